@@ -1,0 +1,40 @@
+# Every target sets up what it needs, from python3, make and the package registries alone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup check test bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## build .venv with everything that development needs
+
+$(READY): pyproject.toml constraints.txt
+	@echo "== setting up $(VENV): a few minutes the first time"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+check: $(READY) ## lint, types, and which room may import which
+	@echo "== ruff"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@echo "== mypy --strict"
+	$(BIN)/mypy
+	@echo "== import contracts"
+	$(BIN)/lint-imports
+
+test: $(READY) ## run every test, on all cores
+	@echo "== pytest"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+bench: $(READY) ## print the benchmark table and write benchmarks/results.json
+	$(BIN)/python -m benchmarks.policies
+
+docs: $(READY) ## write again the generated parts of docs/ and its pictures
+	$(BIN)/python -m docs.generate
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,47 @@
+"""One family of errors: each names the field, the value and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Iterable
+
+__all__ = ["InvalidValue", "MaillardError", "UnknownName"]
+
+
+class MaillardError(Exception):
+    """Everything that this package raises on purpose derives from this."""
+
+
+class InvalidValue(MaillardError, ValueError):
+    """A value that is not allowed where it was given.
+
+    >>> raise InvalidValue("sigma2", -1, "a finite number > 0")
+    Traceback (most recent call last):
+    maillard.errors.InvalidValue: sigma2: expected a finite number > 0, got -1
+    """
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(field, value, allowed)
+        self.field, self.value, self.allowed = field, value, allowed
+
+    def __str__(self) -> str:
+        return f"{self.field}: expected {self.allowed}, got {reprlib.repr(self.value)}"
+
+
+class UnknownName(MaillardError, LookupError):
+    """A name that nothing answers to, with the nearest ones that something does.
+
+    >>> raise UnknownName("policy", "ms++", ["ms", "ms+", "ucb1"])
+    Traceback (most recent call last):
+    maillard.errors.UnknownName: policy: unknown name 'ms++'. Did you mean 'ms+'? Known: ms, ms+, ucb1
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        super().__init__(kind, name, tuple(known))
+        self.kind, self.name, self.known = kind, name, tuple(self.args[2])
+
+    def __str__(self) -> str:
+        near = difflib.get_close_matches(self.name, self.known, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return f"{self.kind}: unknown name {self.name!r}.{hint} Known: {', '.join(self.known)}"

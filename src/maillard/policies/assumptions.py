@@ -1,0 +1,84 @@
+"""Parameters that several policies share: what is known of the rewards, the horizon, a tuned width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import InitVar
+from typing import TYPE_CHECKING, Any
+
+from maillard.errors import InvalidValue
+from maillard.policies.families import FAMILIES
+from maillard.policies.parameters import choice, interval, real, whole
+from maillard.policies.policy import Policy
+
+if TYPE_CHECKING:
+    from maillard.tally import Tally
+
+__all__ = ["FixedBudget", "InFamily", "Scaled", "SubGaussian"]
+
+_HOW = " (or give reward_range=(low, high), which means sigma2 = (high - low)^2 / 4)"
+
+
+class SubGaussian(Policy):
+    """Rewards are sigma2-sub-Gaussian; `reward_range` stands for the sigma2 of a bounded reward."""
+
+    sigma2: float = real(None, "rewards are sigma2-sub-Gaussian", above=0, needed=_HOW)
+    reward_range: InitVar[tuple[float, float] | None] = None
+
+    def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
+        if reward_range is not None and self.sigma2 is None:
+            low, high = interval(f"{self.name}: reward_range", reward_range)
+            object.__setattr__(self, "sigma2", (high - low) ** 2 / 4)
+        super().__post_init__()
+
+
+class InFamily(SubGaussian):
+    """Rewards come from a one-parameter family; only the Gaussian one needs sigma2."""
+
+    family: str = choice("gaussian", "the rewards' distribution", tuple(FAMILIES))
+
+    def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
+        if self.family in FAMILIES:
+            object.__setattr__(self, "support", FAMILIES[self.family].support)
+            if self.family != "gaussian":  # so that equal policies are equal
+                object.__setattr__(self, "sigma2", 1.0)
+        super().__post_init__(reward_range)
+
+    def options(self) -> dict[str, Any]:
+        options = super().options()
+        if self.family != "gaussian":
+            del options["sigma2"]
+        return options
+
+    @property
+    def divergence(self) -> Callable[[Any, Any, Any], Any]:
+        """The family's divergence between two means, given sigma2."""
+        return FAMILIES[self.family].divergence
+
+    @property
+    def upper(self) -> Callable[[Any, Any, Any], Any]:
+        """The family's largest mean within a divergence of another, given sigma2."""
+        return FAMILIES[self.family].upper
+
+    def _check_use(self, tally: Tally) -> None:
+        super()._check_use(tally)
+        if self.family == "exponential" and ((tally.pulls > 0) & (tally.sums <= 0)).any():
+            arm = int(((tally.pulls > 0) & (tally.sums <= 0)).argmax())
+            raise InvalidValue(f"{self.name}: sums[{arm}]", float(tally.sums[arm]), "rewards > 0")
+
+
+class FixedBudget(Policy):
+    """The policy must know how many rounds there will be."""
+
+    horizon: int = whole(None, "how many rounds there will be; `simulate` fills it", at_least=1)
+
+    def _check_use(self, tally: Tally) -> None:
+        if self.horizon is None:
+            raise InvalidValue(f"{self.name}: horizon", None, "the number of rounds, horizon=...")
+        super()._check_use(tally)
+
+
+class Scaled(Policy):
+    """The width that practitioners tune, at the price of the guarantee."""
+
+    scale: float = real(1.0, "multiplies the bonus (a UCB) or the variance (Thompson)", above=0)

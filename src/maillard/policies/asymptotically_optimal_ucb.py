@@ -1,0 +1,31 @@
+"""Asymptotically optimal UCB."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.assumptions import Scaled, SubGaussian
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.indexed import Indexed
+
+__all__ = ["AsymptoticallyOptimalUCB"]
+
+
+class AsymptoticallyOptimalUCB(Scaled, SubGaussian, Indexed):
+    """UCB with a confidence level that is just slow enough to be asymptotically optimal."""
+
+    name: ClassVar[str] = "aoucb"
+    formula: ClassVar[str] = "mean + √(2 σ² ln(1 + t ln² t) / N)"
+    reference: ClassVar[str] = "Lattimore and Szepesvari 2020, Section 8"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        sub_ucb=True,
+        asymptotically_optimal=True,
+        minimax_ratio="√(log T)",
+        source="Bian and Jun 2022, Table 1",
+    )
+
+    def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+        level = np.log1p(t * np.log(t) ** 2)
+        return mean + self.scale * np.sqrt(2.0 * self.sigma2 * level / n)

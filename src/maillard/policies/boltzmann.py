@@ -1,0 +1,36 @@
+"""Boltzmann exploration: a softmax over means."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.parameters import choice, real
+from maillard.policies.sampled import Sampled
+
+__all__ = ["Boltzmann"]
+
+
+class Boltzmann(Sampled):
+    """What the paper replaces: one step size for every arm, however often it was pulled."""
+
+    name: ClassVar[str] = "boltzmann"
+    formula: ClassVar[str] = "p ∝ exp(η_t mean), η_t = η or η ln t"
+    reference: ClassVar[str] = "Sutton 1990; Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        sub_ucb=False,
+        asymptotically_optimal=False,
+        minimax_ratio="linear regret",
+        closed_form_probability=True,
+        source="Cesa-Bianchi, Gentile, Lugosi and Neu 2017",
+        note="Linear with the constant schedule; no monotone schedule is optimal.",
+    )
+
+    eta: float = real(1.0, "η: inverse temperature", above=0)
+    schedule: str = choice("constant", "η_t = η, or η ln t", ("constant", "log"))
+
+    def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
+        step = np.where(self.schedule == "log", np.log(t), 1.0)
+        return -self.eta * step * (best - mean)

@@ -1,0 +1,34 @@
+"""Boltzmann-Gumbel exploration."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.assumptions import SubGaussian
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.noise import GUMBEL, Noise
+from maillard.policies.perturbed import Perturbed
+
+__all__ = ["BoltzmannGumbel"]
+
+
+class BoltzmannGumbel(SubGaussian, Perturbed):
+    """Means plus Gumbel noise of a scale that shrinks with the arm's own pulls, so not a softmax."""
+
+    name: ClassVar[str] = "boltzmann-gumbel"
+    formula: ClassVar[str] = "argmax mean + σ / √N Gumbel(0, 1)"
+    reference: ClassVar[str] = "Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
+    noise: ClassVar[Noise] = GUMBEL
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        sub_ucb=False,
+        asymptotically_optimal=False,
+        minimax_ratio="log K",
+        closed_form_probability=False,
+        source="Cesa-Bianchi, Gentile, Lugosi and Neu 2017",
+        note="Its gap-dependent bound is of order log² T.",
+    )
+
+    def score(self, n: Any, s: Any) -> tuple[Any, Any]:
+        return s / n, np.sqrt(self.sigma2 / n)

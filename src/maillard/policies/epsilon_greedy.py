@@ -1,0 +1,41 @@
+"""epsilon-greedy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from maillard.policies.floors import mix_uniform
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.indexed import Indexed
+from maillard.policies.parameters import real
+from maillard.policies.policy import Kind
+
+if TYPE_CHECKING:
+    from maillard.policies.policy import Floats
+
+__all__ = ["EpsilonGreedy"]
+
+
+class EpsilonGreedy(Indexed):
+    """The best mean, ties alike, mixed with uniform choice: an arm's total probability, both ways in."""
+
+    name: ClassVar[str] = "epsilon-greedy"
+    formula: ClassVar[str] = "p = (1 - ε) [leader] / leaders + ε / K"
+    reference: ClassVar[str] = "Sutton and Barto 2018, Section 2.2"
+    probability_kind: ClassVar[Kind] = "closed form"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        sub_ucb=False,
+        asymptotically_optimal=False,
+        minimax_ratio="linear regret",
+        closed_form_probability=True,
+        source="immediate: ε T / K pulls of every arm",
+    )
+
+    epsilon: float = real(0.1, "ε: how much of the choice is uniform", at_least=0, at_most=1)
+
+    def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+        return mean
+
+    def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
+        log, error = super()._solve(n, s, t)
+        return mix_uniform(log, self.epsilon), error

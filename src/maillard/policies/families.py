@@ -1,0 +1,120 @@
+"""Reward families with one parameter, the mean: their divergence, and its inverse.
+
+All functions are pure and elementwise. `divergence(a, b, sigma2)` is KL(mean a, mean b); `upper(a, level, sigma2)`
+is the largest b with KL(a, b) <= level. Only the Gaussian family uses sigma2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["FAMILIES", "Family"]
+
+# Newton steps from the right of the root of a convex function; 10 reach float accuracy wherever the
+# answer is not within rounding of 1.
+_STEPS = 12
+_ODD = [1.0 / k for k in range(23, 1, -2)]  # 1/23, ..., 1/5, 1/3
+
+
+def residual(z: Any, ratio: Any) -> Any:
+    """z - log(ratio) for ratio = 1 + z, without cancellation near z = 0.
+
+    With r = z / (2 + z), log1p(z) = 2 artanh(r) and z - 2r = r z, so what remains is
+    r z - 2 r^3 (1/3 + r^2/5 + ...).
+    """
+    near = np.abs(z) < 0.25
+    w = np.where(near, z, 0.0)
+    r = w / (2.0 + w)
+    series = 0.0 * r
+    for coefficient in _ODD:
+        series = series * r * r + coefficient
+    return np.where(near, r * w - 2.0 * r * r * r * series, z - np.log(ratio))
+
+
+def gaussian(a: Any, b: Any, sigma2: Any) -> Any:
+    """(a - b)^2 / (2 sigma2)."""
+    return (a - b) * (a - b) / (2.0 * sigma2)
+
+
+def gaussian_upper(a: Any, level: Any, sigma2: Any) -> Any:
+    """a + sqrt(2 sigma2 level)."""
+    return a + np.sqrt(2.0 * sigma2 * level)
+
+
+def bernoulli(a: Any, b: Any, sigma2: Any) -> Any:
+    """a ln(a/b) + (1-a) ln((1-a)/(1-b)), with 0 ln 0 = 0; inf where b = 1 > a."""
+    d = b - a
+    some, rest = np.where(a > 0.0, a, 1.0), np.where(a < 1.0, 1.0 - a, 1.0)
+    ones = np.where(a > 0.0, a * residual(d / some, b / some), d)
+    zeros = np.where(a < 1.0, (1.0 - a) * residual(-d / rest, (1.0 - b) / rest), -d)
+    return np.where(d == 0.0, 0.0, ones + zeros)
+
+
+def bernoulli_upper(a: Any, level: Any, sigma2: Any) -> Any:
+    """Newton in w = -ln(1 - b), in which KL is convex with slope (b - a) / b."""
+    inner = np.where((a > 0.0) & (a < 1.0), a, 0.5)
+    entropy = -inner * np.log(inner) - (1.0 - inner) * np.log(1.0 - inner)
+    w = (level + entropy) / (1.0 - inner)  # KL >= (1-a) w - entropy, so right of the root
+    pinsker = inner + np.sqrt(0.5 * level)
+    w = np.where(pinsker < 1.0, np.minimum(w, -np.log1p(-np.minimum(pinsker, 0.999999))), w)
+    b = -np.expm1(-w)
+    for _ in range(_STEPS):
+        slope = np.maximum((b - inner) / b, 1e-300)
+        kl = bernoulli(inner, b, sigma2)
+        # Past b = 1 - 2^-53 the float b says nothing of w: there KL is linear in w.
+        kl = np.where(w > 36.0, (1.0 - inner) * w - entropy, kl)
+        w = np.maximum(w - np.maximum(kl - level, 0.0) / slope, -np.log1p(-inner))
+        b = -np.expm1(-w)
+    b = np.maximum(b, inner)
+    return np.where(a >= 1.0, 1.0, np.where(a <= 0.0, -np.expm1(-level), b))
+
+
+def poisson(a: Any, b: Any, sigma2: Any) -> Any:
+    """b - a + a ln(a/b); b where a = 0."""
+    some = np.where(a > 0.0, a, 1.0)
+    return np.where(a > 0.0, some * residual((b - some) / some, b / some), b)
+
+
+def poisson_upper(a: Any, level: Any, sigma2: Any) -> Any:
+    """Newton in z = b/a - 1, from the root of the lower bound z^2 / (2 (1 + z)) <= z - log1p(z)."""
+    some = np.where(a > 0.0, a, 1.0)
+    share = level / some
+    z = share + np.sqrt(share * share + 2.0 * share)
+    for _ in range(_STEPS):
+        slope = np.maximum(z / (1.0 + z), 1e-300)
+        z = np.maximum(z - np.maximum(residual(z, 1.0 + z) - share, 0.0) / slope, 0.0)
+    return np.where(a > 0.0, some * (1.0 + z), level)
+
+
+def exponential(a: Any, b: Any, sigma2: Any) -> Any:
+    """a/b - 1 - ln(a/b)."""
+    return residual((a - b) / b, a / b)
+
+
+def exponential_upper(a: Any, level: Any, sigma2: Any) -> Any:
+    """Newton in v = ln(b/a), in which KL = exp(-v) - 1 + v is convex."""
+    v = np.where(level < 1.0 / 3.0, np.sqrt(3.0 * level), level + 1.0)
+    for _ in range(_STEPS):
+        slope = np.maximum(-np.expm1(-v), 1e-300)
+        kl = residual(np.expm1(-v), np.exp(-v))
+        v = np.maximum(v - np.maximum(kl - level, 0.0) / slope, 0.0)
+    return a * np.exp(v)
+
+
+class Family(NamedTuple):
+    """A reward family: KL between two means, its upper inverse, and where rewards live."""
+
+    divergence: Callable[[Any, Any, Any], Any]
+    upper: Callable[[Any, Any, Any], Any]
+    support: tuple[float, float]
+
+
+FAMILIES = {
+    "gaussian": Family(gaussian, gaussian_upper, (-np.inf, np.inf)),
+    "bernoulli": Family(bernoulli, bernoulli_upper, (0.0, 1.0)),
+    "poisson": Family(poisson, poisson_upper, (0.0, np.inf)),
+    "exponential": Family(exponential, exponential_upper, (0.0, np.inf)),
+}

@@ -1,0 +1,117 @@
+"""A floor under every probability, mixed in exactly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from maillard import specs
+from maillard.errors import InvalidValue
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.policy import Policy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from maillard.policies.policy import Floats
+    from maillard.tally import Tally
+
+__all__ = ["WithFloor"]
+
+_LINEAR = Guarantees(
+    sub_ucb=False,
+    asymptotically_optimal=False,
+    minimax_ratio="linear regret",
+    closed_form_probability=True,
+    source="immediate: a floor pulls every arm at a constant rate",
+    note="The price of a log that can evaluate any arm.",
+)
+
+
+class WithFloor(Policy, kw_only=False):
+    """A policy mixed with a constant share for each eligible arm.
+
+    One `epsilon`: (1 - ε) p + ε / K, so every eligible arm has at least ε / K. One for each arm:
+    (1 - Σε) p + ε_a, so an arm keeps at least its own share, as a control must.
+
+    >>> from maillard import MaillardSampling, Tally
+    >>> tally = Tally([4, 4], [4, 0])
+    >>> WithFloor(MaillardSampling(sigma2=0.25), 0.1).probabilities(tally).round(4)
+    array([0.9497, 0.0503])
+    >>> WithFloor(MaillardSampling(sigma2=0.25), (0, 0.25)).probabilities(tally).round(4)
+    array([0.7497, 0.2503])
+    """
+
+    policy: Policy
+    epsilon: float | tuple[float, ...] = field()
+
+    guarantees: ClassVar[Guarantees] = _LINEAR
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.policy, Policy):
+            raise InvalidValue("WithFloor: policy", self.policy, "a policy")
+        object.__setattr__(self, "epsilon", _check_epsilon(self.epsilon))
+        # A wrapper has the name of what it wraps; mixed, a deterministic choice is a closed form.
+        object.__setattr__(self, "name", self.policy.name)
+        kind = self.policy.probability_kind
+        object.__setattr__(self, "probability_kind", "closed form" if kind == "deterministic" else kind)
+
+    def __str__(self) -> str:
+        return specs.write(self.name, {**self.policy.options(), "floor": self.epsilon})
+
+    def _check_use(self, tally: Tally) -> None:
+        if isinstance(self.epsilon, tuple) and len(self.epsilon) != len(tally):
+            allowed = f"one number, or one for each of the {len(tally)} arms"
+            raise InvalidValue("WithFloor: epsilon", self.epsilon, allowed)
+        self.policy._check_use(tally)
+
+    def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
+        log, error = self.policy._solve(n, s, t)
+        return self._mix(log, error, self.epsilon)
+
+    def _solve_eligible(self, mask: NDArray[np.bool_], tally: Tally, t: int) -> tuple[Floats, Floats | None]:
+        log, error = self.policy._solve_eligible(mask, tally, t)
+        epsilon = self.epsilon
+        if isinstance(epsilon, tuple):
+            epsilon = tuple(np.asarray(epsilon)[mask].tolist())
+        return self._mix(log, error, epsilon)
+
+    @staticmethod
+    def _mix(
+        log: Floats, error: Floats | None, epsilon: float | tuple[float, ...]
+    ) -> tuple[Floats, Floats | None]:
+        if isinstance(epsilon, tuple):
+            return mix(log, np.array(epsilon)), error
+        return mix_uniform(log, epsilon), error
+
+
+def mix_uniform(log: Floats, epsilon: float) -> Floats:
+    """log((1 - ε) p + ε / K)."""
+    with np.errstate(divide="ignore"):
+        floor = np.log(epsilon) - np.log(log.size)
+        mixed: Floats = np.logaddexp(np.log1p(-epsilon) + log, floor)
+    return mixed
+
+
+def mix(log: Floats, shares: Floats) -> Floats:
+    """log((1 - Σε) p + ε_a)."""
+    rest = max(0.0, 1.0 - math.fsum(shares))
+    with np.errstate(divide="ignore"):
+        mixed: Floats = np.logaddexp(np.log(rest) + log, np.log(shares))
+    return mixed
+
+
+def _check_epsilon(epsilon: Any) -> float | tuple[float, ...]:
+    allowed = "a number from 0 to 1, or one for each arm, at least 0 and adding up to at most 1"
+    try:
+        shares = np.asarray(epsilon, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidValue("WithFloor: epsilon", epsilon, allowed) from None
+    # A sum of decimal shares such as .1 * 10 may exceed 1 by its rounding.
+    total = math.fsum(shares.ravel())
+    if shares.ndim > 1 or not shares.size or not ((shares >= 0).all() and total <= 1 + 1e-12):
+        raise InvalidValue("WithFloor: epsilon", epsilon, allowed)
+    return float(shares) if shares.ndim == 0 else tuple(shares.tolist())

@@ -1,0 +1,37 @@
+"""Thompson sampling for Gaussian rewards."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.assumptions import Scaled, SubGaussian
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.noise import GAUSSIAN, Noise
+from maillard.policies.perturbed import Perturbed
+
+__all__ = ["GaussianThompson"]
+
+
+class GaussianThompson(Scaled, SubGaussian, Perturbed):
+    """A draw from each arm's Gaussian posterior under a flat prior; the largest wins.
+
+    >>> from maillard import Tally
+    >>> GaussianThompson(sigma2=0.25).probabilities(Tally([4, 4], [3, 2])).round(4)
+    array([0.7602, 0.2398])
+    """
+
+    name: ClassVar[str] = "ts"
+    formula: ClassVar[str] = "argmax of N(mean, scale σ² / N)"
+    reference: ClassVar[str] = "Korda, Kaufmann and Munos 2013"
+    noise: ClassVar[Noise] = GAUSSIAN
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        asymptotically_optimal=True,
+        closed_form_probability=False,
+        source="Korda, Kaufmann and Munos 2013",
+        note="For Gaussian rewards only; none for sub-Gaussian ones.",
+    )
+
+    def score(self, n: Any, s: Any) -> tuple[Any, Any]:
+        return s / n, np.sqrt(self.scale * self.sigma2 / n)

@@ -1,0 +1,46 @@
+"""The indexed shape: the arm with the largest index, ties uniformly at random."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from maillard.errors import InvalidValue
+from maillard.policies.policy import Kind, Policy, share_with_cold
+
+if TYPE_CHECKING:
+    from maillard.policies.policy import Floats
+
+__all__ = ["Indexed"]
+
+
+class Indexed(Policy):
+    """Says what the index of an arm is. One whose index needs every arm overrides `indices`."""
+
+    probability_kind: ClassVar[Kind] = "deterministic"
+
+    def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+        """Index of an arm pulled n times with this mean, in round t, among k arms."""
+        raise NotImplementedError
+
+    def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:
+        """The index of every warm arm, among k arms cold ones included."""
+        return np.asarray(self.index(n, mean, mean.max(), t, k), np.float64)
+
+    def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
+        warm = n > 0
+        if warm.all():
+            return self._ties(n, s, t, n.size), None
+        log = self._ties(n[warm], s[warm], t, n.size) if warm.any() else n[:0]
+        return share_with_cold(warm, log, None)
+
+    def _ties(self, n: Floats, s: Floats, t: int, k: int) -> Floats:
+        with np.errstate(all="ignore"):
+            index = self.indices(n, s / n, t, k)
+        top = index.max()
+        if np.isnan(top):
+            arm = int(np.argmax(np.isnan(index)))
+            raise InvalidValue(f"{self.name}: index of arm {arm}", float(top), "a number")
+        wins = index == top
+        return np.where(wins, -np.log(np.count_nonzero(wins)), -np.inf)

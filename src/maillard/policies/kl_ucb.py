@@ -1,0 +1,37 @@
+"""kl-UCB."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.assumptions import InFamily, Scaled
+from maillard.policies.families import FAMILIES
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.indexed import Indexed
+from maillard.policies.parameters import choice, real
+
+__all__ = ["KLUCB"]
+
+
+class KLUCB(InFamily, Scaled, Indexed):
+    """The largest mean that the family's divergence does not exclude."""
+
+    name: ClassVar[str] = "kl-ucb"
+    formula: ClassVar[str] = "max{q: N KL(mean, q) <= ln t + c ln max(1, ln t)}"
+    reference: ClassVar[str] = "Cappe, Garivier, Maillard, Munos and Stoltz 2013"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        sub_ucb=True,
+        asymptotically_optimal=True,
+        minimax_ratio="√(log T)",
+        source="Cappe et al. 2013; Qin, Jun and Zhang 2023, Table 1",
+        note="For rewards of that family; the theory uses c = 3.",
+    )
+
+    family: str = choice("bernoulli", "the rewards' distribution", tuple(FAMILIES))
+    c: float = real(0.0, "weight of the ln ln t term: 0 in practice, 3 in theory", at_least=0)
+
+    def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+        level = np.log(t) + self.c * np.log(np.maximum(1.0, np.log(t)))
+        return mean + self.scale * (self.upper(mean, level / n, self.sigma2) - mean)

@@ -1,0 +1,62 @@
+"""kl-UCB++ and its anytime form."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.assumptions import FixedBudget, InFamily, Scaled
+from maillard.policies.families import FAMILIES
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.indexed import Indexed
+from maillard.policies.parameters import choice, flag
+
+if TYPE_CHECKING:
+    from maillard.tally import Tally
+
+__all__ = ["KLUCBPlusPlus"]
+
+_ANYTIME = Guarantees(
+    source="no result reported; the nearest is KL-UCB-switch (Garivier et al. 2022)",
+    note="For rewards of that family.",
+)
+
+
+class KLUCBPlusPlus(InFamily, FixedBudget, Scaled, Indexed):
+    """kl-UCB with a level that is minimax and asymptotically optimal at once."""
+
+    name: ClassVar[str] = "kl-ucb++"
+    formula: ClassVar[str] = (
+        "max{q: N KL(mean, q) <= ln₊(y (1 + ln₊² y))}, y = T / (K N); anytime: y = t / (K N)"
+    )
+    reference: ClassVar[str] = "Menard and Garivier 2017"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        asymptotically_optimal=True,
+        minimax_ratio="1",
+        anytime=False,
+        source="Menard and Garivier 2017",
+        note="For rewards of that family. anytime=true needs no horizon and has no reported result.",
+    )
+
+    family: str = choice("bernoulli", "the rewards' distribution", tuple(FAMILIES))
+    anytime: bool = flag(False, "use the current round in place of the horizon")
+
+    def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
+        super().__post_init__(reward_range)
+        if self.anytime:
+            object.__setattr__(self, "guarantees", dataclasses.replace(_ANYTIME, anytime=True))
+            object.__setattr__(self, "horizon", None)
+
+    def _check_use(self, tally: Tally) -> None:
+        if self.anytime:
+            InFamily._check_use(self, tally)
+        else:
+            super()._check_use(tally)
+
+    def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+        y = np.where(self.anytime, t, self.horizon or 1) / (k * n)
+        plus = np.maximum(np.log(y), 0.0)
+        level = np.maximum(np.log(y) + np.log1p(plus * plus), 0.0)
+        return mean + self.scale * (self.upper(mean, level / n, self.sigma2) - mean)

@@ -1,0 +1,36 @@
+"""Maillard sampling, the paper's Algorithm 1."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from maillard.policies.assumptions import SubGaussian
+from maillard.policies.families import gaussian
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.sampled import Sampled
+
+__all__ = ["MaillardSampling"]
+
+
+class MaillardSampling(SubGaussian, Sampled):
+    """p ∝ exp(-N d²/(2 σ²)), d the empirical gap.
+
+    >>> from maillard import Tally
+    >>> MaillardSampling(sigma2=0.25).probabilities(Tally([4, 4], [3, 2])).round(4)
+    array([0.6225, 0.3775])
+    """
+
+    name: ClassVar[str] = "ms"
+    formula: ClassVar[str] = "p ∝ exp(-N d² / (2 σ²))"
+    reference: ClassVar[str] = "Bian and Jun 2022, Algorithm 1; Maillard 2013, Figure 1.8"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        sub_ucb=True,
+        asymptotically_optimal=True,
+        minimax_ratio="√(log T)",
+        closed_form_probability=True,
+        source="Bian and Jun 2022, Table 1",
+        note="Qin, Jun and Zhang 2023, Remark 7, improve the ratio to √(log K).",
+    )
+
+    def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
+        return -n * gaussian(mean, best, self.sigma2)

@@ -1,0 +1,28 @@
+"""Maillard sampling for one-parameter exponential families."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from maillard.policies.assumptions import InFamily
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.sampled import Sampled
+
+__all__ = ["ExponentialFamilyMaillardSampling"]
+
+
+class ExponentialFamilyMaillardSampling(InFamily, Sampled):
+    """Maillard sampling with the family's own divergence; Gaussian: `ms` itself."""
+
+    name: ClassVar[str] = "ms-exponential-family"
+    formula: ClassVar[str] = "p ∝ exp(-N KL(mean, best mean)), KL of the family"
+    reference: ClassVar[str] = "Baudry, Suzuki and Honda 2023"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        asymptotically_optimal=True,
+        closed_form_probability=True,
+        source="Baudry, Suzuki and Honda 2023, A General Recipe",
+        note="For rewards of that family.",
+    )
+
+    def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
+        return -n * self.divergence(mean, best, self.sigma2)

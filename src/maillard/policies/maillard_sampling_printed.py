@@ -1,0 +1,38 @@
+"""The paper's closing equation exactly as printed, without the pull count."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.assumptions import SubGaussian
+from maillard.policies.families import gaussian
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.parameters import real
+from maillard.policies.sampled import Sampled
+
+__all__ = ["PrintedMaillardSampling"]
+
+
+class PrintedMaillardSampling(SubGaussian, Sampled):
+    """Kept to show what the missing N does. Use `ms-practical` or `ms+`."""
+
+    name: ClassVar[str] = "ms-printed"
+    formula: ClassVar[str] = "p ∝ B^[leader] exp(-d² / (2 σ²))"
+    reference: ClassVar[str] = "Bian and Jun 2022, Eq. (practical), as printed"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        sub_ucb=False,
+        asymptotically_optimal=False,
+        minimax_ratio="linear regret",
+        closed_form_probability=True,
+        source="this project: p of a bad arm tends to a positive constant (docs/paper-notes.md)",
+    )
+
+    booster: float = real(4.0, "B: how many times more a leader weighs", at_least=1)
+
+    def leader(self, n: Any, t: Any) -> Any:
+        return np.log(self.booster) + 0.0 * n
+
+    def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
+        return -gaussian(mean, best, self.sigma2)

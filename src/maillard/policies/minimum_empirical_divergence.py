@@ -1,0 +1,27 @@
+"""Minimum empirical divergence (MED)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.maillard_sampling_exponential_family import ExponentialFamilyMaillardSampling
+
+__all__ = ["MinimumEmpiricalDivergence"]
+
+
+class MinimumEmpiricalDivergence(ExponentialFamilyMaillardSampling):
+    """MED in its family forms. With the Gaussian family it is identical to Maillard sampling.
+
+    The non-parametric form needs every reward, not only their sum, so a tally cannot give it.
+    """
+
+    name: ClassVar[str] = "med"
+    formula: ClassVar[str] = "p ∝ exp(-N D(mean, best mean)); Gaussian: the same as ms"
+    reference: ClassVar[str] = "Honda and Takemura 2011"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        asymptotically_optimal=True,
+        closed_form_probability=True,
+        source="Honda and Takemura 2011; Bian and Jun 2022, Section 3",
+        note="Proved for rewards of finite support; family=gaussian has every guarantee of ms.",
+    )

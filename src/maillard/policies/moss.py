@@ -1,0 +1,35 @@
+"""MOSS, minimax optimal strategy in the stochastic case."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.assumptions import FixedBudget, Scaled, SubGaussian
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.indexed import Indexed
+from maillard.policies.parameters import real
+
+__all__ = ["MOSS"]
+
+
+class MOSS(FixedBudget, Scaled, SubGaussian, Indexed):
+    """Minimax optimal for a known horizon. `constant` is 4 in the literature, 2 in one public library."""
+
+    name: ClassVar[str] = "moss"
+    formula: ClassVar[str] = "mean + √(constant σ² ln₊(T / (K N)) / N)"
+    reference: ClassVar[str] = "Audibert and Bubeck 2009; Lattimore and Szepesvari 2020, Section 9"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        sub_ucb=False,
+        asymptotically_optimal=False,
+        minimax_ratio="1",
+        anytime=False,
+        source="Bian and Jun 2022, Table 1",
+    )
+
+    constant: float = real(4.0, "what multiplies σ² under the root", above=0)
+
+    def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+        level = np.maximum(np.log(self.horizon / (k * n)), 0.0)
+        return mean + self.scale * np.sqrt(self.constant * self.sigma2 * level / n)

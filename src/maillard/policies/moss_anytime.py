@@ -1,0 +1,32 @@
+"""MOSS without a horizon."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.assumptions import Scaled, SubGaussian
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.indexed import Indexed
+from maillard.policies.parameters import real
+
+__all__ = ["AnytimeMOSS"]
+
+
+class AnytimeMOSS(Scaled, SubGaussian, Indexed):
+    """MOSS with the current round in place of the horizon, and a wider bonus to pay for it."""
+
+    name: ClassVar[str] = "moss-anytime"
+    formula: ClassVar[str] = "mean + √(4 σ² (1+α)/2 ln₊(t / (K N)) / N)"
+    reference: ClassVar[str] = "Degenne and Perchet 2016"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        minimax_ratio="1",
+        source="Degenne and Perchet 2016, Theorem 3",
+    )
+
+    alpha: float = real(1.35, "α: how much wider than MOSS", at_least=0)
+
+    def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+        level = 0.5 * (1.0 + self.alpha) * np.maximum(np.log(t / (k * n)), 0.0)
+        return mean + self.scale * np.sqrt(4.0 * self.sigma2 * level / n)

@@ -1,0 +1,51 @@
+"""The perturbed shape: the arm with the largest random score, scores independent across arms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from maillard.policies import lattice, quadrature
+from maillard.policies.noise import Noise
+from maillard.policies.policy import Kind, Policy, share_with_cold
+
+if TYPE_CHECKING:
+    from maillard.policies.lattice import BinomialScores
+    from maillard.policies.policy import Floats
+
+__all__ = ["DiscretelyPerturbed", "Perturbed"]
+
+
+class Perturbed(Policy):
+    """Says which continuous family scores come from, and its two parameters for each arm."""
+
+    probability_kind: ClassVar[Kind] = "quadrature"
+    noise: ClassVar[Noise]
+    has_prior: ClassVar[bool] = False  # True: the score means something before the first pull
+
+    def score(self, n: Any, s: Any) -> tuple[Any, Any]:
+        """The parameters of the score of an arm pulled n times with reward sum s."""
+        raise NotImplementedError
+
+    def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
+        warm = n > 0
+        if self.has_prior or warm.all():
+            return self._win(n, s)
+        log, error = self._win(n[warm], s[warm]) if warm.any() else (n[:0], n[:0])
+        return share_with_cold(warm, log, error)
+
+    def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
+        return quadrature.win_log_probabilities(self.noise, *self.score(n, s))
+
+
+class DiscretelyPerturbed(Perturbed):
+    """Scores on a lattice, so that ties happen and are split: exact sums instead of quadrature."""
+
+    has_prior: ClassVar[bool] = True
+    support: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def components(self, n: Floats, s: Floats) -> BinomialScores:
+        """The law of every arm's score, as a mixture of shifted and scaled binomials."""
+        raise NotImplementedError
+
+    def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
+        return lattice.win_log_probabilities(self.components(n, s), n.size)

@@ -1,0 +1,45 @@
+"""Perturbed-history exploration (PHE)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.lattice import BinomialScores
+from maillard.policies.parameters import real
+from maillard.policies.perturbed import DiscretelyPerturbed
+
+if TYPE_CHECKING:
+    from maillard.policies.policy import Floats
+
+__all__ = ["PerturbedHistoryExploration"]
+
+
+class PerturbedHistoryExploration(DiscretelyPerturbed):
+    """The mean of an arm's rewards and ⌈a N⌉ fair coins. An arm without a pull has ⌈a⌉ coins alone."""
+
+    name: ClassVar[str] = "phe"
+    formula: ClassVar[str] = "argmax (S + Bin(⌈a N⌉, 1/2)) / (N + ⌈a N⌉)"
+    reference: ClassVar[str] = "Kveton, Szepesvari, Ghavamzadeh and Boutilier 2019 (IJCAI)"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        asymptotically_optimal=False,
+        minimax_ratio="√(log T)",
+        closed_form_probability=False,
+        source="Kveton et al. 2019 (IJCAI)",
+        note="For rewards in [0, 1] and a > 1; gap-dependent bound of order K log T / Δ.",
+    )
+
+    a: float = real(2.0, "a: coins for each pull; the theory asks for more than 1", above=0)
+
+    def components(self, n: Floats, s: Floats) -> BinomialScores:
+        coins = np.ceil(self.a * np.maximum(n, 1.0)).astype(np.int64)
+        return BinomialScores(
+            arm=np.arange(n.size),
+            weight=np.ones(n.size),
+            offset=np.asarray(s, np.float64),
+            trials=coins,
+            chance=np.full(n.size, 0.5),
+            size=n.astype(np.int64) + coins,
+        )

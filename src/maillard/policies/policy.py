@@ -1,0 +1,226 @@
+"""The contract that every policy keeps, and the registry that finds them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+
+import numpy as np
+
+from maillard import specs
+from maillard.errors import InvalidValue, UnknownName
+from maillard.policies import parameters
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.parameters import Parameter
+from maillard.tally import Tally
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Distribution", "Policy"]
+
+Kind = Literal["closed form", "quadrature", "deterministic"]
+# Relative rounding of a closed form: a handful of operations, each within half an ulp.
+_ROUNDING = 16 * np.finfo(np.float64).eps
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Distribution:
+    """The log probability of every arm, and a bound on how far each is from the exact one."""
+
+    log_probabilities: Floats
+    error: Floats
+
+
+@dataclass_transform(
+    kw_only_default=True,
+    frozen_default=True,
+    field_specifiers=(
+        parameters.real,
+        parameters.whole,
+        parameters.flag,
+        parameters.choice,
+        dataclasses.field,
+    ),
+)
+class Policy:
+    """Parameters and pure formulas; a subclass is a frozen, keyword-only dataclass by itself.
+
+    A subclass with a `name` is registered under it, and can be used wherever a name is.
+    """
+
+    name: ClassVar[str]
+    formula: ClassVar[str] = ""
+    reference: ClassVar[str] = ""
+    guarantees: ClassVar[Guarantees] = Guarantees(source="not stated")
+    probability_kind: ClassVar[Kind]
+    support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+    registry: ClassVar[dict[str, type[Policy]]] = {}
+
+    def __init_subclass__(cls, *, kw_only: bool = True, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        dataclasses.dataclass(frozen=True, kw_only=kw_only)(cls)
+        name = cls.__dict__.get("name")
+        if not isinstance(name, str):  # abstract, or a wrapper with the name of what it wraps
+            return
+        if specs.read(name) != specs.Spec(name, (), {}):
+            raise InvalidValue(f"{cls.__name__}.name", name, "lower-case letters, digits, + and -")
+        taken = Policy.registry.get(name)
+        if taken and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InvalidValue(f"{cls.__name__}.name", name, f"a free name ({taken} has this one)")
+        Policy.registry[name] = cls
+
+    def __post_init__(self) -> None:
+        for name, parameter, _ in self.parameters():
+            value = parameter.check(f"{self.name}: {name}", getattr(self, name))
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def parameters(cls) -> list[tuple[str, Parameter, Any]]:
+        """Name, description and default of every parameter."""
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # every subclass is a dataclass
+        return [(f.name, f.metadata["parameter"], f.default) for f in fields if f.metadata]
+
+    def options(self) -> dict[str, specs.Value]:
+        """The parameters that differ from their defaults."""
+        values = ((name, getattr(self, name), default) for name, _, default in self.parameters())
+        return {name: value for name, value, default in values if value != default}
+
+    def __str__(self) -> str:
+        return specs.write(self.name, self.options())
+
+    def distribution(
+        self, tally: Tally, *, round: int | None = None, eligible: ArrayLike | None = None
+    ) -> Distribution:
+        """Log probabilities with a bound on the error of each."""
+        log, error = self._solve_tally(tally, round, eligible)
+        if error is None:
+            with np.errstate(invalid="ignore"):
+                error = _ROUNDING * np.maximum(1.0, np.abs(log))
+        return Distribution(log, np.where(np.isneginf(log), 0.0, error))
+
+    def log_probabilities(
+        self, tally: Tally, *, round: int | None = None, eligible: ArrayLike | None = None
+    ) -> Floats:
+        """The log probability of every arm; -inf only where a choice is impossible."""
+        return self._solve_tally(tally, round, eligible)[0]
+
+    def probabilities(
+        self, tally: Tally, *, round: int | None = None, eligible: ArrayLike | None = None
+    ) -> Floats:
+        """The probability of every arm."""
+        return np.exp(self._solve_tally(tally, round, eligible)[0])
+
+    def choose(
+        self,
+        tally: Tally,
+        rng: np.random.Generator,
+        *,
+        round: int | None = None,
+        eligible: ArrayLike | None = None,
+    ) -> int:
+        """One arm, drawn from exactly `probabilities`."""
+        return draw(self.probabilities(tally, round=round, eligible=eligible), rng)
+
+    def _solve_tally(
+        self, tally: Tally, round: int | None, eligible: ArrayLike | None
+    ) -> tuple[Floats, Floats | None]:
+        if not isinstance(tally, Tally):
+            raise InvalidValue("tally", tally, "a Tally")
+        t = tally.round if round is None else _check_round(round, tally)
+        self._check_use(tally)
+        if eligible is None:
+            return self._solve(tally.pulls.astype(np.float64), tally.sums, t)
+        mask = _check_eligible(eligible, len(tally))
+        some, some_error = self._solve_eligible(mask, tally, t)
+        log = np.full(len(tally), -np.inf)
+        log[mask] = some
+        if some_error is None:
+            return log, None
+        error = np.zeros(len(tally))
+        error[mask] = some_error
+        return log, error
+
+    def _solve_eligible(self, mask: NDArray[np.bool_], tally: Tally, t: int) -> tuple[Floats, Floats | None]:
+        return self._solve(tally.pulls[mask].astype(np.float64), tally.sums[mask], t)
+
+    def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
+        """Log probabilities from pulls, sums and the round; their error, or None for rounding."""
+        raise NotImplementedError
+
+    def _check_use(self, tally: Tally) -> None:
+        """Refuse a tally that this policy's formula has no meaning for."""
+        low, high = self.support
+        if low == -np.inf and high == np.inf:
+            return
+        n, s = tally.pulls, tally.sums
+        # A sum of values within [low, high] stays within after its one rounding.
+        bad = (n > 0) & ((s < (low * n if low else 0.0)) | (s > (high * n if high < np.inf else high)))
+        if bad.any():
+            arm = int(np.argmax(bad))
+            allowed = f"rewards from {low:g} to {high:g}, so that" if high < np.inf else "rewards >= 0,"
+            limit = f"{low * n[arm]:g} <= sum" + (f" <= {high * n[arm]:g}" if high < np.inf else "")
+            where = f"{self.name}: sums[{arm}] over {n[arm]} pulls"
+            raise InvalidValue(where, float(s[arm]), f"{allowed} {limit}")
+
+
+def draw(probabilities: Floats, rng: np.random.Generator) -> int:
+    """One index, with the given probabilities."""
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidValue("rng", rng, "a numpy.random.Generator (numpy.random.default_rng())")
+    ends = probabilities.cumsum()
+    arm = int(ends.searchsorted(rng.random() * ends[-1], side="right"))
+    if arm >= ends.size:  # the product was rounded up to the total
+        arm = int(np.flatnonzero(probabilities)[-1])
+    return arm
+
+
+def log_normalise(weights: Floats) -> Floats:
+    """Log probabilities proportional to exp(weights)."""
+    shifted = weights - weights.max()
+    total = np.exp(shifted).sum()
+    log: Floats = shifted - np.log(total)
+    return log
+
+
+def share_with_cold(
+    warm: NDArray[np.bool_], log: Floats, error: Floats | None
+) -> tuple[Floats, Floats | None]:
+    """Each cold arm gets 1/K; the warm ones share the rest as they did among themselves."""
+    k, cold = warm.size, warm.size - np.count_nonzero(warm)
+    full = np.full(k, -np.log(k))
+    if cold < k:
+        full[warm] = log + np.log1p(-cold / k)
+    if error is None:
+        return full, None
+    full_error = np.full(k, _ROUNDING)
+    full_error[warm] = error
+    return full, full_error
+
+
+def named(name: str) -> type[Policy]:
+    """The policy class of a name."""
+    try:
+        return Policy.registry[name]
+    except KeyError:
+        raise UnknownName("policy", name, sorted(Policy.registry)) from None
+
+
+def _check_round(round: int, tally: Tally) -> int:
+    if isinstance(round, bool) or not isinstance(round, int | np.integer):
+        raise InvalidValue("round", round, "a whole number")
+    most = int(tally.pulls.max())
+    if round <= most:
+        raise InvalidValue("round", round, f"more than the pulls of every arm (at most {most})")
+    return int(round)
+
+
+def _check_eligible(eligible: ArrayLike, arms: int) -> NDArray[np.bool_]:
+    mask = np.asarray(eligible)
+    if mask.dtype != np.bool_ or mask.shape != (arms,):
+        raise InvalidValue("eligible", eligible, f"a boolean for each of the {arms} arms")
+    if not mask.any():
+        raise InvalidValue("eligible", eligible, "at least one eligible arm")
+    return mask

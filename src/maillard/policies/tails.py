@@ -1,0 +1,150 @@
+"""Probabilities too small for the shared panels: each such arm gets a window of its own.
+
+Where an unlikely arm wins, its own density falls and the distribution function of the other scores' maximum rises;
+the product is log-concave, with one peak that may lie anywhere between the arm and the leaders. That function is
+common to all arms: it is tabulated once, and what each arm adds is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from maillard.policies.policy import Floats
+
+__all__ = ["Table", "log_integrals"]
+
+# Panels of a half window, as fractions from its outer end: an integrand rises fastest there.
+_EDGES = np.array([0.0, 1 / 64, 1 / 16, 1 / 4, 1.0])
+_EPS = float(np.finfo(np.float64).eps)
+_LOWEST = -1e290  # stands for log 0, so that differences stay numbers
+_DEPTH = 45.0  # a window ends where the integrand has fallen by exp(-45)
+_POINTS = 9
+_FRACTIONS = np.linspace(0.0, 1.0, _POINTS)
+TOLERANCE = 1e-8
+
+
+class Table:
+    """A smooth increasing function known by values and slopes, interpolated by cubics.
+
+    Cubics reproduce quadratics, and far below a Gaussian score's mean ln F is one but for a logarithm. Intervals
+    are halved, the worst first, until the middle is met or there are `points` of them.
+    """
+
+    def __init__(
+        self, function: Callable[[Floats], tuple[Floats, Floats]], grid: Floats, points: int
+    ) -> None:
+        self.x = np.unique(grid)
+        self.value, self.slope = self._clip(*function(self.x))
+        self._fit()
+        self.doubt = np.full(self.x.size - 1, np.inf)  # how far an interval's middle was missed by
+        while True:
+            middle = 0.5 * (self.x[:-1] + self.x[1:])
+            room = max(0, points - self.x.size)
+            worst = np.argsort(-self.doubt, kind="stable")[:room]
+            worst = worst[(self.doubt[worst] > 0) & (middle[worst] > self.x[worst])]
+            worst = np.sort(worst[middle[worst] < self.x[worst + 1]])
+            if not worst.size:
+                break
+            x = middle[worst]
+            value, slope = self._clip(*function(x))
+            miss = np.abs(self(x) - value)
+            doubt = np.where(miss <= TOLERANCE + 64 * _EPS * np.abs(value), 0.0, miss)
+            self.doubt[worst] = doubt
+            self.doubt = np.insert(self.doubt, worst, doubt)
+            self.x = np.insert(self.x, worst + 1, x)
+            self.value = np.insert(self.value, worst + 1, value)
+            self.slope = np.insert(self.slope, worst + 1, slope)
+            self._fit()
+
+    @staticmethod
+    def _clip(value: Floats, slope: Floats) -> tuple[Floats, Floats]:
+        return np.maximum(value, _LOWEST), np.where(value > _LOWEST, np.nan_to_num(slope), 0.0)
+
+    def place(self, x: Floats) -> NDArray[np.intp]:
+        """The interval that holds x."""
+        return np.clip(np.searchsorted(self.x, x, side="right") - 1, 0, self.x.size - 2)
+
+    def __call__(self, x: Floats) -> Floats:
+        j = self.place(x)
+        left, width, value, rise, start, end = self._cubics[j].transpose(-1, *range(x.ndim))
+        u = (x - left) / width
+        v = 1.0 - u
+        interpolated: Floats = value + u * (rise + v * (v * start - u * end))
+        return interpolated
+
+    def _fit(self) -> None:
+        """Each interval's left end, width, value, rise, and its end slopes' excess over the chord's."""
+        width, rise = np.diff(self.x), np.diff(self.value)
+        start, end = self.slope[:-1] * width - rise, self.slope[1:] * width - rise
+        self._cubics = np.stack([self.x[:-1], width, self.value[:-1], rise, start, end], axis=1)
+
+
+def log_integrals(
+    integrand: Callable[[Floats], Floats], low: Floats, peak: Floats, high: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """ln ∫ exp(integrand) for each arm, how far two rules differ, and where the mass lies.
+
+    `integrand(x)` takes a row of points for each arm. It is log-concave; its peak lies between
+    `peak` and `high`, all of it that matters between `low` and `high`.
+    """
+    top = _zoom_to_peak(integrand, peak, high)
+    floor = integrand(top[:, None]) - _DEPTH
+    left = _zoom_to_end(integrand, top, low, floor)
+    right = _zoom_to_end(integrand, top, high, floor)
+    rough, fine = (_rule(integrand, left, top, right, nodes) for nodes in (8, 12))
+    core = np.stack([top + 0.3 * (left - top), top, top + 0.3 * (right - top)], axis=1)
+    return fine, np.abs(fine - rough) + 64 * _EPS * np.abs(floor[:, 0]), core
+
+
+def _zoom_to_peak(integrand: Callable[[Floats], Floats], low: Floats, high: Floats) -> Floats:
+    """Points between the ends, then between the neighbours of the best, until these are near it."""
+    for _ in range(24):
+        x = low[:, None] + (high - low)[:, None] * _FRACTIONS
+        g = integrand(x)
+        best = np.argmax(g, axis=1)
+        before, after = np.maximum(best - 1, 0), np.minimum(best + 1, _POINTS - 1)
+        low, high, peak = _pick(x, before), _pick(x, after), _pick(x, best)
+        if (_pick(g, best) - np.minimum(_pick(g, before), _pick(g, after)) < 0.02).all():
+            break
+    return peak
+
+
+def _zoom_to_end(integrand: Callable[[Floats], Floats], top: Floats, outer: Floats, floor: Floats) -> Floats:
+    """A point at or just outside where the integrand, falling from top to outer, meets the floor."""
+    inner = top
+    for _ in range(24):
+        x = inner[:, None] + (outer - inner)[:, None] * _FRACTIONS
+        above = np.logical_and.accumulate(integrand(x) > floor, axis=1)
+        last = np.maximum(above.sum(axis=1) - 1, 0)
+        inner, outer = _pick(x, last), _pick(x, np.minimum(last + 1, _POINTS - 1))
+        if (np.abs(outer - inner) <= 0.2 * np.abs(outer - top)).all():
+            break
+    return outer
+
+
+def _pick(x: Floats, column: NDArray[np.intp]) -> Floats:
+    picked: Floats = np.take_along_axis(x, column[:, None], axis=1)[:, 0]
+    return picked
+
+
+def _rule(
+    integrand: Callable[[Floats], Floats], left: Floats, top: Floats, right: Floats, order: int
+) -> Floats:
+    """ln of the integral, by Gauss-Legendre panels on either side of the peak."""
+    nodes, weights = np.polynomial.legendre.leggauss(order)
+    half = 0.5 * np.diff(_EDGES)[:, None]
+    fractions = (0.5 * (_EDGES[1:] + _EDGES[:-1])[:, None] + half * nodes).ravel()
+    shares = (half * weights).ravel()
+    below, above = (top - left)[:, None], (right - top)[:, None]
+    x = np.concatenate([left[:, None] + below * fractions, right[:, None] - above * fractions], axis=1)
+    log = integrand(x)
+    peak = log.max(axis=1, keepdims=True)
+    total = np.exp(log - peak) * np.concatenate([below * shares, above * shares], axis=1)
+    rule: Floats = peak[:, 0] + np.log(total.sum(axis=1))
+    return rule

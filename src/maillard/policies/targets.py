@@ -1,0 +1,199 @@
+"""Policies that do not learn: targets for evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from maillard import specs
+from maillard.errors import InvalidValue, UnknownName
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.policy import Kind, Policy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from maillard.policies.policy import Floats
+    from maillard.tally import Tally
+
+__all__ = ["FixedArm", "FixedDistribution"]
+
+_FIXED = Guarantees(
+    sub_ucb=False,
+    asymptotically_optimal=False,
+    minimax_ratio="linear regret",
+    closed_form_probability=True,
+    source="immediate: it does not learn",
+)
+
+
+class _Target(Policy):
+    """A target's law over all arms, renormalised over the eligible ones."""
+
+    guarantees: ClassVar[Guarantees] = _FIXED
+
+    def bind(self, arms: Sequence[str]) -> Policy:
+        """The same target with arms' names replaced by their places."""
+        raise NotImplementedError
+
+    def _law(self, k: int) -> Floats:
+        """The probability of each of k arms."""
+        raise NotImplementedError
+
+    def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, None]:
+        with np.errstate(divide="ignore"):
+            return np.log(self._law(n.size)), None
+
+    def _solve_eligible(self, mask: NDArray[np.bool_], tally: Tally, t: int) -> tuple[Floats, None]:
+        law = self._law(len(tally))[mask]
+        total = math.fsum(law)
+        if not total > 0:
+            raise InvalidValue("eligible", mask.tolist(), f"an arm that {self} can choose")
+        with np.errstate(divide="ignore"):
+            return np.log(law / total), None
+
+
+class FixedArm(_Target, kw_only=False):
+    """Always the same arm, by place or by name; a name is bound by the log or bandit that uses it.
+
+    >>> from maillard import Tally
+    >>> FixedArm("blue").bind(["red", "blue"]).probabilities(Tally.empty(2))
+    array([0., 1.])
+    """
+
+    probability_kind: ClassVar[Kind] = "deterministic"
+    name: ClassVar[str] = "arm"
+    formula: ClassVar[str] = "p = [a is the arm]"
+    arm: int | str = field()
+
+    def __post_init__(self) -> None:
+        known = isinstance(self.arm, str | int | np.integer) and not isinstance(self.arm, bool)
+        if not known or (not isinstance(self.arm, str) and self.arm < 0):
+            raise InvalidValue("FixedArm: arm", self.arm, "a name, or a place counted from 0")
+
+        if not isinstance(self.arm, str):
+            object.__setattr__(self, "arm", int(self.arm))
+
+    @classmethod
+    def from_spec(cls, values: tuple[specs.Value, ...], options: dict[str, specs.Value]) -> FixedArm:
+        """From `arm:blue` or `arm:0`."""
+        if len(values) != 1 or options or isinstance(values[0], tuple | float):
+            raise InvalidValue("arm", values or options, "one arm, as in arm:blue or arm:0")
+        return cls(values[0])
+
+    def __str__(self) -> str:
+        return specs.write(self.name, {}, (self.arm,))
+
+    def bind(self, arms: Sequence[str]) -> FixedArm:
+        return FixedArm(_place(self.arm, arms)) if isinstance(self.arm, str) else self
+
+    def _law(self, k: int) -> Floats:
+        if isinstance(self.arm, str):
+            raise InvalidValue("FixedArm: arm", self.arm, "a place; bind(names) turns a name into one")
+        if self.arm >= k:
+            raise InvalidValue("FixedArm: arm", self.arm, f"a place from 0 to {k - 1}")
+        law: Floats = np.eye(1, k, self.arm)[0]
+        return law
+
+
+class FixedDistribution(_Target, kw_only=False):
+    """Fixed probabilities: a vector over arms, a mapping from names, or an arm x position matrix.
+
+    >>> from maillard import Tally
+    >>> target = FixedDistribution({"red": 0.7, "blue": 0.3})
+    >>> target.bind(["blue", "red"]).probabilities(Tally.empty(2))
+    array([0.3, 0.7])
+    """
+
+    probability_kind: ClassVar[Kind] = "closed form"
+    name: ClassVar[str] = "dist"
+    formula: ClassVar[str] = "p as given"
+    distribution: Any = field()
+
+    def __post_init__(self) -> None:
+        given = self.distribution
+        if isinstance(given, Mapping):
+            pairs = sorted((str(name), _share(value)) for name, value in given.items())
+            _check_total([value for _, value in pairs], given)
+            canonical: object = tuple(pairs)
+        elif _is_pairs(given):
+            canonical = given  # already canonical: a copy or a pickle
+        else:
+            try:
+                array = np.asarray(given, np.float64)
+            except (TypeError, ValueError):
+                raise InvalidValue("FixedDistribution", given, _ALLOWED) from None
+            if array.ndim not in (1, 2) or not array.size or not (array >= 0).all():
+                raise InvalidValue("FixedDistribution", given, _ALLOWED)
+            for column in array.T.reshape(-1, array.shape[0]):
+                _check_total(column.tolist(), given)
+            canonical = tuple(tuple(x) if isinstance(x, list) else x for x in array.tolist())
+        object.__setattr__(self, "distribution", canonical)
+
+    @classmethod
+    def from_spec(cls, values: tuple[specs.Value, ...], options: dict[str, specs.Value]) -> FixedDistribution:
+        """From `dist:red=0.7,blue=0.3` or `dist:0.7,0.3`."""
+        if bool(values) == bool(options):
+            raise InvalidValue("dist", values, "shares, as in dist:red=0.7,blue=0.3 or dist:0.7,0.3")
+        return cls(options or values)
+
+    def __str__(self) -> str:
+        if _is_pairs(self.distribution):
+            return specs.write(self.name, dict(self.distribution))
+        return specs.write(self.name, {}, self.distribution)
+
+    def bind(self, arms: Sequence[str]) -> FixedDistribution:
+        if not _is_pairs(self.distribution):
+            return self
+        law = [0.0] * len(arms)
+        for name, value in self.distribution:
+            law[_place(name, arms)] = value
+        return FixedDistribution(law)
+
+    def _law(self, k: int) -> Floats:
+        if _is_pairs(self.distribution):
+            allowed = "a vector; bind(names) turns names into places"
+            raise InvalidValue("FixedDistribution", dict(self.distribution), allowed)
+        law = np.array(self.distribution)
+        if law.shape != (k,):
+            raise InvalidValue("FixedDistribution", law.shape, f"a vector over {k} arms here")
+        normal: Floats = law / math.fsum(law)
+        return normal
+
+
+_ALLOWED = "numbers >= 0 that add up to 1: a vector, a mapping, or columns of an arm x position matrix"
+
+
+def _is_pairs(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and bool(value)
+        and isinstance(value[0], tuple)
+        and isinstance(value[0][0], str)
+    )
+
+
+def _share(value: object) -> float:
+    try:
+        share = float(value)  # type: ignore[arg-type]  # checked by failing
+    except (TypeError, ValueError):
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise InvalidValue("FixedDistribution", value, _ALLOWED)
+    return share
+
+
+def _check_total(values: Sequence[float], given: object) -> None:
+    if not abs(math.fsum(values) - 1.0) <= 1e-9:
+        raise InvalidValue("FixedDistribution", given, f"{_ALLOWED} (these: {math.fsum(values):g})")
+
+
+def _place(name: str, arms: Sequence[str]) -> int:
+    try:
+        return list(arms).index(name)
+    except ValueError:
+        raise UnknownName("arm", name, arms) from None

@@ -1,0 +1,30 @@
+"""UCB1."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.assumptions import Scaled, SubGaussian
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.indexed import Indexed
+
+__all__ = ["UCB1"]
+
+
+class UCB1(Scaled, SubGaussian, Indexed):
+    """The classic bonus, √(2 ln t / N) for rewards in [0, 1]; `scale=0.5` gives √(2 σ² ln t / N)."""
+
+    name: ClassVar[str] = "ucb1"
+    formula: ClassVar[str] = "mean + √(8 σ² ln t / N)"
+    reference: ClassVar[str] = "Auer, Cesa-Bianchi and Fischer 2002"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        sub_ucb=True,
+        asymptotically_optimal=False,
+        minimax_ratio="√(log T)",
+        source="Bian and Jun 2022, Table 1",
+    )
+
+    def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+        return mean + self.scale * np.sqrt(8.0 * self.sigma2 * np.log(t) / n)

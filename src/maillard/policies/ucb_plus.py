@@ -1,0 +1,33 @@
+"""UCB+, almost optimally confident UCB."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.assumptions import FixedBudget, Scaled, SubGaussian
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.indexed import Indexed
+
+__all__ = ["UCBPlus"]
+
+
+class UCBPlus(FixedBudget, Scaled, SubGaussian, Indexed):
+    """UCB whose confidence level falls with the arm's own pulls."""
+
+    name: ClassVar[str] = "ucb+"
+    formula: ClassVar[str] = "mean + √(2 σ² ln₊(T / N) / N)"
+    reference: ClassVar[str] = "Lattimore 2015, Algorithm 2"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        sub_ucb=True,
+        asymptotically_optimal=False,
+        minimax_ratio="√(log K)",
+        anytime=False,
+        source="Bian and Jun 2022, Table 1",
+        note="Asymptotic optimality is not reported but might hold.",
+    )
+
+    def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+        level = np.maximum(np.log(self.horizon / n), 0.0)
+        return mean + self.scale * np.sqrt(2.0 * self.sigma2 * level / n)

@@ -1,0 +1,30 @@
+"""Uniform choice."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.policies.guarantees import Guarantees
+from maillard.policies.sampled import Sampled
+
+__all__ = ["Uniform"]
+
+
+class Uniform(Sampled):
+    """Every eligible arm alike, whatever was observed."""
+
+    name: ClassVar[str] = "uniform"
+    formula: ClassVar[str] = "p = 1 / K"
+    reference: ClassVar[str] = "a randomised experiment"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        sub_ucb=False,
+        asymptotically_optimal=False,
+        minimax_ratio="linear regret",
+        closed_form_probability=True,
+        source="immediate: the regret is T times the mean gap",
+    )
+
+    def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
+        return np.zeros_like(n)

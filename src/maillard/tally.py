@@ -1,0 +1,263 @@
+"""What has been observed: per arm, how many rewards and their exact sum.
+
+A tally is the whole state of a policy. It is additive, so replicas merge by adding, in any order, to the
+same bits: a sum is kept without rounding, and `sums` is that sum rounded once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Tally"]
+
+# Every finite float is a whole multiple of 2**-1074, so at this scale sums are integers, hence exact.
+_SCALE = 1074
+_ONE = 1 << _SCALE
+
+
+def _to_fixed(value: float) -> int:
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * (_ONE // denominator)
+
+
+def _to_float(fixed: int) -> float:
+    """Correctly rounded: division of Python integers is."""
+    return fixed / _ONE
+
+
+class Tally:
+    """Pulls and reward sums per arm.
+
+    >>> tally = Tally(pulls=[2, 1], sums=[1.0, 1.0])
+    >>> tally.add(1, 0.0)
+    >>> tally.means, tally.round
+    (array([0.5, 0.5]), 5)
+    >>> tally + Tally(pulls=[1, 0], sums=[0.25, 0])
+    Tally(pulls=[3, 2], sums=[1.25, 1.0])
+
+    Sums do not depend on the order in which rewards came, to the last bit:
+
+    >>> a, b = Tally.empty(1), Tally.empty(1)
+    >>> for reward in (1e16, 1.0, -1e16): a.add(0, reward)
+    >>> for reward in (1e16, -1e16, 1.0): b.add(0, reward)
+    >>> a == b, a.sums
+    (True, array([1.]))
+    """
+
+    __hash__ = None  # type: ignore[assignment]  # mutable, so not hashable
+    __slots__ = ("_pulls", "_residues", "_sums", "cold", "pulls", "round", "sums")
+
+    pulls: NDArray[np.int64]
+    "Observed rewards per arm (read-only)."
+    sums: NDArray[np.float64]
+    "Their sums, each the exact sum rounded once (read-only)."
+    round: int
+    "1 + all pulls."
+    cold: int
+    "How many arms have no pull."
+
+    def __init__(self, pulls: ArrayLike, sums: ArrayLike) -> None:
+        counts = _whole_numbers(pulls)
+        totals = _finite_numbers(sums)
+        if counts.ndim != 1 or counts.size == 0:
+            raise InvalidValue("pulls", pulls, "one number for each of at least one arm")
+        if totals.shape != counts.shape:
+            raise InvalidValue("sums", sums, f"as many numbers as pulls has ({counts.size})")
+        if np.any(totals[counts == 0]):
+            arm = int(np.flatnonzero((counts == 0) & (totals != 0))[0])
+            raise InvalidValue(f"sums[{arm}]", float(totals[arm]), "0 where pulls is 0")
+        self._hold(counts, totals, {})
+
+    def _hold(self, pulls: NDArray[np.int64], sums: NDArray[np.float64], residues: dict[int, int]) -> None:
+        self._pulls, self._sums = pulls, sums
+        # What `sums` lost by rounding, at the fixed scale, for the arms where it lost anything.
+        self._residues = residues
+        self.pulls, self.sums = pulls.view(), sums.view()
+        self.pulls.flags.writeable = self.sums.flags.writeable = False
+        self.round = 1 + int(pulls.sum())
+        self.cold = int(pulls.size - np.count_nonzero(pulls))
+
+    @classmethod
+    def empty(cls, arms: int) -> Tally:
+        """A tally of `arms` arms that has seen nothing."""
+        if isinstance(arms, bool) or not isinstance(arms, int | np.integer) or arms < 1:
+            raise InvalidValue("arms", arms, "a whole number >= 1")
+        return cls(np.zeros(arms, np.int64), np.zeros(arms))
+
+    def __len__(self) -> int:
+        return self._pulls.size
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """Sums over pulls; nan for an arm without a pull."""
+        if not self.cold:
+            return self._sums / self._pulls
+        return np.divide(self._sums, self._pulls, out=np.full(len(self), np.nan), where=self._pulls > 0)
+
+    def add(self, arm: int, reward: float) -> None:
+        """Count one observed reward of an arm, in place."""
+        if isinstance(arm, bool) or not isinstance(arm, int | np.integer):
+            raise InvalidValue("arm", arm, f"a whole number from 0 to {len(self) - 1}")
+        if not 0 <= arm < len(self):
+            raise InvalidValue("arm", arm, f"a whole number from 0 to {len(self) - 1}")
+        try:
+            value = float(reward)
+        except (TypeError, ValueError):
+            raise InvalidValue("reward", reward, "a finite number") from None
+        if not np.isfinite(value):
+            raise InvalidValue("reward", reward, "a finite number")
+        self._add_exactly(int(arm), value, 0)
+        self.cold -= int(self._pulls[arm] == 0)
+        self._pulls[arm] += 1
+        self.round += 1
+
+    def _add_exactly(self, arm: int, value: float, residue: int) -> None:
+        before = float(self._sums[arm])
+        after = before + value
+        residue += self._residues.get(arm, 0)
+        # Knuth's two-sum: the rounding error of a + b, itself exact.
+        part = after - before
+        lost = (before - (after - part)) + (value - part)
+        if residue or lost != 0.0:  # true for nan too, where the sum overflowed
+            exact = _to_fixed(before) + _to_fixed(value) + residue
+            try:
+                after = _to_float(exact)
+            except OverflowError:
+                raise InvalidValue(f"sums[{arm}]", value, "sums within float range") from None
+            self._residues[arm] = exact - _to_fixed(after)
+            if not self._residues[arm]:
+                del self._residues[arm]
+        self._sums[arm] = after
+
+    def __add__(self, other: Tally) -> Tally:
+        if not isinstance(other, Tally):
+            return NotImplemented
+        if len(other) != len(self):
+            raise InvalidValue("tally", len(other), f"as many arms as the other has ({len(self)})")
+        merged = self.copy()
+        merged._merge(other)
+        return merged
+
+    def _merge(self, other: Tally) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            after = self._sums + other._sums
+            part = after - self._sums
+            lost = (self._sums - (after - part)) + (other._sums - part)
+        inexact = set(np.flatnonzero(lost != 0.0).tolist()) | set(self._residues) | set(other._residues)
+        before = {arm: float(self._sums[arm]) for arm in inexact}
+        self._sums[:] = after
+        for arm in inexact:
+            self._sums[arm] = before[arm]
+            self._add_exactly(arm, float(other._sums[arm]), other._residues.get(arm, 0))
+        self._pulls += other._pulls
+        self._hold(self._pulls, self._sums, self._residues)
+
+    def copy(self) -> Tally:
+        """An independent tally with the same content."""
+        twin = Tally.__new__(Tally)
+        twin._hold(self._pulls.copy(), self._sums.copy(), dict(self._residues))
+        return twin
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tally):
+            return NotImplemented
+        return (
+            np.array_equal(self._pulls, other._pulls)
+            and np.array_equal(self._sums, other._sums)
+            and self._residues == other._residues
+        )
+
+    def __repr__(self) -> str:
+        return f"Tally(pulls={_shorten(self._pulls)}, sums={_shorten(self._sums)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"pulls": self._pulls, "sums": self._sums, "residues": self._residues}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._hold(state["pulls"].copy(), state["sums"].copy(), dict(state["residues"]))
+
+    def to_json(self) -> str:
+        """JSON that `from_json` turns back into an equal tally, exact sums included.
+
+        A sum that is not a float is written as the floats that add up to it:
+
+        >>> tally = Tally.empty(2)
+        >>> for _ in range(3): tally.add(0, 0.1)
+        >>> tally.to_json()
+        '{"pulls": [3, 0], "sums": [[0.30000000000000004, -2.7755575615628914e-17], 0.0]}'
+        """
+        sums: list[float | list[float]] = self._sums.tolist()
+        for arm, residue in self._residues.items():
+            parts, rest = [float(self._sums[arm])], residue
+            while rest:
+                parts.append(_to_float(rest))
+                rest -= _to_fixed(parts[-1])
+            sums[arm] = parts
+        return json.dumps({"pulls": self._pulls.tolist(), "sums": sums})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Tally:
+        """The tally that `to_json` wrote."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise InvalidValue("tally", text, f"JSON ({error})") from None
+        if not isinstance(data, dict) or set(data) != {"pulls", "sums"}:
+            raise InvalidValue("tally", data, 'an object with "pulls" and "sums"')
+        if not isinstance(data["sums"], list) or not isinstance(data["pulls"], list):
+            raise InvalidValue("tally", data, '"pulls" and "sums" as lists')
+        first = [parts[0] if isinstance(parts, list) and parts else parts for parts in data["sums"]]
+        tally = cls(data["pulls"], first)
+        for arm, parts in enumerate(data["sums"]):
+            if isinstance(parts, list):
+                for part in _finite_numbers(parts[1:]):
+                    tally._add_exactly(arm, float(part), 0)
+        return tally
+
+
+def _shorten(values: NDArray[Any]) -> str:
+    shown = ", ".join(repr(value) for value in values[:8].tolist())
+    return f"[{shown}, ... {values.size} arms]" if values.size > 8 else f"[{shown}]"
+
+
+def _numbers(values: ArrayLike, field: str, allowed: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "iuf":  # Python integers past 64 bits, or nothing at all
+            if array.dtype.kind != "O" and array.size:
+                raise TypeError
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidValue(field, values, allowed) from None
+    return array
+
+
+def _whole_numbers(values: ArrayLike) -> NDArray[np.int64]:
+    allowed = "whole numbers from 0 to 2**53"
+    array = _numbers(values, "pulls", allowed)
+    bad = ~((array >= 0) & (array <= 2.0**53))
+    if array.dtype.kind == "f":
+        bad |= array != np.floor(array)
+    _refuse(bad, array, "pulls", allowed)
+    return array.astype(np.int64)
+
+
+def _finite_numbers(values: ArrayLike) -> NDArray[np.float64]:
+    array = _numbers(values, "sums", "finite numbers")
+    _refuse(~np.isfinite(array), array, "sums", "finite numbers")
+    return array.astype(np.float64)
+
+
+def _refuse(bad: NDArray[np.bool_], array: NDArray[Any], field: str, allowed: str) -> None:
+    if bad.any():
+        place = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        where = "".join(f"[{int(i)}]" for i in place)
+        raise InvalidValue(f"{field}{where}", array[place].item(), allowed)
