@@ -231,12 +231,12 @@ def _shorten(values: NDArray[Any]) -> str:
 def _numbers(values: ArrayLike, field: str, allowed: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
-        if array.dtype.kind not in "iuf":  # Python integers past 64 bits, or nothing at all
-            if array.dtype.kind != "O" and array.size:
-                raise TypeError
+        if array.dtype.kind == "O" or not array.size:  # Python integers past 64 bits, or nothing
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InvalidValue(field, values, allowed) from None
+    if array.dtype.kind not in "iuf":
+        raise InvalidValue(field, values, allowed)
     return array
 
 

@@ -40,8 +40,8 @@ class InFamily(SubGaussian):
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
         if self.family in FAMILIES:
             object.__setattr__(self, "support", FAMILIES[self.family].support)
-            if self.family != "gaussian":  # so that equal policies are equal
-                object.__setattr__(self, "sigma2", 1.0)
+        if self.family != "gaussian":  # it has no sigma2: any constant, so that equal policies are equal
+            object.__setattr__(self, "sigma2", 1.0)
         super().__post_init__(reward_range)
 
     def options(self) -> dict[str, Any]:
@@ -72,8 +72,13 @@ class FixedBudget(Policy):
 
     horizon: int = whole(None, "how many rounds there will be; `simulate` fills it", at_least=1)
 
+    @property
+    def needs_horizon(self) -> bool:
+        """Whether the horizon must be known before the first choice."""
+        return True
+
     def _check_use(self, tally: Tally) -> None:
-        if self.horizon is None:
+        if self.horizon is None and self.needs_horizon:
             raise InvalidValue(f"{self.name}: horizon", None, "the number of rounds, horizon=...")
         super()._check_use(tally)
 

@@ -34,9 +34,14 @@ def residual(z: Any, ratio: Any) -> Any:
     return np.where(near, r * w - 2.0 * r * r * r * series, z - np.log(ratio))
 
 
+def evidence(n: Any, gap: Any, sigma2: Any) -> Any:
+    """N gap² / (2 σ²), Maillard sampling's exponent; in this order 0 times an overflow does not arise."""
+    return n * gap * gap / (2.0 * sigma2)
+
+
 def gaussian(a: Any, b: Any, sigma2: Any) -> Any:
     """(a - b)^2 / (2 sigma2)."""
-    return (a - b) * (a - b) / (2.0 * sigma2)
+    return evidence(1.0, a - b, sigma2)
 
 
 def gaussian_upper(a: Any, level: Any, sigma2: Any) -> Any:

@@ -93,7 +93,7 @@ def mix_uniform(log: Floats, epsilon: float) -> Floats:
     with np.errstate(divide="ignore"):
         floor = np.log(epsilon) - np.log(log.size)
         mixed: Floats = np.logaddexp(np.log1p(-epsilon) + log, floor)
-    return mixed
+    return np.minimum(mixed, 0.0)
 
 
 def mix(log: Floats, shares: Floats) -> Floats:
@@ -101,7 +101,7 @@ def mix(log: Floats, shares: Floats) -> Floats:
     rest = max(0.0, 1.0 - math.fsum(shares))
     with np.errstate(divide="ignore"):
         mixed: Floats = np.logaddexp(np.log(rest) + log, np.log(shares))
-    return mixed
+    return np.minimum(mixed, 0.0)
 
 
 def _check_epsilon(epsilon: Any) -> float | tuple[float, ...]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,9 +11,6 @@ from maillard.policies.families import FAMILIES
 from maillard.policies.guarantees import Guarantees
 from maillard.policies.indexed import Indexed
 from maillard.policies.parameters import choice, flag
-
-if TYPE_CHECKING:
-    from maillard.tally import Tally
 
 __all__ = ["KLUCBPlusPlus"]
 
@@ -46,14 +42,12 @@ class KLUCBPlusPlus(InFamily, FixedBudget, Scaled, Indexed):
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
         super().__post_init__(reward_range)
         if self.anytime:
-            object.__setattr__(self, "guarantees", dataclasses.replace(_ANYTIME, anytime=True))
+            object.__setattr__(self, "guarantees", _ANYTIME)
             object.__setattr__(self, "horizon", None)
 
-    def _check_use(self, tally: Tally) -> None:
-        if self.anytime:
-            InFamily._check_use(self, tally)
-        else:
-            super()._check_use(tally)
+    @property
+    def needs_horizon(self) -> bool:
+        return not self.anytime
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         y = np.where(self.anytime, t, self.horizon or 1) / (k * n)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from maillard.policies.assumptions import SubGaussian
-from maillard.policies.families import gaussian
+from maillard.policies.families import evidence
 from maillard.policies.guarantees import Guarantees
 from maillard.policies.sampled import Sampled
 
@@ -33,4 +33,4 @@ class MaillardSampling(SubGaussian, Sampled):
     )
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
-        return -n * gaussian(mean, best, self.sigma2)
+        return -evidence(n, best - mean, self.sigma2)

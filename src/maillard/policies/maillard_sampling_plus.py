@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from maillard.policies.assumptions import SubGaussian
-from maillard.policies.families import gaussian
+from maillard.policies.families import evidence
 from maillard.policies.guarantees import Guarantees
 from maillard.policies.parameters import real
 from maillard.policies.sampled import Sampled
@@ -44,5 +44,5 @@ class MaillardSamplingPlus(SubGaussian, Sampled):
         return np.log(self.booster) + np.log1p(self.c * np.log1p(np.log(t / n)))
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
-        x = n * gaussian(mean, best, self.sigma2)
+        x = evidence(n, best - mean, self.sigma2)
         return -x + np.log1p(self.d * x)

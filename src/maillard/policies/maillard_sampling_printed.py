@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from maillard.policies.assumptions import SubGaussian
-from maillard.policies.families import gaussian
+from maillard.policies.families import evidence
 from maillard.policies.guarantees import Guarantees
 from maillard.policies.parameters import real
 from maillard.policies.sampled import Sampled
@@ -35,4 +35,4 @@ class PrintedMaillardSampling(SubGaussian, Sampled):
         return np.log(self.booster) + 0.0 * n
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
-        return -gaussian(mean, best, self.sigma2)
+        return -evidence(1.0, best - mean, self.sigma2)

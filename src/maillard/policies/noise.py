@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from maillard.policies.families import bernoulli
+
 if TYPE_CHECKING:
     from maillard.policies.policy import Floats
 
@@ -84,15 +86,20 @@ class _Beta(Noise):
     most: ClassVar[float] = 1.0
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
-        from scipy.special import betainc, betaincc, betaln, xlog1py, xlogy
+        from scipy.special import betainc, betaincc
 
-        below = betainc(a, b, x)
-        log_cdf = np.where(below < 0.5, np.log(below), np.log1p(-betaincc(a, b, x)))
-        ratio = xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b) - log_cdf
-        deep = (below < 1e-280) & (x > 0.0)
+        x, a, b = np.broadcast_arrays(x, a, b)
+        log_density = _log_beta_density(x, a, b)
+        log_cdf = np.empty(x.shape)
+        above = x * (a + b) > a
+        log_cdf[above] = np.log1p(-betaincc(a[above], b[above], x[above]))
+        log_cdf[~above] = np.log(betainc(a[~above], b[~above], x[~above]))
+        ratio = log_density - log_cdf
+        deep = (log_cdf < -640.0) & (x > 0.0)  # past the range of a probability, not of its log
         if deep.any():
-            x, a, b = (array[deep] for array in np.broadcast_arrays(x, a, b))
-            log_cdf[deep], ratio[deep] = _beta_tail(x, a, b)
+            x, a, b = x[deep], a[deep], b[deep]
+            ratio[deep] = np.log(a * _beta_fraction(x, a, b) / (x * (1.0 - x)))
+            log_cdf[deep] = log_density[deep] - ratio[deep]
         return log_cdf, ratio
 
     def ends(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
@@ -111,21 +118,50 @@ class _Beta(Noise):
         return peak
 
 
-def _beta_tail(x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """ln F and ln(f / F) far below the mean: F = x^a (1-x)^b / (a B(a, b)) 2F1(1, a+b; a+1; x).
+def _log_beta_density(x: Floats, a: Floats, b: Floats) -> Floats:
+    """Without cancellation at any a and b: a binomial probability by Loader's saddle-point form."""
+    i, j = a - 1.0, b - 1.0
+    n = i + j
+    inner = (i > 0.0) & (j > 0.0)
+    one, two, all_ = np.where(inner, i, 1.0), np.where(inner, j, 1.0), np.where(inner, n, 2.0)
+    log: Floats = (
+        stirling_error(all_)
+        - stirling_error(one)
+        - stirling_error(two)
+        + 0.5 * np.log(all_ / (2.0 * np.pi * one * two))
+        - all_ * bernoulli(one / all_, x, 0.0)
+    )
+    zero_times = np.where(i > 0.0, i * np.log(x), 0.0) + np.where(j > 0.0, j * np.log1p(-x), 0.0)
+    return np.log(n + 1.0) + np.where(inner, log, zero_times)
 
-    There the terms fall at least as fast as a geometric series of ratio x (a+b) / (a+1) < 1.
-    """
-    from scipy.special import betaln
 
-    total, term = np.ones_like(x), np.ones_like(x)
-    for k in range(10_000):
-        term = term * x * (a + b + k) / (a + 1.0 + k)
-        total = total + term
-        if (term <= 1e-17 * total).all():
+def stirling_error(z: Floats) -> Floats:
+    """ln z! minus Stirling's formula for it, z > 0."""
+    from scipy.special import gammaln
+
+    small = np.minimum(z, 16.0)
+    exact = gammaln(small + 1.0) - (small + 0.5) * np.log(small) + small - _LOG_SQRT_2PI
+    w = 1.0 / (z * z)
+    series = (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188)))) / z
+    error: Floats = np.where(z < 16.0, exact, series)
+    return error
+
+
+def _beta_fraction(x: Floats, a: Floats, b: Floats) -> Floats:
+    """The continued fraction C in F(x) = x^a (1-x)^b / (a B(a, b) C), by Lentz's method (DLMF 8.17.22)."""
+    value, c, d = np.ones_like(x), np.ones_like(x), np.zeros_like(x)
+    for k in range(1, 2000):
+        m = k // 2
+        if k % 2:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1.0 / (1.0 + term * d)
+        c = 1.0 + term / c
+        value = value * (c * d)
+        if (np.abs(c * d - 1.0) < 1e-15).all():
             break
-    ratio = np.log(a) - np.log(total) - np.log(x) - np.log1p(-x)
-    return a * np.log(x) + b * np.log1p(-x) - np.log(a) - betaln(a, b) + np.log(total), ratio
+    return value
 
 
 GAUSSIAN = _Gaussian()

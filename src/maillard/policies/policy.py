@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform, overload
 
 import numpy as np
 
@@ -113,6 +113,7 @@ class Policy:
         """The probability of every arm."""
         return np.exp(self._solve_tally(tally, round, eligible)[0])
 
+    @overload
     def choose(
         self,
         tally: Tally,
@@ -120,9 +121,32 @@ class Policy:
         *,
         round: int | None = None,
         eligible: ArrayLike | None = None,
-    ) -> int:
-        """One arm, drawn from exactly `probabilities`."""
-        return draw(self.probabilities(tally, round=round, eligible=eligible), rng)
+        size: None = None,
+    ) -> int: ...
+
+    @overload
+    def choose(
+        self,
+        tally: Tally,
+        rng: np.random.Generator,
+        *,
+        round: int | None = None,
+        eligible: ArrayLike | None = None,
+        size: int,
+    ) -> NDArray[np.intp]: ...
+
+    def choose(
+        self,
+        tally: Tally,
+        rng: np.random.Generator,
+        *,
+        round: int | None = None,
+        eligible: ArrayLike | None = None,
+        size: int | None = None,
+    ) -> int | NDArray[np.intp]:
+        """An arm, or `size` of them, drawn from exactly `probabilities`."""
+        arms = draw(self.probabilities(tally, round=round, eligible=eligible), rng, size or 1)
+        return int(arms[0]) if size is None else arms
 
     def _solve_tally(
         self, tally: Tally, round: int | None, eligible: ArrayLike | None
@@ -166,15 +190,16 @@ class Policy:
             raise InvalidValue(where, float(s[arm]), f"{allowed} {limit}")
 
 
-def draw(probabilities: Floats, rng: np.random.Generator) -> int:
-    """One index, with the given probabilities."""
+def draw(probabilities: Floats, rng: np.random.Generator, size: int) -> NDArray[np.intp]:
+    """Indices with the given probabilities, independently."""
     if not isinstance(rng, np.random.Generator):
         raise InvalidValue("rng", rng, "a numpy.random.Generator (numpy.random.default_rng())")
     ends = probabilities.cumsum()
-    arm = int(ends.searchsorted(rng.random() * ends[-1], side="right"))
-    if arm >= ends.size:  # the product was rounded up to the total
-        arm = int(np.flatnonzero(probabilities)[-1])
-    return arm
+    arms = ends.searchsorted(rng.random(size) * ends[-1], side="right")
+    # The product may be rounded up to the total, past the last arm that can be drawn.
+    last = ends.searchsorted(ends[-1], side="left")
+    within: NDArray[np.intp] = np.minimum(arms, last)
+    return within
 
 
 def log_normalise(weights: Floats) -> Floats:

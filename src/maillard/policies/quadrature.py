@@ -67,7 +67,7 @@ def win_log_probabilities(noise: Noise, a: Floats, b: Floats) -> tuple[Floats, F
     if rare.size:
         log[rare], error[rare] = _rare(arms, rare)
     surplus = np.log(np.exp(log) @ arms.copies)
-    log, error = log - surplus, error + abs(surplus) + 8 * _EPS * (8.0 + np.abs(log))
+    log, error = np.minimum(log - surplus, 0.0), error + abs(surplus) + 8 * _EPS * (8.0 + np.abs(log))
     back = np.empty_like(order)
     back[order] = np.arange(order.size)
     return log[back][place], error[back][place]

@@ -75,7 +75,9 @@ class Table:
         left, width, value, rise, start, end = self._cubics[j].transpose(-1, *range(x.ndim))
         u = (x - left) / width
         v = 1.0 - u
-        interpolated: Floats = value + u * (rise + v * (v * start - u * end))
+        climb = u * (rise + v * (v * start - u * end))
+        # The function rises: on an interval too wide for its cubic, that much is still known.
+        interpolated: Floats = value + np.clip(climb, 0.0, rise)
         return interpolated
 
     def _fit(self) -> None:

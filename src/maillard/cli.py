@@ -1,0 +1,204 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import maillard
+from maillard.errors import InvalidValue, MaillardError
+from maillard.policies import Guarantees, Policy, named, names
+
+__all__ = ["main"]
+
+
+class _Group(click.Group):
+    """Turns the package's own errors into one line and exit status 2."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except MaillardError as error:
+            click.echo(f"maillard: {error}", err=True)
+            context.exit(2)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(maillard.__version__, prog_name="maillard")
+@click.option(
+    "--load",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="A Python file with policies of your own; may be repeated.",
+)
+def main(load: tuple[Path, ...]) -> None:
+    """Bandit policies whose every choice comes with its exact probability."""
+    for path in load:
+        _run_file(path)
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--format", "form", type=click.Choice(["table", "markdown", "json"]), default="table")
+def policies(name: str | None, form: str) -> None:
+    """The table of all policies, or everything about one.
+
+    The columns are those of the paper's Table 1. A tick means proved, a cross means not the case (or, with *, that no
+    result is reported but it might hold), a blank that nothing is reported.
+    """
+    chosen = [named(name)] if name else [named(each) for each in names()]
+    if form == "json":
+        click.echo(json.dumps([describe(cls) for cls in chosen], indent=2, ensure_ascii=False))
+    elif name:
+        _explain(chosen[0])
+    elif form == "markdown":
+        click.echo(markdown_table(chosen))
+    else:
+        _print_table(chosen)
+
+
+COLUMNS = (
+    "policy",
+    "sub-UCB",
+    "asymptotically optimal",
+    "minimax ratio",
+    "anytime",
+    "closed-form probability",
+    "source",
+)
+# The same for a terminal of 80 columns.
+_HEADERS = (
+    "policy",
+    "sub-\nUCB",
+    "asympt.\noptimal",
+    "minimax\nratio",
+    "any-\ntime",
+    "closed\nform",
+    "source",
+)
+
+
+def cells(cls: type[Policy]) -> list[str]:
+    """A policy's row of Table 1."""
+    row: Guarantees = cls.guarantees
+    optimal = _mark(row.asymptotically_optimal) + ("*" if "might hold" in row.note else "")
+    closed = "N/A" if row.closed_form_probability is None else _mark(row.closed_form_probability)
+    return [
+        cls.name,
+        _mark(row.sub_ucb),
+        optimal,
+        row.minimax_ratio or "",
+        _mark(row.anytime),
+        closed,
+        row.source,
+    ]
+
+
+def describe(cls: type[Policy]) -> dict[str, Any]:
+    """All that is known of a policy, as data."""
+    return {
+        "name": cls.name,
+        "class": cls.__name__,
+        "summary": _summary(cls),
+        "formula": cls.formula,
+        "probabilities": cls.probability_kind,
+        "parameters": [
+            {"name": name, "default": default, "meaning": parameter.meaning, "allowed": parameter.allowed}
+            for name, parameter, default in cls.parameters()
+        ],
+        "reference": cls.reference,
+        "guarantees": dataclasses.asdict(cls.guarantees),
+    }
+
+
+def markdown_table(chosen: list[type[Policy]]) -> str:
+    """The table of policies in Markdown."""
+    rows = [list(COLUMNS), ["---"] * len(COLUMNS), *(cells(cls) for cls in chosen)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _print_table(chosen: list[type[Policy]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    rows = [cells(cls) for cls in chosen]
+    for place, (column, header) in enumerate(zip(COLUMNS, _HEADERS, strict=True)):
+        # Only sources give way on a narrow terminal.
+        width = 0 if column == "source" else max(len(row[place]) for row in rows)
+        side: Any = "left" if column in ("policy", "source") else "center"
+        table.add_column(header, justify=side, no_wrap=True, min_width=max(width, len(header) // 2))
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell[:1], "")) for cell in row))
+    console = Console()
+    console.print(table)
+    console.print(
+        "\n✓ proved   ✗ not the case   ✗* not reported, might hold   blank: nothing reported\n"
+        "maillard policies NAME explains one.",
+        style="dim",
+    )
+
+
+def _explain(cls: type[Policy]) -> None:
+    console = Console(highlight=False)
+    console.print(Text.assemble((cls.name, "bold"), f"  {cls.__name__}"))
+    console.print(Text(_summary(cls)))
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_row("formula", Text(cls.formula))
+    facts.add_row("probabilities", cls.probability_kind)
+    low, high = cls.support
+    if low > -float("inf"):
+        facts.add_row("rewards", f"from {low:g} to {high:g}")
+    for column, cell in list(zip(COLUMNS, cells(cls), strict=True))[1:-1]:
+        facts.add_row(column, Text(cell or "not reported", style=_STYLES.get(cell[:1], "")))
+    if cls.guarantees.note:
+        facts.add_row("note", Text(cls.guarantees.note))
+    facts.add_row("reference", Text(cls.reference))
+    facts.add_row("source", Text(cls.guarantees.source))
+    console.print(facts)
+    if cls.parameters():
+        console.print()
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for column in ("parameter", "default", "allowed", "meaning"):
+            table.add_column(column, no_wrap=column == "parameter")
+        for name, parameter, default in cls.parameters():
+            shown = "" if default is None else str(default)
+            table.add_row(name, shown, Text(parameter.allowed), Text(parameter.meaning))
+        console.print(table)
+    console.print(Text(f"\nexample: maillard.policy({_example(cls)})", style="dim"))
+
+
+def _example(cls: type[Policy]) -> str:
+    needed = [f"{name}=..." for name, _, default in cls.parameters() if default is None]
+    return ", ".join([repr(cls.name), *needed])
+
+
+def _summary(cls: type[Policy]) -> str:
+    paragraphs = (cls.__doc__ or "").split("\n\n")
+    return " ".join(paragraphs[0].split())
+
+
+_STYLES = {"✓": "green", "✗": "red"}
+
+
+def _mark(value: bool | None) -> str:
+    return {True: "✓", False: "✗", None: ""}[value]
+
+
+def _run_file(path: Path) -> None:
+    """Import a user's file, so that the policies in it register."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InvalidValue("--load", str(path), "a Python file, something.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    load: Callable[[Any], None] = spec.loader.exec_module
+    load(module)

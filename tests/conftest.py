@@ -1,0 +1,37 @@
+"""What several tests share: hypothesis profiles, and a policy of every name."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+
+import maillard
+from maillard import Policy
+
+hypothesis.settings.register_profile(
+    "suite", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+NAMES = maillard.policies.names()
+VARIANTS = [
+    "boltzmann:schedule=log,eta=3",
+    "kl-ms:jeffreys=true",
+    "kl-ucb++:anytime=true",
+    "kl-ucb:c=3",
+    "ts:scale=0.25",
+    "ucb1:scale=0.5",
+    "giro:a=0.3",
+    "phe:a=1.1",
+    *(
+        f"{name}:family={family}"
+        for name in ("ms-exponential-family", "med", "imed", "dmed", "kl-ucb", "kl-ucb++")
+        for family in ("gaussian", "bernoulli", "poisson", "exponential")
+    ),
+]
+
+
+def make(spec: str) -> Policy:
+    """A policy of this spec, with what it needs to know."""
+    return maillard.policy(spec, sigma2=0.25, horizon=10**6)

@@ -1,0 +1,388 @@
+"""The contract, over every policy that discovery finds."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import maillard
+from maillard import InvalidValue, MaillardError, Policy, Tally, UnknownName
+from tests.conftest import NAMES, VARIANTS, make
+
+EVERY = [*NAMES, *VARIANTS]
+FAST = [name for name in EVERY if make(name).probability_kind != "quadrature"]
+SLOW = [name for name in EVERY if make(name).probability_kind == "quadrature"]
+NEED_UNIT = [name for name in EVERY if make(name).support[1] == 1.0]
+DESIGNED = [
+    "ms",
+    "ms+",
+    "ms-practical",
+    "ms-printed",
+    "kl-ms",
+    "ms-exponential-family",
+    "boltzmann",
+    "boltzmann-gumbel",
+    "epsilon-greedy",
+    "uniform",
+    "ts",
+    "ts-sg",
+    "ts-bernoulli",
+    "giro",
+    "phe",
+    "ucb1",
+    "aoucb",
+    "moss",
+    "moss-anytime",
+    "ucb+",
+    "ocucb",
+    "ocucb-n",
+    "adaucb",
+    "kl-ucb",
+    "kl-ucb++",
+    "med",
+    "imed",
+    "dmed",
+    "apt",
+]
+
+
+@st.composite
+def tallies(draw: st.DrawFn, policy: Policy, most_arms: int, most_pulls: int = 10**9) -> Tally:
+    """Pulls from 1 to 10^9 on a log scale, gaps from 0 to 10^3, ties included."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    k = int(np.exp(draw(st.floats(0, np.log(most_arms)))))
+    pulls = np.exp(rng.uniform(0, np.log(most_pulls), k)).astype(np.int64)
+    low, high = policy.support
+    gap = 1.0 if high == 1.0 else 10.0 ** draw(st.floats(-9, 3))
+    means = gap * rng.random(k) + (0.001 * gap if low == 0.0 and high > 1.0 else 0.0)
+    tied = draw(st.sampled_from(["no", "all", "half"]))
+    if tied == "all":
+        pulls[:], means[:] = pulls[0], means[0]
+    elif tied == "half":
+        pulls[: k // 2], means[: k // 2] = 64, means.max()
+    sums = np.minimum(np.rint(means * pulls), pulls) if policy.support == (0.0, 1.0) else means * pulls
+    return Tally(pulls, sums)
+
+
+def check_distribution(policy: Policy, tally: Tally) -> None:
+    log = policy.log_probabilities(tally)
+    assert not np.isnan(log).any()
+    assert (log <= 0).all()
+    assert abs(policy.probabilities(tally).sum() - 1) < 1e-12
+    if policy.probability_kind != "deterministic" and policy.name not in ("kl-ms", "giro", "phe"):
+        always = getattr(policy, "family", "gaussian") != "bernoulli"
+        assert np.isfinite(log).all() or not always
+
+
+def test_every_policy_of_the_design_is_there() -> None:
+    assert set(DESIGNED) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", FAST)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_probabilities_are_a_distribution(name, data) -> None:
+    policy = make(name)
+    check_distribution(policy, data.draw(tallies(policy, 10_000)))
+
+
+@pytest.mark.parametrize("name", SLOW)
+@settings(max_examples=8)
+@given(data=st.data())
+def test_quadrature_is_a_distribution(name, data) -> None:
+    policy = make(name)
+    most_arms = 60 if policy.name in ("ts-bernoulli", "giro", "phe") else 1000
+    check_distribution(policy, data.draw(tallies(policy, most_arms)))
+
+
+@pytest.mark.parametrize("name", ["ms+", "kl-ms", "ocucb-n", "ts", "boltzmann-gumbel", "phe"])
+def test_ten_thousand_arms_of_any_kind(name) -> None:
+    policy, rng = make(name), np.random.default_rng(1)
+    pulls = np.exp(rng.uniform(0, np.log(1e9), 10_000)).astype(np.int64)
+    check_distribution(policy, Tally(pulls, np.rint(pulls * rng.random(10_000))))
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_million_arms_answer(name) -> None:
+    policy, rng = make(name), np.random.default_rng(2)
+    pulls = rng.integers(1, 50, 10**6)
+    tally = Tally(pulls, rng.integers(0, pulls) + (0 if policy.support[1] == 1 else 1))
+    assert abs(policy.probabilities(tally).sum() - 1) < 1e-12
+
+
+def chi_square(policy: Policy, tally: Tally, probabilities: np.ndarray, draws: int) -> float:
+    """The p-value of draws by `choose` against given probabilities."""
+    seen = policy.choose(tally, np.random.default_rng(12345), size=draws)
+    counts = np.bincount(seen, minlength=len(tally))
+    assert counts[probabilities == 0].sum() == 0
+    likely = probabilities * draws >= 5
+    observed = np.append(counts[likely], counts[~likely].sum())
+    expected = np.append(probabilities[likely], probabilities[~likely].sum()) * draws
+    if expected[-1] == 0:
+        observed, expected = observed[:-1], expected[:-1]
+    if len(observed) == 1:  # a certain choice; that it was made each time is asserted above
+        return 1.0
+    return float(stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue)
+
+
+ENOUGH = Tally([3, 4, 4, 2, 5], [1, 3, 3, 1, 2])  # arms 1 and 2 tie for the lead
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_choose_draws_from_probabilities(name) -> None:
+    policy = make(name)
+    # One test a policy at level 1e-4 / 30: the suite fails by chance once in 10^4 changes of seed.
+    assert chi_square(policy, ENOUGH, policy.probabilities(ENOUGH), 10**5) > 1e-4 / 30
+
+
+def test_a_wrong_law_is_noticed() -> None:
+    """The negative control: MS+ that boosts only the first of two tied leaders."""
+    policy = make("ms+")
+    p = policy.probabilities(ENOUGH)
+    wrong = p.copy()
+    wrong[2] /= 4
+    assert chi_square(policy, ENOUGH, wrong / wrong.sum(), 10**5) < 1e-12
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_equal_copies_and_specs(name) -> None:
+    policy = make(name)
+    for twin in (pickle.loads(pickle.dumps(policy)), copy.deepcopy(policy), maillard.policy(str(policy))):
+        assert twin == policy
+        assert hash(twin) == hash(policy)
+        assert str(twin) == str(policy)
+        assert np.array_equal(twin.probabilities(ENOUGH), policy.probabilities(ENOUGH))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_says_what_it_is(name) -> None:
+    cls = maillard.policies.named(name)
+    assert cls.formula
+    assert cls.reference
+    assert cls.__doc__
+    assert cls.guarantees.source != "not stated"
+    assert cls.probability_kind in ("closed form", "quadrature", "deterministic")
+    assert all(parameter.meaning for _, parameter, _ in cls.parameters())
+    closed = {"closed form": True, "quadrature": False, "deterministic": None}
+    assert cls.guarantees.closed_form_probability == closed[cls.probability_kind]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_ineligible_arms_are_as_if_absent(name) -> None:
+    policy = make(name)
+    mask = np.array([True, False, True, True, False])
+    some = Tally(ENOUGH.pulls[mask], ENOUGH.sums[mask])
+    masked = policy.log_probabilities(ENOUGH, eligible=mask)
+    assert np.isneginf(masked[~mask]).all()
+    assert np.array_equal(masked[mask], policy.log_probabilities(some, round=ENOUGH.round))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_cold_arms(name) -> None:
+    policy = make(name)
+    k = 4
+    assert policy.probabilities(Tally.empty(k)) == pytest.approx(1 / k)
+    tally = Tally([6, 0, 3, 0], [4, 0, 1, 0])
+    p = policy.probabilities(tally)
+    assert abs(p.sum() - 1) < 1e-12
+    assert p[1] == pytest.approx(p[3], rel=1e-12)
+    if isinstance(policy, maillard.Sampled):
+        # A cold arm weighs exp(0): what a rival does whose exponent is 0.
+        weights = np.exp(policy._weights(np.array([6.0, 3.0]), np.array([4.0, 1.0]), tally.round))
+        assert p == pytest.approx(np.array([weights[0], 1, weights[1], 1]) / (weights.sum() + 2))
+    elif not getattr(policy, "has_prior", False) and name != "epsilon-greedy":
+        warm = policy.probabilities(tally, eligible=tally.pulls > 0)
+        if policy.name not in ("moss", "moss-anytime", "kl-ucb++"):  # their formulas count all arms
+            assert p == pytest.approx(np.where(tally.pulls > 0, warm * 0.5, 0.25))
+        assert p[[1, 3]] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_arm(name) -> None:
+    assert make(name).probabilities(Tally([7], [3])) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", sorted({"moss", "ucb+", "ocucb", "adaucb", "kl-ucb++"}))
+def test_a_missing_horizon_is_an_error_and_a_passed_one_is_not(name) -> None:
+    with pytest.raises(InvalidValue, match="horizon: expected the number of rounds"):
+        maillard.policy(name, sigma2=0.25).probabilities(ENOUGH)
+    short = maillard.policy(name, sigma2=0.25, horizon=5)
+    assert short.probabilities(ENOUGH).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", sorted(set(NEED_UNIT)))
+def test_rewards_outside_the_unit_interval_are_refused(name) -> None:
+    for sums in ([-1, 1], [5, 1]):
+        with pytest.raises(InvalidValue, match=r"sums\[0\] over 4 pulls: expected rewards from 0 to 1"):
+            make(name).probabilities(Tally([4, 4], sums))
+
+
+def test_giro_wants_zeros_and_ones() -> None:
+    with pytest.raises(InvalidValue, match="rewards 0 and 1"):
+        make("giro").probabilities(Tally([4, 4], [1.5, 2]))
+
+
+@pytest.mark.parametrize(
+    ("name", "sums"), [("imed:family=exponential", [0, 1]), ("med:family=poisson", [-1, 1])]
+)
+def test_families_refuse_rewards_they_cannot_give(name, sums) -> None:
+    with pytest.raises(InvalidValue, match="rewards"):
+        make(name).probabilities(Tally([4, 4], sums))
+
+
+@pytest.mark.parametrize(
+    ("spec", "parameters", "message"),
+    [
+        ("ms", {}, r"ms: sigma2: expected a finite number > 0 \(or give reward_range"),
+        ("ms", {"sigma2": 0}, "sigma2: expected a finite number > 0.*got 0"),
+        ("ms", {"sigma2": -1.0}, "got -1.0"),
+        ("ms", {"sigma2": float("nan")}, "got nan"),
+        ("ms", {"sigma2": True}, "got True"),
+        ("ms:sigma2=abc", {}, "got 'abc'"),
+        ("ms", {"reward_range": (1, 0)}, "reward_range: expected two finite numbers, low < high"),
+        ("ms", {"reward_range": 3}, r"reward_range: expected \(low, high\)"),
+        ("ms+:booster=0.5", {"sigma2": 1}, r"booster: expected a finite number >= 1, got 0.5"),
+        ("ms+:c=1.5", {"sigma2": 1}, "c: expected a finite number >= 0 and <= 1, got 1.5"),
+        ("ms+:c=-0.1", {"sigma2": 1}, "c: .*got -0.1"),
+        ("ms+:d=0", {"sigma2": 1}, "d: expected a finite number > 0 and <= 1, got 0"),
+        ("ms+:d=2", {"sigma2": 1}, "d: .*got 2"),
+        ("ms+", {"sigma2": 1, "booster": float("inf")}, "booster: .*got inf"),
+        ("moss:horizon=0", {"sigma2": 1}, "horizon: expected a whole number >= 1, got 0"),
+        ("moss:horizon=1.5", {"sigma2": 1}, "horizon: expected a whole number"),
+        ("boltzmann:schedule=linear", {}, "schedule: expected one of constant, log, got 'linear'"),
+        ("med:family=cauchy", {}, "family: expected one of gaussian, bernoulli, poisson, exponential"),
+        ("kl-ms:jeffreys=7", {}, "jeffreys: expected true or false, got 7"),
+        ("epsilon-greedy:epsilon=2", {}, "epsilon: .*got 2"),
+        ("ms:floor=2", {"sigma2": 1}, "WithFloor: epsilon: expected a number from 0 to 1"),
+        ("ms:sigma2=1", {"sigma2": 2}, "sigma2: expected 1 as the spec has it, got 2"),
+        ("ms:0.5", {"sigma2": 2}, "expected key=value, got 0.5"),
+        ("arm", {}, "one arm, as in arm:blue"),
+        ("dist:red=0.7,blue=0.1", {}, "add up to 1"),
+    ],
+)
+def test_bad_parameters_are_named(spec, parameters, message) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        maillard.policy(spec, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("spec", "parameters", "message"),
+    [
+        ("ms++", {}, "policy: unknown name 'ms\\+\\+'. Did you mean 'ms\\+'"),
+        ("thompson", {}, "policy: unknown name 'thompson'"),
+        ("ms+:boost=3", {"sigma2": 1}, "parameter of ms\\+: unknown name 'boost'. Did you mean 'booster'"),
+        ("ms", {"sigma2": 1, "bosster": 1}, "parameter of ms: unknown name 'bosster'"),
+    ],
+)
+def test_unknown_names_get_the_nearest_match(spec, parameters, message) -> None:
+    with pytest.raises(UnknownName, match=message):
+        maillard.policy(spec, **parameters)
+
+
+@pytest.mark.parametrize("eligible", [[1, 0, 1, 1, 1], [True], True, "yes", [0.5] * 5])
+def test_a_mask_is_booleans_for_each_arm(eligible) -> None:
+    with pytest.raises(InvalidValue, match="eligible: expected a boolean for each of the 5 arms"):
+        make("ms").probabilities(ENOUGH, eligible=eligible)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_eligible_arm_is_an_error(name) -> None:
+    with pytest.raises(InvalidValue, match="eligible: expected at least one eligible arm"):
+        make(name).choose(ENOUGH, np.random.default_rng(), eligible=[False] * 5)
+
+
+@pytest.mark.parametrize("round", [4, 0, -1, 1.5, True, "9"])
+def test_a_round_comes_after_the_pulls(round) -> None:
+    with pytest.raises(InvalidValue, match="round: expected"):
+        make("ms+").probabilities(ENOUGH, round=round)
+
+
+def test_what_is_not_a_tally_or_a_generator() -> None:
+    with pytest.raises(InvalidValue, match="tally: expected a Tally"):
+        make("ms").probabilities([1, 2])
+    with pytest.raises(InvalidValue, match=r"rng: expected a numpy\.random\.Generator"):
+        make("ms").choose(ENOUGH, 7)
+
+
+def test_med_is_maillard_sampling() -> None:
+    assert np.array_equal(make("med").log_probabilities(ENOUGH), make("ms").log_probabilities(ENOUGH))
+
+
+def test_reward_range_stands_for_sigma2() -> None:
+    assert maillard.policy("ms:reward_range=0..1") == maillard.MaillardSampling(sigma2=0.25)
+    assert maillard.policy("ms", reward_range=(1, 5)) == maillard.MaillardSampling(sigma2=4)
+    assert maillard.policy("ms:sigma2=1", reward_range=(0, 1)) == maillard.MaillardSampling(sigma2=1)
+
+
+def test_keywords_fill_a_policy_that_is_given() -> None:
+    open_ended = maillard.policy("moss:floor=0.1", sigma2=0.25)
+    assert maillard.policy(open_ended, horizon=9) == maillard.policy("moss:floor=0.1,horizon=9,sigma2=0.25")
+    with pytest.raises(InvalidValue, match=r"sigma2: expected 0\.25"):
+        maillard.policy(open_ended, sigma2=1)
+
+
+def test_ms_plus_by_hand_with_two_tied_leaders() -> None:
+    """Round 13, sigma2 = 1/4, B = 4, C = D = 0.01, worked out on paper.
+
+    Arms 0 and 1 lead with mean 3/4 (N = 4 and 4), arm 2 has mean 1/2 (N = 4): x = 4 (1/4)^2 / (1/2) = 1/2.
+    Leaders weigh 4 (1 + 0.01 ln(1 + ln(13/4))) = 4 (1 + 0.01 ln 2.1786550) = 4.0311478...; the rival weighs
+    exp(-1/2) (1 + 0.005) = 0.6095633...
+    """
+    leader = 4 * (1 + 0.01 * np.log(1 + np.log(13 / 4)))
+    rival = np.exp(-0.5) * 1.005
+    assert leader == pytest.approx(4.031149, abs=1e-6)
+    assert rival == pytest.approx(0.609563, abs=1e-6)
+    p = maillard.MaillardSamplingPlus(sigma2=0.25).probabilities(Tally([4, 4, 4], [3, 3, 2]))
+    total = 2 * leader + rival
+    assert p == pytest.approx([leader / total, leader / total, rival / total], rel=1e-15)
+    assert p == pytest.approx([0.464853, 0.464853, 0.070293], abs=2e-6)
+
+
+def test_underflow_keeps_its_logarithm() -> None:
+    log = make("ms").log_probabilities(Tally([1100, 1100], [880, 220]))
+    assert log[1] == pytest.approx(-1100 * 0.36 * 2, rel=1e-12)
+    assert make("ms").probabilities(Tally([1100, 1100], [880, 220]))[1] == 0
+
+
+def test_a_formula_that_gives_nan_is_named() -> None:
+    class Broken(maillard.Indexed):
+        name = "broken-for-test"
+
+        def index(self, n, mean, best, t, k):
+            return mean * float("nan")
+
+    try:
+        with pytest.raises(InvalidValue, match="broken-for-test: index of arm 0"):
+            Broken().probabilities(ENOUGH)
+    finally:
+        del Policy.registry["broken-for-test"]
+
+
+def test_a_name_is_taken_once_and_well_formed() -> None:
+    with pytest.raises(InvalidValue, match="a free name"):
+        type("Second", (maillard.Sampled,), {"name": "ms"})
+    with pytest.raises(MaillardError):
+        type("Odd", (maillard.Sampled,), {"name": "Not A Name"})
+
+
+def test_importing_is_light() -> None:
+    code = (
+        "import sys, maillard\n"
+        "heavy = {'scipy', 'numba', 'matplotlib', 'click', 'rich', 'torch', 'jax', 'array_api_compat', 'pandas'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+        "t = maillard.Tally([3, 2], [1, 1])\n"
+        "for n in maillard.policies.names():\n"
+        "    p = maillard.policy(n, sigma2=1, horizon=9)\n"
+        "    if p.probability_kind != 'quadrature': p.probabilities(t)\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.split("\n")[:2] == ["[]", "[]"]
