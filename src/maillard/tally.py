@@ -98,9 +98,9 @@ class Tally:
     @property
     def means(self) -> NDArray[np.float64]:
         """Sums over pulls; nan for an arm without a pull."""
-        if not self.cold:
-            return self._sums / self._pulls
-        return np.divide(self._sums, self._pulls, out=np.full(len(self), np.nan), where=self._pulls > 0)
+        means = np.full(len(self), np.nan)
+        np.divide(self._sums, self._pulls, out=means, where=self._pulls > 0)
+        return means
 
     def add(self, arm: int, reward: float) -> None:
         """Count one observed reward of an arm, in place."""

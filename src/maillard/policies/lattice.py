@@ -55,12 +55,12 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
     j = np.stack([place, first, last] if np.any(last > first) else [place])
     at, *ends = _ranks(scores.offset[row], j, scores.size[row])
     log_p = _sweep(arm, at, at, log_mass, log_mass, copies)
-    total = float(copies @ np.exp(log_p))
-    log_p, possible = log_p - math.log(total), log_p > -np.inf
+    excess = math.log(copies @ np.exp(log_p))
+    log_p, possible = log_p - excess, log_p > -np.inf
     # Rounding: a log mass loses eps * |J - mp|, and a running sum of n terms about eps * sqrt(n).
     spread = float(np.sqrt(scores.trials * scores.chance * (1 - scores.chance)).max())
     error = 2.0**-50 * (8 + 8 * spread + math.sqrt(len(row)) - np.where(possible, log_p, 0))
-    error = np.where(possible, error + abs(total - 1), 0)
+    error = np.where(possible, error + abs(excess), 0)
     if ends:
         (bottom, top), less, more = ends, log_mass - slack, log_mass + slack
         low = _sweep(arm, bottom, top, less, more, copies)[possible]
@@ -240,7 +240,7 @@ def _log_cdf(up: Floats, down: Floats, length: Ints) -> Floats:
         sums[(end + at)[at <= 0]] = np.logaddexp.accumulate(table, axis=1)[at <= 0]
     lower, upper = sums[: len(up)], np.append(sums[-2 : len(up) - 1 : -1], -np.inf)
     upper[ends[: len(length)]] = -np.inf
-    return np.where(lower < upper, lower, np.log1p(-np.exp(np.where(lower < upper, -1, upper))))
+    return np.where(upper < -0.7, np.log1p(-np.exp(np.minimum(upper, -0.7))), np.minimum(lower, 0))
 
 
 def _log_ties(rank: Ints, ratio: Floats, copies: Floats, own: Ints, mine: Floats) -> Floats:

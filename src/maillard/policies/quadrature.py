@@ -63,10 +63,12 @@ def win_log_probabilities(noise: Noise, a: Floats, b: Floats) -> tuple[Floats, F
     with np.errstate(all="ignore"):  # logarithms of 0 are -inf, as meant
         value, doubt = _integrate(arms)
         log, error = np.log(value), doubt / np.maximum(value, SMALL)
+    surplus = np.log(value @ arms.copies)
     rare = np.flatnonzero(value < SMALL)
     if rare.size:
-        log[rare], error[rare] = _rare(arms, rare)
-    surplus = np.log(np.exp(log) @ arms.copies)
+        found, error[rare] = _rare(arms, rare)
+        # The shared panels have shown that these are at most SMALL, however doubtful the rest.
+        log[rare] = np.minimum(found, np.log(SMALL))
     log, error = np.minimum(log - surplus, 0.0), error + abs(surplus) + 8 * _EPS * (8.0 + np.abs(log))
     back = np.empty_like(order)
     back[order] = np.arange(order.size)
@@ -170,24 +172,30 @@ def _log_maximum_cdf_and_slope(arms: _Arms, x: Floats) -> tuple[Floats, Floats]:
 
 def _rare(arms: _Arms, rare: NDArray[np.intp]) -> tuple[Floats, Floats]:
     """Log probabilities of arms that win by a coincidence: they are high and all others low."""
-    noise, a, b, low = arms.noise, arms.a[rare, None], arms.b[rare, None], arms.low[rare]
-    peak, top, leader = noise.peak(a, b)[:, 0], arms.high[0], int(np.argmax(arms.low))
+    noise, bottom, top = arms.noise, arms.low[rare].min(), arms.high[0]
+    peak = noise.peak(arms.a[rare], arms.b[rare])
     # Above all ends only the arm's own density is left, and twice as far from its peak that
     # has fallen beyond counting.
     high = np.minimum(top + (top - peak), noise.most)
     # Such an arm wins where the leaders are far below their means: look there at every scale.
-    centre = noise.peak(arms.a[leader], arms.b[leader])
-    depths = centre - arms.spread[leader] * np.exp2(np.arange(-2.0, 64.0))
+    leader = int(np.argmax(arms.low))
+    depths = arms.spread[leader] * np.exp2(np.arange(-2.0, 64.0))
+    below = noise.peak(arms.a[leader], arms.b[leader]) - depths
     near = np.linspace(arms.low[leader], arms.high[leader], 13)
-    grid = np.concatenate([depths[depths > low.min()], near, np.linspace(low.min(), top, 9), [high.max()]])
-
-    def log_integrand(x: Floats) -> Floats:
-        log: Floats = noise.logs(x, a, b)[1] + table(x)
-        return log
-
+    grid = np.concatenate([below[below > bottom], near, np.linspace(bottom, top, 9), [high.max()]])
+    log, error = np.empty(rare.size), np.empty(rare.size)
     with np.errstate(all="ignore"):
-        table = Table(
-            lambda x: _log_maximum_cdf_and_slope(arms, x), grid, max(grid.size, RARE // arms.a.size)
-        )
-        log, error, core = log_integrals(log_integrand, low, peak, high)
-    return log, error + TOLERANCE + 2.0 * table.doubt[table.place(core)].max(axis=1)
+        points = max(grid.size, RARE // arms.a.size)
+        table = Table(lambda x: _log_maximum_cdf_and_slope(arms, x), grid, points)
+        for first in range(0, rare.size, CELLS // 16):
+            part = slice(first, first + CELLS // 16)
+            some = rare[part]
+            a, b = arms.a[some, None], arms.b[some, None]
+            log[part], error[part], core = log_integrals(
+                lambda x, a=a, b=b: noise.logs(x, a, b)[1] + table(x),  # type: ignore[misc]
+                arms.low[some],
+                peak[part],
+                high[part],
+            )
+            error[part] += TOLERANCE + 2.0 * table.doubt[table.place(core)].max(axis=1)
+    return log, error

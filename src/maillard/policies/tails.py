@@ -42,11 +42,13 @@ class Table:
         self.x = np.unique(grid)
         self.value, self.slope = self._clip(*function(self.x))
         self._fit()
-        self.doubt = np.full(self.x.size - 1, np.inf)  # how far an interval's middle was missed by
+        # How far the cubic may be off: by all that the function rises, until its middle is tried.
+        self.doubt = np.diff(self.value)
         while True:
             middle = 0.5 * (self.x[:-1] + self.x[1:])
             room = max(0, points - self.x.size)
-            worst = np.argsort(-self.doubt, kind="stable")[:room]
+            # Where the function is very low nothing happens: what counts is the relative doubt.
+            worst = np.argsort(-self.doubt / (1.0 - self.value[1:]), kind="stable")[:room]
             worst = worst[(self.doubt[worst] > 0) & (middle[worst] > self.x[worst])]
             worst = np.sort(worst[middle[worst] < self.x[worst + 1]])
             if not worst.size:
