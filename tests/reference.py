@@ -95,7 +95,7 @@ def log_uniform(chosen: list[bool]) -> list[mpf]:
 def argmax(values: list[mpf]) -> list[bool]:
     """The arms whose value ties with the largest, to a relative 1e-40."""
     best = max(values)
-    return [v == best or best - v <= TIE * max(abs(best), abs(v)) for v in values]
+    return [v == best or (mp.isfinite(v) and best - v <= TIE * max(abs(best), abs(v))) for v in values]
 
 
 def divergence(family: str, a: mpf, b: mpf, sigma2: float | None = None) -> mpf:

@@ -218,6 +218,8 @@ class Tally:
         tally = cls(data["pulls"], first)
         for arm, parts in enumerate(data["sums"]):
             if isinstance(parts, list):
+                if not tally._pulls[arm]:
+                    raise InvalidValue(f"sums[{arm}]", parts, "0 where pulls is 0")
                 for part in _finite_numbers(parts[1:]):
                     tally._add_exactly(arm, float(part), 0)
         return tally

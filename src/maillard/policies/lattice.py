@@ -1,10 +1,9 @@
 """Exact win probabilities for independent discrete scores (the policies PHE and GIRO).
 
-A score is a mixture of lattice variables (S + J)/n, J ~ Binomial(m, p). With F_b the distribution
-function of arm b and p_b its mass function, and ties split evenly,
-    P(a) = sum_x p_a(x) * integral_0^1 prod_{b != a} (F_b(x-) + u p_b(x)) du.
-One sweep from the top down, in log space, serves every arm. A support too large to list is cut into
-cells, and the bound on the error then comes from moving every mass to its cell's worst end.
+With F_b the distribution function of arm b and p_b its mass function, and ties split evenly,
+P(a) = sum_x p_a(x) * integral_0^1 prod_{b != a} (F_b(x-) + u p_b(x)) du. One sweep from the top
+down, in log space, serves every arm. A support too large to list is cut into cells, and the bound
+on the error then comes from moving every mass to its cell's worst end.
 """
 
 from __future__ import annotations
@@ -46,9 +45,8 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
     >>> np.exp(win_log_probabilities(coins, arms=2)[0]).round(6).tolist()
     [0.3125, 0.6875]
     """
-    for name, most in (("size", 2**32), ("offset", 2**52), ("trials", 2**52)):
-        if not (value := getattr(scores, name).max()) < most:  # what exact ranks can hold
-            raise InvalidValue(name, value.item(), f"a number below {most}")
+    if (largest := int(scores.size.max())) >= 2**32:  # _ranks divides in 64 bits
+        raise InvalidValue("size", largest, "an integer below 2**32")
     scores, copies, which = _distinct(scores, arms)
     row, first, place, last, log_mass, slack = _cells(scores, copies)
     arm, log_mass = scores.arm[row], log_mass + np.log(scores.weight)[row]
@@ -58,9 +56,8 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
     excess = math.log(copies @ np.exp(log_p))
     log_p, possible = log_p - excess, log_p > -np.inf
     # Rounding: a log mass loses eps * |J - mp|, and a running sum of n terms about eps * sqrt(n).
-    spread = float(np.sqrt(scores.trials * scores.chance * (1 - scores.chance)).max())
-    error = 2.0**-50 * (8 + 8 * spread + math.sqrt(len(row)) - np.where(possible, log_p, 0))
-    error = np.where(possible, error + abs(excess), 0)
+    scale = 8 + 4 * math.sqrt(scores.trials.max()) + math.sqrt(len(row))
+    error = np.where(possible, abs(excess) + 2.0**-50 * (scale - 4 * log_p), 0)
     if ends:
         (bottom, top), less, more = ends, log_mass - slack, log_mass + slack
         low = _sweep(arm, bottom, top, less, more, copies)[possible]
@@ -118,24 +115,20 @@ def _log_pmf(j: Ints, trials: Ints, chance: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = 0.5 * np.log(trials / (2 * math.pi * j) / fail) + _saddle(trials, trials / 1)
         inner -= _saddle(j, trials * chance) + _saddle(fail, trials * (1 - chance))
-        none, full = trials * np.log1p(-chance), trials * np.log(chance)
-    ends = np.where((j == 0) & (chance < 1), none, full)
-    return np.where((j > 0) & (fail > 0), inner, ends)
+        ends = np.where((j == 0) & (chance < 1), np.log1p(-chance), np.log(chance))
+        return np.where((j > 0) & (fail > 0), inner, trials * ends)
 
 
 def _saddle(n: Ints, mean: Floats) -> Floats:
     """Stirling's error, log n! - log(sqrt(2 pi n) (n/e)^n), plus n log(n/mean) - n + mean."""
     half, x = 0.5 * math.log(2 * math.pi), 1 / np.maximum(n, 16)
     table = [math.lgamma(k + 1) - (k + 0.5) * math.log(k) + k - half for k in range(1, 16)]
-    y = x * x
-    stirling = x * (1 / 12 - y * (1 / 360 - y * (1 / 1260 - y * (1 / 1680 - y / 1188))))
+    stirling = x * np.polyval([1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12], x * x)
     stirling = np.where(n < 16, np.array([0.0, *table])[np.minimum(n, 15)], stirling)
     d, v = n - mean, (n - mean) / (n + mean)
-    w, series = np.minimum(v * v, 0.01), 0.0 * v
-    for k in range(17, 1, -2):
-        series = w * (series + 1 / k)
-    near = d * v + 2 * n * v * series
-    return stirling + np.where(np.abs(v) < 0.1, near, n * np.log(n / mean) - d)
+    w = np.minimum(v * v, 0.01)
+    series = d * v + 2 * n * v * w * np.polyval([1 / k for k in range(17, 1, -2)], w)
+    return stirling + np.where(w < 0.01, series, n * np.log(n / mean) - d)
 
 
 def _cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, Ints, Floats, Floats]:
@@ -231,16 +224,12 @@ def _sweep(arm: Ints, own: Ints, rival: Ints, up: Floats, down: Floats, copies: 
 
 def _log_cdf(up: Floats, down: Floats, length: Ints) -> Floats:
     """Log distribution function within each run of log masses, from its more accurate end."""
-    both, runs = np.concatenate([up, down[::-1]]), np.concatenate([length, length[::-1]])
-    ends, octave, sums = np.cumsum(runs) - 1, np.frexp(runs)[1], np.empty_like(both)
-    for each in np.unique(octave):  # runs of like length as one padded table
-        n, end = runs[octave == each, None], ends[octave == each, None]
-        at = np.arange(int(n.max())) - n + 1
-        table = np.where(at <= 0, both[end + np.minimum(at, 0)], -np.inf)
-        sums[(end + at)[at <= 0]] = np.logaddexp.accumulate(table, axis=1)[at <= 0]
-    lower, upper = sums[: len(up)], np.append(sums[-2 : len(up) - 1 : -1], -np.inf)
-    upper[ends[: len(length)]] = -np.inf
-    return np.where(upper < -0.7, np.log1p(-np.exp(np.minimum(upper, -0.7))), np.minimum(lower, 0))
+    lower, upper, ends = np.empty_like(up), np.full(len(up), -np.inf), np.cumsum(length)
+    for a, b in zip((ends - length).tolist(), ends.tolist(), strict=True):
+        lower[a:b] = np.logaddexp.accumulate(up[a:b])
+        upper[a : b - 1] = np.logaddexp.accumulate(down[b - 1 : a : -1])[::-1]
+    tail: Floats = np.log1p(-np.exp(np.minimum(upper, -0.7)))
+    return np.where(upper < -0.7, tail, np.minimum(lower, 0))
 
 
 def _log_ties(rank: Ints, ratio: Floats, copies: Floats, own: Ints, mine: Floats) -> Floats:

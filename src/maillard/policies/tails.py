@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Table", "log_integrals"]
 
-# Panels of a half window, as fractions from its outer end: an integrand rises fastest there.
-_EDGES = np.array([0.0, 1 / 64, 1 / 16, 1 / 4, 1.0])
+# Panels of a half window, as fractions from its outer end. An integrand rises fastest there, and may bend
+# sharply near its peak too, where a narrow rival's law ends.
+_EDGES = np.array([0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 3 / 4, 15 / 16, 63 / 64, 255 / 256, 1023 / 1024, 1])
+# For many arms at once a coarser rule, which may miss such a bend and says so.
+_MANY, _COARSE, _BEND = 256, np.array([0, 1 / 16, 1 / 4, 1 / 2, 3 / 4, 1]), 1e-3
 _EPS = float(np.finfo(np.float64).eps)
 _LOWEST = -1e290  # stands for log 0, so that differences stay numbers
 _DEPTH = 45.0  # a window ends where the integrand has fallen by exp(-45)
@@ -101,9 +104,11 @@ def log_integrals(
     floor = integrand(top[:, None]) - _DEPTH
     left = _zoom_to_end(integrand, top, low, floor)
     right = _zoom_to_end(integrand, top, high, floor)
-    rough, fine = (_rule(integrand, left, top, right, nodes) for nodes in (8, 12))
+    few = top.size <= _MANY
+    edges, orders, bend = (_EDGES, (10, 16), 0.0) if few else (_COARSE, (6, 8), _BEND)
+    rough, fine = (_rule(integrand, left, top, right, edges, order) for order in orders)
     core = np.stack([top + 0.3 * (left - top), top, top + 0.3 * (right - top)], axis=1)
-    return fine, np.abs(fine - rough) + 64 * _EPS * np.abs(floor[:, 0]), core
+    return fine, bend + 4.0 * np.abs(fine - rough) + 64 * _EPS * np.abs(floor[:, 0]), core
 
 
 def _zoom_to_peak(integrand: Callable[[Floats], Floats], low: Floats, high: Floats) -> Floats:
@@ -114,7 +119,7 @@ def _zoom_to_peak(integrand: Callable[[Floats], Floats], low: Floats, high: Floa
         best = np.argmax(g, axis=1)
         before, after = np.maximum(best - 1, 0), np.minimum(best + 1, _POINTS - 1)
         low, high, peak = _pick(x, before), _pick(x, after), _pick(x, best)
-        if (_pick(g, best) - np.minimum(_pick(g, before), _pick(g, after)) < 0.02).all():
+        if (_pick(g, best) - np.minimum(_pick(g, before), _pick(g, after)) < 0.001).all():
             break
     return peak
 
@@ -138,12 +143,17 @@ def _pick(x: Floats, column: NDArray[np.intp]) -> Floats:
 
 
 def _rule(
-    integrand: Callable[[Floats], Floats], left: Floats, top: Floats, right: Floats, order: int
+    integrand: Callable[[Floats], Floats],
+    left: Floats,
+    top: Floats,
+    right: Floats,
+    edges: Floats,
+    order: int,
 ) -> Floats:
     """ln of the integral, by Gauss-Legendre panels on either side of the peak."""
     nodes, weights = np.polynomial.legendre.leggauss(order)
-    half = 0.5 * np.diff(_EDGES)[:, None]
-    fractions = (0.5 * (_EDGES[1:] + _EDGES[:-1])[:, None] + half * nodes).ravel()
+    half = 0.5 * np.diff(edges)[:, None]
+    fractions = (0.5 * (edges[1:] + edges[:-1])[:, None] + half * nodes).ravel()
     shares = (half * weights).ravel()
     below, above = (top - left)[:, None], (right - top)[:, None]
     x = np.concatenate([left[:, None] + below * fractions, right[:, None] - above * fractions], axis=1)
