@@ -35,6 +35,7 @@ bench: $(READY) ## print the benchmark table and write benchmarks/results.json
 
 docs: $(READY) ## write again the generated parts of docs/ and its pictures
 	$(BIN)/python -m docs.generate
+	$(BIN)/ruff format --quiet src
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -10,8 +10,8 @@ import pytest
 from scipy.special import log_ndtr
 
 from maillard import GaussianThompson, Tally
-from maillard.policies.noise import BETA, GAUSSIAN, GUMBEL
-from maillard.policies.quadrature import win_log_probabilities
+from maillard.policies.numerics.noise import BETA, GAUSSIAN, GUMBEL
+from maillard.policies.numerics.quadrature import win_log_probabilities
 from tests import reference
 
 

@@ -171,8 +171,14 @@ def test_empty_wants_a_count(arms) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", "nonsense", '{"pulls": [1]}', '{"pulls": 1, "sums": 1}', '{"pulls": [1], "sums": [[]]}']
-    + [
+    [
+        "",
+        "[]",
+        "{}",
+        "nonsense",
+        '{"pulls": [1]}',
+        '{"pulls": 1, "sums": 1}',
+        '{"pulls": [1], "sums": [[]]}',
         '{"pulls": [1], "sums": [[1, "x"]]}',
         '{"pulls": [1], "sums": [NaN]}',
         '{"pulls": [0], "sums": [[0, 1]]}',

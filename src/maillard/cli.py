@@ -6,7 +6,6 @@ import dataclasses
 import importlib.util
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -200,5 +199,10 @@ def _run_file(path: Path) -> None:
         raise InvalidValue("--load", str(path), "a Python file, something.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    load: Callable[[Any], None] = spec.loader.exec_module
-    load(module)
+    try:
+        spec.loader.exec_module(module)
+    except MaillardError:
+        raise
+    except Exception as error:  # noqa: BLE001  # a user's file may fail in any way
+        reason = f"a file that runs ({type(error).__name__}: {error})"
+        raise InvalidValue("--load", str(path), reason) from None

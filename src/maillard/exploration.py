@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.policies.families import evidence
+from maillard.policies.numerics.families import evidence
 
 __all__ = ["explore"]
 

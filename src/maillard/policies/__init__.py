@@ -15,20 +15,19 @@ from typing import TYPE_CHECKING, Any
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
 from maillard.policies.floors import WithFloor
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.indexed import Indexed
-from maillard.policies.parameters import choice, flag, real, whole
-from maillard.policies.perturbed import Perturbed
-from maillard.policies.policy import Distribution, Policy, named
-from maillard.policies.sampled import Sampled
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.shapes.parameters import choice, flag, real, whole
+from maillard.policies.shapes.perturbed import Perturbed
+from maillard.policies.shapes.policy import Distribution, Policy, named
+from maillard.policies.shapes.sampled import Sampled
 from maillard.policies.targets import FixedArm, FixedDistribution
 
 if TYPE_CHECKING:
+    from maillard.policies.exports import *  # noqa: F403  # what the loop below finds
 
-    def __getattr__(name: str) -> type[Policy]: ...
 
-
-for _module in pkgutil.iter_modules(__path__):
+for _module in pkgutil.iter_modules(__path__):  # noqa: F405  # Python defines it
     importlib.import_module(f"{__name__}.{_module.name}")
 
 _BUILT_IN = {cls.__name__: cls for cls in Policy.registry.values()}

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.indexed import Indexed
-from maillard.policies.parameters import real
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.shapes.parameters import real
 
 __all__ = ["AnytimeParameterFreeThresholding"]
 
@@ -24,8 +24,8 @@ class AnytimeParameterFreeThresholding(Indexed):
         note="Pure exploration: its loss is a wrong answer, not regret.",
     )
 
-    threshold: float = real(0.5, "τ: the level that arms are compared with")
-    epsilon: float = real(0.1, "ε: precision; arms within ε of τ may be on either side", at_least=0)
+    threshold: float = real("τ: the level that arms are compared with", default=0.5)
+    epsilon: float = real("ε: precision; arms within ε of τ may be on either side", default=0.1, at_least=0)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         return -np.sqrt(n) * (np.abs(mean - self.threshold) + self.epsilon)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.noise import BETA, Noise
-from maillard.policies.perturbed import Perturbed
+from maillard.policies.numerics.noise import BETA, Noise
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.perturbed import Perturbed
 
 __all__ = ["BernoulliThompson"]
 

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.parameters import choice, real
-from maillard.policies.sampled import Sampled
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.parameters import choice, real
+from maillard.policies.shapes.sampled import Sampled
 
 __all__ = ["Boltzmann"]
 
@@ -28,8 +28,8 @@ class Boltzmann(Sampled):
         note="Linear with the constant schedule; no monotone schedule is optimal.",
     )
 
-    eta: float = real(1.0, "η: inverse temperature", above=0)
-    schedule: str = choice("constant", "η_t = η, or η ln t", ("constant", "log"))
+    eta: float = real("η: inverse temperature", default=1.0, above=0)
+    schedule: str = choice("η_t = η, or η ln t", ("constant", "log"), default="constant")
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
         step = np.where(self.schedule == "log", np.log(t), 1.0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from maillard.policies.floors import mix_uniform
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.indexed import Indexed
-from maillard.policies.parameters import real
-from maillard.policies.policy import Kind
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.shapes.parameters import real
+from maillard.policies.shapes.policy import Kind
 
 if TYPE_CHECKING:
-    from maillard.policies.policy import Floats
+    from maillard.policies.shapes.policy import Floats
 
 __all__ = ["EpsilonGreedy"]
 
@@ -31,7 +31,7 @@ class EpsilonGreedy(Indexed):
         source="immediate: ε T / K pulls of every arm",
     )
 
-    epsilon: float = real(0.1, "ε: how much of the choice is uniform", at_least=0, at_most=1)
+    epsilon: float = real("ε: how much of the choice is uniform", default=0.1, at_least=0, at_most=1)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         return mean

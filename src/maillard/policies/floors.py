@@ -10,13 +10,13 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.policy import Policy
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.policy import Policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.policies.policy import Floats
+    from maillard.policies.shapes.policy import Floats
     from maillard.tally import Tally
 
 __all__ = ["WithFloor"]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.policies.guarantees import Guarantees
 from maillard.policies.lattice import BinomialScores
-from maillard.policies.parameters import real
-from maillard.policies.perturbed import DiscretelyPerturbed
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.parameters import real
+from maillard.policies.shapes.perturbed import DiscretelyPerturbed
 
 if TYPE_CHECKING:
-    from maillard.policies.policy import Floats
+    from maillard.policies.shapes.policy import Floats
     from maillard.tally import Tally
 
 __all__ = ["GarbageInRewardOut"]
@@ -36,7 +36,7 @@ class GarbageInRewardOut(DiscretelyPerturbed):
         note="For 0/1 rewards; gap-dependent bound of order K log T / Δ.",
     )
 
-    a: float = real(1.0, "a: zeros and ones for each pull", above=0)
+    a: float = real("a: zeros and ones for each pull", default=1.0, above=0)
 
     def components(self, n: Floats, s: Floats) -> BinomialScores:
         exact = np.where(n > 0, self.a * n, np.ceil(self.a))

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.assumptions import Scaled, SubGaussian
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.noise import GAUSSIAN, Noise
-from maillard.policies.perturbed import Perturbed
+from maillard.policies.numerics.noise import GAUSSIAN, Noise
+from maillard.policies.shapes.assumptions import Scaled, SubGaussian
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.perturbed import Perturbed
 
 __all__ = ["GaussianThompson"]
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.families import bernoulli
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.parameters import flag
-from maillard.policies.sampled import Sampled
+from maillard.policies.numerics.families import bernoulli
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.parameters import flag
+from maillard.policies.shapes.sampled import Sampled
 
 __all__ = ["KLMaillardSampling"]
 
@@ -35,7 +35,7 @@ class KLMaillardSampling(Sampled):
         "The theorems are for jeffreys=false.",
     )
 
-    jeffreys: bool = flag(False, "compare (S + 1/2) / (N + 1) instead of S / N")
+    jeffreys: bool = flag("compare (S + 1/2) / (N + 1) instead of S / N", default=False)
 
     def estimate(self, n: Any, s: Any) -> Any:
         return np.where(self.jeffreys, (s + 0.5) / (n + 1.0), s / n)

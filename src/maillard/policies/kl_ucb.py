@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.assumptions import InFamily, Scaled
-from maillard.policies.families import FAMILIES
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.indexed import Indexed
-from maillard.policies.parameters import choice, real
+from maillard.policies.numerics.families import FAMILIES
+from maillard.policies.shapes.assumptions import InFamily, Scaled
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.shapes.parameters import choice, real
 
 __all__ = ["KLUCB"]
 
@@ -29,8 +29,8 @@ class KLUCB(InFamily, Scaled, Indexed):
         note="For rewards of that family; the theory uses c = 3.",
     )
 
-    family: str = choice("bernoulli", "the rewards' distribution", tuple(FAMILIES))
-    c: float = real(0.0, "weight of the ln ln t term: 0 in practice, 3 in theory", at_least=0)
+    family: str = choice("the rewards' distribution", tuple(FAMILIES), default="bernoulli")
+    c: float = real("weight of the ln ln t term: 0 in practice, 3 in theory", default=0.0, at_least=0)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         level = np.log(t) + self.c * np.log(np.maximum(1.0, np.log(t)))

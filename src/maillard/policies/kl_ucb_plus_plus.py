@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.assumptions import FixedBudget, InFamily, Scaled
-from maillard.policies.families import FAMILIES
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.indexed import Indexed
-from maillard.policies.parameters import choice, flag
+from maillard.policies.numerics.families import FAMILIES
+from maillard.policies.shapes.assumptions import FixedBudget, InFamily, Scaled
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.shapes.parameters import choice, flag
 
 __all__ = ["KLUCBPlusPlus"]
 
@@ -36,8 +36,8 @@ class KLUCBPlusPlus(InFamily, FixedBudget, Scaled, Indexed):
         note="For rewards of that family. anytime=true needs no horizon and has no reported result.",
     )
 
-    family: str = choice("bernoulli", "the rewards' distribution", tuple(FAMILIES))
-    anytime: bool = flag(False, "use the current round in place of the horizon")
+    family: str = choice("the rewards' distribution", tuple(FAMILIES), default="bernoulli")
+    anytime: bool = flag("use the current round in place of the horizon", default=False)
 
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
         super().__post_init__(reward_range)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +53,7 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
     at, *ends = _ranks(scores.offset[row], j, scores.size[row])
     log_p = _sweep(arm, at, at, log_mass, log_mass, copies)
     excess = math.log(copies @ np.exp(log_p))
-    log_p, possible = log_p - excess, log_p > -np.inf
+    log_p, possible = np.minimum(log_p - excess, 0), log_p > -np.inf
     # Rounding: a log mass loses eps * |J - mp|, and a running sum of n terms about eps * sqrt(n).
     scale = 8 + 4 * math.sqrt(scores.trials.max()) + math.sqrt(len(row))
     error = np.where(possible, abs(excess) + 2.0**-50 * (scale - 4 * log_p), 0)
@@ -72,15 +71,15 @@ def _distinct(scores: BinomialScores, arms: int) -> tuple[BinomialScores, Floats
     arm, columns = scores.arm[used], [getattr(scores, name)[used] for name in names]
     nth = np.arange(len(arm)) - np.searchsorted(arm, arm)
     table = np.full((int(nth.max()) + 1, arms), -1)
-    table[nth, arm] = _codes(columns)
-    which = _codes(list(table))
+    table[nth, arm] = _codes(*columns)
+    which = _codes(*table)
     _, owner, copies = np.unique(which, return_index=True, return_counts=True)
     rows = np.isin(arm, owner)
     kept = BinomialScores(which[arm[rows]], *(column[rows] for column in columns))
     return kept, copies.astype(float), which
 
 
-def _codes(columns: list[NDArray[Any]]) -> Ints:
+def _codes(*columns: NDArray[np.generic]) -> Ints:
     """Number the distinct rows of these columns in order, the last column counting most."""
     order = np.lexsort(columns)
     code = fresh = np.zeros(len(order), dtype=np.int64)
@@ -106,7 +105,7 @@ def _ranks(offset: Floats, j: Ints, size: Ints) -> Ints:
             digit, left = np.divmod((left << shift) | rest.astype(np.uint64), divisor)
             rest, pair = rest - np.floor(rest), (pair << shift) | digit
         columns.append(pair)
-    return _codes([column.ravel() for column in columns[::-1]]).reshape(j.shape)
+    return _codes(*(column.ravel() for column in columns[::-1])).reshape(j.shape)
 
 
 def _log_pmf(j: Ints, trials: Ints, chance: Floats) -> Floats:
@@ -165,16 +164,14 @@ def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> Ints
     mean, share = scores.trials * scores.chance, copies[scores.arm] * scores.weight
     unit = np.maximum(np.sqrt(mean * (1 - scores.chance)), 1)
     centre, scale = ((scores.offset + mean) / scores.size)[:, None], (unit / scores.size)[:, None]
-    # The largest score is below ends[0] with a chance near exp(-25), above ends[1] with one near
-    # 1e-10: a normal sketch, which places cells and decides nothing else.
-    ends, step = np.full(2, centre.min()), (centre + 10 * scale).max() - centre.min()
-    for _ in range(30):
-        step /= 2
+    # A sketch, to place cells only: P(largest < ends[0]) ~ exp(-25), P(largest > ends[1]) ~ 1e-10.
+    ends, width = np.full(2, centre.min()), (centre + 10 * scale).max() - centre.min()
+    for step in width / 2.0 ** np.arange(1, 31):
         z = np.clip((ends + step - centre) / scale, -40, 40)
         deficit = share @ np.where(z < 0, 0.7 + z * z / 2, 0.5 * np.exp(-z * z / 2))
         ends += step * (deficit > [25, 1e-10])
     z, top = ((ends - centre) / scale).T
-    left = np.clip(mean + unit * np.where(z > 4, z / 2, np.maximum(z, -9)), low, high)
+    left = np.clip(mean + unit * np.clip(z, -9, 3), low, high)
     right = np.clip(mean + unit * np.where(z > 4, top, np.minimum(top, 9)), low, high)
     cells = []
     for group in (np.flatnonzero(z > 4), np.flatnonzero(z <= 4)):
@@ -193,11 +190,7 @@ def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> Ints
 
 
 def _sweep(arm: Ints, own: Ints, rival: Ints, up: Floats, down: Floats, copies: Floats) -> Floats:
-    """Log win probability of one copy of each arm.
-
-    A cell of log mass `up` sits at rank `own` for its own arm's wins and at `rival` for the
-    others'; distribution functions add `up` from the bottom, or `down` from the top.
-    """
+    """Log win probability of one copy of each arm: its cells at ranks `own`, others at `rival`."""
     span = 1 + int(max(own.max(), rival.max()))
     key = arm * span + rival
     order = np.argsort(key, kind="stable")
@@ -215,15 +208,14 @@ def _sweep(arm: Ints, own: Ints, rival: Ints, up: Floats, down: Floats, copies: 
     at = np.searchsorted(key, arm * span + own, side="right") - 1
     ratio = np.exp(np.minimum(mass - log_cdf, 0))
     mine = np.where(rank[at] == own, ratio[at], -1)
-    log_win = up[alive] + total[own] - log_cdf[at]
-    log_win += _log_ties(rank, ratio, copies[whose], own, mine)
+    wins = up[alive] + total[own] - log_cdf[at] + _log_ties(rank, ratio, copies[whose], own, mine)
     start, out = np.flatnonzero(np.diff(arm, prepend=-1)), np.full(len(copies), -np.inf)
-    out[arm[start]] = np.logaddexp.reduceat(log_win, start)
+    out[arm[start]] = np.logaddexp.reduceat(wins, start)
     return out
 
 
 def _log_cdf(up: Floats, down: Floats, length: Ints) -> Floats:
-    """Log distribution function within each run of log masses, from its more accurate end."""
+    """Log distribution function of each run: `up` summed, or 1 less `down` summed from the top."""
     lower, upper, ends = np.empty_like(up), np.full(len(up), -np.inf), np.cumsum(length)
     for a, b in zip((ends - length).tolist(), ends.tolist(), strict=True):
         lower[a:b] = np.logaddexp.accumulate(up[a:b])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.assumptions import SubGaussian
-from maillard.policies.families import evidence
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.sampled import Sampled
+from maillard.policies.numerics.families import evidence
+from maillard.policies.shapes.assumptions import SubGaussian
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.sampled import Sampled
 
 __all__ = ["MaillardSampling"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.assumptions import InFamily
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.sampled import Sampled
+from maillard.policies.shapes.assumptions import InFamily
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.sampled import Sampled
 
 __all__ = ["ExponentialFamilyMaillardSampling"]
 

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.assumptions import SubGaussian
-from maillard.policies.families import evidence
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.parameters import real
-from maillard.policies.sampled import Sampled
+from maillard.policies.numerics.families import evidence
+from maillard.policies.shapes.assumptions import SubGaussian
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.parameters import real
+from maillard.policies.shapes.sampled import Sampled
 
 __all__ = ["MaillardSamplingPlus"]
 
@@ -36,9 +36,11 @@ class MaillardSamplingPlus(SubGaussian, Sampled):
         source="Bian and Jun 2022, Table 1",
     )
 
-    booster: float = real(4.0, "B: how many times more a leader weighs", at_least=1)
-    c: float = real(0.01, "C: a further boost of leaders that fades as t grows", at_least=0, at_most=1)
-    d: float = real(0.01, "D: how much the others are inflated", above=0, at_most=1)
+    booster: float = real("B: how many times more a leader weighs", default=4.0, at_least=1)
+    c: float = real(
+        "C: a further boost of leaders that fades as t grows", default=0.01, at_least=0, at_most=1
+    )
+    d: float = real("D: how much the others are inflated", default=0.01, above=0, at_most=1)
 
     def leader(self, n: Any, t: Any) -> Any:
         return np.log(self.booster) + np.log1p(self.c * np.log1p(np.log(t / n)))

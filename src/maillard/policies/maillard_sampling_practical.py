@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.assumptions import SubGaussian
-from maillard.policies.families import evidence
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.parameters import real
-from maillard.policies.sampled import Sampled
+from maillard.policies.numerics.families import evidence
+from maillard.policies.shapes.assumptions import SubGaussian
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.parameters import real
+from maillard.policies.shapes.sampled import Sampled
 
 __all__ = ["PracticalMaillardSampling"]
 
@@ -29,7 +29,7 @@ class PracticalMaillardSampling(SubGaussian, Sampled):
         source="this project: the paper's proof for MS with B carried through (docs/paper-notes.md)",
     )
 
-    booster: float = real(4.0, "B: how many times more a leader weighs", at_least=1)
+    booster: float = real("B: how many times more a leader weighs", default=4.0, at_least=1)
 
     def leader(self, n: Any, t: Any) -> Any:
         return np.log(self.booster) + 0.0 * n

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.assumptions import FixedBudget, Scaled, SubGaussian
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.indexed import Indexed
-from maillard.policies.parameters import real
+from maillard.policies.shapes.assumptions import FixedBudget, Scaled, SubGaussian
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.shapes.parameters import real
 
 __all__ = ["MOSS"]
 
@@ -28,7 +28,7 @@ class MOSS(FixedBudget, Scaled, SubGaussian, Indexed):
         source="Bian and Jun 2022, Table 1",
     )
 
-    constant: float = real(4.0, "what multiplies σ² under the root", above=0)
+    constant: float = real("what multiplies σ² under the root", default=4.0, above=0)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         level = np.maximum(np.log(self.horizon / (k * n)), 0.0)

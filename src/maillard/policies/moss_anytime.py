@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.assumptions import Scaled, SubGaussian
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.indexed import Indexed
-from maillard.policies.parameters import real
+from maillard.policies.shapes.assumptions import Scaled, SubGaussian
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.shapes.parameters import real
 
 __all__ = ["AnytimeMOSS"]
 
@@ -25,7 +25,7 @@ class AnytimeMOSS(Scaled, SubGaussian, Indexed):
         source="Degenne and Perchet 2016, Theorem 3",
     )
 
-    alpha: float = real(1.35, "α: how much wider than MOSS", at_least=0)
+    alpha: float = real("α: how much wider than MOSS", default=1.35, at_least=0)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         level = 0.5 * (1.0 + self.alpha) * np.maximum(np.log(t / (k * n)), 0.0)

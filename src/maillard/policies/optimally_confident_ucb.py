@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.assumptions import FixedBudget, Scaled, SubGaussian
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.indexed import Indexed
-from maillard.policies.parameters import real
+from maillard.policies.shapes.assumptions import FixedBudget, Scaled, SubGaussian
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.shapes.parameters import real
 
 __all__ = ["OptimallyConfidentUCB"]
 
@@ -29,8 +29,8 @@ class OptimallyConfidentUCB(FixedBudget, Scaled, SubGaussian, Indexed):
         note="Asymptotic optimality is not reported but might hold.",
     )
 
-    alpha: float = real(3.0, "α: what multiplies σ² under the root", above=0)
-    psi: float = real(2.0, "ψ: what multiplies the horizon in the logarithm", above=0)
+    alpha: float = real("α: what multiplies σ² under the root", default=3.0, above=0)
+    psi: float = real("ψ: what multiplies the horizon in the logarithm", default=2.0, above=0)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         level = np.maximum(np.log(self.psi * self.horizon / t), 0.0)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from maillard.policies.assumptions import Scaled, SubGaussian
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.indexed import Indexed
-from maillard.policies.parameters import real
-from maillard.policies.pooling import pooled_pulls
+from maillard.policies.numerics.pooling import pooled_pulls
+from maillard.policies.shapes.assumptions import Scaled, SubGaussian
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.shapes.parameters import real
 
 if TYPE_CHECKING:
-    from maillard.policies.policy import Floats
+    from maillard.policies.shapes.policy import Floats
 
 __all__ = ["AnytimeOptimallyConfidentUCB"]
 
@@ -32,8 +32,8 @@ class AnytimeOptimallyConfidentUCB(Scaled, SubGaussian, Indexed):
         note="The theorem needs η > 1, so it is a factor η from asymptotic optimality.",
     )
 
-    eta: float = real(2.0, "η: width of the bonus; the theory asks for more than 1", above=0)
-    rho: float = real(0.5, "ρ: how pulls of other arms count", at_least=0, at_most=1)
+    eta: float = real("η: width of the bonus; the theory asks for more than 1", default=2.0, above=0)
+    rho: float = real("ρ: how pulls of other arms count", default=0.5, at_least=0, at_most=1)
 
     def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:
         level = np.maximum(np.e, t * np.log(t) / pooled_pulls(n, self.rho))

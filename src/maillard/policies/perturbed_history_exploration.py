@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from maillard.policies.guarantees import Guarantees
 from maillard.policies.lattice import BinomialScores
-from maillard.policies.parameters import real
-from maillard.policies.perturbed import DiscretelyPerturbed
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.parameters import real
+from maillard.policies.shapes.perturbed import DiscretelyPerturbed
 
 if TYPE_CHECKING:
-    from maillard.policies.policy import Floats
+    from maillard.policies.shapes.policy import Floats
 
 __all__ = ["PerturbedHistoryExploration"]
 
@@ -31,7 +31,7 @@ class PerturbedHistoryExploration(DiscretelyPerturbed):
         note="For rewards in [0, 1] and a > 1; gap-dependent bound of order K log T / Δ.",
     )
 
-    a: float = real(2.0, "a: coins for each pull; the theory asks for more than 1", above=0)
+    a: float = real("a: coins for each pull; the theory asks for more than 1", default=2.0, above=0)
 
     def components(self, n: Floats, s: Floats) -> BinomialScores:
         coins = np.ceil(self.a * np.maximum(n, 1.0)).astype(np.int64)

@@ -11,13 +11,13 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.policy import Kind, Policy
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.policy import Kind, Policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.policies.policy import Floats
+    from maillard.policies.shapes.policy import Floats
     from maillard.tally import Tally
 
 __all__ = ["FixedArm", "FixedDistribution"]

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.assumptions import FixedBudget, Scaled, SubGaussian
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.indexed import Indexed
+from maillard.policies.shapes.assumptions import FixedBudget, Scaled, SubGaussian
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.indexed import Indexed
 
 __all__ = ["UCBPlus"]
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.sampled import Sampled
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.sampled import Sampled
 
 __all__ = ["Uniform"]
 

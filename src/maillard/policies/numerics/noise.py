@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from maillard.policies.families import bernoulli
+from maillard.policies.numerics.families import bernoulli
 
 if TYPE_CHECKING:
-    from maillard.policies.policy import Floats
+    from maillard.policies.shapes.policy import Floats
 
 __all__ = ["BETA", "GAUSSIAN", "GUMBEL", "Noise"]
 

@@ -7,9 +7,9 @@ from dataclasses import InitVar
 from typing import TYPE_CHECKING, Any
 
 from maillard.errors import InvalidValue
-from maillard.policies.families import FAMILIES
-from maillard.policies.parameters import choice, interval, real, whole
-from maillard.policies.policy import Policy
+from maillard.policies.numerics.families import FAMILIES
+from maillard.policies.shapes.parameters import choice, interval, real, whole
+from maillard.policies.shapes.policy import Policy
 
 if TYPE_CHECKING:
     from maillard.tally import Tally
@@ -22,7 +22,7 @@ _HOW = " (or give reward_range=(low, high), which means sigma2 = (high - low)^2 
 class SubGaussian(Policy):
     """Rewards are sigma2-sub-Gaussian; `reward_range` stands for the sigma2 of a bounded reward."""
 
-    sigma2: float = real(None, "rewards are sigma2-sub-Gaussian", above=0, needed=_HOW)
+    sigma2: float = real("rewards are sigma2-sub-Gaussian", default=None, above=0, needed=_HOW)
     reward_range: InitVar[tuple[float, float] | None] = None
 
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
@@ -35,7 +35,7 @@ class SubGaussian(Policy):
 class InFamily(SubGaussian):
     """Rewards come from a one-parameter family; only the Gaussian one needs sigma2."""
 
-    family: str = choice("gaussian", "the rewards' distribution", tuple(FAMILIES))
+    family: str = choice("the rewards' distribution", tuple(FAMILIES), default="gaussian")
 
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
         if self.family in FAMILIES:
@@ -70,7 +70,7 @@ class InFamily(SubGaussian):
 class FixedBudget(Policy):
     """The policy must know how many rounds there will be."""
 
-    horizon: int = whole(None, "how many rounds there will be; `simulate` fills it", at_least=1)
+    horizon: int = whole("how many rounds there will be; `simulate` fills it", default=None, at_least=1)
 
     @property
     def needs_horizon(self) -> bool:
@@ -86,4 +86,4 @@ class FixedBudget(Policy):
 class Scaled(Policy):
     """The width that practitioners tune, at the price of the guarantee."""
 
-    scale: float = real(1.0, "multiplies the bonus (a UCB) or the variance (Thompson)", above=0)
+    scale: float = real("multiplies the bonus (a UCB) or the variance (Thompson)", default=1.0, above=0)

@@ -1,7 +1,7 @@
 """Fields of a policy that document and check themselves.
 
-A policy declares ``booster: float = real(4.0, "how much ...", at_least=1)``: the default, what the parameter
-means, and what is allowed. The constructor, spec strings and `maillard policies NAME` all read that.
+A policy declares ``booster: float = real("how much ...", default=4.0, at_least=1)``: what the parameter means, its
+default (without one it must be given), and what is allowed. The constructor, spec strings and `maillard policies NAME` all read that.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def _declare(default: object, parameter: Parameter) -> Any:
 
 
 def real(
-    default: float | None,
     meaning: str,
     *,
+    default: float | None = None,
     above: float = -math.inf,
     at_least: float = -math.inf,
     at_most: float = math.inf,
     needed: str = "",
 ) -> Any:
-    """A finite number within bounds. With `default` None it must be given; `needed` says how."""
+    """A finite number within bounds. Without a default it must be given; `needed` says how."""
     limits = [f"> {above:g}"] if above > -math.inf else []
     limits += [f">= {at_least:g}"] if at_least > -math.inf else []
     limits += [f"<= {at_most:g}"] if at_most < math.inf else []
@@ -66,7 +66,7 @@ def real(
     return _declare(default, Parameter(meaning, allowed, convert))
 
 
-def whole(default: int | None, meaning: str, *, at_least: int) -> Any:
+def whole(meaning: str, *, default: int | None = None, at_least: int) -> Any:
     """A whole number, or None: not known yet."""
 
     def convert(value: Any) -> int:
@@ -81,7 +81,7 @@ def whole(default: int | None, meaning: str, *, at_least: int) -> Any:
     return _declare(default, Parameter(meaning, allowed, convert, optional=True))
 
 
-def flag(default: bool, meaning: str) -> Any:
+def flag(meaning: str, *, default: bool) -> Any:
     """True or false."""
 
     def convert(value: Any) -> bool:
@@ -92,7 +92,7 @@ def flag(default: bool, meaning: str) -> Any:
     return _declare(default, Parameter(meaning, "true or false", convert))
 
 
-def choice(default: str, meaning: str, options: Sequence[str]) -> Any:
+def choice(meaning: str, options: Sequence[str], *, default: str) -> Any:
     """One of a few words."""
 
     def convert(value: Any) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from maillard.policies import lattice, quadrature
-from maillard.policies.noise import Noise
-from maillard.policies.policy import Kind, Policy, share_with_cold
+from maillard.policies import lattice
+from maillard.policies.numerics import quadrature
+from maillard.policies.numerics.noise import Noise
+from maillard.policies.shapes.policy import Kind, Policy, share_with_cold
 
 if TYPE_CHECKING:
     from maillard.policies.lattice import BinomialScores
-    from maillard.policies.policy import Floats
+    from maillard.policies.shapes.policy import Floats
 
 __all__ = ["DiscretelyPerturbed", "Perturbed"]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.policies.policy import Kind, Policy, share_with_cold
+from maillard.policies.shapes.policy import Kind, Policy, share_with_cold
 
 if TYPE_CHECKING:
-    from maillard.policies.policy import Floats
+    from maillard.policies.shapes.policy import Floats
 
 __all__ = ["Indexed"]
 

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.policies.policy import Floats
+    from maillard.policies.shapes.policy import Floats
 
 __all__ = ["Table", "log_integrals"]
 
@@ -106,7 +106,7 @@ def log_integrals(
     right = _zoom_to_end(integrand, top, high, floor)
     few = top.size <= _MANY
     edges, orders, bend = (_EDGES, (10, 16), 0.0) if few else (_COARSE, (6, 8), _BEND)
-    rough, fine = (_rule(integrand, left, top, right, edges, order) for order in orders)
+    rough, fine = (_rule(integrand, (left, top, right), edges, order) for order in orders)
     core = np.stack([top + 0.3 * (left - top), top, top + 0.3 * (right - top)], axis=1)
     return fine, bend + 4.0 * np.abs(fine - rough) + 64 * _EPS * np.abs(floor[:, 0]), core
 
@@ -144,13 +144,12 @@ def _pick(x: Floats, column: NDArray[np.intp]) -> Floats:
 
 def _rule(
     integrand: Callable[[Floats], Floats],
-    left: Floats,
-    top: Floats,
-    right: Floats,
+    window: tuple[Floats, Floats, Floats],
     edges: Floats,
     order: int,
 ) -> Floats:
     """ln of the integral, by Gauss-Legendre panels on either side of the peak."""
+    left, top, right = window
     nodes, weights = np.polynomial.legendre.leggauss(order)
     half = 0.5 * np.diff(edges)[:, None]
     fractions = (0.5 * (edges[1:] + edges[:-1])[:, None] + half * nodes).ravel()

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from maillard.policies.tails import TOLERANCE, Table, log_integrals
+from maillard.policies.numerics.tails import TOLERANCE, Table, log_integrals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.policies.noise import Noise
-    from maillard.policies.policy import Floats
+    from maillard.policies.numerics.noise import Noise
+    from maillard.policies.shapes.policy import Floats
 
 __all__ = ["win_log_probabilities"]
 
@@ -50,7 +50,7 @@ class _Arms(NamedTuple):
 def win_log_probabilities(noise: Noise, a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Log probability that each arm's score is the largest, and a bound on the error of each.
 
-    >>> from maillard.policies.noise import GAUSSIAN
+    >>> from maillard.policies.numerics.noise import GAUSSIAN
     >>> log, error = win_log_probabilities(GAUSSIAN, np.array([0.0, -1.0]), np.array([1.0, 1.0]))
     >>> np.exp(log).round(12), bool(error.max() < 1e-9)  # P(N(0, 2) < 1)
     (array([0.760249938907, 0.239750061093]), True)

@@ -9,9 +9,9 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
-from maillard.policies import parameters
-from maillard.policies.guarantees import Guarantees
-from maillard.policies.parameters import Parameter
+from maillard.policies.shapes import parameters
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.parameters import Parameter
 from maillard.tally import Tally
 
 if TYPE_CHECKING:

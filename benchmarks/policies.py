@@ -1,0 +1,149 @@
+"""Times of the policies' answers, each beside a floor measured in the same run.
+
+The floor is the least that any answer must do in NumPy: a quotient, a maximum, an exponential and a sum over K arms.
+Quadrature stands beside the usual way out, counting winners among simulated draws.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import timeit
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from maillard import Tally, explore, policy
+
+CLOSED = (
+    "ms",
+    "ms+",
+    "ms-practical",
+    "kl-ms",
+    "boltzmann",
+    "ucb1",
+    "aoucb",
+    "moss",
+    "imed",
+    "ocucb-n",
+    "adaucb",
+    "kl-ucb",
+)
+QUADRATURE = ("ts", "ts-sg", "boltzmann-gumbel", "ts-bernoulli", "phe", "giro")
+LIMITS = {("ms+", 10): 30e-6, ("ms+", 1000): 100e-6, ("ts", 1000): 60e-3}
+IMPORT_LIMIT = 0.2
+DRAWS = 20_000
+
+
+def seconds(function: Callable[[], object]) -> float:
+    """The best of several repetitions, each long enough to time."""
+    timer = timeit.Timer(function)
+    number, _ = timer.autorange()
+    return min(timer.repeat(repeat=5, number=max(1, number // 4))) / max(1, number // 4)
+
+
+def tally_of(k: int, rng: np.random.Generator, *, thousandfold: bool) -> Tally:
+    """Random pulls: alike, or such that scales differ a thousandfold."""
+    pulls = np.exp(rng.uniform(0, np.log(1e6 if thousandfold else 1e3), k)).astype(np.int64)
+    return Tally(pulls, np.rint(pulls * rng.random(k)))
+
+
+def floor(tally: Tally) -> Callable[[], object]:
+    """What any answer does at least."""
+    pulls, sums = tally.pulls.astype(np.float64), tally.sums
+
+    def run() -> object:
+        means = sums / pulls
+        weights = np.exp(means - means.max())
+        return weights / weights.sum()
+
+    return run
+
+
+def simulated(tally: Tally) -> Callable[[], object]:
+    """Thompson probabilities by counting winners."""
+    rng = np.random.default_rng(0)
+    means, scales = tally.means, np.sqrt(0.25 / tally.pulls)
+
+    def run() -> object:
+        counts = np.zeros(len(tally))
+        for _ in range(10):
+            draws = rng.normal(means, scales, (DRAWS // 10, len(tally)))
+            counts += np.bincount(draws.argmax(axis=1), minlength=len(tally))
+        return counts / DRAWS
+
+    return run
+
+
+def import_seconds() -> float:
+    """`import maillard` in a fresh process, less starting Python."""
+
+    def best(code: str) -> float:
+        command = [sys.executable, "-c", code]
+        return min(timeit.repeat(lambda: subprocess.run(command, check=True), number=1, repeat=7))
+
+    return best("import maillard") - best("pass")
+
+
+def main() -> None:
+    """Print the table and write it as JSON."""
+    rng = np.random.default_rng(0)
+    rows: list[dict[str, float | int | str]] = []
+
+    def report(name: str, k: int, taken: float, beside: float, what: str) -> None:
+        limit = LIMITS.get((name, k))
+        rows.append({"name": name, "arms": k, "seconds": taken, "ratio": taken / beside, "beside": what})
+        note = (
+            "" if limit is None else f"  limit {limit * 1e6:,.0f} us: {'met' if taken <= limit else 'MISSED'}"
+        )
+        print(f"{name:18s} {k:9,d} {taken * 1e6:14,.1f} us {taken / beside:10.2f} x {what}{note}", flush=True)
+
+    print(f"{'policy':18s} {'arms':>9s} {'a call':>17s} {'ratio':>12s}")
+    for k in (10, 1000, 1_000_000):
+        tally = tally_of(k, rng, thousandfold=False)
+        base = seconds(floor(tally))
+        for name in CLOSED:
+            made = policy(name, sigma2=0.25, horizon=10**6)
+            report(name, k, seconds(lambda made=made, tally=tally: made.probabilities(tally)), base, "floor")  # type: ignore[misc]
+    for k in (2, 10, 100, 1000):
+        tally = tally_of(k, rng, thousandfold=True)
+        base = seconds(simulated(tally))
+        for name in QUADRATURE:
+            made = policy(name, sigma2=0.25)
+            taken = seconds(lambda made=made, tally=tally: made.probabilities(tally))  # type: ignore[misc]
+            report(name, k, taken, base, f"{DRAWS} draws")
+    values, counts = rng.normal(size=(4096, 18)), rng.integers(0, 1000, (4096, 18))
+
+    def softmax() -> object:
+        weights = np.exp(values - values.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True)
+
+    report(
+        "explore 4096 x 18",
+        18,
+        seconds(lambda: explore(values, counts, sigma2=0.25)),
+        seconds(softmax),
+        "softmax",
+    )
+    taken = import_seconds()
+    numpy_alone = seconds(lambda: subprocess.run([sys.executable, "-c", "import numpy"], check=True))
+    verdict = "met" if taken <= IMPORT_LIMIT else "MISSED"
+    print(
+        f"import maillard {taken * 1e3:.0f} ms beside Python's own start; limit {IMPORT_LIMIT * 1e3:.0f} ms: {verdict}"
+    )
+    rows.append(
+        {
+            "name": "import",
+            "arms": 0,
+            "seconds": taken,
+            "ratio": taken / numpy_alone,
+            "beside": "python -c 'import numpy'",
+        }
+    )
+    Path(__file__).with_name("results.json").write_text(json.dumps(rows, indent=1), encoding="utf8")
+
+
+if __name__ == "__main__":
+    main()

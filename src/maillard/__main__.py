@@ -1,0 +1,5 @@
+"""`python -m maillard`."""
+
+from maillard.cli import main
+
+main()

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+import maillard
+from maillard.cli import main
+from tests.conftest import NAMES
+
+OWN = '''
+import maillard
+
+class Cautious(maillard.Indexed):
+    """The best mean minus its standard error."""
+
+    name = "cautious"
+    formula = "mean - width / √N"
+    width: float = maillard.real("standard errors", default=1.0, at_least=0)
+
+    def index(self, n, mean, best, t, k):
+        return mean - self.width / n**0.5
+'''
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, arguments, env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_the_table_has_a_row_for_every_policy() -> None:
+    text = run("policies")
+    rows = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    assert set(NAMES) <= set(rows)
+    assert "√(log K)" in rows["ms+"]
+    assert "✗*" in rows["ucb+"]
+
+
+def test_the_table_is_the_papers_where_the_paper_has_a_row() -> None:
+    """Table 1 of the paper, typed in from the paper."""
+    printed = {
+        "ucb1": ("✓", "✗", "√(log T)", "✓", "N/A"),
+        "aoucb": ("✓", "✓", "√(log T)", "✓", "N/A"),
+        "ts-sg": ("✓", "✗", "√(log K)", "✓", "✗"),
+        "moss": ("✗", "✗", "1", "✗", "N/A"),
+        "ucb+": ("✓", "✗*", "√(log K)", "✗", "N/A"),
+        "ocucb": ("✓", "✗*", "1", "✗", "N/A"),
+        "ms": ("✓", "✓", "√(log T)", "✓", "✓"),
+        "ms+": ("✓", "✓", "√(log K)", "✓", "✓"),
+    }
+    rows = {}
+    for line in run("policies", "--format", "markdown").splitlines()[2:]:
+        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        rows[name] = tuple(cells[:5])
+    assert {name: rows[name] for name in printed} == printed
+
+
+def test_one_policy_is_explained() -> None:
+    text = run("policies", "ms+")
+    for part in (
+        "MaillardSamplingPlus",
+        "exp(-x)",
+        "booster",
+        "4.0",
+        ">= 1",
+        "Algorithm 2",
+        "closed form",
+        "sigma2",
+    ):
+        assert part in text
+
+
+def test_json_is_data() -> None:
+    policies = json.loads(run("policies", "--format", "json"))
+    assert [policy["name"] for policy in policies] == NAMES
+    (one,) = json.loads(run("policies", "ts", "--format", "json"))
+    assert one["guarantees"]["closed_form_probability"] is False
+    assert {parameter["name"] for parameter in one["parameters"]} == {"sigma2", "scale"}
+
+
+def test_errors_are_one_line() -> None:
+    result = CliRunner().invoke(main, ["policies", "ms++"])
+    assert result.exit_code == 2
+    assert result.output.startswith("maillard: policy: unknown name 'ms++'. Did you mean 'ms+'?")
+    assert len(result.output.splitlines()) == 1
+
+
+def test_a_policy_of_ones_own_is_loaded_from_a_file(tmp_path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(OWN, encoding="utf8")
+    try:
+        assert "cautious" in run("--load", str(path), "policies")
+        assert "standard errors" in run("--load", str(path), "policies", "cautious")
+    finally:
+        maillard.Policy.registry.pop("cautious", None)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [("1/0", "ZeroDivisionError"), ("def", "SyntaxError"), (None, "does not exist")]
+)
+def test_a_file_that_cannot_be_loaded_is_named(tmp_path, content, message) -> None:
+    path = tmp_path / "broken.py"
+    if content is not None:
+        path.write_text(content, encoding="utf8")
+    output = run("--load", str(path), "policies", code=2)
+    assert "broken.py" in output
+    assert message in output
+    assert "Traceback" not in output
+
+
+def test_every_command_has_help() -> None:
+    for name, command in main.commands.items():
+        assert command.help, name
+        assert name in run("--help")
+
+
+def test_the_installed_command_answers() -> None:
+    out = subprocess.run(
+        [sys.executable, "-m", "maillard", "--version"], capture_output=True, text=True, check=True
+    )
+    assert out.stdout.strip() == f"maillard, version {maillard.__version__}"

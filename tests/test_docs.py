@@ -1,0 +1,72 @@
+"""Every page's code runs; what is generated is up to date; every capability is documented."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+import maillard
+from maillard.cli import main, markdown_table
+from maillard.policies import named
+from tests.conftest import NAMES
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_on_a_page_runs(page, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = dict(maillard.Policy.registry)
+    namespace: dict[str, object] = {"__name__": page.stem}
+    text = page.read_text(encoding="utf8")
+    try:
+        for match in BLOCK.finditer(text):
+            line = text[: match.start()].count("\n") + 1
+            block = match[1]
+            if ">>>" in block:
+                test = doctest.DocTestParser().get_doctest(block, namespace, page.name, str(page), line)
+                runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+                runner.run(test, clear_globs=False)
+                namespace.update(test.globs)
+                assert not runner.failures, f"{page.name}, line {line}"
+            else:
+                exec(compile("\n" * line + block, str(page), "exec", dont_inherit=True), namespace)
+    finally:
+        maillard.Policy.registry.clear()
+        maillard.Policy.registry.update(before)
+
+
+def test_the_table_of_policies_is_generated() -> None:
+    table = markdown_table([named(name) for name in NAMES])
+    assert table in (ROOT / "docs" / "policies.md").read_text(encoding="utf8"), "run `make docs`"
+
+
+def test_type_checkers_know_every_class() -> None:
+    exports = (ROOT / "src" / "maillard" / "policies" / "exports.pyi").read_text(encoding="utf8")
+    for name in NAMES:
+        assert "{0} as {0}".format(named(name).__name__) in exports, "run `make docs`"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf8")):
+            assert (page.parent / target).exists(), f"{page.name} -> {target}"
+
+
+def test_every_page_and_command_is_reachable_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"docs/{page.name}" in readme
+    for command in main.commands:
+        assert f"maillard {command}" in readme
+
+
+def test_every_slip_of_the_paper_has_its_section() -> None:
+    notes = (ROOT / "docs" / "paper-notes.md").read_text(encoding="utf8")
+    sections = re.findall(r"^## (\d+)\.", notes, re.MULTILINE)
+    assert [str(i) for i in range(1, 10)] == sections[:9]

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+import maillard
+from maillard import InvalidValue, MaillardSampling, Tally, WithFloor
+from tests.conftest import NAMES, make
+
+TALLY = Tally([30, 4, 4, 2], [21, 1, 2, 0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 0.0])
+def test_one_epsilon_is_mixed_in_exactly(name, epsilon) -> None:
+    policy = make(name)
+    p = policy.probabilities(TALLY)
+    floored = WithFloor(policy, epsilon)
+    assert floored.probabilities(TALLY) == pytest.approx(
+        (1 - epsilon) * p + epsilon / 4, rel=1e-12, abs=1e-300
+    )
+    if epsilon:
+        assert np.isfinite(floored.log_probabilities(TALLY)).all()
+        mask = [True, False, True, True]
+        some = floored.probabilities(TALLY, eligible=mask)
+        assert some[1] == 0
+        assert (some[[0, 2, 3]] >= epsilon / 3 * (1 - 1e-12)).all(), "the floor is over eligible arms"
+
+
+def test_the_mixture_keeps_its_digits_where_p_underflows() -> None:
+    tally = Tally([1100, 1100], [880, 220])
+    log = WithFloor(MaillardSampling(sigma2=0.25), 1e-300).log_probabilities(tally)
+    assert log[1] == pytest.approx(math.log(1e-300) - math.log(2), rel=1e-12)
+
+
+def test_a_control_keeps_its_share() -> None:
+    policy = MaillardSampling(sigma2=0.25)
+    floored = WithFloor(policy, (0.0, 0.0, 0.2, 0.0))
+    p = policy.probabilities(TALLY)
+    assert floored.probabilities(TALLY) == pytest.approx(0.8 * p + np.array([0, 0, 0.2, 0]))
+    without = floored.probabilities(TALLY, eligible=[True, True, False, True])
+    assert without == pytest.approx(policy.probabilities(TALLY, eligible=[True, True, False, True]))
+
+
+def test_shares_that_fill_everything() -> None:
+    assert WithFloor(MaillardSampling(sigma2=1), [0.1] * 10).probabilities(Tally.empty(10)) == pytest.approx(
+        0.1
+    )
+
+
+def test_cold_arms_under_a_floor() -> None:
+    policy = WithFloor(make("ucb1"), 0.4)
+    assert policy.probabilities(Tally([3, 0], [1, 0])) == pytest.approx([0.5 * 0.6 + 0.2, 0.5 * 0.6 + 0.2])
+
+
+@pytest.mark.parametrize(
+    "spec", ["ms+:booster=8,floor=0.05,sigma2=0.25", "ms:floor=0.2/0.05,sigma2=1", "ts:floor=0.1,sigma2=1"]
+)
+def test_specs_pickles_and_equality(spec) -> None:
+    policy = maillard.policy(spec)
+    assert str(policy) == spec
+    assert pickle.loads(pickle.dumps(policy)) == policy == maillard.policy(str(policy))
+    assert hash(policy) == hash(maillard.policy(spec))
+    assert policy.name == spec.split(":")[0]
+    assert policy != maillard.policy(spec, **{}).policy
+
+
+def test_what_a_floor_says_of_itself() -> None:
+    assert WithFloor(make("ucb1"), 0.1).probability_kind == "closed form"
+    assert WithFloor(make("ts"), 0.1).probability_kind == "quadrature"
+    assert WithFloor(make("ms"), 0.1).guarantees.minimax_ratio == "linear regret"
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, 1.1, math.nan, [0.6, 0.6], [-0.1, 0.1], [[0.1]], [], "much", None])
+def test_bad_floors(epsilon) -> None:
+    with pytest.raises(InvalidValue, match="WithFloor: epsilon: expected a number from 0 to 1"):
+        WithFloor(make("ms"), epsilon)
+
+
+def test_bad_use_of_a_floor() -> None:
+    with pytest.raises(InvalidValue, match="one for each of the 4 arms"):
+        WithFloor(make("ms"), (0.1, 0.1)).probabilities(TALLY)
+    with pytest.raises(InvalidValue, match="WithFloor: policy: expected a policy"):
+        WithFloor("ms", 0.1)
+    with pytest.raises(InvalidValue, match="no second floor"):
+        maillard.policy(WithFloor(make("ms"), 0.1), floor=0.2)

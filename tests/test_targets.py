@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import maillard
+from maillard import FixedArm, FixedDistribution, InvalidValue, Tally, Uniform, UnknownName
+
+TALLY = Tally([3, 2, 5], [1, 2, 0])
+ARMS = ["red", "blue", "green"]
+
+
+def test_targets_choose_what_they_say() -> None:
+    assert FixedArm(1).probabilities(TALLY).tolist() == [0, 1, 0]
+    assert FixedDistribution([0.5, 0.3, 0.2]).probabilities(TALLY) == pytest.approx([0.5, 0.3, 0.2])
+    assert Uniform().probabilities(TALLY) == pytest.approx(1 / 3)
+    assert FixedArm("green").bind(ARMS).choose(TALLY, np.random.default_rng(0)) == 2
+    bound = FixedDistribution({"blue": 0.9, "green": 0.1}).bind(ARMS)
+    assert bound.probabilities(TALLY) == pytest.approx([0, 0.9, 0.1])
+    assert bound.bind(ARMS) is bound
+    assert FixedArm(1).bind(ARMS) == FixedArm(1)
+
+
+def test_eligibility_renormalises() -> None:
+    p = FixedDistribution([0.5, 0.3, 0.2]).probabilities(TALLY, eligible=[True, False, True])
+    assert p == pytest.approx([5 / 7, 0, 2 / 7])
+    with pytest.raises(InvalidValue, match="an arm that arm:1 can choose"):
+        FixedArm(1).probabilities(TALLY, eligible=[True, False, True])
+
+
+@pytest.mark.parametrize(
+    ("target", "spec"),
+    [
+        (FixedArm("blue"), "arm:blue"),
+        (FixedArm(2), "arm:2"),
+        (FixedDistribution({"red": 0.7, "blue": 0.3}), "dist:blue=0.3,red=0.7"),
+        (FixedDistribution([0.25, 0.75]), "dist:0.25,0.75"),
+        (Uniform(), "uniform"),
+    ],
+)
+def test_specs_pickles_and_equality(target, spec) -> None:
+    assert str(target) == spec
+    assert maillard.policy(spec) == target
+    assert pickle.loads(pickle.dumps(target)) == target
+    assert hash(pickle.loads(pickle.dumps(target))) == hash(target)
+
+
+def test_a_matrix_over_arms_and_positions() -> None:
+    target = FixedDistribution([[0.5, 1.0], [0.5, 0.0]])
+    assert target.distribution == ((0.5, 1.0), (0.5, 0.0))
+    with pytest.raises(InvalidValue, match="a vector over 2 arms here"):
+        target.probabilities(Tally.empty(2))
+
+
+def test_targets_are_not_listed_among_learning_policies() -> None:
+    assert not {"arm", "dist"} & set(maillard.policies.names())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [0.5, 0.4],
+        [1.5, -0.5],
+        [],
+        "red",
+        None,
+        {"red": 2},
+        {"red": "x"},
+        {},
+        [[0.5, 0.5], [0.5, 0.4]],
+        [np.nan, 1],
+    ],
+)
+def test_bad_distributions(wrong) -> None:
+    with pytest.raises(InvalidValue, match="FixedDistribution: expected numbers >= 0 that add up to 1"):
+        FixedDistribution(wrong)
+
+
+@pytest.mark.parametrize("arm", [-1, 1.5, None, True, [0]])
+def test_bad_arms(arm) -> None:
+    with pytest.raises(InvalidValue, match="FixedArm: arm: expected a name, or a place counted from 0"):
+        FixedArm(arm)
+
+
+def test_arms_that_are_not_there() -> None:
+    with pytest.raises(InvalidValue, match="a place from 0 to 2"):
+        FixedArm(3).probabilities(TALLY)
+    with pytest.raises(InvalidValue, match="a place; bind"):
+        FixedArm("blue").probabilities(TALLY)
+    with pytest.raises(InvalidValue, match="bind"):
+        FixedDistribution({"red": 1}).probabilities(TALLY)
+    with pytest.raises(UnknownName, match=r"unknown name 'bleu'\. Did you mean 'blue'"):
+        FixedArm("bleu").bind(ARMS)
+    with pytest.raises(InvalidValue, match="a vector over 3 arms"):
+        FixedDistribution([0.5, 0.5]).probabilities(TALLY)
