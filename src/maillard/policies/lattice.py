@@ -51,7 +51,7 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
     arm, log_mass = scores.arm[row], log_mass + np.log(scores.weight)[row]
     j = np.stack([place, first, last] if np.any(last > first) else [place])
     at, *ends = _ranks(scores.offset[row], j, scores.size[row])
-    log_p = _sweep(arm, at, at, log_mass, log_mass, copies)
+    log_p = _sweep(arm, at, at, log_mass, log_mass, copies=copies)
     excess = math.log(copies @ np.exp(log_p))
     log_p, possible = np.minimum(log_p - excess, 0), log_p > -np.inf
     # Rounding: a log mass loses eps * |J - mp|, and a running sum of n terms about eps * sqrt(n).
@@ -59,8 +59,8 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
     error = np.where(possible, abs(excess) + 2.0**-50 * (scale - 4 * log_p), 0)
     if ends:
         (bottom, top), less, more = ends, log_mass - slack, log_mass + slack
-        low = _sweep(arm, bottom, top, less, more, copies)[possible]
-        high = _sweep(arm, top, bottom, more, less, copies)[possible]
+        low = _sweep(arm, bottom, top, less, more, copies=copies)[possible]
+        high = _sweep(arm, top, bottom, more, less, copies=copies)[possible]
         error[possible] += np.maximum(high - log_p[possible], log_p[possible] - low)
     return log_p[which], error[which]
 
@@ -140,7 +140,7 @@ def _cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, In
         first = np.arange(len(row)) + np.repeat(low - np.cumsum(count) + count, count)
     else:
         row, first = _cuts(scores, copies, low, high)
-    last = np.where(np.roll(row, -1) == row, np.roll(first, -1) - 1, first)
+    last = np.where(np.append(row[1:], -1) == row, np.append(first[1:], 0) - 1, first)
     place, log_mass = first.copy(), _log_pmf(first, scores.trials[row], scores.chance[row])
     # Log-concave mass: a wider cell, which always has a next one, holds more than the geometric
     # sum between its ends and less than the one with the ratio at its heavier end.
@@ -189,10 +189,10 @@ def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> Ints
     return np.concatenate(cells, axis=1)
 
 
-def _sweep(arm: Ints, own: Ints, rival: Ints, up: Floats, down: Floats, copies: Floats) -> Floats:
-    """Log win probability of one copy of each arm: its cells at ranks `own`, others at `rival`."""
-    span = 1 + int(max(own.max(), rival.max()))
-    key = arm * span + rival
+def _sweep(arm: Ints, own: Ints, foe: Ints, up: Floats, down: Floats, *, copies: Floats) -> Floats:
+    """Log win probability of one copy of each arm: its cells at ranks `own`, others at `foe`."""
+    span = 1 + int(max(own.max(), foe.max()))
+    key = arm * span + foe
     order = np.argsort(key, kind="stable")
     start = np.flatnonzero(np.diff(key[order], prepend=-1))
     key, mass = key[order][start], np.logaddexp.reduceat(up[order], start)

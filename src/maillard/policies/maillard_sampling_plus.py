@@ -20,7 +20,7 @@ class MaillardSamplingPlus(SubGaussian, Sampled):
 
     >>> from maillard import Tally
     >>> MaillardSamplingPlus(sigma2=0.25, booster=8).probabilities(Tally([4, 4], [3, 2])).round(4)
-    array([0.9294, 0.0706])
+    array([0.9296, 0.0704])
     """
 
     name: ClassVar[str] = "ms+"

@@ -16,7 +16,7 @@ __all__ = ["FAMILIES", "Family"]
 # Newton steps from the right of the root of a convex function; 10 reach float accuracy wherever the
 # answer is not within rounding of 1.
 _STEPS = 12
-_ODD = [1.0 / k for k in range(23, 1, -2)]  # 1/23, ..., 1/5, 1/3
+_ODD = tuple(1.0 / k for k in range(23, 1, -2))  # 1/23, ..., 1/5, 1/3
 
 
 def residual(z: Any, ratio: Any) -> Any:
@@ -64,7 +64,7 @@ def bernoulli_upper(a: Any, level: Any, sigma2: Any) -> Any:
     entropy = -inner * np.log(inner) - (1.0 - inner) * np.log(1.0 - inner)
     w = (level + entropy) / (1.0 - inner)  # KL >= (1-a) w - entropy, so right of the root
     pinsker = inner + np.sqrt(0.5 * level)
-    w = np.where(pinsker < 1.0, np.minimum(w, -np.log1p(-np.minimum(pinsker, 0.999999))), w)
+    w = np.minimum(w, np.where(pinsker < 1.0, -np.log1p(-np.where(pinsker < 1.0, pinsker, 0.0)), w))
     b = -np.expm1(-w)
     for _ in range(_STEPS):
         slope = np.maximum((b - inner) / b, 1e-300)
@@ -101,7 +101,7 @@ def exponential(a: Any, b: Any, sigma2: Any) -> Any:
 
 def exponential_upper(a: Any, level: Any, sigma2: Any) -> Any:
     """Newton in v = ln(b/a), in which KL = exp(-v) - 1 + v is convex."""
-    v = np.where(level < 1.0 / 3.0, np.sqrt(3.0 * level), level + 1.0)
+    v = np.minimum(level + 1.0, np.where(level < 1.0 / 3.0, np.sqrt(3.0 * level), level + 1.0))
     for _ in range(_STEPS):
         slope = np.maximum(-np.expm1(-v), 1e-300)
         kl = residual(np.expm1(-v), np.exp(-v))
