@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.policies.lattice import BinomialScores
 from maillard.policies.shapes.guarantees import Guarantees
 from maillard.policies.shapes.parameters import real
 from maillard.policies.shapes.perturbed import DiscretelyPerturbed
 
 if TYPE_CHECKING:
+    from maillard.policies.numerics.lattice import BinomialScores
     from maillard.policies.shapes.policy import Floats
     from maillard.tally import Tally
 
@@ -39,6 +39,8 @@ class GarbageInRewardOut(DiscretelyPerturbed):
     a: float = real("a: zeros and ones for each pull", default=1.0, above=0)
 
     def components(self, n: Floats, s: Floats) -> BinomialScores:
+        from maillard.policies.numerics.lattice import BinomialScores
+
         exact = np.where(n > 0, self.a * n, np.ceil(self.a))
         k = np.stack([np.floor(exact), np.floor(exact) + 1.0], axis=1)
         up = exact - k[:, 0]

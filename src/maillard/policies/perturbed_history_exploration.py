@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from maillard.policies.lattice import BinomialScores
 from maillard.policies.shapes.guarantees import Guarantees
 from maillard.policies.shapes.parameters import real
 from maillard.policies.shapes.perturbed import DiscretelyPerturbed
 
 if TYPE_CHECKING:
+    from maillard.policies.numerics.lattice import BinomialScores
     from maillard.policies.shapes.policy import Floats
 
 __all__ = ["PerturbedHistoryExploration"]
@@ -34,6 +34,8 @@ class PerturbedHistoryExploration(DiscretelyPerturbed):
     a: float = real("a: coins for each pull; the theory asks for more than 1", default=2.0, above=0)
 
     def components(self, n: Floats, s: Floats) -> BinomialScores:
+        from maillard.policies.numerics.lattice import BinomialScores
+
         coins = np.ceil(self.a * np.maximum(n, 1.0)).astype(np.int64)
         return BinomialScores(
             arm=np.arange(n.size),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from maillard.policies.numerics.families import bernoulli
+from maillard.policies.numerics.binomial import log_binomial
 
 if TYPE_CHECKING:
     from maillard.policies.shapes.policy import Floats
@@ -89,7 +89,7 @@ class _Beta(Noise):
         from scipy.special import betainc, betaincc
 
         x, a, b = np.broadcast_arrays(x, a, b)
-        log_density = _log_beta_density(x, a, b)
+        log_density = np.log(a + b - 1.0) + log_binomial(a - 1.0, b - 1.0, x)
         log_cdf = np.empty(x.shape)
         above = x * (a + b) > a
         log_cdf[above] = np.log1p(-betaincc(a[above], b[above], x[above]))
@@ -116,35 +116,6 @@ class _Beta(Noise):
         flat = a + b <= 2.0
         peak: Floats = np.where(flat, 0.5, (a - 1.0) / np.where(flat, 1.0, a + b - 2.0))
         return peak
-
-
-def _log_beta_density(x: Floats, a: Floats, b: Floats) -> Floats:
-    """Without cancellation at any a and b: a binomial probability by Loader's saddle-point form."""
-    i, j = a - 1.0, b - 1.0
-    n = i + j
-    inner = (i > 0.0) & (j > 0.0)
-    one, two, all_ = np.where(inner, i, 1.0), np.where(inner, j, 1.0), np.where(inner, n, 2.0)
-    log: Floats = (
-        stirling_error(all_)
-        - stirling_error(one)
-        - stirling_error(two)
-        + 0.5 * np.log(all_ / (2.0 * np.pi * one * two))
-        - all_ * bernoulli(one / all_, x, 0.0)
-    )
-    zero_times = np.where(i > 0.0, i * np.log(x), 0.0) + np.where(j > 0.0, j * np.log1p(-x), 0.0)
-    return np.log(n + 1.0) + np.where(inner, log, zero_times)
-
-
-def stirling_error(z: Floats) -> Floats:
-    """ln z! minus Stirling's formula for it, z > 0."""
-    from scipy.special import gammaln
-
-    small = np.minimum(z, 16.0)
-    exact = gammaln(small + 1.0) - (small + 0.5) * np.log(small) + small - _LOG_SQRT_2PI
-    w = 1.0 / (z * z)
-    series = (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188)))) / z
-    error: Floats = np.where(z < 16.0, exact, series)
-    return error
 
 
 def _beta_fraction(x: Floats, a: Floats, b: Floats) -> Floats:

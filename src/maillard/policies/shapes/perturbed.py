@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from maillard.policies import lattice
-from maillard.policies.numerics import quadrature
 from maillard.policies.numerics.noise import Noise
 from maillard.policies.shapes.policy import Kind, Policy, share_with_cold
 
 if TYPE_CHECKING:
-    from maillard.policies.lattice import BinomialScores
+    from maillard.policies.numerics.lattice import BinomialScores
     from maillard.policies.shapes.policy import Floats
 
 __all__ = ["DiscretelyPerturbed", "Perturbed"]
@@ -35,6 +33,8 @@ class Perturbed(Policy):
         return share_with_cold(warm, log, error)
 
     def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
+        from maillard.policies.numerics import quadrature
+
         return quadrature.win_log_probabilities(self.noise, *self.score(n, s))
 
 
@@ -49,4 +49,6 @@ class DiscretelyPerturbed(Perturbed):
         raise NotImplementedError
 
     def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
+        from maillard.policies.numerics import lattice
+
         return lattice.win_log_probabilities(self.components(n, s), n.size)

@@ -9,31 +9,17 @@ on the error then comes from moving every mass to its cell's worst end.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maillard.errors import InvalidValue
+from maillard.policies.numerics.cells import BinomialScores, cells
 
 __all__ = ["BinomialScores", "win_log_probabilities"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-BUDGET = 2**20  # support points listed at most (or 12 a component); beyond, they share cells
-
-
-@dataclass(frozen=True)
-class BinomialScores:
-    """Scores as mixtures, one entry per component; a component's score is (offset + J)/size."""
-
-    arm: Ints  # whose component it is (0..K-1), ascending
-    weight: Floats  # the chance that the arm draws this component
-    offset: Floats  # S >= 0
-    trials: Ints  # m >= 0 of J ~ Binomial(m, p)
-    chance: Floats  # p in [0, 1]
-    size: Ints  # n >= 1
 
 
 def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Floats]:
@@ -47,7 +33,7 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
     if (largest := int(scores.size.max())) >= 2**32:  # _ranks divides in 64 bits
         raise InvalidValue("size", largest, "an integer below 2**32")
     scores, copies, which = _distinct(scores, arms)
-    row, first, place, last, log_mass, slack = _cells(scores, copies)
+    row, first, place, last, log_mass, slack = cells(scores, copies)
     arm, log_mass = scores.arm[row], log_mass + np.log(scores.weight)[row]
     j = np.stack([place, first, last] if np.any(last > first) else [place])
     at, *ends = _ranks(scores.offset[row], j, scores.size[row])
@@ -106,87 +92,6 @@ def _ranks(offset: Floats, j: Ints, size: Ints) -> Ints:
             rest, pair = rest - np.floor(rest), (pair << shift) | digit
         columns.append(pair)
     return _codes(*(column.ravel() for column in columns[::-1])).reshape(j.shape)
-
-
-def _log_pmf(j: Ints, trials: Ints, chance: Floats) -> Floats:
-    """Binomial log mass by Loader's saddle point: no cancellation of large log-factorials."""
-    fail = trials - j
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inner = 0.5 * np.log(trials / (2 * math.pi * j) / fail) + _saddle(trials, trials / 1)
-        inner -= _saddle(j, trials * chance) + _saddle(fail, trials * (1 - chance))
-        ends = np.where((j == 0) & (chance < 1), np.log1p(-chance), np.log(chance))
-        return np.where((j > 0) & (fail > 0), inner, trials * ends)
-
-
-def _saddle(n: Ints, mean: Floats) -> Floats:
-    """Stirling's error, log n! - log(sqrt(2 pi n) (n/e)^n), plus n log(n/mean) - n + mean."""
-    half, x = 0.5 * math.log(2 * math.pi), 1 / np.maximum(n, 16)
-    table = [math.lgamma(k + 1) - (k + 0.5) * math.log(k) + k - half for k in range(1, 16)]
-    stirling = x * np.polyval([1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12], x * x)
-    stirling = np.where(n < 16, np.array([0.0, *table])[np.minimum(n, 15)], stirling)
-    d, v = n - mean, (n - mean) / (n + mean)
-    w = np.minimum(v * v, 0.01)
-    series = d * v + 2 * n * v * w * np.polyval([1 / k for k in range(17, 1, -2)], w)
-    return stirling + np.where(w < 0.01, series, n * np.log(n / mean) - d)
-
-
-def _cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, Ints, Floats, Floats]:
-    """Cells of J: component, first J, where the mass goes, last J, log mass, bound on its error."""
-    low = np.where(scores.chance == 1, scores.trials, 0)
-    high = np.where(scores.chance == 0, 0, scores.trials)
-    count = high - low + 1
-    if count.sum() <= max(BUDGET, 12 * len(count)):
-        row = np.repeat(np.arange(len(count)), count)
-        first = np.arange(len(row)) + np.repeat(low - np.cumsum(count) + count, count)
-    else:
-        row, first = _cuts(scores, copies, low, high)
-    last = np.where(np.append(row[1:], -1) == row, np.append(first[1:], 0) - 1, first)
-    place, log_mass = first.copy(), _log_pmf(first, scores.trials[row], scores.chance[row])
-    # Log-concave mass: a wider cell, which always has a next one, holds more than the geometric
-    # sum between its ends and less than the one with the ratio at its heavier end.
-    wide, slack = np.flatnonzero(last > first), np.zeros_like(log_mass)
-    n, here, after = (last - first)[wide] + 1, log_mass[wide], log_mass[wide + 1]
-    p, down = scores.chance[row[wide]], after < here
-    j = np.where(down, first[wide], last[wide])
-    ratio = np.log((high[row[wide]] - j) / (j + 1)) + np.log(p) - np.log1p(-p)
-    step = np.stack([(after - here) / n, np.where(down, ratio, -ratio)])
-    size = np.maximum(np.abs(step), 1e-200)
-    sums = np.maximum(step, 0) * (n - 1) + np.log(np.expm1(-size * n) / np.expm1(-size))
-    least, most = here + sums[0], np.where(down, here, after - ratio) + sums[1]
-    slack[wide] = np.maximum(np.minimum(most, 0) - least, 0)
-    log_mass[wide] = least + slack[wide] / 3
-    place[wide] = np.where(np.abs(after - here) > 4, j, first[wide] + n // 2)
-    return row, first, place, last, log_mass, slack
-
-
-def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> Ints:
-    """Component and first J of each cell, closest together where the winner is decided."""
-    mean, share = scores.trials * scores.chance, copies[scores.arm] * scores.weight
-    unit = np.maximum(np.sqrt(mean * (1 - scores.chance)), 1)
-    centre, scale = ((scores.offset + mean) / scores.size)[:, None], (unit / scores.size)[:, None]
-    # A sketch, to place cells only: P(largest < ends[0]) ~ exp(-25), P(largest > ends[1]) ~ 1e-10.
-    ends, width = np.full(2, centre.min()), (centre + 10 * scale).max() - centre.min()
-    for step in width / 2.0 ** np.arange(1, 31):
-        z = np.clip((ends + step - centre) / scale, -40, 40)
-        deficit = share @ np.where(z < 0, 0.7 + z * z / 2, 0.5 * np.exp(-z * z / 2))
-        ends += step * (deficit > [25, 1e-10])
-    z, top = ((ends - centre) / scale).T
-    left = np.clip(mean + unit * np.clip(z, -9, 3), low, high)
-    right = np.clip(mean + unit * np.where(z > 4, top, np.minimum(top, 9)), low, high)
-    cells = []
-    for group in (np.flatnonzero(z > 4), np.flatnonzero(z <= 4)):
-        most = min(2**16, max(8, BUDGET // 2 // max(1, len(group))))
-        a, b, c, d, u = (x[group, None] for x in (low, high, left, right, unit))
-        t = np.arange(1, 1 + most // 8) / (1 + most // 8)
-        # The least point stays on its own: it decides who can win at all.
-        down, up = (u * np.expm1(t * np.log1p(x / u)) for x in (c - a, b - d))
-        inner = c + (d - c) * np.linspace(0, 1, most - 2 * len(t) - 3)
-        edges = np.concatenate([a, a + 1, c - down, inner, d + up, b], axis=1)
-        edges = np.sort(np.clip(edges.astype(np.int64), a, b), axis=1)
-        edges = np.where(b - a < most, np.minimum(a + np.arange(most), b), edges)
-        row, column = np.nonzero(np.diff(edges, append=b + 1))
-        cells.append(np.stack([group[row], edges[row, column]]))
-    return np.concatenate(cells, axis=1)
 
 
 def _sweep(arm: Ints, own: Ints, foe: Ints, up: Floats, down: Floats, *, copies: Floats) -> Floats:
