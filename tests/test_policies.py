@@ -352,6 +352,18 @@ def test_underflow_keeps_its_logarithm() -> None:
     assert make("ms").probabilities(Tally([1100, 1100], [880, 220]))[1] == 0
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_weight_that_is_no_number_is_named(value) -> None:
+    class Broken(maillard.MaillardSampling):
+        def rival(self, n, mean, best, t):
+            return np.where(n == 2, value, -n)
+
+    with pytest.raises(
+        InvalidValue, match=r"ms: log weight of arm 3: expected a number < inf, got (np.float64\()?(nan|inf)"
+    ):
+        Broken(sigma2=1).probabilities(ENOUGH)
+
+
 def test_a_formula_that_gives_nan_is_named() -> None:
     class Broken(maillard.Indexed):
         name = "broken-for-test"

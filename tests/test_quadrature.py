@@ -42,6 +42,15 @@ def test_two_arms_have_a_closed_form() -> None:
             assert abs(log[1] - exact) < 1e-10
 
 
+def test_a_policy_with_two_arms_uses_the_closed_form() -> None:
+    tally = Tally([30, 12], [18.0, 5.0])
+    log = GaussianThompson(sigma2=0.25).log_probabilities(tally)
+    general, error = win_log_probabilities(GAUSSIAN, tally.means, np.sqrt(0.25 / tally.pulls))
+    assert np.abs(log - general).max() <= error.max()
+    far = GaussianThompson(sigma2=0.25).log_probabilities(Tally([10**9, 10**9], [10**9, 0.0]))
+    assert far[1] == pytest.approx(log_ndtr(-math.sqrt(2e9)), rel=1e-12)
+
+
 def test_equal_gumbel_scales_give_a_softmax() -> None:
     means = np.array([0.0, -0.3, -1.0, -7.0])
     log, _ = win_log_probabilities(GUMBEL, means, np.full(4, 0.2))

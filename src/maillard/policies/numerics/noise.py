@@ -37,6 +37,10 @@ class Noise:
         """Where the law's lower and upper tails hold less than 1e-30."""
         raise NotImplementedError
 
+    def pair(self, a: Floats, b: Floats) -> Floats | None:
+        """The log probability that each of two scores is the larger, where that has a closed form."""
+        return None
+
     def spread(self, a: Floats, b: Floats) -> Floats:
         """The width on which the law varies."""
         return b
@@ -67,6 +71,13 @@ class _Gaussian(Noise):
     def ends(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         return a - 12.0 * b, a + 12.0 * b
 
+    def pair(self, a: Floats, b: Floats) -> Floats:
+        """The difference of two Gaussian scores is Gaussian."""
+        from scipy.special import log_ndtr
+
+        log: Floats = log_ndtr((a - a[::-1]) / np.hypot(b[0], b[1]))
+        return log
+
 
 class _Gumbel(Noise):
     """a + b Gumbel(0, 1)."""
@@ -88,8 +99,8 @@ class _Beta(Noise):
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         from scipy.special import betainc, betaincc
 
-        x, a, b = np.broadcast_arrays(x, a, b)
         log_density = np.log(a + b - 1.0) + log_binomial(a - 1.0, b - 1.0, x)
+        x, a, b = np.broadcast_arrays(x, a, b)
         log_cdf = np.empty(x.shape)
         above = x * (a + b) > a
         log_cdf[above] = np.log1p(-betaincc(a[above], b[above], x[above]))

@@ -23,7 +23,7 @@ __all__ = ["Table", "log_integrals"]
 # sharply near its peak too, where a narrow rival's law ends.
 _EDGES = np.array([0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 3 / 4, 15 / 16, 63 / 64, 255 / 256, 1023 / 1024, 1])
 # For many arms at once a coarser rule, which may miss such a bend and says so.
-_MANY, _COARSE, _BEND = 256, np.array([0, 1 / 16, 1 / 4, 1 / 2, 3 / 4, 1]), 1e-3
+_MANY, _COARSE, _BEND = 256, np.array([0, 1 / 8, 3 / 8, 2 / 3, 1]), 1e-3
 _EPS = float(np.finfo(np.float64).eps)
 _LOWEST = -1e290  # stands for log 0, so that differences stay numbers
 _DEPTH = 45.0  # a window ends where the integrand has fallen by exp(-45)
@@ -119,7 +119,8 @@ def _zoom_to_peak(integrand: Callable[[Floats], Floats], low: Floats, high: Floa
         best = np.argmax(g, axis=1)
         before, after = np.maximum(best - 1, 0), np.minimum(best + 1, _POINTS - 1)
         low, high, peak = _pick(x, before), _pick(x, after), _pick(x, best)
-        if (_pick(g, best) - np.minimum(_pick(g, before), _pick(g, after)) < 0.001).all():
+        near = 0.001 if best.size <= _MANY else 0.03
+        if (_pick(g, best) - np.minimum(_pick(g, before), _pick(g, after)) < near).all():
             break
     return peak
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from maillard.policies.numerics.noise import Noise
-from maillard.policies.shapes.policy import Kind, Policy, share_with_cold
+from maillard.policies.shapes.policy import Kind, Policy, rounding, share_with_cold
 
 if TYPE_CHECKING:
     from maillard.policies.numerics.lattice import BinomialScores
@@ -35,7 +35,10 @@ class Perturbed(Policy):
     def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
         from maillard.policies.numerics import quadrature
 
-        return quadrature.win_log_probabilities(self.noise, *self.score(n, s))
+        a, b = self.score(n, s)
+        if n.size == 2 and (log := self.noise.pair(a, b)) is not None:
+            return log, rounding(log)
+        return quadrature.win_log_probabilities(self.noise, a, b)
 
 
 class DiscretelyPerturbed(Perturbed):

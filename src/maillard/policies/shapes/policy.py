@@ -96,9 +96,7 @@ class Policy:
     ) -> Distribution:
         """Log probabilities with a bound on the error of each."""
         log, error = self._solve_tally(tally, round, eligible)
-        if error is None:
-            with np.errstate(invalid="ignore"):
-                error = _ROUNDING * np.maximum(1.0, np.abs(log))
+        error = rounding(log) if error is None else error
         return Distribution(log, np.where(np.isneginf(log), 0.0, error))
 
     def log_probabilities(
@@ -202,11 +200,16 @@ def draw(probabilities: Floats, rng: np.random.Generator, size: int) -> NDArray[
     return within
 
 
+def rounding(log: Floats) -> Floats:
+    """How far a closed form may be off: a few roundings of each log probability."""
+    error: Floats = _ROUNDING * np.maximum(1.0, np.abs(log))
+    return error
+
+
 def log_normalise(weights: Floats) -> Floats:
     """Log probabilities proportional to exp(weights)."""
-    shifted = weights - weights.max()
-    total = np.exp(shifted).sum()
-    log: Floats = shifted - np.log(total)
+    shifted = weights - np.maximum.reduce(weights)  # as weights.max(), in half its time for a few arms
+    log: Floats = shifted - np.log(np.add.reduce(np.exp(shifted)))
     return log
 
 

@@ -35,23 +35,24 @@ class Sampled(Policy):
         """The mean that is compared, from pulls and sum."""
         return s / n
 
+    @np.errstate(all="ignore")  # logarithms of 0 are -inf as meant, and what is not meant ends as nan
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, None]:
-        warm = n > 0
-        if warm.all():
-            return log_normalise(self._weights(n, s, t)), None
-        weights = np.zeros(n.size)  # a cold arm weighs what a rival does in the limit N = 0
-        if warm.any():
-            weights[warm] = self._weights(n[warm], s[warm], t)
-        return log_normalise(weights), None
-
-    def _weights(self, n: Floats, s: Floats, t: int) -> Floats:
-        with np.errstate(all="ignore"):
-            mean = self.estimate(n, s)
-            best = mean.max()
-            leads = mean == best
-            weights: Floats = np.asarray(self.rival(n, mean, best, t), np.float64)
-            weights[leads] = self.leader(n[leads], t)
-        if not weights.max() < np.inf:  # nan fails too
+        if n.all():
+            weights = self._weights(n, s, t)
+        else:
+            weights, warm = np.zeros(n.size), n > 0  # a cold arm: a rival in the limit N = 0
+            if warm.any():
+                weights[warm] = self._weights(n[warm], s[warm], t)
+        log = log_normalise(weights)
+        if not log[0] <= 0.0:  # one nan or inf among the weights makes every log nan
             arm = int(np.argmax(~(weights < np.inf)))
             raise InvalidValue(f"{self.name}: log weight of arm {arm}", weights[arm], "a number < inf")
+        return log, None
+
+    def _weights(self, n: Floats, s: Floats, t: int) -> Floats:
+        mean = self.estimate(n, s)
+        best = np.maximum.reduce(mean)
+        leads = mean == best
+        weights: Floats = np.asarray(self.rival(n, mean, best, t), np.float64)
+        weights[leads] = self.leader(n[leads], t)
         return weights
