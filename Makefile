@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup check test bench docs clean
+.PHONY: help setup check test torture bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -29,6 +29,10 @@ check: $(READY) ## lint, types, and which room may import which
 test: $(READY) ## run every test, on all cores
 	@echo "== pytest"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+torture: $(READY) ## run the long proofs: many more random cases, a million arms by quadrature
+	@echo "== pytest, the long way (about half an hour)"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m torture
 
 bench: $(READY) ## print the benchmark table and write benchmarks/results.json
 	$(BIN)/python -m benchmarks.policies

@@ -73,11 +73,15 @@ def test_log_probabilities_agree_with_the_reference(spec) -> None:
         checked += 1
 
 
-@pytest.mark.parametrize("spec", INTEGRALS)
-def test_integrals_agree_with_the_reference(spec) -> None:
+@pytest.mark.parametrize(
+    ("spec", "cases"),
+    [(spec, 6) for spec in INTEGRALS]
+    + [pytest.param(spec, 200, marks=pytest.mark.torture) for spec in INTEGRALS],
+)
+def test_integrals_agree_with_the_reference(spec, cases) -> None:
     policy, rng = make(spec), np.random.default_rng(8)
     discrete = policy.name in ("phe", "giro")
-    for _ in range(6):
+    for _ in range(cases):
         tally = tally_for(policy, rng, 3, 12 if discrete else 1e3)
         view = (tally.pulls.tolist(), tally.sums.tolist())
         exact = reference.log_probabilities(policy.name, *view, t=tally.round, **parameters_of(policy))

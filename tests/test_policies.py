@@ -86,6 +86,16 @@ def test_every_policy_of_the_design_is_there() -> None:
     assert set(DESIGNED) <= set(NAMES)
 
 
+@pytest.mark.torture
+@pytest.mark.parametrize("name", EVERY)
+@settings(max_examples=300)
+@given(data=st.data())
+def test_many_more_distributions(name, data) -> None:
+    policy = make(name)
+    most_arms = {"closed form": 10_000, "deterministic": 10_000, "quadrature": 300}[policy.probability_kind]
+    check_distribution(policy, data.draw(tallies(policy, most_arms)))
+
+
 @pytest.mark.parametrize("name", FAST)
 @settings(max_examples=25)
 @given(data=st.data())

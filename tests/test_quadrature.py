@@ -125,6 +125,30 @@ def test_many_copies_of_few_laws_are_cheap_and_exact() -> None:
     assert np.allclose(log, -math.log(10**6), rtol=1e-12)
 
 
+@pytest.mark.torture
+@pytest.mark.parametrize("most_pulls", [50, 10**6])
+def test_a_million_arms_in_bounded_memory(most_pulls) -> None:
+    rng = np.random.default_rng(6)
+    pulls = np.exp(rng.uniform(0, math.log(most_pulls), 10**6)).astype(int)
+    tracemalloc.start()
+    log, _ = win_log_probabilities(GAUSSIAN, rng.random(10**6), 0.5 / np.sqrt(pulls))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.isfinite(log).all()
+    assert abs(np.exp(log).sum() - 1) < 1e-12
+    assert peak < 2e9
+
+
+@pytest.mark.torture
+def test_the_reported_bound_covers_three_thousand_pairs() -> None:
+    rng = np.random.default_rng(9)
+    for _ in range(3000):
+        scales, gap = 10 ** rng.uniform(-6, 1, 2), 10 ** rng.uniform(-6, 3)
+        log, error = win_log_probabilities(GAUSSIAN, np.array([0.0, -gap]), scales)
+        exact = log_ndtr(-gap / math.hypot(*scales))
+        assert abs(log[1] - exact) <= error[1] + 1e-14 * abs(exact)
+
+
 def test_memory_is_bounded() -> None:
     """Fifty thousand distinct arms; the whole table of 16 nodes and 80 panels would be half a gigabyte."""
     rng = np.random.default_rng(5)
