@@ -88,12 +88,12 @@ def test_every_policy_of_the_design_is_there() -> None:
 
 @pytest.mark.torture
 @pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_many_more_distributions(name, data) -> None:
     policy = make(name)
-    most_arms = {"closed form": 10_000, "deterministic": 10_000, "quadrature": 300}[policy.probability_kind]
-    check_distribution(policy, data.draw(tallies(policy, most_arms)))
+    slow = policy.name in ("ts-bernoulli", "giro", "phe")
+    check_distribution(policy, data.draw(tallies(policy, 60 if slow else 10_000)))
 
 
 @pytest.mark.parametrize("name", FAST)
