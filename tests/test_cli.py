@@ -55,8 +55,18 @@ def test_the_table_is_the_papers_where_the_paper_has_a_row() -> None:
     rows = {}
     for line in run("policies", "--format", "markdown").splitlines()[2:]:
         name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-        rows[name] = tuple(cells[:5])
+        rows[name.removesuffix(" †")] = tuple(cells[:5])
     assert {name: rows[name] for name in printed} == printed
+
+
+def test_nothing_but_sources_gives_way_on_a_narrow_terminal() -> None:
+    result = CliRunner().invoke(main, ["policies"], env={"COLUMNS": "80", "NO_COLOR": "1"})
+    lines = result.output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split() == ["policy", "UCB", "optimal", "ratio", "time", "form", "source"]
+    row = next(line for line in lines if line.startswith("ms+ "))
+    assert row.split()[1:6] == ["✓", "✓", "√(log", "K)", "✓"]
+    assert "Bian and Jun" in row
 
 
 def test_one_policy_is_explained() -> None:
@@ -100,7 +110,13 @@ def test_a_policy_of_ones_own_is_loaded_from_a_file(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [("1/0", "ZeroDivisionError"), ("def", "SyntaxError"), (None, "does not exist")]
+    ("content", "message"),
+    [
+        ("raise SystemExit(0)", "SystemExit"),
+        ("1/0", "ZeroDivisionError"),
+        ("def", "SyntaxError"),
+        (None, "does not exist"),
+    ],
 )
 def test_a_file_that_cannot_be_loaded_is_named(tmp_path, content, message) -> None:
     path = tmp_path / "broken.py"

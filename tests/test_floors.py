@@ -57,7 +57,14 @@ def test_cold_arms_under_a_floor() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["ms+:booster=8,floor=0.05,sigma2=0.25", "ms:floor=0.2/0.05,sigma2=1", "ts:floor=0.1,sigma2=1"]
+    "spec",
+    [
+        "ms+:booster=8,floor=0.05,sigma2=0.25",
+        "ms:floor=0.2/0.05,sigma2=1",
+        "ts:floor=0.1,sigma2=1",
+        "ms:floor=0.3/,sigma2=1",
+        "arm:blue,floor=0.1",
+    ],
 )
 def test_specs_pickles_and_equality(spec) -> None:
     policy = maillard.policy(spec)
@@ -72,6 +79,19 @@ def test_what_a_floor_says_of_itself() -> None:
     assert WithFloor(make("ucb1"), 0.1).probability_kind == "closed form"
     assert WithFloor(make("ts"), 0.1).probability_kind == "quadrature"
     assert WithFloor(make("ms"), 0.1).guarantees.minimax_ratio == "linear regret"
+    assert WithFloor(make("ms"), 0).guarantees == make("ms").guarantees
+    assert WithFloor(make("ts"), 0.1).guarantees.closed_form_probability is False
+    assert WithFloor(make("moss"), 0.1).guarantees.anytime is False
+    assert WithFloor(make("moss"), 0.1).needs_horizon
+    assert WithFloor(make("kl-ms"), 0.1).support == (0, 1)
+
+
+def test_a_target_under_a_floor() -> None:
+    target = maillard.policy("arm:blue", floor=0.1)
+    assert target == maillard.policy("arm:blue,floor=0.1")
+    assert target.bind(["red", "blue"]).probabilities(Tally.empty(2)) == pytest.approx([0.05, 0.95])
+    with pytest.raises(maillard.UnknownName, match="bosster"):
+        maillard.policy("arm:blue", bosster=3)
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1.1, math.nan, [0.6, 0.6], [-0.1, 0.1], [[0.1]], [], "much", None])
@@ -83,7 +103,8 @@ def test_bad_floors(epsilon) -> None:
 def test_bad_use_of_a_floor() -> None:
     with pytest.raises(InvalidValue, match="one for each of the 4 arms"):
         WithFloor(make("ms"), (0.1, 0.1)).probabilities(TALLY)
-    with pytest.raises(InvalidValue, match="WithFloor: policy: expected a policy"):
-        WithFloor("ms", 0.1)
+    for policy in ("ms", WithFloor(make("ms"), 0.1)):
+        with pytest.raises(InvalidValue, match="WithFloor: policy: expected a policy without a floor"):
+            WithFloor(policy, 0.1)
     with pytest.raises(InvalidValue, match="no second floor"):
         maillard.policy(WithFloor(make("ms"), 0.1), floor=0.2)

@@ -194,7 +194,7 @@ def test_log_mass_to_twelve_digits_at_ten_million_trials() -> None:
     for p in (0.5, 0.3, 1e-6):
         spread = math.sqrt(m * p * (1 - p))
         j = np.array([max(0, round(m * p + z * spread)) for z in (-8, -3, -0.1, 0, 2, 6)])
-        got = log_binomial(j, m - j, np.full(6, p))
+        got = log_binomial(j, m - j, np.full(6, p), np.full(6, 1 - p))
         with mpmath.workdps(40):
             exact = [
                 float(

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import maillard
-from maillard import InvalidValue, MaillardError, Policy, Tally, UnknownName
+from maillard import (
+    FixedArm,
+    FixedDistribution,
+    InvalidValue,
+    MaillardError,
+    Policy,
+    Tally,
+    UnknownName,
+    WithFloor,
+)
 from tests.conftest import NAMES, VARIANTS, make
 
 EVERY = [*NAMES, *VARIANTS]
@@ -297,7 +306,9 @@ def test_unknown_names_get_the_nearest_match(spec, parameters, message) -> None:
         maillard.policy(spec, **parameters)
 
 
-@pytest.mark.parametrize("eligible", [[1, 0, 1, 1, 1], [True], True, "yes", [0.5] * 5])
+@pytest.mark.parametrize(
+    "eligible", [[1, 0, 1, 1, 1], [True], True, "yes", [0.5] * 5, [[True], [True, False]]]
+)
 def test_a_mask_is_booleans_for_each_arm(eligible) -> None:
     with pytest.raises(InvalidValue, match="eligible: expected a boolean for each of the 5 arms"):
         make("ms").probabilities(ENOUGH, eligible=eligible)
@@ -309,7 +320,7 @@ def test_no_eligible_arm_is_an_error(name) -> None:
         make(name).choose(ENOUGH, np.random.default_rng(), eligible=[False] * 5)
 
 
-@pytest.mark.parametrize("round", [4, 0, -1, 1.5, True, "9"])
+@pytest.mark.parametrize("round", [4, 0, -1, 1.5, True, "9", 10**30])
 def test_a_round_comes_after_the_pulls(round) -> None:
     with pytest.raises(InvalidValue, match="round: expected"):
         make("ms+").probabilities(ENOUGH, round=round)
@@ -323,7 +334,111 @@ def test_what_is_not_a_tally_or_a_generator() -> None:
 
 
 def test_med_is_maillard_sampling() -> None:
-    assert np.array_equal(make("med").log_probabilities(ENOUGH), make("ms").log_probabilities(ENOUGH))
+    rng = np.random.default_rng(4)
+    for _ in range(100):
+        pulls = rng.integers(1, 1000, 5)
+        tally = Tally(pulls, rng.normal(size=5) * pulls)
+        med, ms = (make(name).log_probabilities(tally) for name in ("med", "ms"))
+        assert med == pytest.approx(ms, rel=1e-14, abs=1e-14)
+
+
+def test_explore_is_ms_practical() -> None:
+    rng = np.random.default_rng(5)
+    pulls = rng.integers(0, 30, (200, 6))
+    pulls[:, 0] += 1
+    sums = np.rint(pulls * rng.random((200, 6)))
+    batch = maillard.explore(sums / np.maximum(pulls, 1), pulls, sigma2=0.25)
+    policy = make("ms-practical")
+    for row, n, s in zip(batch, pulls, sums, strict=True):
+        assert row == pytest.approx(policy.probabilities(Tally(n, s)), rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("spec", "warm", "expected"),
+    [
+        # Beta(1, 1) against Beta(2, 1): P(first larger) = E[1 - X] = 1/3.
+        ("ts-bernoulli", (1, 1.0), 1 / 3),
+        # N(0, 4 s) against N(1/2, 2 s), s = 1/4: the difference has mean -1/2 and variance 3/2.
+        ("ts-sg", (1, 1.0), stats.norm.sf(0.5 / np.sqrt(1.5))),
+        # Two coins alone against (1 + two coins) / 3: 1 beats 1/3 and 2/3 and ties 1; 1/2 beats 1/3; in quarters.
+        ("phe", (1, 1.0), 1 / 4 * (3 / 4 + 1 / 8) + 1 / 2 * 1 / 4),
+        # Bin(2, 1/2) / 2 against Bin(3, 2/3) / 3: P = 1/4 (19/27 + 4/27) + 1/2 7/27 + 1/4 (1/27) / 2.
+        ("giro", (1, 1.0), 1 / 4 * (19 / 27 + 4 / 27) + 1 / 2 * 7 / 27 + 1 / 4 * 1 / 27 / 2),
+        # A cold arm has 1/2, the only warm one the rest, and a tenth of both is uniform: alike.
+        ("epsilon-greedy", (1, 1.0), 1 / 2),
+    ],
+)
+def test_a_cold_arm_beside_one_pull(spec, warm, expected) -> None:
+    n, s = warm
+    assert make(spec).probabilities(Tally([0, n], [0, s]))[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_epsilon_is_mixed_in_where_an_arm_is_cold() -> None:
+    p = make("epsilon-greedy").probabilities(Tally([0, 2, 2], [0, 2, 1]))
+    assert p == pytest.approx([1 / 3, 0.9 * 2 / 3 + 0.1 / 3, 0.1 / 3])
+
+
+def test_warm_arms_keep_their_error_beside_cold_ones() -> None:
+    warm = make("ts").distribution(Tally([30, 4, 900], [20, 2, 1]))
+    mixed = make("ts").distribution(Tally([30, 0, 4, 900], [20, 0, 2, 1]))
+    assert (mixed.error[[0, 2, 3]] >= warm.error).all()
+    assert mixed.error[1] > 0
+
+
+@pytest.mark.parametrize(
+    "policy", [FixedArm(0), FixedDistribution([0.5, 0.25, 0.25, 0, 0]), WithFloor(make("ucb1"), 0.1)]
+)
+def test_targets_and_floors_keep_the_contract(policy) -> None:
+    answer = policy.distribution(ENOUGH)
+    assert np.array_equal(answer.log_probabilities, policy.log_probabilities(ENOUGH))
+    assert np.exp(answer.log_probabilities).sum() == pytest.approx(1)
+    assert policy.choose(ENOUGH, np.random.default_rng(0)) in range(5)
+    assert policy.needs_horizon is False
+
+
+def test_several_choices_at_once() -> None:
+    rng = np.random.default_rng(0)
+    assert make("ms").choose(ENOUGH, rng, size=0).tolist() == []
+    assert make("ms").choose(ENOUGH, rng, size=3).shape == (3,)
+    for size in (-1, 1.5, "3"):
+        with pytest.raises(InvalidValue, match="size: expected a whole number >= 0"):
+            make("ms").choose(ENOUGH, rng, size=size)
+
+
+def test_a_family_without_sigma2_takes_and_drops_it() -> None:
+    assert maillard.policy(maillard.policy("kl-ucb"), sigma2=0.25) == maillard.policy("kl-ucb", sigma2=3)
+    assert maillard.policy("med:family=bernoulli") == maillard.policy("med:family=bernoulli,sigma2=9")
+    with pytest.raises(InvalidValue, match="sigma2"):
+        maillard.policy("med:family=bernoulli,sigma2=-5")
+
+
+def test_formulas_that_give_one_number() -> None:
+    class Flat(maillard.MaillardSampling):
+        def rival(self, n, mean, best, t):
+            return -1
+
+    assert Flat(sigma2=1).probabilities(Tally([1, 1], [1, 0])) == pytest.approx(
+        [1, np.exp(-1)] / (1 + np.exp(-1))
+    )
+
+    class Same(maillard.UCB1):
+        def index(self, n, mean, best, t, k):
+            return 1
+
+    assert Same(sigma2=1).probabilities(ENOUGH) == pytest.approx(0.2)
+
+
+def test_a_field_that_does_not_check_itself_is_refused() -> None:
+    with pytest.raises(InvalidValue, match=r"Plain.width: expected real\(...\), whole"):
+        type(
+            "Plain",
+            (maillard.Indexed,),
+            {"name": "plain-for-test", "__annotations__": {"width": float}, "width": 2.0},
+        )
+
+
+def test_a_gap_past_the_float_range() -> None:
+    assert make("ms+").log_probabilities(Tally([1, 1], [1e170, 0])).tolist() == [0, -np.inf]
 
 
 def test_reward_range_stands_for_sigma2() -> None:

@@ -58,10 +58,10 @@ def policies(name: str | None, form: str) -> None:
     chosen = [named(name)] if name else [named(each) for each in names()]
     if form == "json":
         click.echo(json.dumps([describe(cls) for cls in chosen], indent=2, ensure_ascii=False))
-    elif name:
-        _explain(chosen[0])
     elif form == "markdown":
         click.echo(markdown_table(chosen))
+    elif name:
+        _explain(chosen[0])
     else:
         _print_table(chosen)
 
@@ -90,10 +90,10 @@ _HEADERS = (
 def cells(cls: type[Policy]) -> list[str]:
     """A policy's row of Table 1."""
     row: Guarantees = cls.guarantees
-    optimal = _mark(row.asymptotically_optimal) + ("*" if "might hold" in row.note else "")
-    closed = "N/A" if row.closed_form_probability is None else _mark(row.closed_form_probability)
+    optimal = _mark(row.asymptotically_optimal) + ("*" if row.optimality_is_open else "")
+    closed = {"closed form": "✓", "quadrature": "✗", "deterministic": "N/A"}[cls.probability_kind]
     return [
-        cls.name,
+        cls.name + (" †" if row.note else ""),
         _mark(row.sub_ucb),
         optimal,
         row.minimax_ratio or "",
@@ -127,19 +127,21 @@ def markdown_table(chosen: list[type[Policy]]) -> str:
 
 
 def _print_table(chosen: list[type[Policy]]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    console = Console()
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     rows = [cells(cls) for cls in chosen]
-    for place, (column, header) in enumerate(zip(COLUMNS, _HEADERS, strict=True)):
-        # Only sources give way on a narrow terminal.
-        width = 0 if column == "source" else max(len(row[place]) for row in rows)
-        side: Any = "left" if column in ("policy", "source") else "center"
-        table.add_column(header, justify=side, no_wrap=True, min_width=max(width, len(header) // 2))
+    left = console.width
+    for place, header in enumerate(_HEADERS[:-1]):
+        width = max(len(text) for text in (*header.split("\n"), *(row[place] for row in rows)))
+        table.add_column(header, justify="center" if place else "left", no_wrap=True, width=width)
+        left -= width + 1
+    # Only sources give way on a narrow terminal.
+    table.add_column(_HEADERS[-1], no_wrap=True, overflow="ellipsis", width=max(left, 6))
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell[:1], "")) for cell in row))
-    console = Console()
     console.print(table)
     console.print(
-        "\n✓ proved   ✗ not the case   ✗* not reported, might hold   blank: nothing reported\n"
+        "\n✓ proved  ✗ not the case  ✗* might hold  blank: not reported  † with a condition\n"
         "maillard policies NAME explains one.",
         style="dim",
     )
@@ -194,15 +196,16 @@ def _mark(value: bool | None) -> str:
 
 def _run_file(path: Path) -> None:
     """Import a user's file, so that the policies in it register."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"maillard_load_{path.stem}"  # not the bare stem: a file called json.py is not json
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InvalidValue("--load", str(path), "a Python file, something.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except MaillardError:
         raise
-    except Exception as error:  # noqa: BLE001  # a user's file may fail in any way
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # a user's file may fail in any way
         reason = f"a file that runs ({type(error).__name__}: {error})"
         raise InvalidValue("--load", str(path), reason) from None

@@ -1,14 +1,13 @@
-"""Spec strings, "name:key=value,...", to and from keyword arguments.
+"""Spec strings, "name:key=value,...", to and from names and values.
 
-A value is written the way a person types it: ``8``, ``0.25``, ``true``, ``gaussian``, a range as ``0..1``,
-several numbers as ``0.2/0.05``. `write` sorts the keys and spells numbers as briefly as they
-round-trip, so that equal things have equal specs.
+A value is written the way a person types it: ``8``, ``0.25``, ``true``, ``gaussian``, a range as ``0..1``, several numbers as
+``0.2/0.05``; a word that would be read as something else stands in single quotes. `write` sorts the keys and spells
+numbers as briefly as they round-trip, so that equal things have equal specs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from maillard.errors import InvalidValue
@@ -18,9 +17,13 @@ __all__ = ["Spec", "Value", "read", "write"]
 Value = bool | int | float | str | tuple[float, ...]
 
 _NAME = re.compile(r"[a-z][a-z0-9+-]*")
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_ -]*")
-_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
-_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_ -]*")
+_QUOTED = re.compile(r"'(?:[^']|'')*'")
+_ITEM = re.compile(r"(?:[^,']|'(?:[^']|'')*')*")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_RANGE = re.compile(rf"({_NUMBER.pattern})\.\.({_NUMBER.pattern})")
+_FORM = "name or name:key=value,... (as in 'ms+:booster=8,sigma2=0.25')"
 
 
 class Spec(NamedTuple):
@@ -39,19 +42,16 @@ def read(text: str) -> Spec:
     >>> read("bernoulli:0.1,0.05").values
     (0.1, 0.05)
     """
-    allowed = "name or name:key=value,... (as in 'ms+:booster=8,sigma2=0.25')"
     if not isinstance(text, str):
-        raise InvalidValue("spec", text, allowed)
+        raise InvalidValue("spec", text, _FORM)
     name, colon, rest = text.strip().partition(":")
     if not _NAME.fullmatch(name) or (colon and not rest.strip()):
-        raise InvalidValue("spec", text, allowed)
+        raise InvalidValue("spec", text, _FORM)
     values: list[Value] = []
     options: dict[str, Value] = {}
-    for item in rest.split(",") if rest else ():
-        key, equals, value = (part.strip() for part in item.partition("="))
-        if not equals:
-            key, value = "", key
-        if not value or (equals and not _KEY.fullmatch(key)) or (not equals and options):
+    for item in _split(rest) if rest else ():
+        key, equals, value = _partition(item)
+        if not value or (equals and not key) or (not equals and options):
             raise InvalidValue(f"spec {text!r}, item", item, "key=value with a plain key")
         if key in options:
             raise InvalidValue(f"spec {text!r}, key {key}", value, "each key once")
@@ -62,37 +62,58 @@ def read(text: str) -> Spec:
     return Spec(name, tuple(values), options)
 
 
-def write(name: str, options: Mapping[str, Value], values: tuple[Value, ...] = ()) -> str:
+def write(spec: Spec) -> str:
     """The canonical spec string: keys sorted, numbers as briefly as they round-trip.
 
-    >>> write("ms+", {"sigma2": 0.25, "booster": 8.0})
+    >>> write(Spec("ms+", (), {"sigma2": 0.25, "booster": 8.0}))
     'ms+:booster=8,sigma2=0.25'
+    >>> write(Spec("arm", ("2",), {}))
+    "arm:'2'"
     """
+    name, values, options = spec
     items = [_write_value(value) for value in values]
-    items += [f"{key}={_write_value(options[key])}" for key in sorted(options)]
+    items += [f"{_write_word(key)}={_write_value(options[key])}" for key in sorted(options)]
     return f"{name}:{','.join(items)}" if items else name
 
 
+def _split(text: str) -> list[str]:
+    """The parts between commas, those within quotes aside."""
+    items, start = [], 0
+    while True:
+        match = _ITEM.match(text, start)
+        end = match.end() if match else start
+        if end < len(text) and text[end] != ",":
+            raise InvalidValue("spec", text, "quotes that are closed")
+        items.append(text[start:end])
+        if end == len(text):
+            return items
+        start = end + 1
+
+
+def _partition(item: str) -> tuple[str, str, str]:
+    item = item.strip()
+    if quoted := _QUOTED.match(item):
+        key, rest = _unquote(quoted[0]), item[quoted.end() :].lstrip()
+        return (key, "=", rest[1:].strip()) if rest.startswith("=") else ("", "", item)
+    key, equals, value = (part.strip() for part in item.partition("="))
+    if not equals:
+        return "", "", key
+    return (key if _WORD.fullmatch(key) else ""), equals, value
+
+
 def _read_value(text: str) -> Value:
+    if _QUOTED.fullmatch(text):
+        return _unquote(text)
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if match := _RANGE.fullmatch(text):
         return float(match[1]), float(match[2])
-    numbers = [_read_number(part) for part in text.split("/")]
-    if any(number is None for number in numbers):
-        return text
-    if len(numbers) == 1:
-        return numbers[0]  # type: ignore[return-value]  # None was excluded above
-    return tuple(float(number) for number in numbers if number is not None)
-
-
-def _read_number(text: str) -> int | float | None:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return None
+    parts = text.split("/")
+    if len(parts) > 1 and all(_NUMBER.fullmatch(part) for part in parts if part):
+        return tuple(float(part) for part in parts if part)
+    if _WHOLE.fullmatch(text) and len(text) < 400:  # longer ones are past any float anyway
+        return int(text)
+    return float(text) if _NUMBER.fullmatch(text) else text
 
 
 def _write_value(value: Value) -> str:
@@ -101,7 +122,20 @@ def _write_value(value: Value) -> str:
             return str(value).lower()
         case float() if value.is_integer() and abs(value) < 1e16:
             return str(int(value))
+        case tuple() if len(value) == 1:
+            return _write_value(value[0]) + "/"
         case tuple():
             return "/".join(_write_value(part) for part in value)
+        case str():
+            return _write_word(value)
         case _:
             return str(value)
+
+
+def _write_word(text: str) -> str:
+    plain = _WORD.fullmatch(text) and text == text.strip() and _read_value(text) == text
+    return text if plain else "'" + text.replace("'", "''") + "'"
+
+
+def _unquote(text: str) -> str:
+    return text[1:-1].replace("''", "'")

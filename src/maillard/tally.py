@@ -7,6 +7,7 @@ same bits: a sum is kept without rounding, and `sums` is that sum rounded once.
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,10 +110,10 @@ class Tally:
         if not 0 <= arm < len(self):
             raise InvalidValue("arm", arm, f"a whole number from 0 to {len(self) - 1}")
         try:
-            value = float(reward)
-        except (TypeError, ValueError):
-            raise InvalidValue("reward", reward, "a finite number") from None
-        if not np.isfinite(value):
+            value = math.nan if isinstance(reward, str | bytes) else float(reward)
+        except (TypeError, ValueError, OverflowError):
+            value = math.nan
+        if not math.isfinite(value):
             raise InvalidValue("reward", reward, "a finite number")
         self._add_exactly(int(arm), value, 0)
         self.cold -= int(self._pulls[arm] == 0)
@@ -208,7 +209,7 @@ class Tally:
         """The tally that `to_json` wrote."""
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidValue("tally", text, f"JSON ({error})") from None
         if not isinstance(data, dict) or set(data) != {"pulls", "sums"}:
             raise InvalidValue("tally", data, 'an object with "pulls" and "sums"')
@@ -253,9 +254,10 @@ def _whole_numbers(values: ArrayLike) -> NDArray[np.int64]:
 
 
 def _finite_numbers(values: ArrayLike) -> NDArray[np.float64]:
-    array = _numbers(values, "sums", "finite numbers")
+    with np.errstate(over="ignore"):
+        array = _numbers(values, "sums", "finite numbers").astype(np.float64)
     _refuse(~np.isfinite(array), array, "sums", "finite numbers")
-    return array.astype(np.float64)
+    return array
 
 
 def _refuse(bad: NDArray[np.bool_], array: NDArray[Any], field: str, allowed: str) -> None:

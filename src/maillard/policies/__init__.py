@@ -79,7 +79,9 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     name, values, options = specs.read(spec)
     cls = named(name)
     if issubclass(cls, FixedArm | FixedDistribution):
-        return cls.from_spec(values, options)
+        floor = options.pop("floor", None)
+        target = _fill(cls.from_spec(values, options), parameters)
+        return target if floor is None else WithFloor(target, floor)  # type: ignore[arg-type]  # checked there
     if values:
         raise InvalidValue(f"spec {spec!r}", values[0], "key=value")
     context = _context(cls, parameters, options)
@@ -117,6 +119,7 @@ def _context(cls: type[Policy], parameters: dict[str, Any], options: dict[str, A
 
 
 def _fill(given: Policy, parameters: dict[str, Any]) -> Policy:
+    parameters = dict(parameters)
     floor = parameters.pop("floor", None)
     if isinstance(given, WithFloor):
         if floor is not None:

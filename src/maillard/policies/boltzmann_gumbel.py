@@ -22,7 +22,6 @@ class BoltzmannGumbel(SubGaussian, Perturbed):
     reference: ClassVar[str] = "Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
     noise: ClassVar[Noise] = GUMBEL
     guarantees: ClassVar[Guarantees] = Guarantees(
-        sub_ucb=False,
         asymptotically_optimal=False,
         minimax_ratio="log K",
         closed_form_probability=False,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from maillard.policies.shapes.guarantees import Guarantees
 from maillard.policies.shapes.policy import Policy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from maillard.policies.shapes.policy import Floats
@@ -46,21 +48,38 @@ class WithFloor(Policy, kw_only=False):
     """
 
     policy: Policy
-    epsilon: float | tuple[float, ...] = field()
-
-    guarantees: ClassVar[Guarantees] = _LINEAR
+    epsilon: float | tuple[float, ...] = dataclasses.field()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.policy, Policy):
-            raise InvalidValue("WithFloor: policy", self.policy, "a policy")
-        object.__setattr__(self, "epsilon", _check_epsilon(self.epsilon))
-        # A wrapper has the name of what it wraps; mixed, a deterministic choice is a closed form.
-        object.__setattr__(self, "name", self.policy.name)
-        kind = self.policy.probability_kind
-        object.__setattr__(self, "probability_kind", "closed form" if kind == "deterministic" else kind)
+        if not isinstance(self.policy, Policy) or isinstance(self.policy, WithFloor):
+            raise InvalidValue("WithFloor: policy", self.policy, "a policy without a floor")
+        inner, epsilon = self.policy, _check_epsilon(self.epsilon)
+        deterministic = inner.probability_kind == "deterministic"
+        linear = dataclasses.replace(
+            _LINEAR,
+            anytime=inner.guarantees.anytime,
+            closed_form_probability=deterministic or inner.guarantees.closed_form_probability,
+        )
+        # A wrapper is called what it wraps; mixed, a deterministic choice is a closed form.
+        for name, value in {
+            "epsilon": epsilon,
+            "name": inner.name,
+            "support": inner.support,
+            "probability_kind": "closed form" if deterministic else inner.probability_kind,
+            "guarantees": linear if np.any(epsilon) else inner.guarantees,
+        }.items():
+            object.__setattr__(self, name, value)
 
-    def __str__(self) -> str:
-        return specs.write(self.name, {**self.policy.options(), "floor": self.epsilon})
+    def spec(self) -> specs.Spec:
+        name, values, options = self.policy.spec()
+        return specs.Spec(name, values, {**options, "floor": self.epsilon})
+
+    def bind(self, arms: Sequence[str]) -> WithFloor:
+        return WithFloor(self.policy.bind(arms), self.epsilon)
+
+    @property
+    def needs_horizon(self) -> bool:
+        return self.policy.needs_horizon
 
     def _check_use(self, tally: Tally) -> None:
         if isinstance(self.epsilon, tuple) and len(self.epsilon) != len(tally):

@@ -30,7 +30,6 @@ class GarbageInRewardOut(DiscretelyPerturbed):
     formula: ClassVar[str] = "argmax Bin(n, (S + k) / n) / n, n = N + 2 k, k = a N rounded at random"
     reference: ClassVar[str] = "Kveton, Szepesvari, Vaswani, Wen, Ghavamzadeh and Lattimore 2019 (ICML)"
     guarantees: ClassVar[Guarantees] = Guarantees(
-        asymptotically_optimal=False,
         closed_form_probability=False,
         source="Kveton et al. 2019 (ICML)",
         note="For 0/1 rewards; gap-dependent bound of order K log T / Δ.",

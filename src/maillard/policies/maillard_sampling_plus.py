@@ -47,4 +47,4 @@ class MaillardSamplingPlus(SubGaussian, Sampled):
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
         x = evidence(n, best - mean, self.sigma2)
-        return -x + np.log1p(self.d * x)
+        return -x + np.log1p(self.d * np.minimum(x, 1e300))  # past the float range, -inf and not nan

@@ -20,7 +20,7 @@ class PracticalMaillardSampling(SubGaussian, Sampled):
 
     name: ClassVar[str] = "ms-practical"
     formula: ClassVar[str] = "p ∝ B^[leader] exp(-N d² / (2 σ²))"
-    reference: ClassVar[str] = "Bian and Jun 2022, Eq. (practical), with N restored"
+    reference: ClassVar[str] = "Bian and Jun 2022, Eq. (4), with N restored"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=True,
         asymptotically_optimal=True,

@@ -20,7 +20,7 @@ class PrintedMaillardSampling(SubGaussian, Sampled):
 
     name: ClassVar[str] = "ms-printed"
     formula: ClassVar[str] = "p ∝ B^[leader] exp(-d² / (2 σ²))"
-    reference: ClassVar[str] = "Bian and Jun 2022, Eq. (practical), as printed"
+    reference: ClassVar[str] = "Bian and Jun 2022, Eq. (4), as printed"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=False,
         asymptotically_optimal=False,

@@ -26,7 +26,7 @@ class OptimallyConfidentUCB(FixedBudget, Scaled, SubGaussian, Indexed):
         minimax_ratio="1",
         anytime=False,
         source="Bian and Jun 2022, Table 1",
-        note="Asymptotic optimality is not reported but might hold.",
+        optimality_is_open=True,
     )
 
     alpha: float = real("α: what multiplies σ² under the root", default=3.0, above=0)

@@ -24,7 +24,6 @@ class PerturbedHistoryExploration(DiscretelyPerturbed):
     formula: ClassVar[str] = "argmax (S + Bin(⌈a N⌉, 1/2)) / (N + ⌈a N⌉)"
     reference: ClassVar[str] = "Kveton, Szepesvari, Ghavamzadeh and Boutilier 2019 (IJCAI)"
     guarantees: ClassVar[Guarantees] = Guarantees(
-        asymptotically_optimal=False,
         minimax_ratio="√(log T)",
         closed_form_probability=False,
         source="Kveton et al. 2019 (IJCAI)",

@@ -36,10 +36,6 @@ class _Target(Policy):
 
     guarantees: ClassVar[Guarantees] = _FIXED
 
-    def bind(self, arms: Sequence[str]) -> Policy:
-        """The same target with arms' names replaced by their places."""
-        raise NotImplementedError
-
     def _law(self, k: int) -> Floats:
         """The probability of each of k arms."""
         raise NotImplementedError
@@ -81,12 +77,12 @@ class FixedArm(_Target, kw_only=False):
     @classmethod
     def from_spec(cls, values: tuple[specs.Value, ...], options: dict[str, specs.Value]) -> FixedArm:
         """From `arm:blue` or `arm:0`."""
-        if len(values) != 1 or options or isinstance(values[0], tuple | float):
+        if len(values) != 1 or options or isinstance(values[0], tuple | float | bool):
             raise InvalidValue("arm", values or options, "one arm, as in arm:blue or arm:0")
         return cls(values[0])
 
-    def __str__(self) -> str:
-        return specs.write(self.name, {}, (self.arm,))
+    def spec(self) -> specs.Spec:
+        return specs.Spec(self.name, (self.arm,), {})
 
     def bind(self, arms: Sequence[str]) -> FixedArm:
         return FixedArm(_place(self.arm, arms)) if isinstance(self.arm, str) else self
@@ -112,16 +108,14 @@ class FixedDistribution(_Target, kw_only=False):
     probability_kind: ClassVar[Kind] = "closed form"
     name: ClassVar[str] = "dist"
     formula: ClassVar[str] = "p as given"
-    distribution: Any = field()
+    shares: Any = field()
 
     def __post_init__(self) -> None:
-        given = self.distribution
-        if isinstance(given, Mapping):
-            pairs = sorted((str(name), _share(value)) for name, value in given.items())
+        given = self.shares
+        if isinstance(given, Mapping) or _is_pairs(given):  # pairs: as stored, from a copy
+            pairs = sorted((str(name), _share(value)) for name, value in dict(given).items())
             _check_total([value for _, value in pairs], given)
             canonical: object = tuple(pairs)
-        elif _is_pairs(given):
-            canonical = given  # already canonical: a copy or a pickle
         else:
             try:
                 array = np.asarray(given, np.float64)
@@ -132,7 +126,7 @@ class FixedDistribution(_Target, kw_only=False):
             for column in array.T.reshape(-1, array.shape[0]):
                 _check_total(column.tolist(), given)
             canonical = tuple(tuple(x) if isinstance(x, list) else x for x in array.tolist())
-        object.__setattr__(self, "distribution", canonical)
+        object.__setattr__(self, "shares", canonical)
 
     @classmethod
     def from_spec(cls, values: tuple[specs.Value, ...], options: dict[str, specs.Value]) -> FixedDistribution:
@@ -141,24 +135,24 @@ class FixedDistribution(_Target, kw_only=False):
             raise InvalidValue("dist", values, "shares, as in dist:red=0.7,blue=0.3 or dist:0.7,0.3")
         return cls(options or values)
 
-    def __str__(self) -> str:
-        if _is_pairs(self.distribution):
-            return specs.write(self.name, dict(self.distribution))
-        return specs.write(self.name, {}, self.distribution)
+    def spec(self) -> specs.Spec:
+        if _is_pairs(self.shares):
+            return specs.Spec(self.name, (), dict(self.shares))
+        return specs.Spec(self.name, self.shares, {})
 
     def bind(self, arms: Sequence[str]) -> FixedDistribution:
-        if not _is_pairs(self.distribution):
+        if not _is_pairs(self.shares):
             return self
         law = [0.0] * len(arms)
-        for name, value in self.distribution:
+        for name, value in self.shares:
             law[_place(name, arms)] = value
         return FixedDistribution(law)
 
     def _law(self, k: int) -> Floats:
-        if _is_pairs(self.distribution):
+        if _is_pairs(self.shares):
             allowed = "a vector; bind(names) turns names into places"
-            raise InvalidValue("FixedDistribution", dict(self.distribution), allowed)
-        law = np.array(self.distribution)
+            raise InvalidValue("FixedDistribution", dict(self.shares), allowed)
+        law = np.array(self.shares)
         if law.shape != (k,):
             raise InvalidValue("FixedDistribution", law.shape, f"a vector over {k} arms here")
         normal: Floats = law / math.fsum(law)

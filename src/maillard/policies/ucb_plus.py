@@ -25,7 +25,7 @@ class UCBPlus(FixedBudget, Scaled, SubGaussian, Indexed):
         minimax_ratio="√(log K)",
         anytime=False,
         source="Bian and Jun 2022, Table 1",
-        note="Asymptotic optimality is not reported but might hold.",
+        optimality_is_open=True,
     )
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:

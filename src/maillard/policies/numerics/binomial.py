@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maillard.policies.numerics.families import bernoulli
+from maillard.policies.numerics.families import poisson
 
 if TYPE_CHECKING:
     from maillard.policies.shapes.policy import Floats
@@ -16,10 +16,11 @@ __all__ = ["log_binomial"]
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
-def log_binomial(i: Floats, j: Floats, chance: Floats) -> Floats:
-    """ln of (i+j)! / (i! j!) chance^i (1-chance)^j, by Loader's saddle-point form: no large log-factorials.
+def log_binomial(i: Floats, j: Floats, p: Floats, q: Floats) -> Floats:
+    """ln of (i+j)! / (i! j!) p^i q^j for q = 1 - p, by Loader's saddle-point form: no large log-factorials.
 
-    >>> float(np.exp(log_binomial(np.array(2.0), np.array(1.0), np.array(0.5))).round(12))
+    >>> half = np.array(0.5)
+    >>> float(np.exp(log_binomial(np.array(2.0), np.array(1.0), half, half)).round(12))
     0.375
     """
     n = i + j
@@ -32,9 +33,11 @@ def log_binomial(i: Floats, j: Floats, chance: Floats) -> Floats:
             - _stirling_error(one)
             - _stirling_error(two)
             + 0.5 * np.log(both / (2.0 * np.pi * one * two))
-            - both * bernoulli(one / both, chance, 0.0)
+            - (poisson(one, both * p, 0.0) + poisson(two, both * q, 0.0))
         )
-        edge = np.where(i > 0.0, i * np.log(chance), 0.0) + np.where(j > 0.0, j * np.log1p(-chance), 0.0)
+        edge = np.where(i > 0.0, i * np.log(p), 0.0) + np.where(j > 0.0, j * np.log(q), 0.0)
+        edge = np.where((i > 0.0) & (p > 0.5), i * np.log1p(-q), edge)
+        edge = np.where((j > 0.0) & (q > 0.5) & ~inner, j * np.log1p(-p), edge)
     log: Floats = np.where(inner, saddle, edge)
     return log
 

@@ -40,7 +40,10 @@ def cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, Int
     else:
         row, first = _cuts(scores, copies, low, high)
     last = np.where(np.append(row[1:], -1) == row, np.append(first[1:], 0) - 1, first)
-    place, log_mass = first.copy(), log_binomial(first, scores.trials[row] - first, scores.chance[row])
+    place, log_mass = (
+        first.copy(),
+        log_binomial(first, scores.trials[row] - first, scores.chance[row], 1.0 - scores.chance[row]),
+    )
     # Log-concave mass: a wider cell, which always has a next one, holds more than the geometric
     # sum between its ends and less than the one with the ratio at its heavier end.
     wide, slack = np.flatnonzero(last > first), np.zeros_like(log_mass)

@@ -3,7 +3,7 @@
 A family has two parameters an arm. `logs(x, a, b)` are ln F and ln(f / F), elementwise and accurate in both tails; `ends`
 are points beyond which less than 1e-30 of the mass lies; `spread` is the width on which the law varies; `peak` is
 its mode. Densities are log-concave. `shifts` says that the first parameter is a location, so that coordinates may
-be taken relative to any point without rounding away narrow laws; `most` bounds the scores from above.
+be taken relative to any point without rounding away narrow laws.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class Noise:
     """A family of continuous, log-concave score laws."""
 
     shifts: ClassVar[bool] = True
-    most: ClassVar[float] = np.inf
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         """ln F(x) and ln(f(x) / F(x))."""
@@ -91,46 +90,50 @@ class _Gumbel(Noise):
 
 
 class _Beta(Noise):
-    """Beta(a, b) with a, b >= 1."""
+    """The log odds of Beta(a, b), a, b >= 1: the same order, and exact near 0 and near 1 alike."""
 
     shifts: ClassVar[bool] = False
-    most: ClassVar[float] = 1.0
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
-        from scipy.special import betainc, betaincc
+        from scipy.special import betainc, betaincc, expit
 
-        log_density = np.log(a + b - 1.0) + log_binomial(a - 1.0, b - 1.0, x)
-        x, a, b = np.broadcast_arrays(x, a, b)
-        log_cdf = np.empty(x.shape)
-        above = x * (a + b) > a
-        log_cdf[above] = np.log1p(-betaincc(a[above], b[above], x[above]))
-        log_cdf[~above] = np.log(betainc(a[~above], b[~above], x[~above]))
+        p, q = expit(x), expit(-x)
+        # The density of the log odds is p q times that of p.
+        log_density = np.log(a + b - 1.0) + log_binomial(a - 1.0, b - 1.0, p, q) + np.log(p) + np.log(q)
+        p, q, a, b = np.broadcast_arrays(p, q, a, b)
+        log_cdf = np.empty(p.shape)
+        for upper in (False, True):
+            for near_one in (False, True):
+                some = ((p * (a + b) > a) == upper) & ((p > 0.5) == near_one)
+                i, j, y, z = a[some], b[some], p[some], q[some]
+                if upper:
+                    log_cdf[some] = np.log1p(-(betainc(j, i, z) if near_one else betaincc(i, j, y)))
+                else:
+                    log_cdf[some] = np.log(betaincc(j, i, z) if near_one else betainc(i, j, y))
         ratio = log_density - log_cdf
-        deep = (log_cdf < -640.0) & (x > 0.0)  # past the range of a probability, not of its log
+        deep = log_cdf < -640.0  # past the range of a probability, not of its log
         if deep.any():
-            x, a, b = x[deep], a[deep], b[deep]
-            ratio[deep] = np.log(a * _beta_fraction(x, a, b) / (x * (1.0 - x)))
+            ratio[deep] = np.log(a[deep] * _beta_fraction(p[deep], a[deep], b[deep]))
             log_cdf[deep] = log_density[deep] - ratio[deep]
         return log_cdf, ratio
 
     def ends(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         from scipy.special import betainccinv, betaincinv
 
-        return betaincinv(a, b, 1e-32), betainccinv(a, b, 1e-32)
+        low = np.log(betaincinv(a, b, 1e-32)) - np.log(betainccinv(b, a, 1e-32))
+        return low, np.log(betainccinv(a, b, 1e-32)) - np.log(betaincinv(b, a, 1e-32))
 
     def spread(self, a: Floats, b: Floats) -> Floats:
-        total = a + b
-        spread: Floats = np.sqrt(a * b / (total + 1.0)) / total
+        spread: Floats = np.sqrt(1.0 / a + 1.0 / b)
         return spread
 
     def peak(self, a: Floats, b: Floats) -> Floats:
-        flat = a + b <= 2.0
-        peak: Floats = np.where(flat, 0.5, (a - 1.0) / np.where(flat, 1.0, a + b - 2.0))
+        peak: Floats = np.log(a / b)
         return peak
 
 
 def _beta_fraction(x: Floats, a: Floats, b: Floats) -> Floats:
-    """The continued fraction C in F(x) = x^a (1-x)^b / (a B(a, b) C), by Lentz's method (DLMF 8.17.22)."""
+    """The continued fraction C in F(x) = x^a (1-x)^b / (a B(a, b)) / C, by Lentz's method (DLMF 8.17.22)."""
     value, c, d = np.ones_like(x), np.ones_like(x), np.zeros_like(x)
     for k in range(1, 2000):
         m = k // 2

@@ -25,6 +25,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _EPS = float(np.finfo(np.float64).eps)
 RELATIVE = 1e-10  # of an arm's probability: how far a panel may be from its halves
 SMALL = 1e-20  # arms below this get a window of their own
+BEYOND = 4e-30  # at most this much of a law lies past its ends, where it is not looked at
 MASS = 1e-12  # how far a panel's total may be from the mass of the largest score there
 WIDEST = 4.0  # panels are at most this many spreads of a law that varies on them
 PANELS = 4096
@@ -62,7 +63,7 @@ def win_log_probabilities(noise: Noise, a: Floats, b: Floats) -> tuple[Floats, F
     arms, order = _arrange(noise, law.real, law.imag, count.astype(np.float64))
     with np.errstate(all="ignore"):  # logarithms of 0 are -inf, as meant
         value, doubt = _integrate(arms)
-        log, error = np.log(value), doubt / np.maximum(value, SMALL)
+        log, error = np.log(value), (doubt + BEYOND) / np.maximum(value, SMALL)
     surplus = np.log(value @ arms.copies)
     rare = np.flatnonzero(value < SMALL)
     if rare.size:
@@ -176,7 +177,7 @@ def _rare(arms: _Arms, rare: NDArray[np.intp]) -> tuple[Floats, Floats]:
     peak = noise.peak(arms.a[rare], arms.b[rare])
     # Above all ends only the arm's own density is left, and twice as far from its peak that
     # has fallen beyond counting.
-    high = np.minimum(top + (top - peak), noise.most)
+    high = top + (top - peak)
     # Such an arm wins where the leaders are far below their means: look there at every scale.
     leader = int(np.argmax(arms.low))
     depths = arms.spread[leader] * np.exp2(np.arange(-2.0, 64.0))
@@ -185,7 +186,7 @@ def _rare(arms: _Arms, rare: NDArray[np.intp]) -> tuple[Floats, Floats]:
     grid = np.concatenate([below[below > bottom], near, np.linspace(bottom, top, 9), [high.max()]])
     log, error = np.empty(rare.size), np.empty(rare.size)
     with np.errstate(all="ignore"):
-        points = max(grid.size, RARE // arms.a.size)
+        points = max(grid.size + 64, RARE // arms.a.size)
         table = Table(lambda x: _log_maximum_cdf_and_slope(arms, x), grid, points)
         for first in range(0, rare.size, CELLS // 16):
             part = slice(first, first + CELLS // 16)
@@ -197,5 +198,5 @@ def _rare(arms: _Arms, rare: NDArray[np.intp]) -> tuple[Floats, Floats]:
                 peak[part],
                 high[part],
             )
-            error[part] += TOLERANCE + 2.0 * table.doubt[table.place(core)].max(axis=1)
+            error[part] += 4.0 * (TOLERANCE + table.doubt[table.place(core)].max(axis=1))
     return log, error

@@ -26,29 +26,26 @@ class SubGaussian(Policy):
     reward_range: InitVar[tuple[float, float] | None] = None
 
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
-        if reward_range is not None and self.sigma2 is None:
+        if reward_range is not None:
             low, high = interval(f"{self.name}: reward_range", reward_range)
-            object.__setattr__(self, "sigma2", (high - low) ** 2 / 4)
+            if self.sigma2 is None:
+                object.__setattr__(self, "sigma2", (high - low) ** 2 / 4)
         super().__post_init__()
 
 
 class InFamily(SubGaussian):
     """Rewards come from a one-parameter family; only the Gaussian one needs sigma2."""
 
+    sigma2: float = real("variance of Gaussian rewards", default=None, above=0, needed=_HOW, optional=True)
     family: str = choice("the rewards' distribution", tuple(FAMILIES), default="gaussian")
 
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
-        if self.family in FAMILIES:
-            object.__setattr__(self, "support", FAMILIES[self.family].support)
-        if self.family != "gaussian":  # it has no sigma2: any constant, so that equal policies are equal
-            object.__setattr__(self, "sigma2", 1.0)
         super().__post_init__(reward_range)
-
-    def options(self) -> dict[str, Any]:
-        options = super().options()
-        if self.family != "gaussian":
-            del options["sigma2"]
-        return options
+        object.__setattr__(self, "support", FAMILIES[self.family].support)
+        if self.family != "gaussian":  # the others have none, so that equal policies are equal
+            object.__setattr__(self, "sigma2", None)
+        elif self.sigma2 is None:
+            raise InvalidValue(f"{self.name}: sigma2", None, "a finite number > 0" + _HOW)
 
     @property
     def divergence(self) -> Callable[[Any, Any, Any], Any]:
@@ -74,7 +71,6 @@ class FixedBudget(Policy):
 
     @property
     def needs_horizon(self) -> bool:
-        """Whether the horizon must be known before the first choice."""
         return True
 
     def _check_use(self, tally: Tally) -> None:

@@ -21,3 +21,4 @@ class Guarantees:
     closed_form_probability: bool | None = None  # None: deterministic, so not applicable
     source: str
     note: str = ""
+    optimality_is_open: bool = False  # asymptotic optimality is not reported but might hold: the paper's ✗*

@@ -26,7 +26,8 @@ class Indexed(Policy):
 
     def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:
         """The index of every warm arm, among k arms cold ones included."""
-        return np.asarray(self.index(n, mean, mean.max(), t, k), np.float64)
+        index: Floats = self.index(n, mean, mean.max(), t, k) + np.zeros(n.size)  # it may give one number
+        return index
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
         warm = n > 0

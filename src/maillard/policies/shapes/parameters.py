@@ -48,8 +48,12 @@ def real(
     at_least: float = -math.inf,
     at_most: float = math.inf,
     needed: str = "",
+    optional: bool = False,
 ) -> Any:
-    """A finite number within bounds. Without a default it must be given; `needed` says how."""
+    """A finite number within bounds. Without a default it must be given; `needed` says how.
+
+    `optional` means that it may be None, as where another parameter makes it meaningless.
+    """
     limits = [f"> {above:g}"] if above > -math.inf else []
     limits += [f">= {at_least:g}"] if at_least > -math.inf else []
     limits += [f"<= {at_most:g}"] if at_most < math.inf else []
@@ -63,7 +67,7 @@ def real(
         return number
 
     allowed = " ".join(["a finite number", " and ".join(limits)]).strip() + needed
-    return _declare(default, Parameter(meaning, allowed, convert))
+    return _declare(default, Parameter(meaning, allowed, convert, optional))
 
 
 def whole(meaning: str, *, default: int | None = None, at_least: int) -> Any:

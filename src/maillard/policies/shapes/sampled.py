@@ -46,13 +46,13 @@ class Sampled(Policy):
         log = log_normalise(weights)
         if not log[0] <= 0.0:  # one nan or inf among the weights makes every log nan
             arm = int(np.argmax(~(weights < np.inf)))
-            raise InvalidValue(f"{self.name}: log weight of arm {arm}", weights[arm], "a number < inf")
+            raise InvalidValue(f"{self.name}: log weight of arm {arm}", float(weights[arm]), "a number < inf")
         return log, None
 
     def _weights(self, n: Floats, s: Floats, t: int) -> Floats:
         mean = self.estimate(n, s)
         best = np.maximum.reduce(mean)
         leads = mean == best
-        weights: Floats = np.asarray(self.rival(n, mean, best, t), np.float64)
+        weights: Floats = self.rival(n, mean, best, t) + np.zeros(n.size)  # a formula may give one number
         weights[leads] = self.leader(n[leads], t)
         return weights
