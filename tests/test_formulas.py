@@ -73,6 +73,40 @@ def test_log_probabilities_agree_with_the_reference(spec) -> None:
         checked += 1
 
 
+@pytest.mark.parametrize("spec", [spec for spec in EXACT if make(spec).name in reference.INDICES])
+def test_indices_agree_with_the_reference(spec) -> None:
+    """Not only which arm wins: a wrong constant would often leave that as it is."""
+    policy, rng = make(spec), np.random.default_rng(17)
+    for case in range(40):
+        tally = tally_for(policy, rng, 40 if case < 3 else 6, 1e6)
+        n, mean = tally.pulls.astype(float), tally.means
+        with np.errstate(all="ignore"):
+            index = policy.indices(n, mean, tally.round, len(tally))
+        view = (tally.pulls.tolist(), tally.sums.tolist())
+        exact = reference.indices(policy.name, *view, t=tally.round, **parameters_of(policy))
+        assert index == pytest.approx([float(x) for x in exact], rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "spec", ["kl-ms", "med:family=bernoulli", "med:family=poisson", "med:family=exponential", "ms+"]
+)
+def test_the_error_of_a_closed_form_covers_it(spec) -> None:
+    """Means whose ratio is near the place where a divergence changes its formula, where it loses most."""
+    policy, rng = make(spec), np.random.default_rng(18)
+    worst = 0.0
+    for _ in range(150):
+        n = rng.integers(10**5, 10**6, 2)
+        low = rng.uniform(0.2, 0.8)
+        tally = Tally(n, np.rint(n * np.array([low, low * rng.uniform(1.02, 1.2)])))
+        view = (tally.pulls.tolist(), tally.sums.tolist())
+        exact = reference.log_probabilities(policy.name, *view, t=tally.round, **parameters_of(policy))
+        answer = policy.distribution(tally)
+        off = np.abs(answer.log_probabilities - [float(x) for x in exact])
+        worst = max(worst, (off / answer.error).max())
+    assert worst <= 1
+    assert worst > 1e-3, "a bound a thousand times too wide says nothing"
+
+
 @pytest.mark.parametrize(
     ("spec", "cases"),
     [(spec, 6) for spec in INTEGRALS]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from maillard import GaussianThompson, Tally
+from maillard import BernoulliThompson, GaussianThompson, Tally
 from maillard.policies.numerics.noise import BETA, GAUSSIAN, GUMBEL
 from maillard.policies.numerics.quadrature import win_log_probabilities
 from tests import reference
@@ -66,6 +66,18 @@ def test_bernoulli_thompson_with_two_arms_is_an_exact_sum() -> None:
     )
     log, _ = win_log_probabilities(BETA, np.array([a, c], float), np.array([b, d], float))
     assert math.exp(log[0]) == pytest.approx(total, rel=1e-11)
+
+
+@pytest.mark.parametrize("n", [10, 10**3, 10**5, 10**7, 10**9])
+@pytest.mark.parametrize("failures", [1, 5])
+def test_bernoulli_thompson_where_all_but_a_few_succeed(n, failures) -> None:
+    """Against n successes in n pulls the integral is E[X^(n+1)], a quotient of Gamma functions."""
+    mp = reference.mp
+    with mp.workdps(50):
+        a, b = n + 1 - failures, failures + 1
+        exact = mp.loggamma(a + n + 1) - mp.loggamma(a + b + n + 1) - mp.loggamma(a) + mp.loggamma(a + b)
+    answer = BernoulliThompson().distribution(Tally([n, n], [n, n - failures]))
+    assert abs(answer.log_probabilities[1] - float(exact)) <= answer.error[1] < 1e-11
 
 
 def _log_beta(a: float, b: float) -> float:

@@ -124,6 +124,7 @@ def test_given_arrays_are_not_shared() -> None:
         ([1, 1], [0, 1j], "sums: expected finite numbers"),
         ([1, 1], [[0], [1, 2]], "sums: expected finite numbers"),
         ([1, 1], None, "sums: expected finite numbers"),
+        ([1], np.array([np.longdouble("1e400")]), r"sums\[0\]: expected finite numbers"),
     ],
 )
 def test_bad_tallies_are_refused(pulls, sums, message) -> None:
@@ -143,6 +144,8 @@ def test_bad_tallies_are_refused(pulls, sums, message) -> None:
         (0, math.inf, "got inf"),
         (0, None, "reward: expected a finite number, got None"),
         (0, "much", "got 'much'"),
+        (0, "1", "got '1'"),
+        (0, 10**400, "reward: expected a finite number"),
     ],
 )
 def test_bad_rewards_change_nothing(arm, reward, message) -> None:
@@ -182,6 +185,9 @@ def test_empty_wants_a_count(arms) -> None:
         '{"pulls": [1], "sums": [[1, "x"]]}',
         '{"pulls": [1], "sums": [NaN]}',
         '{"pulls": [0], "sums": [[0, 1]]}',
+        '{"pulls": [[1]], "sums": [[1]]}',
+        None,
+        "[" * 100_000,
     ],
 )
 def test_bad_json_is_refused(text) -> None:

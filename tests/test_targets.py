@@ -35,6 +35,9 @@ def test_eligibility_renormalises() -> None:
     [
         (FixedArm("blue"), "arm:blue"),
         (FixedArm(2), "arm:2"),
+        (FixedArm("2"), "arm:'2'"),
+        (FixedArm("true, it's"), "arm:'true, it''s'"),
+        (FixedDistribution({"a,b=c": 0.5, "true": 0.5}), "dist:'a,b=c'=0.5,'true'=0.5"),
         (FixedDistribution({"red": 0.7, "blue": 0.3}), "dist:blue=0.3,red=0.7"),
         (FixedDistribution([0.25, 0.75]), "dist:0.25,0.75"),
         (Uniform(), "uniform"),
@@ -67,6 +70,7 @@ def test_targets_are_not_listed_among_learning_policies() -> None:
         "red",
         None,
         {"red": 2},
+        (("red", 5.0), ("blue", -4.0)),
         {"red": "x"},
         {},
         [[0.5, 0.5], [0.5, 0.4]],
