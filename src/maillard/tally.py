@@ -54,7 +54,7 @@ class Tally:
     """
 
     __hash__ = None  # type: ignore[assignment]  # mutable, so not hashable
-    __slots__ = ("_pulls", "_residues", "_sums", "cold", "pulls", "round", "sums")
+    __slots__ = ("_pulls", "_residues", "_sums", "pulls", "round", "sums")
 
     pulls: NDArray[np.int64]
     "Observed rewards per arm (read-only)."
@@ -62,8 +62,6 @@ class Tally:
     "Their sums, each the exact sum rounded once (read-only)."
     round: int
     "1 + all pulls."
-    cold: int
-    "How many arms have no pull."
 
     def __init__(self, pulls: ArrayLike, sums: ArrayLike) -> None:
         counts = _whole_numbers(pulls)
@@ -84,7 +82,6 @@ class Tally:
         self.pulls, self.sums = pulls.view(), sums.view()
         self.pulls.flags.writeable = self.sums.flags.writeable = False
         self.round = 1 + int(pulls.sum())
-        self.cold = int(pulls.size - np.count_nonzero(pulls))
 
     @classmethod
     def empty(cls, arms: int) -> Tally:
@@ -116,7 +113,6 @@ class Tally:
         if not math.isfinite(value):
             raise InvalidValue("reward", reward, "a finite number")
         self._add_exactly(int(arm), value, 0)
-        self.cold -= int(self._pulls[arm] == 0)
         self._pulls[arm] += 1
         self.round += 1
 

@@ -101,7 +101,7 @@ def _integrate(arms: _Arms) -> tuple[Floats, Floats]:
     seen = left.size
     while left.size:
         middle = 0.5 * (left + right)
-        halves = _panels(arms, np.stack([left, middle], 1).ravel(), np.stack([middle, right], 1).ravel())
+        halves = _panels(arms, _weave(left, middle), _weave(middle, right))
         both = halves[:, ::2] + halves[:, 1::2]
         off = np.abs(both - whole)
         scale = np.maximum(value + both.sum(axis=1), SMALL)
@@ -118,10 +118,14 @@ def _integrate(arms: _Arms) -> tuple[Floats, Floats]:
         mass_middle = np.exp(_log_maximum_cdf(arms, middle[keep]))
         whole = halves[:, np.repeat(keep, 2)]
         left, middle, right = left[keep], middle[keep], right[keep]
-        mass_left = np.stack([mass_left[keep], mass_middle], 1).ravel()
-        mass_right = np.stack([mass_middle, mass_right[keep]], 1).ravel()
-        left, right = np.stack([left, middle], 1).ravel(), np.stack([middle, right], 1).ravel()
+        mass_left, mass_right = _weave(mass_left[keep], mass_middle), _weave(mass_middle, mass_right[keep])
+        left, right = _weave(left, middle), _weave(middle, right)
     return value, doubt
+
+
+def _weave(first: Floats, second: Floats) -> Floats:
+    """The two in turn: what belongs to a panel's left half, then to its right half."""
+    return np.stack([first, second], axis=1).ravel()
 
 
 def _too_wide(arms: _Arms, left: Floats, right: Floats) -> NDArray[np.bool_]:
