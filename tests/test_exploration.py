@@ -378,3 +378,15 @@ def test_numpy_needs_no_other_library() -> None:
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
     )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_host_counts_beside_another_librarys_values() -> None:
+    """Counts past 32 bits, read-only, reversed, big-endian or unsigned: all are numbers."""
+    counts = np.array([10, 3 * 10**9])
+    expected = explore(np.array([0.5, 0.4]), counts, sigma2=0.25)
+    read_only = counts.copy()
+    read_only.flags.writeable = False
+    for given in (counts, read_only, counts[::-1][::-1], counts.astype(">i8"), counts.astype(np.uint32)):
+        for values in (jnp.array([0.5, 0.4]), torch.tensor([0.5, 0.4])):
+            p = np.asarray(explore(values, given, sigma2=0.25))
+            np.testing.assert_allclose(p, expected, atol=1e-6)

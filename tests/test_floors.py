@@ -36,6 +36,17 @@ def test_the_mixture_keeps_its_digits_where_p_underflows() -> None:
     assert log[1] == pytest.approx(math.log(1e-300) - math.log(2), rel=1e-12)
 
 
+def test_only_the_policys_own_part_is_in_doubt() -> None:
+    rng = np.random.default_rng(1)
+    pulls = np.exp(rng.uniform(0, math.log(1e9), 300)).astype(np.int64)
+    tally = Tally(pulls, rng.random(300) * pulls)
+    inner, floored = make("ts").distribution(tally), WithFloor(make("ts"), 0.1).distribution(tally)
+    assert inner.error.max() > 1e-6
+    assert floored.error.max() < 1e-9
+    assert (WithFloor(make("phe:a=0.1"), 0.3).distribution(Tally([100, 100], [100, 0])).error > 0).all()
+    assert WithFloor(make("ms"), 1 + 1e-13).probabilities(TALLY) == pytest.approx(0.25)
+
+
 def test_a_control_keeps_its_share() -> None:
     policy = MaillardSampling(sigma2=0.25)
     floored = WithFloor(policy, (0.0, 0.0, 0.2, 0.0))

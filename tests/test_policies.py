@@ -260,7 +260,7 @@ def test_families_refuse_rewards_they_cannot_give(name, sums) -> None:
 @pytest.mark.parametrize(
     ("spec", "parameters", "message"),
     [
-        ("ms", {}, r"ms: sigma2: expected a finite number > 0 \(or give reward_range"),
+        ("ms", {}, r"ms: sigma2: expected a finite number > 0 and <= 1e\+100 \(or give reward_range"),
         ("ms", {"sigma2": 0}, "sigma2: expected a finite number > 0.*got 0"),
         ("ms", {"sigma2": -1.0}, "got -1.0"),
         ("ms", {"sigma2": float("nan")}, "got nan"),
@@ -274,7 +274,11 @@ def test_families_refuse_rewards_they_cannot_give(name, sums) -> None:
         ("ms+:d=0", {"sigma2": 1}, "d: expected a finite number > 0 and <= 1, got 0"),
         ("ms+:d=2", {"sigma2": 1}, "d: .*got 2"),
         ("ms+", {"sigma2": 1, "booster": float("inf")}, "booster: .*got inf"),
-        ("moss:horizon=0", {"sigma2": 1}, "horizon: expected a whole number >= 1, got 0"),
+        ("ms", {"sigma2": 1e-200}, "sigma2: .*got 1e-200"),
+        ("ts:scale=1e200", {"sigma2": 1}, "scale: expected a finite number > 0 and <= 1e"),
+        ("ms", {"reward_range": (0, 10**400)}, "reward_range"),
+        ("moss:horizon=1e300", {"sigma2": 1}, "horizon: expected a whole number"),
+        ("moss:horizon=0", {"sigma2": 1}, "horizon: expected a whole number >= 1 .*got 0"),
         ("moss:horizon=1.5", {"sigma2": 1}, "horizon: expected a whole number"),
         ("boltzmann:schedule=linear", {}, "schedule: expected one of constant, log, got 'linear'"),
         ("med:family=cauchy", {}, "family: expected one of gaussian, bernoulli, poisson, exponential"),
@@ -426,6 +430,44 @@ def test_formulas_that_give_one_number() -> None:
             return 1
 
     assert Same(sigma2=1).probabilities(ENOUGH) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("value", [np.ones((5, 5)), np.ones(4), "many"])
+def test_formulas_that_give_something_else(value) -> None:
+    class Odd(maillard.UCB1):
+        def index(self, n, mean, best, t, k):
+            return value
+
+    with pytest.raises(
+        InvalidValue, match="ucb1: index: expected 5 numbers, one for each arm, or one for all"
+    ):
+        Odd(sigma2=1).probabilities(ENOUGH)
+
+
+@pytest.mark.parametrize("score", [(np.nan, 1.0), (0.0, -1.0), (0.0, 0.0), (np.inf, 1.0)])
+def test_scores_that_are_no_law(score) -> None:
+    class Odd(maillard.GaussianThompson):
+        def score(self, n, s):
+            return score
+
+    for tally in (ENOUGH, Tally([1, 2], [0, 1])):
+        with pytest.raises(
+            InvalidValue, match="ts: score of arm 0: expected two finite numbers, the second > 0"
+        ):
+            Odd(sigma2=1).probabilities(tally)
+
+
+def test_sizes_that_cannot_be_summed() -> None:
+    with pytest.raises(InvalidValue, match="phe: rewards and pseudo-rewards of an arm: expected fewer than"):
+        make("phe:a=5").probabilities(Tally([10**9] * 2, [1, 2]))
+
+
+@pytest.mark.parametrize(
+    "spec", ["med:family=poisson", "kl-ms", "kl-ucb:family=poisson", "kl-ucb", "imed:family=poisson"]
+)
+@pytest.mark.parametrize("mean", [5e-324, 1e-309, 1e-300, 1e-149, 1e-100])
+def test_means_next_to_nothing(spec, mean) -> None:
+    assert make(spec).probabilities(Tally([1, 1], [mean, 0.5])).sum() == pytest.approx(1)
 
 
 def test_a_field_that_does_not_check_itself_is_refused() -> None:

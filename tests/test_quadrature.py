@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from maillard import BernoulliThompson, GaussianThompson, Tally
+from maillard import BernoulliThompson, GaussianThompson, Tally, policy
 from maillard.policies.numerics.noise import BETA, GAUSSIAN, GUMBEL
 from maillard.policies.numerics.quadrature import win_log_probabilities
 from tests import reference
@@ -130,6 +130,31 @@ def test_far_arms_keep_finite_logs_within_their_bounds(k) -> None:
         exact = mp.log(mp.quad(integrand, points))
     assert abs(log[-1] - float(exact)) <= error[-1]
     assert error[-1] < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("name", "pulls", "sums"),
+    [
+        ("ts", [10**4, 10**9, 1], [101000.0, 1e10, 0.0]),
+        ("ts", [10**4, 10**6, 3, 50], [29000.0, 3e6, 1.0, 30.0]),
+        ("boltzmann-gumbel", [10**5, 10**9, 4000], [101000.0, 1e9, 0.0]),
+        ("ts-bernoulli", [1000, 300000, 60], [709.0, 209623.0, 3.0]),
+    ],
+)
+def test_a_narrow_law_in_a_wide_interval_is_seen(name, pulls, sums) -> None:
+    """Where a rare arm wins, another law may bend within a thousandth of the interval that is tabulated."""
+    parameters = {} if name == "ts-bernoulli" else {"sigma2": 1.0}
+    exact = reference.log_probabilities(name, pulls, sums, t=sum(pulls) + 1, **parameters)
+    answer = policy(name, sigma2=1.0).distribution(Tally(pulls, sums))
+    assert answer.log_probabilities.min() < math.log(1e-20)
+    for log, error, true in zip(answer.log_probabilities, answer.error, map(float, exact), strict=True):
+        assert abs(log - true) <= error + 1e-15 * abs(true)
+    assert answer.error.max() < 1e-6
+
+
+def test_a_log_beyond_the_window_is_its_peak() -> None:
+    answer = policy("ts:sigma2=1e-6").distribution(Tally([10**9] * 3, [0, 0, 1e12]))
+    assert answer.log_probabilities[:2] == pytest.approx(-2.5e20, rel=1e-5)
 
 
 def test_many_copies_of_few_laws_are_cheap_and_exact() -> None:

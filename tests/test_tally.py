@@ -71,6 +71,26 @@ def test_json_pickle_and_copies_round_trip(rewards) -> None:
         assert twin.sums[0] == twin._sums[0]
 
 
+def test_losses_that_cancel_leave_nothing_behind() -> None:
+    merged = tally_of([(0, 0.2), (0, 0.4)]) + tally_of([(0, 0.1), (0, 0.7), (0, 0.1)])
+    assert merged == tally_of([(0, 0.2), (0, 0.4), (0, 0.1), (0, 0.7), (0, 0.1)])
+    none = tally_of([(0, 0.1), (0, 0.2)]) + tally_of([(0, -0.1), (0, -0.2)])
+    none.add(0, 1e-17)
+    assert none.sums[0] == 1e-17
+
+
+@given(st.lists(st.integers(-20, 20), min_size=2, max_size=12), st.integers(1, 11))
+def test_merging_decimals(tenths, i) -> None:
+    """Rewards that a float cannot hold exactly, and whose rounding errors often cancel."""
+    rewards = [(0, tenth / 10) for tenth in tenths]
+    assert tally_of(rewards[:i]) + tally_of(rewards[i:]) == tally_of(rewards)
+
+
+def test_pulls_do_not_wrap() -> None:
+    with pytest.raises(InvalidValue, match=r"pulls\[0\]: expected at most 2\*\*53 in all"):
+        Tally([2**53], [1.0]) + Tally([2**53], [1.0])
+
+
 def test_means_tie_exactly_where_a_running_mean_does_not() -> None:
     tally, running = Tally.empty(2), [0.0, 0.0]
     for arm, rewards in enumerate(([1, 0, 1, 0, 1, 1], [1, 1, 0])):

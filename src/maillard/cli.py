@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import io
 import json
 import sys
 from pathlib import Path
@@ -42,6 +43,9 @@ class _Group(click.Group):
 )
 def main(load: tuple[Path, ...]) -> None:
     """Bandit policies whose every choice comes with its exact probability."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show ✓ gets a ?
+            stream.reconfigure(errors="replace")
     for path in load:
         _run_file(path)
 

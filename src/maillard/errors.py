@@ -38,8 +38,8 @@ class UnknownName(MaillardError, LookupError):
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        super().__init__(kind, name, tuple(known))
-        self.kind, self.name, self.known = kind, name, tuple(self.args[2])
+        super().__init__(kind, str(name), tuple(map(str, known)))
+        self.kind, self.name, self.known = kind, str(name), tuple(self.args[2])
 
     def __str__(self) -> str:
         near = difflib.get_close_matches(self.name, self.known, n=1, cutoff=0.5)

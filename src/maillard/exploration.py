@@ -105,7 +105,11 @@ def _arrays(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     _inspect(host, with_values=foreign.keys().isdisjoint({"values", "counts", "mask"}))
     for name, array in host.items():
         lone = name in {"sigma2", "booster"} and not array.ndim
-        arrays[name] = float(array) if lone else xp.asarray(array, **place) if foreign else array
+        if lone:
+            arrays[name] = float(array)
+        elif foreign:  # a copy, as numbers that no other library wraps or refuses
+            plain = np.array(array, np.bool_ if name == "mask" else np.float64, order="C")
+            arrays[name] = xp.asarray(plain, **place)
     return xp, arrays
 
 

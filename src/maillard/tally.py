@@ -119,7 +119,7 @@ class Tally:
     def _add_exactly(self, arm: int, value: float, residue: int) -> None:
         before = float(self._sums[arm])
         after = before + value
-        residue += self._residues.get(arm, 0)
+        residue += self._residues.pop(arm, 0)
         # Knuth's two-sum: the rounding error of a + b, itself exact.
         part = after - before
         lost = (before - (after - part)) + (value - part)
@@ -129,9 +129,8 @@ class Tally:
                 after = _to_float(exact)
             except OverflowError:
                 raise InvalidValue(f"sums[{arm}]", value, "sums within float range") from None
-            self._residues[arm] = exact - _to_fixed(after)
-            if not self._residues[arm]:
-                del self._residues[arm]
+            if rest := exact - _to_fixed(after):
+                self._residues[arm] = rest
         self._sums[arm] = after
 
     def __add__(self, other: Tally) -> Tally:
@@ -155,6 +154,7 @@ class Tally:
             self._sums[arm] = before[arm]
             self._add_exactly(arm, float(other._sums[arm]), other._residues.get(arm, 0))
         self._pulls += other._pulls
+        _refuse(self._pulls > 2**53, self._pulls, "pulls", "at most 2**53 in all")
         self._hold(self._pulls, self._sums, self._residues)
 
     def copy(self) -> Tally:
@@ -217,8 +217,11 @@ class Tally:
             if isinstance(parts, list):
                 if not tally._pulls[arm]:
                     raise InvalidValue(f"sums[{arm}]", parts, "0 where pulls is 0")
-                for part in _finite_numbers(parts[1:]):
-                    tally._add_exactly(arm, float(part), 0)
+                rest = _finite_numbers(parts[1:])
+                if rest.ndim != 1:
+                    raise InvalidValue(f"sums[{arm}]", parts, "a number, or a list of numbers")
+                for part in rest.tolist():
+                    tally._add_exactly(arm, part, 0)
         return tally
 
 

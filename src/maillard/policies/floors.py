@@ -11,7 +11,7 @@ import numpy as np
 from maillard import specs
 from maillard.errors import InvalidValue
 from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.policy import Policy
+from maillard.policies.shapes.policy import Policy, rounding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,9 +102,17 @@ class WithFloor(Policy, kw_only=False):
     def _mix(
         log: Floats, error: Floats | None, epsilon: float | tuple[float, ...]
     ) -> tuple[Floats, Floats | None]:
-        if isinstance(epsilon, tuple):
-            return mix(log, np.array(epsilon)), error
-        return mix_uniform(log, epsilon), error
+        spread = isinstance(epsilon, tuple)
+        mixed = mix(log, np.array(epsilon)) if spread else mix_uniform(log, float(epsilon))  # type: ignore[arg-type]
+        if error is None:
+            return mixed, None
+        # Only the policy's own part of a probability is in doubt.
+        with np.errstate(invalid="ignore"):
+            share = np.where(log > -np.inf, np.exp(np.minimum(log - mixed, 0.0)), 0.0)
+        doubt = share * np.expm1(np.minimum(error, 700.0))
+        # Whatever the doubt about the logarithm of a hopeless arm, that it is hopeless is certain.
+        doubt = np.where(log < -46.0, np.minimum(doubt, 1e-15 * np.exp(-mixed)), doubt)
+        return mixed, np.log1p(doubt) + rounding(mixed)
 
 
 def mix_uniform(log: Floats, epsilon: float) -> Floats:
@@ -127,10 +135,10 @@ def _check_epsilon(epsilon: Any) -> float | tuple[float, ...]:
     allowed = "a number from 0 to 1, or one for each arm, at least 0 and adding up to at most 1"
     try:
         shares = np.asarray(epsilon, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidValue("WithFloor: epsilon", epsilon, allowed) from None
     # A sum of decimal shares such as .1 * 10 may exceed 1 by its rounding.
     total = math.fsum(shares.ravel())
     if shares.ndim > 1 or not shares.size or not ((shares >= 0).all() and total <= 1 + 1e-12):
         raise InvalidValue("WithFloor: epsilon", epsilon, allowed)
-    return float(shares) if shares.ndim == 0 else tuple(shares.tolist())
+    return min(1.0, float(shares)) if shares.ndim == 0 else tuple(shares.tolist())

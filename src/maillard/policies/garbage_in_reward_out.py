@@ -35,7 +35,7 @@ class GarbageInRewardOut(DiscretelyPerturbed):
         note="For 0/1 rewards; gap-dependent bound of order K log T / Δ.",
     )
 
-    a: float = real("a: zeros and ones for each pull", default=1.0, above=0)
+    a: float = real("a: zeros and ones for each pull", default=1.0, above=0, at_most=1000, least=1e-6)
 
     def components(self, n: Floats, s: Floats) -> BinomialScores:
         from maillard.policies.numerics.lattice import BinomialScores

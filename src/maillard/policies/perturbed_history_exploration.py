@@ -30,7 +30,13 @@ class PerturbedHistoryExploration(DiscretelyPerturbed):
         note="For rewards in [0, 1] and a > 1; gap-dependent bound of order K log T / Δ.",
     )
 
-    a: float = real("a: coins for each pull; the theory asks for more than 1", default=2.0, above=0)
+    a: float = real(
+        "a: coins for each pull; the theory asks for more than 1",
+        default=2.0,
+        above=0,
+        at_most=1000,
+        least=1e-6,
+    )
 
     def components(self, n: Floats, s: Floats) -> BinomialScores:
         from maillard.policies.numerics.lattice import BinomialScores

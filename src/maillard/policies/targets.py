@@ -119,7 +119,7 @@ class FixedDistribution(_Target, kw_only=False):
         else:
             try:
                 array = np.asarray(given, np.float64)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise InvalidValue("FixedDistribution", given, _ALLOWED) from None
             if array.ndim not in (1, 2) or not array.size or not (array >= 0).all():
                 raise InvalidValue("FixedDistribution", given, _ALLOWED)
@@ -163,18 +163,18 @@ _ALLOWED = "numbers >= 0 that add up to 1: a vector, a mapping, or columns of an
 
 
 def _is_pairs(value: object) -> bool:
+    """Whether this is ((name, share), ...), as a mapping is stored."""
     return (
         isinstance(value, tuple)
         and bool(value)
-        and isinstance(value[0], tuple)
-        and isinstance(value[0][0], str)
+        and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in value)
     )
 
 
 def _share(value: object) -> float:
     try:
         share = float(value)  # type: ignore[arg-type]  # checked by failing
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         share = math.nan
     if not 0 <= share <= 1:
         raise InvalidValue("FixedDistribution", value, _ALLOWED)

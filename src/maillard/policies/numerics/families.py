@@ -16,6 +16,7 @@ __all__ = ["FAMILIES", "Family"]
 # Newton steps from the right of the root of a convex function; 10 reach float accuracy for levels above
 # 1e-9 wherever the answer is not within rounding of 1.
 _STEPS = 12
+_TINY = 1e-150  # a mean below this is 0 to every digit of a divergence, and its reciprocal may overflow
 _ODD = tuple(1.0 / k for k in range(15, 1, -2))  # 1/15, ..., 1/5, 1/3: enough for |z| < 0.1
 
 
@@ -55,15 +56,15 @@ def gaussian_upper(a: Any, level: Any, sigma2: Any) -> Any:
 def bernoulli(a: Any, b: Any, sigma2: Any) -> Any:
     """a ln(a/b) + (1-a) ln((1-a)/(1-b)), with 0 ln 0 = 0; inf where b = 1 > a."""
     d = b - a
-    some, rest = np.where(a > 0.0, a, 1.0), np.where(a < 1.0, 1.0 - a, 1.0)
-    ones = np.where(a > 0.0, a * residual(d / some, b / some), d)
+    some, rest = np.where(a > _TINY, a, 1.0), np.where(a < 1.0, 1.0 - a, 1.0)
+    ones = np.where(a > _TINY, a * residual(d / some, b / some), d)
     zeros = np.where(a < 1.0, (1.0 - a) * residual(-d / rest, (1.0 - b) / rest), -d)
     return np.where(d == 0.0, 0.0, ones + zeros)
 
 
 def bernoulli_upper(a: Any, level: Any, sigma2: Any) -> Any:
     """Newton in w = -ln(1 - b), in which KL is convex with slope (b - a) / b."""
-    inner = np.where((a > 0.0) & (a < 1.0), a, 0.5)
+    inner = np.where((a > _TINY) & (a < 1.0), a, 0.5)
     entropy = -inner * np.log(inner) - (1.0 - inner) * np.log(1.0 - inner)
     w = (level + entropy) / (1.0 - inner)  # KL >= (1-a) w - entropy, so right of the root
     pinsker = inner + np.sqrt(0.5 * level)
@@ -77,24 +78,24 @@ def bernoulli_upper(a: Any, level: Any, sigma2: Any) -> Any:
         w = np.maximum(w - np.maximum(kl - level, 0.0) / slope, -np.log1p(-inner))
         b = -np.expm1(-w)
     b = np.maximum(b, inner)
-    return np.where(a >= 1.0, 1.0, np.where(a <= 0.0, -np.expm1(-level), b))
+    return np.where(a >= 1.0, 1.0, np.where(a <= _TINY, -np.expm1(-level), b))
 
 
 def poisson(a: Any, b: Any, sigma2: Any) -> Any:
     """b - a + a ln(a/b); b where a = 0."""
-    some = np.where(a > 0.0, a, 1.0)
-    return np.where(a > 0.0, some * residual((b - some) / some, b / some), b)
+    some = np.where(a > _TINY, a, 1.0)
+    return np.where(a > _TINY, some * residual((b - some) / some, b / some), b)
 
 
 def poisson_upper(a: Any, level: Any, sigma2: Any) -> Any:
     """Newton in z = b/a - 1, from the root of the lower bound z^2 / (2 (1 + z)) <= z - log1p(z)."""
-    some = np.where(a > 0.0, a, 1.0)
+    some = np.where(a > _TINY, a, 1.0)
     share = level / some
     z = share + np.sqrt(share * share + 2.0 * share)
     for _ in range(_STEPS):
         slope = np.maximum(z / (1.0 + z), 1e-300)
         z = np.maximum(z - np.maximum(residual(z, 1.0 + z) - share, 0.0) / slope, 0.0)
-    return np.where(a > 0.0, some * (1.0 + z), level)
+    return np.where(a > _TINY, some * (1.0 + z), level)
 
 
 def exponential(a: Any, b: Any, sigma2: Any) -> Any:

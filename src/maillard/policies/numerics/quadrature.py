@@ -30,6 +30,7 @@ MASS = 1e-12  # how far a panel's total may be from the mass of the largest scor
 WIDEST = 4.0  # panels are at most this many spreads of a law that varies on them
 PANELS = 4096
 CELLS = 1 << 16  # of the table held at a time (a panel for every arm at least)
+STEPS = 1 << 24  # comparisons of a law with an interval, beyond which every interval is in doubt
 RARE = 1 << 17  # evaluations spent on tabulating the largest score's law for rare arms
 
 
@@ -136,6 +137,16 @@ def _too_wide(arms: _Arms, left: Floats, right: Floats) -> NDArray[np.bool_]:
     return wide
 
 
+def _hides_a_step(arms: _Arms, left: Floats, right: Floats) -> NDArray[np.bool_]:
+    """Which intervals are wide beside a law whose ln F bends on them, from falling steeply to 0."""
+    if arms.a.size * left.size > STEPS:
+        return np.ones(left.size, np.bool_)
+    peak = arms.noise.peak(arms.a, arms.b)
+    bends = ((peak - 4.0 * arms.spread)[:, None] < right) & (arms.high[:, None] > left)
+    hides: NDArray[np.bool_] = np.any(bends & (WIDEST * arms.spread[:, None] < right - left), axis=0)
+    return hides
+
+
 def _panels(arms: _Arms, left: Floats, right: Floats) -> Floats:
     """∫ over each panel, for each arm: one 16-point rule a panel."""
     result = np.zeros((arms.a.size, left.size))
@@ -191,7 +202,12 @@ def _rare(arms: _Arms, rare: NDArray[np.intp]) -> tuple[Floats, Floats]:
     log, error = np.empty(rare.size), np.empty(rare.size)
     with np.errstate(all="ignore"):
         points = max(grid.size + 64, RARE // arms.a.size)
-        table = Table(lambda x: _log_maximum_cdf_and_slope(arms, x), grid, points)
+        table = Table(
+            lambda x: _log_maximum_cdf_and_slope(arms, x),
+            lambda left, right: _hides_a_step(arms, left, right),
+            grid,
+            points,
+        )
         for first in range(0, rare.size, CELLS // 16):
             part = slice(first, first + CELLS // 16)
             some = rare[part]

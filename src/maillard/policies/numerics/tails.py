@@ -36,11 +36,16 @@ class Table:
     """A smooth increasing function known by values and slopes, interpolated by cubics.
 
     Cubics reproduce quadratics, and far below a Gaussian score's mean ln F is one but for a logarithm. Intervals
-    are halved, the worst first, until the middle is met or there are `points` of them.
+    are halved, the worst first, until the middle is met or there are `points` of them; one that `too_wide` says may
+    hide a step counts as unmet.
     """
 
     def __init__(
-        self, function: Callable[[Floats], tuple[Floats, Floats]], grid: Floats, points: int
+        self,
+        function: Callable[[Floats], tuple[Floats, Floats]],
+        too_wide: Callable[[Floats, Floats], NDArray[np.bool_]],
+        grid: Floats,
+        points: int,
     ) -> None:
         self.x = np.unique(grid)
         self.value, self.slope = self._clip(*function(self.x))
@@ -60,8 +65,11 @@ class Table:
             value, slope = self._clip(*function(x))
             miss = np.abs(self(x) - value)
             doubt = np.where(miss <= TOLERANCE + 64 * _EPS * np.abs(value), 0.0, miss)
-            self.doubt[worst] = doubt
-            self.doubt = np.insert(self.doubt, worst, doubt)
+            # A step much narrower than the interval may hide between the points that were tried.
+            unseen = too_wide(self.x[worst], self.x[worst + 1])
+            before, after = value - self.value[worst], self.value[worst + 1] - value
+            self.doubt[worst] = np.where(unseen, after, doubt)
+            self.doubt = np.insert(self.doubt, worst, np.where(unseen, before, doubt))
             self.x = np.insert(self.x, worst + 1, x)
             self.value = np.insert(self.value, worst + 1, value)
             self.slope = np.insert(self.slope, worst + 1, slope)
@@ -107,7 +115,12 @@ def log_integrals(
     few = top.size <= _MANY
     edges, orders, bend = (_EDGES, (10, 16), 0.0) if few else (_COARSE, (6, 8), _BEND)
     rough, fine = (_rule(integrand, (left, top, right), edges, order) for order in orders)
-    core = np.stack([top + 0.3 * (left - top), top, top + 0.3 * (right - top)], axis=1)
+    shares = np.linspace(0.0, 0.6, 7)
+    core = np.concatenate([top[:, None] + shares * (end - top)[:, None] for end in (left, right)], axis=1)
+    # Where floats are too coarse for the window itself, the height of the peak is what is left.
+    lost = ~np.isfinite(fine)
+    height = floor[:, 0] + _DEPTH
+    rough, fine = np.where(lost, height * (1 - 1e-6), rough), np.where(lost, height, fine)
     return fine, bend + 4.0 * np.abs(fine - rough) + 64 * _EPS * np.abs(floor[:, 0]), core
 
 

@@ -16,27 +16,38 @@ if TYPE_CHECKING:
 
 __all__ = ["FixedBudget", "InFamily", "Scaled", "SubGaussian"]
 
+# sigma2 and scale stay so far from the limits of floats that no formula meets them.
 _HOW = " (or give reward_range=(low, high), which means sigma2 = (high - low)^2 / 4)"
 
 
 class SubGaussian(Policy):
     """Rewards are sigma2-sub-Gaussian; `reward_range` stands for the sigma2 of a bounded reward."""
 
-    sigma2: float = real("rewards are sigma2-sub-Gaussian", default=None, above=0, needed=_HOW)
+    sigma2: float = real(
+        "rewards are sigma2-sub-Gaussian", default=None, needed=_HOW, above=0, at_most=1e100, least=1e-100
+    )
     reward_range: InitVar[tuple[float, float] | None] = None
 
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
         if reward_range is not None:
             low, high = interval(f"{self.name}: reward_range", reward_range)
             if self.sigma2 is None:
-                object.__setattr__(self, "sigma2", (high - low) ** 2 / 4)
+                object.__setattr__(self, "sigma2", (high - low) * (high - low) / 4)
         super().__post_init__()
 
 
 class InFamily(SubGaussian):
     """Rewards come from a one-parameter family; only the Gaussian one needs sigma2."""
 
-    sigma2: float = real("variance of Gaussian rewards", default=None, above=0, needed=_HOW, optional=True)
+    sigma2: float = real(
+        "variance of Gaussian rewards",
+        default=None,
+        needed=_HOW,
+        optional=True,
+        above=0,
+        at_most=1e100,
+        least=1e-100,
+    )
     family: str = choice("the rewards' distribution", tuple(FAMILIES), default="gaussian")
 
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
@@ -82,4 +93,10 @@ class FixedBudget(Policy):
 class Scaled(Policy):
     """The width that practitioners tune, at the price of the guarantee."""
 
-    scale: float = real("multiplies the bonus (a UCB) or the variance (Thompson)", default=1.0, above=0)
+    scale: float = real(
+        "multiplies the bonus (a UCB) or the variance (Thompson)",
+        default=1.0,
+        above=0,
+        at_most=1e100,
+        least=1e-100,
+    )

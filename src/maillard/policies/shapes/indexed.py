@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.policies.shapes.policy import Kind, Policy, share_with_cold
+from maillard.policies.shapes.policy import Kind, Policy, as_numbers, share_with_cold
 
 if TYPE_CHECKING:
     from maillard.policies.shapes.policy import Floats
@@ -26,8 +26,7 @@ class Indexed(Policy):
 
     def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:
         """The index of every warm arm, among k arms cold ones included."""
-        index: Floats = self.index(n, mean, mean.max(), t, k) + np.zeros(n.size)  # it may give one number
-        return index
+        return as_numbers(f"{self.name}: index", self.index(n, mean, mean.max(), t, k), n.size)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
         warm = n > 0

@@ -47,12 +47,14 @@ def real(
     above: float = -math.inf,
     at_least: float = -math.inf,
     at_most: float = math.inf,
+    least: float = 0.0,
     needed: str = "",
     optional: bool = False,
 ) -> Any:
     """A finite number within bounds. Without a default it must be given; `needed` says how.
 
-    `optional` means that it may be None, as where another parameter makes it meaningless.
+    `optional` means that it may be None, as where another parameter makes it meaningless; `least` refuses
+    what is too near 0 to compute with.
     """
     limits = [f"> {above:g}"] if above > -math.inf else []
     limits += [f">= {at_least:g}"] if at_least > -math.inf else []
@@ -64,6 +66,8 @@ def real(
         number = float(value)
         if not (math.isfinite(number) and number > above and at_least <= number <= at_most):
             raise ValueError
+        if abs(number) < least:
+            raise ValueError
         return number
 
     allowed = " ".join(["a finite number", " and ".join(limits)]).strip() + needed
@@ -71,17 +75,17 @@ def real(
 
 
 def whole(meaning: str, *, default: int | None = None, at_least: int) -> Any:
-    """A whole number, or None: not known yet."""
+    """A whole number up to 2**53, or None: not known yet."""
 
     def convert(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, Real):
             raise TypeError
         number = int(float(value))
-        if number != value or number < at_least:
+        if number != value or not at_least <= number <= 2**53:
             raise ValueError
         return number
 
-    allowed = f"a whole number >= {at_least}"
+    allowed = f"a whole number >= {at_least} (and <= 2**53)"
     return _declare(default, Parameter(meaning, allowed, convert, optional=True))
 
 
@@ -111,7 +115,7 @@ def interval(name: str, value: object) -> tuple[float, float]:
     """Two finite numbers, low < high."""
     try:
         low, high = (float(end) for end in value)  # type: ignore[attr-defined]  # checked by failing
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidValue(name, value, "(low, high), or low..high in a spec") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InvalidValue(name, value, "two finite numbers, low < high")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from maillard.errors import InvalidValue
 from maillard.policies.numerics.noise import Noise
-from maillard.policies.shapes.policy import Kind, Policy, rounding, share_with_cold
+from maillard.policies.shapes.policy import Kind, Policy, as_numbers, rounding, share_with_cold
 
 if TYPE_CHECKING:
     from maillard.policies.numerics.lattice import BinomialScores
@@ -35,7 +38,12 @@ class Perturbed(Policy):
     def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
         from maillard.policies.numerics import quadrature
 
-        a, b = self.score(n, s)
+        a, b = (as_numbers(f"{self.name}: score", part, n.size) for part in self.score(n, s))
+        bad = ~(np.isfinite(a) & np.isfinite(b) & (b > 0))
+        if bad.any():
+            arm = int(np.argmax(bad))
+            allowed = "two finite numbers, the second > 0"
+            raise InvalidValue(f"{self.name}: score of arm {arm}", (float(a[arm]), float(b[arm])), allowed)
         if n.size == 2 and (log := self.noise.pair(a, b)) is not None:
             return log, rounding(log)
         return quadrature.win_log_probabilities(self.noise, a, b)
@@ -54,4 +62,8 @@ class DiscretelyPerturbed(Perturbed):
     def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
         from maillard.policies.numerics import lattice
 
-        return lattice.win_log_probabilities(self.components(n, s), n.size)
+        scores = self.components(n, s)
+        if (largest := int(scores.size.max())) >= 2**32:
+            where = f"{self.name}: rewards and pseudo-rewards of an arm"
+            raise InvalidValue(where, largest, "fewer than 2**32: fewer pulls, or a smaller a")
+        return lattice.win_log_probabilities(scores, n.size)

@@ -66,6 +66,8 @@ class Policy:
         dataclasses.dataclass(frozen=True, kw_only=kw_only)(cls)
         name = cls.__dict__.get("name")
         if not isinstance(name, str):  # abstract, or a wrapper with the name of what it wraps
+            if not hasattr(cls, "name"):
+                cls.name = cls.__name__  # for messages
             return
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # it is one since two lines ago
             if not field.metadata and cls.spec is Policy.spec:
@@ -216,6 +218,16 @@ def draw(probabilities: Floats, rng: np.random.Generator, size: int) -> NDArray[
     last = ends.searchsorted(ends[-1], side="left")
     within: NDArray[np.intp] = np.minimum(arms, last)
     return within
+
+
+def as_numbers(what: str, value: Any, k: int) -> Floats:
+    """A formula's answer as k numbers; it may have given one for all."""
+    if isinstance(value, np.ndarray) and value.shape == (k,) and value.dtype == np.float64:
+        return value
+    try:
+        return np.broadcast_to(np.asarray(value, np.float64), (k,)).copy()
+    except (TypeError, ValueError):
+        raise InvalidValue(what, value, f"{k} numbers, one for each arm, or one for all") from None
 
 
 def rounding(log: Floats) -> Floats:

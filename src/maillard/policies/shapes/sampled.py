@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.policies.shapes.policy import Kind, Policy, log_normalise
+from maillard.policies.shapes.policy import Kind, Policy, as_numbers, log_normalise
 
 if TYPE_CHECKING:
     from maillard.policies.shapes.policy import Floats
@@ -53,6 +53,6 @@ class Sampled(Policy):
         mean = self.estimate(n, s)
         best = np.maximum.reduce(mean)
         leads = mean == best
-        weights: Floats = self.rival(n, mean, best, t) + np.zeros(n.size)  # a formula may give one number
+        weights = as_numbers(f"{self.name}: rival", self.rival(n, mean, best, t), n.size)
         weights[leads] = self.leader(n[leads], t)
         return weights
