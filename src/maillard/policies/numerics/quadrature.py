@@ -29,7 +29,8 @@ BEYOND = 4e-30  # at most this much of a law lies past its ends, where it is not
 MASS = 1e-12  # how far a panel's total may be from the mass of the largest score there
 WIDEST = 4.0  # panels are at most this many spreads of a law that varies on them
 PANELS = 4096
-CELLS = 1 << 16  # of the table held at a time (a panel for every arm at least)
+CELLS = 1 << 15  # of the table held at a time (a panel for every arm at least)
+GROUP = 4096  # rare arms looked at together
 STEPS = 1 << 24  # comparisons of a law with an interval, beyond which every interval is in doubt
 RARE = 1 << 17  # evaluations spent on tabulating the largest score's law for rare arms
 
@@ -208,8 +209,8 @@ def _rare(arms: _Arms, rare: NDArray[np.intp]) -> tuple[Floats, Floats]:
             grid,
             points,
         )
-        for first in range(0, rare.size, CELLS // 16):
-            part = slice(first, first + CELLS // 16)
+        for first in range(0, rare.size, GROUP):
+            part = slice(first, first + GROUP)
             some = rare[part]
             a, b = arms.a[some, None], arms.b[some, None]
             log[part], error[part], core = log_integrals(

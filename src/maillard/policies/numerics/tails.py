@@ -132,7 +132,7 @@ def _zoom_to_peak(integrand: Callable[[Floats], Floats], low: Floats, high: Floa
         best = np.argmax(g, axis=1)
         before, after = np.maximum(best - 1, 0), np.minimum(best + 1, _POINTS - 1)
         low, high, peak = _pick(x, before), _pick(x, after), _pick(x, best)
-        near = 0.001 if best.size <= _MANY else 0.03
+        near = 0.001 if best.size <= _MANY else 0.1
         if (_pick(g, best) - np.minimum(_pick(g, before), _pick(g, after)) < near).all():
             break
     return peak
