@@ -80,8 +80,7 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     cls = named(name)
     if issubclass(cls, FixedArm | FixedDistribution):
         floor = options.pop("floor", None)
-        target = _fill(cls.from_spec(values, options), parameters)
-        return target if floor is None else WithFloor(target, floor)  # type: ignore[arg-type]  # checked there
+        return _floored(_fill(cls.from_spec(values, options), parameters), floor)
     if values:
         raise InvalidValue(f"spec {spec!r}", values[0], "key=value")
     context = _context(cls, parameters, options)
@@ -91,8 +90,11 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     options = {**context, **options}
     floor = options.pop("floor", None)
     _check_known(cls, options)
-    made = cls(**options)
-    return made if floor is None else WithFloor(made, floor)  # type: ignore[arg-type]  # checked there
+    return _floored(cls(**options), floor)
+
+
+def _floored(made: Policy, floor: Any) -> Policy:
+    return made if floor is None else WithFloor(made, floor)
 
 
 def _known(cls: type[Policy]) -> list[str]:
@@ -133,4 +135,4 @@ def _fill(given: Policy, parameters: dict[str, Any]) -> Policy:
             raise InvalidValue(f"{given.name}: {key}", value, f"{getattr(given, key)}, as it has")
     # Every subclass is a dataclass by Policy.__init_subclass__, which mypy cannot see here.
     filled: Policy = dataclasses.replace(given, **parameters)  # type: ignore[type-var]
-    return filled if floor is None else WithFloor(filled, floor)
+    return _floored(filled, floor)
