@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.numerics.pooling import pooled_pulls
 from maillard.policies.shapes.assumptions import FixedBudget, Scaled, SubGaussian
 from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
-
-if TYPE_CHECKING:
-    from maillard.policies.shapes.policy import Floats
+from maillard.policies.shapes.indexed import Pooled
 
 __all__ = ["AdaUCB"]
 
 
-class AdaUCB(FixedBudget, Scaled, SubGaussian, Indexed):
+class AdaUCB(FixedBudget, Scaled, SubGaussian, Pooled):
     """The UCB with the best known guarantees for Gaussian rewards."""
 
     name: ClassVar[str] = "adaucb"
@@ -34,8 +30,7 @@ class AdaUCB(FixedBudget, Scaled, SubGaussian, Indexed):
         note="For Gaussian rewards.",
     )
 
-    def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:
-        y = self.horizon / pooled_pulls(n, 0.5) + np.e
+    def pooled_index(self, n: Any, mean: Any, pooled: Any, t: Any, k: Any) -> Any:
+        y = self.horizon / pooled + np.e
         level = np.log(y) + 0.5 * np.log(np.log(y))
-        bonus: Floats = np.sqrt(2.0 * self.sigma2 * level / n)
-        return mean + self.scale * bonus
+        return mean + self.scale * np.sqrt(2.0 * self.sigma2 * level / n)

@@ -17,6 +17,9 @@ class AnytimeParameterFreeThresholding(Indexed):
     """Pulls the arm whose side of the threshold is least certain; the answer is {mean >= threshold}."""
 
     name: ClassVar[str] = "apt"
+    monotone: ClassVar[bool] = True
+    uses_best: ClassVar[bool] = False
+    uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "argmin √N (|mean - τ| + ε)"
     reference: ClassVar[str] = "Locatelli, Gutzeit and Carpentier 2016; Bian and Jun 2022, appendix"
     guarantees: ClassVar[Guarantees] = Guarantees(

@@ -17,6 +17,8 @@ class AsymptoticallyOptimalUCB(Scaled, SubGaussian, Indexed):
     """UCB with a confidence level that is just slow enough to be asymptotically optimal."""
 
     name: ClassVar[str] = "aoucb"
+    monotone: ClassVar[bool] = True
+    uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(2 σ² ln(1 + t ln² t) / N)"
     reference: ClassVar[str] = "Lattimore and Szepesvari 2020, Section 8"
     guarantees: ClassVar[Guarantees] = Guarantees(

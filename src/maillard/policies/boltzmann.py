@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.policies.numerics.elementwise import where
 from maillard.policies.shapes.guarantees import Guarantees
 from maillard.policies.shapes.parameters import choice, real
 from maillard.policies.shapes.sampled import Sampled
@@ -17,6 +18,7 @@ class Boltzmann(Sampled):
     """What the paper replaces: one step size for every arm, however often it was pulled."""
 
     name: ClassVar[str] = "boltzmann"
+    monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ exp(η_t mean), η_t = η or η ln t"
     reference: ClassVar[str] = "Sutton 1990; Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
     guarantees: ClassVar[Guarantees] = Guarantees(
@@ -28,9 +30,15 @@ class Boltzmann(Sampled):
         note="Linear with the constant schedule; no monotone schedule is optimal.",
     )
 
+    derived: ClassVar[tuple[str, ...]] = ("grows",)
     eta: float = real("η: inverse temperature", default=1.0, above=0)
     schedule: str = choice("η_t = η, or η ln t", ("constant", "log"), default="constant")
 
+    @property
+    def grows(self) -> bool:
+        """Whether η_t grows with t."""
+        return self.schedule == "log"
+
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
-        step = np.where(self.schedule == "log", np.log(t), 1.0)
+        step = where(self.grows, np.log(t), 1.0)
         return -self.eta * step * (best - mean)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.policies.numerics.elementwise import where
 from maillard.policies.shapes.assumptions import InFamily
 from maillard.policies.shapes.guarantees import Guarantees
 from maillard.policies.shapes.indexed import Indexed
@@ -21,6 +22,7 @@ class DeterministicMinimumEmpiricalDivergence(InFamily, Indexed):
     """
 
     name: ClassVar[str] = "dmed"
+    remembers: ClassVar[bool] = True
     formula: ClassVar[str] = "uniform over {a: N KL(mean, best mean) <= ln(t / N)}"
     reference: ClassVar[str] = "Honda and Takemura 2010"
     guarantees: ClassVar[Guarantees] = Guarantees(
@@ -32,4 +34,4 @@ class DeterministicMinimumEmpiricalDivergence(InFamily, Indexed):
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         """1 for an arm on the list, else 0."""
         listed = n * self.divergence(mean, best, self.sigma2) <= np.log(t / n)
-        return np.where(listed, 1.0, 0.0)
+        return where(listed, 1.0, 0.0)

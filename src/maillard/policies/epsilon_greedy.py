@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from maillard.policies.floors import mix_uniform
 from maillard.policies.shapes.guarantees import Guarantees
 from maillard.policies.shapes.indexed import Indexed
@@ -20,6 +22,9 @@ class EpsilonGreedy(Indexed):
     """The best mean, ties alike, mixed with uniform choice: an arm's total probability, both ways in."""
 
     name: ClassVar[str] = "epsilon-greedy"
+    monotone: ClassVar[bool] = True
+    uses_best: ClassVar[bool] = False
+    uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "p = (1 - ε) [leader] / leaders + ε / K"
     reference: ClassVar[str] = "Sutton and Barto 2018, Section 2.2"
     probability_kind: ClassVar[Kind] = "closed form"
@@ -35,6 +40,9 @@ class EpsilonGreedy(Indexed):
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         return mean
+
+    def shares(self, arms: int) -> Floats:
+        return np.full(arms, self.epsilon / arms)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
         log, error = super()._solve(n, s, t)

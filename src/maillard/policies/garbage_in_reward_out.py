@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from maillard.errors import InvalidValue
+from maillard.policies.numerics.elementwise import where
 from maillard.policies.shapes.guarantees import Guarantees
 from maillard.policies.shapes.parameters import real
 from maillard.policies.shapes.perturbed import DiscretelyPerturbed
 
 if TYPE_CHECKING:
-    from maillard.policies.numerics.lattice import BinomialScores
-    from maillard.policies.shapes.policy import Floats
     from maillard.tally import Tally
 
 __all__ = ["GarbageInRewardOut"]
@@ -37,24 +36,14 @@ class GarbageInRewardOut(DiscretelyPerturbed):
 
     a: float = real("a: zeros and ones for each pull", default=1.0, above=0, at_most=1000, least=1e-6)
 
-    def components(self, n: Floats, s: Floats) -> BinomialScores:
-        from maillard.policies.numerics.lattice import BinomialScores
+    def binomial(self, n: Any, s: Any, up: Any) -> tuple[Any, Any, Any, Any]:
+        k = np.floor(where(n > 0, self.a * n, np.ceil(self.a))) + up
+        size = n + 2.0 * k
+        return 0.0 * n, size, (s + k) / size, size
 
-        exact = np.where(n > 0, self.a * n, np.ceil(self.a))
-        k = np.stack([np.floor(exact), np.floor(exact) + 1.0], axis=1)
-        up = exact - k[:, 0]
-        weight = np.stack([1.0 - up, up], axis=1).ravel()
-        size = (n[:, None] + 2.0 * k).ravel()
-        ones = (s[:, None] + k).ravel()
-        used = weight > 0.0
-        return BinomialScores(
-            arm=np.repeat(np.arange(n.size), 2)[used],
-            weight=weight[used],
-            offset=np.zeros(np.count_nonzero(used)),
-            trials=size[used].astype(np.int64),
-            chance=ones[used] / size[used],
-            size=size[used].astype(np.int64),
-        )
+    def rounds_up(self, n: Any) -> Any:
+        exact = where(n > 0, self.a * n, np.ceil(self.a))
+        return exact - np.floor(exact)
 
     def _check_use(self, tally: Tally) -> None:
         super()._check_use(tally)

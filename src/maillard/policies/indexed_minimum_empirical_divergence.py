@@ -17,6 +17,8 @@ class IndexedMinimumEmpiricalDivergence(InFamily, Indexed):
     """Maillard sampling's exponent plus ln N, minimised: deterministic."""
 
     name: ClassVar[str] = "imed"
+    monotone: ClassVar[bool] = True
+    uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "argmin N KL(mean, best mean) + ln N"
     reference: ClassVar[str] = "Honda and Takemura 2015; Bian and Jun 2022, appendix"
     guarantees: ClassVar[Guarantees] = Guarantees(

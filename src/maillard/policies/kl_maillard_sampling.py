@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
+from maillard.policies.numerics.elementwise import where
 from maillard.policies.numerics.families import bernoulli
 from maillard.policies.shapes.guarantees import Guarantees
 from maillard.policies.shapes.parameters import flag
@@ -22,6 +21,7 @@ class KLMaillardSampling(Sampled):
     """
 
     name: ClassVar[str] = "kl-ms"
+    monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ exp(-N kl(mean, best mean)), kl between Bernoulli laws"
     reference: ClassVar[str] = "Qin, Jun and Zhang 2023, Algorithm 1"
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -38,7 +38,7 @@ class KLMaillardSampling(Sampled):
     jeffreys: bool = flag("compare (S + 1/2) / (N + 1) instead of S / N", default=False)
 
     def estimate(self, n: Any, s: Any) -> Any:
-        return np.where(self.jeffreys, (s + 0.5) / (n + 1.0), s / n)
+        return where(self.jeffreys, (s + 0.5) / (n + 1.0), s / n)
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
         return -n * bernoulli(mean, best, 0.0)

@@ -19,6 +19,8 @@ class KLUCB(InFamily, Scaled, Indexed):
     """The largest mean that the family's divergence does not exclude."""
 
     name: ClassVar[str] = "kl-ucb"
+    monotone: ClassVar[bool] = True
+    uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "max{q: N KL(mean, q) <= ln t + c ln max(1, ln t)}"
     reference: ClassVar[str] = "Cappe, Garivier, Maillard, Munos and Stoltz 2013"
     guarantees: ClassVar[Guarantees] = Guarantees(

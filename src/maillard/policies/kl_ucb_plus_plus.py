@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.policies.numerics.elementwise import where
 from maillard.policies.numerics.families import FAMILIES
 from maillard.policies.shapes.assumptions import FixedBudget, InFamily, Scaled
 from maillard.policies.shapes.guarantees import Guarantees
@@ -24,6 +25,8 @@ class KLUCBPlusPlus(InFamily, FixedBudget, Scaled, Indexed):
     """kl-UCB with a level that is minimax and asymptotically optimal at once."""
 
     name: ClassVar[str] = "kl-ucb++"
+    monotone: ClassVar[bool] = True
+    uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = (
         "max{q: N KL(mean, q) <= ln₊(y (1 + ln₊² y))}, y = T / (K N); anytime: y = t / (K N)"
     )
@@ -50,7 +53,7 @@ class KLUCBPlusPlus(InFamily, FixedBudget, Scaled, Indexed):
         return not self.anytime
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
-        y = np.where(self.anytime, t, self.horizon or 1) / (k * n)
+        y = where(self.anytime, t, self.horizon or 1) / (k * n)
         plus = np.maximum(np.log(y), 0.0)
         level = np.maximum(np.log(y) + np.log1p(plus * plus), 0.0)
         return mean + self.scale * (self.upper(mean, level / n, self.sigma2) - mean)

@@ -21,6 +21,7 @@ class MaillardSampling(SubGaussian, Sampled):
     """
 
     name: ClassVar[str] = "ms"
+    monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ exp(-N d² / (2 σ²))"
     reference: ClassVar[str] = "Bian and Jun 2022, Algorithm 1; Maillard 2013, Figure 1.8"
     guarantees: ClassVar[Guarantees] = Guarantees(

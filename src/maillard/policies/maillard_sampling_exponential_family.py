@@ -15,6 +15,7 @@ class ExponentialFamilyMaillardSampling(InFamily, Sampled):
     """Maillard sampling with the family's own divergence; Gaussian: `ms` itself."""
 
     name: ClassVar[str] = "ms-exponential-family"
+    monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ exp(-N KL(mean, best mean)), KL of the family"
     reference: ClassVar[str] = "Baudry, Suzuki and Honda 2023"
     guarantees: ClassVar[Guarantees] = Guarantees(

@@ -24,6 +24,7 @@ class MaillardSamplingPlus(SubGaussian, Sampled):
     """
 
     name: ClassVar[str] = "ms+"
+    monotone: ClassVar[bool] = True
     formula: ClassVar[str] = (
         "leaders: p ∝ B (1 + C ln(1 + ln(t/N))); others: p ∝ exp(-x) (1 + D x), x = N d² / (2 σ²)"
     )

@@ -19,6 +19,7 @@ class PracticalMaillardSampling(SubGaussian, Sampled):
     """The paper's replacement for Boltzmann exploration; `maillard.explore` is its batched form."""
 
     name: ClassVar[str] = "ms-practical"
+    monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ B^[leader] exp(-N d² / (2 σ²))"
     reference: ClassVar[str] = "Bian and Jun 2022, Eq. (4), with N restored"
     guarantees: ClassVar[Guarantees] = Guarantees(

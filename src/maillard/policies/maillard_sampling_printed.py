@@ -19,6 +19,7 @@ class PrintedMaillardSampling(SubGaussian, Sampled):
     """Kept to show what the missing N does. Use `ms-practical` or `ms+`."""
 
     name: ClassVar[str] = "ms-printed"
+    monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ B^[leader] exp(-d² / (2 σ²))"
     reference: ClassVar[str] = "Bian and Jun 2022, Eq. (4), as printed"
     guarantees: ClassVar[Guarantees] = Guarantees(

@@ -18,6 +18,9 @@ class MOSS(FixedBudget, Scaled, SubGaussian, Indexed):
     """Minimax optimal for a known horizon. `constant` is 4 in the literature, 2 in one public library."""
 
     name: ClassVar[str] = "moss"
+    monotone: ClassVar[bool] = True
+    uses_best: ClassVar[bool] = False
+    uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(constant σ² ln₊(T / (K N)) / N)"
     reference: ClassVar[str] = "Audibert and Bubeck 2009; Lattimore and Szepesvari 2020, Section 9"
     guarantees: ClassVar[Guarantees] = Guarantees(

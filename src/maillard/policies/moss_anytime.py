@@ -18,6 +18,8 @@ class AnytimeMOSS(Scaled, SubGaussian, Indexed):
     """MOSS with the current round in place of the horizon, and a wider bonus to pay for it."""
 
     name: ClassVar[str] = "moss-anytime"
+    monotone: ClassVar[bool] = True
+    uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(4 σ² (1+α)/2 ln₊(t / (K N)) / N)"
     reference: ClassVar[str] = "Degenne and Perchet 2016"
     guarantees: ClassVar[Guarantees] = Guarantees(

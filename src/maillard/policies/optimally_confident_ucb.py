@@ -18,6 +18,8 @@ class OptimallyConfidentUCB(FixedBudget, Scaled, SubGaussian, Indexed):
     """A bonus that falls as the horizon nears. The theory asks for α > 2 and ψ >= 2."""
 
     name: ClassVar[str] = "ocucb"
+    monotone: ClassVar[bool] = True
+    uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(α σ² ln₊(ψ T / t) / N)"
     reference: ClassVar[str] = "Lattimore 2015, Algorithm 1"
     guarantees: ClassVar[Guarantees] = Guarantees(

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.numerics.pooling import pooled_pulls
 from maillard.policies.shapes.assumptions import Scaled, SubGaussian
 from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.shapes.indexed import Pooled
 from maillard.policies.shapes.parameters import real
-
-if TYPE_CHECKING:
-    from maillard.policies.shapes.policy import Floats
 
 __all__ = ["AnytimeOptimallyConfidentUCB"]
 
 
-class AnytimeOptimallyConfidentUCB(Scaled, SubGaussian, Indexed):
+class AnytimeOptimallyConfidentUCB(Scaled, SubGaussian, Pooled):
     """OCUCB-n. An arm's confidence level depends on the pulls of every arm."""
 
     name: ClassVar[str] = "ocucb-n"
@@ -35,8 +31,10 @@ class AnytimeOptimallyConfidentUCB(Scaled, SubGaussian, Indexed):
     eta: float = real("η: width of the bonus; the theory asks for more than 1", default=2.0, above=0)
     rho: float = real("ρ: how pulls of other arms count", default=0.5, at_least=0, at_most=1)
 
-    def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:
-        level = np.maximum(np.e, t * np.log(t) / pooled_pulls(n, self.rho))
+    def pooling(self) -> float:
+        return self.rho
+
+    def pooled_index(self, n: Any, mean: Any, pooled: Any, t: Any, k: Any) -> Any:
+        level = np.maximum(np.e, t * np.log(t) / pooled)
         level = np.log(np.maximum(level, np.log(t)))
-        bonus: Floats = np.sqrt(2.0 * self.eta * self.sigma2 * level / n)
-        return mean + self.scale * bonus
+        return mean + self.scale * np.sqrt(2.0 * self.eta * self.sigma2 * level / n)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from maillard.policies.shapes.guarantees import Guarantees
 from maillard.policies.shapes.parameters import real
 from maillard.policies.shapes.perturbed import DiscretelyPerturbed
-
-if TYPE_CHECKING:
-    from maillard.policies.numerics.lattice import BinomialScores
-    from maillard.policies.shapes.policy import Floats
 
 __all__ = ["PerturbedHistoryExploration"]
 
@@ -38,15 +34,6 @@ class PerturbedHistoryExploration(DiscretelyPerturbed):
         least=1e-6,
     )
 
-    def components(self, n: Floats, s: Floats) -> BinomialScores:
-        from maillard.policies.numerics.lattice import BinomialScores
-
-        coins = np.ceil(self.a * np.maximum(n, 1.0)).astype(np.int64)
-        return BinomialScores(
-            arm=np.arange(n.size),
-            weight=np.ones(n.size),
-            offset=np.asarray(s, np.float64),
-            trials=coins,
-            chance=np.full(n.size, 0.5),
-            size=n.astype(np.int64) + coins,
-        )
+    def binomial(self, n: Any, s: Any, up: Any) -> tuple[Any, Any, Any, Any]:
+        coins = np.ceil(self.a * np.maximum(n, 1.0))
+        return s, coins, 0.5, n + coins

@@ -40,6 +40,9 @@ class _Target(Policy):
         """The probability of each of k arms."""
         raise NotImplementedError
 
+    def shares(self, arms: int) -> Floats:
+        return self._law(arms)
+
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, None]:
         with np.errstate(divide="ignore"):
             return np.log(self._law(n.size)), None

@@ -17,6 +17,8 @@ class UCB1(Scaled, SubGaussian, Indexed):
     """The classic bonus, √(2 ln t / N) for rewards in [0, 1]; `scale=0.5` gives √(2 σ² ln t / N)."""
 
     name: ClassVar[str] = "ucb1"
+    monotone: ClassVar[bool] = True
+    uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(8 σ² ln t / N)"
     reference: ClassVar[str] = "Auer, Cesa-Bianchi and Fischer 2002"
     guarantees: ClassVar[Guarantees] = Guarantees(

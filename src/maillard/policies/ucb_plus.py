@@ -17,6 +17,9 @@ class UCBPlus(FixedBudget, Scaled, SubGaussian, Indexed):
     """UCB whose confidence level falls with the arm's own pulls."""
 
     name: ClassVar[str] = "ucb+"
+    monotone: ClassVar[bool] = True
+    uses_best: ClassVar[bool] = False
+    uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(2 σ² ln₊(T / N) / N)"
     reference: ClassVar[str] = "Lattimore 2015, Algorithm 2"
     guarantees: ClassVar[Guarantees] = Guarantees(

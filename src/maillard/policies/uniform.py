@@ -16,6 +16,7 @@ class Uniform(Sampled):
     """Every eligible arm alike, whatever was observed."""
 
     name: ClassVar[str] = "uniform"
+    monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p = 1 / K"
     reference: ClassVar[str] = "a randomised experiment"
     guarantees: ClassVar[Guarantees] = Guarantees(

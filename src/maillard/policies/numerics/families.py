@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from maillard.policies.numerics.elementwise import where
+
 __all__ = ["FAMILIES", "Family"]
 
 # Newton steps from the right of the root of a convex function; 10 reach float accuracy for levels above
@@ -27,15 +29,15 @@ def residual(z: Any, ratio: Any) -> Any:
     r z - 2 r^3 (1/3 + r^2/5 + ...).
     """
     near = np.abs(z) < 0.1
-    w = np.where(near, z, 0.0)
+    w = where(near, z, 0.0)
     r = w / (2.0 + w)
     square = r * r
     series = 0.0 * r
     for coefficient in _ODD:
         series = series * square + coefficient
     # z and ratio are rounded apart, which log1p(z) is not hurt by; but near z = -1 it is the ratio that counts.
-    log = np.where(np.abs(z) < 0.5, np.log1p(z), np.log(ratio))
-    return np.where(near, r * (w - 2.0 * square * series), z - log)
+    log = where(np.abs(z) < 0.5, np.log1p(z), np.log(ratio))
+    return where(near, r * (w - 2.0 * square * series), z - log)
 
 
 def evidence(n: Any, gap: Any, sigma2: Any) -> Any:
@@ -56,46 +58,46 @@ def gaussian_upper(a: Any, level: Any, sigma2: Any) -> Any:
 def bernoulli(a: Any, b: Any, sigma2: Any) -> Any:
     """a ln(a/b) + (1-a) ln((1-a)/(1-b)), with 0 ln 0 = 0; inf where b = 1 > a."""
     d = b - a
-    some, rest = np.where(a > _TINY, a, 1.0), np.where(a < 1.0, 1.0 - a, 1.0)
-    ones = np.where(a > _TINY, a * residual(d / some, b / some), d)
-    zeros = np.where(a < 1.0, (1.0 - a) * residual(-d / rest, (1.0 - b) / rest), -d)
-    return np.where(d == 0.0, 0.0, ones + zeros)
+    some, rest = where(a > _TINY, a, 1.0), where(a < 1.0, 1.0 - a, 1.0)
+    ones = where(a > _TINY, a * residual(d / some, b / some), d)
+    zeros = where(a < 1.0, (1.0 - a) * residual(-d / rest, (1.0 - b) / rest), -d)
+    return where(d == 0.0, 0.0, ones + zeros)
 
 
 def bernoulli_upper(a: Any, level: Any, sigma2: Any) -> Any:
     """Newton in w = -ln(1 - b), in which KL is convex with slope (b - a) / b."""
-    inner = np.where((a > _TINY) & (a < 1.0), a, 0.5)
+    inner = where((a > _TINY) & (a < 1.0), a, 0.5)
     entropy = -inner * np.log(inner) - (1.0 - inner) * np.log(1.0 - inner)
     w = (level + entropy) / (1.0 - inner)  # KL >= (1-a) w - entropy, so right of the root
     pinsker = inner + np.sqrt(0.5 * level)
-    w = np.minimum(w, np.where(pinsker < 1.0, -np.log1p(-np.where(pinsker < 1.0, pinsker, 0.0)), w))
+    w = np.minimum(w, where(pinsker < 1.0, -np.log1p(-where(pinsker < 1.0, pinsker, 0.0)), w))
     b = -np.expm1(-w)
     for _ in range(_STEPS):
         slope = np.maximum((b - inner) / b, 1e-300)
         kl = bernoulli(inner, b, sigma2)
         # Past b = 1 - 2^-53 the float b says nothing of w: there KL is linear in w.
-        kl = np.where(w > 36.0, (1.0 - inner) * w - entropy, kl)
+        kl = where(w > 36.0, (1.0 - inner) * w - entropy, kl)
         w = np.maximum(w - np.maximum(kl - level, 0.0) / slope, -np.log1p(-inner))
         b = -np.expm1(-w)
     b = np.maximum(b, inner)
-    return np.where(a >= 1.0, 1.0, np.where(a <= _TINY, -np.expm1(-level), b))
+    return where(a >= 1.0, 1.0, where(a <= _TINY, -np.expm1(-level), b))
 
 
 def poisson(a: Any, b: Any, sigma2: Any) -> Any:
     """b - a + a ln(a/b); b where a = 0."""
-    some = np.where(a > _TINY, a, 1.0)
-    return np.where(a > _TINY, some * residual((b - some) / some, b / some), b)
+    some = where(a > _TINY, a, 1.0)
+    return where(a > _TINY, some * residual((b - some) / some, b / some), b)
 
 
 def poisson_upper(a: Any, level: Any, sigma2: Any) -> Any:
     """Newton in z = b/a - 1, from the root of the lower bound z^2 / (2 (1 + z)) <= z - log1p(z)."""
-    some = np.where(a > _TINY, a, 1.0)
+    some = where(a > _TINY, a, 1.0)
     share = level / some
     z = share + np.sqrt(share * share + 2.0 * share)
     for _ in range(_STEPS):
         slope = np.maximum(z / (1.0 + z), 1e-300)
         z = np.maximum(z - np.maximum(residual(z, 1.0 + z) - share, 0.0) / slope, 0.0)
-    return np.where(a > _TINY, some * (1.0 + z), level)
+    return where(a > _TINY, some * (1.0 + z), level)
 
 
 def exponential(a: Any, b: Any, sigma2: Any) -> Any:
@@ -105,7 +107,7 @@ def exponential(a: Any, b: Any, sigma2: Any) -> Any:
 
 def exponential_upper(a: Any, level: Any, sigma2: Any) -> Any:
     """Newton in v = ln(b/a), in which KL = exp(-v) - 1 + v is convex."""
-    v = np.minimum(level + 1.0, np.where(level < 1.0 / 3.0, np.sqrt(3.0 * level), level + 1.0))
+    v = np.minimum(level + 1.0, where(level < 1.0 / 3.0, np.sqrt(3.0 * level), level + 1.0))
     for _ in range(_STEPS):
         slope = np.maximum(-np.expm1(-v), 1e-300)
         kl = residual(np.expm1(-v), np.exp(-v))

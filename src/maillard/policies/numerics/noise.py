@@ -27,6 +27,7 @@ class Noise:
     """A family of continuous, log-concave score laws."""
 
     shifts: ClassVar[bool] = True
+    code: ClassVar[int] = -1  # by which compiled simulation knows the family; -1: it does not
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         """ln F(x) and ln(f(x) / F(x))."""
@@ -51,6 +52,8 @@ class Noise:
 
 class _Gaussian(Noise):
     """N(a, b²)."""
+
+    code: ClassVar[int] = 0
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         """One scaled complementary error function and one logarithm serve both tails and the ratio.
@@ -91,6 +94,8 @@ class _Gaussian(Noise):
 class _Gumbel(Noise):
     """a + b Gumbel(0, 1)."""
 
+    code: ClassVar[int] = 1
+
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         z = (x - a) / b
         return -np.exp(-z), -z - np.log(b)
@@ -103,6 +108,7 @@ class _Beta(Noise):
     """The log odds of Beta(a, b), a, b >= 1: the same order, and exact near 0 and near 1 alike."""
 
     shifts: ClassVar[bool] = False
+    code: ClassVar[int] = 2
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         from scipy.special import betainc, betaincc, expit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import InitVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from maillard.errors import InvalidValue
 from maillard.policies.numerics.families import FAMILIES
@@ -57,6 +57,8 @@ class InFamily(SubGaussian):
             object.__setattr__(self, "sigma2", None)
         elif self.sigma2 is None:
             raise InvalidValue(f"{self.name}: sigma2", None, "a finite number > 0" + _HOW)
+
+    derived: ClassVar[tuple[str, ...]] = ("divergence", "upper")
 
     @property
     def divergence(self) -> Callable[[Any, Any, Any], Any]:

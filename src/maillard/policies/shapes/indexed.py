@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from maillard.errors import InvalidValue
+from maillard.policies.numerics.pooling import pooled_pulls
 from maillard.policies.shapes.policy import Kind, Policy, as_numbers, share_with_cold
 
 if TYPE_CHECKING:
     from maillard.policies.shapes.policy import Floats
 
-__all__ = ["Indexed"]
+__all__ = ["Indexed", "Pooled"]
 
 
 class Indexed(Policy):
-    """Says what the index of an arm is. One whose index needs every arm overrides `indices`."""
+    """Says what the index of an arm is.
+
+    `monotone` declares that an arm's index moves one way as t grows, and does not rise with the best mean.
+    """
 
     probability_kind: ClassVar[Kind] = "deterministic"
+    uses_best: ClassVar[bool] = True  # whether the index depends on the best mean
+    uses_round: ClassVar[bool] = True  # whether it depends on t
+    remembers: ClassVar[bool] = False  # whether there is more to the policy than a tally: DMED's list
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         """Index of an arm pulled n times with this mean, in round t, among k arms."""
@@ -44,3 +51,19 @@ class Indexed(Policy):
             raise InvalidValue(f"{self.name}: index of arm {arm}", float(top), "a number")
         wins = index == top
         return np.where(wins, -np.log(np.count_nonzero(wins)), -np.inf)
+
+
+class Pooled(Indexed):
+    """An index that also depends on how the pulls of all arms compare with the arm's own."""
+
+    def pooling(self) -> float:
+        """ρ: how pulls of other arms count."""
+        return 0.5
+
+    def pooled_index(self, n: Any, mean: Any, pooled: Any, t: Any, k: Any) -> Any:
+        """Index of an arm on which so many pulls of all arms bear."""
+        raise NotImplementedError
+
+    def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:
+        pooled = pooled_pulls(n, self.pooling())
+        return as_numbers(f"{self.name}: index", self.pooled_index(n, mean, pooled, t, k), n.size)

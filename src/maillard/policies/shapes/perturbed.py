@@ -55,9 +55,37 @@ class DiscretelyPerturbed(Perturbed):
     has_prior: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
+    def binomial(self, n: Any, s: Any, up: Any) -> tuple[Any, Any, Any, Any]:
+        """Offset, trials, chance and size: the score is (offset + Bin(trials, chance)) / size.
+
+        `up` is 1 where a count of pseudo-rewards that is not whole was rounded up, else 0.
+        """
+        raise NotImplementedError
+
+    def rounds_up(self, n: Any) -> Any:
+        """How often that count is rounded up."""
+        return 0.0 * n
+
     def components(self, n: Floats, s: Floats) -> BinomialScores:
         """The law of every arm's score, as a mixture of shifted and scaled binomials."""
-        raise NotImplementedError
+        from maillard.policies.numerics.lattice import BinomialScores
+
+        up = self.rounds_up(n)
+        weight = np.concatenate([1.0 - up, up])
+        used = weight > 0.0
+        both = [
+            np.broadcast_arrays(*parts)
+            for parts in (self.binomial(n, s, 0.0 * n), self.binomial(n, s, 0.0 * n + 1.0))
+        ]
+        offset, trials, chance, size = (np.concatenate(parts)[used] for parts in zip(*both, strict=True))
+        return BinomialScores(
+            arm=np.tile(np.arange(n.size), 2)[used],
+            weight=weight[used],
+            offset=offset,
+            trials=trials.astype(np.int64),
+            chance=chance,
+            size=size.astype(np.int64),
+        )
 
     def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
         from maillard.policies.numerics import lattice

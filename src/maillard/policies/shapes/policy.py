@@ -25,6 +25,7 @@ __all__ = ["Distribution", "Policy"]
 
 Kind = Literal["closed form", "quadrature", "deterministic"]
 # Relative rounding of a closed form: a handful of operations, and a divergence that loses a factor 40.
+_FORMULAS = ("leader", "rival", "estimate", "index")
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
 
@@ -59,10 +60,14 @@ class Policy:
     guarantees: ClassVar[Guarantees] = Guarantees(source="not stated")
     probability_kind: ClassVar[Kind]
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+    derived: ClassVar[tuple[str, ...]] = ()  # properties that formulas use besides the parameters
+    monotone: ClassVar[bool] = False  # what the shape asks of formulas that are to be bounded, not evaluated
     registry: ClassVar[dict[str, type[Policy]]] = {}
 
     def __init_subclass__(cls, *, kw_only: bool = True, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
+        if "monotone" not in cls.__dict__ and any(formula in cls.__dict__ for formula in _FORMULAS):
+            cls.monotone = False  # what was declared of other formulas says nothing of these
         # What one method can do for all is not generated again for each: it is half the cost of importing.
         dataclasses.dataclass(frozen=True, kw_only=kw_only, repr=False, eq=False)(cls)
         name = cls.__dict__.get("name")
@@ -119,6 +124,10 @@ class Policy:
     def bind(self, arms: Sequence[str]) -> Policy:
         """The same policy with arms' names replaced by their places; most have none."""
         return self
+
+    def shares(self, arms: int) -> Floats | None:
+        """The constant share of each arm that is mixed into the choice, if any."""
+        return None
 
     @property
     def needs_horizon(self) -> bool:

@@ -18,7 +18,9 @@ __all__ = ["Sampled"]
 class Sampled(Policy):
     """Says what a leader (an arm with the best mean, all ties) weighs, and what a rival weighs.
 
-    The formulas are pure and elementwise: numbers or arrays in, the same out.
+    The formulas are pure and elementwise: numbers or arrays in, the same out. `monotone` declares what every formula
+    of the paper has: a rival weighs at most what a leader with its pulls would, and never more as the best mean or t
+    grows; a leader never weighs less as t grows, nor more as its own pulls do. Then simulation need not weigh every arm.
     """
 
     probability_kind: ClassVar[Kind] = "closed form"
