@@ -2,75 +2,148 @@
 
 from __future__ import annotations
 
-import collections
-import inspect
+import os
+import subprocess
+import sys
 import types
-from typing import Any
+import warnings
 
-import numba
 import numpy as np
 import pytest
 
 import maillard
-from maillard import Policy
-from maillard.policies.numerics import families
-from tests.conftest import NAMES, make
+from maillard import Policy, real
+from maillard.simulation import SlowFormula, compiling, machine
+from tests.conftest import NAMES, VARIANTS, make
 
-SPECS = [
-    name
-    for name in [
-        *NAMES,
-        "kl-ms:jeffreys=true",
-        "boltzmann:schedule=log",
-        "med:family=poisson",
-        "imed:family=exponential",
-        "kl-ucb:family=exponential",
-        "kl-ucb:family=poisson",
-        "kl-ucb++:anytime=true",
-    ]
-    if isinstance(make(name), maillard.Sampled | maillard.Indexed) and name not in ("ocucb-n", "adaucb")
-]
-
-for _function in (
-    families.residual,
-    families.evidence,
-    *(f for family in families.FAMILIES.values() for f in family[:2]),
-):
-    numba.extending.register_jitable(_function)
+GIVEN = {
+    "n": np.array([8.0, 4.0, 16.0]),
+    "t": 29.0,
+    "mean": np.array([0.25, 0.5, 0.625]),
+    "best": 0.75,
+    "pooled": np.array([20.0, 12.0, 28.0]),
+    "k": 3.0,
+    "s": np.array([2.0, 2.0, 10.0]),
+    "up": 1.0,
+}
 
 
-def parameters(policy: Policy) -> Any:
-    """The policy as numba sees it: its numbers, and the functions of its family."""
-    values = {name: getattr(policy, name) for name, _, _ in policy.parameters()}
-    values = {name: 0.0 if value is None else value for name, value in values.items() if name != "family"}
-    for name in ("divergence", "upper"):
-        if hasattr(policy, name):
-            values[name] = numba.njit(getattr(policy, name))
-    return collections.namedtuple("Parameters", values)(**values)
+def evaluate(policy: Policy, name: str, arity: int, part: int, arguments: list[float]) -> float:
+    address, alive = compiling.address_of(policy, name, arity, part)
+    parameters = compiling.parameters_of(policy)
+    padded = [*arguments, *[0.0] * (5 - len(arguments))]
+    assert alive is not None
+    return compiling.C_FORMULA(address)(parameters.ctypes.data, *padded)
 
 
-def formulas(policy: Policy) -> list[types.FunctionType]:
-    names = ("leader", "rival", "estimate") if isinstance(policy, maillard.Sampled) else ("index",)
-    return [getattr(type(policy), name) for name in names]
-
-
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", [*NAMES, *VARIANTS])
 def test_formulas_compile_to_the_same_numbers(spec) -> None:
     policy = make(spec)
-    mean = np.array([0.25, 0.5, 0.625])
-    given = {
-        "n": np.array([8.0, 4.0, 16.0]),
-        "t": 29,
-        "mean": mean,
-        "best": 0.75,
-        "k": 3,
-        "s": np.array([2.0, 2.0, 10.0]),
-    }
-    for formula in formulas(policy):
-        names = list(inspect.signature(formula).parameters)[1:]
+    shape = machine._shape(policy)
+    assert shape is not None
+    for name, arity, part in machine._FORMULAS[shape]:
+        formula = getattr(type(policy), name)
+        names = formula.__code__.co_varnames[1 : 1 + arity]
         with np.errstate(all="ignore"):
-            vector = np.broadcast_to(formula(policy, *(given[name] for name in names)), 3)
-        compiled = numba.njit(formula)
-        for arm in range(3):
-            scalars = [float(np.broadcast_to(given[name], 3)[arm]) for name in names]
-            assert compiled(parameters(policy), *scalars) == pytest.approx(vector[arm], rel=1e-14, abs=1e-300)
+            value = formula(policy, *(GIVEN[each] for each in names))
+        vector = np.broadcast_to(value if part < 0 else value[part], 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # no formula of ours may fall back to Python
+            for arm in range(3):
+                scalars = [float(np.broadcast_to(GIVEN[each], 3)[arm]) for each in names]
+                found = evaluate(policy, name, arity, part, scalars)
+                assert found == pytest.approx(vector[arm], rel=1e-13, abs=1e-300)
+
+
+@pytest.mark.parametrize("spec", [spec for spec in [*NAMES, *VARIANTS] if make(spec).monotone])
+def test_what_policies_declare_of_their_formulas_holds(spec) -> None:
+    """`monotone`, `uses_best` and `uses_round`, on which the lazy engine's exactness rests."""
+    policy = make(spec)
+    rng = np.random.default_rng(7)
+    count = 4000
+    n = np.floor(np.exp(rng.uniform(0, 9, count)))
+    t = n + np.floor(np.exp(rng.uniform(0, 9, count))) + 1.0
+    later = t + np.floor(np.exp(rng.uniform(0, 9, count)))
+    mean, best, higher = np.sort(rng.uniform(0.001, 0.999, (3, count)), axis=0)
+    slack = 1e-9
+    with np.errstate(all="ignore"):
+        if isinstance(policy, maillard.Sampled):
+            rival = policy.rival(n, mean, best, t) + 0.0 * n
+            leader = policy.leader(n, t) + 0.0 * n
+            tolerance = slack * (1 + np.abs(rival))
+            assert (policy.rival(n, mean, higher, t) <= rival + tolerance).all()
+            assert (policy.rival(n, mean, best, later) <= rival + tolerance).all()
+            assert (rival <= leader + slack).all()
+            assert (policy.leader(n, later) >= leader - slack).all()
+            assert (policy.leader(n + 1, t + 1) <= policy.leader(n, t + 1) + slack).all()
+        else:
+            assert isinstance(policy, maillard.Indexed)
+            index = policy.index(n, mean, best, t, 5) + 0.0 * n
+            last = later + np.floor(np.exp(rng.uniform(0, 9, count)))
+            ahead, end = policy.index(n, mean, best, later, 5), policy.index(n, mean, best, last, 5)
+            tolerance = slack * (1 + np.abs(index))
+            assert (
+                ((index <= ahead + tolerance) & (ahead <= end + tolerance))
+                | ((index >= ahead - tolerance) & (ahead >= end - tolerance))
+            ).all()
+            assert (policy.index(n, mean, higher, t, 5) <= index + tolerance).all()
+            if not policy.uses_round:
+                assert (ahead == index).all()
+            if not policy.uses_best:
+                assert (policy.index(n, mean, higher, t, 5) == index).all()
+
+
+def test_a_changed_formula_takes_back_the_declaration() -> None:
+    class Changed(maillard.MaillardSampling):
+        def rival(self, n, mean, best, t):
+            return -n * (best - mean)
+
+    class Same(maillard.MaillardSampling):
+        pass
+
+    assert maillard.MaillardSampling.monotone
+    assert Same.monotone
+    assert not Changed.monotone
+
+
+def test_a_formula_that_numba_cannot_compile_runs_as_python() -> None:
+    class Odd(maillard.Sampled):
+        sigma2: float = real("variance", default=0.25)
+
+        def rival(self, n, mean, best, t):
+            return float(str(-n * (best - mean) ** 2 / (2 * self.sigma2)))
+
+    with pytest.warns(SlowFormula, match="Odd.rival runs as Python"):
+        value = evaluate(Odd(), "rival", 4, -1, [4.0, 0.5, 0.75, 9.0])
+    assert value == -0.5
+
+
+def test_fingerprints_see_every_function_and_constant_below() -> None:
+    def make_pair(constant):
+        space: dict[str, object] = {"LIMIT": constant}
+        exec("def inner(x):\n    return x + LIMIT\ndef outer(x):\n    return inner(x)", space)
+        return space["outer"]
+
+    one, same, other = make_pair(1), make_pair(1), make_pair(2)
+    assert isinstance(one, types.FunctionType)
+    assert compiling._fingerprint(one) == compiling._fingerprint(same)
+    assert compiling._fingerprint(one) != compiling._fingerprint(other)
+
+
+CACHED = """
+import maillard
+from maillard.simulation import compiling, machine
+policy = maillard.policy("ms+:booster={booster}", sigma2=0.25)
+hits = [compiling.address_of(policy, *formula)[1].cache_hits for formula in machine._FORMULAS["sampled"]]
+print(hits)
+"""
+
+
+def test_compiled_formulas_are_found_again_by_other_processes(tmp_path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    found = []
+    for booster in (4, 8):  # numbers are no part of what is compiled
+        command = [sys.executable, "-c", CACHED.format(booster=booster)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        found.append(done.stdout.strip())
+    assert found == ["[0, 0, 0]", "[1, 1, 1]"]

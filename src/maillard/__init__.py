@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maillard import policies
+from maillard import policies, problems
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.exploration import explore
 from maillard.policies import *  # noqa: F403  # every policy's class; found, not listed
@@ -13,15 +13,31 @@ from maillard.tally import Tally
 
 if TYPE_CHECKING:
     from maillard.policies.exports import *  # noqa: F403  # the same, for type checkers
+    from maillard.simulation import Result, simulate, simulate_log
 
 __all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
     "InvalidValue",
     "MaillardError",
+    "Result",
     "Tally",
     "UnknownName",
     "explore",
     "policies",
     "policy",
+    "problems",
+    "simulate",
+    "simulate_log",
     *policies.__all__,
 ]
 __version__ = "0.1.0"
+
+_LATER = dict.fromkeys(("Result", "simulate", "simulate_log"), "maillard.simulation")
+
+
+def __getattr__(name: str) -> object:
+    """What needs heavy packages is imported when it is first asked for."""
+    if name in _LATER:
+        import importlib
+
+        return getattr(importlib.import_module(_LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

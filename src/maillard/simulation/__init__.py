@@ -1,0 +1,10 @@
+"""Simulation: policies on problems, exactly and at the speed of the random numbers."""
+
+from __future__ import annotations
+
+from maillard.simulation.compiling import SlowFormula
+from maillard.simulation.logs import Log, simulate_log
+from maillard.simulation.result import Result
+from maillard.simulation.runner import Interrupted, simulate
+
+__all__ = ["Interrupted", "Log", "Result", "SlowFormula", "simulate", "simulate_log"]

@@ -1,0 +1,289 @@
+"""Plain Python functions, compiled once and kept on disk.
+
+Engines and formulas are ordinary functions. `compile_function` compiles one with everything that it calls, and numba keeps the machine
+code in its cache. That cache looks only at the file of the function itself; so the closure that is compiled also holds a
+fingerprint of all code that it reaches, and a change anywhere below makes a new entry.
+
+A policy's formula reaches an engine as an address: every formula becomes a C function of one signature,
+
+    double formula(const double *parameters, double, double, double, double, double)
+
+so that an engine is compiled once, whatever the policy. A formula that cannot be compiled becomes a callback into
+Python with the same signature: slow, but the same engine runs it.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import hashlib
+import types as python_types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.core import cgutils
+from numba.core.errors import NumbaError
+from numba.extending import intrinsic, overload, register_jitable
+from numba.np.unsafe.ndarray import to_fixed_tuple
+
+from maillard.policies.numerics.elementwise import where
+
+__all__ = [
+    "C_FORMULA",
+    "SlowFormula",
+    "address_of",
+    "borrowed",
+    "call",
+    "compile_function",
+    "parameters_of",
+    "rare",
+]
+
+_F8 = types.float64
+_FORMULA = _F8(types.CPointer(_F8), _F8, _F8, _F8, _F8, _F8)
+C_FORMULA = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, *[ctypes.c_double] * 5)
+
+
+class SlowFormula(UserWarning):
+    """A formula that numba could not compile, and that runs as Python."""
+
+
+def call(address: int, parameters: int, a: float, b: float, c: float, d: float, e: float) -> float:
+    """The value of the formula at an address, given the address of its parameters and five numbers."""
+    return float(C_FORMULA(int(address))(int(parameters), a, b, c, d, e))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call_address(_typing: Any, address: Any, parameters: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        double = ir.DoubleType()
+        function = ir.FunctionType(double, [double.as_pointer(), *[double] * 5])
+        target = builder.inttoptr(arguments[0], function.as_pointer())
+        return builder.call(target, [builder.inttoptr(arguments[1], double.as_pointer()), *arguments[2:]])
+
+    return _F8(types.int64, types.int64, _F8, _F8, _F8, _F8, _F8), generate
+
+
+@overload(call)
+def _overload_call(address, parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]  # numba compares the two
+    return lambda address, parameters, a, b, c, d, e: _call_address(address, parameters, a, b, c, d, e)  # noqa: PLW0108
+
+
+def borrowed(array: Any) -> Any:
+    """The same array (or generator) without its reference count, which costs more than a round if every call keeps it.
+
+    Whoever lends it must keep it alive.
+    """
+    return array
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _borrow(_typing: Any, array: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lent = cgutils.create_struct_proxy(signature.return_type)(context, builder, value=arguments[0])
+        lent.meminfo = ir.Constant(lent.meminfo.type, None)
+        return lent._getvalue()
+
+    return array(array), generate
+
+
+@overload(borrowed)
+def _overload_borrowed(array):  # type: ignore[no-untyped-def]
+    return lambda array: _borrow(array)  # noqa: PLW0108  # numba wants a function
+
+
+@overload(where)
+def _overload_where(condition, yes, no):  # type: ignore[no-untyped-def]
+    return lambda condition, yes, no: yes + 0.0 if condition else no + 0.0
+
+
+def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signature: Any) -> Any:
+    """The closure that `build(*parts, fingerprint)` returns, compiled for one signature, without the GIL."""
+    for part in parts:
+        jitable(part)
+    function = build(*parts, _fingerprint(build, *parts))
+    for reached in _reached(function, set()):
+        if reached is not function:
+            _register(reached)
+    return numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+
+
+def rare(function: Any) -> Any:
+    """Mark a function that few rounds call: compiled once, and not in every place that calls it."""
+    function.rare = True
+    return function
+
+
+_FOREIGN = ("numba", "numpy")  # whose functions compiled code has in forms of its own
+_REGISTERED: set[Any] = {call, borrowed, where}  # which compiled code has in a form of its own
+
+
+def jitable(function: Any) -> None:
+    """Let compiled code call this function and all that it reaches."""
+    for reached in _reached(function, set()):
+        _register(reached)
+
+
+def _register(function: Any) -> None:
+    if function not in _REGISTERED:
+        _REGISTERED.add(function)
+        # What is called in every round is worth the time it takes to compile it in place.
+        register_jitable(error_model="numpy", forceinline=not hasattr(function, "rare"))(function)
+
+
+def _reached(function: Any, seen: set[Any]) -> Iterator[python_types.FunctionType]:
+    """A function and every plain function that it names, in its globals or its closure, and so on down."""
+    if not isinstance(function, python_types.FunctionType) or function in seen:
+        return
+    if (function.__module__ or "").split(".")[0] in _FOREIGN:
+        return
+    seen.add(function)
+    yield function
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    named = [function.__globals__.get(name) for name in _names(function.__code__)]
+    for value in (*named, *cells):
+        for each in value if isinstance(value, tuple) else (value,):
+            yield from _reached(each, seen)
+
+
+def _names(code: python_types.CodeType) -> list[str]:
+    inner = [each for each in code.co_consts if isinstance(each, python_types.CodeType)]
+    return [*code.co_names, *(name for each in inner for name in _names(each))]
+
+
+def _fingerprint(*functions: Any) -> int:
+    digest = hashlib.sha256(numba.__version__.encode())
+    for function in (compile_function, _register, _compile_formula):  # how things are compiled counts too
+        _digest_code(digest, function.__code__)
+    seen: set[Any] = set()
+    for function in functions:
+        for each in _reached(function, seen):
+            digest.update(f"{each.__qualname__} {hasattr(each, 'rare')}".encode())
+            _digest_code(digest, each.__code__)
+            for name in _names(each.__code__):
+                value = each.__globals__.get(name)
+                if isinstance(value, int | float | str | tuple) and not _holds_functions(value):
+                    digest.update(f"{name}={value!r}".encode())
+    return int.from_bytes(digest.digest()[:7], "big") + 1
+
+
+def _holds_functions(value: object) -> bool:
+    return isinstance(value, tuple) and any(callable(each) for each in value)
+
+
+def _digest_code(digest: Any, code: python_types.CodeType) -> None:
+    digest.update(code.co_code)
+    digest.update(repr(code.co_names).encode())
+    for constant in code.co_consts:
+        if isinstance(constant, python_types.CodeType):
+            _digest_code(digest, constant)
+        else:
+            digest.update(repr(constant).encode())
+
+
+_SLOTS = 4  # flags and functions that a formula may use besides numbers
+
+
+def parameters_of(policy: Any) -> np.ndarray:
+    """A policy's numbers, as its compiled formulas read them."""
+    return np.array([np.nan if value is None else float(value) for value in _numbers(policy).values()])
+
+
+def _numbers(policy: Any) -> dict[str, Any]:
+    values = {name: getattr(policy, name) for name, _, _ in policy.parameters()}
+    return {"pad": 0.0} | {name: value for name, value in values.items() if not isinstance(value, str | bool)}
+
+
+def _others(policy: Any) -> dict[str, Any]:
+    """What formulas use besides numbers, in a fixed count: flags, and the properties they are said to use."""
+    flags = {name: getattr(policy, name) for name, _, _ in policy.parameters()}
+    used = {name: value for name, value in flags.items() if isinstance(value, bool)}
+    used |= {name: getattr(policy, name) for name in policy.derived}
+    return used | {f"spare{place}": 0.0 for place in range(_SLOTS - len(used))}
+
+
+def _stand_in(fields: tuple[str, ...]) -> Any:
+    """The class whose instances compiled formulas get as `self`; one for each set of fields, found by its name."""
+    name = "Parameters_" + "_".join(fields)
+    if name not in globals():
+        globals()[name] = collections.namedtuple(name, fields, module=__name__)
+    return globals()[name]
+
+
+def _adapt(
+    formula: Any,
+    cls: Any,
+    count: int,
+    arity: int,
+    part: int,
+    w: Any,
+    x: Any,
+    y: Any,
+    z: Any,
+    fingerprint: int,
+) -> Any:
+    def adapted(parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
+        if fingerprint == 0:  # it never is; but only what the code names becomes a part of the cache's key
+            return np.nan
+        policy = cls(*to_fixed_tuple(carray(parameters, (count,)), count), w, x, y, z)
+        arguments = (a, b, c, d, e)[:arity]
+        # np.where of numbers gives an array without dimensions, which adding 0 turns into a number.
+        if part < 0:
+            return np.add(formula(policy, *arguments), 0.0)
+        return np.add(formula(policy, *arguments)[part], 0.0)
+
+    return adapted
+
+
+_COMPILED: dict[Any, Any] = {}
+
+
+def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int, Any]:
+    """The address of a policy's formula (of one part of what it returns), and what must live as long as it is used."""
+    formula, others = getattr(type(policy), name), _others(policy)
+    key = (formula, tuple(others.items()), tuple(_numbers(policy)), part)
+    if key not in _COMPILED:
+        _COMPILED[key] = _compile_formula(formula, policy, others, arity, part)
+    made = _COMPILED[key]
+    if made is None:
+        made = _callback(getattr(policy, name), arity, part)
+        return ctypes.cast(made, ctypes.c_void_p).value or 0, made
+    return made.address, made
+
+
+def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: int, part: int) -> Any:
+    numbers = _numbers(policy)
+    try:
+        cls = _stand_in((*numbers, *others))
+        for each in (formula, *others.values()):
+            jitable(each)
+        values = tuple(others.values())
+        fingerprint = _fingerprint(formula, *values)
+        w, x, y, z = values
+        adapted = _adapt(formula, cls, len(numbers), arity, part, w, x, y, z, fingerprint)
+        return numba.cfunc(_FORMULA, cache=True, error_model="numpy")(adapted)
+    except (NumbaError, TypeError, ValueError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        message = f"{formula.__qualname__} runs as Python, a hundred times slower: numba says {reason}"
+        warnings.warn(message, SlowFormula, stacklevel=2)
+        return None
+
+
+def _callback(formula: Any, arity: int, part: int) -> Any:
+    def evaluate(_parameters: int, *arguments: float) -> float:
+        try:
+            with np.errstate(all="ignore"):
+                value = formula(*(np.float64(each) for each in arguments[:arity]))
+            return float(value if part < 0 else value[part])
+        except Exception as error:  # noqa: BLE001  # it cannot pass through compiled code: nan does, and is reported
+            made.error = error
+            return float("nan")
+
+    made: Any = C_FORMULA(evaluate)
+    made.error = None
+    return made

@@ -1,0 +1,176 @@
+"""The lazy engine for the indexed shape: exact, and mostly one index is evaluated in a round.
+
+Every arm but one, the lead (the one with the most pulls), has in a tree of maxima a bound on its index. If the lead's exact index is
+above all bounds, it is pulled. Otherwise the arms with the largest bounds are evaluated, one after the other, until the best
+exact index is above all bounds that remain; ties are broken at random among exact indices.
+
+An index moves one way in t and does not rise with the best mean. So its larger value at the ends of a window of rounds bounds it within,
+and its value for a lower best mean bounds it while the best mean stays above that. Each arm has a window and a floor of its own, the
+wider the further its index lies below the best. How much wider balances bounds that end against bounds that mislead: it changes
+what a round costs, never what is chosen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maillard.simulation.compiling import call, rare
+from maillard.simulation.engines.trees import fill_max, find_max, leaves_for, set_max
+
+__all__ = ["ENGINE"]
+
+# Rows of the table: pulls, sums, means; trees of bounds, of minus the round in which a bound ends (so that the maximum ends next), of the
+# best mean below which it ends, and of the others' means; how fast an index changes with t and with the best mean; the arms that a contest evaluates,
+# their indices and bounds; and in X: an arm without an index, the lead, the best mean, the last winner's index, and
+# which share of its distance to that a bound may take.
+N, S, MEAN, BOUND, DUE, FLOOR, MEANS, RISE, FALL, STACK, VALUE, KEPT, X = range(13)
+BAD, LEAD, BEST, LAST, SHARE = range(5)
+
+
+def begin(arms: int) -> Any:
+    """Nothing observed, no lead."""
+    w = np.zeros((13, 2 * leaves_for(arms)))
+    w[BOUND] = w[DUE] = w[FLOOR] = w[MEANS] = -np.inf
+    w[RISE] = w[FALL] = np.nan
+    w[X, BAD] = w[X, LEAD] = -1.0
+    w[X, SHARE] = 0.5
+    return w
+
+
+def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
+    """An arm with the largest index. f: index, whether it uses the best mean, whether t."""
+    half = w.shape[1] // 2
+    if w[X, LEAD] < 0.0:
+        renew(f, w, arms, t)
+    lead = int(w[X, LEAD])
+    top = index_of(f, w, arms, lead, t)
+    while -w[DUE, 1] <= t:
+        leaf = find_max(w, DUE, half)
+        w[X, SHARE] = min(1.05 * w[X, SHARE], 0.9)
+        # In its last round a bound that rises is the index itself.
+        index = w[BOUND, leaf] if -w[DUE, 1] == t and not f[2] else index_of(f, w, arms, leaf - half, t)
+        place(f, w, arms, leaf - half, index, top, t)
+    winner = lead if top > w[BOUND, 1] else contest(f, w, arms, lead, top, t, rng)
+    return winner if w[X, BAD] < 0.0 else -1 - int(w[X, BAD])
+
+
+def contest(f: Any, w: Any, arms: int, lead: int, top: float, t: int, rng: Any) -> int:
+    """Evaluate the arms whose bounds reach the top, until none is left; the one with the largest index."""
+    half = w.shape[1] // 2
+    winner, ties, evaluated = lead, 1, 0
+    n, mean, index = -1.0, 0.0, 0.0
+    while w[BOUND, 1] >= top and w[X, BAD] < 0.0:
+        leaf = find_max(w, BOUND, half)
+        arm = leaf - half
+        if w[N, arm] != n or w[MEAN, arm] != mean:  # else a twin of the one before
+            n, mean, index = w[N, arm], w[MEAN, arm], index_of(f, w, arms, arm, t)
+        w[STACK, evaluated], w[VALUE, evaluated], w[KEPT, evaluated] = arm, index, w[BOUND, leaf]
+        evaluated += 1
+        set_max(w, BOUND, leaf, -np.inf)
+        if index > top:
+            top, winner, ties = index, arm, 1
+        elif index == top:
+            ties += 1
+            if rng.random() * ties < 1.0:
+                winner = arm
+    w[X, LAST] = top
+    for i in range(evaluated):
+        arm = int(w[STACK, i])
+        if w[VALUE, i] == top or w[KEPT, i] == w[VALUE, i]:  # the bound did not mislead
+            set_max(w, BOUND, half + arm, w[KEPT, i])
+        else:
+            w[X, SHARE] = max(0.95 * w[X, SHARE], 0.01)
+            place(f, w, arms, arm, w[VALUE, i], top, t)
+    if w[N, winner] > w[N, lead]:
+        w[X, LEAD] = winner
+        set_max(w, BOUND, half + winner, -np.inf)
+        set_max(w, DUE, half + winner, -np.inf)
+        set_max(w, FLOOR, half + winner, -np.inf)
+        set_max(w, MEANS, half + winner, -np.inf)
+        set_max(w, MEANS, half + lead, w[MEAN, lead])
+        place(f, w, arms, lead, index_of(f, w, arms, lead, t), top, t)
+    return winner
+
+
+def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
+    """Take in a reward; t is the next round."""
+    w[N, arm] += 1.0
+    w[S, arm] += reward
+    w[MEAN, arm] = w[S, arm] / w[N, arm]
+    if w[X, LEAD] < 0.0:
+        return
+    half = w.shape[1] // 2
+    lead = int(w[X, LEAD])
+    if f[2]:
+        if arm != lead:
+            set_max(w, MEANS, half + arm, w[MEAN, arm])
+        w[X, BEST] = max(w[MEAN, lead], w[MEANS, 1])
+        while w[FLOOR, 1] > w[X, BEST]:
+            fallen = find_max(w, FLOOR, half) - half
+            w[X, SHARE] = min(1.05 * w[X, SHARE], 0.9)
+            place(f, w, arms, fallen, index_of(f, w, arms, fallen, t), w[X, LAST], t)
+    if arm != lead:
+        place(f, w, arms, arm, index_of(f, w, arms, arm, t), w[X, LAST], t)
+
+
+@rare
+def renew(f: Any, w: Any, arms: int, t: int) -> None:
+    """The first bounds."""
+    half = w.shape[1] // 2
+    w[X, LEAD] = 0.0
+    for arm in range(1, arms):
+        w[MEANS, half + arm] = w[MEAN, arm]
+    fill_max(w, MEANS, half)
+    w[X, BEST] = max(w[MEAN, 0], w[MEANS, 1])
+    w[X, LAST] = -np.inf
+    for arm in range(arms):
+        w[VALUE, arm] = index_of(f, w, arms, arm, t)
+        w[X, LAST] = max(w[X, LAST], w[VALUE, arm])
+    for arm in range(1, arms):
+        place(f, w, arms, arm, w[VALUE, arm], w[X, LAST], t)
+
+
+def index_of(f: Any, w: Any, arms: int, arm: int, t: int) -> float:
+    """An arm's exact index."""
+    index = call(f[1], f[0], w[N, arm], w[MEAN, arm], w[X, BEST], float(t), float(arms))
+    if np.isnan(index):
+        w[X, BAD] = arm
+    return index
+
+
+@rare
+def place(f: Any, w: Any, arms: int, arm: int, index: float, top: float, t: int) -> None:
+    """A bound on an arm's index, for as many rounds and as low a best mean as take it a share of the way to the top."""
+    half = w.shape[1] // 2
+    mean, best, bound = w[MEAN, arm], w[X, BEST], index
+    room = max(w[X, SHARE] * (top - index), 0.0)
+    if f[2]:
+        lower = best - (room / w[FALL, arm] if w[FALL, arm] > 0.0 else 0.1 * (best - mean))
+        if lower > mean:
+            set_max(w, FLOOR, half + arm, lower)
+        else:
+            lower = mean  # and the best mean cannot be lower than that
+            set_max(w, FLOOR, half + arm, -np.inf)
+        if lower < best:
+            bound = call(f[1], f[0], w[N, arm], mean, lower, float(t), float(arms))
+            w[FALL, arm] = (bound - index) / (best - lower)
+        best = lower
+    if f[3]:
+        ahead = float(t)
+        if w[RISE, arm] > 0.0:
+            ahead = min(
+                max(np.floor(room / w[RISE, arm]), 1.0 + np.floor(t / 32.0) if room == 0.0 else 8.0), ahead
+            )
+        elif w[RISE, arm] != 0.0:
+            ahead = 1.0 + np.floor(t / 32.0)
+        end = call(f[1], f[0], w[N, arm], mean, best, t + ahead, float(arms))
+        w[RISE, arm] = (end - bound) / ahead
+        # Once falling, always falling.
+        set_max(w, DUE, half + arm, -np.inf if end < bound else -(t + ahead))
+        bound = max(bound, end)
+    set_max(w, BOUND, half + arm, bound)
+
+
+ENGINE = (begin, choose, learn)

@@ -1,0 +1,159 @@
+"""Scores of the perturbed shape: a draw, a draw from the upper tail, and how likely that tail is.
+
+The families are those of `maillard.policies.numerics.noise`, by their codes: Gaussian N(a, b²), Gumbel a + b G, Beta(a, b).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from maillard.policies.numerics import noise
+from maillard.policies.numerics.families import poisson
+from maillard.simulation.compiling import rare
+
+__all__ = ["draw_above", "draw_below", "draw_score", "hazard", "level", "lowest"]
+
+GAUSSIAN, GUMBEL, BETA = noise.GAUSSIAN.code, noise.GUMBEL.code, noise.BETA.code
+TINY = 1e-320
+
+
+def draw_score(code: int, a: float, b: float, rng: Any) -> float:
+    """A score."""
+    if code == GAUSSIAN:
+        return a + b * rng.standard_normal()
+    if code == GUMBEL:
+        return a - b * np.log(rng.standard_exponential())
+    return rng.beta(a, b)
+
+
+@rare
+def level(code: int, a: float, b: float, z: float) -> float:
+    """The point z deviations from the middle of a law."""
+    if code != BETA:
+        return a + z * b
+    mean = a / (a + b)
+    point = mean + z * np.sqrt(mean * (1.0 - mean) / (a + b + 1.0))
+    return min(max(point, 0.1 * mean), 1.0 - 0.1 * (1.0 - mean))
+
+
+def lowest(code: int) -> float:
+    """How many deviations from the middle of a law nearly all of it lies above: all but one in twenty thousand."""
+    return -2.3 if code == GUMBEL else -4.0
+
+
+@rare
+def hazard(code: int, a: float, b: float, threshold: float) -> float:
+    """-ln P(score <= threshold)."""
+    if code == GAUSSIAN:
+        z = (threshold - a) / b
+        if z > 0.0:
+            return -np.log1p(-0.5 * math.erfc(z * math.sqrt(0.5)))
+        return -np.log(max(0.5 * math.erfc(-z * math.sqrt(0.5)), TINY))
+    if code == GUMBEL:
+        return np.exp(min((a - threshold) / b, 700.0))
+    return beta_hazard(a, b, threshold)
+
+
+@rare
+def draw_above(code: int, a: float, b: float, threshold: float, rng: Any) -> float:
+    """A score, given that it exceeds the threshold."""
+    if code == GAUSSIAN:
+        return a + b * draw_normal_above((threshold - a) / b, rng)
+    if code == GUMBEL:  # -ln F of a score is exponential: here, given that it is less than at the threshold
+        below = -np.expm1(-hazard(code, a, b, threshold))
+        return a - b * np.log(-np.log1p(-rng.random() * below))
+    return draw_beta_above(a, b, threshold, rng)
+
+
+@rare
+def draw_below(code: int, a: float, b: float, threshold: float, rng: Any) -> float:
+    """A score, given that it does not exceed the threshold, which most do not."""
+    score = draw_score(code, a, b, rng)
+    while score > threshold:
+        score = draw_score(code, a, b, rng)
+    return score
+
+
+def draw_normal_above(z: float, rng: Any) -> float:
+    """A standard normal above z: drawn until it is, or from an exponential envelope (Robert 1995)."""
+    if z < 0.5:
+        x = rng.standard_normal()
+        while x <= z:
+            x = rng.standard_normal()
+        return x
+    rate = 0.5 * (z + np.sqrt(z * z + 4.0))
+    while True:
+        x = z + rng.standard_exponential() / rate
+        if 2.0 * rng.standard_exponential() > (x - rate) * (x - rate):
+            return x
+
+
+@rare
+def draw_beta_above(a: float, b: float, threshold: float, rng: Any) -> float:
+    """A Beta(a, b), a, b >= 1, above a threshold: drawn until it is, or under the tangent of its log-concave density."""
+    slope = (b - 1.0) / (1.0 - threshold) - (a - 1.0) / threshold
+    deviation = np.sqrt(a * b / (a + b + 1.0)) / (a + b)
+    if slope * deviation < 1.0:  # near or left of the mode, where much of the law is above
+        x = rng.beta(a, b)
+        while x <= threshold:
+            x = rng.beta(a, b)
+        return x
+    within = -np.expm1(-slope * (1.0 - threshold))
+    while True:
+        step = -np.log1p(-rng.random() * within) / slope
+        x = threshold + step
+        if x >= 1.0:
+            continue
+        log = (a - 1.0) * np.log1p(step / threshold) + (b - 1.0) * np.log1p(-step / (1.0 - threshold))
+        if rng.standard_exponential() > -(log + slope * step):
+            return x
+
+
+@rare
+def beta_hazard(a: float, b: float, x: float) -> float:
+    """-ln of the regularised incomplete Beta function, by its continued fraction from the nearer end."""
+    y = 1.0 - x
+    log = np.log(x) + np.log1p(-x) + np.log(a + b - 1.0) + log_binomial_chance(a - 1.0, b - 1.0, x)
+    if x * (a + b + 2.0) < a + 1.0:
+        return min(max(-(log - np.log(a * beta_fraction(x, a, b))), 0.0), 740.0)
+    return -np.log1p(-min(np.exp(log - np.log(b * beta_fraction(y, b, a))), 1.0 - 1e-16))
+
+
+def beta_fraction(x: float, a: float, b: float) -> float:
+    """C in F(x) = x^a (1-x)^b / (a B(a, b)) / C, by Lentz's method (DLMF 8.17.22)."""
+    value, c, d = 1.0, 1.0, 0.0
+    for k in range(1, 20000):
+        m = k // 2
+        if k % 2:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1.0 / (1.0 + term * d)
+        c = 1.0 + term / c
+        value *= c * d
+        if abs(c * d - 1.0) < 1e-15:
+            break
+    return value
+
+
+def log_binomial_chance(i: float, j: float, p: float) -> float:
+    """ln of (i+j)! / (i! j!) p^i (1-p)^j for real i, j >= 0, by Loader's saddle-point form."""
+    if i == 0.0:
+        return j * np.log1p(-p)
+    if j == 0.0:
+        return i * np.log(p)
+    n = i + j
+    distance = poisson(i, n * p, 0.0) + poisson(j, n * (1.0 - p), 0.0)
+    errors = stirling_error(n) - stirling_error(i) - stirling_error(j)
+    return errors + 0.5 * np.log(n / (2.0 * np.pi * i * j)) - distance + 0.0
+
+
+def stirling_error(z: float) -> float:
+    """ln z! minus Stirling's formula for it, z > 0."""
+    if z < 16.0:
+        return math.lgamma(z + 1.0) - (z + 0.5) * np.log(z) + z - 0.5 * np.log(2.0 * np.pi)
+    w = 1.0 / (z * z)
+    return (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188)))) / z

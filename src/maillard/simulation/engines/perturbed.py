@@ -1,0 +1,137 @@
+"""The lazy engine for the perturbed shape: exact, and a round in which the leader wins costs two scores and a comparison.
+
+Fix a threshold. A rival's score exceeds it with a chance that changes only when the rival is pulled. In each round draw the lead's score,
+and find the rivals above the threshold. Which ones are, a Poisson process tells: give each rival a stretch of length
+-ln P(not above) on a line; a rival is above if a point falls into its stretch. If there are any, only they matter, and the lead if it
+is above: draw their scores given that they are, and compare. If there are none and the lead is above, it has won. If nobody is
+above, draw every score given that it is not.
+
+With a lead that is well known, the threshold lies where its score nearly always exceeds it and hardly any rival does. While many
+arms may still be best, it lies higher, where a few do. Any lead and any threshold give the same law; they are
+chosen anew when work that another choice might save has added up to what choosing costs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maillard.simulation.compiling import call, rare
+from maillard.simulation.engines.noise import draw_above, draw_below, draw_score, hazard, level, lowest
+from maillard.simulation.engines.trees import fill_sum, find_sum, leaves_for, set_sum
+
+__all__ = ["ENGINE"]
+
+N, S, A, B, TREE, X = range(6)  # rows of the table: pulls, sums, parameters of scores, stretches; and
+# in X: the threshold, how many deviations it is from the middle of the lead's law, work since it was set, an arm without a score, the lead.
+THRESHOLD, HEIGHT, WORK, BAD, LEAD = range(5)
+FEW, MANY = (
+    1.5,
+    4.0,
+)  # between these, roughly, is the number of rivals above the threshold, where many arms may be best
+
+
+def begin(arms: int) -> Any:
+    """Nothing observed, no lead."""
+    w = np.zeros((6, 2 * leaves_for(arms)))
+    w[X, BAD] = w[X, LEAD] = -1.0
+    return w
+
+
+def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
+    """The arm with the largest score. f: location, spread, the family's code."""
+    half = w.shape[1] // 2
+    if w[X, LEAD] < 0.0 or w[X, WORK] > 6.0 * arms:
+        renew(f, w, arms)
+    if w[X, BAD] >= 0.0:
+        return -1 - int(w[X, BAD])
+    lead, threshold = int(w[X, LEAD]), w[X, THRESHOLD]
+    top, winner = draw_score(f[3], w[A, lead], w[B, lead], rng), lead
+    if top <= threshold:
+        winner = -1
+    position = rng.standard_exponential()
+    while position < w[TREE, 1]:
+        w[X, WORK] += 1.0
+        leaf, into = find_sum(w, TREE, half, position)
+        arm = leaf - half
+        if w[TREE, leaf] > 0.0:  # rounding may lead past the last
+            score = draw_above(f[3], w[A, arm], w[B, arm], threshold, rng)
+            if score > top or winner < 0:
+                top, winner = score, arm
+        # One point is enough: go on from the end of the stretch.
+        position = max(position, position - into + w[TREE, leaf]) + rng.standard_exponential()
+    return winner if winner >= 0 else choose_below(f, w, arms, top, rng)
+
+
+@rare
+def choose_below(f: Any, w: Any, arms: int, top: float, rng: Any) -> int:
+    """The arm with the largest score where nobody's is above the threshold, and the lead's is this."""
+    lead = winner = int(w[X, LEAD])
+    w[X, WORK] += 0.5 * arms
+    for arm in range(arms):
+        if arm != lead:
+            score = draw_below(f[3], w[A, arm], w[B, arm], w[X, THRESHOLD], rng)
+            if score > top:
+                top, winner = score, arm
+    return winner
+
+
+def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
+    """Take in a reward."""
+    w[N, arm] += 1.0
+    w[S, arm] += reward
+    if w[X, LEAD] < 0.0:
+        return
+    score_of(f, w, arm)
+    if arm != int(w[X, LEAD]):
+        above = hazard(f[3], w[A, arm], w[B, arm], w[X, THRESHOLD])
+        set_sum(w, TREE, w.shape[1] // 2 + arm, above)
+
+
+def score_of(f: Any, w: Any, arm: int) -> None:
+    """The parameters of an arm's score."""
+    n, s = w[N, arm], w[S, arm]
+    w[A, arm] = call(f[1], f[0], n, s, 0.0, 0.0, 0.0)
+    w[B, arm] = call(f[2], f[0], n, s, 0.0, 0.0, 0.0)
+    if not (np.isfinite(w[A, arm]) and np.isfinite(w[B, arm]) and w[B, arm] > 0.0):
+        w[X, BAD] = arm
+
+
+@rare
+def renew(f: Any, w: Any, arms: int) -> None:
+    """The lead is the arm whose score is most reliably high; the threshold is near it, every rival's chance to exceed that."""
+    first, code, most = w[X, LEAD] < 0.0, f[3], -np.inf
+    for arm in range(arms):
+        if first:
+            score_of(f, w, arm)
+        low = level(code, w[A, arm], w[B, arm], lowest(code))
+        if low > most:
+            w[X, LEAD], most = arm, low
+    lead = int(w[X, LEAD])
+    w[X, WORK], w[X, HEIGHT] = 0.0, lowest(code) if first else w[X, HEIGHT]
+    for _ in range(4):
+        w[X, THRESHOLD] = level(code, w[A, lead], w[B, lead], w[X, HEIGHT])
+        stretch(f, w, arms)
+        above = w[TREE, 1]
+        if above > MANY and w[X, HEIGHT] < 6.0:
+            w[X, HEIGHT] += 1.0
+        elif above < FEW and w[X, HEIGHT] > lowest(code):
+            w[X, HEIGHT] = max(w[X, HEIGHT] - 0.5, lowest(code))
+            return
+        else:
+            return
+
+
+def stretch(f: Any, w: Any, arms: int) -> None:
+    """Every rival's stretch for the threshold."""
+    half, lead = w.shape[1] // 2, int(w[X, LEAD])
+    for arm in range(arms):
+        above = 0.0
+        if arm != lead:
+            above = hazard(f[3], w[A, arm], w[B, arm], w[X, THRESHOLD])
+        w[TREE, half + arm] = above
+    fill_sum(w, TREE, half)
+
+
+ENGINE = (begin, choose, learn)

@@ -1,0 +1,101 @@
+"""The loop that keeps everything: in each round the law of the choice, the arm drawn from exactly that, and its reward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from maillard.problems import kinds
+from maillard.simulation.compiling import borrowed, compile_function
+from maillard.simulation.engines.direct import CHANCE, LOG, begin, draw_from
+from maillard.simulation.engines.loop import STOPPED, make_queue, renew, replace, wait
+from maillard.simulation.engines.rewards import draw_reward
+
+__all__ = ["build", "recorder"]
+
+AT_ONCE = kinds.AT_ONCE
+PATIENCE = 1 << 10
+
+_F8, _I8 = types.float64, types.int64
+_NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
+_WORLD = (_I8, _I8, _NUMBERS, _NUMBERS, _TABLE, _TABLE, _NUMBERS, _I8, _F8, _NUMBERS)
+# f, the problem as in the loop, shares of each arm, forced rounds; out: arms, rewards, the chosen arm's log probability, every arm's (or
+# none), what was observed at the end; stop; random numbers.
+SIGNATURE = _I8(
+    _PLACES,
+    *_WORLD,
+    _NUMBERS,
+    _I8,
+    _PLACES,
+    _NUMBERS,
+    _NUMBERS,
+    _TABLE,
+    _NUMBERS,
+    _NUMBERS,
+    _PLACES,
+    types.npy_rng,
+)
+
+
+def recorder(law: Any, learn: Any) -> Any:
+    """The loop, compiled for one shape."""
+    return compile_function(build, (law, learn), SIGNATURE)
+
+
+def build(law: Any, learn: Any, fingerprint: int) -> Any:
+    """The loop around `law(f, w, arms, t)`, which fills the table's chances and their logarithms."""
+
+    def run(  # type: ignore[no-untyped-def]
+        f, kind, sampler, first, second, values, ends, truth, lateness, delay, churn, shares, forced,
+        chosen, rewards, logs, all_logs, observed_pulls, observed_sums, stop, rng,
+    ):  # fmt: skip
+        arms, observed, since = first.size, fingerprint * 0, np.zeros(first.size, np.int64)
+        table, queue = begin(arms), make_queue(lateness, delay)
+        w, f, rng = borrowed(table), borrowed(f), borrowed(rng)
+        renew(first, truth, churn, rng)
+        for t in range(1, chosen.size + 1):
+            if t <= forced:
+                arm = t - 1
+                w[CHANCE], w[LOG] = 0.0, -np.inf
+                w[CHANCE, arm], w[LOG, arm] = 1.0, 0.0
+            else:
+                bad = law(f, w, arms, observed + 1)
+                if bad < 0:
+                    chosen[0] = -1 - bad
+                    observed_pulls[:], observed_sums[:] = w[0, :arms], w[1, :arms]
+                    return t
+                mix(w, arms, shares)
+                arm = draw_from(w, arms, rng)
+            reward = draw_reward(kind, sampler, first, second, values, ends, arm, rng)
+            chosen[t - 1], rewards[t - 1], logs[t - 1] = arm, reward, w[LOG, arm]
+            if all_logs.size:
+                all_logs[t - 1] = w[LOG, :arms]
+            if lateness == AT_ONCE:
+                observed += 1
+                learn(f, w, arms, arm, reward, observed + 1)
+            else:
+                observed = wait(
+                    learn, f, w, arms, queue, since, arm, reward, t, observed, lateness, delay, rng
+                )
+            replace(w, first, truth, since, churn, arm, t, rng)
+            if t % PATIENCE == 0 and stop[0]:
+                return STOPPED
+        observed_pulls[:], observed_sums[:] = w[0, :arms], w[1, :arms]
+        return 0 * table.size  # so that the table lives until here
+
+    return run
+
+
+def mix(w: Any, arms: int, shares: Any) -> None:
+    """Constant shares mixed into the law, as `WithFloor` has it."""
+    if not shares.size:
+        return
+    rest = max(0.0, 1.0 - shares.sum())
+    for arm in range(arms):
+        w[CHANCE, arm] = rest * w[CHANCE, arm] + shares[arm]
+        if shares[arm] > 0.0:
+            w[LOG, arm] = np.log(w[CHANCE, arm])
+        elif w[LOG, arm] > -np.inf:
+            w[LOG, arm] += np.log(rest)

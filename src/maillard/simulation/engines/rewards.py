@@ -1,0 +1,43 @@
+"""One reward of one arm, for every kind of problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from maillard.problems import kinds
+from maillard.simulation.compiling import call, rare
+
+__all__ = ["draw_reward"]
+
+GAUSSIAN, BERNOULLI, POISSON = kinds.GAUSSIAN, kinds.BERNOULLI, kinds.POISSON
+EXPONENTIAL, UNIFORM, FINITE = kinds.EXPONENTIAL, kinds.UNIFORM, kinds.FINITE
+
+
+def draw_reward(
+    kind: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
+) -> float:
+    """`first` and `second` are the two parameters an arm has; `values` and `ends` a finite support and its law."""
+    if kind == GAUSSIAN:
+        return first[arm] + second[arm] * rng.standard_normal()
+    if kind == BERNOULLI:
+        return 1.0 if rng.random() < first[arm] else 0.0
+    return draw_other(kind, sampler, first, second, values, ends, arm, rng)
+
+
+@rare
+def draw_other(
+    kind: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
+) -> float:
+    """The same for the kinds that few people use."""
+    if kind == UNIFORM:
+        return first[arm] + second[arm] * (2.0 * rng.random() - 1.0)
+    if kind == EXPONENTIAL:
+        return first[arm] * rng.standard_exponential()
+    if kind == POISSON:
+        return float(rng.poisson(first[arm]))
+    if kind == FINITE:
+        u, place = rng.random(), 0
+        while u >= ends[arm, place]:
+            place += 1
+        return values[arm, place]
+    return call(sampler, 0, float(arm), 0.0, 0.0, 0.0, 0.0)

@@ -1,0 +1,93 @@
+"""A result in the formats that other programs read."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from maillard.errors import InvalidValue, MaillardError
+from maillard.simulation.result import Result
+
+__all__ = ["FORMATS", "write"]
+
+
+def write(result: Result, path: str | Path) -> None:
+    """Write a result in the format that the name's ending says.
+
+    .npz is everything, for `Result.load`; .json the summary and the curves; .csv and .parquet a row for each trial, with
+    its pulls of each arm; .png and .svg the curves, or the final distributions if the name holds "distributions".
+    """
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise InvalidValue("output", str(path), "a name that ends in " + ", ".join(FORMATS))
+    FORMATS[path.suffix](result, path)
+
+
+def _json(result: Result, path: Path) -> None:
+    low, high = result.quantile([0.05, 0.95])
+    curves = {"mean": result.mean, "sd": result.sd, "5%": low, "95%": high, "max": result.max}
+    content = {
+        "provenance": result.provenance,
+        "measure": result.measure,
+        "summary": result.summary(),
+        "rounds": result.rounds.tolist(),
+        "curves": {
+            name: {key: values[i].tolist() for key, values in curves.items()}
+            for i, name in enumerate(result.policies)
+        },
+    }
+    path.write_text(json.dumps(content, indent=1), encoding="utf8")
+
+
+def _csv(result: Result, path: Path) -> None:
+    arms = result.pulls.shape[2]
+    with path.open("w", newline="", encoding="utf8") as file:
+        out = csv.writer(file)
+        out.writerow(["policy", "trial", result.measure, *(f"pulls_{arm}" for arm in range(arms))])
+        for i, name in enumerate(result.policies):
+            for trial in range(result.values.shape[1]):
+                out.writerow(
+                    [name, trial, float(result.values[i, trial, -1]), *result.pulls[i, trial].tolist()]
+                )
+
+
+def _parquet(result: Result, path: Path) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MaillardError("writing Parquet needs pyarrow: pip install 'maillard[simulation]'") from None
+    policies, trials, arms = result.pulls.shape
+    pulls = pa.FixedSizeListArray.from_arrays(pa.array(result.pulls.ravel()), arms)
+    columns = {
+        "policy": pa.array(np.repeat(result.policies, trials)),
+        "trial": pa.array(np.tile(np.arange(trials), policies)),
+        result.measure: pa.array(result.values[:, :, -1].ravel()),
+        "pulls": pulls,
+    }
+    table = pa.table(columns).replace_schema_metadata({"maillard": json.dumps(result.provenance)})
+    pq.write_table(table, path)
+
+
+def _picture(result: Result, path: Path) -> None:
+    from maillard import figures
+
+    figures.save(result.plot("distributions" if "distributions" in path.stem else "curves"), path)
+
+
+def _npz(result: Result, path: Path) -> None:
+    result.save(path)
+
+
+FORMATS: dict[str, Callable[[Result, Path], None]] = {
+    ".npz": _npz,
+    ".json": _json,
+    ".csv": _csv,
+    ".parquet": _parquet,
+    ".png": _picture,
+    ".svg": _picture,
+}

@@ -1,0 +1,162 @@
+"""`simulate_log`: a run as a log, with the exact log probability of every choice."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from maillard.errors import InvalidValue, MaillardError
+from maillard.policies import Policy
+from maillard.problems import Problem
+from maillard.problems import problem as problem_of
+from maillard.simulation.machine import Plan, record
+from maillard.simulation.runner import check_count, make_plan, workers_for
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Log", "simulate_log"]
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """What one run did: in each round the arm, its reward, and how likely the choice was.
+
+    The paper's initialisation pulls every arm once, in order: those choices have probability 1, and say nothing about
+    other policies. `forced` is how many they are.
+    """
+
+    arms: NDArray[np.int64]
+    rewards: NDArray[np.float64]
+    log_probability: NDArray[np.float64]  # of the arm that was chosen
+    log_probabilities: NDArray[np.float64] | None  # round x arm
+    forced: int
+    provenance: dict[str, Any]
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the log: run, round, arm, reward, log probability, and those of every arm."""
+        _write(path, iter([self]))
+
+
+@overload
+def simulate_log(
+    policy: str | Policy, problem: str | Problem, horizon: int, seed: int = 0, *, probabilities: str = "all"
+) -> Log: ...
+
+
+@overload
+def simulate_log(
+    policy: str | Policy,
+    problem: str | Problem,
+    horizon: int,
+    seed: int = 0,
+    *,
+    runs: int,
+    path: str | Path | None = None,
+    probabilities: str = "all",
+    threads: int | None = None,
+) -> list[Log]: ...
+
+
+def simulate_log(
+    policy: str | Policy,
+    problem: str | Problem,
+    horizon: int,
+    seed: int = 0,
+    *,
+    runs: int | None = None,
+    path: str | Path | None = None,
+    probabilities: str = "all",
+    threads: int | None = None,
+) -> Log | list[Log]:
+    """One run as a log, or several as a list, or written to a Parquet file as they finish (then the list is empty).
+
+    `probabilities` keeps "all" arms' log probabilities, or only those of the "chosen". Each arm is drawn from exactly the law that is
+    logged: what `policy.log_probabilities` gives for the rewards observed by then.
+
+    >>> log = simulate_log("ms", "bernoulli:0.5,0.4", horizon=100, seed=1)
+    >>> log.log_probabilities.shape, bool((log.log_probability <= 0).all())
+    ((100, 2), True)
+    """
+    plan = make_plan(policy, problem_of(problem), horizon, seed)
+    if probabilities not in ("all", "chosen"):
+        raise InvalidValue("probabilities", probabilities, "all or chosen")
+    if runs is None:
+        if path is None:
+            return _log(plan, 0, probabilities)
+        runs = 1
+    check_count("runs", runs, 2**40)
+    made = _logs(plan, runs, probabilities, workers_for(threads))
+    if path is None:
+        return list(made)
+    _write(path, made)
+    return []
+
+
+def _log(plan: Plan, run: int, probabilities: str) -> Log:
+    arms, rewards, log, logs, forced = record(plan, run, every_arm=probabilities == "all")
+    provenance = {
+        "policy": str(plan.policy),
+        "problem": str(plan.problem),
+        "horizon": plan.horizon,
+        "seed": plan.seed,
+        "run": run,
+    }
+    return Log(arms, rewards, log, logs, forced, provenance)
+
+
+def _logs(plan: Plan, runs: int, probabilities: str, workers: int) -> Iterator[Log]:
+    """Logs in order, a few ahead of whoever takes them."""
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        ahead: deque[Any] = deque()
+        for run in range(runs):
+            ahead.append(pool.submit(_log, plan, run, probabilities))
+            if len(ahead) > 2 * workers:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+def _write(path: str | Path, logs: Iterator[Log]) -> None:
+    """A Parquet file with a row for each round and a row group for each run."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MaillardError("writing Parquet needs pyarrow: pip install 'maillard[simulation]'") from None
+    path = Path(path)
+    if path.suffix != ".parquet":
+        raise InvalidValue("path", str(path), "a name that ends in .parquet")
+    partial = path.with_name(path.name + ".partial")  # whole or not there
+    writer: Any = None
+    try:
+        for log in logs:
+            columns = {
+                "run": pa.array(np.full(log.arms.size, log.provenance["run"])),
+                "round": pa.array(np.arange(1, log.arms.size + 1)),
+                "arm": pa.array(log.arms),
+                "reward": pa.array(log.rewards),
+                "log_probability": pa.array(log.log_probability),
+            }
+            if log.log_probabilities is not None:
+                flat = pa.array(log.log_probabilities.ravel())
+                columns["log_probabilities"] = pa.FixedSizeListArray.from_arrays(
+                    flat, log.log_probabilities.shape[1]
+                )
+            table = pa.table(columns)
+            if writer is None:
+                metadata = {"maillard": json.dumps({**log.provenance, "forced": log.forced})}
+                writer = pq.ParquetWriter(partial, table.schema.with_metadata(metadata))
+            writer.write_table(table.cast(writer.schema))
+        if writer is not None:
+            writer.close()
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,346 @@
+"""From a policy and a problem to something that runs trials."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+import math
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard.errors import InvalidValue, MaillardError
+from maillard.policies import (
+    Indexed,
+    Perturbed,
+    Policy,
+    Sampled,
+    Uniform,
+    WithFloor,
+)
+from maillard.policies.shapes.indexed import Pooled
+from maillard.policies.shapes.perturbed import DiscretelyPerturbed
+from maillard.policies.targets import FixedArm, FixedDistribution
+from maillard.problems import Custom, Problem, kinds
+from maillard.simulation import compiling
+from maillard.simulation.engines import direct, loop, recording
+from maillard.tally import Tally
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Plan", "Stopped", "check_plan", "generator", "record", "run_trials"]
+
+LAZY, DIRECT, PLAIN = "lazy", "direct", "plain"
+
+
+class Stopped(MaillardError):
+    """Somebody asked a run to stop."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a trial depends on, besides its number."""
+
+    policy: Policy
+    problem: Problem
+    checkpoints: tuple[int, ...]
+    seed: int
+    engine: str | None = None  # the fastest that is exact for the policy, unless told
+
+    @property
+    def horizon(self) -> int:
+        """The last round."""
+        return self.checkpoints[-1]
+
+
+def generator(seed: int, policy: Policy, trial: int) -> np.random.Generator:
+    """The random numbers of one trial."""
+    key = (_number_of(policy), trial)
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+
+
+@functools.lru_cache(maxsize=256)
+def _number_of(policy: Policy) -> int:
+    return zlib.crc32(str(policy).encode())
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a policy that cannot run on the problem, before anything runs."""
+    policy, problem = plan.policy, plan.problem
+    low, high = policy.support
+    if problem.support[0] < low or problem.support[1] > high:
+        allowed = f"rewards from {low:g} to {high:g}" if high < math.inf else f"rewards >= {low:g}"
+        have = f"{problem.support[0]:g} to {problem.support[1]:g}"
+        raise InvalidValue(
+            f"{policy.name} on the problem {str(problem)[:60]!r}", f"rewards from {have}", allowed
+        )
+    inner = _inner(policy)
+    if getattr(inner, "family", "") == "exponential" and not problem.positive:
+        raise InvalidValue(f"{policy.name}: family", "exponential", "another, where rewards may be 0 or less")
+    if inner.name == "giro" and not problem.binary:
+        raise InvalidValue(f"giro on the problem {str(problem)[:60]!r}", "other rewards", "rewards 0 and 1")
+    if (
+        isinstance(policy, WithFloor)
+        and isinstance(policy.epsilon, tuple)
+        and len(policy.epsilon) != problem.arms
+    ):
+        raise InvalidValue(
+            "WithFloor: epsilon", policy.epsilon, f"one number, or one for each of {problem.arms} arms"
+        )
+    if isinstance(inner, FixedArm | FixedDistribution):
+        inner.shares(problem.arms)
+        return
+    if plan.engine is not None and plan.engine not in (engines := _engines(plan)):
+        raise InvalidValue(f"engine of {policy.name} on this problem", plan.engine, " or ".join(engines))
+    # A formula that gives no number mostly does so at once.
+    arms = min(problem.arms, 4)
+    sums = (
+        np.ones(arms)
+        if problem.binary
+        else 2.0 * np.clip(problem.true_means[:arms], 1e-3 if low == 0 else low, high)
+    )
+    inner.log_probabilities(Tally(np.full(arms, 2), sums))
+
+
+def _inner(policy: Policy) -> Policy:
+    return policy.policy if isinstance(policy, WithFloor) else policy
+
+
+def _shape(policy: Policy) -> str | None:  # noqa: PLR0911  # a case a line
+    """Which engine's formulas a policy has; None if it goes its own way."""
+    cls = type(policy)
+    if cls._solve not in (Sampled._solve, Indexed._solve, Perturbed._solve) and "shares" not in cls.__dict__:
+        return None
+    match policy:
+        case DiscretelyPerturbed():
+            return "binomial"
+        case Perturbed():
+            return "perturbed" if policy.noise.code >= 0 else None
+        case Indexed() if policy.remembers:
+            return "remembering"
+        case Pooled():
+            return "pooled"
+        case Indexed():
+            return "indexed" if type(policy).indices is Indexed.indices else None
+        case Sampled():
+            return "sampled"
+    return None
+
+
+def _engines(plan: Plan) -> list[str]:
+    """Which engines can run a plan, fastest first."""
+    policy, problem = _inner(plan.policy), plan.problem
+    if isinstance(policy, FixedArm | FixedDistribution):
+        return [DIRECT]
+    shape = _shape(policy)
+    if shape is None:
+        return [PLAIN]
+    still = problem.delay is None and not problem.churn
+    bounded = shape == "perturbed" or (shape in ("sampled", "indexed") and policy.monotone)
+    return [LAZY] * (still and bounded) + [DIRECT, PLAIN]
+
+
+# Per shape: the formulas whose addresses an engine gets, as (method, arguments, part of what it returns).
+_FORMULAS: dict[str, list[tuple[str, int, int]]] = {
+    "sampled": [("leader", 2, -1), ("rival", 4, -1), ("estimate", 2, -1)],
+    "indexed": [("index", 5, -1)],
+    "pooled": [("pooled_index", 5, -1), ("pooling", 0, -1)],
+    "remembering": [("index", 5, -1)],
+    "perturbed": [("score", 2, 0), ("score", 2, 1)],
+    "binomial": [*(("binomial", 3, part) for part in range(4)), ("rounds_up", 1, -1)],
+}
+
+
+@functools.cache
+def _engine(kind: str, shape: str) -> Any:
+    if kind == DIRECT:
+        return loop.engine(*direct.ENGINES[shape], moving=True)
+    from maillard.simulation.engines import indexed, perturbed, sampled
+
+    return loop.engine(
+        *{"sampled": sampled, "indexed": indexed, "perturbed": perturbed}[shape].ENGINE, moving=False
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Machine:
+    """What a plan needs at run time; the addresses are valid as long as `alive` is."""
+
+    run: Any
+    addresses: NDArray[np.int64]
+    shares: NDArray[np.float64]
+    forced: int
+    alive: tuple[Any, ...]
+
+
+@functools.lru_cache(maxsize=256)
+def _machine(plan: Plan) -> _Machine:
+    policy, arms = _inner(plan.policy), plan.problem.arms
+    shares = plan.policy.shares(arms)
+    ends = np.zeros(0) if shares is None else np.cumsum(shares)
+    fixed = isinstance(policy, FixedArm | FixedDistribution)
+    if fixed:
+        policy, ends[-1] = Uniform(), 1.0
+    forced = 0 if fixed or getattr(policy, "has_prior", False) else arms
+    kind = plan.engine or _engines(plan)[0]
+    if kind == PLAIN:
+        return _Machine(_plain(policy), np.zeros(1, np.int64), ends, forced, ())
+    shape = _shape(policy)
+    assert shape is not None
+    parameters = compiling.parameters_of(policy)
+    pairs = [compiling.address_of(policy, *formula) for formula in _FORMULAS[shape]]
+    addresses = [address for address, _ in pairs]
+    if isinstance(policy, Sampled) and type(policy).estimate is Sampled.estimate:
+        addresses[2] = 0  # the empirical mean, which an engine computes by itself
+    if isinstance(policy, Perturbed) and shape == "perturbed":
+        addresses += [policy.noise.code, int(policy.has_prior)]
+    if isinstance(policy, Indexed):
+        addresses += [int(policy.uses_best), int(policy.uses_round)]
+    table = np.array([parameters.ctypes.data, *addresses], np.int64)
+    return _Machine(_engine(kind, shape), table, ends, forced, (parameters, *(each for _, each in pairs)))
+
+
+def _plain(policy: Policy) -> Any:
+    """The same loop, uncompiled, around `policy.choose`: for policies that are more than formulas."""
+
+    def choose(_f: Any, w: Any, _arms: int, t: int, rng: np.random.Generator) -> int:
+        return policy.choose(Tally(w[direct.N].astype(np.int64), w[direct.S]), rng, round=t)
+
+    return loop.build(direct.begin, choose, direct.learn, moving=True, fingerprint=1)
+
+
+class _Sampler:
+    """A user's sampler as compiled code calls it, with the random numbers of the trial."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.rng: Any = None
+        self.error: BaseException | None = None
+        if not isinstance(problem, Custom):
+            self.address = 0
+            return
+        low, high = problem.limits
+
+        def sample(_: int, arm: float, *_rest: float) -> float:
+            try:
+                reward = float(problem.sampler(self.rng, int(arm)))
+                if not low <= reward <= high or not math.isfinite(reward):
+                    allowed = f"a finite number from {low:g} to {high:g}"
+                    raise InvalidValue(  # noqa: TRY301  # caught with what the sampler itself raises
+                        f"sampler's reward for arm {int(arm)}", reward, allowed
+                    )
+            except Exception as error:  # noqa: BLE001  # it cannot pass through compiled code: raised afterwards
+                self.error = self.error or error
+                return math.nan
+            return reward
+
+        self._callback = compiling.C_FORMULA(sample)
+        self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+
+@dataclass
+class Trials:
+    """What a run of several trials gives."""
+
+    regret: NDArray[np.float64]  # trial x checkpoint
+    pulls: NDArray[np.int64]  # trial x arm
+    tally: Tally  # what the last trial had observed
+    drawn: NDArray[np.int64]  # how often each arm was drawn from that state
+
+
+def run_trials(
+    plan: Plan, first: int, count: int, *, stop: NDArray[np.int64] | None = None, draws: int = 0
+) -> Trials:
+    """Run the trials `first`, ..., `first + count - 1`; then draw from the last one's final state."""
+    machine, problem = _machine(plan), plan.problem
+    law, arms = problem.law(), problem.arms
+    checkpoints = np.array(plan.checkpoints, np.int64)
+    regret, pulls = np.zeros((count, checkpoints.size)), np.zeros((count, arms), np.int64)
+    observed_pulls, observed_sums = np.zeros(arms), np.zeros(arms)
+    drawn = np.zeros(arms, np.int64)
+    goal = np.zeros(0) if problem.threshold is None else np.array([problem.threshold, problem.epsilon])
+    churn, truth = np.array(problem.churn, np.float64), problem.true_means.copy()
+    stop = np.zeros(1, np.int64) if stop is None else stop
+    sampler = _Sampler(problem)
+    for trial in range(count):
+        sampler.rng = generator(plan.seed, plan.policy, first + trial)
+        status = machine.run(
+            machine.addresses, law.kind, sampler.address, law.first, law.second, law.values, law.ends, truth,
+            *_delay_of(problem), churn, machine.shares, machine.forced, goal, checkpoints, regret[trial],
+            pulls[trial], observed_pulls, observed_sums, drawn, draws if trial == count - 1 else 0, stop, sampler.rng,
+        )  # fmt: skip
+        if status == loop.STOPPED:
+            raise Stopped("stopped")
+        if sampler.error:
+            raise sampler.error
+        if status:
+            _explain(plan, machine, status, int(drawn[0]), observed_pulls, observed_sums)
+    return Trials(regret, pulls, Tally(observed_pulls.astype(np.int64), observed_sums), drawn)
+
+
+def record(plan: Plan, trial: int, *, every_arm: bool) -> tuple[Any, ...]:
+    """Arms, rewards, log probabilities of the chosen and (or None) of every arm, and how many rounds were forced."""
+    machine, problem, horizon = _recorder(plan), plan.problem, plan.horizon
+    law, arms = problem.law(), problem.arms
+    chosen, rewards, logs = np.zeros(horizon, np.int64), np.zeros(horizon), np.zeros(horizon)
+    all_logs = np.zeros((horizon, arms) if every_arm else (0, 0))
+    n, s = np.zeros(arms), np.zeros(arms)
+    sampler = _Sampler(problem)
+    sampler.rng = generator(plan.seed, plan.policy, trial)
+    status = machine.run(
+        machine.addresses, law.kind, sampler.address, law.first, law.second, law.values, law.ends, problem.true_means.copy(),
+        *_delay_of(problem), np.array(problem.churn, np.float64), machine.shares, machine.forced, chosen, rewards, logs, all_logs,
+        n, s, np.zeros(1, np.int64), sampler.rng,
+    )  # fmt: skip
+    if sampler.error:
+        raise sampler.error
+    if status:
+        _explain(plan, machine, status, int(chosen[0]), n, s)
+    return chosen, rewards, logs, all_logs if every_arm else None, min(machine.forced, horizon)
+
+
+@functools.cache
+def _compiled_recorder(shape: str) -> Any:
+    return recording.recorder(direct.LAWS[shape], direct.ENGINES[shape][2])
+
+
+@functools.lru_cache(maxsize=64)
+def _recorder(plan: Plan) -> _Machine:
+    """What records a plan: compiled where a policy's law is, else around `policy.log_probabilities`."""
+    policy, arms = _inner(plan.policy), plan.problem.arms
+    shares = plan.policy.shares(arms)
+    mixed = np.zeros(0) if shares is None else shares
+    if isinstance(policy, FixedArm | FixedDistribution):
+        policy = Uniform()
+    shape = _shape(policy)
+    if shape in direct.LAWS:
+        base = _machine(dataclasses.replace(plan, engine=DIRECT))
+        return dataclasses.replace(base, run=_compiled_recorder(shape), shares=mixed)
+
+    def law(_f: Any, w: Any, _arms: int, t: int) -> int:
+        w[direct.LOG] = policy.log_probabilities(Tally(w[direct.N].astype(np.int64), w[direct.S]), round=t)
+        w[direct.CHANCE] = np.exp(w[direct.LOG])
+        return 0
+
+    run = recording.build(law, direct.learn, 1)
+    forced = 0 if getattr(policy, "has_prior", False) else arms
+    # A policy that goes its own way has its shares in its probabilities already.
+    inner = mixed if shape is not None else np.zeros(0)
+    return _Machine(run, np.zeros(1, np.int64), inner, forced, ())
+
+
+def _delay_of(problem: Problem) -> tuple[int, float]:
+    return (problem.delay.kind, float(problem.delay.rounds)) if problem.delay else (kinds.AT_ONCE, 0.0)
+
+
+def _explain(plan: Plan, machine: _Machine, t: int, arm: int, n: Any, s: Any) -> None:
+    """Say what an engine met in a round that it could not go on from."""
+    where = f"{plan.policy.name}: arm {arm} in round {t}, after {n[arm]:g} pulls with sum {s[arm]:g}"
+    for each in machine.alive:
+        if getattr(each, "error", None) is not None:
+            raise InvalidValue(where, repr(each.error), "a formula that gives a number") from each.error
+    _inner(plan.policy).log_probabilities(Tally(n.astype(np.int64), s), round=t)  # says which number is bad
+    raise InvalidValue(f"{where}: monotone", True, "False: the formula does not keep what that declares")

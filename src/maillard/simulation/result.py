@@ -1,0 +1,160 @@
+"""What `simulate` returns: regret at checkpoints and pulls, for every trial, with where they come from."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard.errors import InvalidValue, MaillardError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Result"]
+
+_FORMAT = "maillard simulation 1"
+_QUANTILES = (0.5, 0.95)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Regret (or, of a threshold problem, loss) and pulls of every trial of every policy."""
+
+    policies: tuple[str, ...]
+    measure: str  # "regret" or "loss"
+    rounds: NDArray[np.int64]  # the checkpoints
+    values: Floats  # policy x trial x checkpoint
+    pulls: NDArray[np.int64]  # policy x trial x arm
+    provenance: dict[str, Any]
+
+    @property
+    def regret(self) -> Floats:
+        """Cumulative regret: policy x trial x checkpoint."""
+        return self._of("regret", self.values)
+
+    @property
+    def final_regret(self) -> Floats:
+        """Cumulative regret at the horizon: policy x trial."""
+        return self._of("regret", self.values[:, :, -1])
+
+    @property
+    def mean_regret(self) -> Floats:
+        """Mean over trials: policy x checkpoint."""
+        return self._of("regret", self.mean)
+
+    @property
+    def final_loss(self) -> Floats:
+        """Of a threshold problem, whether the final answer is wrong: policy x trial."""
+        return self._of("loss", self.values[:, :, -1])
+
+    @property
+    def mean_loss(self) -> Floats:
+        """Of a threshold problem, how often the answer is wrong: policy x checkpoint."""
+        return self._of("loss", self.mean)
+
+    @property
+    def mean(self) -> Floats:
+        """Mean over trials: policy x checkpoint."""
+        return np.asarray(self.values.mean(axis=1))
+
+    @property
+    def sd(self) -> Floats:
+        """Standard deviation over trials: policy x checkpoint; 0 for a single trial."""
+        more = self.values.shape[1] > 1
+        return np.asarray(self.values.std(axis=1, ddof=1)) if more else np.zeros_like(self.mean)
+
+    @property
+    def standard_error(self) -> Floats:
+        """Of the mean: policy x checkpoint."""
+        return np.asarray(self.sd / np.sqrt(self.values.shape[1]))
+
+    @property
+    def max(self) -> Floats:
+        """Largest over trials: policy x checkpoint."""
+        return np.asarray(self.values.max(axis=1))
+
+    def quantile(self, q: float | Sequence[float]) -> Floats:
+        """Quantiles over trials: policy x checkpoint, or with several q, q first."""
+        return np.asarray(np.quantile(self.values, q, axis=1))
+
+    def _of(self, measure: str, values: Floats) -> Floats:
+        if measure != self.measure:
+            raise MaillardError(f"this problem has no {measure}: it is measured by its {self.measure}")
+        return values
+
+    def summary(self) -> list[dict[str, Any]]:
+        """A row for each policy: mean, its standard error, deviation, quantiles, maximum, at the horizon."""
+        last = self.values[:, :, -1]
+        quantiles = np.quantile(last, _QUANTILES, axis=1)
+        return [
+            {
+                "policy": name,
+                "mean": float(last[i].mean()),
+                "standard error": float(self.standard_error[i, -1]),
+                "deviation": float(self.sd[i, -1]),
+                "median": float(quantiles[0, i]),
+                "95%": float(quantiles[1, i]),
+                "max": float(last[i].max()),
+            }
+            for i, name in enumerate(self.policies)
+        ]
+
+    def plot(self, kind: str = "curves") -> Figure:
+        """A figure: "curves" of the mean with bands from the 5% to the 95% quantile, or final "distributions"."""
+        from maillard import figures
+
+        title = f"{self.provenance['problem']}, {self.values.shape[1]} trials"
+        if kind == "curves":
+            low, high = self.quantile([0.05, 0.95])
+            return figures.curves(
+                self.rounds, self.policies, self.mean, low, high, label=self.measure, title=title
+            )
+        if kind == "distributions":
+            return figures.distributions(
+                self.policies, self.values[:, :, -1], label=f"final {self.measure}", title=title
+            )
+        raise InvalidValue("kind", kind, "curves or distributions")
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a file (.npz) that `Result.load` reads."""
+        header = {
+            "format": _FORMAT,
+            "labels": self.policies,
+            "measure": self.measure,
+            "provenance": self.provenance,
+        }
+        path = Path(path)
+        if path.suffix != ".npz":
+            raise InvalidValue("path", str(path), "a name that ends in .npz")
+        with path.open("wb") as file:
+            np.savez_compressed(
+                file,
+                header=np.array(json.dumps(header)),
+                rounds=self.rounds,
+                values=self.values,
+                pulls=self.pulls,
+            )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Result:
+        """Read what `save` wrote."""
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                header = json.loads(str(stored["header"]))
+                arrays = {name: stored[name] for name in ("rounds", "values", "pulls")}
+        except (ValueError, KeyError, zipfile.BadZipFile, json.JSONDecodeError) as error:
+            raise InvalidValue("path", str(path), f"a file that Result.save wrote ({error})") from None
+        if header.pop("format", None) != _FORMAT:
+            raise InvalidValue("path", str(path), "a file that Result.save wrote")
+        labels, measure, provenance = tuple(header["labels"]), header["measure"], header["provenance"]
+        return cls(labels, measure, arrays["rounds"], arrays["values"], arrays["pulls"], provenance)

@@ -1,0 +1,269 @@
+"""`simulate`: many trials of many policies, on threads or on any executor."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard.errors import InvalidValue
+from maillard.policies import Policy, policy
+from maillard.problems import Problem
+from maillard.problems import problem as problem_of
+from maillard.simulation.machine import Plan, check_plan, run_trials
+from maillard.simulation.result import Result
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Interrupted", "check_count", "make_plan", "simulate", "workers_for"]
+
+_CHECKPOINTS = 64
+_ROUNDS = 4_000_000  # of one task: a fraction of a second
+
+
+class Interrupted(KeyboardInterrupt):
+    """Somebody pressed Ctrl-C; the message says what was done by then."""
+
+
+def simulate(
+    policies: str | Policy | Sequence[str | Policy],
+    problem: str | Problem,
+    horizon: int,
+    trials: int = 200,
+    seed: int = 0,
+    threads: int | None = None,
+    executor: Executor | None = None,
+    *,
+    checkpoints: ArrayLike | None = None,
+    engine: str | None = None,
+    progress: bool | None = None,
+) -> Result:
+    """Run every policy on the problem, `trials` times `horizon` rounds, and return regret and pulls.
+
+    A trial depends on the seed, the policy and its own number alone: not on threads, chunks, the other policies or the
+    machine that runs it. `threads` are all cores unless told; `executor` is any `concurrent.futures.Executor`, such as a process pool or
+    Dask's `client.get_executor()`. Policies by name get sigma2 from the problem, and the horizon if they need one. `checkpoints` are
+    the rounds at which regret is kept (64 of them, evenly spaced in log t). `engine` forces "direct", the obvious loop, or
+    "plain", the same around `policy.choose`; without it the fastest that is exact is used. `progress` shows a bar, by default on terminals.
+
+    >>> result = simulate(["ms", "uniform"], "bernoulli:0.5,0.4", horizon=100, trials=10, seed=1)
+    >>> result.final_regret.shape, result.rounds[-1]
+    ((2, 10), np.int64(100))
+    """
+    world = problem_of(problem)
+    given = [policies] if isinstance(policies, str | Policy) else list(policies)
+    if not given:
+        raise InvalidValue("policies", policies, "at least one policy")
+    check_count("trials", trials, 2**40)
+    _check_seed(seed)
+    plans = [make_plan(each, world, horizon, seed, checkpoints, engine) for each in given]
+    if executor is not None and not isinstance(executor, Executor):
+        raise InvalidValue(
+            "executor", executor, "a concurrent.futures.Executor (Dask: client.get_executor())"
+        )
+    workers_for(threads)
+    started = time.perf_counter()
+    names = [_label(each) for each in given]
+    regret, pulls = _run(plans, names, trials, threads, executor, progress=progress)
+    provenance = {
+        "policies": [str(plan.policy) for plan in plans],
+        "problem": str(world),
+        "horizon": plans[0].horizon,
+        "trials": trials,
+        "seed": seed,
+        "engine": engine or "fastest",
+        "versions": _versions(),
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+    rounds = np.array(plans[0].checkpoints, np.int64)
+    return Result(tuple(names), world.measure, rounds, regret, pulls, provenance)
+
+
+def make_plan(
+    given: str | Policy,
+    problem: Problem,
+    horizon: int,
+    seed: int,
+    checkpoints: ArrayLike | None = None,
+    engine: str | None = None,
+) -> Plan:
+    """A policy's plan, checked: what can be refused is refused before anything runs."""
+    check_count("horizon", horizon, 2**53)
+    context: dict[str, Any] = {"horizon": int(horizon)}
+    if isinstance(given, str):
+        context["sigma2"] = problem.sigma2
+        if "sigma2" in given or "reward_range" in given or problem.sigma2 is None:
+            del context["sigma2"]
+        if ",horizon=" in given or ":horizon=" in given:
+            del context["horizon"]
+    elif not isinstance(given, Policy):
+        raise InvalidValue("policies", given, "policies and their specs")
+    elif given.needs_horizon is False or _has_horizon(given):
+        context = {}
+    made = policy(given, **context).bind([str(arm) for arm in range(problem.arms)])
+    plan = Plan(made, problem, _check_checkpoints(checkpoints, int(horizon)), int(seed), engine)
+    check_plan(plan)
+    return plan
+
+
+def _has_horizon(given: Policy) -> bool:
+    inner = getattr(given, "policy", given)
+    return getattr(inner, "horizon", None) is not None
+
+
+def _label(given: str | Policy) -> str:
+    return given if isinstance(given, str) else str(given)
+
+
+def _run(
+    plans: list[Plan],
+    names: list[str],
+    trials: int,
+    threads: int | None,
+    executor: Executor | None,
+    *,
+    progress: bool | None,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """All trials of all plans, each result in its place whoever computed it."""
+    workers = workers_for(threads)
+    stop = np.zeros(1, np.int64)
+    regret = np.zeros((len(plans), trials, len(plans[0].checkpoints)))
+    pulls = np.zeros((len(plans), trials, plans[0].problem.arms), np.int64)
+    chunk = max(1, min(_ROUNDS // plans[0].horizon, -(-trials // (4 * workers)), 1000))
+    tasks = [
+        (i, first, min(chunk, trials - first)) for i in range(len(plans)) for first in range(0, trials, chunk)
+    ]
+    done = np.zeros(len(plans), np.int64)
+    own = executor is None
+    with contextlib.ExitStack() as stack:
+        # The tasks end within milliseconds of `stop`; whoever waits for them waits no longer.
+        pool = (
+            stack.enter_context(concurrent.futures.ThreadPoolExecutor(workers))
+            if executor is None
+            else executor
+        )
+        advance = stack.enter_context(_bar(len(plans) * trials, progress))
+        futures: dict[Future[Any], tuple[int, int, int]] = {}
+        try:
+            for i, first, count in tasks:
+                submitted = (
+                    pool.submit(_chunk, plans[i], first, count, stop)
+                    if own
+                    else pool.submit(_chunk, plans[i], first, count)
+                )
+                futures[submitted] = (i, first, count)
+            for future in _as_completed(futures):
+                i, first, count = futures[future]
+                regret[i, first : first + count], pulls[i, first : first + count] = future.result()
+                done[i] += count
+                advance(count)
+        except KeyboardInterrupt:
+            _cancel(futures, stop)
+            what = ", ".join(f"{name} {count} of {trials}" for name, count in zip(names, done, strict=True))
+            raise Interrupted(f"stopped; trials done: {what}") from None
+        except BaseException:
+            _cancel(futures, stop)
+            raise
+    return regret, pulls
+
+
+def _chunk(plan: Plan, first: int, count: int, stop: NDArray[np.int64] | None = None) -> tuple[Any, Any]:
+    """One task; a module's function, so that other processes find it."""
+    made = run_trials(plan, first, count, stop=stop)
+    return made.regret, made.pulls
+
+
+def _cancel(futures: dict[Future[Any], Any], stop: NDArray[np.int64]) -> None:
+    stop[0] = 1
+    for future in futures:
+        future.cancel()
+
+
+def _as_completed(futures: dict[Future[Any], Any]) -> Iterator[Future[Any]]:
+    """Futures as they finish; waiting in short spells, so that Ctrl-C is heard at once."""
+    pending = set(futures)
+    while pending:
+        finished, pending = concurrent.futures.wait(pending, 0.1, concurrent.futures.FIRST_COMPLETED)
+        yield from finished
+
+
+@contextlib.contextmanager
+def _bar(total: int, progress: bool | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, or nothing."""
+    if progress is None:
+        progress = sys.stderr.isatty()
+    if not progress:
+        yield lambda _count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("simulating"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("trials"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=total)
+        yield lambda count: shown.advance(task, count)
+
+
+def workers_for(threads: int | None) -> int:
+    """How many threads to use: as told, or one for each core that this process may use."""
+    if threads is not None:
+        check_count("threads", threads, 1024)
+        return int(threads)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_count(name: str, value: object, most: int) -> None:
+    """Refuse what is not a whole number from 1 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
+        raise InvalidValue(name, value, f"a whole number >= 1 (and <= {most})")
+
+
+def _check_seed(seed: object) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InvalidValue("seed", seed, "a whole number >= 0")
+
+
+def _check_checkpoints(given: ArrayLike | None, horizon: int) -> tuple[int, ...]:
+    if given is None:
+        spaced = np.rint(np.geomspace(1, horizon, _CHECKPOINTS)).astype(np.int64)
+        return tuple(np.unique(spaced).tolist())
+    allowed = f"increasing whole numbers from 1 to the horizon, {horizon}, the last"
+    try:
+        rounds = np.asarray(given)
+        whole = rounds.astype(np.int64)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidValue("checkpoints", given, allowed) from None
+    if rounds.ndim != 1 or not rounds.size or (whole != rounds).any() or (np.diff(whole) <= 0).any():
+        raise InvalidValue("checkpoints", given, allowed)
+    if whole[0] < 1 or whole[-1] != horizon:
+        raise InvalidValue("checkpoints", given, allowed)
+    return tuple(whole.tolist())
+
+
+def _versions() -> dict[str, str]:
+    import numba
+
+    import maillard
+
+    return {
+        "maillard": maillard.__version__,
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }

@@ -1,0 +1,271 @@
+"""The lazy engine draws from exactly the law that the direct one does, and both from `policy.probabilities`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import maillard
+from maillard import Policy, problems
+from maillard.problems import Problem
+from maillard.simulation.machine import DIRECT, LAZY, PLAIN, Plan, _engines, _inner, check_plan, run_trials
+from tests.conftest import NAMES, VARIANTS
+
+TRIALS = 2000
+# All tests of this module together may fail by chance once in a thousand suites of a thousand comparisons.
+SURE = 1e-6
+HORIZON = 250
+SLOW = 60  # for formulas that search: kl-UCB
+
+PROBLEMS = {
+    "gaussian": "gaussian-equal:arms=5",
+    "many": "gaussian-linear:arms=20,variance=0.25",
+    "ties": "bernoulli:0.5,0.4,0.4,0.3",
+    "rare": "bernoulli-equal:arms=12",
+    "uniform": "uniform-noise:0.5,0.6,0.55,width=0.4",
+    "levels": "bounded:0.5/0.3/0.2,0.2/0.3/0.5,0.3/0.4/0.3,values=0/0.5/1",
+    "counts": "poisson:2,1.5,1.5",
+    "waits": "exponential:2,1.5,1",
+}
+EXTRA = [
+    "ms+:booster=16,c=1,d=1",
+    "ms:floor=0.1",
+    "ts:floor=0.2/0.1/0/0/0",
+    "ucb1:floor=0.1",
+    "boltzmann:schedule=log,eta=3",
+]
+SPECS = [*NAMES, *[spec for spec in VARIANTS if spec not in EXTRA], *EXTRA]
+
+
+def plan_of(spec: str, problem: str, horizon: int, seed: int, engine: str | None = None) -> Plan:
+    world = problems.problem(problem)
+    policy = maillard.policy(spec, sigma2=0.25, horizon=horizon)
+    return Plan(policy, world, (horizon,), seed, engine)
+
+
+def runs_on(plan: Plan) -> bool:
+    try:
+        check_plan(plan)
+    except maillard.InvalidValue:
+        return False
+    return True
+
+
+def has_lazy(spec: str) -> bool:
+    return LAZY in _engines(plan_of(spec, PROBLEMS["ties"], 10, 0))
+
+
+def problems_for(spec: str) -> list[str]:
+    able = [name for name, text in PROBLEMS.items() if runs_on(plan_of(spec, text, HORIZON, 0))]
+    wanted = ["gaussian", "ties", "many", "rare", "levels", "uniform", "counts", "waits"]
+    if "poisson" in spec or "exponential" in spec:
+        wanted.reverse()
+    return [name for name in wanted if name in able][:4]
+
+
+CASES = [
+    (spec, name)
+    for spec in SPECS
+    if has_lazy(spec)
+    for name in problems_for(spec)[: 4 if spec in NAMES else 1]
+]
+MORE = [
+    (spec, name) for spec in SPECS if has_lazy(spec) and spec not in NAMES for name in problems_for(spec)[1:]
+]
+
+
+def compare(one: Plan, other: Plan, trials: int = TRIALS) -> list[float]:
+    """p-values: the same law of regret, of its mean, and of every arm's pulls."""
+    a, b = run_trials(one, 0, trials), run_trials(other, 0, trials)
+    samples = [(a.regret[:, -1], b.regret[:, -1]), *zip(a.pulls.T, b.pulls.T, strict=True)]
+    values = [float(stats.ks_2samp(x, y, method="asymp").pvalue) for x, y in samples if np.ptp([*x, *y]) > 0]
+    means = [float(stats.ttest_ind(x, y, equal_var=False).pvalue) for x, y in samples if np.ptp([*x, *y]) > 0]
+    return [*values, *(value for value in means if np.isfinite(value))]
+
+
+def test_every_policy_is_compared_on_four_problems() -> None:
+    for name in NAMES:
+        assert sum(spec == name for spec, _ in CASES) == (4 if has_lazy(name) else 0)
+    assert {name for name in NAMES if not has_lazy(name)} == {"adaucb", "dmed", "giro", "ocucb-n", "phe"}
+
+
+@pytest.mark.parametrize(("spec", "name"), CASES)
+def test_lazy_and_direct_agree_in_distribution(spec, name) -> None:
+    horizon = SLOW if spec.startswith("kl-ucb") else HORIZON
+    lazy, direct = (plan_of(spec, PROBLEMS[name], horizon, *how) for how in ((1, LAZY), (2, DIRECT)))
+    assert min(compare(lazy, direct)) > SURE
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("spec", "name"), [*CASES, *MORE])
+def test_lazy_and_direct_agree_for_longer(spec, name) -> None:
+    lazy, direct = (plan_of(spec, PROBLEMS[name], 1000, *how) for how in ((3, LAZY), (4, DIRECT)))
+    assert min(compare(lazy, direct, 4000)) > SURE
+
+
+@pytest.mark.parametrize(
+    ("spec", "other"), [("ms", "ms:sigma2=0.22"), ("ts", "ts:scale=1.2"), ("ucb1", "ucb1:scale=1.05")]
+)
+def test_the_comparison_would_see_a_small_error(spec, other) -> None:
+    text = PROBLEMS["gaussian"]
+    wrong = maillard.policy(other, **({} if "sigma2" in other else {"sigma2": 0.25}))
+    lazy = plan_of(spec, text, HORIZON, 1, LAZY)
+    direct = dataclasses.replace(plan_of(spec, text, HORIZON, 2, DIRECT), policy=wrong)
+    assert min(compare(lazy, direct)) < SURE
+
+
+@pytest.mark.parametrize(
+    "spec", ["ms+", "kl-ms", "ts", "ts-bernoulli", "ucb1", "imed:family=bernoulli", "moss"]
+)
+def test_lazy_and_direct_agree_with_many_arms(spec) -> None:
+    """Trees of several levels, bounds that are renewed often, many ties."""
+    text = "bernoulli-equal:arms=150"
+    lazy, direct = plan_of(spec, text, 2000, 1, LAZY), plan_of(spec, text, 2000, 2, DIRECT)
+    a, b = run_trials(lazy, 0, 200), run_trials(direct, 0, 200)
+    assert stats.ks_2samp(a.regret[:, -1], b.regret[:, -1]).pvalue > SURE
+    assert stats.ks_2samp(a.pulls.max(axis=1), b.pulls.max(axis=1)).pvalue > SURE
+    assert stats.ks_2samp(np.sort(a.pulls)[:, 75], np.sort(b.pulls)[:, 75]).pvalue > SURE
+
+
+def chi_square(drawn: np.ndarray, probabilities: np.ndarray) -> float:
+    """The p-value of draws under a law; rare arms are put together."""
+    assert (drawn[probabilities == 0] == 0).all()
+    expected = drawn.sum() * probabilities
+    rare = expected < 10
+    cells = [*zip(drawn[~rare], expected[~rare], strict=True), (drawn[rare].sum(), expected[rare].sum())]
+    cells = [(seen, due) for seen, due in cells if due >= 1]
+    if len(cells) < 2:
+        return 1.0
+    statistic = sum((seen - due) ** 2 / due for seen, due in cells)
+    return float(stats.chi2.sf(statistic, len(cells) - 1))
+
+
+FROZEN = [
+    *[(spec, "gaussian-equal:arms=6", t) for spec in ("ms", "ms+", "ms+:booster=16,c=1,d=1", "boltzmann:eta=5", "ts", "ts-sg") for t in (50, 1000)],
+    *[(spec, "gaussian-equal:arms=6", 300) for spec in ("boltzmann-gumbel", "ms-printed", "boltzmann:schedule=log,eta=3")],
+    *[(spec, "bernoulli:0.5,0.45,0.45,0.4", t) for spec in ("ms+", "kl-ms", "kl-ms:jeffreys=true", "ts", "ts-bernoulli", "imed:family=bernoulli", "epsilon-greedy", "ms:floor=0.2") for t in (12, 60, 700)],
+    *[(spec, "bernoulli-equal:arms=40", 400) for spec in ("ms", "ms+", "kl-ms", "ts-bernoulli", "ts", "moss", "ucb1")],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "text", "t"), FROZEN)
+def test_draws_of_the_frozen_lazy_engine_match_the_probabilities_of_its_tally(spec, text, t) -> None:
+    plan = plan_of(spec, text, t, 5, LAZY)
+    made = run_trials(plan, 3, 1, draws=10**6)
+    p = plan.policy.probabilities(made.tally)
+    assert made.drawn.sum() == 10**6
+    assert chi_square(made.drawn, p) > SURE
+
+
+def tied_leaders(plan: Plan, want: int) -> int:
+    """A trial whose final tally has that many leaders."""
+    for trial in range(3000):
+        means = run_trials(plan, trial, 1).tally.means
+        if np.count_nonzero(means == means.max()) >= want:
+            return trial
+    raise AssertionError("no such trial")
+
+
+@pytest.mark.parametrize(
+    "spec", ["ms", "ms+", "ms+:booster=16,c=1,d=1", "kl-ms", "boltzmann:eta=5", "epsilon-greedy", "uniform"]
+)
+@pytest.mark.parametrize("want", [2, 3])
+def test_draws_match_with_several_tied_leaders(spec, want) -> None:
+    plan = plan_of(spec, "bernoulli:0.5,0.5,0.5,0.4,0.3", 60, 9, LAZY)
+    trial = tied_leaders(plan, want)
+    made = run_trials(plan, trial, 1, draws=10**6)
+    assert chi_square(made.drawn, plan.policy.probabilities(made.tally)) > SURE
+
+
+def test_the_chi_square_would_see_a_small_error() -> None:
+    plan = plan_of("ms", "gaussian-equal:arms=6", 300, 5, LAZY)
+    made = run_trials(plan, 3, 1, draws=10**6)
+    wrong = made.tally.copy()
+    wrong.add(int(np.argsort(made.drawn)[-2]), float(made.tally.means.max()))
+    assert chi_square(made.drawn, plan.policy.probabilities(wrong)) < SURE
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.partition(":")[0] != "dmed"])
+def test_draws_of_the_frozen_direct_engine_match_too(spec) -> None:
+    name = problems_for(spec)[0]
+    plan = plan_of(spec, PROBLEMS[name], 40, 5, DIRECT)
+    made = run_trials(plan, 1, 1, draws=200_000)
+    assert chi_square(made.drawn, plan.policy.probabilities(made.tally)) > SURE
+
+
+@pytest.mark.parametrize("text", ["bernoulli:0.5,0.4,0.3,delay=30", "bernoulli-dynamic:arms=5,rate=0.3"])
+@pytest.mark.parametrize("spec", ["ms+", "kl-ms", "ts", "ts-bernoulli", "ucb1", "ocucb-n", "phe"])
+def test_cold_arms_are_treated_as_probabilities_treat_them(spec, text) -> None:
+    """Late rewards and new arms leave arms without any: the direct engine and the live policy agree on those."""
+    cold = 0
+    for trial in range(6):
+        plan = plan_of(spec, text, 20, 5 + trial, DIRECT)
+        made = run_trials(plan, 1, 1, draws=100_000)
+        cold += np.count_nonzero(made.tally.pulls == 0)
+        # Without delay all 20 rewards were observed, those of arms that are gone among them.
+        t = made.tally.round if plan.problem.delay else 21
+        assert chi_square(made.drawn, plan.policy.probabilities(made.tally, round=t)) > SURE
+    assert cold > 0
+
+
+def dmed(rng: np.random.Generator, means: np.ndarray, horizon: int, sigma2: float) -> np.ndarray:
+    """DMED as it is described: play through a list, while the next one grows."""
+    arms = means.size
+    n, s = np.zeros(arms, np.int64), np.zeros(arms)
+    current, following = list(range(arms)), set()
+    for t in range(1, horizon + 1):
+        arm = current.pop(0)
+        n[arm] += 1
+        s[arm] += rng.normal(means[arm], np.sqrt(sigma2))
+        for other in range(arms):
+            if other not in current and n[other]:
+                best = max(s[b] / n[b] for b in range(arms) if n[b])
+                if n[other] * (s[other] / n[other] - best) ** 2 / (2 * sigma2) <= np.log((t + 1) / n[other]):
+                    following.add(other)
+        if not current:
+            current, following = sorted(following), set()
+    return n
+
+
+def test_dmed_remembers_its_list() -> None:
+    text = "gaussian-equal:arms=4"
+    made = run_trials(plan_of("dmed", text, 150, 3), 0, 1500).pulls
+    rng = np.random.default_rng(4)
+    means = problems.problem(text).true_means
+    plain = np.array([dmed(rng, means, 150, 0.25) for _ in range(1500)])
+    for arm in range(4):
+        assert stats.ks_2samp(made[:, arm], plain[:, arm]).pvalue > SURE
+    easy = np.array([dmed(rng, means, 150, 0.5) for _ in range(500)])  # a list twice as easy to be on
+    assert stats.ks_2samp(made[:, 0], easy[:, 0]).pvalue < SURE
+
+
+@pytest.mark.parametrize("spec", ["ocucb-n", "adaucb", "phe", "giro", "ms+", "ts"])
+def test_the_plain_engine_agrees_too(spec) -> None:
+    direct = plan_of(spec, PROBLEMS["ties"], 15, 1, DIRECT)
+    plain = plan_of(spec, PROBLEMS["ties"], 15, 2, PLAIN)
+    assert min(compare(direct, plain, 200)) > SURE
+
+
+class Wild(maillard.Sampled):
+    """Declares what does not hold."""
+
+    monotone = True
+
+    def rival(self, n, mean, best, t):
+        return np.minimum(0.0, -1.0 + 0.01 * t)
+
+
+def test_a_false_declaration_is_found_out() -> None:
+    world = problems.problem("bernoulli:0.5,0.5,0.5")
+    with pytest.raises(maillard.InvalidValue, match="monotone"):
+        run_trials(Plan(Wild(), world, (2000,), 0), 0, 20)
+
+
+def test_the_policies_that_run_lazily() -> None:
+    assert isinstance(_inner(plan_of("ms:floor=0.1", PROBLEMS["ties"], 10, 0).policy), Policy)
+    late = plan_of("ms", "bernoulli:0.5,0.4,delay=3", 10, 0)
+    assert _engines(late) == [DIRECT, PLAIN]
+    assert isinstance(late.problem, Problem)
