@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import io
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,124 @@ def policies(name: str | None, form: str) -> None:
         _explain(chosen[0])
     else:
         _print_table(chosen)
+
+
+@main.command()
+@click.argument("specs", metavar="POLICY...", nargs=-1, required=True)
+@click.option(
+    "--problem", default="gaussian-equal:arms=10", show_default=True, help="The problem, as a spec."
+)
+@click.option("--horizon", default=20_000, show_default=True, help="Rounds of a trial.")
+@click.option("--trials", default=200, show_default=True, help="Trials of each policy.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    help="With the policy and the trial's number, all that a trial depends on.",
+)
+@click.option("--sigma2", type=float, help="For the policies that take it; by default the problem's.")
+@click.option("--threads", type=int, help="By default one for each core.")
+@click.option("--scheduler", metavar="tcp://...", help="Run on the Dask cluster of this scheduler instead.")
+@click.option(
+    "--engine", type=click.Choice(["lazy", "direct", "plain"]), help="By default the fastest that is exact."
+)
+@click.option(
+    "--output",
+    "outputs",
+    type=click.Path(dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Write .npz, .json, .csv, .parquet, .png or .svg (a picture called *distributions* shows those); may be repeated.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What is printed."
+)
+@click.option("--progress/--no-progress", default=None, help="A bar on stderr; by default on terminals.")
+def simulate(  # noqa: PLR0917  # click passes them by name
+    specs: tuple[str, ...],
+    problem: str,
+    horizon: int,
+    trials: int,
+    seed: int,
+    sigma2: float | None,
+    threads: int | None,
+    scheduler: str | None,
+    engine: str | None,
+    outputs: tuple[Path, ...],
+    form: str,
+    progress: bool | None,
+) -> None:
+    r"""Run policies on a problem and print their regret.
+
+    \b
+    maillard simulate ms+ ts ucb1 --problem gaussian-equal:arms=10 --trials 1000
+    maillard simulate ms+:booster=8 kl-ms --problem bernoulli:0.1,0.05 --output curves.png --output result.npz
+    """
+    from maillard.simulation.files import FORMATS, write
+
+    for path in outputs:
+        if path.suffix not in FORMATS:
+            raise InvalidValue("--output", str(path), "a name that ends in " + ", ".join(FORMATS))
+    given = [maillard.policy(spec, sigma2=sigma2) if sigma2 is not None else spec for spec in specs]
+    options: dict[str, Any] = {"engine": engine, "progress": progress}
+    try:
+        with _executor(scheduler) as executor:
+            result = maillard.simulate(
+                given, problem, horizon, trials, seed, threads=threads, executor=executor, **options
+            )
+    except KeyboardInterrupt as stopped:
+        click.echo(f"maillard: {stopped or 'stopped'}", err=True)
+        raise SystemExit(130) from None
+    for path in outputs:
+        write(result, path)
+    if form == "json":
+        rows = [{**row, "measure": result.measure} for row in result.summary()]
+        click.echo(json.dumps({"provenance": result.provenance, "summary": rows}, indent=2))
+    else:
+        _print_summary(result)
+    for path in outputs:
+        click.echo(f"wrote {path}", err=True)
+
+
+@contextlib.contextmanager
+def _executor(scheduler: str | None) -> Iterator[Any]:
+    """The workers of a Dask cluster, or None."""
+    if scheduler is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MaillardError("--scheduler needs Dask: pip install 'maillard[distributed]'") from None
+    try:
+        client = Client(scheduler, timeout=10)
+    except (OSError, ValueError) as error:
+        reason = f"the address of a Dask scheduler that answers ({error})"
+        raise InvalidValue("--scheduler", scheduler, reason) from None
+    with client:
+        yield client.get_executor()
+
+
+def _print_summary(result: maillard.Result) -> None:
+    rows = result.summary()
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("policy", no_wrap=True)
+    for name in list(rows[0])[1:]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row["policy"],
+            *(f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}" for value in list(row.values())[1:]),
+        )
+    facts = result.provenance
+    rounds = facts["trials"] * facts["horizon"] * len(rows)
+    console = Console()
+    console.print(table)
+    console.print(
+        f"\nfinal {result.measure} on {facts['problem'][:60]}: {facts['trials']:,} trials of {facts['horizon']:,} rounds, seed "
+        f"{facts['seed']}, {facts['seconds']:.2f} s ({1e9 * facts['seconds'] / rounds:,.0f} ns a round)",
+        style="dim",
+        highlight=False,
+    )
 
 
 COLUMNS = (
