@@ -33,7 +33,7 @@ def evaluate(policy: Policy, name: str, arity: int, part: int, arguments: list[f
     parameters = compiling.parameters_of(policy)
     padded = [*arguments, *[0.0] * (5 - len(arguments))]
     assert alive is not None
-    return compiling.C_FORMULA(address)(parameters.ctypes.data, *padded)
+    return float(compiling.C_FORMULA(address)(parameters.ctypes.data, *padded))
 
 
 @pytest.mark.parametrize("spec", [*NAMES, *VARIANTS])

@@ -204,7 +204,7 @@ def test_cold_arms_are_treated_as_probabilities_treat_them(spec, text) -> None:
     for trial in range(6):
         plan = plan_of(spec, text, 20, 5 + trial, DIRECT)
         made = run_trials(plan, 1, 1, draws=100_000)
-        cold += np.count_nonzero(made.tally.pulls == 0)
+        cold += int(np.count_nonzero(made.tally.pulls == 0))
         # Without delay all 20 rewards were observed, those of arms that are gone among them.
         t = made.tally.round if plan.problem.delay else 21
         assert chi_square(made.drawn, plan.policy.probabilities(made.tally, round=t)) > SURE

@@ -132,7 +132,7 @@ def test_continuous_rewards_have_their_law(spec) -> None:
         assert stats.kstest(rewards[arms == arm] * 1.1, law.cdf).pvalue < 1e-5
 
 
-DISCRETE = {
+DISCRETE: dict[str, list[dict[float, float]]] = {
     "bernoulli:0.1,0.6": [{0: 0.9, 1: 0.1}, {0: 0.4, 1: 0.6}],
     "bounded:0.2/0.3/0.5,0.6/0/0.4,values=0/0.5/2": [{0: 0.2, 0.5: 0.3, 2: 0.5}, {0: 0.6, 2: 0.4}],
     "poisson:2,0.5": [{k: stats.poisson(mean).pmf(k) for k in range(8)} for mean in (2, 0.5)],

@@ -41,7 +41,7 @@ class EpsilonGreedy(Indexed):
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         return mean
 
-    def shares(self, arms: int) -> Floats:
+    def constant_part(self, arms: int) -> Floats:
         return np.full(arms, self.epsilon / arms)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:

@@ -77,11 +77,11 @@ class WithFloor(Policy, kw_only=False):
     def bind(self, arms: Sequence[str]) -> WithFloor:
         return WithFloor(self.policy.bind(arms), self.epsilon)
 
-    def shares(self, arms: int) -> Floats:
+    def constant_part(self, arms: int) -> Floats:
         own = (
             np.full(arms, self.epsilon / arms) if isinstance(self.epsilon, float) else np.array(self.epsilon)
         )
-        inner = self.policy.shares(arms)
+        inner = self.policy.constant_part(arms)
         return own if inner is None else own + max(0.0, 1.0 - math.fsum(own)) * inner
 
     @property

@@ -40,7 +40,7 @@ class _Target(Policy):
         """The probability of each of k arms."""
         raise NotImplementedError
 
-    def shares(self, arms: int) -> Floats:
+    def constant_part(self, arms: int) -> Floats:
         return self._law(arms)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, None]:

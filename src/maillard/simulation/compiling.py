@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import dis
 import hashlib
 import types as python_types
 import warnings
@@ -107,10 +108,17 @@ def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signatur
     for part in parts:
         jitable(part)
     function = build(*parts, _fingerprint(build, *parts))
+    _name(function, *(part for part in parts if isinstance(part, python_types.FunctionType)))
     for reached in _reached(function, set()):
         if reached is not function:
             _register(reached)
     return numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+
+
+def _name(function: Any, *parts: Any) -> None:
+    """A name of its own, which is that of its cache file: two processes that write one file lose what one of them wrote."""
+    words = [f"{part.__module__.rpartition('.')[2]}.{part.__qualname__}" for part in parts]
+    function.__qualname__ = "-".join(words).replace("<", "").replace(">", "")
 
 
 def rare(function: Any) -> Any:
@@ -259,6 +267,8 @@ def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int,
 def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: int, part: int) -> Any:
     numbers = _numbers(policy)
     try:
+        if any(_may_raise(each) for each in _reached(formula, set())):
+            raise TypeError("it may raise an error, which compiled formulas cannot")  # noqa: TRY301
         cls = _stand_in((*numbers, *others))
         for each in (formula, *others.values()):
             jitable(each)
@@ -266,12 +276,19 @@ def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: i
         fingerprint = _fingerprint(formula, *values)
         w, x, y, z = values
         adapted = _adapt(formula, cls, len(numbers), arity, part, w, x, y, z, fingerprint)
+        _name(adapted, formula)
         return numba.cfunc(_FORMULA, cache=True, error_model="numpy")(adapted)
     except (NumbaError, TypeError, ValueError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-        message = f"{formula.__qualname__} runs as Python, a hundred times slower: numba says {reason}"
+        message = f"{formula.__qualname__} runs as Python, a hundred times slower: {reason}"
         warnings.warn(message, SlowFormula, stacklevel=2)
         return None
+
+
+def _may_raise(function: Any) -> bool:
+    return any(
+        step.opname in ("RAISE_VARARGS", "LOAD_ASSERTION_ERROR") for step in dis.get_instructions(function)
+    )
 
 
 def _callback(formula: Any, arity: int, part: int) -> Any:

@@ -32,7 +32,7 @@ from maillard.tally import Tally
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Plan", "Stopped", "check_plan", "generator", "record", "run_trials"]
+__all__ = ["Plan", "Stopped", "check_plan", "generator", "prepare", "record", "run_trials"]
 
 LAZY, DIRECT, PLAIN = "lazy", "direct", "plain"
 
@@ -92,7 +92,7 @@ def check_plan(plan: Plan) -> None:
             "WithFloor: epsilon", policy.epsilon, f"one number, or one for each of {problem.arms} arms"
         )
     if isinstance(inner, FixedArm | FixedDistribution):
-        inner.shares(problem.arms)
+        inner.constant_part(problem.arms)
         return
     if plan.engine is not None and plan.engine not in (engines := _engines(plan)):
         raise InvalidValue(f"engine of {policy.name} on this problem", plan.engine, " or ".join(engines))
@@ -106,6 +106,11 @@ def check_plan(plan: Plan) -> None:
     inner.log_probabilities(Tally(np.full(arms, 2), sums))
 
 
+def prepare(plan: Plan) -> None:
+    """Compile what the plan needs, or find it compiled: seconds once on a machine, milliseconds afterwards."""
+    _machine(plan)
+
+
 def _inner(policy: Policy) -> Policy:
     return policy.policy if isinstance(policy, WithFloor) else policy
 
@@ -113,7 +118,10 @@ def _inner(policy: Policy) -> Policy:
 def _shape(policy: Policy) -> str | None:  # noqa: PLR0911  # a case a line
     """Which engine's formulas a policy has; None if it goes its own way."""
     cls = type(policy)
-    if cls._solve not in (Sampled._solve, Indexed._solve, Perturbed._solve) and "shares" not in cls.__dict__:
+    if (
+        cls._solve not in (Sampled._solve, Indexed._solve, Perturbed._solve)
+        and "constant_part" not in cls.__dict__
+    ):
         return None
     match policy:
         case DiscretelyPerturbed():
@@ -180,7 +188,7 @@ class _Machine:
 @functools.lru_cache(maxsize=256)
 def _machine(plan: Plan) -> _Machine:
     policy, arms = _inner(plan.policy), plan.problem.arms
-    shares = plan.policy.shares(arms)
+    shares = plan.policy.constant_part(arms)
     ends = np.zeros(0) if shares is None else np.cumsum(shares)
     fixed = isinstance(policy, FixedArm | FixedDistribution)
     if fixed:
@@ -311,7 +319,7 @@ def _compiled_recorder(shape: str) -> Any:
 def _recorder(plan: Plan) -> _Machine:
     """What records a plan: compiled where a policy's law is, else around `policy.log_probabilities`."""
     policy, arms = _inner(plan.policy), plan.problem.arms
-    shares = plan.policy.shares(arms)
+    shares = plan.policy.constant_part(arms)
     mixed = np.zeros(0) if shares is None else shares
     if isinstance(policy, FixedArm | FixedDistribution):
         policy = Uniform()

@@ -72,7 +72,7 @@ class Policy:
         dataclasses.dataclass(frozen=True, kw_only=kw_only, repr=False, eq=False)(cls)
         name = cls.__dict__.get("name")
         if not isinstance(name, str):  # abstract, or a wrapper with the name of what it wraps
-            if not hasattr(cls, "name"):
+            if getattr(cls, "name", None) not in Policy.registry:
                 cls.name = cls.__name__  # for messages
             return
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # it is one since two lines ago
@@ -125,7 +125,7 @@ class Policy:
         """The same policy with arms' names replaced by their places; most have none."""
         return self
 
-    def shares(self, arms: int) -> Floats | None:
+    def constant_part(self, arms: int) -> Floats | None:
         """The constant share of each arm that is mixed into the choice, if any."""
         return None
 

@@ -1,0 +1,359 @@
+"""`simulate`: known answers, the same bits wherever trials run, and errors before anything does."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import maillard
+from maillard import InvalidValue, problems
+from maillard.simulation import Interrupted, Result
+from maillard.simulation.files import write
+
+POLICIES = ["ms+", "ts", "ucb1", "dmed", "phe"]
+WORLD = "bernoulli:0.5,0.45,0.4"
+
+
+def run(**options) -> Result:
+    return maillard.simulate(POLICIES, WORLD, 300, 60, seed=7, **options)
+
+
+@pytest.fixture(scope="module")
+def single() -> Result:
+    return run(threads=1)
+
+
+def same(a: Result, b: Result) -> bool:
+    return np.array_equal(a.values, b.values) and np.array_equal(a.pulls, b.pulls)
+
+
+def test_what_comes_back(single) -> None:
+    assert single.final_regret.shape == (5, 60)
+    assert single.pulls.shape == (5, 60, 3)
+    assert (single.pulls.sum(axis=2) == 300).all()
+    assert single.mean_regret.shape == (5, single.rounds.size)
+    assert single.rounds[0] == 1
+    assert single.rounds[-1] == 300
+    gaps = problems.problem(WORLD).gaps
+    assert single.final_regret == pytest.approx(single.pulls @ gaps, abs=1e-9)
+    assert (np.diff(single.values, axis=2) >= 0).all()
+    assert (single.quantile(0.05) <= single.quantile([0.5, 0.95])[1]).all()
+    assert (single.max >= single.mean - 1e-9).all()
+    assert single.sd == pytest.approx(single.regret.std(axis=1, ddof=1))
+    assert single.provenance["seed"] == 7
+    assert single.provenance["policies"][0] == "ms+:sigma2=0.25"
+
+
+@pytest.mark.parametrize("threads", [2, 8])
+def test_the_same_bits_on_any_number_of_threads(single, threads) -> None:
+    assert same(single, run(threads=threads))
+
+
+def test_a_trial_depends_on_seed_policy_and_number_alone(single) -> None:
+    alone = maillard.simulate("ts", WORLD, 300, 10, seed=7)
+    assert np.array_equal(alone.values[0], single.values[1, :10])
+    assert not np.array_equal(alone.values[0], maillard.simulate("ts", WORLD, 300, 10, seed=8).values[0])
+    other = maillard.simulate("ts:scale=1.01", WORLD, 300, 10, seed=7)
+    assert not np.array_equal(alone.pulls, other.pulls)
+
+
+def test_the_same_bits_for_any_chunks(single, monkeypatch) -> None:
+    from maillard.simulation import runner
+
+    for rounds in (300, 2100):
+        monkeypatch.setattr(runner, "_ROUNDS", rounds)
+        assert same(single, run(threads=2))
+
+
+def test_the_same_bits_in_a_process_pool(single) -> None:
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+        assert same(single, run(executor=pool))
+
+
+def test_the_same_bits_on_a_dask_cluster(single) -> None:
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        assert same(single, run(executor=client.get_executor()))
+        command = [
+            sys.executable,
+            "-m",
+            "maillard",
+            "simulate",
+            *POLICIES,
+            "--problem",
+            WORLD,
+            "--horizon",
+            "300",
+        ]
+        command += [
+            "--trials",
+            "60",
+            "--seed",
+            "7",
+            "--scheduler",
+            cluster.scheduler_address,
+            "--format",
+            "json",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = json.loads(done.stdout)["summary"]
+    assert [row["mean"] for row in rows] == pytest.approx(single.mean_regret[:, -1].tolist(), rel=1e-15)
+
+
+def test_uniform_choice_loses_the_mean_gap_in_every_round() -> None:
+    for problem, horizon in (("gaussian-linear:arms=10", 500), ("bernoulli-equal:arms=7", 203)):
+        result = maillard.simulate("uniform", problem, horizon, 4000, seed=3)
+        expected = horizon * problems.problem(problem).gaps.mean()
+        z = (result.mean_regret[0, -1] - expected) / result.standard_error[0, -1]
+        assert abs(z) < 4.5
+    arm = maillard.simulate(["arm:1", "dist:0.25,0.75"], "bernoulli:0.9,0.5", 100, 2000, seed=3)
+    assert arm.final_regret[0] == pytest.approx(np.full(2000, 40.0))
+    assert abs(arm.mean_regret[1, -1] - 30.0) < 4.5 * arm.standard_error[1, -1]
+
+
+ANCHORS = {2: (8.25, 0.02), 10: (72.69, 0.04), 100: (788.2, 0.2)}
+
+
+@pytest.mark.parametrize(("arms", "trials"), [(2, 8000), (10, 3000), (100, 500)])
+def test_anchors_on_gaussian_equal(arms, trials) -> None:
+    """Mean regret of MS+ with B = 4 after 20,000 rounds, known from elsewhere with its standard error."""
+    result = maillard.simulate("ms+:booster=4", f"gaussian-equal:arms={arms}", 20_000, trials, seed=arms)
+    mean, error = ANCHORS[arms]
+    z = (result.mean_regret[0, -1] - mean) / np.hypot(error, result.standard_error[0, -1])
+    assert abs(z) < 4.5
+    wrong = maillard.simulate("ms+:booster=2", f"gaussian-equal:arms={arms}", 20_000, trials, seed=arms)
+    assert abs(wrong.mean_regret[0, -1] - mean) > 4.5 * np.hypot(error, wrong.standard_error[0, -1])
+
+
+@pytest.mark.parametrize("delay", ["fixed:50", "batched:50", "geometric:50"])
+def test_delay_costs_regret(delay) -> None:
+    world = "bernoulli:0.6,0.4"
+    late = maillard.simulate(["ms+", "ucb1", "ts"], f"{world},delay={delay}", 500, 400, seed=1)
+    prompt = maillard.simulate(["ms+", "ucb1", "ts"], world, 500, 400, seed=1)
+    assert (late.mean_regret[:, -1] > prompt.mean_regret[:, -1] + 2 * prompt.standard_error[:, -1]).all()
+    assert (late.pulls.sum(axis=2) == 500).all()
+
+
+def test_sigma2_and_horizon_come_from_the_simulation() -> None:
+    result = maillard.simulate(["ms", "moss", "ucb+:horizon=50"], "gaussian-equal:arms=3,variance=2", 100, 5)
+    assert result.provenance["policies"] == [
+        "ms:sigma2=2",
+        "moss:horizon=100,sigma2=2",
+        "ucb+:horizon=50,sigma2=2",
+    ]
+    given = maillard.simulate([maillard.MOSS(sigma2=1), maillard.policy("ms", sigma2=1)], WORLD, 100, 5)
+    assert given.provenance["policies"] == ["moss:horizon=100,sigma2=1", "ms:sigma2=1"]
+    assert given.policies == ("moss:sigma2=1", "ms:sigma2=1")
+
+
+def no_number(kind):
+    shape: Any = maillard.Indexed if kind == "index" else maillard.Sampled
+
+    class Broken(shape):
+        def index(self, n, mean, best, t, k):
+            return np.where(t > 20, np.nan, mean)
+
+        def rival(self, n, mean, best, t):
+            return np.where(t > 20, np.nan, 0.0 * n)
+
+    return Broken()
+
+
+class Raises(maillard.Sampled):
+    def rival(self, n, mean, best, t):
+        if np.any(np.asarray(t) > 30):
+            raise RuntimeError("no more")
+        return 0.0 * n
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"horizon": 0}, "horizon: expected a whole number >= 1"),
+        ({"horizon": 2.5}, "horizon"),
+        ({"trials": 0}, "trials: expected a whole number >= 1"),
+        ({"policies": []}, "policies: expected at least one policy"),
+        ({"policies": [3]}, "policies: expected policies and their specs"),
+        ({"seed": -1}, "seed"),
+        ({"seed": None}, "seed"),
+        ({"threads": 0}, "threads"),
+        ({"executor": "pool"}, "executor: expected a concurrent.futures.Executor"),
+        ({"policies": "kl-ms", "problem": "gaussian-equal"}, "kl-ms on the problem 'gaussian-equal': expected rewards from 0 to 1"),
+        ({"policies": "imed:family=poisson", "problem": "gaussian-equal"}, "expected rewards >= 0"),
+        ({"policies": "imed:family=exponential"}, "family: expected another"),
+        ({"policies": "giro", "problem": "uniform-noise:0.5,width=0.1"}, "giro on the problem"),
+        ({"policies": "ms", "problem": "poisson:2,1"}, "sigma2"),
+        ({"policies": "arm:5"}, "a place from 0 to 2"),
+        ({"policies": "ms:floor=0.1/0.2"}, "one for each of 3 arms"),
+        ({"problem": "gaussian:1,inf"}, "means[1]"),
+        ({"checkpoints": [1, 5]}, "checkpoints"),
+        ({"checkpoints": [5, 1, 100]}, "checkpoints"),
+        ({"policies": "dmed", "engine": "lazy"}, "expected direct or plain, got 'lazy'"),
+        ({"policies": no_number("weight")}, "Broken: log weight of arm"),
+        ({"policies": no_number("index")}, "Broken: index of arm"),
+        ({"policies": Raises()}, "no more"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::maillard.simulation.SlowFormula")
+def test_bad_input_is_refused(arguments, words) -> None:
+    given = {"policies": "ms", "problem": WORLD, "horizon": 100, "trials": 2} | arguments
+    with pytest.raises(InvalidValue) as caught:
+        maillard.simulate(**given)
+    assert words in str(caught.value)
+
+
+def test_a_policy_of_ones_own_runs_compiled() -> None:
+    class Careful(maillard.Sampled):
+        """Maillard sampling with half the evidence."""
+
+        sigma2: float = maillard.real("variance", default=0.25, above=0)
+
+        def rival(self, n, mean, best, t):
+            return -0.5 * n * (best - mean) ** 2 / (2 * self.sigma2)
+
+    theirs = maillard.simulate(Careful(), WORLD, 400, 2000, seed=1)
+    ours = maillard.simulate("ms:sigma2=0.5", WORLD, 400, 2000, seed=2)  # the same law
+    z = (theirs.mean - ours.mean)[0, -1] / np.hypot(theirs.standard_error, ours.standard_error)[0, -1]
+    assert abs(z) < 4.5
+
+
+class Contrarian(maillard.Policy):
+    """More than a formula: it says all probabilities by itself."""
+
+    probability_kind = "closed form"
+
+    def _solve(self, n, s, t):
+        p = np.ones(n.size) + (np.arange(n.size) == t % n.size)
+        return np.log(p / p.sum()), None
+
+
+def test_a_policy_that_is_more_than_a_formula_runs_too() -> None:
+    result = maillard.simulate(Contrarian(), WORLD, 60, 40, seed=1)
+    assert (result.pulls.sum(axis=2) == 60).all()
+    log = maillard.simulate_log(Contrarian(), WORLD, 12, seed=1)
+    assert np.exp(log.log_probabilities[3:]).sum(axis=1) == pytest.approx(1)
+    assert np.exp(log.log_probabilities[5]) == pytest.approx([0.5, 0.25, 0.25])
+
+
+@pytest.mark.parametrize("where", ["threads", "processes"])
+def test_ctrl_c_stops_at_once_and_says_what_was_done(where) -> None:
+    """The direct engine with a thousand arms needs minutes for this."""
+    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
+    started = time.perf_counter()
+    options = {"engine": "direct", "seed": 1}
+    maillard.simulate("ms", "gaussian-equal:arms=3", 100, 2, **options)  # compiled before the clock runs
+    timer.start()
+    if where == "threads":
+        with pytest.raises(Interrupted, match=r"stopped; trials done: ms \d+ of 500"):
+            maillard.simulate("ms", "gaussian-equal:arms=1000", 10**6, 500, **options)
+        assert time.perf_counter() - started < 30
+    else:
+        code = textwrap.dedent("""
+            import concurrent.futures, multiprocessing, maillard
+            if __name__ == "__main__":
+                context = multiprocessing.get_context("spawn")
+                with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+                    try:
+                        maillard.simulate("ms", "gaussian-equal:arms=10", 10**5, 10**5, executor=pool, engine="direct")
+                    except KeyboardInterrupt as stopped:
+                        print(stopped, flush=True)
+        """)
+        timer.cancel()
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        time.sleep(6)
+        os.killpg(child.pid, signal.SIGINT)
+        out, _ = child.communicate(timeout=30)
+        assert "stopped; trials done: ms" in out
+
+
+def test_saved_results_come_back(single, tmp_path) -> None:
+    path = tmp_path / "result.npz"
+    single.save(path)
+    again = Result.load(path)
+    assert same(single, again)
+    assert again.policies == single.policies
+    assert again.provenance == single.provenance
+    assert again.provenance["versions"]["maillard"] == maillard.__version__
+    with pytest.raises(InvalidValue, match=r"ends in \.npz"):
+        single.save(tmp_path / "result.txt")
+    (tmp_path / "other.npz").write_text("nothing")
+    with pytest.raises(InvalidValue, match=r"a file that Result\.save wrote"):
+        Result.load(tmp_path / "other.npz")
+
+
+def test_files_for_other_programs(single, tmp_path) -> None:
+    for name in ("a.json", "a.csv", "a.parquet", "a.png", "a.svg", "a-distributions.svg"):
+        write(single, tmp_path / name)
+    content = json.loads((tmp_path / "a.json").read_text())
+    assert content["summary"][0]["mean"] == single.mean_regret[0, -1]
+    assert content["curves"]["ts"]["max"][-1] == single.max[1, -1]
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert lines[0] == "policy,trial,regret,pulls_0,pulls_1,pulls_2"
+    assert len(lines) == 1 + 5 * 60
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(tmp_path / "a.parquet")
+    assert table["regret"].to_numpy() == pytest.approx(single.final_regret.ravel())
+    assert table["pulls"][61].as_py() == single.pulls[1, 1].tolist()
+    assert json.loads(table.schema.metadata[b"maillard"])["seed"] == 7
+    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+    assert "uniform" not in (tmp_path / "a.svg").read_text()
+    with pytest.raises(InvalidValue, match="ends in"):
+        write(single, tmp_path / "a.xls")
+    first = (tmp_path / "a.svg").read_bytes()
+    write(single, tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_bytes() == first  # the same figure, the same bytes
+    with pytest.raises(InvalidValue, match="curves or distributions"):
+        single.plot("pie")
+
+
+def test_memory_does_not_grow_with_the_horizon() -> None:
+    # VmHWM and not ru_maxrss, which a child inherits from whoever started it.
+    code = (
+        "import maillard; maillard.simulate('ms+', 'gaussian-equal:arms=10', {}, 1, threads=1);"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    commands = [
+        [sys.executable, "-c", code.format(t)] for t in (100, 10**3, 10**7)
+    ]  # the first may have to compile
+    sizes = [
+        int(subprocess.run(each, capture_output=True, text=True, check=True).stdout) for each in commands
+    ][1:]
+    assert sizes[1] < 300 * 1024
+    assert sizes[1] - sizes[0] < 5 * 1024
+
+
+def test_one_engine_serves_every_policy_of_its_shape(tmp_path) -> None:
+    code = "import maillard; maillard.simulate(['ms', 'ms+', 'boltzmann', 'uniform'], 'bernoulli:0.5,0.4', 50, 2)"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    engines = [path.name for path in tmp_path.rglob("*.nbi") if path.name.startswith("loop.")]
+    versions = [path.name for path in tmp_path.rglob("*.nbc") if path.name.startswith("loop.")]
+    assert len(engines) == len(versions) == 1
+
+
+def test_import_stays_light() -> None:
+    code = "import sys, maillard; print([m for m in ('numba', 'matplotlib', 'pyarrow', 'distributed') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    with pytest.raises(AttributeError, match="no attribute 'simulated'"):
+        _ = maillard.simulated
