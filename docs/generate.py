@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 
-from maillard import Tally, policy
+import maillard
+from maillard import Tally, figures, policy
 from maillard.cli import markdown_table
 from maillard.policies import named, names
 
@@ -39,6 +40,7 @@ def main() -> None:
     page.write_text(f"{before}{START}\n\n{table}\n\n{END}{after}", encoding="utf8")
     (SOURCES / "exports.pyi").write_text(exports(), encoding="utf8")
     draw_probabilities()
+    draw_regret()
 
 
 def exports() -> str:
@@ -89,6 +91,13 @@ def draw_probabilities() -> None:
         metadata = {"Date": None} if suffix == "svg" else {"Software": None}
         figure.savefig(HERE / "pictures" / f"probabilities.{suffix}", dpi=160, metadata=metadata)
     plt.close(figure)
+
+
+def draw_regret() -> None:
+    """Regret curves of the paper's policies."""
+    names = ["ucb1", "aoucb", "ts-sg", "ms", "ms+", "ts"]
+    result = maillard.simulate(names, "gaussian-equal:arms=10", 20_000, 1000, seed=1)
+    figures.save(result.plot(), HERE / "pictures" / "regret.png")
 
 
 if __name__ == "__main__":

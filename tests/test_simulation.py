@@ -166,7 +166,7 @@ def test_sigma2_and_horizon_come_from_the_simulation() -> None:
 def no_number(kind):
     shape: Any = maillard.Indexed if kind == "index" else maillard.Sampled
 
-    class Broken(shape):
+    class Broken(shape):  # type: ignore[misc]
         def index(self, n, mean, best, t, k):
             return np.where(t > 20, np.nan, mean)
 
