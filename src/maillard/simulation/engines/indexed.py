@@ -6,8 +6,7 @@ exact index is above all bounds that remain; ties are broken at random among exa
 
 An index moves one way in t and does not rise with the best mean. So its larger value at the ends of a window of rounds bounds it within,
 and its value for a lower best mean bounds it while the best mean stays above that. Each arm has a window and a floor of its own, the
-wider the further its index lies below the best. How much wider balances bounds that end against bounds that mislead: it changes
-what a round costs, never what is chosen.
+wider the further its index lies below the best; how wide changes what a round costs, never what is chosen.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ __all__ = ["ENGINE"]
 
 # Rows of the table: pulls, sums, means; trees of bounds, of minus the round in which a bound ends (so that the maximum ends next), of the
 # best mean below which it ends, and of the others' means; how fast an index changes with t and with the best mean; the arms that a contest evaluates,
-# their indices and bounds; and in X: an arm without an index, the lead, the best mean, the last winner's index, and
-# which share of its distance to that a bound may take.
+# their indices and bounds; and in X: an arm without an index, the lead, the best mean, the last winner's index.
 N, S, MEAN, BOUND, DUE, FLOOR, MEANS, RISE, FALL, STACK, VALUE, KEPT, X = range(13)
-BAD, LEAD, BEST, LAST, SHARE = range(5)
+BAD, LEAD, BEST, LAST = range(4)
+SHARE = 0.25  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon
 
 
 def begin(arms: int) -> Any:
@@ -35,7 +34,6 @@ def begin(arms: int) -> Any:
     w[BOUND] = w[DUE] = w[FLOOR] = w[MEANS] = -np.inf
     w[RISE] = w[FALL] = np.nan
     w[X, BAD] = w[X, LEAD] = -1.0
-    w[X, SHARE] = 0.5
     return w
 
 
@@ -48,7 +46,6 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     top = index_of(f, w, arms, lead, t)
     while -w[DUE, 1] <= t:
         leaf = find_max(w, DUE, half)
-        w[X, SHARE] = min(1.05 * w[X, SHARE], 0.9)
         # In its last round a bound that rises is the index itself.
         index = w[BOUND, leaf] if -w[DUE, 1] == t and not f[2] else index_of(f, w, arms, leaf - half, t)
         place(f, w, arms, leaf - half, index, top, t)
@@ -81,7 +78,6 @@ def contest(f: Any, w: Any, arms: int, lead: int, top: float, t: int, rng: Any) 
         if w[VALUE, i] == top or w[KEPT, i] == w[VALUE, i]:  # the bound did not mislead
             set_max(w, BOUND, half + arm, w[KEPT, i])
         else:
-            w[X, SHARE] = max(0.95 * w[X, SHARE], 0.01)
             place(f, w, arms, arm, w[VALUE, i], top, t)
     if w[N, winner] > w[N, lead]:
         w[X, LEAD] = winner
@@ -109,7 +105,6 @@ def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
         w[X, BEST] = max(w[MEAN, lead], w[MEANS, 1])
         while w[FLOOR, 1] > w[X, BEST]:
             fallen = find_max(w, FLOOR, half) - half
-            w[X, SHARE] = min(1.05 * w[X, SHARE], 0.9)
             place(f, w, arms, fallen, index_of(f, w, arms, fallen, t), w[X, LAST], t)
     if arm != lead:
         place(f, w, arms, arm, index_of(f, w, arms, arm, t), w[X, LAST], t)
@@ -145,7 +140,7 @@ def place(f: Any, w: Any, arms: int, arm: int, index: float, top: float, t: int)
     """A bound on an arm's index, for as many rounds and as low a best mean as take it a share of the way to the top."""
     half = w.shape[1] // 2
     mean, best, bound = w[MEAN, arm], w[X, BEST], index
-    room = max(w[X, SHARE] * (top - index), 0.0)
+    room = max(SHARE * (top - index), 0.0)
     if f[2]:
         lower = best - (room / w[FALL, arm] if w[FALL, arm] > 0.0 else 0.1 * (best - mean))
         if lower > mean:
