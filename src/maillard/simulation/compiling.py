@@ -104,7 +104,11 @@ def _overload_where(condition, yes, no):  # type: ignore[no-untyped-def]
 
 
 def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signature: Any) -> Any:
-    """The closure that `build(*parts, fingerprint)` returns, compiled for one signature, without the GIL."""
+    """The closure that `build(*parts, fingerprint)` returns, compiled for one signature, without the GIL.
+
+    What is returned is the compiled function itself: numba's dispatcher would look at the type of every argument again in
+    every call, holding the GIL.
+    """
     for part in parts:
         jitable(part)
     function = build(*parts, _fingerprint(build, *parts))
@@ -112,7 +116,8 @@ def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signatur
     for reached in _reached(function, set()):
         if reached is not function:
             _register(reached)
-    return numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+    dispatcher = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+    return dispatcher.overloads[signature.args].entry_point
 
 
 def _name(function: Any, *parts: Any) -> None:

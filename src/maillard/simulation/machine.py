@@ -59,11 +59,13 @@ class Plan:
 
 def generator(seed: int, policy: Policy, trial: int) -> np.random.Generator:
     """The random numbers of one trial."""
-    key = (_number_of(policy), trial)
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+    return np.random.Generator(_bits(seed, _number_of(policy), trial))
 
 
-@functools.lru_cache(maxsize=256)
+def _bits(seed: int, number: int, trial: int) -> np.random.PCG64:
+    return np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number, trial)))
+
+
 def _number_of(policy: Policy) -> int:
     return zlib.crc32(str(policy).encode())
 
@@ -273,8 +275,11 @@ def run_trials(
     churn, truth = np.array(problem.churn, np.float64), problem.true_means.copy()
     stop = np.zeros(1, np.int64) if stop is None else stop
     sampler = _Sampler(problem)
+    number, bits = _number_of(plan.policy), np.random.PCG64(0)
+    sampler.rng = np.random.Generator(bits)
     for trial in range(count):
-        sampler.rng = generator(plan.seed, plan.policy, first + trial)
+        # One generator in another state: a new one would take compiled code as long to read as it takes to make.
+        bits.state = _bits(plan.seed, number, first + trial).state
         status = machine.run(
             machine.addresses, law.kind, sampler.address, law.first, law.second, law.values, law.ends, truth,
             *_delay_of(problem), churn, machine.shares, machine.forced, goal, checkpoints, regret[trial],

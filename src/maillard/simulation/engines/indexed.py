@@ -22,17 +22,18 @@ __all__ = ["ENGINE"]
 
 # Rows of the table: pulls, sums, means; trees of bounds, of minus the round in which a bound ends (so that the maximum ends next), of the
 # best mean below which it ends, and of the others' means; how fast an index changes with t and with the best mean; the arms that a contest evaluates,
-# their indices and bounds; and in X: an arm without an index, the lead, the best mean, the last winner's index.
-N, S, MEAN, BOUND, DUE, FLOOR, MEANS, RISE, FALL, STACK, VALUE, KEPT, X = range(13)
+# their indices and bounds; the chain of arms for which one leaf stands (how many, the next, the last); and in X: an arm without an index, the lead, the best mean, the last winner's index.
+N, S, MEAN, BOUND, DUE, FLOOR, MEANS, RISE, FALL, STACK, VALUE, KEPT, SIZE, NEXT, TAIL, X = range(16)
 BAD, LEAD, BEST, LAST = range(4)
 SHARE = 0.25  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon
 
 
 def begin(arms: int) -> Any:
     """Nothing observed, no lead."""
-    w = np.zeros((13, 2 * leaves_for(arms)))
+    w = np.zeros((16, 2 * leaves_for(arms)))
     w[BOUND] = w[DUE] = w[FLOOR] = w[MEANS] = -np.inf
     w[RISE] = w[FALL] = np.nan
+    w[SIZE], w[NEXT], w[TAIL] = 1.0, -1.0, np.arange(w.shape[1])
     w[X, BAD] = w[X, LEAD] = -1.0
     return w
 
@@ -54,51 +55,108 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
 
 
 def contest(f: Any, w: Any, arms: int, lead: int, top: float, t: int, rng: Any) -> int:
-    """Evaluate the arms whose bounds reach the top, until none is left; the one with the largest index."""
-    half = w.shape[1] // 2
-    winner, ties, evaluated = lead, 1, 0
-    n, mean, index = -1.0, 0.0, 0.0
+    """Evaluate the arms whose bounds reach the top, until none is left; one with the largest index, ties alike."""
+    half, evaluated, leading = w.shape[1] // 2, 0, top
     while w[BOUND, 1] >= top and w[X, BAD] < 0.0:
         leaf = find_max(w, BOUND, half)
         arm = leaf - half
-        if w[N, arm] != n or w[MEAN, arm] != mean:  # else a twin of the one before
-            n, mean, index = w[N, arm], w[MEAN, arm], index_of(f, w, arms, arm, t)
+        twin = find_twin(w, arm, evaluated)
+        if twin >= 0:
+            join(w, twin, arm)
+            continue
+        index = index_of(f, w, arms, arm, t)
         w[STACK, evaluated], w[VALUE, evaluated], w[KEPT, evaluated] = arm, index, w[BOUND, leaf]
         evaluated += 1
         set_max(w, BOUND, leaf, -np.inf)
-        if index > top:
-            top, winner, ties = index, arm, 1
-        elif index == top:
-            ties += 1
-            if rng.random() * ties < 1.0:
-                winner = arm
+        top = max(top, index)
     w[X, LAST] = top
+    winner, ties = lead, 1.0 if leading == top else 0.0
     for i in range(evaluated):
         arm = int(w[STACK, i])
+        if w[VALUE, i] == top:
+            ties += w[SIZE, arm]
+            if ties == w[SIZE, arm] or rng.random() * ties < w[SIZE, arm]:
+                winner = arm
         if w[VALUE, i] == top or w[KEPT, i] == w[VALUE, i]:  # the bound did not mislead
             set_max(w, BOUND, half + arm, w[KEPT, i])
         else:
             place(f, w, arms, arm, w[VALUE, i], top, t)
+    if w[SIZE, winner] > 1.0:
+        winner = part(w, winner, int(rng.random() * w[SIZE, winner]))
     if w[N, winner] > w[N, lead]:
         w[X, LEAD] = winner
-        set_max(w, BOUND, half + winner, -np.inf)
-        set_max(w, DUE, half + winner, -np.inf)
-        set_max(w, FLOOR, half + winner, -np.inf)
-        set_max(w, MEANS, half + winner, -np.inf)
+        for tree in (BOUND, DUE, FLOOR, MEANS):
+            set_max(w, tree, half + winner, -np.inf)
         set_max(w, MEANS, half + lead, w[MEAN, lead])
         place(f, w, arms, lead, index_of(f, w, arms, lead, t), top, t)
     return winner
 
 
+def find_twin(w: Any, arm: int, evaluated: int) -> int:
+    """One of the arms evaluated last that has the same pulls and mean, so the same index now and ever; or -1."""
+    for i in range(max(evaluated - 4, 0), evaluated):
+        other = int(w[STACK, i])
+        if w[N, other] == w[N, arm] and w[MEAN, other] == w[MEAN, arm]:
+            return other
+    return -1
+
+
+@rare
+def join(w: Any, first: int, arm: int) -> None:
+    """Let one leaf stand for two arms (and their twins): rewards that are 0 or 1 make hundreds of them."""
+    half = w.shape[1] // 2
+    w[NEXT, int(w[TAIL, first])] = arm
+    w[TAIL, first] = w[TAIL, arm]
+    w[SIZE, first] += w[SIZE, arm]
+    for tree in (BOUND, DUE, FLOOR, MEANS):
+        set_max(w, tree, half + arm, -np.inf)
+
+
+@rare
+def part(w: Any, first: int, place_in_chain: int) -> int:
+    """Take one of the arms that share a leaf out of their chain, with a leaf of its own."""
+    half, before, arm = w.shape[1] // 2, first, first
+    for _ in range(place_in_chain):
+        before, arm = arm, int(w[NEXT, arm])
+    other = int(w[NEXT, first]) if arm == first else arm  # who gets a leaf now
+    for tree in (BOUND, DUE, FLOOR, MEANS):
+        set_max(w, tree, half + other, w[tree, half + first])
+    w[RISE, other], w[FALL, other] = w[RISE, first], w[FALL, first]
+    if arm == first:
+        w[SIZE, other], w[TAIL, other] = w[SIZE, first] - 1.0, w[TAIL, first]
+    else:
+        w[SIZE, first] -= 1.0
+        w[NEXT, before] = w[NEXT, arm]
+        if int(w[TAIL, first]) == arm:
+            w[TAIL, first] = before
+    w[SIZE, arm], w[TAIL, arm], w[NEXT, arm] = 1.0, arm, -1.0
+    return arm
+
+
+@rare
+def part_anyway(w: Any, arms: int, arm: int) -> None:
+    """Take an arm that was not chosen here (constant shares do that) out of whichever chain it is in."""
+    for first in range(arms):
+        if w[SIZE, first] > 1.0 and w[N, first] == w[N, arm] and w[MEAN, first] == w[MEAN, arm]:
+            each = first
+            for place_in_chain in range(int(w[SIZE, first])):
+                if each == arm:
+                    part(w, first, place_in_chain)
+                    return
+                each = int(w[NEXT, each])
+
+
 def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     """Take in a reward; t is the next round."""
+    lead = int(w[X, LEAD])
+    if lead >= 0 and arm != lead and (w[SIZE, arm] > 1.0 or w[BOUND, w.shape[1] // 2 + arm] == -np.inf):
+        part_anyway(w, arms, arm)
     w[N, arm] += 1.0
     w[S, arm] += reward
     w[MEAN, arm] = w[S, arm] / w[N, arm]
-    if w[X, LEAD] < 0.0:
+    if lead < 0:
         return
     half = w.shape[1] // 2
-    lead = int(w[X, LEAD])
     if f[2]:
         if arm != lead:
             set_max(w, MEANS, half + arm, w[MEAN, arm])
