@@ -40,5 +40,9 @@ class KLMaillardSampling(Sampled):
     def estimate(self, n: Any, s: Any) -> Any:
         return where(self.jeffreys, (s + 0.5) / (n + 1.0), s / n)
 
+    @property
+    def compares_means(self) -> bool:
+        return not self.jeffreys and type(self).estimate is KLMaillardSampling.estimate
+
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
         return -n * bernoulli(mean, best, 0.0)

@@ -26,13 +26,12 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 from numba.core import cgutils
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic, overload, register_jitable
-from numba.np.unsafe.ndarray import to_fixed_tuple
 
-from maillard.policies.numerics.elementwise import where
+from maillard.policies.numerics.elementwise import branch, where
 
 __all__ = [
     "C_FORMULA",
@@ -103,6 +102,11 @@ def _overload_where(condition, yes, no):  # type: ignore[no-untyped-def]
     return lambda condition, yes, no: yes + 0.0 if condition else no + 0.0
 
 
+@overload(branch)
+def _overload_branch(condition, yes, no, x, y):  # type: ignore[no-untyped-def]
+    return lambda condition, yes, no, x, y: yes(x, y) + 0.0 if condition else no(x, y) + 0.0
+
+
 def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signature: Any) -> Any:
     """The closure that `build(*parts, fingerprint)` returns, compiled for one signature, without the GIL.
 
@@ -133,7 +137,7 @@ def rare(function: Any) -> Any:
 
 
 _FOREIGN = ("numba", "numpy")  # whose functions compiled code has in forms of its own
-_REGISTERED: set[Any] = {call, borrowed, where}  # which compiled code has in a form of its own
+_REGISTERED: set[Any] = {call, borrowed, branch, where}  # which compiled code has in a form of its own
 
 
 def jitable(function: Any) -> None:
@@ -199,12 +203,16 @@ def _digest_code(digest: Any, code: python_types.CodeType) -> None:
             digest.update(repr(constant).encode())
 
 
-_SLOTS = 4  # flags and functions that a formula may use besides numbers
+_NUMBERS, _SLOTS = (
+    12,
+    4,
+)  # how many numbers a compiled formula may use, and how many flags and functions besides
 
 
 def parameters_of(policy: Any) -> np.ndarray:
     """A policy's numbers, as its compiled formulas read them."""
-    return np.array([np.nan if value is None else float(value) for value in _numbers(policy).values()])
+    numbers = [np.nan if value is None else float(value) for value in _numbers(policy).values()]
+    return np.array(numbers + [np.nan] * (_NUMBERS - len(numbers)))
 
 
 def _numbers(policy: Any) -> dict[str, Any]:
@@ -243,7 +251,9 @@ def _adapt(
     def adapted(parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
         if fingerprint == 0:  # it never is; but only what the code names becomes a part of the cache's key
             return np.nan
-        policy = cls(*to_fixed_tuple(carray(parameters, (count,)), count), w, x, y, z)
+        p = parameters
+        numbers = (p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11])[:count]
+        policy = cls(*numbers, w, x, y, z)
         arguments = (a, b, c, d, e)[:arity]
         # np.where of numbers gives an array without dimensions, which adding 0 turns into a number.
         if part < 0:
@@ -272,6 +282,8 @@ def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int,
 def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: int, part: int) -> Any:
     numbers = _numbers(policy)
     try:
+        if len(numbers) > _NUMBERS or len(others) > _SLOTS:
+            raise TypeError(f"more than {_NUMBERS} numbers or {_SLOTS} flags")  # noqa: TRY301
         if any(_may_raise(each) for each in _reached(formula, set())):
             raise TypeError("it may raise an error, which compiled formulas cannot")  # noqa: TRY301
         cls = _stand_in((*numbers, *others))

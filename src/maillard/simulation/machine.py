@@ -204,7 +204,7 @@ def _machine(plan: Plan) -> _Machine:
     parameters = compiling.parameters_of(policy)
     pairs = [compiling.address_of(policy, *formula) for formula in _FORMULAS[shape]]
     addresses = [address for address, _ in pairs]
-    if isinstance(policy, Sampled) and type(policy).estimate is Sampled.estimate:
+    if isinstance(policy, Sampled) and policy.compares_means:
         addresses[2] = 0  # the empirical mean, which an engine computes by itself
     if isinstance(policy, Perturbed) and shape == "perturbed":
         addresses += [policy.noise.code, int(policy.has_prior)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from maillard.policies.numerics.elementwise import where
+from maillard.policies.numerics.elementwise import branch, where
 
 __all__ = ["FAMILIES", "Family"]
 
@@ -23,21 +23,32 @@ _ODD = tuple(1.0 / k for k in range(15, 1, -2))  # 1/15, ..., 1/5, 1/3: enough f
 
 
 def residual(z: Any, ratio: Any) -> Any:
-    """z - log(ratio) for ratio = 1 + z, without cancellation near z = 0.
+    """z - log(ratio) for ratio = 1 + z, without cancellation near z = 0."""
+    return branch(np.abs(z) < 0.1, _near_residual, _far_residual, z, ratio)
 
-    With r = z / (2 + z), log1p(z) = 2 artanh(r) and z - 2r = r z, so what remains is
-    r z - 2 r^3 (1/3 + r^2/5 + ...).
-    """
-    near = np.abs(z) < 0.1
-    w = where(near, z, 0.0)
+
+def _near_residual(z: Any, ratio: Any) -> Any:
+    """With r = z / (2 + z), log1p(z) = 2 artanh(r) and z - 2r = r z: what remains is r z - 2 r^3 (1/3 + r^2/5 + ...)."""
+    w = where(np.abs(z) < 0.1, z, 0.0)
     r = w / (2.0 + w)
     square = r * r
     series = 0.0 * r
     for coefficient in _ODD:
         series = series * square + coefficient
+    return r * (w - 2.0 * square * series)
+
+
+def _far_residual(z: Any, ratio: Any) -> Any:
     # z and ratio are rounded apart, which log1p(z) is not hurt by; but near z = -1 it is the ratio that counts.
-    log = where(np.abs(z) < 0.5, np.log1p(z), np.log(ratio))
-    return where(near, r * (w - 2.0 * square * series), z - log)
+    return z - branch(np.abs(z) < 0.5, _log1p_first, _log_second, z, ratio)
+
+
+def _log1p_first(z: Any, ratio: Any) -> Any:
+    return np.log1p(z)
+
+
+def _log_second(z: Any, ratio: Any) -> Any:
+    return np.log(ratio)
 
 
 def evidence(n: Any, gap: Any, sigma2: Any) -> Any:

@@ -37,6 +37,11 @@ class Sampled(Policy):
         """The mean that is compared, from pulls and sum."""
         return s / n
 
+    @property
+    def compares_means(self) -> bool:
+        """Whether `estimate` is the empirical mean itself."""
+        return type(self).estimate is Sampled.estimate
+
     @np.errstate(all="ignore")  # logarithms of 0 are -inf as meant, and what is not meant ends as nan
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, None]:
         if n.all():

@@ -165,7 +165,12 @@ def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
             fallen = find_max(w, FLOOR, half) - half
             place(f, w, arms, fallen, index_of(f, w, arms, fallen, t), w[X, LAST], t)
     if arm != lead:
-        place(f, w, arms, arm, index_of(f, w, arms, arm, t), w[X, LAST], t)
+        if f[2] or not w[RISE, arm] > 0.0:
+            place(f, w, arms, arm, index_of(f, w, arms, arm, t), w[X, LAST], t)
+        else:  # once rising, always rising: its value a little later will do, which saves looking at it now
+            later = t + 1 + t // 16
+            set_max(w, BOUND, half + arm, index_of(f, w, arms, arm, later))
+            set_max(w, DUE, half + arm, -float(later))
 
 
 @rare
