@@ -17,7 +17,7 @@ from tests.conftest import NAMES, VARIANTS
 TRIALS = 2000
 # All tests of this module together may fail by chance once in a thousand suites of a thousand comparisons.
 SURE = 1e-6
-HORIZON = 250
+HORIZON = 150
 SLOW = 60  # for formulas that search: kl-UCB
 
 PROBLEMS = {
@@ -269,3 +269,30 @@ def test_the_policies_that_run_lazily() -> None:
     late = plan_of("ms", "bernoulli:0.5,0.4,delay=3", 10, 0)
     assert _engines(late) == [DIRECT, PLAIN]
     assert isinstance(late.problem, Problem)
+
+
+TAILS = [
+    *[("GAUSSIAN", 0.3, 0.5, threshold) for threshold in (-1.0, 0.3, 0.7, 3.0, 12.0)],
+    *[("GUMBEL", 0.3, 0.5, threshold) for threshold in (-0.5, 0.3, 2.0, 9.0)],
+    *[("BETA", a, b, threshold) for a, b in ((1, 1), (1, 50), (50, 1), (3, 7), (200, 300)) for threshold in (0.05, 0.4, 0.6, 0.9, 0.99)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "a", "b", "threshold"), TAILS)
+def test_tails_of_scores_have_their_law(name, a, b, threshold) -> None:
+    """The hazard of a threshold, and draws above it, against scipy's distributions."""
+    from maillard.policies.numerics import noise as families
+    from maillard.simulation.engines import noise
+
+    law = {"GAUSSIAN": stats.norm(a, b), "GUMBEL": stats.gumbel_r(a, b), "BETA": stats.beta(a, b)}[name]
+    code = getattr(families, name).code
+    above = float(noise.hazard(code, a, b, threshold))
+    upper = float(law.sf(threshold))
+    assert -np.expm1(-above) == pytest.approx(upper, rel=1e-9, abs=1e-300)
+    if upper < 1e-200:
+        return
+    rng = np.random.default_rng(5)
+    draws = np.array([noise.draw_above(code, a, b, threshold, above, rng) for _ in range(2000)])
+    assert (draws >= threshold).all()
+    assert stats.kstest(law.sf(draws) / upper, "uniform").pvalue > SURE
+    assert stats.kstest(law.sf(draws + 0.1 * np.ptp(draws)) / upper, "uniform").pvalue < SURE

@@ -52,7 +52,7 @@ def test_logged_probabilities_are_the_policys_own(spec, world) -> None:
 @pytest.mark.parametrize("spec", ["ms", "ms+:floor=0.2", "kl-ucb", "ts"])
 def test_arms_are_drawn_from_what_is_logged(spec) -> None:
     """Σ 1[arm = a] / p(a) - 1 has mean 0 if p is the law of the draw, whatever the policy learns."""
-    runs = 400 if spec == "ts" else 2000
+    runs = 150 if spec == "ts" else 2000
     logs = maillard.simulate_log(spec, WORLD, 30, seed=5, runs=runs)
     chosen = np.array([log.arms == 1 for log in logs])[:, 3:]
     p = np.exp(np.array([log.log_probabilities[:, 1] for log in logs]))[:, 3:]

@@ -58,14 +58,13 @@ def hazard(code: int, a: float, b: float, threshold: float) -> float:
 
 
 @rare
-def draw_above(code: int, a: float, b: float, threshold: float, rng: Any) -> float:
-    """A score, given that it exceeds the threshold."""
+def draw_above(code: int, a: float, b: float, threshold: float, above: float, rng: Any) -> float:
+    """A score, given that it exceeds the threshold; `above` is the hazard of that."""
     if code == GAUSSIAN:
         return a + b * draw_normal_above((threshold - a) / b, rng)
     if code == GUMBEL:  # -ln F of a score is exponential: here, given that it is less than at the threshold
-        below = -np.expm1(-hazard(code, a, b, threshold))
-        return a - b * np.log(-np.log1p(-rng.random() * below))
-    return draw_beta_above(a, b, threshold, rng)
+        return a - b * np.log(-np.log1p(rng.random() * np.expm1(-above)))
+    return draw_beta_above(a, b, threshold, above, rng)
 
 
 @rare
@@ -92,11 +91,10 @@ def draw_normal_above(z: float, rng: Any) -> float:
 
 
 @rare
-def draw_beta_above(a: float, b: float, threshold: float, rng: Any) -> float:
+def draw_beta_above(a: float, b: float, threshold: float, above: float, rng: Any) -> float:
     """A Beta(a, b), a, b >= 1, above a threshold: drawn until it is, or under the tangent of its log-concave density."""
     slope = (b - 1.0) / (1.0 - threshold) - (a - 1.0) / threshold
-    deviation = np.sqrt(a * b / (a + b + 1.0)) / (a + b)
-    if slope * deviation < 1.0:  # near or left of the mode, where much of the law is above
+    if above > 0.1 or slope == 0.0:
         x = rng.beta(a, b)
         while x <= threshold:
             x = rng.beta(a, b)

@@ -26,10 +26,6 @@ __all__ = ["ENGINE"]
 N, S, A, B, TREE, X = range(6)  # rows of the table: pulls, sums, parameters of scores, stretches; and
 # in X: the threshold, how many deviations it is from the middle of the lead's law, work since it was set, an arm without a score, the lead.
 THRESHOLD, HEIGHT, WORK, BAD, LEAD = range(5)
-FEW, MANY = (
-    1.5,
-    4.0,
-)  # between these, roughly, is the number of rivals above the threshold, where many arms may be best
 
 
 def begin(arms: int) -> Any:
@@ -56,7 +52,7 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
         leaf, into = find_sum(w, TREE, half, position)
         arm = leaf - half
         if w[TREE, leaf] > 0.0:  # rounding may lead past the last
-            score = draw_above(f[3], w[A, arm], w[B, arm], threshold, rng)
+            score = draw_above(f[3], w[A, arm], w[B, arm], threshold, w[TREE, leaf], rng)
             if score > top or winner < 0:
                 top, winner = score, arm
         # One point is enough: go on from the end of the stretch.
@@ -109,14 +105,16 @@ def renew(f: Any, w: Any, arms: int) -> None:
         if low > most:
             w[X, LEAD], most = arm, low
     lead = int(w[X, LEAD])
+    # Where many arms may be best: fewer above, and nobody is above so often that drawing all of them costs more.
+    few = 0.6 * np.log(arms)
     w[X, WORK], w[X, HEIGHT] = 0.0, lowest(code) if first else w[X, HEIGHT]
     for _ in range(4):
         w[X, THRESHOLD] = level(code, w[A, lead], w[B, lead], w[X, HEIGHT])
         stretch(f, w, arms)
         above = w[TREE, 1]
-        if above > MANY and w[X, HEIGHT] < 6.0:
+        if above > few + 3.0 and w[X, HEIGHT] < 6.0:
             w[X, HEIGHT] += 1.0
-        elif above < FEW and w[X, HEIGHT] > lowest(code):
+        elif above < few and w[X, HEIGHT] > lowest(code):
             w[X, HEIGHT] = max(w[X, HEIGHT] - 0.5, lowest(code))
             return
         else:
