@@ -30,17 +30,19 @@ from maillard.simulation.engines.trees import (
 
 __all__ = ["ENGINE"]
 
-N, S, MEAN, TREE, TOP, X = range(6)  # rows of the table: pulls, sums, means, bounds, the maxima of means, and
+N, S, MEAN, LOG, TREE, TOP, X = range(
+    7
+)  # rows of the table: pulls, sums, means, log bounds, trees of bounds and of means, and
 # in X: what is accepted unseen, the lead's bound, the floor, its width, the scale of weights, until which round bounds hold, up to
 # how many pulls the lead's lower bound does, wasted draws, an arm whose weight is unusable, the lead.
 LOW, HIGH, FLOOR, WIDTH, SCALE, ROUND, PULLS, WASTED, BAD, LEAD = range(10)
 WASTE = 0.4  # draws that may be wasted, for each arm, before bounds are made anew: what the renewal costs
-SLACK = 1.0 + 1e-9  # rounding, beyond which a weight above its bound refutes the policy's declaration
+SLACK = 1e-9  # rounding, beyond which a log weight above its bound refutes the policy's declaration
 
 
 def begin(arms: int) -> Any:
     """Nothing observed, no lead."""
-    w = np.zeros((6, 2 * leaves_for(arms)))
+    w = np.zeros((7, 2 * leaves_for(arms)))
     w[TOP] = -np.inf
     w[X, BAD] = w[X, LEAD] = -1.0
     return w
@@ -63,10 +65,13 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
             leaf, into = find_sum(w, TREE, half, u - w[X, HIGH])
             arm, bound = leaf - half, w[TREE, leaf]
             if bound > 0.0:  # rounding may lead past the last
-                weight = weight_of(f, w, arm, t)
-                if not weight <= bound * SLACK:
+                log = log_weight_of(f, w, arm, t)
+                excess = log - w[LOG, arm]
+                if not excess <= SLACK * (1.0 + abs(w[X, SCALE])):
                     w[X, BAD] = arm
-                if into < weight:
+                if into < bound * (1.0 + excess) or into < np.exp(
+                    log
+                ):  # 1 + x <= exp(x), so mostly the first tells
                     return arm
         w[X, WASTED] += 1.0
         if w[X, WASTED] > 4.0 + WASTE * arms:
@@ -155,7 +160,7 @@ def welcome(f: Any, w: Any, t: int) -> None:
     w[X, PULLS] = np.floor(n * 1.0625) + 1.0
     w[X, HIGH] = np.exp(call(f[1], f[0], n, w[X, ROUND], 0.0, 0.0, 0.0) - w[X, SCALE])
     w[X, LOW] = np.exp(call(f[1], f[0], w[X, PULLS], float(t), 0.0, 0.0, 0.0) - w[X, SCALE])
-    if not (w[X, LOW] <= w[X, HIGH] * SLACK and w[X, HIGH] < np.inf):
+    if not (w[X, LOW] <= w[X, HIGH] * (1.0 + SLACK) and w[X, HIGH] < np.inf):
         w[X, BAD] = lead
 
 
@@ -165,19 +170,21 @@ def bound_of(f: Any, w: Any, arm: int, t: int) -> float:
         log = call(f[1], f[0], w[N, arm], w[X, ROUND], 0.0, 0.0, 0.0)
     else:
         log = call(f[2], f[0], w[N, arm], w[MEAN, arm], w[X, FLOOR], float(t), 0.0)
-    bound = np.exp(log - w[X, SCALE])
+    w[LOG, arm] = log - w[X, SCALE]
+    bound = np.exp(w[LOG, arm])
     if not bound < np.inf:
         w[X, BAD] = arm
     return bound
 
 
-def weight_of(f: Any, w: Any, arm: int, t: int) -> float:
-    """What an arm weighs."""
+def log_weight_of(f: Any, w: Any, arm: int, t: int) -> float:
+    """The logarithm of what an arm weighs."""
     best = w[MEAN, int(w[X, LEAD])]
     if w[MEAN, arm] == best:
-        return weight_leading(f, w, arm, t)
-    log = call(f[2], f[0], w[N, arm], w[MEAN, arm], best, float(t), 0.0)
-    return np.exp(log - w[X, SCALE])
+        log = call(f[1], f[0], w[N, arm], float(t), 0.0, 0.0, 0.0)
+    else:
+        log = call(f[2], f[0], w[N, arm], w[MEAN, arm], best, float(t), 0.0)
+    return log - w[X, SCALE]
 
 
 def weight_leading(f: Any, w: Any, arm: int, t: int) -> float:
