@@ -296,3 +296,111 @@ def test_tails_of_scores_have_their_law(name, a, b, threshold) -> None:
     assert (draws >= threshold).all()
     assert stats.kstest(law.sf(draws) / upper, "uniform").pvalue > SURE
     assert stats.kstest(law.sf(draws + 0.1 * np.ptp(draws)) / upper, "uniform").pvalue < SURE
+
+
+FLOORED = [("ucb1", "bernoulli:" + ",".join(["0.5"] * 40)), ("moss-anytime", "bernoulli:1,1,1,1,1,1,1,1,1"), ("aoucb", "bernoulli:0,0,0,0,0,0,0,0,0"), ("epsilon-greedy:epsilon=0.3", "bernoulli:1,1,1,0.5,0.5,0")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "text"), FLOORED)
+def test_twins_stay_twins_whoever_pulls_them(spec, text) -> None:
+    """Constant shares pull arms out of chains of arms that share a leaf."""
+    full = spec if "epsilon" in spec else f"{spec}:floor=0.3"
+    for horizon in (60, 200, 1000):
+        plan = plan_of(full, text, horizon, horizon, LAZY)
+        for trial in range(12):
+            made = run_trials(plan, trial, 1, draws=20_000)
+            assert chi_square(made.drawn, plan.policy.probabilities(made.tally)) > SURE
+
+
+class NoIndex(maillard.Indexed):
+    """Minus infinity for every arm that has not won yet."""
+
+    monotone = True
+
+    def index(self, n, mean, best, t, k):
+        return np.log(mean)
+
+
+class Growing(maillard.Sampled):
+    """A leader that gains on its rivals with every round, as it may."""
+
+    monotone = True
+
+    def leader(self, n, t):
+        return 0.02 * t + 0.0 * n
+
+    def rival(self, n, mean, best, t):
+        return 0.0 * n
+
+
+class Jeffreys(maillard.Perturbed):
+    """Thompson sampling from Jeffreys' prior: parameters below 1."""
+
+    noise = maillard.BernoulliThompson.noise
+    has_prior = True
+
+    def score(self, n, s):
+        return 0.5 + s, 0.5 + n - s
+
+
+def test_odd_formulas_end_and_are_right() -> None:
+    never = run_trials(Plan(NoIndex(), problems.problem("bernoulli:0,0,0"), (3000,), 0, LAZY), 0, 20)
+    assert abs(never.pulls.mean(axis=0) - 1000).max() < 5 * np.sqrt(3000 * 2 / 9 / 20)
+    growing = Plan(Growing(), problems.problem("bernoulli:0.5,0.4"), (3000,), 0)
+    assert min(compare(growing, dataclasses.replace(growing, seed=1, engine=DIRECT), 300)) > SURE
+    jeffreys = Plan(Jeffreys(), problems.problem("bernoulli:0.5,0.45,0.45"), (300,), 0)
+    for engine in (LAZY, DIRECT, PLAIN):
+        with pytest.raises(maillard.InvalidValue, match="two finite numbers >= 1"):
+            run_trials(dataclasses.replace(jeffreys, engine=engine), 0, 1)
+
+
+def test_scores_far_from_their_threshold_end_and_are_right() -> None:
+    """Rewards much wider than the policy believes: some hazards are astronomical."""
+    gumbel = maillard.policy("boltzmann-gumbel", sigma2=0.25)
+    plan = Plan(gumbel, problems.Gaussian([0.0] * 30, variance=1e4), (500,), 3)
+    assert min(compare(plan, dataclasses.replace(plan, seed=4, engine=DIRECT), 100)) > SURE
+
+
+class Own(maillard.Sampled):
+    x: float = maillard.real("first", default=1.0)
+    y_x: float = maillard.real("second", default=50.0)
+
+    def rival(self, n, mean, best, t):
+        return -self.x * n * (best - mean)
+
+
+class Other(maillard.Sampled):
+    x_y: float = maillard.real("first", default=50.0)
+    x: float = maillard.real("second", default=1.0)
+
+    def rival(self, n, mean, best, t):
+        return -self.x * n * (best - mean)
+
+
+def test_parameters_of_two_policies_are_not_mixed_up() -> None:
+    world = problems.problem("bernoulli:0.9,0.1")
+    one, other = (
+        run_trials(Plan(each, world, (200,), 1), 0, 300).pulls[:, 1].mean() for each in (Own(), Other())
+    )
+    assert abs(one - other) < 3
+
+
+def test_shares_are_mixed_in_once_by_every_engine() -> None:
+    for spec in ("epsilon-greedy:epsilon=0.5", "ms:floor=0.5"):
+        plans = [
+            plan_of(spec, PROBLEMS["ties"], 12, seed, engine)
+            for seed, engine in enumerate((LAZY, DIRECT, PLAIN))
+        ]
+        assert min(compare(plans[0], plans[1], 1000) + compare(plans[0], plans[2], 1000)) > SURE
+
+
+class Stubborn(maillard.MaillardSampling):
+    """More than its formulas say."""
+
+    def choose(self, tally, rng, **options):
+        return 0
+
+
+def test_a_policy_that_overrides_more_than_formulas_is_taken_at_its_word() -> None:
+    made = run_trials(Plan(Stubborn(sigma2=0.25), problems.problem("bernoulli:0.1,0.9"), (50,), 0), 0, 3)
+    assert (made.pulls[:, 0] == 49).all()

@@ -99,6 +99,28 @@ def test_runs_are_the_same_whoever_computes_them(tmp_path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log.parquet", "one.parquet"]
 
 
+class Own(maillard.Policy):
+    """Says all probabilities by itself."""
+
+    probability_kind = "closed form"
+
+    def _solve(self, n, s, t):
+        return np.log(np.arange(1, n.size + 1) / (n.size * (n.size + 1) / 2)), None
+
+
+def test_a_floor_is_in_the_log_of_any_policy() -> None:
+    log = maillard.simulate_log(maillard.WithFloor(Own(), 0.3), WORLD, 10, seed=1)
+    assert np.exp(log.log_probabilities[5]) == pytest.approx(0.7 * np.array([1, 2, 3]) / 6 + 0.1)
+
+
+def test_an_interrupt_in_a_sampler_is_not_lost() -> None:
+    def stop(rng, arm):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        maillard.simulate_log("ms:sigma2=1", problems.Custom(stop, means=[0.0, 1.0]), 20)
+
+
 def test_bad_input_is_refused(tmp_path) -> None:
     with pytest.raises(InvalidValue, match="probabilities: expected all or chosen"):
         maillard.simulate_log("ms", WORLD, 10, probabilities="some")
@@ -108,3 +130,7 @@ def test_bad_input_is_refused(tmp_path) -> None:
         maillard.simulate_log("ms", WORLD, 10, runs=1, path=tmp_path / "log.csv")
     with pytest.raises(InvalidValue, match="horizon"):
         maillard.simulate_log("ms", WORLD, 0)
+    with pytest.raises(InvalidValue, match="seed"):
+        maillard.simulate_log("ms", WORLD, 10, seed=-1)
+    with pytest.raises(InvalidValue, match="a folder that exists"):
+        maillard.simulate_log("ms", WORLD, 10, runs=1, path=tmp_path / "none" / "log.parquet")

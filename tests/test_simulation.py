@@ -191,6 +191,9 @@ class Raises(maillard.Sampled):
         ({"trials": 0}, "trials: expected a whole number >= 1"),
         ({"policies": []}, "policies: expected at least one policy"),
         ({"policies": [3]}, "policies: expected policies and their specs"),
+        ({"policies": 5}, "policies: expected policies and their specs"),
+        ({"policies": "arm:0", "engine": "nonsense"}, "expected direct"),
+        ({"problem": None}, "problem: expected a Problem or its spec"),
         ({"seed": -1}, "seed"),
         ({"seed": None}, "seed"),
         ({"threads": 0}, "threads"),
@@ -295,9 +298,12 @@ def test_saved_results_come_back(single, tmp_path) -> None:
     assert again.provenance["versions"]["maillard"] == maillard.__version__
     with pytest.raises(InvalidValue, match=r"ends in \.npz"):
         single.save(tmp_path / "result.txt")
-    (tmp_path / "other.npz").write_text("nothing")
-    with pytest.raises(InvalidValue, match=r"a file that Result\.save wrote"):
-        Result.load(tmp_path / "other.npz")
+    for content in (b"nothing", b"", path.read_bytes()[:500]):
+        (tmp_path / "other.npz").write_bytes(content)
+        with pytest.raises(InvalidValue, match=r"a file that Result\.save wrote"):
+            Result.load(tmp_path / "other.npz")
+    with pytest.raises(InvalidValue, match="a file that is there"):
+        Result.load(tmp_path / "none.npz")
 
 
 def test_files_for_other_programs(single, tmp_path) -> None:

@@ -123,8 +123,10 @@ def simulate(  # noqa: PLR0917  # click passes them by name
     maillard simulate ms+:booster=8 kl-ms --problem bernoulli:0.1,0.05 --output curves.png --output result.npz
     """
     from maillard.simulation.files import FORMATS, write
+    from maillard.simulation.runner import check_folder
 
     for path in outputs:
+        check_folder("--output", path)
         if path.suffix not in FORMATS:
             raise InvalidValue("--output", str(path), "a name that ends in " + ", ".join(FORMATS))
     given = [maillard.policy(spec, sigma2=sigma2) if sigma2 is not None else spec for spec in specs]

@@ -91,6 +91,8 @@ def problem(given: str | Problem) -> Problem:
     """A problem from itself or from its spec: `gaussian-equal:arms=10,variance=1`, `bernoulli:0.1,0.05`."""
     if isinstance(given, Problem):
         return given
+    if not isinstance(given, str):
+        raise InvalidValue("problem", given, "a Problem or its spec, as in gaussian-equal:arms=10")
     name, values, options = specs.read(given)
     known = {"delay", "threshold", "epsilon"}
     if name in _FAMILIES:

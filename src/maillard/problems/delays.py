@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar
 
 from maillard import specs
@@ -23,16 +24,14 @@ class Delay:
     whole: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        if type(self) is Delay:
+            raise InvalidValue("delay", "Delay", "Fixed, Batched or Geometric")
         number = self.rounds
-        allowed = f"a {'whole ' if self.whole else ''}number from {self.least} to 2**31"
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int | float)
-            or not self.least <= number <= 2**31
-        ):
+        real = isinstance(number, Real) and not isinstance(number, bool)
+        if not real or not self.least <= number <= 2**31 or (self.whole and number != int(number)):
+            allowed = f"a {'whole ' if self.whole else ''}number from {self.least} to 2**31"
             raise InvalidValue(f"delay {self.name}", number, allowed)
-        if self.whole and number != int(number):
-            raise InvalidValue(f"delay {self.name}", number, allowed)
+        object.__setattr__(self, "rounds", int(number) if self.whole else float(number))
 
     def __str__(self) -> str:
         return specs.write(specs.Spec(self.name, (self.rounds,), {}))
@@ -59,7 +58,7 @@ class Geometric(Delay):
 _KNOWN = {cls.name: cls for cls in (Fixed, Batched, Geometric)}
 
 
-def delay(given: Delay | str | int | None) -> Delay | None:
+def delay(given: Delay | str | float | None) -> Delay | None:
     """A delay from itself, from `fixed:100`, `batched:100` or `geometric:100`, or from a number: fixed.
 
     >>> delay("batched:100")
@@ -67,9 +66,11 @@ def delay(given: Delay | str | int | None) -> Delay | None:
     """
     if given is None or isinstance(given, Delay):
         return given
-    if isinstance(given, int) and not isinstance(given, bool):
+    if isinstance(given, Real) and not isinstance(given, bool):
         return Fixed(given)
-    name, values, options = specs.read(given)  # type: ignore[arg-type]  # refuses what is no text
+    if not isinstance(given, str):
+        raise InvalidValue("delay", given, "a Delay, a number of rounds, or a spec such as batched:100")
+    name, values, options = specs.read(given)
     if name not in _KNOWN:
         raise UnknownName("delay", name, _KNOWN)
     if len(values) != 1 or options:

@@ -297,8 +297,9 @@ class Bounded(Problem):
     def spec(self) -> specs.Spec:
         options = super().spec().options
         options.pop("probabilities")
-        if np.ndim(self.values) != 1:
-            return specs.Spec(self.name, (*self.probabilities, *self.values), {})  # to read, not to parse
+        options.pop("values", None)
+        if np.ndim(self.values) != 1:  # to read, not to parse
+            return specs.Spec(self.name, (*self.probabilities, *self.values), options)
         return specs.Spec(self.name, self.probabilities, {**options, "values": self.values})
 
 
@@ -322,9 +323,13 @@ class Custom(Problem):
         if not callable(self.sampler):
             raise InvalidValue("sampler", self.sampler, "a function of (rng, arm)")
         object.__setattr__(self, "means", _numbers("means", self.means))
-        limits = tuple(float(end) for end in self.limits)
-        if len(limits) != 2 or not limits[0] < limits[1]:
+        try:
+            low, high = (float(end) for end in self.limits)
+        except (TypeError, ValueError):
+            low = high = math.nan
+        if not low < high:
             raise InvalidValue("limits", self.limits, "(low, high), low < high")
+        limits = low, high
         object.__setattr__(self, "limits", limits)
 
     @property

@@ -182,6 +182,7 @@ def _fingerprint(*functions: Any) -> int:
         for each in _reached(function, seen):
             digest.update(f"{each.__qualname__} {hasattr(each, 'rare')}".encode())
             _digest_code(digest, each.__code__)
+            digest.update(repr((each.__defaults__, each.__kwdefaults__)).encode())
             for name in _names(each.__code__):
                 value = each.__globals__.get(name)
                 if isinstance(value, int | float | str | tuple) and not _holds_functions(value):
@@ -230,7 +231,9 @@ def _others(policy: Any) -> dict[str, Any]:
 
 def _stand_in(fields: tuple[str, ...]) -> Any:
     """The class whose instances compiled formulas get as `self`; one for each set of fields, found by its name."""
-    name = "Parameters_" + "_".join(fields)
+    name = "Parameters" + "".join(
+        f"_{len(field)}{field}" for field in fields
+    )  # lengths, or x, y_x could be x_y, x
     if name not in globals():
         globals()[name] = collections.namedtuple(name, fields, module=__name__)
     return globals()[name]
@@ -294,7 +297,9 @@ def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: i
         w, x, y, z = values
         adapted = _adapt(formula, cls, len(numbers), arity, part, w, x, y, z, fingerprint)
         _name(adapted, formula)
-        return numba.cfunc(_FORMULA, cache=True, error_model="numpy")(adapted)
+        # On disk only what is ours: a fingerprint cannot see everything that a formula of others may depend on.
+        ours = all((each.__module__ or "").startswith("maillard.") for each in _reached(formula, set()))
+        return numba.cfunc(_FORMULA, cache=ours, error_model="numpy")(adapted)
     except (NumbaError, TypeError, ValueError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         message = f"{formula.__qualname__} runs as Python, a hundred times slower: {reason}"
@@ -314,7 +319,7 @@ def _callback(formula: Any, arity: int, part: int) -> Any:
             with np.errstate(all="ignore"):
                 value = formula(*(np.float64(each) for each in arguments[:arity]))
             return float(value if part < 0 else value[part])
-        except Exception as error:  # noqa: BLE001  # it cannot pass through compiled code: nan does, and is reported
+        except BaseException as error:  # noqa: BLE001  # it cannot pass through compiled code: nan does, and is reported
             made.error = error
             return float("nan")
 

@@ -17,7 +17,7 @@ from maillard.policies import Policy
 from maillard.problems import Problem
 from maillard.problems import problem as problem_of
 from maillard.simulation.machine import Plan, record
-from maillard.simulation.runner import check_count, make_plan, workers_for
+from maillard.simulation.runner import check_count, check_folder, make_plan, workers_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,12 +88,16 @@ def simulate_log(
     plan = make_plan(policy, problem_of(problem), horizon, seed)
     if probabilities not in ("all", "chosen"):
         raise InvalidValue("probabilities", probabilities, "all or chosen")
+    workers = workers_for(threads)
+    check_count("horizon", horizon, 10**9)  # every round is kept
+    if path is not None:
+        check_folder("path", path)
     if runs is None:
         if path is None:
             return _log(plan, 0, probabilities)
         runs = 1
     check_count("runs", runs, 2**40)
-    made = _logs(plan, runs, probabilities, workers_for(threads))
+    made = _logs(plan, runs, probabilities, workers)
     if path is None:
         return list(made)
     _write(path, made)

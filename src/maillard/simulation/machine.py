@@ -21,6 +21,7 @@ from maillard.policies import (
     Uniform,
     WithFloor,
 )
+from maillard.policies.epsilon_greedy import EpsilonGreedy
 from maillard.policies.shapes.indexed import Pooled
 from maillard.policies.shapes.perturbed import DiscretelyPerturbed
 from maillard.policies.targets import FixedArm, FixedDistribution
@@ -93,11 +94,11 @@ def check_plan(plan: Plan) -> None:
         raise InvalidValue(
             "WithFloor: epsilon", policy.epsilon, f"one number, or one for each of {problem.arms} arms"
         )
+    if plan.engine is not None and plan.engine not in (engines := _engines(plan)):
+        raise InvalidValue(f"engine of {policy.name} on this problem", plan.engine, " or ".join(engines))
     if isinstance(inner, FixedArm | FixedDistribution):
         inner.constant_part(problem.arms)
         return
-    if plan.engine is not None and plan.engine not in (engines := _engines(plan)):
-        raise InvalidValue(f"engine of {policy.name} on this problem", plan.engine, " or ".join(engines))
     # A formula that gives no number mostly does so at once.
     arms = min(problem.arms, 4)
     sums = (
@@ -120,11 +121,14 @@ def _inner(policy: Policy) -> Policy:
 def _shape(policy: Policy) -> str | None:  # noqa: PLR0911  # a case a line
     """Which engine's formulas a policy has; None if it goes its own way."""
     cls = type(policy)
-    if (
-        cls._solve not in (Sampled._solve, Indexed._solve, Perturbed._solve)
-        and "constant_part" not in cls.__dict__
-    ):
+    if cls._solve not in (Sampled._solve, Indexed._solve, Perturbed._solve, EpsilonGreedy._solve):
         return None
+    base = next(
+        base for base in (Sampled, Indexed, DiscretelyPerturbed, Perturbed) if isinstance(policy, base)
+    )
+    for name in ("choose", "probabilities", "log_probabilities", "distribution", "_weights", "_ties", "_win"):
+        if getattr(cls, name, None) is not getattr(base, name, None):
+            return None
     match policy:
         case DiscretelyPerturbed():
             return "binomial"
@@ -197,8 +201,8 @@ def _machine(plan: Plan) -> _Machine:
         policy, ends[-1] = Uniform(), 1.0
     forced = 0 if fixed or getattr(policy, "has_prior", False) else arms
     kind = plan.engine or _engines(plan)[0]
-    if kind == PLAIN:
-        return _Machine(_plain(policy), np.zeros(1, np.int64), ends, forced, ())
+    if kind == PLAIN:  # whose choice has the shares in it
+        return _Machine(_plain(plan.policy), np.zeros(1, np.int64), np.zeros(0), forced, ())
     shape = _shape(policy)
     assert shape is not None
     parameters = compiling.parameters_of(policy)
@@ -242,7 +246,7 @@ class _Sampler:
                     raise InvalidValue(  # noqa: TRY301  # caught with what the sampler itself raises
                         f"sampler's reward for arm {int(arm)}", reward, allowed
                     )
-            except Exception as error:  # noqa: BLE001  # it cannot pass through compiled code: raised afterwards
+            except BaseException as error:  # noqa: BLE001  # it cannot pass through compiled code: raised afterwards
                 self.error = self.error or error
                 return math.nan
             return reward
@@ -285,10 +289,10 @@ def run_trials(
             *_delay_of(problem), churn, machine.shares, machine.forced, goal, checkpoints, regret[trial],
             pulls[trial], observed_pulls, observed_sums, drawn, draws if trial == count - 1 else 0, stop, sampler.rng,
         )  # fmt: skip
-        if status == loop.STOPPED:
-            raise Stopped("stopped")
         if sampler.error:
             raise sampler.error
+        if status == loop.STOPPED:
+            raise Stopped("stopped")
         if status:
             _explain(plan, machine, status, int(drawn[0]), observed_pulls, observed_sums)
     return Trials(regret, pulls, Tally(observed_pulls.astype(np.int64), observed_sums), drawn)
@@ -334,15 +338,15 @@ def _recorder(plan: Plan) -> _Machine:
         return dataclasses.replace(base, run=_compiled_recorder(shape), shares=mixed)
 
     def law(_f: Any, w: Any, _arms: int, t: int) -> int:
-        w[direct.LOG] = policy.log_probabilities(Tally(w[direct.N].astype(np.int64), w[direct.S]), round=t)
+        w[direct.LOG] = plan.policy.log_probabilities(
+            Tally(w[direct.N].astype(np.int64), w[direct.S]), round=t
+        )
         w[direct.CHANCE] = np.exp(w[direct.LOG])
         return 0
 
     run = recording.build(law, direct.learn, 1)
     forced = 0 if getattr(policy, "has_prior", False) else arms
-    # A policy that goes its own way has its shares in its probabilities already.
-    inner = mixed if shape is not None else np.zeros(0)
-    return _Machine(run, np.zeros(1, np.int64), inner, forced, ())
+    return _Machine(run, np.zeros(1, np.int64), np.zeros(0), forced, ())  # the law has the shares in it
 
 
 def _delay_of(problem: Problem) -> tuple[int, float]:
@@ -353,7 +357,12 @@ def _explain(plan: Plan, machine: _Machine, t: int, arm: int, n: Any, s: Any) ->
     """Say what an engine met in a round that it could not go on from."""
     where = f"{plan.policy.name}: arm {arm} in round {t}, after {n[arm]:g} pulls with sum {s[arm]:g}"
     for each in machine.alive:
-        if getattr(each, "error", None) is not None:
-            raise InvalidValue(where, repr(each.error), "a formula that gives a number") from each.error
-    _inner(plan.policy).log_probabilities(Tally(n.astype(np.int64), s), round=t)  # says which number is bad
-    raise InvalidValue(f"{where}: monotone", True, "False: the formula does not keep what that declares")
+        error = getattr(each, "error", None)
+        if isinstance(error, Exception):
+            raise InvalidValue(where, repr(error), "a formula that gives a number") from error
+        if error is not None:
+            raise error
+    _inner(plan.policy).log_probabilities(Tally(n.astype(np.int64), s))  # says which number is bad
+    if (plan.engine or _engines(plan)[0]) == LAZY:
+        raise InvalidValue(f"{where}: monotone", True, "False: the formula does not keep what that declares")
+    raise InvalidValue(where, math.nan, "a formula that gives a number")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,12 +150,15 @@ class Result:
     def load(cls, path: str | Path) -> Result:
         """Read what `save` wrote."""
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 header = json.loads(str(stored["header"]))
                 arrays = {name: stored[name] for name in ("rounds", "values", "pulls")}
-        except (ValueError, KeyError, zipfile.BadZipFile, json.JSONDecodeError) as error:
-            raise InvalidValue("path", str(path), f"a file that Result.save wrote ({error})") from None
-        if header.pop("format", None) != _FORMAT:
-            raise InvalidValue("path", str(path), "a file that Result.save wrote")
-        labels, measure, provenance = tuple(header["labels"]), header["measure"], header["provenance"]
+                if header["format"] != _FORMAT:
+                    raise KeyError("format")  # noqa: TRY301  # one answer to all that can be wrong
+                labels, measure, provenance = tuple(header["labels"]), header["measure"], header["provenance"]
+        except FileNotFoundError:
+            raise InvalidValue("path", str(path), "a file that is there") from None
+        except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+            reason = f"a file that Result.save wrote ({type(error).__name__}: {error})"
+            raise InvalidValue("path", str(path), reason) from None
         return cls(labels, measure, arrays["rounds"], arrays["values"], arrays["pulls"], provenance)

@@ -8,12 +8,14 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maillard import specs
 from maillard.errors import InvalidValue
 from maillard.policies import Policy, policy
 from maillard.problems import Problem
@@ -24,7 +26,7 @@ from maillard.simulation.result import Result
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Interrupted", "check_count", "make_plan", "simulate", "workers_for"]
+__all__ = ["Interrupted", "check_count", "check_folder", "make_plan", "simulate", "workers_for"]
 
 _CHECKPOINTS = 64
 _ROUNDS = 4_000_000  # of one task: a fraction of a second
@@ -60,11 +62,12 @@ def simulate(
     ((2, 10), np.int64(100))
     """
     world = problem_of(problem)
+    if not isinstance(policies, str | Policy | Iterable):
+        raise InvalidValue("policies", policies, "policies and their specs")
     given = [policies] if isinstance(policies, str | Policy) else list(policies)
     if not given:
         raise InvalidValue("policies", policies, "at least one policy")
-    check_count("trials", trials, 2**40)
-    _check_seed(seed)
+    check_count("trials", trials, 10**8)
     plans = [make_plan(each, world, horizon, seed, checkpoints, engine) for each in given]
     if executor is not None and not isinstance(executor, Executor):
         raise InvalidValue(
@@ -97,12 +100,13 @@ def make_plan(
 ) -> Plan:
     """A policy's plan, checked: what can be refused is refused before anything runs."""
     check_count("horizon", horizon, 2**53)
+    _check_seed(seed)
     context: dict[str, Any] = {"horizon": int(horizon)}
     if isinstance(given, str):
-        context["sigma2"] = problem.sigma2
-        if "sigma2" in given or "reward_range" in given or problem.sigma2 is None:
-            del context["sigma2"]
-        if ",horizon=" in given or ":horizon=" in given:
+        said = specs.read(given).options
+        if not {"sigma2", "reward_range"} & set(said) and problem.sigma2 is not None:
+            context["sigma2"] = problem.sigma2
+        if "horizon" in said:
             del context["horizon"]
     elif not isinstance(given, Policy):
         raise InvalidValue("policies", given, "policies and their specs")
@@ -234,6 +238,12 @@ def check_count(name: str, value: object, most: int) -> None:
     """Refuse what is not a whole number from 1 to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
         raise InvalidValue(name, value, f"a whole number >= 1 (and <= {most})")
+
+
+def check_folder(name: str, path: str | Path) -> None:
+    """Refuse a file in a folder that is not there, before anything runs."""
+    if not Path(path).absolute().parent.is_dir():
+        raise InvalidValue(name, str(path), "a file in a folder that exists")
 
 
 def _check_seed(seed: object) -> None:

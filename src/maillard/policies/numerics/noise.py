@@ -15,6 +15,8 @@ import numpy as np
 from maillard.policies.numerics.binomial import log_binomial
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from maillard.policies.shapes.policy import Floats
 
 __all__ = ["BETA", "GAUSSIAN", "GUMBEL", "Noise"]
@@ -27,7 +29,12 @@ class Noise:
     """A family of continuous, log-concave score laws."""
 
     shifts: ClassVar[bool] = True
+    allowed: ClassVar[str] = "two finite numbers, the second > 0"
     code: ClassVar[int] = -1  # by which compiled simulation knows the family; -1: it does not
+
+    def usable(self, a: Floats, b: Floats) -> NDArray[np.bool_]:
+        """Whether these are parameters of the family."""
+        return np.isfinite(a) & np.isfinite(b) & (b > 0.0)
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         """ln F(x) and ln(f(x) / F(x))."""
@@ -109,6 +116,12 @@ class _Beta(Noise):
 
     shifts: ClassVar[bool] = False
     code: ClassVar[int] = 2
+    allowed: ClassVar[str] = "two finite numbers >= 1"
+
+    def usable(self, a: Floats, b: Floats) -> NDArray[np.bool_]:
+        return (
+            super().usable(a, b) & (a >= 1.0) & (b >= 1.0)
+        )  # else the density has a pole, and quadrature misses it
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         from scipy.special import betainc, betaincc, expit

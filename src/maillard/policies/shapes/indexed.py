@@ -19,7 +19,7 @@ __all__ = ["Indexed", "Pooled"]
 class Indexed(Policy):
     """Says what the index of an arm is.
 
-    `monotone` declares that an arm's index moves one way as t grows, and does not rise with the best mean.
+    `monotone` declares that indices move one way as t grows, the same for all arms, and do not rise with the best mean.
     """
 
     probability_kind: ClassVar[Kind] = "deterministic"

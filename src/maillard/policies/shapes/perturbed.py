@@ -39,11 +39,11 @@ class Perturbed(Policy):
         from maillard.policies.numerics import quadrature
 
         a, b = (as_numbers(f"{self.name}: score", part, n.size) for part in self.score(n, s))
-        bad = ~(np.isfinite(a) & np.isfinite(b) & (b > 0))
+        bad = ~self.noise.usable(a, b)
         if bad.any():
             arm = int(np.argmax(bad))
-            allowed = "two finite numbers, the second > 0"
-            raise InvalidValue(f"{self.name}: score of arm {arm}", (float(a[arm]), float(b[arm])), allowed)
+            given = float(a[arm]), float(b[arm])
+            raise InvalidValue(f"{self.name}: score of arm {arm}", given, self.noise.allowed)
         if n.size == 2 and (log := self.noise.pair(a, b)) is not None:
             return log, rounding(log)
         return quadrature.win_log_probabilities(self.noise, a, b)

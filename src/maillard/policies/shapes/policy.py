@@ -25,7 +25,7 @@ __all__ = ["Distribution", "Policy"]
 
 Kind = Literal["closed form", "quadrature", "deterministic"]
 # Relative rounding of a closed form: a handful of operations, and a divergence that loses a factor 40.
-_FORMULAS = ("leader", "rival", "estimate", "index")
+_FORMULAS = ("leader", "rival", "estimate", "index", "divergence", "upper")
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
-from maillard.simulation.engines.noise import draw_score
+from maillard.simulation.engines.noise import draw_score, usable
 
 __all__ = ["ENGINES", "LAWS"]
 
@@ -167,7 +167,7 @@ def choose_perturbed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
         if prior or n > 0:
             a = call(f[1], f[0], n, s, 0.0, 0.0, 0.0)
             b = call(f[2], f[0], n, s, 0.0, 0.0, 0.0)
-            if not (np.isfinite(a) and b > 0.0):
+            if not usable(f[3], a, b):
                 return -1 - arm
             score = draw_score(f[3], a, b, rng)
             if score > top:
@@ -219,9 +219,9 @@ def choose_remembering(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
 def recall(f: Any, w: Any, arms: int, t: int) -> int:
     """All on the next arm of the list, taken off it; the list that grew meanwhile, when there is none."""
     if not np.any(w[CURRENT] != 0.0):
-        w[CURRENT] = w[FOLLOWING]
+        for arm in range(arms):  # cold arms, which delays and new arms make, are on every list
+            w[CURRENT, arm] = w[FOLLOWING, arm] if w[N, arm] > 0 else 1.0
         w[FOLLOWING] = 0.0
-    w[CHANCE] = 1.0 / arms  # nothing observed yet
     for arm in range(arms):
         if np.isnan(w[CURRENT, arm]):
             return -1 - arm

@@ -57,7 +57,7 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
 def contest(f: Any, w: Any, arms: int, lead: int, top: float, t: int, rng: Any) -> int:
     """Evaluate the arms whose bounds reach the top, until none is left; one with the largest index, ties alike."""
     half, evaluated, leading = w.shape[1] // 2, 0, top
-    while w[BOUND, 1] >= top and w[X, BAD] < 0.0:
+    while w[BOUND, 1] >= top and w[BOUND, 1] > -np.inf and w[X, BAD] < 0.0:
         leaf = find_max(w, BOUND, half)
         arm = leaf - half
         twin = find_twin(w, arm, evaluated)
@@ -81,6 +81,8 @@ def contest(f: Any, w: Any, arms: int, lead: int, top: float, t: int, rng: Any) 
             set_max(w, BOUND, half + arm, w[KEPT, i])
         else:
             place(f, w, arms, arm, w[VALUE, i], top, t)
+    if top == -np.inf:
+        return int(rng.random() * arms)  # all arms alike, those in chains too
     if w[SIZE, winner] > 1.0:
         winner = part(w, winner, int(rng.random() * w[SIZE, winner]))
     if w[N, winner] > w[N, lead]:
@@ -108,6 +110,7 @@ def join(w: Any, first: int, arm: int) -> None:
     w[NEXT, int(w[TAIL, first])] = arm
     w[TAIL, first] = w[TAIL, arm]
     w[SIZE, first] += w[SIZE, arm]
+    w[SIZE, arm] = 1.0  # which it keeps while it is in the chain: only a first counts more
     for tree in (BOUND, DUE, FLOOR, MEANS):
         set_max(w, tree, half + arm, -np.inf)
 

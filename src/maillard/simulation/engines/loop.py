@@ -23,7 +23,7 @@ __all__ = ["SIGNATURE", "STOPPED", "engine"]
 AT_ONCE, FIXED, BATCHED, GEOMETRIC = kinds.AT_ONCE, kinds.FIXED, kinds.BATCHED, kinds.GEOMETRIC
 N, S = 0, 1  # rows of every engine's table
 STOPPED = -1
-PATIENCE = 1 << 12  # rounds between two looks at whether somebody wants the run to stop
+PATIENCE = 1 << 16  # arms times rounds between two looks at whether somebody wants the run to stop
 
 _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
@@ -73,7 +73,7 @@ def build(begin: Any, choose: Any, learn: Any, moving: bool, fingerprint: int) -
         w, f, shares, pulls = borrowed(table), borrowed(f), borrowed(shares), borrowed(pulls)
         first, second, values, ends = borrowed(first), borrowed(second), borrowed(values), borrowed(ends)
         observed, lost, place, pause = fingerprint * 0, 0.0, 0, 1
-        queue = make_queue(lateness, delay)
+        queue = make_queue(lateness, min(delay, float(horizon)))
         since = np.zeros(arms, np.int64)
         if moving:
             renew(first, truth, churn, rng)
@@ -107,7 +107,7 @@ def build(begin: Any, choose: Any, learn: Any, moving: bool, fingerprint: int) -
                         regret[place] = lost if churn.size else regret_of(pulls, truth)
                     place += 1
                 if place < checkpoints.size:
-                    pause = min(checkpoints[place], t + PATIENCE)
+                    pause = min(checkpoints[place], t + 1 + PATIENCE // arms)
         observed_pulls[:], observed_sums[:] = w[N, :arms], w[S, :arms]
         for _ in range(draws):
             drawn[pick(choose, f, w, arms, shares, observed + 1, rng)] += 1

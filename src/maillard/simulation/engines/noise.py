@@ -14,10 +14,17 @@ from maillard.policies.numerics import noise
 from maillard.policies.numerics.families import poisson
 from maillard.simulation.compiling import rare
 
-__all__ = ["draw_above", "draw_below", "draw_score", "hazard", "level", "lowest"]
+__all__ = ["draw_above", "draw_below", "draw_score", "hazard", "level", "lowest", "usable"]
 
 GAUSSIAN, GUMBEL, BETA = noise.GAUSSIAN.code, noise.GUMBEL.code, noise.BETA.code
 TINY = 1e-320
+SURE = 64.0  # a score is below with probability e^-64, far below what 53 bits can tell
+
+
+def usable(code: int, a: float, b: float) -> bool:
+    """Whether these are parameters of the family."""
+    least = 1.0 if code == BETA else 0.0
+    return np.isfinite(a) and np.isfinite(b) and b > 0.0 and b >= least and (code != BETA or a >= least)
 
 
 def draw_score(code: int, a: float, b: float, rng: Any) -> float:
@@ -46,6 +53,11 @@ def lowest(code: int) -> float:
 
 @rare
 def hazard(code: int, a: float, b: float, threshold: float) -> float:
+    """-ln P(score <= threshold), at most SURE: on a line of stretches, longer ones would swallow the others."""
+    return min(unlimited_hazard(code, a, b, threshold), SURE)
+
+
+def unlimited_hazard(code: int, a: float, b: float, threshold: float) -> float:
     """-ln P(score <= threshold)."""
     if code == GAUSSIAN:
         z = (threshold - a) / b

@@ -18,7 +18,15 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call, rare
-from maillard.simulation.engines.noise import draw_above, draw_below, draw_score, hazard, level, lowest
+from maillard.simulation.engines.noise import (
+    draw_above,
+    draw_below,
+    draw_score,
+    hazard,
+    level,
+    lowest,
+    usable,
+)
 from maillard.simulation.engines.trees import fill_sum, find_sum, leaves_for, set_sum
 
 __all__ = ["ENGINE"]
@@ -90,7 +98,7 @@ def score_of(f: Any, w: Any, arm: int) -> None:
     n, s = w[N, arm], w[S, arm]
     w[A, arm] = call(f[1], f[0], n, s, 0.0, 0.0, 0.0)
     w[B, arm] = call(f[2], f[0], n, s, 0.0, 0.0, 0.0)
-    if not (np.isfinite(w[A, arm]) and np.isfinite(w[B, arm]) and w[B, arm] > 0.0):
+    if not usable(f[3], w[A, arm], w[B, arm]):
         w[X, BAD] = arm
 
 

@@ -16,7 +16,7 @@ from maillard.simulation.engines.rewards import draw_reward
 __all__ = ["build", "recorder"]
 
 AT_ONCE = kinds.AT_ONCE
-PATIENCE = 1 << 10
+PATIENCE = 1 << 8
 
 _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
@@ -52,7 +52,7 @@ def build(law: Any, learn: Any, fingerprint: int) -> Any:
         chosen, rewards, logs, all_logs, observed_pulls, observed_sums, stop, rng,
     ):  # fmt: skip
         arms, observed, since = first.size, fingerprint * 0, np.zeros(first.size, np.int64)
-        table, queue = begin(arms), make_queue(lateness, delay)
+        table, queue = begin(arms), make_queue(lateness, min(delay, float(chosen.size)))
         w, f, rng = borrowed(table), borrowed(f), borrowed(rng)
         renew(first, truth, churn, rng)
         for t in range(1, chosen.size + 1):

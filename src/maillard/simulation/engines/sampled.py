@@ -34,8 +34,8 @@ N, S, MEAN, LOG, TREE, TOP, X = range(
     7
 )  # rows of the table: pulls, sums, means, log bounds, trees of bounds and of means, and
 # in X: what is accepted unseen, the lead's bound, the floor, its width, the scale of weights, until which round bounds hold, up to
-# how many pulls the lead's lower bound does, wasted draws, an arm whose weight is unusable, the lead.
-LOW, HIGH, FLOOR, WIDTH, SCALE, ROUND, PULLS, WASTED, BAD, LEAD = range(10)
+# how many pulls the lead's lower bound does, wasted draws, an arm whose weight is unusable, the lead, for how much of t bounds hold.
+LOW, HIGH, FLOOR, WIDTH, SCALE, ROUND, PULLS, WASTED, BAD, LEAD, SPAN = range(11)
 WASTE = 0.4  # draws that may be wasted, for each arm, before bounds are made anew: what the renewal costs
 SLACK = 1e-9  # rounding, beyond which a log weight above its bound refutes the policy's declaration
 
@@ -45,6 +45,7 @@ def begin(arms: int) -> Any:
     w = np.zeros((7, 2 * leaves_for(arms)))
     w[TOP] = -np.inf
     w[X, BAD] = w[X, LEAD] = -1.0
+    w[X, SPAN] = 1.0
     return w
 
 
@@ -52,6 +53,7 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """An arm with exactly the policy's probability."""
     half = w.shape[1] // 2
     if w[X, LEAD] < 0.0 or t > w[X, ROUND]:
+        w[X, SPAN] = min(2.0 * w[X, SPAN], 1.0)
         renew(f, w, arms, t)
     while w[X, BAD] < 0.0:
         lead = int(w[X, LEAD])
@@ -77,6 +79,9 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
         if w[X, WASTED] > 4.0 + WASTE * arms:
             if w[MEAN, lead] < w[X, FLOOR] + 1.5 * w[X, WIDTH]:  # not the lead's rise: the band is too wide
                 w[X, WIDTH] *= 0.6
+            w[X, SPAN] = max(
+                0.5 * w[X, SPAN], 1e-6
+            )  # nor must weights that grow with t be bounded for too long
             renew(f, w, arms, t)
     return -1 - int(w[X, BAD])
 
@@ -142,7 +147,7 @@ def renew(f: Any, w: Any, arms: int, t: int) -> None:
     w[X, LEAD] = lead
     if w[X, WIDTH] == 0.0:
         w[X, WIDTH] = 0.1 * (best - w[MEAN, worst])
-    w[X, FLOOR], w[X, ROUND], w[X, WASTED] = best - w[X, WIDTH], 2.0 * t, 0.0
+    w[X, FLOOR], w[X, ROUND], w[X, WASTED] = best - w[X, WIDTH], t + np.floor(w[X, SPAN] * t), 0.0
     w[X, SCALE] = call(f[1], f[0], w[N, lead], float(t), 0.0, 0.0, 0.0)
     for arm in range(arms):
         w[TREE, half + arm] = 0.0 if arm == lead else bound_of(f, w, arm, t)
@@ -158,7 +163,8 @@ def welcome(f: Any, w: Any, t: int) -> None:
     lead = int(w[X, LEAD])
     n = w[N, lead]
     w[X, PULLS] = np.floor(n * 1.0625) + 1.0
-    w[X, HIGH] = np.exp(call(f[1], f[0], n, w[X, ROUND], 0.0, 0.0, 0.0) - w[X, SCALE])
+    until = max(w[X, ROUND], float(t))  # a window that ends now is renewed before the next choice
+    w[X, HIGH] = np.exp(call(f[1], f[0], n, until, 0.0, 0.0, 0.0) - w[X, SCALE])
     w[X, LOW] = np.exp(call(f[1], f[0], w[X, PULLS], float(t), 0.0, 0.0, 0.0) - w[X, SCALE])
     if not (w[X, LOW] <= w[X, HIGH] * (1.0 + SLACK) and w[X, HIGH] < np.inf):
         w[X, BAD] = lead
