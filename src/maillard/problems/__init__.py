@@ -17,19 +17,17 @@ import numpy as np
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
 from maillard.problems.delays import Batched, Delay, Fixed, Geometric
-from maillard.problems.problem import (
+from maillard.problems.families import (
     Bernoulli,
     Bounded,
     Custom,
     DynamicBernoulli,
     Exponential,
     Gaussian,
-    Law,
     Poisson,
-    Problem,
     UniformNoise,
-    _count,
 )
+from maillard.problems.problem import Law, Problem, count
 
 __all__ = [
     "PAPER",
@@ -61,12 +59,12 @@ PAPER = tuple(
 
 
 def _equal(best: float, others: float, arms: Any) -> list[float]:
-    return [best] + [others] * (_count("arms", arms) - 1)
+    return [best] + [others] * (count("arms", arms) - 1)
 
 
 def _linear(arms: Any) -> list[float]:
     """1 - i/K for i = 1, ..., K."""
-    means: list[float] = (1.0 - np.arange(1, _count("arms", arms) + 1) / arms).tolist()
+    means: list[float] = (1.0 - np.arange(1, count("arms", arms) + 1) / arms).tolist()
     return means
 
 

@@ -204,10 +204,8 @@ def _digest_code(digest: Any, code: python_types.CodeType) -> None:
             digest.update(repr(constant).encode())
 
 
-_NUMBERS, _SLOTS = (
-    12,
-    4,
-)  # how many numbers a compiled formula may use, and how many flags and functions besides
+# How many numbers a compiled formula may use, and how many flags and functions besides.
+_NUMBERS, _SLOTS = 12, 4
 
 
 def parameters_of(policy: Any) -> np.ndarray:

@@ -149,11 +149,7 @@ def _run(
     own = executor is None
     with contextlib.ExitStack() as stack:
         # The tasks end within milliseconds of `stop`; whoever waits for them waits no longer.
-        pool = (
-            stack.enter_context(concurrent.futures.ThreadPoolExecutor(workers))
-            if executor is None
-            else executor
-        )
+        pool = executor or stack.enter_context(concurrent.futures.ThreadPoolExecutor(workers))
         advance = stack.enter_context(_bar(len(plans) * trials, progress))
         if own:
             for plan in plans:
@@ -162,12 +158,8 @@ def _run(
         futures: dict[Future[Any], tuple[int, int, int]] = {}
         try:
             for i, first, count in tasks:
-                submitted = (
-                    pool.submit(_chunk, plans[i], first, count, stop)
-                    if own
-                    else pool.submit(_chunk, plans[i], first, count)
-                )
-                futures[submitted] = (i, first, count)
+                extra = (stop,) if own else ()  # which other processes could not see
+                futures[pool.submit(_chunk, plans[i], first, count, *extra)] = (i, first, count)
             for future in _as_completed(futures):
                 i, first, count = futures[future]
                 regret[i, first : first + count], pulls[i, first : first + count] = future.result()

@@ -31,8 +31,8 @@ from maillard.simulation.engines.trees import fill_sum, find_sum, leaves_for, se
 
 __all__ = ["ENGINE"]
 
-N, S, A, B, TREE, X = range(6)  # rows of the table: pulls, sums, parameters of scores, stretches; and
-# in X: the threshold, how many deviations it is from the middle of the lead's law, work since it was set, an arm without a score, the lead.
+# Rows of the table: pulls, sums, parameters of scores, stretches; and in X: the threshold, how many deviations it is from the middle of the lead's law, work since it was set, an arm without a score, the lead.
+N, S, A, B, TREE, X = range(6)
 THRESHOLD, HEIGHT, WORK, BAD, LEAD = range(5)
 
 

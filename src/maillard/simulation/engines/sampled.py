@@ -5,7 +5,8 @@ that lies `width` lower than it was, so it holds while the best mean stays above
 the floor, which may come to lead, has a leader's weight as its bound. To choose, draw from the bounds, accept with weight over bound,
 else draw again. The lead itself is accepted unseen as far as a lower bound of its weight reaches.
 
-Bounds are made anew when the best mean falls below the floor, when too many draws were wasted, or when t has doubled.
+Bounds are made anew when the best mean falls below the floor, when too many draws were wasted, or when their window of
+rounds ends, mostly a doubling of t.
 The width balances the first two: it changes what a round costs, never what is chosen. All weights are relative to the lead's own
 at the last renewal, so that no policy's scale matters.
 """
@@ -30,11 +31,10 @@ from maillard.simulation.engines.trees import (
 
 __all__ = ["ENGINE"]
 
-N, S, MEAN, LOG, TREE, TOP, X = range(
-    7
-)  # rows of the table: pulls, sums, means, log bounds, trees of bounds and of means, and
+# Rows of the table: pulls, sums, means, log bounds, trees of bounds and of means; and
 # in X: what is accepted unseen, the lead's bound, the floor, its width, the scale of weights, until which round bounds hold, up to
 # how many pulls the lead's lower bound does, wasted draws, an arm whose weight is unusable, the lead, for how much of t bounds hold.
+N, S, MEAN, LOG, TREE, TOP, X = range(7)
 LOW, HIGH, FLOOR, WIDTH, SCALE, ROUND, PULLS, WASTED, BAD, LEAD, SPAN = range(11)
 WASTE = 0.4  # draws that may be wasted, for each arm, before bounds are made anew: what the renewal costs
 SLACK = 1e-9  # rounding, beyond which a log weight above its bound refutes the policy's declaration
@@ -79,9 +79,10 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
         if w[X, WASTED] > 4.0 + WASTE * arms:
             if w[MEAN, lead] < w[X, FLOOR] + 1.5 * w[X, WIDTH]:  # not the lead's rise: the band is too wide
                 w[X, WIDTH] *= 0.6
-            w[X, SPAN] = max(
-                0.5 * w[X, SPAN], 1e-6
-            )  # nor must weights that grow with t be bounded for too long
+            if w[X, HIGH] > 2.0 * weight_leading(
+                f, w, lead, t
+            ):  # it grows with t, and is bounded for too long
+                w[X, SPAN] = max(0.5 * w[X, SPAN], 1e-6)
             renew(f, w, arms, t)
     return -1 - int(w[X, BAD])
 

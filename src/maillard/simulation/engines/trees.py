@@ -60,8 +60,7 @@ def fill_max(w: Any, tree: int, leaves: int) -> None:
 def find_max(w: Any, tree: int, leaves: int) -> int:
     """A leaf with the largest value."""
     node = 1
-    while (
-        node < leaves
-    ):  # which way is not to be guessed: a comparison turned into a number costs less than a branch
+    # Which way is not to be guessed: a comparison turned into a number costs less than a branch.
+    while node < leaves:
         node = 2 * node + int(w[tree, 2 * node] < w[tree, 2 * node + 1])
     return node

@@ -1,0 +1,312 @@
+"""The kinds of problems."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from maillard import specs
+from maillard.errors import InvalidValue
+from maillard.problems import kinds
+from maillard.problems.problem import Law, Problem, count, law_of, number, numbers, table
+
+if TYPE_CHECKING:
+    from maillard.problems.problem import Floats
+
+__all__ = [
+    "Bernoulli",
+    "Bounded",
+    "Custom",
+    "DynamicBernoulli",
+    "Exponential",
+    "Gaussian",
+    "Poisson",
+    "UniformNoise",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian(Problem):
+    """Rewards N(mean, variance); one variance, or one an arm.
+
+    >>> str(Gaussian([1, 0.5], variance=0.25))
+    'gaussian:1,0.5,variance=0.25'
+    """
+
+    means: tuple[float, ...]
+    variance: float | tuple[float, ...] = 0.25
+    name: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "means", numbers("means", self.means))
+        one = np.ndim(self.variance) == 0
+        variance = numbers("variance", [self.variance] if one else self.variance, least=0.0)
+        if not one and len(variance) != len(self.means):
+            raise InvalidValue(
+                "variance", self.variance, f"one number, or one for each of {len(self.means)} arms"
+            )
+        object.__setattr__(self, "variance", variance[0] if one else variance)
+
+    @property
+    def sigma2(self) -> float | None:
+        return float(np.max(self.variance)) or None
+
+    def law(self) -> Law:
+        return law_of(kinds.GAUSSIAN, self.means, np.sqrt(self.variance))
+
+    def spec(self) -> specs.Spec:
+        name, values, options = super().spec()
+        return specs.Spec(name, values, {"variance": self.variance, **options})
+
+
+@dataclasses.dataclass(frozen=True)
+class Bernoulli(Problem):
+    """Rewards 0 or 1.
+
+    >>> Bernoulli([0.1, 0.05]).gaps
+    array([0.  , 0.05])
+    """
+
+    means: tuple[float, ...]
+    name: ClassVar[str] = "bernoulli"
+    binary: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "means", numbers("means", self.means, least=0.0, most=1.0))
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def law(self) -> Law:
+        return law_of(kinds.BERNOULLI, self.means)
+
+
+@dataclasses.dataclass(frozen=True)
+class Poisson(Problem):
+    """Rewards are Poisson counts."""
+
+    means: tuple[float, ...]
+    name: ClassVar[str] = "poisson"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "means", numbers("means", self.means, least=0.0, most=1e15))
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
+    def law(self) -> Law:
+        return law_of(kinds.POISSON, self.means)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exponential(Problem):
+    """Rewards are exponential with these means."""
+
+    means: tuple[float, ...]
+    name: ClassVar[str] = "exponential"
+    positive: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "means", numbers("means", self.means, least=1e-100))
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
+    def law(self) -> Law:
+        return law_of(kinds.EXPONENTIAL, self.means)
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformNoise(Problem):
+    """Rewards uniform within `width` of the mean, on both sides."""
+
+    means: tuple[float, ...]
+    width: float = 0.5
+    name: ClassVar[str] = "uniform-noise"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "means", numbers("means", self.means))
+        object.__setattr__(self, "width", number("width", self.width, least=0.0))
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return min(self.means) - self.width, max(self.means) + self.width
+
+    @property
+    def positive(self) -> bool:  # type: ignore[override]  # here it depends on the numbers
+        return self.support[0] > 0.0
+
+    @property
+    def sigma2(self) -> float | None:
+        """The noise spans 2 width, whatever the mean."""
+        return self.width**2 or None
+
+    def law(self) -> Law:
+        return law_of(kinds.UNIFORM, self.means, self.width)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounded(Problem):
+    """Rewards from a finite set of values, each with its probability.
+
+    `probabilities` has a row for each arm; `values` is one row for all arms, or a row for each.
+
+    >>> Bounded([[0.5, 0.5, 0], [0, 0.5, 0.5]], values=[0, 0.5, 1]).true_means
+    array([0.25, 0.75])
+    """
+
+    probabilities: tuple[tuple[float, ...], ...]
+    values: tuple[Any, ...] = (0.0, 1.0)
+    name: ClassVar[str] = "bounded"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = "rows of numbers >= 0 that add up to 1, one row an arm"
+        chances = table("probabilities", self.probabilities, allowed)
+        if not ((chances >= 0).all() and np.allclose(chances.sum(axis=1), 1.0, rtol=0, atol=1e-9)):
+            raise InvalidValue("probabilities", self.probabilities, allowed)
+        values = table(
+            "values", self.values, f"{chances.shape[1]} finite numbers, or a row of them for each arm"
+        )
+        if values.shape not in ((1, chances.shape[1]), chances.shape) or not np.isfinite(values).all():
+            raise InvalidValue(
+                "values", self.values, f"{chances.shape[1]} finite numbers, or a row for each arm"
+            )
+        object.__setattr__(self, "probabilities", tuple(map(tuple, chances.tolist())))
+        shared = values.shape[0] == 1
+        object.__setattr__(
+            self, "values", tuple(values[0].tolist()) if shared else tuple(map(tuple, values.tolist()))
+        )
+
+    @property
+    def true_means(self) -> Floats:
+        means: Floats = (np.array(self.probabilities) * np.array(self.values)).sum(axis=1)
+        return means
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return float(np.min(self.values)), float(np.max(self.values))
+
+    @property
+    def positive(self) -> bool:  # type: ignore[override]  # here it depends on the numbers
+        return self.support[0] > 0.0
+
+    @property
+    def binary(self) -> bool:  # type: ignore[override]  # the same
+        return set(np.ravel(self.values).tolist()) <= {0.0, 1.0}
+
+    def law(self) -> Law:
+        chances = np.array(self.probabilities)
+        ends = np.cumsum(chances, axis=1)
+        ends[ends >= ends[:, -1:]] = np.inf  # the last value with a chance takes what rounding leaves
+        values = np.broadcast_to(np.array(self.values, np.float64), chances.shape)
+        return Law(kinds.FINITE, np.zeros(len(chances)), np.zeros(len(chances)), values.copy(), ends)
+
+    def spec(self) -> specs.Spec:
+        options = super().spec().options
+        options.pop("probabilities")
+        options.pop("values", None)
+        if np.ndim(self.values) != 1:  # to read, not to parse
+            return specs.Spec(self.name, (*self.probabilities, *self.values), options)
+        return specs.Spec(self.name, self.probabilities, {**options, "values": self.values})
+
+
+@dataclasses.dataclass(frozen=True)
+class Custom(Problem):
+    """A sampler of your own: `sampler(rng, arm)` returns a reward. Its true means are needed for the regret.
+
+    >>> from math import pi
+    >>> problem = Custom(lambda rng, arm: rng.vonmises([0, 1][arm], 2.0), means=[0.0, 1.0], limits=(-pi, pi))
+    >>> problem.arms
+    2
+    """
+
+    sampler: Callable[[np.random.Generator, int], float]
+    means: tuple[float, ...]
+    limits: tuple[float, float] = (-math.inf, math.inf)
+    name: ClassVar[str] = "custom"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.sampler):
+            raise InvalidValue("sampler", self.sampler, "a function of (rng, arm)")
+        object.__setattr__(self, "means", numbers("means", self.means))
+        try:
+            low, high = (float(end) for end in self.limits)
+        except (TypeError, ValueError):
+            low = high = math.nan
+        if not low < high:
+            raise InvalidValue("limits", self.limits, "(low, high), low < high")
+        limits = low, high
+        object.__setattr__(self, "limits", limits)
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return self.limits
+
+    @property
+    def positive(self) -> bool:  # type: ignore[override]  # here it depends on the numbers
+        return self.limits[0] > 0.0
+
+    def law(self) -> Law:
+        return law_of(kinds.OWN, self.means)
+
+    def spec(self) -> specs.Spec:
+        name, values, options = super().spec()
+        sampler = getattr(self.sampler, "__name__", type(self.sampler).__name__)
+        return specs.Spec(name, values, {**options, "sampler": sampler})
+
+
+@dataclasses.dataclass(frozen=True)
+class DynamicBernoulli(Problem):
+    """Bernoulli arms that come and go: in each round, with probability `rate`, one retires and a new one takes its place.
+
+    Means are drawn from Beta(a, b), in each trial anew; regret is against the best arm of the round.
+    """
+
+    arms: int = 10  # here it is given, elsewhere counted
+    rate: float = 0.001
+    a: float = 4.0
+    b: float = 4.0
+    name: ClassVar[str] = "bernoulli-dynamic"
+    binary: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "arms", count("arms", self.arms))
+        object.__setattr__(self, "rate", number("rate", self.rate, least=0.0, most=1.0))
+        object.__setattr__(self, "a", number("a", self.a, least=1e-3, most=1e6))
+        object.__setattr__(self, "b", number("b", self.b, least=1e-3, most=1e6))
+        if self.threshold is not None:
+            raise InvalidValue("threshold", self.threshold, "no threshold where arms come and go")
+
+    @property
+    def true_means(self) -> Floats:
+        """The mean of the law that every arm's mean is drawn from."""
+        return np.full(self.arms, self.a / (self.a + self.b))
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @property
+    def churn(self) -> tuple[float, ...]:
+        return self.rate, self.a, self.b
+
+    def law(self) -> Law:
+        return law_of(kinds.BERNOULLI, self.true_means)
+
+    def spec(self) -> specs.Spec:
+        return specs.Spec(self.name, (), {"arms": self.arms, **super().spec().options})
