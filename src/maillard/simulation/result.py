@@ -100,7 +100,7 @@ class Result:
         return [
             {
                 "policy": name,
-                "mean": float(last[i].mean()),
+                "mean": float(self.mean[i, -1]),
                 "standard error": float(self.standard_error[i, -1]),
                 "deviation": float(self.sd[i, -1]),
                 "median": float(quantiles[0, i]),
