@@ -29,5 +29,6 @@ class AsymptoticallyOptimalUCB(Scaled, SubGaussian, Indexed):
     )
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
-        level = np.log1p(t * np.log(t) ** 2)
+        log = np.log(t)
+        level = np.log(1.0 + t * log * log)  # 0 or not small: log1p would cost more and gain nothing
         return mean + self.scale * np.sqrt(2.0 * self.sigma2 * level / n)
