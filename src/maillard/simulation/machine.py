@@ -279,15 +279,19 @@ def run_trials(
     churn, truth = np.array(problem.churn, np.float64), problem.true_means.copy()
     stop = np.zeros(1, np.int64) if stop is None else stop
     sampler = _Sampler(problem)
-    number, bits = _number_of(plan.policy), np.random.PCG64(0)
-    sampler.rng = np.random.Generator(bits)
-    for trial in range(count):
-        # One generator in another state: a new one would take compiled code as long to read as it takes to make.
-        bits.state = _bits(plan.seed, number, first + trial).state
+    number, bits = _number_of(plan.policy), [np.random.PCG64(0) for _ in range(loop.TOGETHER)]
+    rngs = tuple(np.random.Generator(each) for each in bits)
+    sampler.rng = rngs[0]  # a user's sampler has its trials one by one
+    together = 1 if sampler.address else loop.TOGETHER
+    for start in range(0, count, together):
+        block = slice(start, min(start + together, count))
+        for place, trial in enumerate(range(block.start, block.stop)):
+            # Generators in other states: new ones would take compiled code as long to read as they take to make.
+            bits[place].state = _bits(plan.seed, number, first + trial).state
         status = machine.run(
             machine.addresses, law.kind, sampler.address, law.first, law.second, law.values, law.ends, truth,
-            *_delay_of(problem), churn, machine.shares, machine.forced, goal, checkpoints, regret[trial],
-            pulls[trial], observed_pulls, observed_sums, drawn, draws if trial == count - 1 else 0, stop, sampler.rng,
+            *_delay_of(problem), churn, machine.shares, machine.forced, goal, checkpoints, regret[block], pulls[block],
+            observed_pulls, observed_sums, drawn, draws if block.stop == count else 0, stop, block.stop - start, rngs,
         )  # fmt: skip
         if sampler.error:
             raise sampler.error

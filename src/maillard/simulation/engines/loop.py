@@ -18,16 +18,16 @@ from maillard.problems import kinds
 from maillard.simulation.compiling import borrowed, compile_function, rare
 from maillard.simulation.engines.rewards import draw_reward
 
-__all__ = ["SIGNATURE", "STOPPED", "engine"]
+__all__ = ["SIGNATURE", "STOPPED", "TOGETHER", "engine"]
 
 AT_ONCE, FIXED, BATCHED, GEOMETRIC = kinds.AT_ONCE, kinds.FIXED, kinds.BATCHED, kinds.GEOMETRIC
 N, S = 0, 1  # rows of every engine's table
 STOPPED = -1
+TOGETHER = 8  # trials of one call: threads that came back for every trial would wait for each other
 PATIENCE = 1 << 16  # arms times rounds between two looks at whether somebody wants the run to stop
 
 _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
-_RNG = types.npy_rng
 SIGNATURE = _I8(
     _PLACES,  # f: the addresses of parameters and formulas
     _I8,  # kind of rewards
@@ -44,14 +44,15 @@ SIGNATURE = _I8(
     _I8,  # forced: that many rounds pull one arm after the other
     _NUMBERS,  # goal: threshold and precision, or nothing
     _PLACES,  # checkpoints, the last of which is the horizon
-    _NUMBERS,  # out: regret (or loss) at each
-    _PLACES,  # out: pulls of each arm
+    _TABLE,  # out: regret (or loss) at each, trial by trial
+    types.Array(_I8, 2, "C"),  # out: pulls of each arm, trial by trial
     _NUMBERS,  # out: observed pulls
     _NUMBERS,  # out: observed sums
     _PLACES,  # out: how often each arm is drawn from the final state
     _I8,  # that many draws from it
     _PLACES,  # stop: somebody sets it to 1
-    _RNG,
+    _I8,  # how many trials
+    types.UniTuple(types.npy_rng, TOGETHER),  # their random numbers
 )
 
 
@@ -65,53 +66,56 @@ def build(begin: Any, choose: Any, learn: Any, moving: bool, fingerprint: int) -
 
     def run(  # type: ignore[no-untyped-def]
         f, kind, sampler, first, second, values, ends, truth, lateness, delay, churn, shares, forced, goal,
-        checkpoints, regret, pulls, observed_pulls, observed_sums, drawn, draws, stop, rng,
+        checkpoints, all_regret, all_pulls, observed_pulls, observed_sums, drawn, draws, stop, trials, rngs,
     ):  # fmt: skip
         arms, horizon = first.size, checkpoints[-1]
-        table = begin(arms)
-        rng = borrowed(rng)
-        w, f, shares, pulls = borrowed(table), borrowed(f), borrowed(shares), borrowed(pulls)
-        first, second, values, ends = borrowed(first), borrowed(second), borrowed(values), borrowed(ends)
-        observed, lost, place, pause = fingerprint * 0, 0.0, 0, 1
-        queue = make_queue(lateness, min(delay, float(horizon)))
-        since = np.zeros(arms, np.int64)
-        if moving:
-            renew(first, truth, churn, rng)
-        for t in range(1, horizon + 1):
-            if t <= forced:
-                arm = t - 1
-            else:
-                arm = pick(choose, f, w, arms, shares, observed + 1, rng)
-                if arm < 0:
-                    drawn[0] = -1 - arm
-                    observed_pulls[:], observed_sums[:] = w[N, :arms], w[S, :arms]
-                    return t
-            pulls[arm] += 1
-            reward = draw_reward(kind, sampler, first, second, values, ends, arm, rng)
-            if not moving or lateness == AT_ONCE:
-                observed += 1
-                learn(f, w, arms, arm, reward, observed + 1)
-            elif moving:
-                observed = wait(
-                    learn, f, w, arms, queue, since, arm, reward, t, observed, lateness, delay, rng
-                )
+        f, shares, first, second = borrowed(f), borrowed(shares), borrowed(first), borrowed(second)
+        values, ends = borrowed(values), borrowed(ends)
+        for trial in range(trials):
+            table = begin(arms)
+            w, rng = borrowed(table), borrowed(rngs[trial])
+            regret, pulls = borrowed(all_regret[trial]), borrowed(all_pulls[trial])
+            observed, lost, place, pause = fingerprint * 0, 0.0, 0, 1
+            queue = make_queue(lateness, min(delay, float(horizon)))
+            since = np.zeros(arms, np.int64)
             if moving:
-                lost += replace(w, first, truth, since, churn, arm, t, rng)
-            if t == pause:
-                if stop[0]:
-                    return STOPPED
-                if t == checkpoints[place]:
-                    if goal.size:
-                        regret[place] = loss(w, truth, goal)
-                    else:
-                        regret[place] = lost if churn.size else regret_of(pulls, truth)
-                    place += 1
-                if place < checkpoints.size:
-                    pause = min(checkpoints[place], t + 1 + PATIENCE // arms)
-        observed_pulls[:], observed_sums[:] = w[N, :arms], w[S, :arms]
-        for _ in range(draws):
-            drawn[pick(choose, f, w, arms, shares, observed + 1, rng)] += 1
-        return 0 * table.size  # so that the table lives until here
+                renew(first, truth, churn, rng)
+            for t in range(1, horizon + 1):
+                if t <= forced:
+                    arm = t - 1
+                else:
+                    arm = pick(choose, f, w, arms, shares, observed + 1, rng)
+                    if arm < 0:
+                        drawn[0] = -1 - arm
+                        observed_pulls[:], observed_sums[:] = table[N, :arms], table[S, :arms]
+                        return t
+                pulls[arm] += 1
+                reward = draw_reward(kind, sampler, first, second, values, ends, arm, rng)
+                if not moving or lateness == AT_ONCE:
+                    observed += 1
+                    learn(f, w, arms, arm, reward, observed + 1)
+                elif moving:
+                    observed = wait(
+                        learn, f, w, arms, queue, since, arm, reward, t, observed, lateness, delay, rng
+                    )
+                if moving:
+                    lost += replace(w, first, truth, since, churn, arm, t, rng)
+                if t == pause:
+                    if stop[0]:
+                        return STOPPED
+                    if t == checkpoints[place]:
+                        if goal.size:
+                            regret[place] = loss(w, truth, goal)
+                        else:
+                            regret[place] = lost if churn.size else regret_of(pulls, truth)
+                        place += 1
+                    if place < checkpoints.size:
+                        pause = min(checkpoints[place], t + 1 + PATIENCE // arms)
+            observed_pulls[:], observed_sums[:] = table[N, :arms], table[S, :arms]
+            for _ in range(draws if trial == trials - 1 else 0):
+                drawn[pick(choose, f, w, arms, shares, observed + 1, rng)] += 1
+            w[N, 0] = table[N, 0]  # so that the table, which w borrows, lives until here
+        return 0
 
     return run
 

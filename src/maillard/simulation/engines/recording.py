@@ -64,7 +64,7 @@ def build(law: Any, learn: Any, fingerprint: int) -> Any:
                 bad = law(f, w, arms, observed + 1)
                 if bad < 0:
                     chosen[0] = -1 - bad
-                    observed_pulls[:], observed_sums[:] = w[0, :arms], w[1, :arms]
+                    observed_pulls[:], observed_sums[:] = table[0, :arms], table[1, :arms]
                     return t
                 mix(w, arms, shares)
                 arm = draw_from(w, arms, rng)
@@ -82,7 +82,7 @@ def build(law: Any, learn: Any, fingerprint: int) -> Any:
             replace(w, first, truth, since, churn, arm, t, rng)
             if t % PATIENCE == 0 and stop[0]:
                 return STOPPED
-        observed_pulls[:], observed_sums[:] = w[0, :arms], w[1, :arms]
+        observed_pulls[:], observed_sums[:] = table[0, :arms], table[1, :arms]
         return 0 * table.size  # so that the table lives until here
 
     return run
