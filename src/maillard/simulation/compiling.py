@@ -113,8 +113,6 @@ def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signatur
     What is returned is the compiled function itself: numba's dispatcher would look at the type of every argument again in
     every call, holding the GIL.
     """
-    for part in parts:
-        jitable(part)
     function = build(*parts, _fingerprint(build, *parts))
     _name(function, *(part for part in parts if isinstance(part, python_types.FunctionType)))
     for reached in _reached(function, set()):
@@ -229,9 +227,8 @@ def _others(policy: Any) -> dict[str, Any]:
 
 def _stand_in(fields: tuple[str, ...]) -> Any:
     """The class whose instances compiled formulas get as `self`; one for each set of fields, found by its name."""
-    name = "Parameters" + "".join(
-        f"_{len(field)}{field}" for field in fields
-    )  # lengths, or x, y_x could be x_y, x
+    # With lengths: without them x, y_x would be called as x_y, x.
+    name = "Parameters" + "".join(f"_{len(field)}{field}" for field in fields)
     if name not in globals():
         globals()[name] = collections.namedtuple(name, fields, module=__name__)
     return globals()[name]

@@ -6,13 +6,14 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from maillard.errors import InvalidValue, MaillardError
 from maillard.simulation.result import Result
 
-__all__ = ["FORMATS", "write"]
+__all__ = ["FORMATS", "pyarrow", "write"]
 
 
 def write(result: Result, path: str | Path) -> None:
@@ -55,12 +56,18 @@ def _csv(result: Result, path: Path) -> None:
                 )
 
 
-def _parquet(result: Result, path: Path) -> None:
+def pyarrow() -> tuple[Any, Any]:
+    """The package that writes Parquet, and its module for that."""
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        import pyarrow
+        import pyarrow.parquet
     except ImportError:
         raise MaillardError("writing Parquet needs pyarrow: pip install 'maillard[simulation]'") from None
+    return pyarrow, pyarrow.parquet
+
+
+def _parquet(result: Result, path: Path) -> None:
+    pa, pq = pyarrow()
     policies, trials, arms = result.pulls.shape
     pulls = pa.FixedSizeListArray.from_arrays(pa.array(result.pulls.ravel()), arms)
     columns = {

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import InvalidValue
 from maillard.policies import Policy
 from maillard.problems import Problem
 from maillard.problems import problem as problem_of
+from maillard.simulation.files import pyarrow
 from maillard.simulation.machine import Plan, record
 from maillard.simulation.runner import check_count, check_folder, make_plan, workers_for
 
@@ -130,11 +131,7 @@ def _logs(plan: Plan, runs: int, probabilities: str, workers: int) -> Iterator[L
 
 def _write(path: str | Path, logs: Iterator[Log]) -> None:
     """A Parquet file with a row for each round and a row group for each run."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MaillardError("writing Parquet needs pyarrow: pip install 'maillard[simulation]'") from None
+    pa, pq = pyarrow()
     path = Path(path)
     if path.suffix != ".parquet":
         raise InvalidValue("path", str(path), "a name that ends in .parquet")

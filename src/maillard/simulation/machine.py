@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.errors import InvalidValue, MaillardError
-from maillard.policies import (
-    Indexed,
-    Perturbed,
-    Policy,
-    Sampled,
-    Uniform,
-    WithFloor,
-)
+from maillard.policies import Indexed, Perturbed, Policy, Sampled, Uniform, WithFloor
 from maillard.policies.epsilon_greedy import EpsilonGreedy
 from maillard.policies.shapes.indexed import Pooled
 from maillard.policies.shapes.perturbed import DiscretelyPerturbed
@@ -196,10 +189,9 @@ def _machine(plan: Plan) -> _Machine:
     policy, arms = _inner(plan.policy), plan.problem.arms
     shares = plan.policy.constant_part(arms)
     ends = np.zeros(0) if shares is None else np.cumsum(shares)
-    fixed = isinstance(policy, FixedArm | FixedDistribution)
-    if fixed:
+    forced = _forced(policy, arms)
+    if isinstance(policy, FixedArm | FixedDistribution):
         policy, ends[-1] = Uniform(), 1.0
-    forced = 0 if fixed or getattr(policy, "has_prior", False) else arms
     kind = plan.engine or _engines(plan)[0]
     if kind == PLAIN:  # whose choice has the shares in it
         return _Machine(_plain(plan.policy), np.zeros(1, np.int64), np.zeros(0), forced, ())
@@ -216,6 +208,12 @@ def _machine(plan: Plan) -> _Machine:
         addresses += [int(policy.uses_best), int(policy.uses_round)]
     table = np.array([parameters.ctypes.data, *addresses], np.int64)
     return _Machine(_engine(kind, shape), table, ends, forced, (parameters, *(each for _, each in pairs)))
+
+
+def _forced(policy: Policy, arms: int) -> int:
+    """How many rounds pull one arm after the other: none for a policy that needs no rewards to begin."""
+    ready = isinstance(policy, FixedArm | FixedDistribution) or getattr(policy, "has_prior", False)
+    return 0 if ready else arms
 
 
 def _plain(policy: Policy) -> Any:
@@ -349,8 +347,8 @@ def _recorder(plan: Plan) -> _Machine:
         return 0
 
     run = recording.build(law, direct.learn, 1)
-    forced = 0 if getattr(policy, "has_prior", False) else arms
-    return _Machine(run, np.zeros(1, np.int64), np.zeros(0), forced, ())  # the law has the shares in it
+    # The law has the shares in it.
+    return _Machine(run, np.zeros(1, np.int64), np.zeros(0), _forced(policy, arms), ())
 
 
 def _delay_of(problem: Problem) -> tuple[int, float]:

@@ -97,12 +97,13 @@ class Result:
         """A row for each policy: mean, its standard error, deviation, quantiles, maximum, at the horizon."""
         last = self.values[:, :, -1]
         quantiles = np.quantile(last, _QUANTILES, axis=1)
+        mean, error, deviation = self.mean[:, -1], self.standard_error[:, -1], self.sd[:, -1]
         return [
             {
                 "policy": name,
-                "mean": float(self.mean[i, -1]),
-                "standard error": float(self.standard_error[i, -1]),
-                "deviation": float(self.sd[i, -1]),
+                "mean": float(mean[i]),
+                "standard error": float(error[i]),
+                "deviation": float(deviation[i]),
                 "median": float(quantiles[0, i]),
                 "95%": float(quantiles[1, i]),
                 "max": float(last[i].max()),

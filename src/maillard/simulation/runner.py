@@ -73,9 +73,9 @@ def simulate(
         raise InvalidValue(
             "executor", executor, "a concurrent.futures.Executor (Dask: client.get_executor())"
         )
-    workers_for(threads)
+    workers = workers_for(threads)
     names = [_label(each) for each in given]
-    regret, pulls, seconds = _run(plans, names, trials, threads, executor, progress=progress)
+    regret, pulls, seconds = _run(plans, names, trials, workers, executor, progress=progress)
     provenance = {
         "policies": [str(plan.policy) for plan in plans],
         "problem": str(world),
@@ -131,13 +131,12 @@ def _run(
     plans: list[Plan],
     names: list[str],
     trials: int,
-    threads: int | None,
+    workers: int,
     executor: Executor | None,
     *,
     progress: bool | None,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
     """All trials of all plans, each result in its place whoever computed it; and how long they took."""
-    workers = workers_for(threads)
     stop = np.zeros(1, np.int64)
     regret = np.zeros((len(plans), trials, len(plans[0].checkpoints)))
     pulls = np.zeros((len(plans), trials, plans[0].problem.arms), np.int64)

@@ -20,9 +20,10 @@ from maillard.simulation.engines.trees import fill_max, find_max, leaves_for, se
 
 __all__ = ["ENGINE"]
 
-# Rows of the table: pulls, sums, means; trees of bounds, of minus the round in which a bound ends (so that the maximum ends next), of the
-# best mean below which it ends, and of the others' means; how fast an index changes with t and with the best mean; the arms that a contest evaluates,
-# their indices and bounds; the chain of arms for which one leaf stands (how many, the next, the last); and in X: an arm without an index, the lead, the best mean, the last winner's index.
+# Rows of the table: pulls, sums, means; trees of bounds, of minus the round in which a bound ends (so that the maximum ends next),
+# of the best mean below which it ends, and of the others' means; how fast an index changes with t and with the best mean; the arms that
+# a contest evaluates, their indices and bounds; the chain of arms for which one leaf stands (how many, the next, the last); and in X: an
+# arm without an index, the lead, the best mean, the last winner's index.
 N, S, MEAN, BOUND, DUE, FLOOR, MEANS, RISE, FALL, STACK, VALUE, KEPT, SIZE, NEXT, TAIL, X = range(16)
 BAD, LEAD, BEST, LAST = range(4)
 SHARE = 0.25  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon

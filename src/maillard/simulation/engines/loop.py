@@ -138,7 +138,7 @@ def make_queue(lateness: int, delay: float) -> Any:
     size = int(delay) + 1
     if (
         lateness == GEOMETRIC
-    ):  # a sum of independent waits, of mean and variance `delay`: more than this never wait
+    ):  # how many wait is a sum of independent bits, of mean and variance at most `delay`
         size = int(delay + 40.0 * np.sqrt(delay)) + 1000
     return np.zeros((3, 1 + size))
 
