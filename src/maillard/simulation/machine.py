@@ -184,7 +184,7 @@ class _Machine:
     alive: tuple[Any, ...]
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=4096)
 def _machine(plan: Plan) -> _Machine:
     policy, arms = _inner(plan.policy), plan.problem.arms
     shares = plan.policy.constant_part(arms)

@@ -6,10 +6,12 @@ import concurrent.futures
 import contextlib
 import os
 import platform
+import queue
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,18 @@ from maillard.simulation.result import Result
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Interrupted", "check_count", "check_folder", "make_plan", "simulate", "workers_for"]
+__all__ = [
+    "Interrupted",
+    "Study",
+    "check_count",
+    "check_folder",
+    "make_plan",
+    "make_study",
+    "run_studies",
+    "simulate",
+    "versions",
+    "workers_for",
+]
 
 _CHECKPOINTS = 64
 _ROUNDS = 4_000_000  # of one task: a fraction of a second
@@ -61,6 +74,48 @@ def simulate(
     >>> result.final_regret.shape, result.rounds[-1]
     ((2, 10), np.int64(100))
     """
+    study = make_study(policies, problem, horizon, trials, seed, checkpoints=checkpoints, engine=engine)
+    workers = workers_for(threads)
+    if executor is not None and not isinstance(executor, Executor):
+        raise InvalidValue(
+            "executor", executor, "a concurrent.futures.Executor (Dask: client.get_executor())"
+        )
+    done = np.zeros(len(study.plans), np.int64)
+    try:
+        with _bar(len(study.plans) * trials, progress) as show:
+
+            def advance(_study: int, policy: int, count: int) -> None:
+                done[policy] += count
+                show(count)
+
+            ((_, result),) = run_studies([study], workers, executor, advance)
+    except KeyboardInterrupt:
+        counts = zip(study.names, done, strict=True)
+        what = ", ".join(f"{name} {count} of {trials}" for name, count in counts)
+        raise Interrupted(f"stopped; trials done: {what}") from None
+    return result
+
+
+@dataclass(frozen=True)
+class Study:
+    """Policies on one problem, checked: what `simulate` runs."""
+
+    plans: tuple[Plan, ...]
+    names: tuple[str, ...]
+    trials: int
+
+
+def make_study(
+    policies: str | Policy | Sequence[str | Policy],
+    problem: str | Problem,
+    horizon: int,
+    trials: int,
+    seed: int,
+    *,
+    checkpoints: ArrayLike | None = None,
+    engine: str | None = None,
+) -> Study:
+    """Check all that can be refused before anything runs."""
     world = problem_of(problem)
     if not isinstance(policies, str | Policy | Iterable):
         raise InvalidValue("policies", policies, "policies and their specs")
@@ -68,26 +123,8 @@ def simulate(
     if not given:
         raise InvalidValue("policies", policies, "at least one policy")
     check_count("trials", trials, 10**8)
-    plans = [make_plan(each, world, horizon, seed, checkpoints, engine) for each in given]
-    if executor is not None and not isinstance(executor, Executor):
-        raise InvalidValue(
-            "executor", executor, "a concurrent.futures.Executor (Dask: client.get_executor())"
-        )
-    workers = workers_for(threads)
-    names = [_label(each) for each in given]
-    regret, pulls, seconds = _run(plans, names, trials, workers, executor, progress=progress)
-    provenance = {
-        "policies": [str(plan.policy) for plan in plans],
-        "problem": str(world),
-        "horizon": plans[0].horizon,
-        "trials": trials,
-        "seed": seed,
-        "engine": engine or "fastest",
-        "versions": _versions(),
-        "seconds": round(seconds, 3),  # without compiling
-    }
-    rounds = np.array(plans[0].checkpoints, np.int64)
-    return Result(tuple(names), world.measure, rounds, regret, pulls, provenance)
+    plans = tuple(make_plan(each, world, horizon, seed, checkpoints, engine) for each in given)
+    return Study(plans, tuple(_label(each) for each in given), trials)
 
 
 def make_plan(
@@ -127,71 +164,104 @@ def _label(given: str | Policy) -> str:
     return given if isinstance(given, str) else str(given)
 
 
-def _run(
-    plans: list[Plan],
-    names: list[str],
-    trials: int,
+def run_studies(
+    studies: Sequence[Study],
     workers: int,
-    executor: Executor | None,
-    *,
-    progress: bool | None,
-) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
-    """All trials of all plans, each result in its place whoever computed it; and how long they took."""
+    executor: Executor | None = None,
+    advance: Callable[[int, int, int], None] = lambda _study, _policy, _count: None,
+) -> Iterator[tuple[int, Result]]:
+    """The studies' results as they are done, each with its place; all share the workers.
+
+    `advance` hears of every task that ends: which study, which of its policies, how many trials. A study is compiled while those before
+    it run.
+    """
     stop = np.zeros(1, np.int64)
-    regret = np.zeros((len(plans), trials, len(plans[0].checkpoints)))
-    pulls = np.zeros((len(plans), trials, plans[0].problem.arms), np.int64)
-    chunk = max(1, min(_ROUNDS // plans[0].horizon, -(-trials // (4 * workers)), 1000))
-    tasks = [
-        (i, first, min(chunk, trials - first)) for i in range(len(plans)) for first in range(0, trials, chunk)
-    ]
-    done = np.zeros(len(plans), np.int64)
     own = executor is None
+    under_way: dict[int, _UnderWay] = {}
+    finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+    futures: dict[Future[Any], tuple[int, int, int, int]] = {}
+
+    def collect(*, wait: bool) -> Iterator[tuple[int, Result]]:
+        """What has ended; or after waiting for it, in short spells, so that Ctrl-C is heard at once."""
+        while True:
+            try:
+                future = finished.get(wait, 0.1)
+            except queue.Empty:
+                return
+            place, policy, first, count = futures.pop(future)
+            study = under_way[place]
+            block = slice(first, first + count)
+            study.regret[policy, block], study.pulls[policy, block] = future.result()
+            study.left -= count
+            advance(place, policy, count)
+            if not study.left:
+                yield place, under_way.pop(place).result()
+
     with contextlib.ExitStack() as stack:
         # The tasks end within milliseconds of `stop`; whoever waits for them waits no longer.
         pool = executor or stack.enter_context(concurrent.futures.ThreadPoolExecutor(workers))
-        advance = stack.enter_context(_bar(len(plans) * trials, progress))
-        if own:
-            for plan in plans:
-                prepare(plan)
-        started = time.perf_counter()
-        futures: dict[Future[Any], tuple[int, int, int]] = {}
         try:
-            for i, first, count in tasks:
-                extra = (stop,) if own else ()  # which other processes could not see
-                futures[pool.submit(_chunk, plans[i], first, count, *extra)] = (i, first, count)
-            for future in _as_completed(futures):
-                i, first, count = futures[future]
-                regret[i, first : first + count], pulls[i, first : first + count] = future.result()
-                done[i] += count
-                advance(count)
-        except KeyboardInterrupt:
-            _cancel(futures, stop)
-            what = ", ".join(f"{name} {count} of {trials}" for name, count in zip(names, done, strict=True))
-            raise Interrupted(f"stopped; trials done: {what}") from None
+            for place, study in enumerate(studies):
+                if own:
+                    for plan in study.plans:
+                        prepare(plan)
+                under_way[place] = _UnderWay(study)
+                for i, first, count in _tasks(study, workers):
+                    extra = (stop,) if own else ()  # which other processes could not see
+                    future = pool.submit(_chunk, study.plans[i], first, count, *extra)
+                    futures[future] = (place, i, first, count)
+                    future.add_done_callback(finished.put)
+                yield from collect(wait=False)
+            while futures:
+                yield from collect(wait=True)
         except BaseException:
-            _cancel(futures, stop)
+            stop[0] = 1
+            for future in futures:
+                future.cancel()
             raise
-    return regret, pulls, time.perf_counter() - started
+
+
+def _tasks(study: Study, workers: int) -> list[tuple[int, int, int]]:
+    """Policy, first trial, number of trials: a fraction of a second each."""
+    trials = study.trials
+    chunk = max(1, min(_ROUNDS // study.plans[0].horizon, -(-trials // (4 * workers)), 1000))
+    return [
+        (i, first, min(chunk, trials - first))
+        for i in range(len(study.plans))
+        for first in range(0, trials, chunk)
+    ]
+
+
+class _UnderWay:
+    """A study under way: each trial's result has its place, whoever computes it."""
+
+    def __init__(self, study: Study) -> None:
+        self.study, self.started = study, time.perf_counter()
+        plan, policies = study.plans[0], len(study.plans)
+        self.regret = np.zeros((policies, study.trials, len(plan.checkpoints)))
+        self.pulls = np.zeros((policies, study.trials, plan.problem.arms), np.int64)
+        self.left = policies * study.trials
+
+    def result(self) -> Result:
+        plans = self.study.plans
+        provenance = {
+            "policies": [str(plan.policy) for plan in plans],
+            "problem": str(plans[0].problem),
+            "horizon": plans[0].horizon,
+            "trials": self.study.trials,
+            "seed": plans[0].seed,
+            "engine": plans[0].engine or "fastest",
+            "versions": versions(),
+            "seconds": round(time.perf_counter() - self.started, 3),  # without compiling
+        }
+        rounds = np.array(plans[0].checkpoints, np.int64)
+        return Result(self.study.names, plans[0].problem.measure, rounds, self.regret, self.pulls, provenance)
 
 
 def _chunk(plan: Plan, first: int, count: int, stop: NDArray[np.int64] | None = None) -> tuple[Any, Any]:
     """One task; a module's function, so that other processes find it."""
     made = run_trials(plan, first, count, stop=stop)
     return made.regret, made.pulls
-
-
-def _cancel(futures: dict[Future[Any], Any], stop: NDArray[np.int64]) -> None:
-    stop[0] = 1
-    for future in futures:
-        future.cancel()
-
-
-def _as_completed(futures: dict[Future[Any], Any]) -> Iterator[Future[Any]]:
-    """Futures as they finish; waiting in short spells, so that Ctrl-C is heard at once."""
-    pending = set(futures)
-    while pending:
-        finished, pending = concurrent.futures.wait(pending, 0.1, concurrent.futures.FIRST_COMPLETED)
-        yield from finished
 
 
 @contextlib.contextmanager
@@ -259,7 +329,8 @@ def _check_checkpoints(given: ArrayLike | None, horizon: int) -> tuple[int, ...]
     return tuple(whole.tolist())
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """What a result's bits depend on besides its settings."""
     import numba
 
     import maillard
