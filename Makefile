@@ -6,18 +6,30 @@ READY := $(VENV)/.ready
 PEERS := .peers
 PEERS_READY := $(PEERS)/.ready
 
-.PHONY: help setup check test torture peers bench docs clean
+.PHONY: help setup browser check test torture peers bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 
-setup: $(READY) ## build .venv with everything that development needs
+setup: $(READY) browser ## build .venv with everything that development needs
 
 $(READY): pyproject.toml constraints.txt
 	@echo "== setting up $(VENV): a few minutes the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
+
+# The browser is the distribution's own. Without one, and without the right to install one, the tests of pages are
+# skipped and say so; under CI=true they fail.
+browser: ## find Chromium for the tests of pages, or install it where the user may
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ]; then as_root=; else as_root="sudo -n"; fi; \
+	if command -v apt-get >/dev/null && $$as_root true 2>/dev/null; then \
+	  echo "== installing Chromium: a minute the first time"; \
+	  $$as_root apt-get -qq update && $$as_root env DEBIAN_FRONTEND=noninteractive \
+	    apt-get -qq install --yes --no-install-recommends chromium >/dev/null && exit 0; \
+	fi; \
+	echo "== no Chromium, and no way to install it here: the tests of pages will be skipped (under CI=true they fail)"
 
 check: $(READY) ## lint, types, and which room may import which
 	@echo "== ruff"
@@ -28,7 +40,7 @@ check: $(READY) ## lint, types, and which room may import which
 	@echo "== import contracts"
 	$(BIN)/lint-imports
 
-test: $(READY) ## run every test, on all cores
+test: $(READY) browser ## run every test, on all cores
 	@echo "== pytest"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 

@@ -19,7 +19,8 @@ from rich.text import Text
 
 import maillard
 from maillard.errors import InvalidValue, MaillardError
-from maillard.policies import Guarantees, Policy, named, names
+from maillard.policies import Policy, named, names
+from maillard.policies.table import COLUMNS, cells
 
 __all__ = ["main"]
 
@@ -192,16 +193,7 @@ def _print_summary(result: maillard.Result) -> None:
     )
 
 
-COLUMNS = (
-    "policy",
-    "sub-UCB",
-    "asymptotically optimal",
-    "minimax ratio",
-    "anytime",
-    "closed-form probability",
-    "source",
-)
-# The same for a terminal of 80 columns.
+# The columns for a terminal of 80.
 _HEADERS = (
     "policy",
     "sub-\nUCB",
@@ -211,22 +203,6 @@ _HEADERS = (
     "closed\nform",
     "source",
 )
-
-
-def cells(cls: type[Policy]) -> list[str]:
-    """A policy's row of Table 1."""
-    row: Guarantees = cls.guarantees
-    optimal = _mark(row.asymptotically_optimal) + ("*" if row.optimality_is_open else "")
-    closed = {"closed form": "✓", "quadrature": "✗", "deterministic": "N/A"}[cls.probability_kind]
-    return [
-        cls.name + (" †" if row.note else ""),
-        _mark(row.sub_ucb),
-        optimal,
-        row.minimax_ratio or "",
-        _mark(row.anytime),
-        closed,
-        row.source,
-    ]
 
 
 def describe(cls: type[Policy]) -> dict[str, Any]:
@@ -314,10 +290,6 @@ def _summary(cls: type[Policy]) -> str:
 
 
 _STYLES = {"✓": "green", "✗": "red"}
-
-
-def _mark(value: bool | None) -> str:
-    return {True: "✓", False: "✗", None: ""}[value]
 
 
 def _run_file(path: Path) -> None:

@@ -20,7 +20,7 @@ class Delay:
     rounds: float
     name: ClassVar[str]
     kind: ClassVar[int]
-    least: ClassVar[int] = 1
+    least: ClassVar[int] = 1  # which means no delay
     whole: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -32,6 +32,11 @@ class Delay:
             allowed = f"a {'whole ' if self.whole else ''}number from {self.least} to 2**31"
             raise InvalidValue(f"delay {self.name}", number, allowed)
         object.__setattr__(self, "rounds", int(number) if self.whole else float(number))
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it is no delay at all: every reward is observed before the next choice."""
+        return self.rounds == self.least
 
     def __str__(self) -> str:
         return specs.write(specs.Spec(self.name, (self.rounds,), {}))

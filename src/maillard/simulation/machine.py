@@ -146,7 +146,7 @@ def _engines(plan: Plan) -> list[str]:
     shape = _shape(policy)
     if shape is None:
         return [PLAIN]
-    still = problem.delay is None and not problem.churn
+    still = (problem.delay is None or problem.delay.at_once) and not problem.churn
     bounded = shape == "perturbed" or (shape in ("sampled", "indexed") and policy.monotone)
     return [LAZY] * (still and bounded) + [DIRECT, PLAIN]
 
@@ -352,7 +352,8 @@ def _recorder(plan: Plan) -> _Machine:
 
 
 def _delay_of(problem: Problem) -> tuple[int, float]:
-    return (problem.delay.kind, float(problem.delay.rounds)) if problem.delay else (kinds.AT_ONCE, 0.0)
+    delay = problem.delay
+    return (kinds.AT_ONCE, 0.0) if delay is None or delay.at_once else (delay.kind, float(delay.rounds))
 
 
 def _explain(plan: Plan, machine: _Machine, t: int, arm: int, n: Any, s: Any) -> None:

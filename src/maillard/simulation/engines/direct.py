@@ -14,14 +14,14 @@ from maillard.simulation.engines.noise import draw_score, usable
 
 __all__ = ["ENGINES", "LAWS"]
 
-# Rows of the table: pulls, sums, means, chances and their logarithms; and DMED's two lists, the one that is played and the one that
-# grows meanwhile.
-N, S, MEAN, CHANCE, LOG, CURRENT, FOLLOWING = range(7)
+# Rows of the table: pulls, sums, means, chances and their logarithms; DMED's two lists, the one that is played and the one that
+# grows meanwhile; and of which state the chances are.
+N, S, MEAN, CHANCE, LOG, CURRENT, FOLLOWING, ROUND, PULLS = range(9)
 
 
 def begin(arms: int) -> Any:
     """Nothing observed."""
-    return np.zeros((7, arms))
+    return np.zeros((9, arms))
 
 
 def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
@@ -32,8 +32,21 @@ def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
 
 def choose_sampled(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """An arm with probability proportional to exp(log weight)."""
-    bad = weigh(f, w, arms, t)
+    bad = 0 if known(w, arms, t) else weigh(f, w, arms, t)
     return bad if bad < 0 else draw_from(w, arms, rng)
+
+
+def known(w: Any, arms: int, t: int) -> bool:
+    """Whether the chances in the table are those of this state; they will be, once computed.
+
+    While rewards wait, nothing changes: t counts what was observed, and an arm that is replaced takes its pulls away.
+    """
+    pulls = 0.0
+    for arm in range(arms):
+        pulls += w[N, arm]
+    same = w[ROUND, 0] == t and w[PULLS, 0] == pulls
+    w[ROUND, 0], w[PULLS, 0] = t, pulls
+    return same
 
 
 def weigh(f: Any, w: Any, arms: int, t: int) -> int:
@@ -72,7 +85,7 @@ def estimate(f: Any, n: float, s: float) -> float:
 
 def choose_indexed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """An arm with the largest index."""
-    bad = rank(f, w, arms, t)
+    bad = 0 if known(w, arms, t) else rank(f, w, arms, t)
     return bad if bad < 0 else draw_from(w, arms, rng)
 
 
@@ -87,7 +100,7 @@ def rank(f: Any, w: Any, arms: int, t: int) -> int:
 
 def choose_pooled(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """An arm with the largest index, where an index depends on the pulls of all arms."""
-    bad = rank_pooled(f, w, arms, t)
+    bad = 0 if known(w, arms, t) else rank_pooled(f, w, arms, t)
     return bad if bad < 0 else draw_from(w, arms, rng)
 
 

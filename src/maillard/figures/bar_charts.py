@@ -1,0 +1,125 @@
+"""Bars: mean regret and its standard deviation, in the language of the paper's Figures 2 and 3."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.patches import Polygon
+
+from maillard.figures.canvas import canvas, level, pieces, points, stroke
+from maillard.figures.frame import Room, furnish
+from maillard.figures.lettering import quantity, width
+from maillard.figures.scales import fractions, rescale
+from maillard.figures.style import COLOURS, INK, MUTED, PANEL, RC, SMALL, looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["bars"]
+
+_THICK = 0.36  # half of a bar's thickness, in rows, where there are many
+_ROWS = 7  # few bars are as thick as if there were so many
+_GAP = 9.0  # points before the printed values
+
+
+def bars(
+    names: Sequence[str],
+    means: ArrayLike,
+    deviations: ArrayLike,
+    *,
+    label: str,
+    title: str = "",
+    shaded: Collection[str] = (),
+    hatched: Collection[str] = (),
+    emphasised: Collection[str] = (),
+    limit: float | None = None,
+    places: Sequence[int] | None = None,
+    note: str = "",
+    size: tuple[float, float] = PANEL,
+) -> Figure:
+    """A bar for each name, as long as its mean, with its standard deviation, and both in numbers at the right.
+
+    Names in `shaded` have grey bars, names in `hatched` diagonal lines, names in `emphasised` bold letters. A bar
+    that is longer than `limit` is broken and ends in a point; a deviation that is, ends in an arrow. Without a
+    limit, one is chosen so that a few huge bars do not squash the others. All bars have one colour, since names
+    stand beside them, unless `places` are given.
+    """
+    mean, deviation = np.asarray(means, float), np.asarray(deviations, float)
+    reach = mean + deviation
+    end = _limit(reach) if limit is None else limit
+    colours = (
+        [COLOURS[0]] * len(names) if places is None else [look.colour for look in looks(len(names), places)]
+    )
+    with mpl.rc_context(RC):
+        figure, axes = canvas(size)
+        rescale(axes, "x", "linear", min(0.0, float(mean.min())), end)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        thick = _THICK * min(1.0, len(names) / _ROWS)
+        for i, name in enumerate(names):
+            shape = _bar(i, float(mean[i]), end, thick)
+            fill: dict[str, Any] = (
+                {"color": MUTED, "alpha": 0.42} if name in shaded else {"color": colours[i], "alpha": 0.85}
+            )
+            for part in shape:
+                axes.add_artist(Polygon(part, linewidth=0, **fill))
+                if name in hatched:
+                    axes.add_artist(
+                        Polygon(part, fill=False, hatch="/////", linewidth=0, edgecolor=INK, alpha=0.75)
+                    )
+        _deviations(axes, mean, deviation, end, cap=thick * 0.45)
+        values = [f"{quantity(m)} ± {quantity(s)}" for m, s in zip(mean, deviation, strict=True)]
+        weights = ["bold" if name in emphasised else "normal" for name in names]
+        widest = max(width(text, SMALL, weight) for text, weight in zip(values, weights, strict=True))
+        furnish(
+            figure, axes, title=title, xlabel=label, note=note, rows=names, bold=emphasised,
+            room=Room(right=_GAP + widest),
+        )  # fmt: skip
+        for i, (text, weight) in enumerate(zip(values, weights, strict=True)):
+            height = float(fractions(axes.yaxis, [i])[0])
+            level(axes, 1 + (_GAP + widest) / points(axes)[0], height, text, ha="right", weight=weight)
+    return figure
+
+
+def _limit(reach: Floats) -> float:
+    """Where the axis ends: at the longest bar with its deviation, or, if that is far out, at the longest of the rest."""
+    usual = 2.5 * float(np.quantile(reach, 0.75, method="lower"))
+    if not 0 < usual < reach.max():
+        return float(reach.max()) * 1.02 or 1.0
+    return 1.3 * float(reach[reach <= usual].max())
+
+
+def _bar(row: int, mean: float, end: float, thick: float) -> list[list[tuple[float, float]]]:
+    """The corners of a bar; of one that is too long, of its two parts: a slanted gap, and a point at its end."""
+    low, high = row - thick, row + thick
+    if mean <= end:
+        return [[(0, low), (mean, low), (mean, high), (0, high)]]
+    slant, start, stop, tip = (share * end for share in (0.025, 0.88, 0.91, 0.965))
+    return [
+        [(0, low), (start + slant, low), (start - slant, high), (0, high)],
+        [(stop + slant, low), (tip, low), (end, row), (tip, high), (stop - slant, high)],
+    ]
+
+
+def _deviations(axes: Axes, mean: Floats, deviation: Floats, end: float, *, cap: float) -> None:
+    """A line over one standard deviation on each side, with caps; no cap at zero, an arrow beyond the end."""
+    rows = np.arange(mean.size)
+    shown = (mean <= end) & (deviation > 0)
+    low, high = np.maximum(mean - deviation, np.minimum(mean, 0.0)), np.minimum(mean + deviation, end)
+    cut = shown & (mean + deviation > end)
+    capped_low, capped_high = shown & (mean - deviation >= 0), shown & ~cut
+    caps = np.concatenate([low[capped_low], high[capped_high]])
+    at = np.concatenate([rows[capped_low], rows[capped_high]])
+    stroke(
+        axes,
+        np.concatenate([pieces(low[shown], high[shown]), pieces(caps, caps)]),
+        np.concatenate([pieces(rows[shown], rows[shown]), pieces(at - cap, at + cap)]),
+        color=INK, linewidth=1.0, solid_capstyle="butt",
+    )  # fmt: skip
+    stroke(axes, high[cut], rows[cut], linestyle="", marker=">", color=INK, markersize=4.5, clip_on=False)

@@ -1,0 +1,165 @@
+"""Lines: regret over rounds, and regret against a parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.transforms import ScaledTranslation
+
+from maillard.figures.canvas import canvas, pieces, stroke
+from maillard.figures.frame import furnish
+from maillard.figures.labels import End, column_room, write_column
+from maillard.figures.references import Reference, draw_references, write_inside
+from maillard.figures.scales import finite, fractions, limits, rescale
+from maillard.figures.style import PANEL, RC, Look, looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["curves", "sweep"]
+
+
+def curves(
+    rounds: ArrayLike,
+    names: Sequence[str],
+    middle: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    *,
+    label: str,
+    title: str = "",
+    references: Sequence[Reference] = (),
+    yscale: str = "linear",
+    top: float | None = None,
+    places: Sequence[int] | None = None,
+    note: str = "",
+    size: tuple[float, float] = (8.6, 4.8),
+) -> Figure:
+    """One curve for each name, with a band; rounds on a logarithmic axis.
+
+    The vertical axis follows the curves and their bands, or ends at `top`. References that are higher leave the
+    figure and are labelled where they do; a logarithmic axis has room for all.
+    """
+    x, (centre, least, most) = np.asarray(rounds, float), _arrays(middle, low, high)
+    with mpl.rc_context(RC):
+        figure, axes = canvas(size)
+        rescale(axes, "x", "log", *limits(x, "log"))
+        _reach(axes, yscale, [centre, most], references=references, top=top)
+        styles = looks(len(names), places)
+        for i, look in enumerate(styles):
+            bottom = np.maximum(least[i], axes.get_ylim()[0])
+            axes.fill_between(
+                x, bottom, np.maximum(most[i], bottom), color=look.colour, alpha=0.13, linewidth=0
+            )
+            stroke(axes, x, centre[i], color=look.colour, linestyle=look.dash)
+        lines, inside = draw_references(axes, references)
+        ends = [*_ends(axes, names, x, centre, styles, markers=False), *lines]
+        room = column_room(axes, [end.name for end in ends])
+        furnish(figure, axes, title=title, xlabel="round", ylabel=label, note=note, room=room)
+        write_column(axes, ends)
+        write_inside(axes, inside)
+    return figure
+
+
+def sweep(
+    x: ArrayLike,
+    names: Sequence[str],
+    middle: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    *,
+    xlabel: str,
+    label: str,
+    title: str = "",
+    xscale: str = "log",
+    yscale: str = "linear",
+    ticks: Sequence[float] | None = None,
+    references: Sequence[Reference] = (),
+    top: float | None = None,
+    places: Sequence[int] | None = None,
+    note: str = "",
+    size: tuple[float, float] = PANEL,
+) -> Figure:
+    """A line with markers for each name against a parameter, with bars from low to high at each value of it.
+
+    Ticks are at the values of the parameter where these are few, so that one sees what was run. A logarithmic
+    axis shows a zero too, at its left. Names stand a little beside each other, so that their bars can be seen.
+    """
+    values, (centre, least, most) = np.asarray(x, float), _arrays(middle, low, high)
+    with mpl.rc_context(RC):
+        figure, axes = canvas(size)
+        positive = float(finite(values, "log").min())
+        xscale = "symlog" if xscale == "log" and values.min() <= 0 else xscale
+        begin, end = limits(values, xscale, margin=0.04)
+        rescale(axes, "x", xscale, begin if values.min() else -0.3 * positive, end, threshold=positive)
+        _reach(axes, yscale, [centre, least, most], references=references, top=top)
+        styles = looks(len(names), places)
+        for i, look in enumerate(styles):
+            aside = (i - (len(names) - 1) / 2) * min(2.5, 9 / len(names)) / 72
+            moved = axes.transData + ScaledTranslation(aside, 0, figure.dpi_scale_trans)
+            bottom = np.maximum(least[i], axes.get_ylim()[0])
+            style: dict[str, Any] = {"color": look.colour, "transform": moved}
+            stroke(axes, pieces(values, values), pieces(bottom, most[i]), linewidth=1.3, alpha=0.5, **style)
+            stroke(axes, values, centre[i], linestyle=look.dash, linewidth=1.5, marker=look.marker, **style)
+        lines, inside = draw_references(axes, references)
+        ends = [*_ends(axes, names, values, centre, styles, markers=True), *lines]
+        room = column_room(axes, [end.name for end in ends])
+        shown = ticks if ticks is not None or values.size > 9 else sorted(set(values.tolist()))
+        furnish(figure, axes, title=title, xlabel=xlabel, ylabel=label, note=note, room=room, xticks=shown)
+        write_column(axes, ends)
+        write_inside(axes, inside)
+    return figure
+
+
+def _arrays(*given: ArrayLike) -> list[Floats]:
+    """One row for each name."""
+    return [np.atleast_2d(np.asarray(values, float)) for values in given]
+
+
+def _reach(
+    axes: Axes,
+    scale: str,
+    shown: Sequence[Floats],
+    *,
+    references: Sequence[Reference],
+    top: float | None,
+) -> None:
+    """The vertical axis: from zero, or on a logarithmic axis from the least, to the most of what is to be shown."""
+    beside = [np.asarray(reference.y, float) for reference in references if scale == "log"]
+    low, high = limits(
+        np.concatenate([finite(row, scale) for row in [*shown, *beside]]), scale, zero=True, margin=0.04
+    )
+    rescale(axes, "y", scale, low, high if top is None else top)
+
+
+def _ends(
+    axes: Axes, names: Sequence[str], x: Floats, middle: Floats, styles: Sequence[Look], *, markers: bool
+) -> list[End]:
+    """A name for the end of each line: at its last value that can be shown."""
+    shown = np.isfinite(middle) & ((middle > 0) | (axes.get_yscale() != "log"))
+    lasts = [int(np.flatnonzero(row)[-1]) if row.any() else 0 for row in shown]
+    some = shown.any(axis=1)  # a name without a line is still named
+    places = np.where(some, fractions(axes.xaxis, x[lasts]), 1.0)
+    heights = np.where(
+        some, fractions(axes.yaxis, np.where(some, middle[np.arange(some.size), lasts], 1.0)), 0.0
+    )
+    return [
+        End(
+            name if height <= 1 else f"{name} ↑",  # it has left the figure
+            max(float(height), 0.0)
+            if height <= 1
+            else 1 + 1e-9 * float(height),  # at the top, in their order
+            look.colour,
+            look.dash,
+            float(place),
+            look.marker if markers else "",
+        )
+        for name, place, height, look in zip(names, places, heights, styles, strict=True)
+    ]

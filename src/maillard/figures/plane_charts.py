@@ -1,0 +1,131 @@
+"""Planes: what a parameter trades, such as mean regret against its deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import numpy as np
+
+from maillard.figures.canvas import LINE, canvas, level, points, stroke
+from maillard.figures.frame import furnish
+from maillard.figures.labels import Box, free_place
+from maillard.figures.lettering import width
+from maillard.figures.scales import fractions, limits, rescale
+from maillard.figures.style import INK, PANEL, RC, SMALL, looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["frontier"]
+
+_DOT = 3.5  # half of what a marker takes, in points
+
+
+def frontier(
+    names: Sequence[str],
+    means: Sequence[ArrayLike],
+    deviations: Sequence[ArrayLike],
+    labels: Sequence[Sequence[str]],
+    *,
+    title: str = "",
+    xlabel: str = "mean regret",
+    ylabel: str = "standard deviation of regret",
+    xscale: str = "linear",
+    yscale: str = "linear",
+    places: Sequence[int] | None = None,
+    note: str = "",
+    size: tuple[float, float] = PANEL,
+) -> Figure:
+    """For each name a path of points in the plane of mean and deviation; series may differ in their lengths.
+
+    `labels` has a text for each point, empty for none; one for which there is no free place is left out. Names
+    stand beside the last point of their path, in bold and in its colour.
+    """
+    across = [np.atleast_1d(np.asarray(row, float)) for row in means]
+    up = [np.atleast_1d(np.asarray(row, float)) for row in deviations]
+    with mpl.rc_context(RC):
+        figure, axes = canvas(size)
+        rescale(axes, "x", xscale, *limits(np.concatenate(across), xscale, margin=0.08))
+        rescale(axes, "y", yscale, *limits(np.concatenate(up), yscale, margin=0.1))
+        styles = looks(len(names), places)
+        for x, y, look in zip(across, up, styles, strict=True):
+            stroke(
+                axes,
+                x,
+                y,
+                color=look.colour,
+                linestyle=look.dash,
+                linewidth=1.3,
+                marker=look.marker,
+                markersize=5.5,
+            )
+        furnish(figure, axes, title=title, xlabel=xlabel, ylabel=ylabel, note=note)
+        wide, high = points(axes)
+        spots = [
+            np.column_stack([fractions(axes.xaxis, x) * wide, fractions(axes.yaxis, y) * high])
+            for x, y in zip(across, up, strict=True)
+        ]
+        wanted = [
+            _Wanted(name, "bold", look.colour, spot[-1])
+            for name, look, spot in zip(names, styles, spots, strict=True)
+        ]
+        wanted += [
+            _Wanted(text, "normal", INK, spot)
+            for texts, path in zip(labels, spots, strict=True)
+            for text, spot in zip(texts, path, strict=True)
+            if text
+        ]
+        _write(axes, wanted, spots)
+    return figure
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A text that is to stand near a spot."""
+
+    text: str
+    weight: str
+    colour: str
+    spot: Floats
+
+
+def _write(axes: Axes, wanted: Sequence[_Wanted], paths: Sequence[Floats]) -> None:
+    """Each text at the nearest place clear of markers and other texts, and of the paths too where it can be."""
+    wide, high = points(axes)
+    taken = _boxes(np.concatenate(paths), _DOT)
+    crossed = _boxes(np.concatenate([_along(path) for path in paths]), 1.0)
+    for want in wanted:
+        size = (width(want.text, SMALL, want.weight) + 2, LINE)
+        anchor, inside = (float(want.spot[0]), float(want.spot[1])), (0.0, 0.0, wide, high)
+        place = free_place(anchor, size, [*taken, *crossed], within=inside, reach=18.0) or free_place(
+            anchor, size, taken, within=inside, reach=60.0 if want.weight == "bold" else 12.0
+        )
+        if place is not None:
+            taken.append(place)
+            level(
+                axes,
+                (place[0] + 1) / wide,
+                (place[1] + LINE / 2) / high,
+                want.text,
+                weight=want.weight,
+                color=want.colour,
+            )
+
+
+def _along(path: Floats) -> Floats:
+    """Spots on the path, a few points apart."""
+    steps = np.hypot(*np.diff(path, axis=0).T)
+    travelled = np.concatenate([[0.0], np.cumsum(steps)])
+    fine = np.linspace(0, travelled[-1], int(travelled[-1] / 4) + 1)
+    return np.column_stack([np.interp(fine, travelled, path[:, k]) for k in (0, 1)])
+
+
+def _boxes(spots: Floats, half: float) -> list[Box]:
+    return [(x - half, y - half, x + half, y + half) for x, y in spots.tolist()]

@@ -1,0 +1,98 @@
+"""Lines to compare with: a bound, a published value, another policy's level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maillard.figures.canvas import LINE, points, stroke
+from maillard.figures.labels import End
+from maillard.figures.lettering import width
+from maillard.figures.scales import lengthen
+from maillard.figures.style import MUTED, SMALL, Dash
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
+
+__all__ = ["Inside", "Reference", "draw_references", "write_inside"]
+
+_THIN = 1.1
+_EDGE = 0.94  # a line that goes so far to the right is named beside the axes
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """A line through these points, drawn thin and labelled; two points with the same x are a vertical mark."""
+
+    label: str
+    x: ArrayLike
+    y: ArrayLike
+    dash: Dash = "--"
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A label at the top of the axes, beside the place (0 to 1) where its line ends or leaves them."""
+
+    name: str
+    place: float
+
+
+def draw_references(axes: Axes, references: Sequence[Reference]) -> tuple[list[End], list[Inside]]:
+    """Draw the lines; those that reach the right edge are to be named in the column there, the others inside.
+
+    Room is made at the top for the names inside, so that no curve passes below them.
+    """
+    for reference in references:
+        stroke(axes, reference.x, reference.y, color=MUTED, linestyle=reference.dash, linewidth=_THIN)
+    inside = [_inside(axes, reference) for reference in references]
+    if rows := sum(label is not None for label in inside):
+        height = points(axes)[1] * 0.75  # the margins are not known yet: the axes will be about this high
+        lengthen(axes, min(0.5, (rows * LINE + 4) / height))
+    ends, labels = [], []
+    for reference, label in zip(references, inside, strict=True):
+        if label is None:
+            place, height = _last(axes, reference)
+            ends.append(
+                End(reference.label, height, MUTED, reference.dash, place, ink=MUTED, thickness=_THIN)
+            )
+        else:
+            labels.append(label)
+    return ends, labels
+
+
+def write_inside(axes: Axes, labels: Sequence[Inside]) -> None:
+    """Names at the top of the axes, one below the other, each beside its line."""
+    wide, high = points(axes)
+    ordered = sorted(labels, key=lambda label: label.place)
+    for row, label in enumerate(ordered):
+        fits = label.place * wide + 4 + width(label.name) <= wide
+        x = label.place * wide + 4 if fits else max(label.place * wide - 4, width(label.name))
+        axes.text(
+            x / wide, 1 - (row * LINE + 1) / high, label.name, transform=axes.transAxes, color=MUTED,
+            fontsize=SMALL, va="top", ha="left" if fits else "right",
+        )  # fmt: skip
+
+
+def _inside(axes: Axes, reference: Reference) -> Inside | None:
+    place, _ = _last(axes, reference)
+    if not np.isfinite(place):
+        return Inside(f"{reference.label} ↑", 0.0)  # all of it is above what is shown
+    return None if place > _EDGE else Inside(reference.label, place)
+
+
+def _last(axes: Axes, reference: Reference) -> tuple[float, float]:
+    """The last place of the line that is in view, in parts of the axes; not a number if none is."""
+    across = axes.transData - axes.transAxes
+    with np.errstate(divide="ignore", invalid="ignore"):
+        corners = across.transform(
+            np.column_stack([np.asarray(reference.x, float), np.asarray(reference.y, float)])
+        )
+    fine = np.linspace(0, len(corners) - 1, 64 * len(corners))
+    x, y = (np.interp(fine, np.arange(len(corners)), corners[:, k]) for k in (0, 1))
+    seen = np.flatnonzero((x >= -0.001) & (x <= 1.001) & (y >= -0.001) & (y <= 1.001))
+    return (float(x[seen[-1]]), float(y[seen[-1]])) if seen.size else (np.nan, np.nan)

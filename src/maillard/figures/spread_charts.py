@@ -1,0 +1,175 @@
+"""Spreads: how the final regret of trials is distributed, and how heavy its tail is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from maillard.figures.canvas import LINE, canvas, pieces, stroke
+from maillard.figures.frame import furnish
+from maillard.figures.labels import End, column_room, write_column
+from maillard.figures.references import Reference, draw_references, write_inside
+from maillard.figures.scales import finite, limits, rescale, ticks
+from maillard.figures.style import INK, PANEL, RC, looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["distributions", "tails"]
+
+_DOTS = 1800  # of a figure, over all names: more would be heavy in a page, and no clearer
+
+
+def distributions(
+    names: Sequence[str],
+    values: ArrayLike,
+    *,
+    label: str,
+    title: str = "",
+    places: Sequence[int] | None = None,
+    note: str = "box: quartiles, line: median, diamond: mean, dots: trials",
+    size: tuple[float, float] | None = None,
+) -> Figure:
+    """How the values of each name are spread: dots for trials, the quartiles as a box, median and mean.
+
+    Of many trials, dots are drawn at evenly spaced ranks, the smallest and the largest among them. The axis is
+    logarithmic where the largest value is far from the median; a zero is then at its left.
+    """
+    table = np.sort(np.atleast_2d(np.asarray(values, float)), axis=1)
+    count = len(names)
+    with mpl.rc_context(RC):
+        figure, axes = canvas((8.6, 1.2 + 0.5 * count) if size is None else size)
+        marks = _horizontal(axes, table)
+        axes.set_ylim(count - 0.4, -0.6)
+        shown = np.unique(np.linspace(0, table.shape[1] - 1, max(2, _DOTS // count)).round().astype(np.int64))
+        aside = np.random.default_rng(0).uniform(-0.3, 0.3, shown.size)
+        for i, look in enumerate(looks(count, places)):
+            _dots(axes, table[i][shown], i + aside, look.colour)
+            quarter, half, three = (float(v) for v in np.quantile(table[i], [0.25, 0.5, 0.75]))
+            box: dict[str, Any] = {
+                "xy": (quarter, i - 0.34),
+                "width": three - quarter,
+                "height": 0.68,
+                "color": look.colour,
+            }
+            axes.add_artist(Rectangle(**box, alpha=0.2, linewidth=0))
+            axes.add_artist(Rectangle(**box, fill=False, linewidth=1.0))
+            stroke(
+                axes,
+                [half, half],
+                [i - 0.34, i + 0.34],
+                color=look.colour,
+                linewidth=2.0,
+                solid_capstyle="butt",
+            )
+        stroke(axes, table.mean(axis=1), range(count), linestyle="", marker="D", color=INK, markersize=4.2)
+        furnish(figure, axes, title=title, xlabel=label, note=note, rows=names, xticks=marks)
+    return figure
+
+
+def tails(
+    names: Sequence[str],
+    values: Sequence[ArrayLike] | Floats,
+    *,
+    label: str,
+    title: str = "",
+    mark: tuple[float, str] | None = None,
+    places: Sequence[int] | None = None,
+    note: str = "",
+    size: tuple[float, float] = PANEL,
+) -> Figure:
+    """The share of trials with at least so large a value, as steps, both axes logarithmic.
+
+    `mark` is a value and its label, drawn as a vertical line. Names are in the order of their largest values.
+    """
+    rows = [np.sort(np.asarray(row, float)) for row in values]
+    most = max(row.size for row in rows)
+    with mpl.rc_context(RC):
+        figure, axes = canvas(size)
+        everything = np.concatenate([*rows, [mark[0]] if mark else []])
+        rescale(axes, "x", "log", *limits(_without_the_least(everything), "log", margin=0.03))
+        bottom = min(0.7 / most, 0.5)
+        rescale(axes, "y", "log", bottom, 1.0)
+        styles = looks(len(names), places)
+        for row, look in zip(rows, styles, strict=True):
+            x, share = _survival(row, axes.get_xlim()[0])
+            stroke(
+                axes, x, share, color=look.colour, linestyle=look.dash, drawstyle="steps-pre", linewidth=1.6
+            )
+        marked = [Reference(mark[1], (mark[0], mark[0]), (bottom, 1.0))] if mark else []
+        lines, inside = draw_references(axes, marked)
+        order = sorted(range(len(rows)), key=lambda i: float(rows[i][-1]), reverse=True)
+        step = LINE / 72 / size[1]
+        ends = [End(names[i], 1 - step * k, styles[i].colour, styles[i].dash) for k, i in enumerate(order)]
+        room = column_room(axes, names)
+        furnish(
+            figure,
+            axes,
+            title=title,
+            xlabel=label,
+            ylabel="share of trials with at least this",
+            note=note,
+            room=room,
+        )
+        write_column(axes, [*ends, *lines], leaders=False)
+        write_inside(axes, inside)
+    return figure
+
+
+def _horizontal(axes: Axes, table: Floats) -> list[float] | None:
+    """The axis of distributions; its ticks where they are not the usual ones."""
+    spread = table.max() > 20 * max(float(np.median(table)), 1e-12) and table.min() >= 0
+    if not spread:
+        rescale(axes, "x", "linear", *limits(table, "linear", zero=True, margin=0.02))
+        return None
+    if table.min() > 0:
+        rescale(axes, "x", "log", *limits(table, "log", margin=0.02))
+        return None
+    threshold = float(np.quantile(finite(table, "log"), 0.02))
+    high = float(table.max()) * 1.1
+    rescale(axes, "x", "symlog", -0.1 * threshold, high, threshold=threshold)
+    return ticks(0.0, high, "symlog", threshold=threshold)
+
+
+def _dots(axes: Axes, x: Floats, y: Floats, colour: str) -> None:
+    """Dots as one path of tiny strokes with round ends: in a page, far smaller than as many markers."""
+    style: dict[str, Any] = {
+        "color": colour,
+        "alpha": 0.6,
+        "linewidth": 1.9,
+        "solid_capstyle": "round",
+        "snap": False,
+    }
+    stroke(axes, pieces(x, x), pieces(y, y + 1e-3), **style)
+
+
+def _survival(ordered: Floats, start: float) -> tuple[Floats, Floats]:
+    """Values and the share of trials that are at least so large, at no more places than can be seen.
+
+    >>> _survival(np.array([1.0, 2.0, 2.0, 4.0]), 0.5)
+    (array([0.5, 1. , 2. , 4. ]), array([1.  , 1.  , 0.75, 0.25]))
+    """
+    count = ordered.size
+    above = (
+        np.geomspace(1, count, 300).round().astype(np.int64)
+    )  # trials at least so large, evenly on the axis
+    places = np.unique(count - above)
+    values = np.unique(ordered[places])
+    values = values[values > start]
+    share = 1 - np.searchsorted(ordered, values, side="left") / count
+    first = 1 - np.searchsorted(ordered, start, side="left") / count
+    return np.concatenate([[start], values]), np.concatenate([[first], share])
+
+
+def _without_the_least(values: Floats) -> Floats:
+    """The values without the smallest percent: on a logarithmic axis one tiny value takes half of the width."""
+    shown = np.sort(finite(values, "log"))
+    return shown[shown.size // 100 :]

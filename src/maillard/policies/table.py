@@ -1,0 +1,38 @@
+"""The paper's Table 1, for every policy: what is proved, in ticks and crosses."""
+
+from __future__ import annotations
+
+from maillard.policies.shapes.guarantees import Guarantees
+from maillard.policies.shapes.policy import Policy
+
+__all__ = ["COLUMNS", "cells"]
+
+COLUMNS = (
+    "policy",
+    "sub-UCB",
+    "asymptotically optimal",
+    "minimax ratio",
+    "anytime",
+    "closed-form probability",
+    "source",
+)
+
+
+def cells(cls: type[Policy]) -> list[str]:
+    """A policy's row of Table 1."""
+    row: Guarantees = cls.guarantees
+    optimal = _mark(row.asymptotically_optimal) + ("*" if row.optimality_is_open else "")
+    closed = {"closed form": "✓", "quadrature": "✗", "deterministic": "N/A"}[cls.probability_kind]
+    return [
+        cls.name + (" †" if row.note else ""),
+        _mark(row.sub_ucb),
+        optimal,
+        row.minimax_ratio or "",
+        _mark(row.anytime),
+        closed,
+        row.source,
+    ]
+
+
+def _mark(value: bool | None) -> str:
+    return {True: "✓", False: "✗", None: ""}[value]

@@ -1,0 +1,99 @@
+"""The paper, reproduced: its experiments as data, its claims with their verdicts, and a report to look at."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+from maillard.reproduction.claims import ledger
+from maillard.reproduction.experiments import Settings, experiments, parts
+from maillard.reproduction.folder import open_work
+from maillard.reproduction.progress import progress
+from maillard.reproduction.report import Report
+from maillard.reproduction.results import Results
+from maillard.reproduction.running import run, work_of
+from maillard.reproduction.sections import sections
+from maillard.reproduction.thompson import seconds
+from maillard.reproduction.writing import write_page, write_results
+from maillard.simulation.runner import versions, workers_for
+
+__all__ = ["Settings", "experiments", "reproduce"]
+
+
+def reproduce(
+    output: str | Path = "reproduction",
+    settings: Settings | None = None,
+    *,
+    threads: int | None = None,
+    show: bool | None = None,
+) -> Report:
+    """Run the paper's evaluation and what goes beyond it, and leave a report in the folder `output`.
+
+    The folder gets index.html, the figures as SVG and PNG, and the results as Parquet and JSON. An earlier report is replaced, once
+    the new one is whole. A run that is interrupted goes on when the same is asked for again. `show` is whether progress is shown on stderr.
+    """
+    settings = settings or Settings()
+    workers = workers_for(threads)
+    started = time.perf_counter()
+    listed = parts(settings)
+    for part in listed:
+        part.study()  # refuses now what would be refused later
+    drawing = 0.1 * work_of(listed)
+    with open_work(output) as work, progress(work_of(listed) + drawing, show) as shown:
+        results = run(settings, work.parts, workers, shown)
+        ran = time.perf_counter() - started
+        shown.say("judging the claims")
+        times = seconds(settings.seed)
+        report = _report(results, times)
+        work.clear_report()
+        write_results(results, report, work.report)
+        timings = {
+            "simulating": ran,
+            "vectors": [dict(zip(("arms", "how", "seconds"), row, strict=True)) for row in times],
+        }
+        shown.say("drawing")
+        write_page(report, timings, work.report, lambda share: shown.advance(share * drawing))
+        work.publish()
+    return report
+
+
+def _report(results: Results, times: list[tuple[int, str, float]]) -> Report:
+    settings = results.settings
+    claims = ledger(results)
+    counts = {word: sum(row.verdict == word for row in claims) for word in ("holds", "fails", "open")}
+    rounds = work_of(list(results.parts))
+    lead = (
+        "The whole evaluation of the paper by Bian and Jun (AISTATS 2022), run again at its full size; every claim of it that can be checked, with "
+        "what became of it; and some experiments beyond it.",
+        f"{counts['holds']} claims hold, {counts['fails']} fail and {counts['open']} are open, each at a confidence of 95%. "
+        f"All numbers on this page come from the run that made it: {rounds / 1e9:.2f} billion rounds in {len(results.parts)} parts.",
+    )
+    facts = {
+        "seed": str(settings.seed),
+        "trials of the paper's experiments": f"{_size(results, 'trials'):,}",
+        "rounds of the paper's experiments": f"{_size(results, 'horizon'):,}",
+        "experiments": ", ".join(sorted(results.experiments())),
+        **versions(),
+    }
+    title = "Maillard sampling, reproduced"
+    return Report(title, lead, _warning(settings), sections(results, times), claims, facts)
+
+
+def _size(results: Results, what: str) -> int:
+    """What one of the paper's own experiments has here."""
+    own = {"trials": 200, "horizon": 20_000}[what]
+    shares = [getattr(part, what) / getattr(experiments()[part.experiment], what) for part in results.parts]
+    return math.ceil(own * min(shares, default=1.0))
+
+
+def _warning(settings: Settings) -> str | None:
+    """What a reader must know of a run that is not the full one."""
+    said = []
+    if settings.quick or settings.trials not in (None, 200) or settings.horizon not in (None, 20_000):
+        said.append(
+            "This run is not of the paper's size, so its verdicts are not about the paper's experiments."
+        )
+    if settings.only:
+        said.append(f"Only a part was run: {', '.join(settings.only)}.")
+    return " ".join(said) or None

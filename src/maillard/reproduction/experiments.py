@@ -1,0 +1,153 @@
+"""The experiments, read from experiments.toml, and what a run of them consists of."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+import tomllib
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from maillard.errors import UnknownName
+from maillard.simulation.runner import Study, check_count, make_study
+
+__all__ = ["Experiment", "Part", "Settings", "experiments", "label", "parts", "rounds"]
+
+_PER_DECADE = 10
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is asked for: the paper's own size unless told."""
+
+    trials: int | None = None
+    horizon: int | None = None
+    seed: int = 0
+    only: tuple[str, ...] = ()
+    quick: bool = False
+    full: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "horizon"):
+            value = getattr(self, name)
+            if value is not None:
+                check_count(name, value, 10**6)
+        for name in self.only:
+            if name not in _by_name():
+                raise UnknownName("experiment", name, _by_name())
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment of a full run, with what its file leaves open filled in."""
+
+    name: str
+    source: str
+    problems: tuple[str, ...]
+    policies: tuple[str, ...]
+    over: Mapping[str, Sequence[float]]
+    trials: int
+    horizon: int
+    curves: bool = True  # or the final regret alone
+    full: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    beyond: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """An experiment on one of its problems: what is run, kept and resumed as a whole."""
+
+    experiment: str
+    problem: str
+    policies: tuple[str, ...]
+    trials: int
+    horizon: int
+    curves: bool
+    seed: int
+
+    def study(self) -> Study:
+        """The same, checked and ready to run."""
+        checkpoints = rounds(self.horizon) if self.curves else [self.horizon]
+        return make_study(
+            self.policies, self.problem, self.horizon, self.trials, self.seed, checkpoints=checkpoints
+        )
+
+
+def rounds(horizon: int) -> list[int]:
+    """Checkpoints: the horizon, a tenth, a hundredth of it, ... and nine between each two, from round 10 on."""
+    back = horizon * 10.0 ** (-np.arange(_PER_DECADE * 20) / _PER_DECADE)
+    kept: list[int] = np.unique(np.ceil(back[back >= min(10, horizon)]).astype(np.int64)).tolist()
+    return kept
+
+
+def experiments() -> dict[str, Experiment]:
+    """Every experiment, by name, at its full size."""
+    return dict(_by_name())
+
+
+def label(spec: str) -> str:
+    """What a policy is called in the report."""
+    return str(_file()["labels"].get(spec, spec))
+
+
+def parts(settings: Settings) -> list[Part]:
+    """What a run with these settings consists of, in order."""
+    paper, quick = _file()["paper"], _file()["quick"]
+    share = {
+        name: (getattr(settings, name) or paper[name]) / paper[name] * (quick[name] if settings.quick else 1)
+        for name in ("trials", "horizon")
+    }
+    made = []
+    for experiment in _by_name().values():
+        if settings.only and experiment.name not in settings.only:
+            continue
+        size = {"trials": experiment.trials, "horizon": experiment.horizon}
+        size |= experiment.full if settings.full else {}
+        scaled = {name: max(2, math.ceil(size[name] * share[name])) for name in size}
+        policies = tuple(dict.fromkeys(_expand(experiment.policies, experiment.over)))
+        for problem in _expand(experiment.problems, experiment.over):
+            # Parts have random numbers of their own, so that they are independent.
+            seed = _seed(settings.seed, experiment.name, problem)
+            made.append(
+                Part(experiment.name, problem, policies, **scaled, curves=experiment.curves, seed=seed)
+            )
+    return made
+
+
+def _seed(seed: int, *names: str) -> int:
+    key = tuple(zlib.crc32(name.encode()) for name in names)
+    return int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
+
+
+def _expand(templates: Sequence[str], over: Mapping[str, Sequence[float]]) -> Iterator[str]:
+    """Every template with every value of the words in braces that it holds."""
+    for template in templates:
+        words = [word for word in over if f"{{{word}}}" in template]
+        for values in itertools.product(*(over[word] for word in words)):
+            yield template.format(**dict(zip(words, values, strict=True)))
+
+
+@functools.cache
+def _by_name() -> dict[str, Experiment]:
+    return {each["name"]: _experiment(each) for each in _file()["experiment"]}
+
+
+def _experiment(given: dict[str, Any]) -> Experiment:
+    groups = _file()["groups"]
+    listed = (groups[name[1:]] if name.startswith("@") else [name] for name in given["policies"])
+    filled = {**_file()["paper"], "over": {}, **given}
+    filled |= {"problems": tuple(given["problems"]), "policies": tuple(itertools.chain(*listed))}
+    return Experiment(**filled)
+
+
+@functools.cache
+def _file() -> dict[str, Any]:
+    text = (resources.files("maillard.reproduction") / "experiments.toml").read_text(encoding="utf8")
+    return tomllib.loads(text)

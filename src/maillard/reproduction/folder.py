@@ -1,0 +1,107 @@
+"""The folder of a report: replaced as a whole or not at all, with what an interrupted run had done beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from maillard.errors import InvalidValue, MaillardError
+
+__all__ = ["FORMAT", "RESULTS", "Work", "open_work"]
+
+FORMAT = "maillard reproduction 1"
+RESULTS = "results.json"  # which every report has, and by which one is known
+_ROOM = 100 * 2**20  # bytes that a run may need
+
+
+class Work:
+    """Where a run keeps what it has done, and makes the report: a folder beside the one that it will become."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.path = output.with_name(output.name + ".partial")
+        self.parts = self.path / "parts"
+        self.report = self.path / "report"
+
+    def clear_report(self) -> None:
+        """An empty folder to make the report in."""
+        shutil.rmtree(self.report, ignore_errors=True)
+        (self.report / "figures").mkdir(parents=True)
+
+    def publish(self) -> None:
+        """Put the report in its place, whole; then nothing of the work is left."""
+        before = self.path / "before"
+        if self.output.exists():
+            self.output.rename(before)
+        try:
+            self.report.rename(self.output)
+        except BaseException:
+            if before.exists():
+                before.rename(self.output)
+            raise
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def open_work(output: str | Path) -> Iterator[Work]:
+    """A run's work, alone in its folder; every failure to write is one clear error."""
+    work = Work(Path(output).absolute())
+    _check(work)
+    try:
+        work.parts.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(work.path).free
+        if free < _ROOM:
+            raise MaillardError(
+                f"{work.path.parent} has {free / 2**20:.0f} MiB free, and a run may need {_ROOM / 2**20:.0f}"
+            )
+        with _alone(work.path / "lock"):
+            _restore(work)
+            yield work
+    except OSError as error:
+        where = error.filename or work.path
+        raise MaillardError(
+            f"cannot write {where}: {error.strerror or error}; what was done is kept, and the same command goes on from there"
+        ) from error
+
+
+def _check(work: Work) -> None:
+    """Refuse a folder that is not a report's, before anything runs."""
+    output = work.output
+    if not output.parent.is_dir():
+        raise InvalidValue("output", str(output), "a folder in a folder that exists")
+    if output.exists() and not (output.is_dir() and (_is_report(output) or not any(output.iterdir()))):
+        raise InvalidValue("output", str(output), "a new folder, an empty one, or that of an earlier report")
+
+
+def _is_report(folder: Path) -> bool:
+    try:
+        return bool(json.loads((folder / RESULTS).read_text(encoding="utf8"))["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _restore(work: Work) -> None:
+    """If a run was ended between taking the old report away and putting the new one there, put the old one back."""
+    before = work.path / "before"
+    if before.exists() and not work.output.exists():
+        before.rename(work.output)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One run at a time: a lock that ends with the process."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system
+        yield
+        return
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MaillardError(f"another run is writing {path.parent}") from None
+        yield

@@ -1,0 +1,75 @@
+"""What the report says, as data: sections with their pictures and tables, and the ledger of claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["VERDICTS", "Panel", "Report", "Row", "Section", "Table"]
+
+# What can become of a claim. A claim is "not run" when the experiments that it needs were left out.
+VERDICTS = ("holds", "fails", "open", "not run")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers for people: columns, and a tuple for each row."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | int | float | bool | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A picture, what it shows for those who do not see it, and the numbers behind it."""
+
+    name: str  # of its files: name.svg and name.png
+    title: str
+    alt: str
+    figure: Figure
+    table: Table
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report; `beyond` marks what the paper does not have."""
+
+    id: str
+    title: str
+    paragraphs: tuple[str, ...]
+    panels: tuple[Panel, ...] = ()
+    tables: tuple[Table, ...] = ()
+    beyond: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A claim of the paper with what became of it."""
+
+    id: str
+    source: str  # where the paper says it
+    quote: str
+    reading: str  # what is tested, in our words
+    test: str  # how
+    statistic: str  # what came out
+    verdict: str  # one of VERDICTS
+    confidence: float
+    trials_needed: int | None  # of an open claim: how many would settle it
+    evidence: Table
+    section: str | None  # the id of the section that shows it
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything on the page."""
+
+    title: str
+    lead: tuple[str, ...]  # the first paragraphs
+    warning: str | None  # shown on top, such as that this run is smaller than the paper's
+    sections: tuple[Section, ...]
+    claims: tuple[Row, ...]
+    facts: Mapping[str, str]  # seed, trials, versions, ...

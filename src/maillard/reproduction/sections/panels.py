@@ -1,0 +1,173 @@
+"""From results to panels: the pictures that several sections draw, each with its table and its alternative text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard import figures, policies
+from maillard.problems import problem as problem_of
+from maillard.reproduction.experiments import label
+from maillard.reproduction.report import Panel, Table
+from maillard.simulation import Result
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["bars", "curves", "described", "distributions", "lines", "places", "summary", "title_of"]
+
+# A policy looks alike in every panel: its place in the palette.
+_PLACES = (
+    "ms",
+    "ms+:booster=4",
+    "ms+:booster=16",
+    "ts",
+    "aoucb",
+    "ocucb",
+    "ucb1",
+    "ms+:booster=8",
+    "ts-sg",
+    "moss",
+)
+
+
+def places(specs: Sequence[str]) -> list[int]:
+    """The policies' places in the palette: those of their own, then the free ones in order."""
+    own = {spec: _PLACES.index(spec) for spec in specs if spec in _PLACES}
+    free = iter(place for place in range(100) if place not in own.values())
+    return [own[spec] if spec in own else next(free) for spec in specs]
+
+
+def title_of(problem: str) -> str:
+    """A problem's name in a title: "Equal, K = 10"."""
+    name, _, rest = problem.partition(":")
+    arms = re.search(r"arms=(\d+)", rest)
+    return f"{name.partition('-')[2].capitalize()}, K = {arms[1] if arms else problem_of(problem).arms}"
+
+
+def described(pairs: Sequence[tuple[str, float]], unit: str = "") -> str:
+    """Names with their numbers, for those who do not see the picture."""
+    return ", ".join(f"{name} {value:,.3g}{unit}" for name, value in pairs)
+
+
+def summary(result: Result, specs: Sequence[str] | None = None) -> Table:
+    """Mean, error, deviation, quantiles and maximum of the final regret, by policy."""
+    rows = [row for row in result.summary() if specs is None or row["policy"] in specs]
+    columns = tuple(rows[0])
+    return Table(columns, tuple((label(row["policy"]), *list(row.values())[1:]) for row in rows))
+
+
+def bars(name: str, result: Result, specs: Sequence[str], own: Sequence[str]) -> Panel:
+    """Mean final regret with standard deviations, in the paper's language; `own` are the paper's nine."""
+    title = title_of(result.provenance["problem"])
+    chosen = [result.policies.index(spec) for spec in specs]
+    means, deviations = result.mean[chosen, -1], result.sd[chosen, -1]
+    names = [label(spec) for spec in specs]
+    figure = figures.bars(
+        names,
+        means,
+        deviations,
+        label="regret: mean and standard deviation",
+        title=title,
+        shaded=[label(spec) for spec in specs if not _guaranteed(spec)],
+        hatched=[
+            label(spec) for spec in specs if not policies.named(spec.partition(":")[0]).guarantees.anytime
+        ],
+        emphasised=[label(spec) for spec in specs if spec in own and spec.startswith("ms+")],
+    )
+    alt = f"Bars of mean regret on {title}: {described(list(zip(names, means, strict=True)))}."
+    return Panel(name, title, alt, figure, summary(result, specs))
+
+
+def _guaranteed(spec: str) -> bool:
+    """Whether some bound on regret is reported for sub-Gaussian (or, for a policy of such, bounded) rewards."""
+    row = policies.named(spec.partition(":")[0]).guarantees
+    return bool(row.sub_ucb) or row.minimax_ratio not in (None, "linear regret")
+
+
+def curves(
+    name: str,
+    title: str,
+    result: Result,
+    specs: Sequence[str],
+    *,
+    references: Sequence[figures.Reference] = (),
+    yscale: str = "linear",
+    note: str = "bands: from the 5% to the 95% quantile",
+) -> Panel:
+    """Mean regret over rounds, with bands; the table has every fifth checkpoint."""
+    chosen = [result.policies.index(spec) for spec in specs]
+    low, high = result.quantile([0.05, 0.95])
+    names = [label(spec) for spec in specs]
+    figure = figures.curves(
+        result.rounds, names, result.mean[chosen], low[chosen], high[chosen], label="regret", title=title, references=references,
+        yscale=yscale, places=places(specs), size=figures.PANEL, note=note,
+    )  # fmt: skip
+    shown = range((result.rounds.size - 1) % 5, result.rounds.size, 5)
+    rows = tuple(
+        (
+            int(result.rounds[i]),
+            *result.mean[chosen, i].tolist(),
+            *(_at(each, result.rounds[i]) for each in references),
+        )
+        for i in shown
+    )
+    table = Table(("round", *names, *(each.label for each in references)), rows)
+    alt = f"Mean regret over rounds, {title}; at the last: {described(list(zip(names, result.mean[chosen, -1], strict=True)))}."
+    return Panel(name, title, alt, figure, table)
+
+
+def _at(reference: figures.Reference, x: float) -> float | None:
+    """A reference's height at a round, where it has one."""
+    xs, ys = np.asarray(reference.x, float), np.asarray(reference.y, float)
+    inside = xs[0] <= x <= xs[-1]
+    return float(np.interp(np.log(x), np.log(xs), ys)) if inside else None
+
+
+def lines(
+    name: str,
+    title: str,
+    x: Sequence[float],
+    series: dict[str, tuple[Floats, Floats]],
+    *,
+    xlabel: str,
+    label: str,
+    error: str = "standard error",
+    **options: Any,
+) -> Panel:
+    """Values with their errors against a parameter, a line for each name."""
+    middle = np.array([values for values, _ in series.values()])
+    errors = np.array([errors for _, errors in series.values()])
+    figure = figures.sweep(
+        x, list(series), middle, middle - errors, middle + errors, xlabel=xlabel, label=label, title=title,
+        note=options.pop("note", f"bars: ± {error}"), **options,
+    )  # fmt: skip
+    columns = [xlabel]
+    for each in series:
+        columns += [each, error]
+    rows = tuple(
+        (float(value), *np.column_stack([middle[:, i], errors[:, i]]).ravel().tolist())
+        for i, value in enumerate(x)
+    )
+    alt = f"{title}: {label} against {xlabel}. " + "; ".join(
+        f"{each} from {values[0]:,.3g} to {values[-1]:,.3g}" for each, (values, _) in series.items()
+    )
+    return Panel(name, title, alt + ".", figure, Table(tuple(columns), rows))
+
+
+def distributions(name: str, title: str, result: Result, specs: Sequence[str]) -> Panel:
+    """How final regret is spread over trials."""
+    chosen = [result.policies.index(spec) for spec in specs]
+    values = result.values[chosen, :, -1]
+    names = [label(spec) for spec in specs]
+    figure = figures.distributions(
+        names, values, label="final regret", title=title, places=places(specs), size=figures.PANEL
+    )
+    medians = list(zip(names, np.median(values, axis=1), strict=True))
+    alt = f"Distributions of final regret, {title}; medians: {described(medians)}."
+    return Panel(name, title, alt, figure, summary(result, specs))

@@ -1,0 +1,194 @@
+"""The sections on what the paper proves or says in passing: tuning, slopes, worst cases, Eq. (4), Thompson's probabilities."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from maillard import figures
+from maillard.problems import problem as problem_of
+from maillard.reproduction import thompson
+from maillard.reproduction.bounds import sub_gaussian_slope
+from maillard.reproduction.claims.practice import AGGRESSIVE, matched
+from maillard.reproduction.claims.theory import arm_counts, slope, worst
+from maillard.reproduction.experiments import label
+from maillard.reproduction.report import Panel, Section, Table
+from maillard.reproduction.results import Results
+from maillard.reproduction.sections.panels import curves, distributions, lines, title_of
+
+__all__ = ["closing", "parameters", "simulated", "slopes", "two_arms", "width", "worst_case"]
+
+
+def width(results: Results) -> Section:
+    """The booster against narrower widths."""
+    result = results.result("width")
+    narrowed = [matched(results, "ts"), matched(results, "aoucb")]
+    shown = ["ms", AGGRESSIVE, *narrowed]
+    panels = (
+        curves("width", "Means", result, shown, yscale="log"),
+        distributions("width-spread", "All trials", result, result.policies),
+    )
+    text = (
+        f"A booster of 64 makes MS+ greedier. So does narrowing Thompson sampling's posterior or AOUCB's bonus: {' and '.join(narrowed)} are the widest of those "
+        "tried that have no more regret than MS+64 after a hundredth of the rounds. Most of their trials then do better; some never find the best arm, and lose in proportion to time.",
+    )
+    return Section("width", "The booster against narrower widths", text, panels)
+
+
+def parameters(results: Results) -> Section:
+    """C and D."""
+    panels = []
+    for problem in results.problems("c-and-d"):
+        result = results.result("c-and-d", problem)
+        for letter, fixed in (("c", "d=0.01"), ("d", "c=0.01")):
+            chosen = [i for i, spec in enumerate(result.policies) if fixed in spec]
+            values = [float(_option(result.policies[i], letter)) for i in chosen]
+            order = np.argsort(values)
+            kept = [chosen[i] for i in order]
+            name = f"parameter-{letter}-{problem.partition('-')[0]}"
+            title = f"{letter.upper()}; {problem.partition('-')[0].capitalize()} {title_of(problem)}"
+            panels.append(
+                lines(
+                    name,
+                    title,
+                    [values[i] for i in order],
+                    {"MS+4": (result.mean[kept, -1], result.standard_error[kept, -1])},
+                    xlabel=letter.upper(),
+                    label="mean regret",
+                )
+            )
+    text = ("MS+4 with other C (D = 0.01) and other D (C = 0.01) than the paper's 0.01.",)
+    return Section("c-and-d", "C and D", text, tuple(panels))
+
+
+def _option(spec: str, name: str) -> str:
+    return dict(pair.split("=") for pair in spec.partition(":")[2].split(","))[name]
+
+
+def closing(results: Results) -> Section:
+    """Eq. (4) as printed and as meant."""
+    result = results.result("closing")
+    text = (
+        "The equation that the paper recommends to practitioners lacks the number of pulls. As printed, every arm keeps a probability above some positive number, and regret "
+        "grows in proportion to time; with N, it is MS+ with C = D = 0.",
+    )
+    panel = curves("closing", "Two Gaussian arms, gap 1/2", result, result.policies, yscale="log")
+    return Section("closing", "The closing equation (4)", text, (panel,))
+
+
+def slopes(results: Results) -> Section:
+    """Regret per unit of ln t."""
+    result = results.result("slopes")
+    problem = problem_of(result.provenance["problem"])
+    theory = sub_gaussian_slope(problem.gaps, problem.sigma2 or 1.0)
+    reference = figures.Reference("2σ²/Δ · ln t", result.rounds, theory * np.log(result.rounds))
+    panel = curves(
+        "slopes", f"{title_of(result.provenance['problem'])}", result, result.policies, references=[reference]
+    )
+    found = [(label(spec), slope(results, spec)) for spec in result.policies]
+    rows = tuple((name, each.value, each.error, each.value / theory) for name, each in found)
+    table = Table(("policy", "slope over the last tenfold", "standard error", "over 2 sigma2 / gap"), rows)
+    text = (
+        f"Two Gaussian arms of variance 1/4 with a gap of 1/2, {result.rounds[-1]:,} rounds: an asymptotically optimal policy's regret grows by 2 sigma2 / gap = {theory:g} for each unit of ln t.",
+    )
+    return Section("slopes", "Slopes in ln t", text, (panel,), (table,))
+
+
+def worst_case(results: Results) -> Section:
+    """The worst regret over gaps, over K and T."""
+    shares = 10.0 ** -np.arange(1.0, -0.01, -0.2)
+    horizon = results.result("worst-case", results.problems("worst-case")[0]).rounds[-1]
+    panels, rows = [], []
+    for spec in ("ms", "ms+:booster=4"):
+        series = {}
+        for arms in arm_counts(results):
+            found = [worst(results, spec, arms, share) for share in shares]
+            rate = 0.5 * np.log(arms * horizon * shares * math.log(arms))
+            values = np.exp([each.value for _, each in found] - rate)
+            series[f"K = {arms}"] = (values, values * np.array([each.error for _, each in found]))
+            rows += [
+                (label(spec), arms, int(horizon * share), gap, float(value))
+                for share, (gap, _), value in zip(shares, found, values, strict=True)
+            ]
+        title = f"{label(spec)}: worst regret / σ√(KT ln K)"
+        panels.append(
+            lines(
+                f"worst-case-{label(spec).lower()}",
+                title,
+                (horizon * shares).tolist(),
+                series,
+                xlabel="rounds T",
+                label="ratio",
+            )
+        )
+    table = Table(("policy", "K", "T", "worst gap over sigma", "ratio"), tuple(rows))
+    text = (
+        "One arm better than all others, by a gap that is swept from 0.04 to 0.64 standard deviations; at each K and T the gap with the largest mean regret is taken. "
+        "A minimax ratio of √(log K) means that the curves stay bounded.",
+    )
+    return Section("worst-case", "Worst cases", text, tuple(panels), (table,))
+
+
+def two_arms(_results: Results) -> Section:
+    """Thompson's probability of the worse of two arms against MS's."""
+    table = thompson.two_arms()
+    series = {"MS": table.maillard, "TS": table.thompson, "TS, printed bound": table.bound}
+    figure = figures.sweep(
+        table.x, list(series), [np.exp(each) for each in series.values()], *[[np.exp(each) for each in series.values()]] * 2,
+        xlabel="x = N d²/2", label="probability of the worse arm", title="Two arms, the better pulled 10⁶ times as often", xscale="log", yscale="log", ticks=[0.01, 0.1, 1, 10, 100], places=[0, 3, 4],
+    )  # fmt: skip
+    rows = tuple(
+        tuple(float(value) for value in row)
+        for row in zip(table.x, *(np.exp(each) for each in series.values()), strict=True)
+    )
+    panel = Panel(
+        "two-arms",
+        "Thompson's probability against MS's",
+        "Both probabilities of the worse arm fall alike, as exp(-x), Thompson's by a factor below.",
+        figure,
+        Table(("x", *series), rows),
+    )
+    text = (
+        "On two arms Thompson's probability has a closed form, with erfc; the paper compares it with MS's. Both are exact here.",
+    )
+    return Section("two-arms", "Thompson sampling and MS on two arms (Appendix A)", text, (panel,))
+
+
+def simulated(results: Results, seconds: list[tuple[int, str, float]]) -> Section:
+    """What drawing Thompson's probabilities costs, and what it gets wrong."""
+    rows = thompson.by_simulation(results.settings.seed)
+    draws = list(thompson.DRAWS)
+    series = {
+        f"K = {arms}": (np.array([row[3] for row in rows if row[0] == arms]), np.zeros(len(draws)))
+        for arms in thompson.ARMS
+    }
+    panel = lines(
+        "thompson-simulated",
+        "Error of drawn probabilities",
+        draws,
+        series,
+        xlabel="draws of every score",
+        label="relative error, median",
+        yscale="log",
+        note="",
+    )
+    errors = Table(
+        (
+            "arms",
+            "draws",
+            "largest error",
+            "relative error, median",
+            "arms above 1e-6 never drawn",
+            "draws needed for 10%",
+        ),
+        tuple(rows),
+    )
+    times = Table(("arms", "how", "seconds for one vector", "times MS's"), tuple((arms, how, took, took / next(base for k, _, base in seconds if k == arms)) for arms, how, took in seconds))  # fmt: skip
+    text = (
+        "Without a formula for its probabilities, one would draw Thompson's scores again and again and count. An arm that is never drawn is logged with probability 0, and its weight is infinite.",
+        "Times are of this machine and this run, and the only numbers here that another run with the same seed will not repeat.",
+    )
+    return Section(
+        "thompson-simulated", "Thompson's probabilities by simulation", text, (panel,), (errors, times)
+    )

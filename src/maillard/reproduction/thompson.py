@@ -1,0 +1,114 @@
+"""Thompson's probabilities: against Maillard's on two arms, and by drawing, as one would without a formula for them."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from maillard.policies import policy
+from maillard.problems import problem
+from maillard.simulation.machine import run_trials
+from maillard.simulation.runner import make_plan
+from maillard.tally import Tally
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["ARMS", "DRAWS", "TwoArms", "by_simulation", "seconds", "two_arms"]
+
+ARMS = (10, 100)
+DRAWS = (100, 1000, 10_000)
+_PRECISION = 0.1  # relative, of a probability that is drawn
+_RARE = 1e-6  # probabilities below it are not asked for
+_NORMAL = 1.959964  # 95%, two-sided
+
+
+class TwoArms(NamedTuple):
+    """Log probabilities of the worse of two arms, whose x is N d² / 2 at variance 1; the better was pulled 10⁶ times as often."""
+
+    x: Floats
+    thompson: Floats
+    maillard: Floats
+    bound: Floats  # the paper's, from erfc
+
+
+@functools.cache
+def two_arms() -> TwoArms:
+    """Both probabilities, exactly, over a range of x: the appendix's comparison."""
+    x = np.concatenate([[0.01, 0.03, 0.1, 0.3], np.geomspace(1, 100, 21)])
+    pulls = 100
+    ts, ms = policy("ts", sigma2=1.0), policy("ms", sigma2=1.0)
+    gaps = np.sqrt(2 * x / pulls)
+    tallies = [Tally([10**6 * pulls, pulls], [0.0, -gap * pulls]) for gap in gaps]
+    thompson, maillard = (
+        np.array([each.log_probabilities(tally)[1] for tally in tallies]) for each in (ts, ms)
+    )
+    # ½ exp(-z²) / (z √π), z = d / (√2 ω) and ω² = 1/T₁ + 1/T₂.
+    z = gaps / np.sqrt(2 * (1 / pulls + 1 / (10**6 * pulls)))
+    return TwoArms(x, thompson, maillard, np.log(0.5) - z**2 - np.log(z * np.sqrt(np.pi)))
+
+
+def _state(arms: int, seed: int) -> Tally:
+    """What Thompson sampling has observed after 50 rounds an arm on a linear Gaussian problem."""
+    plan = make_plan("ts", problem(f"gaussian-linear:arms={arms}"), 50 * arms, seed)
+    return run_trials(plan, 0, 1).tally
+
+
+@functools.cache
+def by_simulation(seed: int) -> tuple[tuple[int, int, float, float, int, float], ...]:
+    """What drawing gives, for each number of arms and of draws.
+
+    Arms, draws, the largest absolute error, the median relative error, how many arms with more than one in a million are
+    never drawn, and how many draws would give every such arm to 10%.
+    """
+    rows = []
+    for arms in ARMS:
+        tally = _state(arms, seed)
+        exact = policy("ts", sigma2=0.25).probabilities(tally)
+        asked = exact > _RARE
+        # The relative error of a share of n draws is sqrt((1 - p) / (n p)).
+        needed = float((_NORMAL / _PRECISION) ** 2 * ((1 - exact) / exact)[asked].max())
+        rng = np.random.default_rng(seed)
+        for draws in DRAWS:
+            drawn = _draw(tally, draws, rng)
+            error = np.abs(drawn - exact)
+            relative = float(np.median((error / exact)[asked]))
+            never = int((drawn[asked] == 0).sum())
+            rows.append((arms, draws, float(error.max()), relative, never, needed))
+    return tuple(rows)
+
+
+def _draw(tally: Tally, draws: int, rng: np.random.Generator) -> Floats:
+    """How often each arm had the largest of Gaussian scores."""
+    deviation = np.sqrt(0.25 / tally.pulls)
+    winners = np.argmax(tally.means + deviation * rng.standard_normal((draws, tally.pulls.size)), axis=1)
+    return np.bincount(winners, minlength=tally.pulls.size) / draws
+
+
+def seconds(seed: int) -> list[tuple[int, str, float]]:
+    """How long one vector of probabilities takes, the best of several: arms, how, seconds. These depend on the machine."""
+    rows = []
+    rng = np.random.default_rng(seed)
+    ms, ts = policy("ms", sigma2=0.25), policy("ts", sigma2=0.25)
+    for arms in ARMS:
+        tally = _state(arms, seed)
+        rows.append((arms, "MS, closed form", _best(lambda: ms.probabilities(tally))))  # noqa: B023  # used at once
+        rows.append((arms, "TS, quadrature", _best(lambda: ts.probabilities(tally))))  # noqa: B023  # used at once
+        for draws in DRAWS:
+            took = _best(lambda: _draw(tally, draws, rng))  # noqa: B023  # used at once
+            rows.append((arms, f"TS, {draws:,} draws", took))
+    return rows
+
+
+def _best(function: object) -> float:
+    times = []
+    for _ in range(7):
+        started = time.perf_counter()
+        function()  # type: ignore[operator]
+        times.append(time.perf_counter() - started)
+    return min(times)

@@ -1,0 +1,108 @@
+"""Results as files: Parquet and JSON for programs, SVG and PNG for people, and the page that shows all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from maillard import figures
+from maillard.reproduction import page
+from maillard.reproduction.folder import FORMAT, RESULTS
+from maillard.reproduction.report import Report
+from maillard.reproduction.results import Results
+from maillard.simulation.files import pyarrow
+from maillard.simulation.runner import versions
+
+__all__ = ["write_page", "write_results"]
+
+_DPI = 140
+
+
+def write_results(results: Results, report: Report, folder: Path) -> None:
+    """The numbers: every trial, every curve, every summary, every claim. The same seed gives the same bytes."""
+    _write_trials(results, folder / "trials.parquet")
+    _write_curves(results, folder / "curves.parquet")
+    claims = [dataclasses.asdict(row) for row in report.claims]
+    _write_json(claims, folder / "claims.json")
+    content = {
+        "format": FORMAT,
+        "settings": dataclasses.asdict(results.settings),
+        "versions": versions(),
+        "parts": [
+            {
+                **dataclasses.asdict(part),
+                "policies": result.provenance["policies"],
+                "summary": result.summary(),
+            }
+            for part, result in results.parts.items()
+        ],
+    }
+    _write_json(content, folder / RESULTS)
+
+
+def _write_json(content: Any, path: Path) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+
+
+def _write_trials(results: Results, path: Path) -> None:
+    """A row for each trial: its final regret and its pulls of each arm."""
+    pa, pq = pyarrow()
+    tables = []
+    for part, result in results.parts.items():
+        count, trials, arms = result.pulls.shape
+        pulls = result.pulls.reshape(-1)
+        offsets = np.arange(0, pulls.size + 1, arms, dtype=np.int32)
+        columns = {
+            "experiment": pa.array([part.experiment] * (count * trials)).dictionary_encode(),
+            "problem": pa.array([part.problem] * (count * trials)).dictionary_encode(),
+            "policy": pa.array(np.repeat(result.policies, trials)).dictionary_encode(),
+            "trial": pa.array(np.tile(np.arange(trials), count)),
+            "regret": pa.array(result.values[:, :, -1].ravel()),
+            "pulls": pa.ListArray.from_arrays(pa.array(offsets), pa.array(pulls)),
+        }
+        tables.append(pa.table(columns))
+    pq.write_table(pa.concat_tables(tables).unify_dictionaries(), path, compression="zstd")
+
+
+def _write_curves(results: Results, path: Path) -> None:
+    """A row for each checkpoint of each policy: mean, deviation, quantiles and maximum over trials."""
+    pa, pq = pyarrow()
+    tables = []
+    for part, result in results.parts.items():
+        count, points = len(result.policies), result.rounds.size
+        low, half, high = result.quantile([0.05, 0.5, 0.95])
+        columns = {
+            "experiment": [part.experiment] * (count * points),
+            "problem": [part.problem] * (count * points),
+            "policy": np.repeat(result.policies, points),
+            "round": np.tile(result.rounds, count),
+            "mean": result.mean.ravel(),
+            "deviation": result.sd.ravel(),
+            "5%": low.ravel(),
+            "median": half.ravel(),
+            "95%": high.ravel(),
+            "max": result.max.ravel(),
+        }
+        tables.append(pa.table({name: pa.array(values) for name, values in columns.items()}))
+    pq.write_table(pa.concat_tables(tables), path, compression="zstd")
+
+
+def write_page(
+    report: Report, timings: Mapping[str, Any], folder: Path, drawn: Callable[[float], None]
+) -> None:
+    """The pictures, and then the page; `drawn` hears what share of the pictures each is."""
+    panels = [panel for section in report.sections for panel in section.panels]
+    texts = {}
+    for panel in panels:
+        text = figures.svg(panel.figure, prefix=f"{panel.name}-", title=panel.title, description=panel.alt)
+        (folder / "figures" / f"{panel.name}.svg").write_text(figures.standalone(text), encoding="utf8")
+        figures.save(panel.figure, folder / "figures" / f"{panel.name}.png", dpi=_DPI)
+        texts[panel.name] = text
+        drawn(1 / len(panels))
+    _write_json(timings, folder / "timings.json")
+    (folder / "index.html").write_text(page.render(report, texts), encoding="utf8")
