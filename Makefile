@@ -6,10 +6,10 @@ READY := $(VENV)/.ready
 PEERS := .peers
 PEERS_READY := $(PEERS)/.ready
 
-.PHONY: help setup browser check test torture peers bench docs clean
+.PHONY: help reproduce setup browser check test torture peers bench docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) browser ## build .venv with everything that development needs
 
@@ -30,6 +30,9 @@ browser: ## find Chromium for the tests of pages, or install it where the user m
 	    apt-get -qq install --yes --no-install-recommends chromium >/dev/null && exit 0; \
 	fi; \
 	echo "== no Chromium, and no way to install it here: the tests of pages will be skipped (under CI=true they fail)"
+
+reproduce: $(READY) ## the main job: run the paper's evaluation, check its claims, write reproduction/index.html
+	$(BIN)/maillard reproduce $(ARGS)
 
 check: $(READY) ## lint, types, and which room may import which
 	@echo "== ruff"
@@ -69,4 +72,4 @@ docs: $(READY) ## write again the generated parts of docs/ and its pictures
 	$(BIN)/ruff format --quiet src
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) reproduction reproduction.partial .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -8,7 +8,7 @@ import importlib.util
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +149,75 @@ def simulate(  # noqa: PLR0917  # click passes them by name
         _print_summary(result)
     for path in outputs:
         click.echo(f"wrote {path}", err=True)
+
+
+@main.command()
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("reproduction"),
+    show_default=True,
+    help="The folder of the report; an earlier report in it is replaced once the new one is whole.",
+)
+@click.option("--trials", type=int, help="Of the paper's experiments, 200; the others keep their proportion.")
+@click.option(
+    "--horizon", type=int, help="Of the paper's experiments, 20000; the others keep their proportion."
+)
+@click.option(
+    "--seed", default=0, show_default=True, help="The same seed gives the same results, to the byte."
+)
+@click.option("--only", multiple=True, metavar="EXPERIMENT", help="Only this experiment; may be repeated.")
+@click.option("--quick", is_flag=True, help="A tenth of the trials and of the rounds: a look in seconds.")
+@click.option(
+    "--full", is_flag=True, help="The delay study at its full size, a million rounds and 100 trials."
+)
+@click.option("--threads", type=int, help="By default one for each core.")
+@click.option(
+    "--progress/--no-progress", default=None, help="On stderr: a bar on terminals, lines elsewhere."
+)
+def reproduce(  # noqa: PLR0917  # click passes them by name
+    output: Path,
+    trials: int | None,
+    horizon: int | None,
+    seed: int,
+    only: tuple[str, ...],
+    quick: bool,
+    full: bool,
+    threads: int | None,
+    progress: bool | None,
+) -> None:
+    r"""Run the paper's evaluation, check its claims, and write a report.
+
+    A run that is interrupted goes on when the same command is given again.
+
+    \b
+    maillard reproduce
+    maillard reproduce --only booster --only bernoulli --trials 1000 --output more
+    """
+    try:
+        from maillard.reproduction import Settings
+        from maillard.reproduction import reproduce as run
+    except ImportError as error:
+        raise MaillardError(f"reproduce needs {error.name}: pip install 'maillard[reproduction]'") from None
+    settings = Settings(trials, horizon, seed, only, quick, full)
+    try:
+        report = run(output, settings, threads=threads, show=progress)
+    except KeyboardInterrupt:
+        click.echo("maillard: stopped; the same command goes on from here", err=True)
+        raise SystemExit(130) from None
+    _print_claims(report.claims)
+    click.echo(f"\n{output / 'index.html'}")
+
+
+def _print_claims(claims: Sequence[Any]) -> None:
+    """A line for each, cut at the terminal's width."""
+    console = Console(highlight=False)
+    width = max(len(row.id) for row in claims)
+    styles = {"holds": "green", "fails": "red", "open": "yellow"}
+    for row in claims:
+        verdict = (f"{row.verdict:8}", styles.get(row.verdict, "dim"))
+        line = Text.assemble(verdict, f"{row.id:{width}}  ", (row.statistic, "dim"))
+        console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
 
 
 @contextlib.contextmanager

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from maillard.errors import UnknownName
+from maillard.errors import InvalidValue, UnknownName
 from maillard.simulation.runner import Study, check_count, make_study
 
 __all__ = ["Experiment", "Part", "Settings", "experiments", "label", "parts", "rounds"]
 
 _PER_DECADE = 10
+_LEAST = {"trials": 4, "horizon": 1000}  # fewer have no deviation, or end before every arm was pulled often
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class Settings:
     full: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("trials", "horizon"):
+        for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None:
                 check_count(name, value, 10**6)
+                if value < least:
+                    raise InvalidValue(name, value, f"a whole number >= {least}, to judge anything by")
         for name in self.only:
             if name not in _by_name():
                 raise UnknownName("experiment", name, _by_name())
@@ -110,7 +113,7 @@ def parts(settings: Settings) -> list[Part]:
             continue
         size = {"trials": experiment.trials, "horizon": experiment.horizon}
         size |= experiment.full if settings.full else {}
-        scaled = {name: max(2, math.ceil(size[name] * share[name])) for name in size}
+        scaled = {name: max(_LEAST[name], math.ceil(size[name] * share[name])) for name in size}
         policies = tuple(dict.fromkeys(_expand(experiment.policies, experiment.over)))
         for problem in _expand(experiment.problems, experiment.over):
             # Parts have random numbers of their own, so that they are independent.
@@ -141,10 +144,13 @@ def _by_name() -> dict[str, Experiment]:
 
 def _experiment(given: dict[str, Any]) -> Experiment:
     groups = _file()["groups"]
-    listed = (groups[name[1:]] if name.startswith("@") else [name] for name in given["policies"])
-    filled = {**_file()["paper"], "over": {}, **given}
-    filled |= {"problems": tuple(given["problems"]), "policies": tuple(itertools.chain(*listed))}
-    return Experiment(**filled)
+
+    def listed(names: list[str]) -> tuple[str, ...]:
+        found = (groups[name[1:]] if name.startswith("@") else [name] for name in names)
+        return tuple(itertools.chain(*found))
+
+    lists = {name: listed(given[name]) for name in ("problems", "policies")}
+    return Experiment(**{**_file()["paper"], "over": {}, **given, **lists})
 
 
 @functools.cache

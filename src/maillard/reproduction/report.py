@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from typing import Any
 
 __all__ = ["VERDICTS", "Panel", "Report", "Row", "Section", "Table"]
 
@@ -30,7 +27,7 @@ class Panel:
     name: str  # of its files: name.svg and name.png
     title: str
     alt: str
-    figure: Figure
+    figure: Any  # of matplotlib; None once it is drawn
     table: Table
 
 

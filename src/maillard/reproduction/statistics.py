@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +71,7 @@ class Estimate:
     def lower(self, confidence: float) -> float:
         """The end of a one-sided interval."""
         return (
-            self.value - float(stats.t.ppf(confidence, self.freedom)) * self.error
+            self.value - float(special.stdtrit(self.freedom, confidence)) * self.error
             if self.variance
             else self.value
         )
@@ -109,8 +109,8 @@ def log_deviation(values: Floats) -> Estimate:
 def share(events: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The ends of two one-sided Clopper-Pearson intervals for the probability of an event, each at the confidence."""
     level = 1 - confidence
-    low = 0.0 if events == 0 else float(stats.beta.ppf(level, events, trials - events + 1))
-    high = 1.0 if events == trials else float(stats.beta.ppf(1 - level, events + 1, trials - events))
+    low = 0.0 if events == 0 else float(special.betaincinv(events, trials - events + 1, level))
+    high = 1.0 if events == trials else float(special.betaincinv(events + 1, trials - events, 1 - level))
     return low, high
 
 
@@ -171,6 +171,5 @@ def _needed(quantity: Estimate, confidence: float) -> float:
     """How many trials would settle it, with a chance of 80%, if the estimate is right."""
     if quantity.value == 0 or not quantity.trials:
         return math.inf
-    normal = stats.norm
-    sigmas = float(normal.ppf(confidence) + normal.ppf(_POWER))
+    sigmas = float(special.ndtri(confidence) + special.ndtri(_POWER))
     return max(quantity.trials * (sigmas * quantity.error / quantity.value) ** 2, quantity.trials + 1)

@@ -90,7 +90,8 @@ def _draw(tally: Tally, draws: int, rng: np.random.Generator) -> Floats:
     return np.bincount(winners, minlength=tally.pulls.size) / draws
 
 
-def seconds(seed: int) -> list[tuple[int, str, float]]:
+@functools.cache
+def seconds(seed: int) -> tuple[tuple[int, str, float], ...]:
     """How long one vector of probabilities takes, the best of several: arms, how, seconds. These depend on the machine."""
     rows = []
     rng = np.random.default_rng(seed)
@@ -102,7 +103,7 @@ def seconds(seed: int) -> list[tuple[int, str, float]]:
         for draws in DRAWS:
             took = _best(lambda: _draw(tally, draws, rng))  # noqa: B023  # used at once
             rows.append((arms, f"TS, {draws:,} draws", took))
-    return rows
+    return tuple(rows)
 
 
 def _best(function: object) -> float:

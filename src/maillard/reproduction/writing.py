@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from maillard import figures
 from maillard.reproduction import page
 from maillard.reproduction.folder import FORMAT, RESULTS
-from maillard.reproduction.report import Report
+from maillard.reproduction.report import Report, Row
 from maillard.reproduction.results import Results
 from maillard.simulation.files import pyarrow
 from maillard.simulation.runner import versions
 
-__all__ = ["write_page", "write_results"]
-
-_DPI = 140
+__all__ = ["write_json", "write_page", "write_results"]
 
 
-def write_results(results: Results, report: Report, folder: Path) -> None:
+def write_results(results: Results, claims: Sequence[Row], folder: Path) -> None:
     """The numbers: every trial, every curve, every summary, every claim. The same seed gives the same bytes."""
     _write_trials(results, folder / "trials.parquet")
     _write_curves(results, folder / "curves.parquet")
-    claims = [dataclasses.asdict(row) for row in report.claims]
-    _write_json(claims, folder / "claims.json")
+    write_json([dataclasses.asdict(row) for row in claims], folder / "claims.json")
     content = {
         "format": FORMAT,
         "settings": dataclasses.asdict(results.settings),
@@ -42,10 +38,11 @@ def write_results(results: Results, report: Report, folder: Path) -> None:
             for part, result in results.parts.items()
         ],
     }
-    _write_json(content, folder / RESULTS)
+    write_json(content, folder / RESULTS)
 
 
-def _write_json(content: Any, path: Path) -> None:
+def write_json(content: Any, path: Path) -> None:
+    """Write a file that people can read too."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
 
 
@@ -92,17 +89,6 @@ def _write_curves(results: Results, path: Path) -> None:
     pq.write_table(pa.concat_tables(tables), path, compression="zstd")
 
 
-def write_page(
-    report: Report, timings: Mapping[str, Any], folder: Path, drawn: Callable[[float], None]
-) -> None:
-    """The pictures, and then the page; `drawn` hears what share of the pictures each is."""
-    panels = [panel for section in report.sections for panel in section.panels]
-    texts = {}
-    for panel in panels:
-        text = figures.svg(panel.figure, prefix=f"{panel.name}-", title=panel.title, description=panel.alt)
-        (folder / "figures" / f"{panel.name}.svg").write_text(figures.standalone(text), encoding="utf8")
-        figures.save(panel.figure, folder / "figures" / f"{panel.name}.png", dpi=_DPI)
-        texts[panel.name] = text
-        drawn(1 / len(panels))
-    _write_json(timings, folder / "timings.json")
+def write_page(report: Report, texts: Mapping[str, str], folder: Path) -> None:
+    """The page, with the pictures in it."""
     (folder / "index.html").write_text(page.render(report, texts), encoding="utf8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from maillard.reproduction.report import Section
@@ -10,25 +11,22 @@ from maillard.reproduction.sections import beyond, paper, theory
 
 __all__ = ["sections"]
 
-Seconds = list[tuple[int, str, float]]
+_COMPARED = ("gaussian-1", "gaussian-quarter", "bernoulli")
 
-# In the order of the page: what a section needs, and what makes it.
+# In the order of the page: what a section shows of which experiments; those that need none are always there.
 _SECTIONS: tuple[tuple[tuple[str, ...], Callable[[Results], Section]], ...] = (
     (("booster",), paper.booster),
-    (("gaussian-1",), lambda results: paper.comparison(results, "gaussian-1")),
-    (("gaussian-quarter",), lambda results: paper.comparison(results, "gaussian-quarter")),
-    (("bernoulli",), lambda results: paper.comparison(results, "bernoulli")),
-    (("maximum",), paper.maximum),
+    *(((name,), functools.partial(paper.comparison, experiment=name)) for name in _COMPARED),
+    (("maximum-1", "maximum-quarter", "maximum-mixed"), paper.maximum),
     (("width",), theory.width),
     (("closing",), theory.closing),
     (("c-and-d",), theory.parameters),
     (("slopes",), theory.slopes),
     (("worst-case",), theory.worst_case),
     ((), theory.two_arms),
-)
-_LAST: tuple[tuple[tuple[str, ...], Callable[[Results], Section]], ...] = (
-    (("gaussian-1", "gaussian-quarter", "bernoulli"), paper.spread),
-    (("gaussian-1", "gaussian-quarter", "bernoulli"), paper.over_time),
+    ((), theory.simulated),
+    (_COMPARED, paper.spread),
+    *(((name,), functools.partial(paper.over_time, experiment=name)) for name in _COMPARED),
     (("delay-static", "delay-dynamic"), beyond.delay),
     (("frontier",), beyond.frontier),
     (("wrong-sigma2",), beyond.sigma2),
@@ -36,11 +34,9 @@ _LAST: tuple[tuple[tuple[str, ...], Callable[[Results], Section]], ...] = (
 )
 
 
-def sections(results: Results, seconds: Seconds) -> tuple[Section, ...]:
-    """Every section of which something was run."""
+def sections(results: Results) -> list[Callable[[], Section]]:
+    """What makes every section of which something was run."""
     done = results.experiments()
-
-    def made(listed: tuple[tuple[tuple[str, ...], Callable[[Results], Section]], ...]) -> list[Section]:
-        return [make(results) for needs, make in listed if not needs or done.intersection(needs)]
-
-    return (*made(_SECTIONS), theory.simulated(results, seconds), *made(_LAST))
+    return [
+        functools.partial(make, results) for needs, make in _SECTIONS if not needs or done.intersection(needs)
+    ]

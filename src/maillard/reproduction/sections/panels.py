@@ -55,18 +55,23 @@ def described(pairs: Sequence[tuple[str, float]], unit: str = "") -> str:
     return ", ".join(f"{name} {value:,.3g}{unit}" for name, value in pairs)
 
 
-def summary(result: Result, specs: Sequence[str] | None = None) -> Table:
+def summary(*results: Result, specs: Sequence[str] | None = None) -> Table:
     """Mean, error, deviation, quantiles and maximum of the final regret, by policy."""
-    rows = [row for row in result.summary() if specs is None or row["policy"] in specs]
-    columns = tuple(rows[0])
-    return Table(columns, tuple((label(row["policy"]), *list(row.values())[1:]) for row in rows))
+    rows = [
+        (label(row["policy"]), result.values.shape[1], *list(row.values())[1:])
+        for result in results
+        for row in result.summary()
+        if specs is None or row["policy"] in specs
+    ]
+    return Table(("policy", "trials", *list(results[0].summary()[0])[1:]), tuple(rows))
 
 
-def bars(name: str, result: Result, specs: Sequence[str], own: Sequence[str]) -> Panel:
-    """Mean final regret with standard deviations, in the paper's language; `own` are the paper's nine."""
-    title = title_of(result.provenance["problem"])
-    chosen = [result.policies.index(spec) for spec in specs]
-    means, deviations = result.mean[chosen, -1], result.sd[chosen, -1]
+def bars(name: str, *results: Result, emphasised: str) -> Panel:
+    """Mean final regret with standard deviations, in the paper's language, of all results on one problem."""
+    title = title_of(results[0].provenance["problem"])
+    specs = [spec for result in results for spec in result.policies]
+    means = np.concatenate([result.mean[:, -1] for result in results])
+    deviations = np.concatenate([result.sd[:, -1] for result in results])
     names = [label(spec) for spec in specs]
     figure = figures.bars(
         names,
@@ -75,18 +80,20 @@ def bars(name: str, result: Result, specs: Sequence[str], own: Sequence[str]) ->
         label="regret: mean and standard deviation",
         title=title,
         shaded=[label(spec) for spec in specs if not _guaranteed(spec)],
-        hatched=[
-            label(spec) for spec in specs if not policies.named(spec.partition(":")[0]).guarantees.anytime
-        ],
-        emphasised=[label(spec) for spec in specs if spec in own and spec.startswith("ms+")],
+        hatched=[label(spec) for spec in specs if not _class(spec).guarantees.anytime],
+        emphasised=[label(spec) for spec in specs if spec.startswith(emphasised)],
     )
     alt = f"Bars of mean regret on {title}: {described(list(zip(names, means, strict=True)))}."
-    return Panel(name, title, alt, figure, summary(result, specs))
+    return Panel(name, title, alt, figure, summary(*results))
+
+
+def _class(spec: str) -> type[policies.Policy]:
+    return policies.named(spec.partition(":")[0])
 
 
 def _guaranteed(spec: str) -> bool:
     """Whether some bound on regret is reported for sub-Gaussian (or, for a policy of such, bounded) rewards."""
-    row = policies.named(spec.partition(":")[0]).guarantees
+    row = _class(spec).guarantees
     return bool(row.sub_ucb) or row.minimax_ratio not in (None, "linear regret")
 
 
@@ -170,4 +177,4 @@ def distributions(name: str, title: str, result: Result, specs: Sequence[str]) -
     )
     medians = list(zip(names, np.median(values, axis=1), strict=True))
     alt = f"Distributions of final regret, {title}; medians: {described(medians)}."
-    return Panel(name, title, alt, figure, summary(result, specs))
+    return Panel(name, title, alt, figure, summary(result, specs=specs))

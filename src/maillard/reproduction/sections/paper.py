@@ -62,31 +62,33 @@ def comparison(results: Results, experiment: str) -> Section:
     title, text = COMPARED[experiment]
     panels = []
     for problem in results.problems(experiment):
-        result = results.result(experiment, problem)
-        panels.append(bars(f"{experiment}-{_slug(problem)}", result, result.policies, PAPER))
+        compared = [experiment, f"{experiment}-others"]
+        found = [results.result(name, problem) for name in compared if name in results.experiments()]
+        panels.append(bars(f"{experiment}-{_slug(problem)}", *found, emphasised="ms+"))
     figure = "Figure 3" if experiment == "bernoulli" else "Figure 2"
     return Section(experiment, f"{title} ({figure})", (text, _LANGUAGE), tuple(panels))
 
 
-def over_time(results: Results) -> Section:
+def over_time(results: Results, experiment: str) -> Section:
     """Regret curves against the slope of the lower bound, and the explicit bounds."""
     panels: list[Panel] = []
     shown = ("ms", "ms+:booster=4", "ms+:booster=16", "ts", "aoucb", "ocucb")
-    for experiment in COMPARED:
-        for problem in results.problems(experiment) if experiment in results.experiments() else []:
-            result = results.result(experiment, problem)
-            name, title = f"{experiment}-{_slug(problem)}", f"{_world(experiment)}: {title_of(problem)}"
-            slope = lai_robbins(problem_of(problem))
-            lower = figures.Reference("Lai-Robbins", result.rounds, slope * np.log(result.rounds))
-            panels.append(curves(f"curves-{name}", title, result, shown, references=[lower]))
-            panels.append(_bounds(f"bounds-{name}", f"{title}, bounds", problem, results, experiment))
+    for problem in results.problems(experiment):
+        result = results.result(experiment, problem)
+        name, title = f"{experiment}-{_slug(problem)}", title_of(problem)
+        slope = lai_robbins(problem_of(problem))
+        lower = figures.Reference("Lai-Robbins", result.rounds, slope * np.log(result.rounds))
+        panels.append(curves(f"curves-{name}", title, result, shown, references=[lower]))
+        panels.append(_bounds(f"bounds-{name}", f"{title}: bounds", problem, results, experiment))
     text = (
         "Mean regret over rounds. The Lai-Robbins line is the sum of gap over divergence, times ln t: a lower bound on the slope of regret in ln t, for "
         "large t, and not on regret itself. So compare slopes.",
         "Beside each, the explicit bounds of Theorems 2 and 4 with every constant (docs/paper-notes.md): the proofs' closed form, and the same proofs "
         "stopped one line earlier and summed. A bound is vacuous where it exceeds what pulling the worst arm throughout would cost.",
     )
-    return Section("curves", "Regret over time, lower and upper bounds", text, tuple(panels))
+    return Section(
+        f"curves-{experiment}", f"Regret over time: {COMPARED[experiment][0]}", text, tuple(panels)
+    )
 
 
 def _bounds(name: str, title: str, problem: str, results: Results, experiment: str) -> Panel:

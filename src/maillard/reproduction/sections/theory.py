@@ -30,8 +30,8 @@ def width(results: Results) -> Section:
         distributions("width-spread", "All trials", result, result.policies),
     )
     text = (
-        f"A booster of 64 makes MS+ greedier. So does narrowing Thompson sampling's posterior or AOUCB's bonus: {' and '.join(narrowed)} are the widest of those "
-        "tried that have no more regret than MS+64 after a hundredth of the rounds. Most of their trials then do better; some never find the best arm, and lose in proportion to time.",
+        f"A booster of 32 makes MS+ greedier. So does narrowing Thompson sampling's posterior or AOUCB's bonus: {' and '.join(narrowed)} are the widest of those "
+        "tried that have no more regret than MS+32 after a hundredth of the rounds. Most of their trials then do better; some never find the best arm, and lose in proportion to time.",
     )
     return Section("width", "The booster against narrower widths", text, panels)
 
@@ -155,9 +155,9 @@ def two_arms(_results: Results) -> Section:
     return Section("two-arms", "Thompson sampling and MS on two arms (Appendix A)", text, (panel,))
 
 
-def simulated(results: Results, seconds: list[tuple[int, str, float]]) -> Section:
+def simulated(results: Results) -> Section:
     """What drawing Thompson's probabilities costs, and what it gets wrong."""
-    rows = thompson.by_simulation(results.settings.seed)
+    rows, seconds = thompson.by_simulation(results.settings.seed), thompson.seconds(results.settings.seed)
     draws = list(thompson.DRAWS)
     series = {
         f"K = {arms}": (np.array([row[3] for row in rows if row[0] == arms]), np.zeros(len(draws)))

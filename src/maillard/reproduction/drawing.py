@@ -1,0 +1,44 @@
+"""Drawing the report's pictures, on all cores where the system can fork."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from maillard import figures
+from maillard.reproduction.report import Section
+
+__all__ = ["Drawn", "draw"]
+
+_DPI = 140
+
+Drawn = tuple[Section, dict[str, str]]  # a section without its figures, and the text of each, as SVG
+
+# What the processes that are forked below find when they start: results are too large to be sent to them.
+_makers: Sequence[Callable[[], Section]] = ()
+_folder = Path()
+
+
+def draw(makers: Sequence[Callable[[], Section]], folder: Path, workers: int) -> Iterator[tuple[int, Drawn]]:
+    """Make every section and write its pictures as SVG and PNG; which one, and what was drawn, as each is done."""
+    global _makers, _folder  # see above
+    _makers, _folder = makers, folder
+    if workers == 1 or sys.platform != "linux":  # elsewhere a fork may not survive what libraries have begun
+        yield from map(_draw, range(len(makers)))
+        return
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        yield from pool.imap_unordered(_draw, range(len(makers)))
+
+
+def _draw(place: int) -> tuple[int, Drawn]:
+    section, texts = _makers[place](), {}
+    for panel in section.panels:
+        text = figures.svg(panel.figure, prefix=f"{panel.name}-", title=panel.title, description=panel.alt)
+        (_folder / f"{panel.name}.svg").write_text(figures.standalone(text), encoding="utf8")
+        figures.save(panel.figure, _folder / f"{panel.name}.png", dpi=_DPI)
+        texts[panel.name] = text
+    panels = tuple(dataclasses.replace(panel, figure=None) for panel in section.panels)
+    return place, (dataclasses.replace(section, panels=panels), texts)
