@@ -96,8 +96,18 @@ def experiments() -> dict[str, Experiment]:
 
 
 def label(spec: str) -> str:
-    """What a policy is called in the report."""
-    return str(_file()["labels"].get(spec, spec))
+    """What a policy is called in the report.
+
+    >>> label("ms+:booster=16"), label("ts:scale=0.5"), label("ms+:booster=4,sigma2=2")
+    ('MS+16', 'TS, scale 0.5', 'MS+4, sigma2 2')
+    """
+    labels = _file()["labels"]
+    if spec in labels:
+        return str(labels[spec])
+    name, _, rest = spec.partition(":")
+    said = dict(option.split("=") for option in rest.split(",") if option)
+    called = labels.get(name, name) + said.pop("booster", "")
+    return ", ".join([called, *(f"{key} {value}" for key, value in said.items())])
 
 
 def parts(settings: Settings) -> list[Part]:

@@ -17,7 +17,7 @@ __all__ = ["delay", "frontier", "sigma2"]
 
 def delay(results: Results) -> Section:
     """Regret against the size of batches, on static and on dynamic arms."""
-    panels = []
+    panels, size = [], ""
     for experiment, title in (("delay-static", "Static arms"), ("delay-dynamic", "Arms that come and go")):
         if experiment not in results.experiments():
             continue
@@ -32,11 +32,11 @@ def delay(results: Results) -> Section:
             )
             for i, spec in enumerate(specs)
         }
-        size = f"{found[0].values.shape[1]:,} trials of {found[0].rounds[-1]:,} rounds"
+        size = f" {found[0].values.shape[1]:,} trials of {found[0].rounds[-1]:,} rounds."
         panels.append(
             lines(
                 f"{experiment}",
-                f"{title}: {size}",
+                title,
                 batches,
                 series,
                 xlabel="rounds between observations",
@@ -48,8 +48,9 @@ def delay(results: Results) -> Section:
         panels.append(_relative(experiment, title, batches, series, specs))
     text = (
         "Rewards are observed in batches: nothing for so many rounds, then all at once. A UCB repeats one arm through a batch, a randomised policy does not. Static arms are "
-        "ten Bernoulli arms, 0.1 and 0.05. Dynamic arms are those of Chapelle and Li (2011): ten, of which one in a thousand rounds is replaced by one of mean from Beta(4, 4); regret is against the best arm of the round.",
-        "Chapelle and Li report, for another UCB, a million rounds and 100 trials, a ratio of UCB's regret to Thompson's that rises from 2.65 without delay to 3.82 at 1000. `--full` runs that size.",
+        "ten Bernoulli arms, 0.1 and 0.05. Dynamic arms are those of Chapelle and Li (2011): ten, of which one in a thousand rounds is replaced by one of mean from Beta(4, 4); regret is against the best arm of the round."
+        + size,
+        "Chapelle and Li report, for another UCB, a million rounds and 100 trials, a ratio of UCB's regret to Thompson's that rises from 2.65 without delay to 3.82 at 1000. The option --full runs that size.",
     )
     return Section("delay", "Delayed rewards", text, tuple(panels), beyond=True)
 
@@ -94,7 +95,7 @@ def frontier(results: Results) -> Section:
                 means.append(beside.mean[i, -1:])
                 deviations.append(beside.sd[i, -1:])
                 labels.append([""])
-        title = f"{problem.partition('-')[0].capitalize()}: {title_of(problem)}"
+        title = title_of(problem)
         figure = figures.frontier(
             names,
             means,
@@ -150,6 +151,6 @@ def sigma2(results: Results) -> Section:
         lines("wrong-sigma2-deviation", "Standard deviation", values, spread, label="standard deviation of regret", note="", **options),
     )  # fmt: skip
     text = (
-        "Ten Gaussian arms of variance 1 with means 0.9, 0.8, ..., 0, and policies that are told another variance. Too large a sigma2 costs in proportion to it. Too small a one seems to pay, until trials that never find the best arm dominate the mean.",
+        "Ten Gaussian arms of variance 1 with means 0.9, 0.8, ..., 0, and policies that are told another variance.",
     )
     return Section("wrong-sigma2", "What a wrong sigma2 costs", text, panels, beyond=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,10 +44,15 @@ def places(specs: Sequence[str]) -> list[int]:
 
 
 def title_of(problem: str) -> str:
-    """A problem's name in a title: "Equal, K = 10"."""
-    name, _, rest = problem.partition(":")
-    arms = re.search(r"arms=(\d+)", rest)
-    return f"{name.partition('-')[2].capitalize()}, K = {arms[1] if arms else problem_of(problem).arms}"
+    """A problem's name in a title.
+
+    >>> title_of("gaussian-equal:arms=10"), title_of("bernoulli-linear:arms=100")
+    ('Gaussian (1/4), Equal, K = 10', 'Bernoulli, Linear, K = 100')
+    """
+    noise, _, gaps = problem.partition(":")[0].partition("-")
+    world = problem_of(problem)
+    variance = f" ({Fraction(world.sigma2 or 0)!s})" if noise == "gaussian" else ""
+    return f"{noise.capitalize()}{variance}, {gaps.capitalize()}, K = {world.arms}"
 
 
 def described(pairs: Sequence[tuple[str, float]], unit: str = "") -> str:

@@ -29,9 +29,11 @@ def width(results: Results) -> Section:
         curves("width", "Means", result, shown, yscale="log"),
         distributions("width-spread", "All trials", result, result.policies),
     )
+    called = " and ".join(label(policy) for policy in narrowed)
     text = (
-        f"A booster of 32 makes MS+ greedier. So does narrowing Thompson sampling's posterior or AOUCB's bonus: {' and '.join(narrowed)} are the widest of those "
-        "tried that have no more regret than MS+32 after a hundredth of the rounds. Most of their trials then do better; some never find the best arm, and lose in proportion to time.",
+        "A booster of 32 makes MS+ greedier; so does narrowing Thompson sampling's posterior or AOUCB's bonus. "
+        f"{called} are the widest of those tried that have no more regret than MS+32 after a hundredth of the rounds (or else the narrowest). "
+        "The question is what becomes of trials that have missed the best arm by then: whether they go on losing in proportion to time.",
     )
     return Section("width", "The booster against narrower widths", text, panels)
 
@@ -47,7 +49,7 @@ def parameters(results: Results) -> Section:
             order = np.argsort(values)
             kept = [chosen[i] for i in order]
             name = f"parameter-{letter}-{problem.partition('-')[0]}"
-            title = f"{letter.upper()}; {problem.partition('-')[0].capitalize()} {title_of(problem)}"
+            title = f"{letter.upper()}: {title_of(problem)}"
             panels.append(
                 lines(
                     name,
@@ -97,7 +99,7 @@ def slopes(results: Results) -> Section:
 
 def worst_case(results: Results) -> Section:
     """The worst regret over gaps, over K and T."""
-    shares = 10.0 ** -np.arange(1.0, -0.01, -0.2)
+    shares = 10.0 ** np.arange(-1.0, 0.01, 0.2)  # checkpoints
     horizon = results.result("worst-case", results.problems("worst-case")[0]).rounds[-1]
     panels, rows = [], []
     for spec in ("ms", "ms+:booster=4"):
@@ -108,8 +110,8 @@ def worst_case(results: Results) -> Section:
             values = np.exp([each.value for _, each in found] - rate)
             series[f"K = {arms}"] = (values, values * np.array([each.error for _, each in found]))
             rows += [
-                (label(spec), arms, int(horizon * share), gap, float(value))
-                for share, (gap, _), value in zip(shares, found, values, strict=True)
+                (label(spec), arms, round(horizon * shares[i]), found[i][0], float(values[i]))
+                for i in (0, -1)
             ]
         title = f"{label(spec)}: worst regret / σ√(KT ln K)"
         panels.append(
@@ -120,6 +122,7 @@ def worst_case(results: Results) -> Section:
                 series,
                 xlabel="rounds T",
                 label="ratio",
+                ticks=[horizon * share for share in (0.1, 0.2, 0.5, 1.0)],
             )
         )
     table = Table(("policy", "K", "T", "worst gap over sigma", "ratio"), tuple(rows))
@@ -133,24 +136,27 @@ def worst_case(results: Results) -> Section:
 def two_arms(_results: Results) -> Section:
     """Thompson's probability of the worse of two arms against MS's."""
     table = thompson.two_arms()
-    series = {"MS": table.maillard, "TS": table.thompson, "TS, printed bound": table.bound}
+    series = {"TS": table.thompson, "TS, printed bound": table.bound, "½ exp(-x)": np.log(0.5) - table.x}
+    ratios = [np.exp(each - table.maillard) for each in series.values()]
+    even = figures.Reference("MS", table.x, np.ones(table.x.size))
     figure = figures.sweep(
-        table.x, list(series), [np.exp(each) for each in series.values()], *[[np.exp(each) for each in series.values()]] * 2,
-        xlabel="x = N d²/2", label="probability of the worse arm", title="Two arms, the better pulled 10⁶ times as often", xscale="log", yscale="log", ticks=[0.01, 0.1, 1, 10, 100], places=[0, 3, 4],
+        table.x, list(series), ratios, ratios, ratios, xlabel="x = N d²/2", label="probability over that of MS", title="The worse of two arms",
+        yscale="log", ticks=[0.01, 0.1, 1, 10, 100], places=[3, 4, 5], references=[even],
     )  # fmt: skip
     rows = tuple(
         tuple(float(value) for value in row)
-        for row in zip(table.x, *(np.exp(each) for each in series.values()), strict=True)
+        for row in zip(
+            table.x, np.exp(table.maillard), *(np.exp(each) for each in series.values()), strict=True
+        )
     )
-    panel = Panel(
-        "two-arms",
-        "Thompson's probability against MS's",
-        "Both probabilities of the worse arm fall alike, as exp(-x), Thompson's by a factor below.",
-        figure,
-        Table(("x", *series), rows),
+    alt = (
+        f"Thompson's probability of the worse arm over that of MS goes from {ratios[0][0]:.2f} at x = {table.x[0]:g} to {ratios[0][-1]:.3f} "
+        f"at x = {table.x[-1]:g}; the printed bound from {ratios[1][0]:.2f} to {ratios[1][-1]:.3f}."
     )
+    panel = Panel("two-arms", "The worse of two arms", alt, figure, Table(("x", "MS", *series), rows))
     text = (
-        "On two arms Thompson's probability has a closed form, with erfc; the paper compares it with MS's. Both are exact here.",
+        "On two arms Thompson's probability has a closed form, with erfc; the paper bounds it, calls it roughly ½ exp(-x), and compares it with MS's. "
+        "Both are exact here; the better arm was pulled a million times as often.",
     )
     return Section("two-arms", "Thompson sampling and MS on two arms (Appendix A)", text, (panel,))
 

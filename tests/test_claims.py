@@ -1,0 +1,188 @@
+"""The ledger: every claim has a test, and every test can come out either way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from maillard.reproduction.claims import claims, ledger
+from maillard.reproduction.claims.findings import TESTS
+from maillard.reproduction.experiments import Settings, experiments, parts
+from maillard.reproduction.report import VERDICTS
+from maillard.reproduction.results import Results
+from maillard.simulation import Result
+
+SMALL = Settings(trials=200)
+
+
+def made(only, mean, deviation=lambda *_: 0.1, settings=SMALL) -> Results:
+    """Results of trials that nobody ran: final regret has this mean and (relative) deviation, and grows as a power of t."""
+    rng = np.random.default_rng(7)
+    found = {}
+    for part in parts(Settings(trials=settings.trials, only=only)):
+        study = part.study()
+        rounds = np.array(study.plans[0].checkpoints, np.int64)
+        final = np.array(
+            [
+                mean(part, policy) * _around_one(rng, deviation(part, policy), part.trials)
+                for policy in part.policies
+            ]
+        )
+        shape = np.array([(rounds / rounds[-1]) ** GROWTH.get(policy, 0.2) for policy in part.policies])
+        pulls = np.zeros((len(part.policies), part.trials, study.plans[0].problem.arms), np.int64)
+        provenance = {"problem": part.problem, "policies": list(part.policies)}
+        values = final[:, :, None] * shape[:, None, :]
+        found[part] = Result(part.policies, "regret", rounds, values, pulls, provenance)
+    return Results(settings, found)
+
+
+GROWTH = {"ms-printed": 1.0}
+
+
+def _around_one(rng, deviation, size):
+    """Lognormal, of mean 1."""
+    return np.exp(deviation * rng.standard_normal(size) - deviation**2 / 2)
+
+
+def verdict(results: Results, name: str) -> str:
+    (row,) = [row for row in ledger(results) if row.id == name]
+    return row.verdict
+
+
+def booster(part, policy) -> float:
+    return {2: 330, 4: 290, 8: 275, 16: 265, 32: 300, 64: 400, 128: 560}[int(policy.rpartition("=")[2])]
+
+
+def wide(part, policy) -> float:
+    return min(0.9, 0.01 * int(policy.rpartition("=")[2]))
+
+
+def test_every_claim_has_its_test_and_every_test_its_claim():
+    said = {claim["id"].removesuffix(f"-{claim['reading of noise']}") for claim in claims()}
+    assert said == set(TESTS)
+    known = {name for claim in claims() for name in claim["needs"]}
+    assert known <= set(experiments())
+    assert len({claim["id"] for claim in claims()}) == len(claims())
+    for claim in claims():
+        assert claim["quote"]
+        assert "{" not in claim["reading"] + claim["section"]
+
+
+def test_what_was_not_run_is_not_judged():
+    rows = ledger(made(("booster",), booster))
+    judged = {row.id for row in rows if row.verdict != "not run"}
+    assert {"booster-falls", "table-1", "thompson-two-arms"} <= judged
+    assert not any(row.id.startswith(("ocucb", "delay")) for row in rows if row.id in judged)
+    assert all(row.verdict in VERDICTS for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "deviation", "expected"),
+    [
+        ("booster-falls", booster, lambda *_: 0.02, "holds"),
+        ("booster-falls", lambda part, policy: 1000 / booster(part, policy), lambda *_: 0.02, "fails"),
+        ("booster-falls", lambda *_: 300, lambda *_: 0.5, "open"),
+        ("booster-rises", booster, lambda *_: 0.1, "holds"),
+        ("booster-rises", lambda *_: 300, lambda *_: 0.5, "open"),
+        ("booster-variance", booster, wide, "holds"),
+        ("booster-variance", booster, lambda part, policy: 0.9 / int(policy.rpartition("=")[2]), "fails"),
+        ("booster-not-linear", booster, lambda *_: 0.1, "holds"),
+        ("booster-not-linear", lambda part, policy: 8000.0, lambda *_: 0.1, "fails"),
+        ("b-matters", booster, lambda *_: 0.1, "holds"),
+        ("b-matters", lambda *_: 300, lambda *_: 0.1, "fails"),
+    ],
+)
+def test_the_booster_study_can_come_out_either_way(name, mean, deviation, expected):
+    assert verdict(made(("booster",), mean, deviation), name) == expected
+
+
+MEANS = {
+    "ocucb": 10,
+    "ms+:booster=16": 17,
+    "ms+:booster=8": 20,
+    "ts": 20,
+    "ms+:booster=4": 24,
+    "ts-sg": 70,
+    "aoucb": 50,
+}
+DEVIATIONS = {"ts": 0.1, "ms+:booster=4": 0.1, "ms+:booster=8": 0.3, "ms+:booster=16": 0.4}
+
+
+def as_said(part, policy) -> float:
+    slower = part.experiment == "bernoulli" and policy == "ts"
+    return MEANS.get(policy, 25) * (1.4 if slower else 1)
+
+
+def spread(_part, policy) -> float:
+    return DEVIATIONS.get(policy, 0.1)
+
+
+COMPARED = ("gaussian-1", "gaussian-quarter", "bernoulli")
+NAMES = [
+    *(
+        f"{name}-gaussian-1"
+        for name in ("ocucb-wins", "comparable", "vary-more", "ms4-steadier", "much-worse")
+    ),
+    *("ts-on-bernoulli-gaussian-1", "best-or-on-par-gaussian-1", "enough-trials-gaussian-1", "ms16-least"),
+]
+
+
+@pytest.fixture(scope="module")
+def agreeing() -> Results:
+    return made(COMPARED, as_said, spread)
+
+
+@pytest.fixture(scope="module")
+def contrary() -> Results:
+    """The paper upside down: what is said to be best is worst, and what varies least varies most."""
+    return made(
+        COMPARED,
+        lambda part, policy: 1000 / as_said(part, policy) ** 1.5 * (9 if policy == "ms+:booster=16" else 1),
+        lambda part, policy: 0.05 / spread(part, policy) if policy in DEVIATIONS else 1.5,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_comparison_can_come_out_either_way(name, agreeing, contrary):
+    assert verdict(agreeing, name) == "holds"
+    assert verdict(contrary, name) == "fails"
+
+
+def test_the_closing_equation_is_told_from_the_one_that_was_meant():
+    results = made(("closing",), lambda *_: 500.0)
+    assert verdict(results, "closing-printed") == "fails"
+    assert verdict(results, "closing-meant") == "holds"
+
+
+@pytest.mark.parametrize(
+    ("noisy", "quiet", "expected"),
+    [
+        (
+            450.0,
+            20.0,
+            "holds",
+        ),  # what is quoted is likely where it is noisy, and never happens where it is quiet
+        (20.0, 450.0, "fails"),
+        (450.0, 450.0, "open"),
+    ],
+)
+def test_the_maximum_supports_the_reading_that_it_is_likely_under(noisy, quiet, expected):
+    def mean(part, _policy) -> float:
+        typical = quiet if part.experiment == "maximum-quarter" else noisy
+        return float(
+            typical / np.exp(0.3 * 2.7 - 0.3**2 / 2)
+        )  # 2.7 deviations: the median of the largest of 200
+
+    results = made(("maximum-1", "maximum-quarter"), mean, lambda *_: 0.3, Settings())
+    assert verdict(results, "maximum") == expected
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(2.0, "holds"), (0.5, "fails")])
+def test_the_conjecture_on_delay_can_come_out_either_way(slow, expected):
+    def mean(part, policy) -> float:
+        longest = part.problem.endswith("1000'") or part.problem.endswith("1000")
+        return 100 * (slow * (slow if longest else 1) if "ucb" in policy else 1)
+
+    results = made(("delay-static", "delay-dynamic"), mean, lambda *_: 0.02)
+    for name in ("delay-static", "delay-dynamic", "delay-widens"):
+        assert verdict(results, name) == expected

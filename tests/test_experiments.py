@@ -1,0 +1,107 @@
+"""The experiments as data: the paper's, whole, at any size."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import maillard
+from maillard import InvalidValue, UnknownName, problems
+from maillard.reproduction.experiments import Settings, experiments, label, parts, rounds
+
+
+def test_the_papers_experiments_are_all_there():
+    full = parts(Settings())
+    of = {name: [part for part in full if part.experiment == name] for name in experiments()}
+    (booster,) = of["booster"]
+    assert [maillard.policy(spec, sigma2=1).booster for spec in booster.policies] == [
+        2**i for i in range(1, 8)
+    ]
+    world = problems.problem(booster.problem)
+    assert world.true_means.tolist() == pytest.approx([0.9 - 0.1 * i for i in range(10)])
+    assert (world.sigma2, booster.trials, booster.horizon) == (1.0, 200, 20_000)
+
+    quarter = [problems.problem(part.problem) for part in of["gaussian-quarter"] + of["bernoulli"]]
+    assert quarter == [problems.problem(spec) for spec in problems.PAPER]
+    for one, other in zip(of["gaussian-1"], of["gaussian-quarter"], strict=True):
+        first, second = (problems.problem(part.problem) for part in (one, other))
+        assert (first.sigma2, second.sigma2) == (1.0, 0.25)
+        assert first.true_means.tolist() == second.true_means.tolist()
+
+    nine = {
+        "ms+:booster=4",
+        "ms+:booster=8",
+        "ms+:booster=16",
+        "ts",
+        "ts-sg",
+        "aoucb",
+        "ucb+",
+        "ocucb",
+        "moss",
+    }
+    for name in ("gaussian-1", "gaussian-quarter", "bernoulli"):
+        for part in of[name]:
+            assert nine < set(part.policies)
+            assert (part.trials, part.horizon) == (200, 20_000)
+
+
+def test_policies_learn_sigma2_from_the_problem_unless_told():
+    told = {"maximum-mixed": 0.25, "maximum-1": 1.0, "maximum-quarter": 0.25}
+    for part in parts(Settings(only=tuple(told))):
+        (plan,) = part.study().plans
+        assert plan.policy.sigma2 == told[part.experiment]
+
+
+def test_every_part_can_be_run_and_has_random_numbers_of_its_own():
+    full = parts(Settings())
+    assert len({part.seed for part in full}) == len(full)
+    assert {part.seed for part in full}.isdisjoint(part.seed for part in parts(Settings(seed=1)))
+    for part in full:
+        study = part.study()
+        assert len(set(study.names)) == len(study.names)
+        assert study.plans[0].horizon == part.horizon
+
+
+def test_sizes_keep_their_proportion():
+    def size(settings: Settings) -> dict[str, tuple[int, int]]:
+        return {part.experiment: (part.trials, part.horizon) for part in parts(settings)}
+
+    assert size(Settings(trials=400, horizon=10_000))["slopes"] == (120, 100_000)
+    assert size(Settings(quick=True))["booster"] == (20, 2000)
+    assert size(Settings(quick=True))["delay-static"] == (4, 10_000)  # not fewer than have a deviation
+    assert size(Settings(full=True))["delay-dynamic"] == (100, 1_000_000)
+    assert size(Settings(only=("booster",))) == {"booster": (200, 20_000)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"trials": 3}, "trials"),
+        ({"horizon": 999}, "horizon"),
+        ({"trials": 2.5}, "trials"),
+        ({"only": ("boster",)}, "booster"),
+    ],
+)
+def test_settings_are_checked(settings, says):
+    with pytest.raises((InvalidValue, UnknownName), match=says):
+        Settings(**settings)
+
+
+def test_checkpoints_are_decades_back_from_the_horizon():
+    found = rounds(20_000)
+    assert {20_000, 2000, 200, 20} <= set(found)
+    assert found[0] >= 10
+    assert found == sorted(set(found))
+    assert rounds(5) == [5]
+
+
+def test_labels_tell_policies_apart():
+    for part in parts(Settings()):
+        assert len({label(spec) for spec in part.policies}) == len(part.policies)
+
+
+def test_experiments_say_where_they_come_from():
+    for experiment in experiments().values():
+        assert experiment.source
+        assert dataclasses.replace(experiment, name="x").problems == experiment.problems

@@ -1,0 +1,284 @@
+"""`maillard reproduce`: the same bytes again, whole or not at all, and a page that opens."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from playwright.sync_api import Browser
+
+from maillard import InvalidValue
+from maillard.cli import main
+from maillard.errors import MaillardError
+from maillard.reproduction import Settings, reproduce
+from maillard.reproduction.claims import claims
+from maillard.reproduction.folder import open_work
+from maillard.reproduction.report import Report
+from tests.browser import browser  # noqa: F401 - a fixture
+
+FEW = Settings(quick=True, only=("booster", "closing"))
+TIMED = {"index.html", "timings.json"}  # and what is drawn of times: nothing is
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("few") / "report"
+    reproduce(folder, FEW, threads=1, show=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[Path, Report]:
+    folder = tmp_path_factory.mktemp("whole") / "report"
+    return folder, reproduce(folder, Settings(quick=True), show=False)
+
+
+def test_the_same_seed_gives_the_same_bytes(few, tmp_path):
+    reproduce(tmp_path / "again", FEW, threads=2, show=False)
+    one, two = files(few), files(tmp_path / "again")
+    assert one.keys() == two.keys()
+    assert {name for name in one if one[name] != two[name]} <= TIMED
+    reproduce(tmp_path / "other", Settings(quick=True, only=FEW.only, seed=1), show=False)
+    assert files(tmp_path / "other")["trials.parquet"] != one["trials.parquet"]
+
+
+def test_results_are_complete_and_agree(whole):
+    folder, report = whole
+    results = json.loads((folder / "results.json").read_text())
+    trials = pq.read_table(folder / "trials.parquet")
+    curves = pq.read_table(folder / "curves.parquet")
+    assert sum(part["trials"] * len(part["policies"]) for part in results["parts"]) == trials.num_rows
+    rows = trials.filter(
+        [experiment == "booster" for experiment in trials["experiment"].to_pylist()]
+    ).to_pylist()
+    (booster,) = [part for part in results["parts"] if part["experiment"] == "booster"]
+    for summary in booster["summary"]:
+        own = [row["regret"] for row in rows if row["policy"] == summary["policy"]]
+        assert summary["mean"] == pytest.approx(sum(own) / len(own))
+        assert all(sum(row["pulls"]) == booster["horizon"] for row in rows)
+        last = [
+            row["mean"]
+            for row in curves.to_pylist()
+            if (row["experiment"], row["policy"], row["round"])
+            == ("booster", summary["policy"], booster["horizon"])
+        ]
+        assert last == [pytest.approx(summary["mean"])]
+    written = json.loads((folder / "claims.json").read_text())
+    assert (
+        [row["id"] for row in written]
+        == [row.id for row in report.claims]
+        == [claim["id"] for claim in claims()]
+    )
+
+
+def test_every_picture_is_there_as_svg_and_png(whole):
+    folder, report = whole
+    names = [panel.name for section in report.sections for panel in section.panels]
+    assert len(set(names)) == len(names) > 50
+    assert {path.name for path in (folder / "figures").iterdir()} == {
+        f"{name}.{end}" for name in names for end in ("svg", "png")
+    }
+    shown = {section.id for section in report.sections}
+    assert {row.section for row in report.claims} <= shown
+    for section in report.sections:
+        assert all(panel.alt and panel.table.rows for panel in section.panels)
+
+
+def test_the_page_opens_without_a_word_from_the_browser(whole, browser: Browser):  # noqa: F811
+    folder, report = whole
+    context = browser.new_context(viewport={"width": 360, "height": 800})
+    tab, said, asked = context.new_page(), [], []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto((folder / "index.html").as_uri())
+    assert said == []
+    assert asked == [(folder / "index.html").as_uri()]
+    assert tab.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+    assert tab.locator("figure").count() == sum(len(section.panels) for section in report.sections)
+    ids = tab.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
+    assert len(set(ids)) == len(ids)
+    broken = "[...document.querySelectorAll('a[href^=\"#\"]')].filter(a => !document.getElementById(decodeURIComponent(a.hash.slice(1))))"
+    assert tab.evaluate(f"{broken}.map(a => a.hash)") == []
+    assert "not of the paper" in tab.locator("body").inner_text()  # a quick run says what it is
+    context.close()
+
+
+def test_the_page_has_only_numbers_of_the_run(whole):
+    folder, report = whole
+    text = (folder / "index.html").read_text()
+    for row in report.claims:
+        assert row.verdict in text
+    counts = {word: sum(row.verdict == word for row in report.claims) for word in ("holds", "fails", "open")}
+    assert f"{counts['holds']} claims hold, {counts['fails']} fail and {counts['open']} are open" in text
+
+
+def command(*arguments: str, **options) -> subprocess.Popen[str]:
+    program = [sys.executable, "-m", "maillard", "reproduce", *arguments]
+    return subprocess.Popen(program, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+
+
+def test_an_interrupted_run_leaves_no_report_and_goes_on(few, tmp_path):
+    arguments = ["--quick", "--only", "booster", "--only", "closing", "--output", str(tmp_path / "report")]
+    # Slowed down by many trials that come last, so that it is caught in the middle.
+    slow = command(*arguments[:-2], "--only", "slopes", "--trials", "20000", *arguments[-2:])
+    parts = tmp_path / "report.partial" / "parts"
+    until = time.monotonic() + 120
+    while time.monotonic() < until and len(list(parts.glob("*.npz"))) < 1:
+        time.sleep(0.02)
+    slow.send_signal(signal.SIGINT)
+    _, said = slow.communicate(timeout=60)
+    assert slow.returncode == 130, said
+    assert "goes on" in said
+    assert not (tmp_path / "report").exists()
+    kept = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.npz")}
+    assert kept
+
+    # What is done is not done again, and what another run has left does no harm.
+    reproduce(tmp_path / "report", FEW, show=False)
+    one, two = files(few), files(tmp_path / "report")
+    assert {name for name in one if one[name] != two[name]} <= TIMED
+    assert not (tmp_path / "report.partial").exists()
+
+
+def test_parts_that_were_done_are_taken_up(tmp_path, monkeypatch):
+    from maillard.reproduction import running
+
+    asked = []
+    real = running.run_studies
+
+    def watched(studies, *arguments, **options):
+        asked.append(len(studies))
+        if len(asked) == 1:  # the first run ends after its first part, as if the power had gone
+            yield from list(real(studies[:1], *arguments, **options))
+            raise KeyboardInterrupt
+        yield from real(studies, *arguments, **options)
+
+    monkeypatch.setattr(running, "run_studies", watched)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(tmp_path / "report", FEW, show=False)
+    stored = list((tmp_path / "report.partial" / "parts").glob("*.npz"))
+    assert len(stored) == 1
+    reproduce(tmp_path / "report", FEW, show=False)
+    assert asked == [2, 1]
+
+
+def test_a_damaged_part_is_done_again(few, tmp_path, monkeypatch):
+    from maillard.reproduction import running
+
+    monkeypatch.setattr(running, "run_studies", interrupt_after(running.run_studies))
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(tmp_path / "report", FEW, show=False)
+    monkeypatch.undo()
+    (stored,) = (tmp_path / "report.partial" / "parts").glob("*.npz")
+    stored.write_bytes(stored.read_bytes()[:100])
+    reproduce(tmp_path / "report", FEW, show=False)
+    assert files(tmp_path / "report")["trials.parquet"] == files(few)["trials.parquet"]
+
+
+def interrupt_after(real):
+    def watched(studies, *arguments, **options):
+        yield from list(real(studies[:1], *arguments, **options))
+        raise KeyboardInterrupt
+
+    return watched
+
+
+def test_an_earlier_report_is_replaced_whole(few, tmp_path):
+    shutil.copytree(few, tmp_path / "report")
+    (tmp_path / "report" / "figures" / "old.svg").write_text("of an earlier run")
+    reproduce(tmp_path / "report", FEW, show=False)
+    assert not (tmp_path / "report" / "figures" / "old.svg").exists()
+    assert files(tmp_path / "report").keys() == files(few).keys()
+
+
+def test_a_run_that_ended_between_two_reports_leaves_the_old_one(few, tmp_path):
+    before = tmp_path / "report.partial" / "before"
+    shutil.copytree(few, before)
+    with open_work(tmp_path / "report"):
+        assert files(tmp_path / "report") == files(few)
+
+
+@pytest.mark.parametrize("there", ["file", "other", "none"])
+def test_a_folder_that_is_no_report_is_left_alone(tmp_path, there):
+    output = tmp_path / "mine"
+    if there == "file":
+        output.write_text("a file")
+    elif there == "other":
+        output.mkdir()
+        (output / "thesis.tex").write_text("years of work")
+    else:
+        output = tmp_path / "not there" / "report"
+    with pytest.raises(InvalidValue, match="output"):
+        reproduce(output, FEW, show=False)
+    assert there != "other" or (output / "thesis.tex").read_text() == "years of work"
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    with open_work(tmp_path / "report"), pytest.raises(MaillardError, match="another run"):
+        reproduce(tmp_path / "report", FEW, show=False)
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error():
+    result = CliRunner().invoke(main, ["reproduce", "--quick", "--output", "/proc/report"])
+    assert result.exit_code == 2
+    assert "cannot write" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_disk_that_fills_is_a_clear_error_and_leaves_no_report(tmp_path):
+    """A limit on the size of files makes the system refuse a write, as a full disk does."""
+    limited = command(
+        "--quick", "--only", "booster", "--output", str(tmp_path / "report"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)),
+    )  # fmt: skip
+    _, said = limited.communicate(timeout=300)
+    assert limited.returncode == 2, said
+    assert "cannot write" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "report").exists()
+
+
+def test_the_command_prints_the_verdicts(tmp_path):
+    arguments = [
+        "reproduce",
+        "--quick",
+        "--only",
+        "closing",
+        "--no-progress",
+        "--output",
+        str(tmp_path / "report"),
+    ]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "closing-printed" in result.stdout
+    assert "not run" in result.stdout
+    assert str(tmp_path / "report" / "index.html") in result.stdout.replace("\n", "")
+    unknown = CliRunner().invoke(main, ["reproduce", "--only", "bosster"])
+    assert unknown.exit_code == 2
+    assert "booster" in unknown.stderr
+
+
+def test_progress_is_shown_where_there_is_no_terminal(tmp_path):
+    run = command("--quick", "--only", "closing", "--output", str(tmp_path / "report"))
+    _, said = run.communicate(timeout=300)
+    assert run.returncode == 0, said
+    assert "closing" in said
+    assert "%" in said

@@ -1,0 +1,133 @@
+"""Estimates and verdicts: they err as often as they say, and no more often."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from maillard.reproduction.statistics import (
+    CONFIDENCE,
+    Check,
+    Estimate,
+    average,
+    exact,
+    judge,
+    log_deviation,
+    log_mean,
+    mean,
+    share,
+)
+
+
+def band(rate: float, repeats: int) -> float:
+    """Four and a half standard errors of a rate: less than one in a hundred thousand falls outside."""
+    return 4.5 * math.sqrt(rate * (1 - rate) / repeats)
+
+
+def test_a_difference_is_welchs():
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(0.5, 1, 12), rng.normal(0, 3, 30)
+    quantity = mean(a) - mean(b)
+    peer = stats.ttest_ind(a, b, equal_var=False, alternative="greater")
+    assert quantity.freedom == pytest.approx(peer.df)
+    assert quantity.value / quantity.error == pytest.approx(peer.statistic)
+    assert quantity.lower(1 - peer.pvalue) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("draw", "measure", "truth", "slack"),
+    [
+        (lambda rng: rng.normal(3, 1, 8), mean, 3.0, 0.0),
+        (lambda rng: rng.exponential(2, 200), log_mean, math.log(2), 0.015),
+        (lambda rng: rng.normal(0, 3, 100), log_deviation, math.log(3), 0.015),
+        (lambda rng: rng.exponential(3, 200), log_deviation, math.log(3), 0.03),
+    ],
+)
+def test_intervals_hold_as_often_as_they_say(draw, measure, truth, slack):
+    """Exactly for normal means; nearly, by `slack`, where a limit theorem stands behind."""
+    rng, repeats = np.random.default_rng(2), 4000
+    found = [measure(draw(rng)) for _ in range(repeats)]
+    below = np.mean([each.lower(CONFIDENCE) <= truth for each in found])
+    above = np.mean([each.upper(CONFIDENCE) >= truth for each in found])
+    for held in (below, above):
+        assert abs(held - CONFIDENCE) < band(CONFIDENCE, repeats) + slack
+    # The control: an error that is a third too small is seen.
+    short = [Estimate(each.value, each.variance * 4 / 9, each.freedom, each.trials) for each in found]
+    assert (
+        np.mean([each.lower(CONFIDENCE) <= truth for each in short])
+        < CONFIDENCE - band(CONFIDENCE, repeats) - slack
+    )
+
+
+def test_the_jackknife_is_that_of_its_definition():
+    values = np.random.default_rng(3).gamma(0.5, size=25)
+    whole = math.log(values.std(ddof=1))
+    left = [math.log(np.delete(values, i).std(ddof=1)) for i in range(values.size)]
+    pseudo = values.size * whole - (values.size - 1) * np.array(left)
+    found = log_deviation(values)
+    assert found.value == pytest.approx(pseudo.mean())
+    assert found.error == pytest.approx(pseudo.std(ddof=1) / math.sqrt(values.size))
+
+
+@pytest.mark.parametrize(("events", "trials"), [(0, 200), (1, 4000), (17, 60), (200, 200)])
+def test_shares_are_those_of_clopper_and_pearson(events, trials):
+    low, high = share(events, trials)
+    peer = stats.binomtest(events, trials).proportion_ci(confidence_level=2 * CONFIDENCE - 1, method="exact")
+    assert (low, high) == pytest.approx((peer.low, peer.high), abs=1e-12)
+
+
+def test_sums_and_averages_add_variances():
+    one, two = Estimate(1.0, 4.0, 10, 11), Estimate(3.0, 12.0, 20, 21)
+    assert (one + two).variance == (two - one).variance == 16.0
+    assert average([one, two]) == (one + two) * 0.5
+    assert (5.0 - one).value == 4.0
+    assert (one - 1.0).lower(0.95) < 0
+    assert exact(2.0).lower(0.99) == exact(2.0).upper(0.99) == 2.0
+    assert (one + exact(2.0)).freedom == pytest.approx(10)
+
+
+def checks(*values: float, error: float = 1.0) -> list[Check]:
+    return [Check("", Estimate(value, error**2, 1e9, 100)) for value in values]
+
+
+def test_a_claim_says_all_of_its_checks():
+    assert judge(checks(2, 3)).word == "holds"
+    assert judge(checks(2, 1)).word == "open"
+    assert judge(checks(9, -3)).word == "fails"
+    assert judge(checks(9, -1.8)).word == "open"  # beyond one check's 1.64, not beyond that of two
+    assert judge(checks(-1.8)).word == "fails"
+    assert judge([Check("", exact(1.0))]).word == "holds"
+    assert judge([Check("", exact(-1.0))]).word == "fails"
+
+
+def test_a_claim_that_is_not_so_holds_as_rarely_as_said():
+    """One check at its limit of 0, the others far above: the hardest case. And none is said to fail more often."""
+    rng, repeats = np.random.default_rng(4), 4000
+    words = [judge(checks(rng.normal(), 50, 50)).word for _ in range(repeats)]
+    assert abs(words.count("holds") / repeats - (1 - CONFIDENCE)) < band(1 - CONFIDENCE, repeats)
+    words = [judge(checks(*rng.normal(size=4))).word for _ in range(repeats)]
+    assert words.count("fails") / repeats < 1 - CONFIDENCE + band(1 - CONFIDENCE, repeats)
+
+
+@pytest.mark.parametrize("truth", [0.2, -0.2])
+def test_the_trials_that_are_asked_for_settle_it_four_times_in_five(truth):
+    """If the estimate is right; and with a third of them it would be settled far less often."""
+    verdict = judge([Check("", Estimate(truth, 1 / 20, 1e9, 20))])
+    assert verdict.word == "open"
+    n = verdict.trials_needed
+    assert n is not None
+    rng, repeats = np.random.default_rng(5), 2000
+
+    def settled(trials: int) -> float:
+        found = [judge([Check("", mean(rng.normal(truth, 1, trials)))]).word for _ in range(repeats)]
+        return found.count("holds" if truth > 0 else "fails") / repeats
+
+    assert abs(settled(n) - 0.8) < band(0.8, repeats) + 0.01
+    assert settled(n // 3) < 0.6
+
+
+def test_what_can_never_be_settled_asks_for_no_number():
+    assert judge([Check("", Estimate(0.0, 1.0, 9, 10))]).trials_needed is None
