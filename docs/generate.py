@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ import maillard
 from maillard import Tally, figures, policy
 from maillard.cli import markdown_table
 from maillard.policies import named, names
+from maillard.reproduction import Settings, reproduce
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,6 +44,7 @@ def main() -> None:
     (SOURCES / "exports.pyi").write_text(exports(), encoding="utf8")
     draw_probabilities()
     draw_regret()
+    draw_booster()
 
 
 def exports() -> str:
@@ -98,6 +102,13 @@ def draw_regret() -> None:
     names = ["ucb1", "aoucb", "ts-sg", "ms", "ms+", "ts"]
     result = maillard.simulate(names, "gaussian-equal:arms=10", 20_000, 1000, seed=1)
     figures.save(result.plot(), HERE / "pictures" / "regret.png")
+
+
+def draw_booster() -> None:
+    """The picture of the reproduction's booster study."""
+    with tempfile.TemporaryDirectory() as folder:
+        reproduce(f"{folder}/report", Settings(only=("booster",)), show=False)
+        shutil.copy(f"{folder}/report/figures/booster.png", HERE / "pictures" / "booster.png")
 
 
 if __name__ == "__main__":
