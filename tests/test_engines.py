@@ -249,6 +249,24 @@ def test_the_plain_engine_agrees_too(spec) -> None:
     assert min(compare(direct, plain, 200)) > SURE
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["bernoulli:0.6,0.4,0.3,delay=batched:6", "bernoulli-dynamic:arms=3,rate=0.5,a=2,b=3,delay=batched:15"],
+)
+@pytest.mark.parametrize("spec", ["ms+", "ucb1", "ocucb-n"])
+def test_a_law_that_is_remembered_is_that_of_the_state(spec, text) -> None:
+    """While rewards wait the direct engine computes nothing anew; the plain one always does."""
+    direct, plain = plan_of(spec, text, 30, 1, DIRECT), plan_of(spec, text, 30, 2, PLAIN)
+    assert min(compare(direct, plain, 300)) > SURE
+
+
+@pytest.mark.parametrize("delay", ["fixed:0", "batched:1", "geometric:0"])
+def test_a_delay_of_nothing_is_none(delay) -> None:
+    late, still = (plan_of("ms+", f"bernoulli:0.5,0.4{end}", 200, 1) for end in (f",delay={delay}", ""))
+    assert _engines(late) == _engines(still)
+    assert np.array_equal(run_trials(late, 0, 20).pulls, run_trials(still, 0, 20).pulls)
+
+
 class Wild(maillard.Sampled):
     """Declares what does not hold."""
 
