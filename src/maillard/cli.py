@@ -117,12 +117,12 @@ def simulate(  # noqa: PLR0917  # click passes them by name
     form: str,
     progress: bool | None,
 ) -> None:
-    r"""Run policies on a problem and print their regret.
+    """Run policies on a problem and print their regret.
 
     \b
     maillard simulate ms+ ts ucb1 --problem gaussian-equal:arms=10 --trials 1000
     maillard simulate ms+:booster=8 kl-ms --problem bernoulli:0.1,0.05 --output curves.png --output result.npz
-    """
+    """  # noqa: D301  # click looks for this very character
     from maillard.simulation.files import FORMATS, write
     from maillard.simulation.runner import check_folder
 
@@ -186,14 +186,14 @@ def reproduce(  # noqa: PLR0917  # click passes them by name
     threads: int | None,
     progress: bool | None,
 ) -> None:
-    r"""Run the paper's evaluation, check its claims, and write a report.
+    """Run the paper's evaluation, check its claims, and write a report.
 
     A run that is interrupted goes on when the same command is given again.
 
     \b
     maillard reproduce
     maillard reproduce --only booster --only bernoulli --trials 1000 --output more
-    """
+    """  # noqa: D301  # click looks for this very character
     try:
         from maillard.reproduction import Settings
         from maillard.reproduction import reproduce as run

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+import signal
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from maillard.reproduction.claims import ledger
 from maillard.reproduction.drawing import Drawn, draw
 from maillard.reproduction.experiments import Settings, experiments, parts
 from maillard.reproduction.folder import open_work
-from maillard.reproduction.progress import progress
+from maillard.reproduction.progress import Progress, progress
 from maillard.reproduction.report import Report, Row, Section
 from maillard.reproduction.results import Results
 from maillard.reproduction.running import run, work_of
@@ -42,7 +47,7 @@ def reproduce(
     for part in listed:
         part.study()  # refuses now what would be refused later
     drawing = 0.1 * work_of(listed)
-    with open_work(output) as work, progress(work_of(listed) + drawing, show) as shown:
+    with open_work(output) as work, progress(work_of(listed) + drawing, show) as told, _heard(told) as shown:
         results = run(settings, work.parts, workers, shown)
         simulated = time.perf_counter() - started
         shown.say("judging the claims")
@@ -63,6 +68,30 @@ def reproduce(
         write_json({"seconds to simulate": simulated, "one vector": vectors}, work.report / "timings.json")
         work.publish()
     return report
+
+
+@contextlib.contextmanager
+def _heard(shown: Progress) -> Iterator[Progress]:
+    """The same progress, at every step of which Ctrl-C is heard, even one that Python has dropped (as it does in a finaliser)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield shown
+        return
+    pressed: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.default_int_handler(number, frame)
+
+    def advance(units: float) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        shown.advance(units)
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield Progress(advance, shown.say)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _report(results: Results, claims: tuple[Row, ...], made: tuple[Section, ...]) -> Report:

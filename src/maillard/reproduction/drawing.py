@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ def draw(makers: Sequence[Callable[[], Section]], folder: Path, workers: int) ->
     if workers == 1 or sys.platform != "linux":  # elsewhere a fork may not survive what libraries have begun
         yield from map(_draw, range(len(makers)))
         return
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
+    with multiprocessing.get_context("fork").Pool(workers, _leave_interrupts) as pool:
         yield from pool.imap_unordered(_draw, range(len(makers)))
 
 
@@ -42,3 +43,8 @@ def _draw(place: int) -> tuple[int, Drawn]:
         texts[panel.name] = text
     panels = tuple(dataclasses.replace(panel, figure=None) for panel in section.panels)
     return place, (dataclasses.replace(section, panels=panels), texts)
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C is for the process that waits for these: it ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

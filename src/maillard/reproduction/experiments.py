@@ -123,7 +123,7 @@ def parts(settings: Settings) -> list[Part]:
             continue
         size = {"trials": experiment.trials, "horizon": experiment.horizon}
         size |= experiment.full if settings.full else {}
-        scaled = {name: max(_LEAST[name], math.ceil(size[name] * share[name])) for name in size}
+        scaled = {name: max(_LEAST[name], math.ceil(size[name] * share[name] - 1e-9)) for name in size}
         policies = tuple(dict.fromkeys(_expand(experiment.policies, experiment.over)))
         for problem in _expand(experiment.problems, experiment.over):
             # Parts have random numbers of their own, so that they are independent.

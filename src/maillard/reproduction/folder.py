@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ __all__ = ["FORMAT", "RESULTS", "Work", "open_work"]
 
 FORMAT = "maillard reproduction 1"
 RESULTS = "results.json"  # which every report has, and by which one is known
+FILES = {RESULTS, "claims.json", "curves.parquet", "trials.parquet", "timings.json", "index.html", "figures"}
 _ROOM = 100 * 2**20  # bytes that a run may need
 
 
@@ -73,12 +75,19 @@ def _check(work: Work) -> None:
     if not output.parent.is_dir():
         raise InvalidValue("output", str(output), "a folder in a folder that exists")
     if output.exists() and not (output.is_dir() and (_is_report(output) or not any(output.iterdir()))):
-        raise InvalidValue("output", str(output), "a new folder, an empty one, or that of an earlier report")
+        raise InvalidValue(
+            "output", str(output), "a new folder, an empty one, or that of an earlier report and nothing else"
+        )
+    if output.is_mount():
+        raise InvalidValue(
+            "output", str(output), "a folder that can be replaced, not where something is mounted"
+        )
 
 
 def _is_report(folder: Path) -> bool:
     try:
-        return bool(json.loads((folder / RESULTS).read_text(encoding="utf8"))["format"] == FORMAT)
+        made_here = json.loads((folder / RESULTS).read_text(encoding="utf8"))["format"] == FORMAT
+        return made_here and {path.name for path in folder.iterdir()} <= FILES
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -102,6 +111,10 @@ def _alone(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A run that was about to end may have removed the file that this one has locked.
+            gone = not path.exists() or not os.path.samestat(path.stat(), os.fstat(file.fileno()))
         except BlockingIOError:
-            raise MaillardError(f"another run is writing {path.parent}") from None
+            gone = True
+        if gone:
+            raise MaillardError(f"another run is writing {path.parent}")
         yield

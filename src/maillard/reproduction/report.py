@@ -54,7 +54,7 @@ class Row:
     test: str  # how
     statistic: str  # what came out
     verdict: str  # one of VERDICTS
-    confidence: float
+    confidence: float | None  # None where nothing is left to chance
     trials_needed: int | None  # of an open claim: how many would settle it
     evidence: Table
     section: str | None  # the id of the section that shows it

@@ -24,9 +24,14 @@ __all__ = [
     "exact",
     "judge",
     "log_deviation",
+    "log_growth",
     "log_mean",
     "mean",
+    "more_often",
     "share",
+    "stricter",
+    "trials_for",
+    "trials_needed",
 ]
 
 CONFIDENCE = 0.95
@@ -41,6 +46,7 @@ class Estimate:
     variance: float  # of the estimate itself
     freedom: float  # degrees of freedom of the variance
     trials: int
+    third: float = 0.0  # third cumulant of the estimate: regret has a long tail to the right
 
     @property
     def error(self) -> float:
@@ -49,15 +55,18 @@ class Estimate:
 
     def __add__(self, other: Estimate | float) -> Estimate:
         if not isinstance(other, Estimate):
-            return Estimate(self.value + other, self.variance, self.freedom, self.trials)
+            return Estimate(self.value + other, self.variance, self.freedom, self.trials, self.third)
         variance = self.variance + other.variance
         # Welch and Satterthwaite
         spread = sum(each.variance**2 / each.freedom for each in (self, other) if each.variance)
         freedom = variance**2 / spread if spread else math.inf
-        return Estimate(self.value + other.value, variance, freedom, min(self.trials, other.trials))
+        trials = min(each.trials for each in (self, other) if each.trials or each is self)
+        return Estimate(self.value + other.value, variance, freedom, trials, self.third + other.third)
 
     def __mul__(self, factor: float) -> Estimate:
-        return Estimate(self.value * factor, self.variance * factor**2, self.freedom, self.trials)
+        return Estimate(
+            self.value * factor, self.variance * factor**2, self.freedom, self.trials, self.third * factor**3
+        )
 
     def __neg__(self) -> Estimate:
         return self * -1.0
@@ -65,45 +74,60 @@ class Estimate:
     def __sub__(self, other: Estimate | float) -> Estimate:
         return self + -other
 
-    def __rsub__(self, other: float) -> Estimate:
-        return -self + other
-
     def lower(self, confidence: float) -> float:
-        """The end of a one-sided interval."""
-        return (
-            self.value - float(special.stdtrit(self.freedom, confidence)) * self.error
-            if self.variance
-            else self.value
-        )
+        """The end of a one-sided interval: Student's, corrected for skewness as Hall (1992) does."""
+        return self.value - self.error * self._quantile(confidence)
 
     def upper(self, confidence: float) -> float:
-        """The end of a one-sided interval."""
+        """The end of a one-sided interval, to the other side."""
         return -(-self).lower(confidence)
+
+    def _quantile(self, confidence: float) -> float:
+        """Of (estimate - truth) / error: g of it is Student's, g(t) = t + G t²/3 + G² t³/27 + G/6, G the skewness."""
+        if not 0 < self.variance < math.inf:
+            return 0.0 if not self.variance else math.inf
+        t = float(special.stdtrit(self.freedom, confidence))
+        skewness = self.third / self.variance**1.5
+        if abs(skewness) < 1e-6:
+            return t
+        return float(3 / skewness * (math.cbrt(1 + skewness * (t - skewness / 6)) - 1))
 
 
 def mean(values: Floats) -> Estimate:
     """The mean of independent trials."""
     n = values.size
-    return Estimate(float(values.mean()), float(values.var(ddof=1)) / n, n - 1, n)
+    third = float(((values - values.mean()) ** 3).mean()) / n**2
+    return Estimate(float(values.mean()), float(values.var(ddof=1)) / n, n - 1, n, third)
 
 
 def log_mean(values: Floats) -> Estimate:
     """The logarithm of the mean, by the delta method: a difference of two is a ratio of means."""
     plain = mean(values)
-    return Estimate(math.log(plain.value), plain.variance / plain.value**2, plain.freedom, plain.trials)
+    variance = plain.variance / plain.value**2
+    # ln(m + e) is ln m + e/m - e²/(2m²), whose third cumulant is this to the order that matters.
+    third = plain.third / plain.value**3 - 3 * variance**2
+    return Estimate(math.log(plain.value), variance, plain.freedom, plain.trials, third)
+
+
+def log_growth(early: Floats, late: Floats) -> Estimate:
+    """The logarithm of the ratio of the means of two measurements of the same trials, by the delta method."""
+    influence = mean(late / late.mean() - early / early.mean())
+    return influence + math.log(late.mean() / early.mean())
 
 
 def log_deviation(values: Floats) -> Estimate:
-    """The logarithm of the standard deviation, with Miller's jackknife error, which holds for heavy tails too."""
+    """The logarithm of the standard deviation, with Miller's jackknife error.
+
+    The error needs four moments: where a rare trial decides the deviation, as with a very long tail, the upper end is too low.
+    """
     n = values.size
-    centred = values - values.mean()
-    squares = float((centred**2).sum())
-    # The sum of squares without one value, for each value at once.
-    left = np.maximum(squares - centred**2 * n / (n - 1), 1e-300 * max(squares, 1e-300))
-    logs = 0.5 * np.log(left / (n - 2))
-    whole = 0.5 * math.log(squares / (n - 1))
-    pseudo = n * whole - (n - 1) * logs
-    return Estimate(float(pseudo.mean()), float(pseudo.var(ddof=1)) / n, n - 1, n)
+    squares = (values - values.mean()) ** 2
+    total = float(squares.sum())
+    left = total - squares * n / (n - 1)  # the sum of squares without each value
+    if not (left > 0).all():
+        return Estimate(math.log(total / (n - 1)) / 2 if total else -math.inf, math.inf, n - 1, n)
+    pseudo = -(n - 1) * 0.5 * np.log(left / (n - 2))
+    return Estimate(0.5 * math.log(total / (n - 1)), float(pseudo.var(ddof=1)) / n, n - 1, n)
 
 
 def share(events: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -112,6 +136,15 @@ def share(events: int, trials: int, confidence: float = CONFIDENCE) -> tuple[flo
     low = 0.0 if events == 0 else float(special.betaincinv(events, trials - events + 1, level))
     high = 1.0 if events == trials else float(special.betaincinv(events + 1, trials - events, 1 - level))
     return low, high
+
+
+def more_often(events: int, trials: int, others: int, other_trials: int) -> float:
+    """The p-value of Fisher's exact test that the first event is no likelier than the second."""
+    total, both = trials + other_trials, events + others
+    ways = sum(
+        math.comb(trials, k) * math.comb(other_trials, both - k) for k in range(events, min(both, trials) + 1)
+    )
+    return ways / math.comb(total, both)
 
 
 def average(estimates: Sequence[Estimate]) -> Estimate:
@@ -129,11 +162,32 @@ def exact(value: float) -> Estimate:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that a claim says: that a quantity, put so that the claim is right, is above 0."""
+    """One thing that a claim says: that a quantity is above a limit, or below it."""
 
-    says: str
+    what: str
     quantity: Estimate
-    shown: Callable[[float], str] = "{:.3g}".format  # how to print the quantity
+    limit: float = 0.0
+    below: bool = False
+    form: Callable[[float], str] = "{:.3g}".format
+    among: int = 1  # of how many it was chosen, after seeing them
+
+    @property
+    def says(self) -> str:
+        """In words."""
+        return f"{self.what} is {'below' if self.below else 'above'} {self.form(self.limit)}"
+
+    @property
+    def margin(self) -> Estimate:
+        """By how much the claim is right."""
+        return -(self.quantity - self.limit) if self.below else self.quantity - self.limit
+
+    def holds(self, confidence: float) -> bool:
+        """Whether it is so, at this confidence."""
+        return self.margin.lower(stricter(confidence, self.among)) > 0
+
+    def fails(self, confidence: float) -> bool:
+        """Whether it is not so, at this confidence."""
+        return self.margin.upper(confidence) < 0
 
 
 @dataclass(frozen=True)
@@ -147,29 +201,39 @@ class Verdict:
 def judge(checks: Sequence[Check], confidence: float = CONFIDENCE) -> Verdict:
     """Whether a claim holds, fails or is open: it says every one of its checks.
 
-    It holds if each is above 0 at the confidence: where one is not above 0 in truth, that one passes by mistake as rarely as
-    the confidence says, and all do more rarely still (an intersection-union test). It fails if one is below 0 at a confidence
-    that Bonferroni's correction makes stricter.
+    It holds if each does at the confidence: where one is not so in truth, that one passes by mistake as rarely as the
+    confidence says, and all do more rarely still (an intersection-union test). It fails if one fails at a confidence that
+    Bonferroni's correction makes stricter.
     """
-    strict = 1 - (1 - confidence) / len(checks)
-    if all(check.quantity.lower(confidence) > 0 for check in checks):
+    strict = stricter(confidence, len(checks))
+    if all(check.holds(confidence) for check in checks):
         return Verdict("holds")
-    if any(check.quantity.upper(strict) < 0 for check in checks):
+    if any(check.fails(strict) for check in checks):
         return Verdict("fails")
-    against = [_needed(check.quantity, strict) for check in checks if check.quantity.value < 0]
+    against = [trials_needed(check.margin, strict) for check in checks if check.margin.value < 0]
     for_all = [
-        _needed(check.quantity, confidence)
+        trials_needed(check.margin, stricter(confidence, check.among))
         for check in checks
-        if check.quantity.value >= 0 and check.quantity.lower(confidence) <= 0
+        if check.margin.value >= 0 and not check.holds(confidence)
     ]
-    # One that is below 0 is enough to end it; else the slowest decides.
+    # One that is not so is enough to end it; else the slowest decides.
     needed = min(against) if against else max(for_all)
     return Verdict("open", None if math.isinf(needed) else math.ceil(needed))
 
 
-def _needed(quantity: Estimate, confidence: float) -> float:
+def stricter(confidence: float, parts: int) -> float:
+    """The confidence at which each of several must be, for all to be at this one: Bonferroni's."""
+    return 1 - (1 - confidence) / parts
+
+
+def trials_for(word: Callable[[int], str], trials: int) -> int | None:
+    """How many trials would settle what is counted, if all counts grew alike: the first power of 2 times as many that does."""
+    return next((trials * 2**power for power in range(1, 12) if word(2**power) != "open"), None)
+
+
+def trials_needed(margin: Estimate, confidence: float) -> float:
     """How many trials would settle it, with a chance of 80%, if the estimate is right."""
-    if quantity.value == 0 or not quantity.trials:
+    if margin.value == 0 or not margin.trials or not math.isfinite(margin.error):
         return math.inf
     sigmas = float(special.ndtri(confidence) + special.ndtri(_POWER))
-    return max(quantity.trials * (sigmas * quantity.error / quantity.value) ** 2, quantity.trials + 1)
+    return max(margin.trials * (sigmas * margin.error / margin.value) ** 2, margin.trials + 1)

@@ -12,29 +12,29 @@ from maillard.reproduction.claims import comparison, maximum, practice, theory  
 from maillard.reproduction.claims.findings import TESTS, Finding
 from maillard.reproduction.report import Row, Table
 from maillard.reproduction.results import Results
-from maillard.reproduction.statistics import CONFIDENCE, Verdict, judge
+from maillard.reproduction.statistics import Verdict, judge
 
-__all__ = ["READINGS", "claims", "ledger"]
-
-# The experiments that read the unstated noise of the Gaussian problems, and how they read it.
-READINGS = {"gaussian-1": "variance 1", "gaussian-quarter": "variance 1/4"}
+__all__ = ["claims", "ledger"]
 
 
 @functools.cache
 def claims() -> tuple[dict[str, Any], ...]:
-    """What claims.toml says; a claim that is judged for each reading is there once for each."""
+    """What claims.toml says; a claim that is judged on several experiments is there once for each."""
     text = (resources.files("maillard.reproduction") / "claims.toml").read_text(encoding="utf8")
+    said = tomllib.loads(text)
     made = []
-    for claim in tomllib.loads(text)["claim"]:
-        if "{reading}" not in claim["needs"]:
-            made.append(claim | {"reading of noise": ""})
-            continue
-        for reading, said in READINGS.items():
-            needs = [reading if need == "{reading}" else need for need in claim["needs"]]
-            section = claim["section"].format(reading=reading)
-            own = {"id": f"{claim['id']}-{reading}", "needs": needs, "section": section}
+    for claim in said["claim"]:
+        if "on" not in claim:
+            made.append(claim | {"test of": claim["id"], "where": ""})
+        for where in claim.get("on", ()):
+            own = {name: claim[name] for name in ("needs", "section", "reading")}
+            own["needs"] = [need.format(on=where) for need in own["needs"]]
+            own["section"] = own["section"].format(on=where)
+            own["reading"] = f"{said['on'][where]} {own['reading']}"
+            if where == "bernoulli":
+                own |= {"quote": said["same"]["quote"], "source": said["same"]["source"]}
             made.append(
-                claim | own | {"reading of noise": reading, "reading": f"Noise of {said}. {claim['reading']}"}
+                claim | own | {"id": f"{claim['id']}-{where}", "test of": claim["id"], "where": where}
             )
     return tuple(made)
 
@@ -47,16 +47,15 @@ def ledger(results: Results) -> tuple[Row, ...]:
 
 def _row(claim: dict[str, Any], results: Results | None) -> Row:
     if results is None:
-        finding = Finding("not run", verdict=Verdict("not run"), evidence=Table((), ()))
+        finding = Finding("not run", verdict=Verdict("not run"), evidence=Table((), ()), confidence=None)
     else:
-        reading = claim["reading of noise"]
-        finding = TESTS[claim["id"].removesuffix(f"-{reading}")](results, reading)
+        finding = TESTS[claim["test of"]](results, claim["where"])
     verdict = finding.verdict or judge(finding.checks)
     return Row(
         **{name: claim[name] for name in ("id", "source", "quote", "reading", "test", "section")},
         statistic=finding.statistic,
         verdict=verdict.word,
-        confidence=CONFIDENCE,
+        confidence=finding.confidence,
         trials_needed=verdict.trials_needed,
         evidence=finding.table(),
     )

@@ -20,6 +20,7 @@ from maillard.reproduction.statistics import (
     average,
     log_deviation,
     log_mean,
+    stricter,
 )
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "Finding",
     "Test",
     "all_pairs",
+    "counted",
+    "each",
     "nearest",
     "ratio",
     "relative",
@@ -36,6 +39,10 @@ __all__ = [
     "times",
     "within",
 ]
+
+Measure = Callable[[NDArray[np.float64]], Estimate]
+MEAN: Measure = log_mean
+DEVIATION: Measure = log_deviation
 
 
 @dataclass(frozen=True)
@@ -46,25 +53,24 @@ class Finding:
     checks: tuple[Check, ...] = ()
     verdict: Verdict | None = None
     evidence: Table | None = None
+    confidence: float | None = CONFIDENCE  # None where all is computed or counted
 
     def table(self) -> Table:
         """The numbers behind the verdict."""
         if self.evidence is not None:
             return self.evidence
+        strict = stricter(CONFIDENCE, max(len(self.checks), 1))
         rows = []
         for check in self.checks:
-            low, high = check.quantity.lower(CONFIDENCE), check.quantity.upper(CONFIDENCE)
-            shown = tuple(check.shown(value) for value in (check.quantity.value, low, high))
-            word = "yes" if low > 0 else "no" if high < 0 else "open"
-            rows.append((check.says, *shown, word))
+            found = check.quantity
+            shown = (found.value, found.lower(CONFIDENCE), found.upper(CONFIDENCE))
+            word = "yes" if check.holds(CONFIDENCE) else "no" if check.fails(strict) else "open"
+            rows.append((check.says, *(check.form(value) for value in shown), word))
         bounds = (f"at least ({CONFIDENCE:.0%})", f"at most ({CONFIDENCE:.0%})")
         return Table(("what is claimed", "estimate", *bounds, "so"), tuple(rows))
 
 
-Measure = Callable[[NDArray[np.float64]], Estimate]
-MEAN: Measure = log_mean
-DEVIATION: Measure = log_deviation
-Test = Callable[[Results, str], Finding]  # the second argument is the reading of the Gaussian noise
+Test = Callable[[Results, str], Finding]  # the second argument is the experiment that a claim is judged on
 TESTS: dict[str, Test] = {}
 
 
@@ -78,19 +84,16 @@ def tests(name: str) -> Callable[[Test], Test]:
     return register
 
 
+def counted(statistic: str, *, holds: bool, evidence: Table) -> Finding:
+    """The finding of a claim that is computed or counted, without chance."""
+    return Finding(
+        statistic, verdict=Verdict("holds" if holds else "fails"), evidence=evidence, confidence=None
+    )
+
+
 def times(value: float) -> str:
     """A logarithm, shown as the factor that it is."""
     return f"×{math.exp(value):.3g}" if value < 30 else "> ×1e13"
-
-
-def relative(results: Results, experiment: str, measure: Measure, over: str, under: str) -> Estimate:
-    """The log of one policy's measure over another's, averaged over the experiment's problems."""
-    return average(
-        [
-            ratio(results, (experiment, problem), measure, over, under)
-            for problem in results.problems(experiment)
-        ]
-    )
 
 
 def ratio(
@@ -101,13 +104,16 @@ def ratio(
     return measure(above) - measure(below)
 
 
+def relative(results: Results, experiment: str, measure: Measure, over: str, under: str) -> Estimate:
+    """The same, averaged over the experiment's problems."""
+    problems = results.problems(experiment)
+    return average([ratio(results, (experiment, problem), measure, over, under) for problem in problems])
+
+
 def within(what: str, quantity: Estimate, factor: float) -> tuple[Check, Check]:
     """That a log ratio lies within a factor, to either side."""
     room = math.log(factor)
-    return (
-        Check(f"{what} is below ×{factor:g}", room - quantity, lambda left: times(room - left)),
-        Check(f"{what} is above ×{1 / factor:g}", quantity + room, lambda left: times(left - room)),
-    )
+    return Check(what, quantity, room, below=True, form=times), Check(what, quantity, -room, form=times)
 
 
 def all_pairs(
@@ -120,19 +126,24 @@ def all_pairs(
     factor: float = 1.0,
 ) -> tuple[Check, ...]:
     """That each of the first has more than `factor` times as much as each of the others, by geometric means."""
-    less = math.log(factor)
     return tuple(
         Check(
-            f"{label(over)} over {label(under)} is above ×{factor:g}",
-            relative(results, experiment, measure, over, under) - less,
-            lambda left: times(left + less),
+            f"{label(over)} over {label(under)}",
+            relative(results, experiment, measure, over, under),
+            math.log(factor),
+            form=times,
         )
         for over in overs
         for under in unders
     )
 
 
-def nearest(checks: tuple[Check, ...]) -> str:
+def nearest(checks: Sequence[Check]) -> str:
     """The check that comes nearest to failing."""
-    least = min(checks, key=lambda check: check.quantity.value / (check.quantity.error or 1e-300))
-    return f"nearest: {least.says}: {least.shown(least.quantity.value)}"
+    least = min(checks, key=lambda check: check.margin.value / (check.margin.error or 1e-300))
+    return f"nearest: {least.what} {least.form(least.quantity.value)}, to be {'below' if least.below else 'above'} {least.form(least.limit)}"
+
+
+def each(checks: Sequence[Check]) -> str:
+    """What every check found."""
+    return "; ".join(dict.fromkeys(f"{check.what} {check.form(check.quantity.value)}" for check in checks))
