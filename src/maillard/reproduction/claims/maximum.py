@@ -54,7 +54,7 @@ def far_from_linear(results: Results, _where: str) -> Finding:
             return "fails"
         return "holds" if all(_of_200(high) < 0.5 for _, high in ends) else "open"
 
-    rows = [
+    rows: list[tuple[str | int | float, ...]] = [
         (name, *count, float(found[name].max()), *(_of_200(end) for end in share(*count)))
         for name, count in zip(found, counts, strict=True)
     ]
