@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from maillard.problems import problem as problem_of
 from maillard.reproduction.claims import claims, ledger
 from maillard.reproduction.claims.findings import TESTS
 from maillard.reproduction.experiments import Settings, experiments, parts
@@ -194,3 +195,84 @@ def test_the_conjecture_on_delay_can_come_out_either_way(slow, expected):
     results = made(("delay-static", "delay-dynamic"), mean, lambda *_: 0.02)
     for name in ("delay-static", "delay-dynamic", "delay-widens"):
         assert verdict(results, name) == expected
+
+
+def tuned(part, policy) -> float:
+    """D = 1 costs a half more, C and smaller D nothing."""
+    return 450.0 if policy.endswith("d=1") else 300.0
+
+
+@pytest.mark.parametrize(
+    ("name", "only", "mean", "deviation", "expected"),
+    [
+        ("c-matters-little", ("c-and-d",), tuned, 0.1, "holds"),
+        (
+            "c-matters-little",
+            ("c-and-d",),
+            lambda part, policy: 450 if "c=1," in policy else 300,
+            0.1,
+            "fails",
+        ),
+        ("d-matters-little", ("c-and-d",), tuned, 0.1, "fails"),
+        ("d-matters-little", ("c-and-d",), lambda *_: 300, 0.1, "holds"),
+        ("closing-meant", ("closing",), lambda *_: 300, 0.1, "holds"),
+        (
+            "replacement",
+            ("closing",),
+            lambda part, policy: 500 if "boltzmann" in policy else 30,
+            0.1,
+            "holds",
+        ),
+        ("replacement", ("closing",), lambda part, policy: 30 if "boltzmann" in policy else 50, 0.1, "fails"),
+        (
+            "slopes",
+            ("slopes",),
+            lambda *_: 2.303 / (1 - 10**-0.2),
+            0.1,
+            "holds",
+        ),  # grows by ln 10 in a tenfold
+        ("slopes", ("slopes",), lambda *_: 5 * 2.303, 0.1, "fails"),
+        ("slope-ts-sg", ("slopes",), lambda *_: 5 * 2.303 / (1 - 10**-0.2), 0.1, "holds"),
+        ("slope-ts-sg", ("slopes",), lambda *_: 2.303 / (1 - 10**-0.2), 0.1, "fails"),
+        ("recovers", ("width",), lambda *_: 350, 0.1, "holds"),
+        ("recovers", ("width",), lambda *_: 9000, 0.1, "fails"),
+        ("far-from-linear", ("maximum-1", "maximum-quarter"), lambda *_: 30, 0.3, "holds"),
+        ("far-from-linear", ("maximum-1", "maximum-quarter"), lambda *_: 2000, 0.3, "fails"),
+        ("variance", ("frontier",), lambda part, policy: 300 - len(policy), 0.1, "open"),
+        ("bounds", COMPARED, as_said, 0.1, "holds"),
+        ("bounds", COMPARED, lambda *_: 9e5, 0.1, "fails"),
+    ],
+)
+def test_the_other_claims_can_come_out_either_way(name, only, mean, deviation, expected):
+    assert verdict(made(only, mean, lambda *_: deviation), name) == expected
+
+
+@pytest.mark.parametrize(
+    ("narrow", "booster_is_stuck", "expected"), [(40, 0, "holds"), (0, 40, "fails"), (0, 0, "open")]
+)
+def test_the_headline_contrast_counts_trials_that_are_stuck(narrow, booster_is_stuck, expected):
+    results = made(("width",), lambda *_: 350.0)
+    ((part, result),) = results.parts.items()
+    values = result.values.copy()
+    for i, policy in enumerate(part.policies):
+        many = booster_is_stuck if policy.startswith("ms+") else narrow
+        values[i, :many] += 0.1 * result.rounds  # a tenth in every round: the least gap
+    found = Result(result.policies, "regret", result.rounds, values, result.pulls, result.provenance)
+    assert verdict(Results(results.settings, {part: found}), "width") == expected
+
+
+@pytest.mark.parametrize(("growth", "expected"), [(0.5, "holds"), (0.75, "fails")])
+def test_worst_cases_grow_no_faster_than_the_rate(growth, expected, monkeypatch):
+    for policy in ("ms", "ms+:booster=4"):
+        monkeypatch.setitem(GROWTH, policy, growth)
+
+    def mean(part, _policy) -> float:
+        world = problem_of(part.problem)
+        sharpest = np.exp(
+            -((np.log(0.5 / np.sqrt(world.sigma2) / 0.16)) ** 2)
+        )  # the worst gap is in the middle
+        return float(np.sqrt(world.sigma2 * world.arms * np.log(world.arms)) * 100 * sharpest)
+
+    results = made(("worst-case",), mean, lambda *_: 0.05)
+    assert verdict(results, "worst-case-ms+") == expected
+    assert verdict(results, "worst-case-ms") == expected
