@@ -201,7 +201,7 @@ def reproduce(  # noqa: PLR0917  # click passes them by name
         raise MaillardError(f"reproduce needs {error.name}: pip install 'maillard[reproduction]'") from None
     settings = Settings(trials, horizon, seed, only, quick, full)
     try:
-        report = run(output, settings, threads=threads, show=progress)
+        report = run(output, settings, threads=threads, show=progress, fork=True)
     except KeyboardInterrupt:
         click.echo("maillard: stopped; the same command goes on from here", err=True)
         raise SystemExit(130) from None

@@ -34,11 +34,13 @@ def reproduce(
     *,
     threads: int | None = None,
     show: bool | None = None,
+    fork: bool = False,
 ) -> Report:
     """Run the paper's evaluation and what goes beyond it, and leave a report in the folder `output`.
 
     The folder gets index.html, the figures as SVG and PNG, and the results as Parquet and JSON. An earlier report is replaced, once
-    the new one is whole. A run that is interrupted goes on when the same is asked for again. `show` is whether progress is shown on stderr.
+    the new one is whole. A run that is interrupted goes on when the same is asked for again. `show` is whether progress is shown on stderr. `fork`
+    draws in processes that are forked: for a program that does nothing else, since other threads might not survive it.
     """
     settings = settings or Settings()
     workers = workers_for(threads)
@@ -58,7 +60,7 @@ def reproduce(
         makers = sections(results)
         times = seconds(settings.seed)  # before the processes are forked, so that all know the same
         drawn: dict[int, Drawn] = {}
-        for place, one in draw(makers, work.report / "figures", workers):
+        for place, one in draw(makers, work.report / "figures", workers if fork else 1):
             drawn[place] = one
             shown.advance(drawing / len(makers))
         made = [drawn[place] for place in range(len(makers))]

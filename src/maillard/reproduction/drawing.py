@@ -1,4 +1,4 @@
-"""Drawing the report's pictures, on all cores where the system can fork."""
+"""Drawing the report's pictures, in several processes where that is safe."""
 
 from __future__ import annotations
 
@@ -24,10 +24,15 @@ _folder = Path()
 
 
 def draw(makers: Sequence[Callable[[], Section]], folder: Path, workers: int) -> Iterator[tuple[int, Drawn]]:
-    """Make every section and write its pictures as SVG and PNG; which one, and what was drawn, as each is done."""
+    """Make every section and write its pictures as SVG and PNG; which one, and what was drawn, as each is done.
+
+    With several workers the process is forked: only for a program that has no other threads then.
+    """
     global _makers, _folder  # see above
     _makers, _folder = makers, folder
-    if workers == 1 or sys.platform != "linux":  # elsewhere a fork may not survive what libraries have begun
+    if (
+        workers == 1 or sys.platform != "linux"
+    ):  # elsewhere even a program of one thread may not survive a fork
         yield from map(_draw, range(len(makers)))
         return
     with multiprocessing.get_context("fork").Pool(workers, _leave_interrupts) as pool:
