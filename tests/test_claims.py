@@ -182,7 +182,7 @@ def test_the_maximum_supports_the_reading_that_it_is_likely_under(noisy, quiet, 
             typical / np.exp(0.3 * 2.7 - 0.3**2 / 2)
         )  # 2.7 deviations: the median of the largest of 200
 
-    results = made(("maximum-1", "maximum-quarter"), mean, lambda *_: 0.3, Settings())
+    results = made(("maximum-1", "maximum-quarter"), mean, lambda *_: 0.3, Settings(trials=1000))
     assert verdict(results, "maximum") == expected
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 __all__ = ["Progress", "progress"]
 
 _STEP = 0.05  # a line for every so much of the work
+_SPELL = 5.0  # and for something new after so many seconds without one
 
 
 @dataclass
@@ -61,23 +62,25 @@ def _bar(total: float) -> Iterator[Progress]:
 
 
 def _lines(total: float) -> Progress:
-    started, done, told, now = time.perf_counter(), 0.0, 0.0, ""
+    started, done, now = time.perf_counter(), 0.0, ""
+    told, last = 0.0, -_SPELL
 
     def tell() -> None:
-        sys.stderr.write(f"{time.perf_counter() - started:5.0f} s {done / total:4.0%}  {now}\n")
+        nonlocal told, last
+        told, last = done / total, time.perf_counter() - started
+        sys.stderr.write(f"{last:5.0f} s {told:4.0%}  {now}\n")
         sys.stderr.flush()
 
     def advance(units: float) -> None:
-        nonlocal done, told
+        nonlocal done
         done += units
         if done / total >= told + _STEP:
-            told = done / total
             tell()
 
     def say(text: str) -> None:
         nonlocal now
-        now = text
-        if not done:
+        changed, now = text != now, text
+        if changed and time.perf_counter() - started >= last + _SPELL:
             tell()
 
     return Progress(advance, say)

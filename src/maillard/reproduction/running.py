@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import maillard
@@ -14,7 +15,7 @@ from maillard.reproduction.experiments import Part, Settings, parts
 from maillard.reproduction.progress import Progress
 from maillard.reproduction.results import Results
 from maillard.simulation import Result
-from maillard.simulation.runner import run_studies, versions
+from maillard.simulation.runner import Study, run_studies, versions
 
 __all__ = ["run", "work_of"]
 
@@ -30,13 +31,17 @@ def run(settings: Settings, store: Path, workers: int, shown: Progress) -> Resul
     found = {part: result for part in listed if (result := _load(store / _key(part))) is not None}
     shown.advance(work_of(list(found)))
     left = [part for part in listed if part not in found]
-    shown.say(f"{left[0].experiment} (compiling, the first time)" if left else "all parts were done before")
 
     def advance(place: int, _policy: int, trials: int) -> None:
         shown.say(f"{left[place].experiment}, {left[place].problem}")
         shown.advance(trials * left[place].horizon)
 
-    for place, result in run_studies([part.study() for part in left], workers, advance=advance):
+    def announced() -> Iterator[Study]:
+        for part in left:
+            shown.say(f"preparing {part.experiment}, {part.problem}")  # which the first time means compiling
+            yield part.study()
+
+    for place, result in run_studies(announced(), workers, advance=advance):
         _store(result, store / _key(left[place]))
         found[left[place]] = result
     return Results(settings, {part: found[part] for part in listed})

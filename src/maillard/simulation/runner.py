@@ -165,7 +165,7 @@ def _label(given: str | Policy) -> str:
 
 
 def run_studies(
-    studies: Sequence[Study],
+    studies: Iterable[Study],
     workers: int,
     executor: Executor | None = None,
     advance: Callable[[int, int, int], None] = lambda _study, _policy, _count: None,
