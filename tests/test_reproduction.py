@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
 import shutil
@@ -19,9 +20,10 @@ from playwright.sync_api import Browser
 from maillard import InvalidValue
 from maillard.cli import main
 from maillard.errors import MaillardError
-from maillard.reproduction import Settings, reproduce
+from maillard.reproduction import Settings, _heard, reproduce
 from maillard.reproduction.claims import claims
 from maillard.reproduction.folder import open_work
+from maillard.reproduction.progress import Progress
 from maillard.reproduction.report import Report
 from tests.browser import browser  # noqa: F401 - a fixture
 
@@ -167,6 +169,7 @@ def test_parts_that_were_done_are_taken_up(tmp_path, monkeypatch):
     real = running.run_studies
 
     def watched(studies, *arguments, **options):
+        studies = list(studies)
         asked.append(len(studies))
         if len(asked) == 1:  # the first run ends after its first part, as if the power had gone
             yield from list(real(studies[:1], *arguments, **options))
@@ -197,7 +200,7 @@ def test_a_damaged_part_is_done_again(few, tmp_path, monkeypatch):
 
 def interrupt_after(real):
     def watched(studies, *arguments, **options):
-        yield from list(real(studies[:1], *arguments, **options))
+        yield from list(real(list(studies)[:1], *arguments, **options))
         raise KeyboardInterrupt
 
     return watched
@@ -276,3 +279,14 @@ def test_progress_is_shown_where_there_is_no_terminal(tmp_path):
     assert run.returncode == 0, said
     assert "closing" in said
     assert "%" in said
+
+
+def test_an_interrupt_that_python_drops_is_heard_at_the_next_step():
+    before = signal.getsignal(signal.SIGINT)
+    with _heard(Progress(lambda _units: None, lambda _text: None)) as shown:
+        shown.advance(1)
+        with contextlib.suppress(KeyboardInterrupt):  # as a finaliser does
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            shown.advance(1)
+    assert signal.getsignal(signal.SIGINT) is before
