@@ -45,16 +45,19 @@ def _bar(total: float) -> Iterator[Progress]:
         TimeRemainingColumn,
     )
     from rich.progress import Progress as Bar
+    from rich.table import Column
 
     columns = (
-        BarColumn(),
+        BarColumn(24),
         TaskProgressColumn(),
         TimeElapsedColumn(),
         TextColumn("about"),
         TimeRemainingColumn(),
-        TextColumn("left: {task.description}"),
+        TextColumn(
+            "left  {task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        ),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as shown:
+    with Bar(*columns, console=Console(stderr=True), transient=True, expand=True) as shown:
         task = shown.add_task("starting", total=total)
         yield Progress(
             lambda units: shown.advance(task, units), lambda text: shown.update(task, description=text)
