@@ -81,11 +81,19 @@ def test_sizes_keep_their_proportion():
         ({"horizon": 999}, "horizon"),
         ({"trials": 2.5}, "trials"),
         ({"only": ("boster",)}, "booster"),
+        ({"only": "booster"}, "only"),
+        ({"seed": -1}, "seed"),
+        ({"seed": None}, "seed"),
+        ({"trials": 10**6}, "trials"),
     ],
 )
 def test_settings_are_checked(settings, says):
     with pytest.raises((InvalidValue, UnknownName), match=says):
         Settings(**settings)
+
+
+def test_an_experiment_asked_for_twice_is_run_once():
+    assert Settings(only=("booster", "booster")).only == ("booster",)
 
 
 def test_checkpoints_are_decades_back_from_the_horizon():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import shutil
 import signal
@@ -131,7 +132,7 @@ def test_the_page_has_only_numbers_of_the_run(whole):
     for row in report.claims:
         assert row.verdict in text
     counts = {word: sum(row.verdict == word for row in report.claims) for word in ("holds", "fails", "open")}
-    assert f"{counts['holds']} claims hold, {counts['fails']} fail and {counts['open']} are open" in text
+    assert f"{counts['holds']} hold, {counts['fails']} fail and {counts['open']} are open" in text
 
 
 def command(*arguments: str, **options) -> subprocess.Popen[str]:
@@ -159,7 +160,9 @@ def test_an_interrupted_run_leaves_no_report_and_goes_on(few, tmp_path):
     reproduce(tmp_path / "report", FEW, show=False)
     one, two = files(few), files(tmp_path / "report")
     assert {name for name in one if one[name] != two[name]} <= TIMED
-    assert not (tmp_path / "report.partial").exists()
+    assert {
+        path.name for path in parts.glob("*.npz")
+    } == kept.keys()  # what the other run has done is still its
 
 
 def test_parts_that_were_done_are_taken_up(tmp_path, monkeypatch):
@@ -234,6 +237,55 @@ def test_a_folder_that_is_no_report_is_left_alone(tmp_path, there):
     with pytest.raises(InvalidValue, match="output"):
         reproduce(output, FEW, show=False)
     assert there != "other" or (output / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("where", ["partial", "beside the pictures", "meanwhile"])
+def test_nothing_of_the_users_is_lost(few, tmp_path, where, monkeypatch):
+    output = tmp_path / "report"
+    shutil.copytree(few, output)
+    note = {
+        "partial": tmp_path / "report.partial",
+        "beside the pictures": output / "figures",
+        "meanwhile": output,
+    }[where] / "note.txt"
+    if where == "meanwhile":
+        import maillard.reproduction as module
+
+        real = module.ledger
+        monkeypatch.setattr(module, "ledger", lambda results: (note.write_text("mine"), real(results))[1])
+    else:
+        note.parent.mkdir(exist_ok=True)
+        note.write_text("mine")
+    with pytest.raises(InvalidValue, match="output"):
+        reproduce(output, FEW, show=False)
+    assert note.read_text() == "mine"
+    assert (output / "index.html").exists()
+
+
+def test_a_link_stays_a_link(few, tmp_path):
+    shutil.copytree(few, tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    reproduce(tmp_path / "link", Settings(quick=True, only=("closing",)), show=False)
+    assert (tmp_path / "link").is_symlink()
+    assert not (tmp_path / "real" / "figures" / "booster.svg").exists()
+
+
+def test_names_that_are_no_folders_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("", "/", ".", "..", "a\0b"):
+        with pytest.raises(InvalidValue, match="output"):
+            reproduce(name, FEW, show=False)
+    with pytest.raises(MaillardError, match="cannot write"):
+        reproduce("x" * 300, FEW, show=False)
+
+
+def test_a_program_without_stderr_has_no_progress_to_show(tmp_path):
+    run = command(
+        "--quick", "--only", "closing", "--output", str(tmp_path / "report"), preexec_fn=lambda: os.close(2)
+    )
+    out, _ = run.communicate(timeout=300)
+    assert run.returncode == 0
+    assert "closing-printed" in out
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from maillard.reproduction.statistics import (
     Check,
     Estimate,
     average,
-    exact,
     judge,
     log_deviation,
     log_growth,
@@ -130,8 +130,6 @@ def test_sums_and_averages_add_variances():
     assert (one + two).variance == (two - one).variance == 16.0
     assert average([one, two]) == (one + two) * 0.5
     assert (one - 1.0).lower(0.95) < 0
-    assert exact(2.0).lower(0.99) == exact(2.0).upper(0.99) == 2.0
-    assert (one + exact(2.0)).freedom == pytest.approx(10)
 
 
 def checks(*values: float, error: float = 1.0) -> list[Check]:
@@ -144,8 +142,6 @@ def test_a_claim_says_all_of_its_checks():
     assert judge(checks(9, -3)).word == "fails"
     assert judge(checks(9, -1.8)).word == "open"  # beyond one check's 1.64, not beyond that of two
     assert judge(checks(-1.8)).word == "fails"
-    assert judge([Check("", exact(1.0))]).word == "holds"
-    assert judge([Check("", exact(-1.0))]).word == "fails"
 
 
 def test_a_claim_that_is_not_so_holds_as_rarely_as_said():
@@ -181,6 +177,10 @@ def test_a_check_is_above_or_below_and_pays_for_being_chosen():
     assert Check("x", found, 4.0, below=True).holds(0.95)
     assert Check("x", found, 0.1, below=True).fails(0.95)
     assert Check("x", found, 0.1, below=True).says == "x is below 0.1"
+    poor, good = (Check("x", Estimate(value, 1.0, 1e9, 100), among=2) for value in (-9.0, 9.0))
+    assert replace(poor, others=(good,)).holds(0.95)
+    assert not replace(poor, others=(Check("x", found, 1.5),)).fails(0.95)
+    assert replace(poor, others=(poor,)).fails(0.95)
 
 
 def test_what_can_never_be_settled_asks_for_no_number():

@@ -215,9 +215,13 @@ def _print_claims(claims: Sequence[Any]) -> None:
     width = max(len(row.id) for row in claims)
     styles = {"holds": "green", "fails": "red", "open": "yellow"}
     for row in claims:
-        verdict = (f"{row.verdict:8}", styles.get(row.verdict, "dim"))
-        line = Text.assemble(verdict, f"{row.id:{width}}  ", (row.statistic, "dim"))
-        console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+        if row.verdict != "not run":
+            verdict = (f"{row.verdict:8}", styles.get(row.verdict, "dim"))
+            line = Text.assemble(verdict, f"{row.id:{width}}  ", (row.statistic, "dim"))
+            console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+    left = sum(row.verdict == "not run" for row in claims)
+    if left:
+        console.print(f"{left} not run", style="dim")
 
 
 @contextlib.contextmanager

@@ -90,7 +90,8 @@ def sweep(
     """A line with markers for each name against a parameter, with bars from low to high at each value of it.
 
     Ticks are at the values of the parameter where these are few, so that one sees what was run. A logarithmic
-    axis shows a zero too, at its left. Names stand a little beside each other, so that their bars can be seen.
+    axis shows a zero too, at its left. Where there are bars, names stand a little beside each
+    other, so that these can be seen.
     """
     values, (centre, least, most) = np.asarray(x, float), _arrays(middle, low, high)
     with mpl.rc_context(RC):
@@ -101,8 +102,9 @@ def sweep(
         rescale(axes, "x", xscale, begin if values.min() else -0.3 * positive, end, threshold=positive)
         _reach(axes, yscale, [centre, least, most], references=references, top=top)
         styles = looks(len(names), places)
+        barred = bool((np.array(most) > np.array(least)).any())
         for i, look in enumerate(styles):
-            aside = (i - (len(names) - 1) / 2) * min(2.5, 9 / len(names)) / 72
+            aside = barred * (i - (len(names) - 1) / 2) * min(2.5, 9 / len(names)) / 72
             moved = axes.transData + ScaledTranslation(aside, 0, figure.dpi_scale_trans)
             bottom = np.maximum(least[i], axes.get_ylim()[0])
             style: dict[str, Any] = {"color": look.colour, "transform": moved}

@@ -70,11 +70,12 @@ def write_inside(axes: Axes, labels: Sequence[Inside]) -> None:
     wide, high = points(axes)
     ordered = sorted(labels, key=lambda label: label.place)
     for row, label in enumerate(ordered):
-        fits = label.place * wide + 4 + width(label.name) <= wide
-        x = label.place * wide + 4 if fits else max(label.place * wide - 4, width(label.name))
+        # On the left there is room above a line that rises; where there is too little, on the right.
+        left = label.place * wide - 4 >= width(label.name)
+        x = label.place * wide + (-4 if left else 4)
         axes.text(
             x / wide, 1 - (row * LINE + 1) / high, label.name, transform=axes.transAxes, color=MUTED,
-            fontsize=SMALL, va="top", ha="left" if fits else "right",
+            fontsize=SMALL, va="top", ha="right" if left else "left",
         )  # fmt: skip
 
 

@@ -14,12 +14,12 @@ from types import FrameType
 
 from maillard.reproduction.claims import ledger
 from maillard.reproduction.drawing import Drawn, draw
-from maillard.reproduction.experiments import Settings, experiments, parts
+from maillard.reproduction.experiments import PAPER, Settings, experiments, parts
 from maillard.reproduction.folder import open_work
 from maillard.reproduction.progress import Progress, progress
 from maillard.reproduction.report import Report, Row, Section
 from maillard.reproduction.results import Results
-from maillard.reproduction.running import run, work_of
+from maillard.reproduction.running import key, run, work_of
 from maillard.reproduction.sections import sections
 from maillard.reproduction.thompson import seconds
 from maillard.reproduction.writing import write_json, write_page, write_results
@@ -68,7 +68,7 @@ def reproduce(
         write_page(report, dict(itertools.chain(*(texts.items() for _, texts in made))), work.report)
         vectors = [dict(zip(("arms", "how", "seconds"), row, strict=True)) for row in times]
         write_json({"seconds to simulate": simulated, "one vector": vectors}, work.report / "timings.json")
-        work.publish()
+        work.publish([key(part) for part in listed])
     return report
 
 
@@ -100,11 +100,14 @@ def _report(results: Results, claims: tuple[Row, ...], made: tuple[Section, ...]
     settings = results.settings
     counts = {word: sum(row.verdict == word for row in claims) for word in ("holds", "fails", "open")}
     rounds = work_of(list(results.parts))
+    judged = [row for row in claims if row.verdict != "not run"]
+    quotes = len({row.quote for row in judged})
+    whole = "The whole evaluation" if not settings.only else "A part of the evaluation"
     lead = (
-        "The whole evaluation of the paper by Bian and Jun (AISTATS 2022), run again; every claim of it that can be checked, with "
-        "what became of it; and some experiments beyond it.",
-        f"{counts['holds']} claims hold, {counts['fails']} fail and {counts['open']} are open, each at a confidence of 95%. "
-        f"All numbers on this page come from the run that made it: {rounds / 1e9:.2f} billion rounds in {len(results.parts)} parts.",
+        f"{whole} of the paper by Bian and Jun (AISTATS 2022), run again; what it says that can be checked, with what became of it; and some "
+        "experiments beyond it.",
+        f"{len(judged)} tests of {quotes} quotations: {counts['holds']} hold, {counts['fails']} fail and {counts['open']} are open, at a confidence of 95% where chance has a part. "
+        f"All numbers on this page come from the run that made it: {rounds / 1e6:,.0f} million rounds in {len(results.parts)} parts.",
     )
     facts = {
         "seed": str(settings.seed),
@@ -118,15 +121,14 @@ def _report(results: Results, claims: tuple[Row, ...], made: tuple[Section, ...]
 
 def _size(results: Results, what: str) -> int:
     """What one of the paper's own experiments has here."""
-    own = {"trials": 200, "horizon": 20_000}[what]
     shares = [getattr(part, what) / getattr(experiments()[part.experiment], what) for part in results.parts]
-    return math.ceil(own * min(shares, default=1.0))
+    return math.ceil(PAPER[what] * min(shares, default=1.0) - 1e-9)
 
 
 def _warning(settings: Settings) -> str | None:
     """What a reader must know of a run that is not the full one."""
     said = []
-    if settings.quick or settings.trials not in (None, 200) or settings.horizon not in (None, 20_000):
+    if settings.quick or any(getattr(settings, name) not in (None, size) for name, size in PAPER.items()):
         said.append(
             "This run is not of the paper's size, so its verdicts are not about the paper's experiments."
         )

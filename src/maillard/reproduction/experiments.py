@@ -16,12 +16,22 @@ from typing import Any
 import numpy as np
 
 from maillard.errors import InvalidValue, UnknownName
-from maillard.simulation.runner import Study, check_count, make_study
+from maillard.simulation.runner import Study, check_count, check_seed, make_study
 
-__all__ = ["Experiment", "Part", "Settings", "experiments", "label", "parts", "rounds"]
+__all__ = ["PAPER", "Experiment", "Part", "Settings", "experiments", "label", "parts", "rounds"]
 
 _PER_DECADE = 10
+_MOST = {"trials": 100_000, "horizon": 10**6}  # more would not fit into memory, or into a day
 _LEAST = {"trials": 4, "horizon": 1000}  # fewer have no deviation, or end before every arm was pulled often
+
+
+@functools.cache
+def _file() -> dict[str, Any]:
+    text = (resources.files("maillard.reproduction") / "experiments.toml").read_text(encoding="utf8")
+    return tomllib.loads(text)
+
+
+PAPER: dict[str, int] = _file()["paper"]  # trials and horizon of the paper's own experiments
 
 
 @dataclass(frozen=True)
@@ -36,10 +46,14 @@ class Settings:
     full: bool = False
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
+        if isinstance(self.only, str):
+            raise InvalidValue("only", self.only, "a tuple of names of experiments")
+        object.__setattr__(self, "only", tuple(dict.fromkeys(self.only)))
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None:
-                check_count(name, value, 10**6)
+                check_count(name, value, _MOST[name])
                 if value < least:
                     raise InvalidValue(name, value, f"a whole number >= {least}, to judge anything by")
         for name in self.only:
@@ -60,7 +74,6 @@ class Experiment:
     horizon: int
     curves: bool = True  # or the final regret alone
     full: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    beyond: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +125,7 @@ def label(spec: str) -> str:
 
 def parts(settings: Settings) -> list[Part]:
     """What a run with these settings consists of, in order."""
-    paper, quick = _file()["paper"], _file()["quick"]
+    paper, quick = PAPER, _file()["quick"]
     share = {
         name: (getattr(settings, name) or paper[name]) / paper[name] * (quick[name] if settings.quick else 1)
         for name in ("trials", "horizon")
@@ -160,10 +173,4 @@ def _experiment(given: dict[str, Any]) -> Experiment:
         return tuple(itertools.chain(*found))
 
     lists = {name: listed(given[name]) for name in ("problems", "policies")}
-    return Experiment(**{**_file()["paper"], "over": {}, **given, **lists})
-
-
-@functools.cache
-def _file() -> dict[str, Any]:
-    text = (resources.files("maillard.reproduction") / "experiments.toml").read_text(encoding="utf8")
-    return tomllib.loads(text)
+    return Experiment(**{**PAPER, "over": {}, **given, **lists})

@@ -25,7 +25,7 @@ class Progress:
 @contextlib.contextmanager
 def progress(total: float, show: bool | None) -> Iterator[Progress]:
     """A bar on a terminal's stderr, lines on any other, nothing if told so."""
-    if show is False:
+    if show is False or sys.stderr is None:  # which it is where a program has none
         yield Progress(lambda _units: None, lambda _text: None)
     elif sys.stderr.isatty():
         with _bar(total) as shown:

@@ -18,6 +18,7 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | int | float | bool | None, ...], ...]
+    title: str = ""  # where it does not stand under a picture or a claim
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Row:
     statistic: str  # what came out
     verdict: str  # one of VERDICTS
     confidence: float | None  # None where nothing is left to chance
-    trials_needed: int | None  # of an open claim: how many would settle it
+    trials_needed: int | None  # of an open claim: what to ask for with --trials, to settle it
     evidence: Table
     section: str | None  # the id of the section that shows it
 

@@ -17,7 +17,7 @@ from maillard.reproduction.results import Results
 from maillard.simulation import Result
 from maillard.simulation.runner import Study, run_studies, versions
 
-__all__ = ["run", "work_of"]
+__all__ = ["key", "run", "work_of"]
 
 
 def work_of(listed: list[Part]) -> float:
@@ -28,7 +28,7 @@ def work_of(listed: list[Part]) -> float:
 def run(settings: Settings, store: Path, workers: int, shown: Progress) -> Results:
     """Every part's result: those in the store, and the others, each stored when it is done."""
     listed = parts(settings)
-    found = {part: result for part in listed if (result := _load(store / _key(part))) is not None}
+    found = {part: result for part in listed if (result := _load(store / key(part))) is not None}
     shown.advance(work_of(list(found)))
     left = [part for part in listed if part not in found]
 
@@ -42,7 +42,7 @@ def run(settings: Settings, store: Path, workers: int, shown: Progress) -> Resul
             yield part.study()
 
     for place, result in run_studies(announced(), workers, advance=advance):
-        _store(result, store / _key(left[place]))
+        _store(result, store / key(left[place]))
         found[left[place]] = result
     return Results(settings, {part: found[part] for part in listed})
 
@@ -61,7 +61,7 @@ def _store(result: Result, path: Path) -> None:
     new.replace(path)  # whole or not at all
 
 
-def _key(part: Part) -> str:
+def key(part: Part) -> str:
     """A name that tells all that a part's result depends on."""
     facts = json.dumps([dataclasses.asdict(part), versions(), _sources()], sort_keys=True)
     return hashlib.sha256(facts.encode()).hexdigest()[:24] + ".npz"

@@ -21,7 +21,6 @@ __all__ = [
     "Estimate",
     "Verdict",
     "average",
-    "exact",
     "judge",
     "log_deviation",
     "log_growth",
@@ -60,7 +59,7 @@ class Estimate:
         # Welch and Satterthwaite
         spread = sum(each.variance**2 / each.freedom for each in (self, other) if each.variance)
         freedom = variance**2 / spread if spread else math.inf
-        trials = min(each.trials for each in (self, other) if each.trials or each is self)
+        trials = min(self.trials, other.trials)
         return Estimate(self.value + other.value, variance, freedom, trials, self.third + other.third)
 
     def __mul__(self, factor: float) -> Estimate:
@@ -155,11 +154,6 @@ def average(estimates: Sequence[Estimate]) -> Estimate:
     return total * (1 / len(estimates))
 
 
-def exact(value: float) -> Estimate:
-    """A number that is computed, not estimated."""
-    return Estimate(value, 0.0, math.inf, 0)
-
-
 @dataclass(frozen=True)
 class Check:
     """One thing that a claim says: that a quantity is above a limit, or below it."""
@@ -170,6 +164,7 @@ class Check:
     below: bool = False
     form: Callable[[float], str] = "{:.3g}".format
     among: int = 1  # of how many it was chosen, after seeing them
+    others: tuple[Check, ...] = ()  # which would do as well: it fails only if they all do
 
     @property
     def says(self) -> str:
@@ -183,11 +178,12 @@ class Check:
 
     def holds(self, confidence: float) -> bool:
         """Whether it is so, at this confidence."""
-        return self.margin.lower(stricter(confidence, self.among)) > 0
+        strict = stricter(confidence, self.among)
+        return any(check.margin.lower(strict) > 0 for check in (self, *self.others))
 
     def fails(self, confidence: float) -> bool:
         """Whether it is not so, at this confidence."""
-        return self.margin.upper(confidence) < 0
+        return all(check.margin.upper(confidence) < 0 for check in (self, *self.others))
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,8 @@ def _write_trials(results: Results, path: Path) -> None:
             "pulls": pa.ListArray.from_arrays(pa.array(offsets), pa.array(pulls)),
         }
         tables.append(pa.table(columns))
-    pq.write_table(pa.concat_tables(tables).unify_dictionaries(), path, compression="zstd")
+    with path.open("wb") as file:  # whose name may be one that only Python can open
+        pq.write_table(pa.concat_tables(tables).unify_dictionaries(), file, compression="zstd")
 
 
 def _write_curves(results: Results, path: Path) -> None:
@@ -86,7 +87,8 @@ def _write_curves(results: Results, path: Path) -> None:
             "max": result.max.ravel(),
         }
         tables.append(pa.table({name: pa.array(values) for name, values in columns.items()}))
-    pq.write_table(pa.concat_tables(tables), path, compression="zstd")
+    with path.open("wb") as file:
+        pq.write_table(pa.concat_tables(tables), file, compression="zstd")
 
 
 def write_page(report: Report, texts: Mapping[str, str], folder: Path) -> None:

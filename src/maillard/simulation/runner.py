@@ -33,6 +33,7 @@ __all__ = [
     "Study",
     "check_count",
     "check_folder",
+    "check_seed",
     "make_plan",
     "make_study",
     "run_studies",
@@ -137,7 +138,7 @@ def make_plan(
 ) -> Plan:
     """A policy's plan, checked: what can be refused is refused before anything runs."""
     check_count("horizon", horizon, 2**53)
-    _check_seed(seed)
+    check_seed(seed)
     context: dict[str, Any] = {"horizon": int(horizon)}
     if isinstance(given, str):
         said = specs.read(given).options
@@ -307,7 +308,8 @@ def check_folder(name: str, path: str | Path) -> None:
         raise InvalidValue(name, str(path), "a file in a folder that exists")
 
 
-def _check_seed(seed: object) -> None:
+def check_seed(seed: object) -> None:
+    """Refuse what is not a whole number >= 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InvalidValue("seed", seed, "a whole number >= 0")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import tomllib
 from importlib import resources
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 # Importing the modules of tests fills TESTS.
 from maillard.reproduction.claims import comparison, maximum, practice, theory  # noqa: F401
 from maillard.reproduction.claims.findings import TESTS, Finding
+from maillard.reproduction.experiments import PAPER, experiments
 from maillard.reproduction.report import Row, Table
 from maillard.reproduction.results import Results
 from maillard.reproduction.statistics import Verdict, judge
@@ -56,6 +58,15 @@ def _row(claim: dict[str, Any], results: Results | None) -> Row:
         statistic=finding.statistic,
         verdict=verdict.word,
         confidence=finding.confidence,
-        trials_needed=verdict.trials_needed,
+        trials_needed=_as_asked(verdict.trials_needed, claim["needs"]),
         evidence=finding.table(),
     )
+
+
+def _as_asked(trials: int | None, needs: list[str]) -> int | None:
+    """How many to ask for, of the paper's experiments, so that the experiment in question has so many; 3 digits are enough."""
+    if trials is None:
+        return None
+    wanted = trials * PAPER["trials"] / max(experiments()[name].trials for name in needs)
+    unit: int = 10 ** max(len(str(int(wanted))) - 3, 0)
+    return math.ceil(wanted / unit) * unit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from maillard import policies
@@ -28,13 +29,11 @@ from maillard.reproduction.experiments import label
 from maillard.reproduction.report import Table
 from maillard.reproduction.results import Results
 from maillard.reproduction.statistics import (
-    CONFIDENCE,
     Check,
     Estimate,
     log_deviation,
     log_mean,
     mean,
-    stricter,
 )
 
 if TYPE_CHECKING:
@@ -272,7 +271,8 @@ def best_or_on_par(results: Results, where: str) -> Finding:
                     )
                     for own in (MS4, MS8, MS16)
                 ]
-                checks.append(max(boosted, key=lambda check: check.margin.lower(stricter(CONFIDENCE, 3))))
+                best, *rest = sorted(boosted, key=lambda check: check.quantity.value)
+                checks.append(replace(best, others=tuple(rest)))
     return Finding(nearest(checks), tuple(checks))
 
 

@@ -50,7 +50,8 @@ def far_from_linear(results: Results, _where: str) -> Finding:
 
     def word(more: int) -> str:
         ends = [share(events * more, trials * more) for events, trials in counts]
-        if any(_of_200(low) > 0.5 for low, _ in ends):
+        strict = [share(events * more, trials * more, stricter(CONFIDENCE, 2)) for events, trials in counts]
+        if any(_of_200(low) > 0.5 for low, _ in strict):
             return "fails"
         return "holds" if all(_of_200(high) < 0.5 for _, high in ends) else "open"
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["AGGRESSIVE", "matched", "stuck"]
+__all__ = ["AGGRESSIVE", "matched"]
 
 HALF = 10**-0.3  # the checkpoint next to a half
 AGGRESSIVE = "ms+:booster=32"
@@ -58,7 +58,7 @@ def _second_half(results: Results, policy: str) -> Floats:
     return results.regret("width", None, policy) - results.regret("width", None, policy, HALF)
 
 
-def stuck(results: Results, policy: str) -> Floats:
+def _stuck(results: Results, policy: str) -> Floats:
     """Of each trial, whether it hardly ever pulled the best arm in the second half: it lost nine tenths of the least gap a round."""
     result = results.result("width")
     gaps = problem_of(result.provenance["problem"]).gaps
@@ -70,7 +70,7 @@ def stuck(results: Results, policy: str) -> Floats:
 def width(results: Results, _where: str) -> Finding:
     """How many trials of narrowed policies lose in proportion to time, against an aggressive booster."""
     narrowed = [matched(results, "ts"), matched(results, "aoucb")]
-    found = {policy: stuck(results, policy) for policy in results.result("width").policies}
+    found = {policy: _stuck(results, policy) for policy in results.result("width").policies}
     counts = {policy: (int(one.sum()), one.size) for policy, one in found.items()}
     own = counts[AGGRESSIVE]
 
@@ -205,7 +205,6 @@ def variance(results: Results, _where: str) -> Finding:
         means = {policy: results.regret("frontier", problem, policy).mean() for policy in results.result("frontier", problem).policies[1:]}  # fmt: skip
         best = min(means, key=means.__getitem__)
         quantity = ratio(results, ("frontier", problem), DEVIATION, best, "ms+:booster=1")
-        checks.append(
-            Check(f"{problem}: deviation of {label(best)} over that of B = 1", quantity, form=times)
-        )
+        what = f"{problem}: deviation of {label(best)} over that of B = 1"
+        checks.append(Check(what, quantity, form=times, among=len(means)))
     return Finding(each(checks), tuple(checks))

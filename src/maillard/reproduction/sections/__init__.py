@@ -16,7 +16,7 @@ _COMPARED = ("gaussian-1", "gaussian-quarter", "bernoulli")
 # In the order of the page: what a section shows of which experiments; those that need none are always there.
 _SECTIONS: tuple[tuple[tuple[str, ...], Callable[[Results], Section]], ...] = (
     (("booster",), paper.booster),
-    *(((name,), functools.partial(paper.comparison, experiment=name)) for name in _COMPARED),
+    *(((name, f"{name}-others"), functools.partial(paper.comparison, experiment=name)) for name in _COMPARED),
     (("maximum-1", "maximum-quarter", "maximum-mixed"), paper.maximum),
     (("width",), theory.width),
     (("closing",), theory.closing),

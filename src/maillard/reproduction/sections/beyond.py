@@ -48,7 +48,7 @@ def delay(results: Results) -> Section:
         panels.append(_relative(experiment, title, batches, series, specs))
     text = (
         "Rewards are observed in batches: nothing for so many rounds, then all at once. A UCB repeats one arm through a batch, a randomised policy does not. Static arms are "
-        "ten Bernoulli arms, 0.1 and 0.05. Dynamic arms are those of Chapelle and Li (2011): ten, of which one in a thousand rounds is replaced by one of mean from Beta(4, 4); regret is against the best arm of the round."
+        "ten Bernoulli arms, 0.1 and 0.05. Dynamic arms are those of Chapelle and Li (2011): ten, of which one is replaced in a thousand rounds by one of mean from Beta(4, 4); regret is against the best arm of the round."
         + size,
         "Chapelle and Li report, for another UCB, a million rounds and 100 trials, a ratio of UCB's regret to Thompson's that rises from 2.65 without delay to 3.82 at 1000. The option --full runs that size.",
     )
@@ -72,7 +72,7 @@ def _relative(
     even = figures.Reference("MS", batches, np.ones(len(batches)))
     return lines(
         f"{experiment}-relative", f"{title}: relative to MS", batches, ratios, xlabel="rounds between observations",
-        label="regret over that of MS", places=places(others), references=[even],
+        label="regret over that of MS", places=places(others, specs), references=[even],
     )  # fmt: skip
 
 

@@ -36,8 +36,11 @@ _PLACES = (
 )
 
 
-def places(specs: Sequence[str]) -> list[int]:
-    """The policies' places in the palette: those of their own, then the free ones in order."""
+def places(specs: Sequence[str], among: Sequence[str] = ()) -> list[int]:
+    """The policies' places in the palette: those of their own, then the free ones in order, of all that a section shows."""
+    if among:
+        all_places = dict(zip(among, places(among), strict=True))
+        return [all_places[spec] for spec in specs]
     own = {spec: _PLACES.index(spec) for spec in specs if spec in _PLACES}
     free = iter(place for place in range(100) if place not in own.values())
     return [own[spec] if spec in own else next(free) for spec in specs]
@@ -118,7 +121,7 @@ def curves(
     names = [label(spec) for spec in specs]
     figure = figures.curves(
         result.rounds, names, result.mean[chosen], low[chosen], high[chosen], label="regret", title=title, references=references,
-        yscale=yscale, places=places(specs), size=figures.PANEL, note=note,
+        yscale=yscale, places=places(specs, result.policies), size=figures.PANEL, note=note,
     )  # fmt: skip
     shown = range((result.rounds.size - 1) % 5, result.rounds.size, 5)
     rows = tuple(
@@ -178,7 +181,12 @@ def distributions(name: str, title: str, result: Result, specs: Sequence[str]) -
     values = result.values[chosen, :, -1]
     names = [label(spec) for spec in specs]
     figure = figures.distributions(
-        names, values, label="final regret", title=title, places=places(specs), size=figures.PANEL
+        names,
+        values,
+        label="final regret",
+        title=title,
+        places=places(specs, result.policies),
+        size=figures.PANEL,
     )
     medians = list(zip(names, np.median(values, axis=1), strict=True))
     alt = f"Distributions of final regret, {title}; medians: {described(medians)}."

@@ -24,8 +24,7 @@ COMPARED = {
 }  # fmt: skip
 _LANGUAGE = (
     "As in the paper, bars are mean regret and lines its standard deviation; bars are grey where no regret bound is reported for "
-    "sub-Gaussian rewards, and hatched where the horizon has to be known. MS, UCB1, IMED, KL-MS and Boltzmann exploration (eta = 4 ln t) are "
-    "not in the paper's figures."
+    "sub-Gaussian rewards, and hatched where the horizon has to be known. What stands below MOSS is not in the paper's figures."
 )
 
 
@@ -33,10 +32,13 @@ def guarantees(_results: Results) -> Section:
     """Table 1, generated from the policies; the paper's rows first."""
     own = [policies.named(name) for name in TABLE_1]
     others = [policies.named(name) for name in policies.names() if name not in TABLE_1]
-    tables = [Table(COLUMNS, tuple(tuple(cells(cls)) for cls in chosen)) for chosen in (own, others)]
+    named = {"The policies of the paper's Table 1": own, "All others": others}
+    tables = [
+        Table(COLUMNS, tuple(tuple(cells(cls)) for cls in chosen), title) for title, chosen in named.items()
+    ]
     text = (
         "What is proved of each policy, as the policies state it of themselves: the paper's rows, then all others. A tick means proved, a cross that it is not the case, "
-        "with a star that no result is reported but it might hold; a blank that nothing is reported; a dagger that there is a condition, which `maillard policies NAME` tells.",
+        "with a star that no result is reported but it might hold; a blank that nothing is reported; a dagger that there is a condition, which the command maillard policies tells.",
     )
     return Section("guarantees", "Guarantees (Table 1)", text, tables=tuple(tables))
 
@@ -61,9 +63,9 @@ def comparison(results: Results, experiment: str) -> Section:
     """One of the figure grids."""
     title, text = COMPARED[experiment]
     panels = []
-    for problem in results.problems(experiment):
-        compared = [experiment, f"{experiment}-others"]
-        found = [results.result(name, problem) for name in compared if name in results.experiments()]
+    compared = [name for name in (experiment, f"{experiment}-others") if name in results.experiments()]
+    for problem in results.problems(compared[0]):
+        found = [results.result(name, problem) for name in compared]
         panels.append(bars(f"{experiment}-{_slug(problem)}", *found, emphasised="ms+"))
     figure = "Figure 3" if experiment == "bernoulli" else "Figure 2"
     return Section(experiment, f"{title} ({figure})", (text, _LANGUAGE), tuple(panels))
@@ -98,9 +100,10 @@ def _bounds(name: str, title: str, problem: str, results: Results, experiment: s
         bound = bound_of(spec, problem, result.rounds)
         for form, values in (("summed", bound.summed), ("closed", bound.capped)):
             vacuous = " (vacuous)" if values[-1] >= bound.most[-1] else ""
-            references.append(figures.Reference(f"{called} {form}{vacuous}", result.rounds, values))
+            dash = "--" if form == "summed" else ":"
+            references.append(figures.Reference(f"{called} {form}{vacuous}", result.rounds, values, dash))
     most = problem_of(problem).gaps.max() * result.rounds
-    references.append(figures.Reference("worst arm", result.rounds, most))
+    references.append(figures.Reference("worst arm", result.rounds, most, "-."))
     return curves(name, title, result, ("ms", "ms+:booster=4"), references=references, yscale="log")
 
 
@@ -131,7 +134,7 @@ def maximum(results: Results) -> Section:
         list(found),
         list(found.values()),
         label="final regret",
-        title="MS+16 on Equal, K = 2",
+        title="MS+16, Equal, K = 2: the tail of regret",
         mark=(QUOTED, f"{QUOTED}, quoted"),
     )
     rows = tuple((name, values.size, float(values.mean()), float(values.std(ddof=1)), float(values.max()), float((values >= QUOTED).mean())) for name, values in found.items())  # fmt: skip
@@ -143,7 +146,7 @@ def maximum(results: Results) -> Section:
         f"The paper quotes a largest regret of {QUOTED} for MS+16 on two Gaussian arms over 200 trials. The noise being unstated, this number helps to tell its "
         "readings apart: how far out is it among the maxima of 200 trials, under each?",
     )
-    panel = Panel("maximum", "The tail of regret", alt, figure, table)
+    panel = Panel("maximum", "MS+16, Equal, K = 2: the tail of regret", alt, figure, table)
     return Section("maximum", "The quoted maximum, and the noise that is not stated", text, (panel,))
 
 
