@@ -11,6 +11,7 @@ from maillard.reproduction.claims.findings import TESTS
 from maillard.reproduction.experiments import Settings, experiments, parts
 from maillard.reproduction.report import VERDICTS
 from maillard.reproduction.results import Results
+from maillard.reproduction.statistics import judge
 from maillard.simulation import Result
 
 SMALL = Settings(trials=200)
@@ -276,3 +277,14 @@ def test_worst_cases_grow_no_faster_than_the_rate(growth, expected, monkeypatch)
     results = made(("worst-case",), mean, lambda *_: 0.05)
     assert verdict(results, "worst-case-ms+") == expected
     assert verdict(results, "worst-case-ms") == expected
+
+
+def test_an_open_claim_says_what_to_ask_for():
+    """The trials that it needs are of its own experiment; those of the option are of the paper's."""
+    results = made(("worst-case",), lambda *_: 100.0, lambda *_: 1.0)
+    (row,) = [row for row in ledger(results) if row.id == "worst-case-ms"]
+    assert row.verdict == "open"
+    finding = TESTS["worst-case-ms"](results, "")
+    needed = judge(finding.checks).trials_needed
+    assert needed is not None
+    assert row.trials_needed == pytest.approx(needed * 200 / experiments()["worst-case"].trials, rel=0.01)

@@ -64,9 +64,9 @@ def _row(claim: dict[str, Any], results: Results | None) -> Row:
 
 
 def _as_asked(trials: int | None, needs: list[str]) -> int | None:
-    """How many to ask for, of the paper's experiments, so that the experiment in question has so many; 3 digits are enough."""
+    """How many to ask for, of the paper's experiments, so that the smallest of a claim's has so many; 3 digits are enough."""
     if trials is None:
         return None
-    wanted = trials * PAPER["trials"] / max(experiments()[name].trials for name in needs)
+    wanted = trials * PAPER["trials"] / min(experiments()[name].trials for name in needs)
     unit: int = 10 ** max(len(str(int(wanted))) - 3, 0)
     return math.ceil(wanted / unit) * unit

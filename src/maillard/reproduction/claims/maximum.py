@@ -97,7 +97,7 @@ def maximum(results: Results, _where: str) -> Finding:
         "noise and sigma2", f"regrets ≥ {QUOTED}", "trials", f"P(maximum of 200 ≥ {QUOTED})", "two-sided tail probability",
         "at least", "at most", "2.5% of maxima", "median maximum", "97.5%",
     )  # fmt: skip
-    needed = trials_for(word, found[second].size) if word(1) == "open" else None
+    needed = trials_for(word, found[first].size) if word(1) == "open" else None
     return Finding(said, verdict=Verdict(word(1), needed), evidence=Table(columns, tuple(rows)))
 
 
