@@ -184,7 +184,7 @@ def run_studies(
 
     def collect(*, wait: bool) -> Iterator[tuple[int, Result]]:
         """What has ended; or after waiting for it, in short spells, so that Ctrl-C is heard at once."""
-        while True:
+        while futures:
             try:
                 future = finished.get(wait, 0.1)
             except queue.Empty:
