@@ -46,8 +46,6 @@ def reproduce(
     workers = workers_for(threads)
     started = time.perf_counter()
     listed = parts(settings)
-    for part in listed:
-        part.study()  # refuses now what would be refused later
     drawing = 0.1 * work_of(listed)
     with open_work(output) as work, progress(work_of(listed) + drawing, show) as told, _heard(told) as shown:
         results = run(settings, work.parts, workers, shown)

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
 from maillard.simulation.runner import Study, check_count, check_seed, make_study
 
-__all__ = ["PAPER", "Experiment", "Part", "Settings", "experiments", "label", "parts", "rounds"]
+__all__ = ["PAPER", "Experiment", "Part", "Settings", "experiments", "label", "parts", "read", "rounds"]
 
 _PER_DECADE = 10
 _MOST = {"trials": 100_000, "horizon": 10**6}  # more would not fit into memory, or into a day
@@ -26,12 +27,13 @@ _LEAST = {"trials": 4, "horizon": 1000}  # fewer have no deviation, or end befor
 
 
 @functools.cache
-def _file() -> dict[str, Any]:
-    text = (resources.files("maillard.reproduction") / "experiments.toml").read_text(encoding="utf8")
-    return tomllib.loads(text)
+def read(name: str) -> dict[str, Any]:
+    """What a file of this package's data says."""
+    return tomllib.loads((resources.files("maillard.reproduction") / name).read_text(encoding="utf8"))
 
 
-PAPER: dict[str, int] = _file()["paper"]  # trials and horizon of the paper's own experiments
+_FILE = read("experiments.toml")
+PAPER: dict[str, int] = _FILE["paper"]  # trials and horizon of the paper's own experiments
 
 
 @dataclass(frozen=True)
@@ -114,18 +116,17 @@ def label(spec: str) -> str:
     >>> label("ms+:booster=16"), label("ts:scale=0.5"), label("ms+:booster=4,sigma2=2")
     ('MS+16', 'TS, scale 0.5', 'MS+4, sigma2 2')
     """
-    labels = _file()["labels"]
+    labels = _FILE["labels"]
     if spec in labels:
         return str(labels[spec])
-    name, _, rest = spec.partition(":")
-    said = dict(option.split("=") for option in rest.split(",") if option)
-    called = labels.get(name, name) + said.pop("booster", "")
-    return ", ".join([called, *(f"{key} {value}" for key, value in said.items())])
+    name, _, options = specs.read(spec)
+    called = f"{labels.get(name, name)}{options.get('booster', '')}"
+    return ", ".join([called, *(f"{key} {value}" for key, value in options.items() if key != "booster")])
 
 
 def parts(settings: Settings) -> list[Part]:
     """What a run with these settings consists of, in order."""
-    paper, quick = PAPER, _file()["quick"]
+    paper, quick = PAPER, _FILE["quick"]
     share = {
         name: (getattr(settings, name) or paper[name]) / paper[name] * (quick[name] if settings.quick else 1)
         for name in ("trials", "horizon")
@@ -162,11 +163,11 @@ def _expand(templates: Sequence[str], over: Mapping[str, Sequence[float]]) -> It
 
 @functools.cache
 def _by_name() -> dict[str, Experiment]:
-    return {each["name"]: _experiment(each) for each in _file()["experiment"]}
+    return {each["name"]: _experiment(each) for each in _FILE["experiment"]}
 
 
 def _experiment(given: dict[str, Any]) -> Experiment:
-    groups = _file()["groups"]
+    groups = _FILE["groups"]
 
     def listed(names: list[str]) -> tuple[str, ...]:
         found = (groups[name[1:]] if name.startswith("@") else [name] for name in names)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-import tomllib
-from importlib import resources
 from typing import Any
 
 # Importing the modules of tests fills TESTS.
 from maillard.reproduction.claims import comparison, maximum, practice, theory  # noqa: F401
 from maillard.reproduction.claims.findings import TESTS, Finding
-from maillard.reproduction.experiments import PAPER, experiments
+from maillard.reproduction.experiments import PAPER, experiments, read
 from maillard.reproduction.report import Row, Table
 from maillard.reproduction.results import Results
 from maillard.reproduction.statistics import Verdict, judge
@@ -22,8 +20,7 @@ __all__ = ["claims", "ledger"]
 @functools.cache
 def claims() -> tuple[dict[str, Any], ...]:
     """What claims.toml says; a claim that is judged on several experiments is there once for each."""
-    text = (resources.files("maillard.reproduction") / "claims.toml").read_text(encoding="utf8")
-    said = tomllib.loads(text)
+    said = read("claims.toml")
     made = []
     for claim in said["claim"]:
         if "on" not in claim:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["PAPER", "TABLE_1"]
+__all__ = ["MS16", "PAPER", "TABLE_1"]
 
 MS4, MS8, MS16, TS, TSSG, AOUCB = "ms+:booster=4", "ms+:booster=8", "ms+:booster=16", "ts", "ts-sg", "aoucb"
 ANYTIME = (MS4, MS8, TS, TSSG, AOUCB)

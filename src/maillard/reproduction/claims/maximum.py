@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maillard.reproduction.claims.comparison import MS16
 from maillard.reproduction.claims.findings import Finding, tests
 from maillard.reproduction.report import Table
 from maillard.reproduction.results import Results
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["QUOTED", "readings"]
 
 QUOTED = 450.5
-MS16 = "ms+:booster=16"
 
 
 def readings(results: Results) -> dict[str, Floats]:

@@ -10,7 +10,7 @@ from maillard import figures
 from maillard.reproduction.experiments import label
 from maillard.reproduction.report import Panel, Section, Table
 from maillard.reproduction.results import Results
-from maillard.reproduction.sections.panels import lines, places, title_of
+from maillard.reproduction.sections.panels import lines, option, places, title_of
 
 __all__ = ["delay", "frontier", "sigma2"]
 
@@ -35,7 +35,7 @@ def delay(results: Results) -> Section:
         size = f" {found[0].values.shape[1]:,} trials of {found[0].rounds[-1]:,} rounds."
         panels.append(
             lines(
-                f"{experiment}",
+                experiment,
                 title,
                 batches,
                 series,
@@ -81,7 +81,7 @@ def frontier(results: Results) -> Section:
     panels = []
     for problem in results.problems("frontier"):
         result = results.result("frontier", problem)
-        boosters = [spec.rpartition("=")[2] for spec in result.policies]
+        boosters = [f"{option(spec, 'booster'):g}" for spec in result.policies]
         names, means, deviations = ["MS+"], [result.mean[:, -1]], [result.sd[:, -1]]
         labels = [[f"B={value}" for value in boosters]]
         others: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ def sigma2(results: Results) -> Section:
     series, spread = {}, {}
     for spec, begin in families.items():
         chosen = [i for i, each in enumerate(result.policies) if each.startswith(begin)]
-        values = [float(result.policies[i].rpartition("=")[2]) for i in chosen]
+        values = [option(result.policies[i], "sigma2") for i in chosen]
         series[label(spec)] = (result.mean[chosen, -1], result.standard_error[chosen, -1])
         spread[label(spec)] = (result.sd[chosen, -1], np.zeros(len(chosen)))
     options: dict[str, Any] = {

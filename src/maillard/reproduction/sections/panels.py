@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard import figures, policies
+from maillard import specs as spec_strings
 from maillard.problems import problem as problem_of
 from maillard.reproduction.experiments import label
 from maillard.reproduction.report import Panel, Table
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["bars", "curves", "described", "distributions", "lines", "places", "summary", "title_of"]
+__all__ = ["bars", "curves", "described", "distributions", "lines", "option", "places", "summary", "title_of"]
 
 # A policy looks alike in every panel: its place in the palette.
 _PLACES = (
@@ -58,20 +59,25 @@ def title_of(problem: str) -> str:
     return f"{noise.capitalize()}{variance}, {gaps.capitalize()}, K = {world.arms}"
 
 
-def described(pairs: Sequence[tuple[str, float]], unit: str = "") -> str:
+def option(spec: str, name: str) -> float:
+    """The number that a policy is told by this name."""
+    return float(spec_strings.read(spec).options[name])  # type: ignore[arg-type]  # the specs of the experiments have numbers there
+
+
+def described(pairs: Sequence[tuple[str, float]]) -> str:
     """Names with their numbers, for those who do not see the picture."""
-    return ", ".join(f"{name} {value:,.3g}{unit}" for name, value in pairs)
+    return ", ".join(f"{name} {value:,.3g}" for name, value in pairs)
 
 
 def summary(*results: Result, specs: Sequence[str] | None = None) -> Table:
     """Mean, error, deviation, quantiles and maximum of the final regret, by policy."""
     rows = [
-        (label(row["policy"]), result.values.shape[1], *list(row.values())[1:])
+        {"policy": label(row.pop("policy")), "trials": result.values.shape[1], **row}
         for result in results
         for row in result.summary()
         if specs is None or row["policy"] in specs
     ]
-    return Table(("policy", "trials", *list(results[0].summary()[0])[1:]), tuple(rows))
+    return Table(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
 
 
 def bars(name: str, *results: Result, emphasised: str) -> Panel:
@@ -96,7 +102,7 @@ def bars(name: str, *results: Result, emphasised: str) -> Panel:
 
 
 def _class(spec: str) -> type[policies.Policy]:
-    return policies.named(spec.partition(":")[0])
+    return policies.named(spec_strings.read(spec).name)
 
 
 def _guaranteed(spec: str) -> bool:
@@ -113,7 +119,6 @@ def curves(
     *,
     references: Sequence[figures.Reference] = (),
     yscale: str = "linear",
-    note: str = "bands: from the 5% to the 95% quantile",
 ) -> Panel:
     """Mean regret over rounds, with bands; the table has every fifth checkpoint."""
     chosen = [result.policies.index(spec) for spec in specs]
@@ -121,7 +126,8 @@ def curves(
     names = [label(spec) for spec in specs]
     figure = figures.curves(
         result.rounds, names, result.mean[chosen], low[chosen], high[chosen], label="regret", title=title, references=references,
-        yscale=yscale, places=places(specs, result.policies), size=figures.PANEL, note=note,
+        yscale=yscale, places=places(specs, result.policies), size=figures.PANEL,
+        note="bands: from the 5% to the 95% quantile",
     )  # fmt: skip
     shown = range((result.rounds.size - 1) % 5, result.rounds.size, 5)
     rows = tuple(

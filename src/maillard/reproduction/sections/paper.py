@@ -13,7 +13,7 @@ from maillard.reproduction.claims.maximum import QUOTED, readings
 from maillard.reproduction.claims.theory import bound_of
 from maillard.reproduction.report import Panel, Section, Table
 from maillard.reproduction.results import Results
-from maillard.reproduction.sections.panels import bars, curves, distributions, lines, title_of
+from maillard.reproduction.sections.panels import bars, curves, distributions, lines, option, title_of
 
 __all__ = ["booster", "comparison", "guarantees", "maximum", "over_time", "spread"]
 
@@ -46,7 +46,7 @@ def guarantees(_results: Results) -> Section:
 def booster(results: Results) -> Section:
     """The booster study."""
     result = results.result("booster")
-    values = [float(spec.rpartition("=")[2]) for spec in result.policies]
+    values = [option(spec, "booster") for spec in result.policies]
     panel = lines(
         "booster", "Mean regret over the booster", values, {"MS+": (result.mean[:, -1], result.sd[:, -1])}, xlabel="booster B",
         label="regret", error="standard deviation", ticks=values,
@@ -102,8 +102,7 @@ def _bounds(name: str, title: str, problem: str, results: Results, experiment: s
             vacuous = " (vacuous)" if values[-1] >= bound.most[-1] else ""
             dash = "--" if form == "summed" else ":"
             references.append(figures.Reference(f"{called} {form}{vacuous}", result.rounds, values, dash))
-    most = problem_of(problem).gaps.max() * result.rounds
-    references.append(figures.Reference("worst arm", result.rounds, most, "-."))
+    references.append(figures.Reference("worst arm", result.rounds, bound.most, "-."))
     return curves(name, title, result, ("ms", "ms+:booster=4"), references=references, yscale="log")
 
 

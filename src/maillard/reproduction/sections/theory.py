@@ -15,7 +15,7 @@ from maillard.reproduction.claims.theory import arm_counts, slope, worst
 from maillard.reproduction.experiments import label
 from maillard.reproduction.report import Panel, Section, Table
 from maillard.reproduction.results import Results
-from maillard.reproduction.sections.panels import curves, distributions, lines, title_of
+from maillard.reproduction.sections.panels import curves, distributions, lines, option, title_of
 
 __all__ = ["closing", "parameters", "simulated", "slopes", "two_arms", "width", "worst_case"]
 
@@ -45,7 +45,7 @@ def parameters(results: Results) -> Section:
         result = results.result("c-and-d", problem)
         for letter, fixed in (("c", "d=0.01"), ("d", "c=0.01")):
             chosen = [i for i, spec in enumerate(result.policies) if fixed in spec]
-            values = [float(_option(result.policies[i], letter)) for i in chosen]
+            values = [option(result.policies[i], letter) for i in chosen]
             order = np.argsort(values)
             kept = [chosen[i] for i in order]
             name = f"parameter-{letter}-{problem.partition('-')[0]}"
@@ -62,10 +62,6 @@ def parameters(results: Results) -> Section:
             )
     text = ("MS+4 with other C (D = 0.01) and other D (C = 0.01) than the paper's 0.01.",)
     return Section("c-and-d", "C and D", text, tuple(panels))
-
-
-def _option(spec: str, name: str) -> str:
-    return dict(pair.split("=") for pair in spec.partition(":")[2].split(","))[name]
 
 
 def closing(results: Results) -> Section:
