@@ -146,7 +146,7 @@ def test_an_interrupted_run_leaves_no_report_and_goes_on(few, tmp_path):
     slow = command(*arguments[:-2], "--only", "slopes", "--trials", "20000", *arguments[-2:])
     parts = tmp_path / "report.partial" / "parts"
     until = time.monotonic() + 120
-    while time.monotonic() < until and len(list(parts.glob("*.npz"))) < 1:
+    while time.monotonic() < until and all(".new" in path.name for path in parts.glob("*.npz")):
         time.sleep(0.02)
     slow.send_signal(signal.SIGINT)
     _, said = slow.communicate(timeout=60)
@@ -342,3 +342,19 @@ def test_an_interrupt_that_python_drops_is_heard_at_the_next_step():
         with pytest.raises(KeyboardInterrupt):
             shown.advance(1)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_that_becomes_another_error_is_still_one():
+    quiet = Progress(lambda _units: None, lambda _text: None)
+
+    def failed(*, interrupted: bool) -> None:
+        with _heard(quiet):
+            if interrupted:
+                with contextlib.suppress(KeyboardInterrupt):
+                    signal.raise_signal(signal.SIGINT)
+            raise ValueError("the archive is half written")
+
+    with pytest.raises(KeyboardInterrupt):
+        failed(interrupted=True)
+    with pytest.raises(ValueError, match="half written"):
+        failed(interrupted=False)

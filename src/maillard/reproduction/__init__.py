@@ -90,6 +90,10 @@ def _heard(shown: Progress) -> Iterator[Progress]:
     before = signal.signal(signal.SIGINT, remember)
     try:
         yield Progress(advance, shown.say)
+    except BaseException:
+        if pressed:  # whatever became of it on its way: closing a half-written archive is an error of its own
+            raise KeyboardInterrupt from None
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -57,8 +57,11 @@ def _load(path: Path) -> Result | None:
 
 def _store(result: Result, path: Path) -> None:
     new = path.with_suffix(".new.npz")
-    result.save(new)
-    new.replace(path)  # whole or not at all
+    try:
+        result.save(new)
+        new.replace(path)  # whole or not at all
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def key(part: Part) -> str:
