@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .peers
 PEERS_READY := $(PEERS)/.ready
+# obp asks for Python below 3.11 and for versions of 2022, but its estimators run with those of today: so it comes
+# without its own wishes, and with what it imports.
+OBP_NEEDS := matplotlib pandas pyyaml scikit-learn scipy seaborn torch tqdm
 
 .PHONY: help reproduce setup browser check test torture peers bench docs clean
 
@@ -54,9 +57,12 @@ torture: $(READY) ## run the long proofs: many more random cases, a million arms
 peers: $(PEERS_READY) ## build .peers with the libraries that the benchmarks compare with
 
 $(PEERS_READY): peers-constraints.txt
-	@echo "== setting up $(PEERS): a minute the first time"
+	@echo "== setting up $(PEERS): a few minutes the first time"
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint peers-constraints.txt mabwiser numpy pymab river
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint peers-constraints.txt \
+	  mabwiser numpy pymab river vowpalwabbit vw-estimators $(OBP_NEEDS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint peers-constraints.txt \
+	  --no-deps --ignore-requires-python obp
 	@touch $(PEERS_READY)
 
 bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about seven minutes) and write them as benchmarks/*.json

@@ -6,7 +6,7 @@ import difflib
 import reprlib
 from collections.abc import Iterable
 
-__all__ = ["InvalidValue", "MaillardError", "UnknownName"]
+__all__ = ["Conflict", "InvalidValue", "MaillardError", "Paused", "Unavailable", "UnknownName"]
 
 
 class MaillardError(Exception):
@@ -45,3 +45,15 @@ class UnknownName(MaillardError, LookupError):
         near = difflib.get_close_matches(self.name, self.known, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         return f"{self.kind}: unknown name {self.name!r}.{hint} Known: {', '.join(self.known)}"
+
+
+class Conflict(MaillardError):
+    """Something else is recorded under the same key."""
+
+
+class Paused(MaillardError):
+    """The experiment is paused: it takes rewards but makes no choices."""
+
+
+class Unavailable(MaillardError):
+    """The log cannot be reached or written now. Nothing was acknowledged; the call may be made again."""

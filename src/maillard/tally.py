@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,6 +116,41 @@ class Tally:
         self._add_exactly(int(arm), value, 0)
         self._pulls[arm] += 1
         self.round += 1
+
+    def revise(self, arm: int, old: float, new: float) -> None:
+        """Replace one observed reward of an arm by another, in place and exactly.
+
+        >>> tally = Tally([3], [0.75])
+        >>> tally.revise(0, 0.25, 1.0)
+        >>> tally
+        Tally(pulls=[3], sums=[1.5])
+        """
+        if not self._pulls[arm]:
+            raise InvalidValue("arm", arm, "an arm with an observed reward")
+        # One exact step: neither an intermediate sum nor its rounding can get in the way.
+        self._add_exactly(arm, new, -_to_fixed(old))
+
+    def only(self, arm: int) -> Tally:
+        """The tally of one arm alone."""
+        lone = Tally.__new__(Tally)
+        rest = {0: self._residues[arm]} if arm in self._residues else {}
+        lone._hold(self._pulls[arm : arm + 1].copy(), self._sums[arm : arm + 1].copy(), rest)
+        return lone
+
+    @classmethod
+    def joined(cls, parts: Sequence[Tally]) -> Tally:
+        """The arms of several tallies, one after the other.
+
+        >>> Tally.joined([Tally([2], [1]), Tally.empty(1)])
+        Tally(pulls=[2, 0], sums=[1.0, 0.0])
+        """
+        whole, residues, start = cls.__new__(cls), {}, 0
+        for part in parts:
+            residues.update({start + arm: rest for arm, rest in part._residues.items()})
+            start += len(part)
+        pulls = np.concatenate([part._pulls for part in parts])
+        whole._hold(pulls, np.concatenate([part._sums for part in parts]), residues)
+        return whole
 
     def _add_exactly(self, arm: int, value: float, residue: int) -> None:
         before = float(self._sums[arm])

@@ -65,6 +65,7 @@ class WithFloor(Policy, kw_only=False):
             "epsilon": epsilon,
             "name": inner.name,
             "support": inner.support,
+            "formula_version": inner.formula_version,
             "probability_kind": "closed form" if deterministic else inner.probability_kind,
             "guarantees": linear if np.any(epsilon) else inner.guarantees,
         }.items():

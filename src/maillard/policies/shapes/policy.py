@@ -62,6 +62,7 @@ class Policy:
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
     derived: ClassVar[tuple[str, ...]] = ()  # properties that formulas use besides the parameters
     monotone: ClassVar[bool] = False  # what the shape asks of formulas that are to be bounded, not evaluated
+    formula_version: ClassVar[int] = 1  # goes up when the same tally gives other probabilities; logs store it
     registry: ClassVar[dict[str, type[Policy]]] = {}
 
     def __init_subclass__(cls, *, kw_only: bool = True, **keywords: Any) -> None:
@@ -238,7 +239,11 @@ class Policy:
 
 def draw(probabilities: Floats, rng: np.random.Generator, size: int) -> NDArray[np.intp]:
     """Indices with the given probabilities, independently."""
-    ends = probabilities.cumsum()
+    return pick(probabilities.cumsum(), rng, size)
+
+
+def pick(ends: Floats, rng: np.random.Generator, size: int) -> NDArray[np.intp]:
+    """The same from the probabilities' partial sums."""
     arms = ends.searchsorted(rng.random(size) * ends[-1], side="right")
     # The product may be rounded up to the total, past the last arm that can be drawn.
     last = ends.searchsorted(ends[-1], side="left")

@@ -1,0 +1,135 @@
+"""The audit that a log allows by itself: whether the draws agree with the probabilities.
+
+Per arm, z = Σ (1{chosen} - p) / √Σ p (1 - p): a martingale over its predictable standard deviation, whatever the policy did with
+what it learned. And of the weights that evaluation will use, truncated at p >= d: Σ (1{p >= d} / p - number of arms with p >= d),
+over its predictable standard deviation. Where that is too small against a single term to be judged by a normal law, the answer
+is "not enough data".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from maillard.decisions.records import Decision
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Audit", "Score", "Verdict"]
+
+Verdict = Literal["holds", "broken", "not enough data"]
+
+_LEAST = 25.0  # variance, in units of the square of the largest single term, from which a normal law is near enough
+_TRUNCATION = 0.01
+_FALSE_ALARMS = 1e-4  # in all, for a log whose probabilities are right
+_BATCH = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """A sum that should be near 0, against its standard deviation."""
+
+    name: str
+    found: float
+    expected: float
+    variance: float
+    largest: float
+    "The greatest single term that there could have been."
+
+    @property
+    def z(self) -> float | None:
+        """Standard deviations from what is expected; None where there is not enough data."""
+        if self.variance < _LEAST * self.largest * self.largest or not self.variance:
+            return None
+        return float((self.found - self.expected) / np.sqrt(self.variance))
+
+
+class Audit:
+    """Adds up decisions, in any order, and judges.
+
+    >>> from maillard.decisions import Bandit
+    >>> audit = Audit()
+    >>> for decision in Bandit(["red", "blue"], "uniform").choose(size=1000): audit.add(decision)
+    >>> audit.verdict
+    'holds'
+    """
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        "Decisions that repeat another's draw, or whose law is not known in whole."
+        self._arms: dict[str, NDArray[np.float64]] = {}  # chosen, expected, variance
+        self._weights = np.zeros(3)  # Σ 1{p >= d} / p, Σ number of arms with p >= d, variance
+        self._largest = 0.0
+        self._waiting: dict[tuple[str, ...], list[tuple[int, tuple[float, ...]]]] = {}
+
+    def add(self, row: Decision) -> None:
+        """Count a decision."""
+        if (
+            row.origin is not None
+            or row.arm not in row.eligible
+            or len(row.eligible) != len(row.log_probabilities)
+        ):
+            self.left_out += 1
+            return
+        waiting = self._waiting.setdefault(row.eligible, [])
+        waiting.append((row.eligible.index(row.arm), row.log_probabilities))
+        if len(waiting) >= _BATCH:
+            self._take(row.eligible)
+
+    def _take(self, arms: tuple[str, ...]) -> None:
+        rows = self._waiting.pop(arms)
+        p = np.exp([logs for _, logs in rows])
+        chosen = np.array([place for place, _ in rows])
+        known = ~np.isnan(p).any(axis=1)
+        self.left_out += int((~known).sum())
+        p, chosen = p[known], chosen[known]
+        sums = np.array([np.bincount(chosen, minlength=len(arms)), p.sum(axis=0), (p * (1 - p)).sum(axis=0)])
+        for arm, column in zip(arms, sums.T, strict=True):
+            self._arms[arm] = self._arms.get(arm, np.zeros(3)) + column
+        heavy = p >= _TRUNCATION
+        inverse = np.divide(1.0, p, out=np.zeros_like(p), where=heavy)
+        count = heavy.sum(axis=1)
+        drawn = inverse[np.arange(chosen.size), chosen]
+        self._weights += [drawn.sum(), count.sum(), (inverse.sum(axis=1) - count * count).sum()]
+        if chosen.size:
+            self._largest = max(self._largest, float((inverse.max(axis=1) - count).max()), float(count.max()))
+
+    def scores(self) -> list[Score]:
+        """One for each arm."""
+        for arms in list(self._waiting):
+            self._take(arms)
+        return [
+            Score(
+                name=arm, found=float(chosen), expected=float(expected), variance=float(variance), largest=1.0
+            )
+            for arm, (chosen, expected, variance) in self._arms.items()
+        ]
+
+    def weights(self) -> Score:
+        """The sum of the truncated weights against what it should be."""
+        self.scores()
+        total, expected, variance = self._weights.tolist()
+        return Score(
+            name="weights",
+            found=total,
+            expected=expected,
+            variance=max(variance, 0.0),
+            largest=self._largest,
+        )
+
+    @property
+    def limit(self) -> float:
+        """How far a score may be from 0: one false alarm in 10,000 honest logs, all scores together."""
+        return -NormalDist().inv_cdf(_FALSE_ALARMS / 2 / (len(self.scores()) + 1))
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the draws agree with the probabilities."""
+        judged = [score.z for score in [*self.scores(), self.weights()] if score.z is not None]
+        if not judged:
+            return "not enough data"
+        return "broken" if max(map(abs, judged)) > self.limit else "holds"

@@ -1,0 +1,510 @@
+"""The live bandit: choices that are drawn from exactly the law that is logged, rewards, and changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from maillard.decisions import ledger
+from maillard.decisions.configuration import (
+    check_same,
+    check_snapshot,
+    describe_policy,
+    start_payload,
+    tally_for,
+)
+from maillard.decisions.forks import renew_after_fork
+from maillard.decisions.grouping import Group
+from maillard.decisions.identifiers import check_id
+from maillard.decisions.ledger import Outcome, Request
+from maillard.decisions.records import Decision, Event, Kind, Observation, text, to_microseconds
+from maillard.decisions.rules import Reward
+from maillard.decisions.state import State, replay, write_tally
+from maillard.decisions.stores import Store, open_store
+from maillard.decisions.stores.contract import Head, Transaction
+from maillard.errors import Conflict, InvalidValue, MaillardError, UnknownName
+from maillard.policies import Policy
+from maillard.tally import Tally
+
+__all__ = ["Bandit"]
+
+_MOST_DRAWS = 100_000
+_MOST_ROWS = 1_000  # rewards in one transaction
+_SETTLE_EVERY = 1.0  # seconds
+
+
+class _Call(NamedTuple):
+    """Something to write: draws, rewards, windows to settle, or a change."""
+
+    kind: str
+    what: Any
+
+
+class Bandit:
+    """Chooses among arms, logs every choice with its exact probability, and learns from rewards.
+
+    `policy` is a spec or a policy; `reward` says what a reward is. `log` is None (memory), a path (one SQLite file) or a
+    postgresql:// URL; opening a log again resumes its `experiment`. With `sticky` a unit keeps the arm that was first drawn for
+    it. A choice is drawn from all that is committed when it is made; where other processes learn much, `staleness` lets it be drawn
+    from a state that is so many seconds old: the log holds the law that was used, so it is no less exact.
+
+    >>> bandit = Bandit(["red", "blue"], "ms+:booster=8", reward=Reward(low=0, high=1))
+    >>> decision = bandit.choose(unit="user-17")
+    >>> decision.probabilities
+    {'red': 0.5, 'blue': 0.5}
+    >>> bandit.reward(decision.id, 1.0)
+    'learned'
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[str] | None = None,
+        policy: str | Policy | None = None,
+        *,
+        reward: Reward | None = None,
+        log: str | Path | Store | None = None,
+        experiment: str = "default",
+        sticky: bool | None = None,
+        staleness: float = 0.0,
+    ) -> None:
+        self.experiment = text("experiment", experiment)
+        if not isinstance(staleness, int | float) or not staleness >= 0:
+            raise InvalidValue("staleness", staleness, "seconds >= 0")
+        self._staleness = float(staleness)
+        self._arguments = log, staleness
+        self._store = open_store(log)
+        self._closed = False
+        self.renew()
+        self._refreshed = self._settled = time.monotonic()
+        given = {"arms": arms, "policy": policy, "reward": reward, "sticky": sticky}
+        self._state = self._open(given)
+        self._group: Group[_Call, Any] = Group(self._run)
+        # Decisions change no state, so where the store can, they do not wait for what does.
+        self._choices: Group[_Call, Any] = Group(self._run) if self._store.separate_lanes else self._group
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """After a fork: another generator, seeded by the operating system, and a lock that nobody holds."""
+        self._rng = np.random.default_rng()
+        self._publishing = threading.Lock()
+
+    # Choosing and learning.
+
+    @overload
+    def choose(
+        self,
+        unit: str | None = None,
+        eligible: Iterable[str] | None = None,
+        size: None = None,
+        idempotency_key: str | None = None,
+    ) -> Decision: ...
+
+    @overload
+    def choose(
+        self,
+        unit: str | None = None,
+        eligible: Iterable[str] | None = None,
+        *,
+        size: int,
+        idempotency_key: str | None = None,
+    ) -> list[Decision]: ...
+
+    def choose(
+        self,
+        unit: str | None = None,
+        eligible: Iterable[str] | None = None,
+        size: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Decision | list[Decision]:
+        """Draw an arm and log it; when this returns, the decision is durable.
+
+        `eligible` names the arms that may be drawn, by default all that are not retired. With `size`, that many decisions, all
+        drawn from one law. A call with an `idempotency_key` that was used before draws nothing: it returns what that call
+        returned.
+        """
+        unit = None if unit is None else text("unit", unit)
+        key = None if idempotency_key is None else text("idempotency_key", idempotency_key)
+        among = None if eligible is None else _check_eligible(eligible)
+        count = 1 if size is None else _check_size(size)
+        self._settle_now_and_then()
+        request = Request(unit, among, key, count)
+        rows: list[Decision] = self._submit("draws", request, self._choices) if count else []
+        return rows[0] if size is None else rows
+
+    def reward(
+        self,
+        decision_id: str,
+        value: float,
+        at: datetime | float | None = None,
+        event: str | None = None,
+    ) -> Outcome:
+        """Log a reward of a decision and learn from it; what became of it.
+
+        `at` is when it occurred (an aware datetime, or seconds since 1970; by default now), `event` tells several rewards of one
+        decision apart. The same event and value again is a "duplicate", another value an error.
+        """
+        row = self._observation(decision_id, value, at, event)
+        (outcome,) = self._submit("rewards", [row], self._group)
+        if isinstance(outcome, MaillardError):
+            raise outcome
+        return outcome  # type: ignore[no-any-return]  # it is what `ledger.observe` answers
+
+    def rewards(self, rows: Any) -> list[Outcome]:
+        """Log many rewards; what became of each.
+
+        `rows` is a pandas or polars frame, an Arrow table, or mappings, with `decision_id`, `value` and, if wanted, `at` and `event`.
+        Each is checked before any is written; one that contradicts an earlier one comes out as "conflict".
+        """
+        from maillard.decisions.frames import records_of
+
+        self._check_open()
+        offered = [
+            self._observation(
+                row.get("decision_id"), row.get("value"), row.get("at"), row.get("event"), f"rows[{i}]: "
+            )
+            for i, row in enumerate(records_of(rows))
+        ]
+        outcomes: list[Outcome] = []
+        for start in range(0, len(offered), _MOST_ROWS):
+            for outcome in self._submit("rewards", offered[start : start + _MOST_ROWS], self._group):
+                refused: Outcome = "conflict" if isinstance(outcome, Conflict) else "refused"
+                outcomes.append(refused if isinstance(outcome, MaillardError) else outcome)
+        return outcomes
+
+    def _observation(
+        self, decision: object, value: object, at: Any, event: object, where: str = ""
+    ) -> Observation:
+        identifier = check_id(decision, f"{where}decision_id")
+        return Observation(
+            decision=identifier,
+            event=identifier if event is None else text(f"{where}event", event),
+            value=self._state.reward.check(value, f"{where}value"),
+            at=0 if at is None else to_microseconds(f"{where}at", at),
+            arrived=0,
+        )
+
+    def settle(self) -> None:
+        """Close the windows that are due: rewards freeze, and decisions without one get the default.
+
+        Whatever is written does this by the way, so there is seldom a reason to call it.
+        """
+        self._settled = time.monotonic()
+        self._check_open()
+        while self._state.reward.settles and self._submit("settle", None, self._group):
+            pass
+
+    # Changes: each is an event of the log.
+
+    def add_arm(self, arm: str) -> None:
+        """A new arm, or one that was retired, which comes back with what it has learned."""
+        arm = text("arm", arm)
+
+        def payload(state: State) -> dict[str, Any]:
+            if arm in state.active_arms:
+                raise InvalidValue("arm", arm, "a name that no arm has")
+            return {"arm": arm}
+
+        self._change("add_arm", payload)
+
+    def retire_arm(self, arm: str) -> None:
+        """Choose an arm no more. What was learned of it stays, and rewards of its decisions still count."""
+
+        def payload(state: State) -> dict[str, Any]:
+            if arm not in state.active_arms:
+                raise UnknownName("arm", arm, state.active_arms)
+            if len(state.active_arms) == 1:
+                raise InvalidValue("arm", arm, "an arm that is not the last one")
+            return {"arm": arm}
+
+        self._change("retire_arm", payload)
+
+    def change_policy(self, policy: str | Policy) -> None:
+        """From now on another policy, as a new version; what was learned stays."""
+
+        def payload(state: State) -> dict[str, Any]:
+            return describe_policy(policy, state.reward)
+
+        self._change("policy", payload)
+
+    def pause(self) -> None:
+        """Make no choices until `resume`; rewards are still taken."""
+        self._change("pause", _empty)
+
+    def resume(self) -> None:
+        """Choose again."""
+        self._change("resume", _empty)
+
+    def reset(self) -> None:
+        """Forget what was learned: a new epoch begins. The log keeps everything."""
+        self._change("reset", _empty)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Arms, policy and tally as plain data, for `restore` here or in another log."""
+        return self._refresh().snapshot()
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Begin a new epoch with the arms, policy and tally of a snapshot."""
+
+        def payload(state: State) -> dict[str, Any]:
+            return check_snapshot(snapshot, state.reward)
+
+        self._change("restore", payload)
+
+    def warm_start(
+        self, source: Tally | Mapping[str, tuple[int, float]] | str | Path, *, experiment: str | None = None
+    ) -> None:
+        """Add what was learned elsewhere to the tally.
+
+        A `Tally` in the order of the arms, `{arm: (pulls, sum)}`, or an old log (a path or URL, and which experiment of
+        it), whose arms are matched by name.
+        """
+        given = source if isinstance(source, Tally | Mapping) else _learned(source, experiment)
+
+        def payload(state: State) -> dict[str, Any]:
+            return {"tally": write_tally(tally_for(given, state))}
+
+        self._change("warm_start", payload)
+
+    def erase_unit(self, unit: str) -> int:
+        """Put a random token in the place of a unit's name, and of its idempotency keys, in every row; how many rows had it."""
+        unit, token = text("unit", unit), "erased-" + secrets.token_hex(8)
+
+        def erase(transaction: Transaction) -> int:
+            rows = transaction.erase_unit(unit, token)
+            ledger.change(transaction, self._state, "erase_unit", lambda _: {"token": token, "rows": rows})
+            return rows
+
+        rows: int = self._submit("change", erase, self._group)
+        self._store.scrub()
+        return rows
+
+    def _change(self, kind: Kind, payload: Callable[[State], dict[str, Any]]) -> None:
+        def apply(transaction: Transaction) -> None:
+            ledger.change(transaction, self._state, kind, payload)
+
+        self._submit("change", apply, self._group)
+
+    # Looking.
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms that are not retired."""
+        return self._state.active_arms
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self._state.policy
+
+    @property
+    def tally(self) -> Tally:
+        """What has been learned, in the order of `summary()["arms"]`; a copy."""
+        return self._state.tally.copy()
+
+    @property
+    def state(self) -> State:
+        """The state that the next choice would be drawn from, as far as this process knows."""
+        return self._state
+
+    def decision(self, decision_id: str) -> Decision:
+        """A decision of the log."""
+        identifier = check_id(decision_id)
+        with self._store.reading(self.experiment) as transaction:
+            found = transaction.decisions([identifier])
+        if not found:
+            raise UnknownName("decision", identifier, ())
+        return found[identifier]
+
+    def summary(self) -> dict[str, Any]:
+        """Where the experiment stands."""
+        self._check_open()
+        self.settle()
+        state = self._refresh()
+        with self._store.reading(self.experiment) as transaction:
+            counts = transaction.counts()
+        law = state.law()
+        chances = dict(zip(law.arms, law.probabilities.tolist(), strict=True))
+        pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
+        return {
+            "experiment": self.experiment,
+            "log": self._store.where,
+            "policy": str(state.policy),
+            "policy_version": state.policy_version,
+            "epoch": state.epoch,
+            "state": state.number,
+            "paused": state.paused,
+            "sticky": state.sticky,
+            "reward": dataclasses.asdict(state.reward),
+            "decisions": sum(counts.decisions.values()),
+            "rewards": counts.rewards,
+            "late": counts.late,
+            "parked": counts.parked,
+            "arms": {
+                arm: {
+                    "active": active,
+                    "decisions": counts.decisions.get(arm, 0),
+                    "pulls": pulls[place],
+                    "sum": sums[place],
+                    "mean": sums[place] / pulls[place] if pulls[place] else None,
+                    "probability": chances.get(arm, 0.0),
+                }
+                for place, (arm, active) in enumerate(zip(state.arms, state.active, strict=True))
+            },
+        }
+
+    def close(self) -> None:
+        """Let go of the log."""
+        self._closed = True
+        self._store.close()
+
+    def __enter__(self) -> Bandit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., Bandit], tuple[Any, ...]]:
+        log, staleness = self._arguments
+        if log is None:
+            raise MaillardError(
+                "a bandit with its log in memory stays in its process; give log= a path to share it"
+            )
+        return _reopen, (log, self.experiment, staleness)
+
+    # Between the store and the state.
+
+    def _submit(self, kind: str, what: Any, group: Group[_Call, Any]) -> Any:
+        self._check_open()
+        if self._store.grouped:
+            return group.submit(_Call(kind, what))
+        (answer,) = self._run([_Call(kind, what)])
+        if isinstance(answer, MaillardError):
+            raise answer
+        return answer
+
+    def _run(self, calls: Sequence[_Call]) -> list[Any]:
+        """Everything that a group of calls writes, in one transaction."""
+        draws = [call.what for call in calls if call.kind == "draws"]
+        rewards = [row for call in calls if call.kind == "rewards" for row in call.what]
+        locked = len(draws) < len(calls) or not self._store.separate_lanes
+        with self._store.transaction(self.experiment, lock=locked) as transaction:
+            state = self._seen(transaction)
+            made = iter(ledger.decide(transaction, self.experiment, state, draws, self._rng))
+            outcomes = iter(ledger.observe(transaction, state.reward, rewards) if rewards else ())
+            answers: list[Any] = []
+            for kind, what in calls:
+                if kind == "draws":
+                    answers.append(next(made))
+                elif kind == "rewards":
+                    answers.append([next(outcomes) for _ in what])
+                else:
+                    answers.append(self._other(transaction, what))
+            news = []
+            if locked:
+                ledger.settle(transaction, state.reward)
+                news = self._news(transaction)
+        self._publish(news)
+        return answers
+
+    def _other(self, transaction: Transaction, change: Callable[[Transaction], Any] | None) -> Any:
+        if change is None:
+            return ledger.settle(transaction, self._state.reward)
+        try:
+            return change(transaction)
+        except MaillardError as error:  # of this call alone: it is raised before anything is written
+            return error
+
+    def _seen(self, transaction: Transaction) -> State:
+        """The state to draw from: all that is committed, unless it may be a little older."""
+        head, state = transaction.head, self._state
+        if head is None or head.number == state.number:
+            self._refreshed = time.monotonic()
+        elif head.administrative > state.number or time.monotonic() - self._refreshed >= self._staleness:
+            self._publish(transaction.events(state.number))
+        return self._state
+
+    def _news(self, transaction: Transaction) -> list[Event]:
+        head, known = transaction.head, self._state.number
+        return transaction.events(known) if head is not None and head.number > known else []
+
+    def _publish(self, events: Sequence[Event]) -> None:
+        if events:
+            with self._publishing:
+                known = self._state.number
+                self._state = self._state.after([event for event in events if event.number > known])
+        self._refreshed = time.monotonic()
+
+    def _refresh(self) -> State:
+        """Learn what other processes have written."""
+        with self._store.reading(self.experiment) as transaction:
+            news = self._news(transaction)
+        self._publish(news)
+        return self._state
+
+    def _settle_now_and_then(self) -> None:
+        """Where choices have a lane of their own, nothing is settled by the way."""
+        if self._store.separate_lanes and time.monotonic() - self._settled >= _SETTLE_EVERY:
+            self.settle()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise MaillardError(f"the bandit of experiment {self.experiment!r} is closed")
+
+    def _open(self, given: dict[str, Any]) -> State:
+        with self._store.reading(self.experiment) as transaction:
+            exists = transaction.head is not None and transaction.head.number > 0
+            events = transaction.events(0) if exists else []
+        events = events or self._start(given)
+        state = replay(events)
+        check_same(given, events[0].payload, state)
+        return state
+
+    def _start(self, given: dict[str, Any]) -> list[Event]:
+        payload = start_payload(**given | {"sticky": given["sticky"] or False})
+        with self._store.transaction(self.experiment, lock=True) as transaction:
+            if transaction.head is None:
+                transaction.create()
+            if transaction.head == Head(0, 0, 0):  # else another process has been quicker
+                event = Event(number=1, kind="start", time=transaction.now, payload=payload)
+                replay([event]).check()
+                transaction.add_events([event], Head(1, 1, 1))
+            return transaction.events(0)
+
+
+def _reopen(log: str | Path, experiment: str, staleness: float) -> Bandit:
+    return Bandit(log=log, experiment=experiment, staleness=staleness)
+
+
+def _empty(_: State) -> dict[str, Any]:
+    return {}
+
+
+def _check_eligible(eligible: Iterable[str]) -> frozenset[str]:
+    if isinstance(eligible, str | bytes) or not isinstance(eligible, Iterable):
+        raise InvalidValue("eligible", eligible, "names of arms, as in ['red', 'blue']")
+    names = frozenset(text("eligible arm", arm) for arm in eligible)
+    if not names:
+        raise InvalidValue("eligible", [], "at least one arm")
+    return names
+
+
+def _check_size(size: object) -> int:
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 <= size <= _MOST_DRAWS:
+        raise InvalidValue("size", size, f"a whole number from 0 to {_MOST_DRAWS}")
+    return int(size)
+
+
+def _learned(log: str | Path, experiment: str | None) -> dict[str, Tally]:
+    """What an old log has learned of each arm."""
+    from maillard.decisions.log import open_log
+
+    state = open_log(log, experiment).final_state()
+    return {arm: state.tally.only(place) for place, arm in enumerate(state.arms) if state.tally.pulls[place]}

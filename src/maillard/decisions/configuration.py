@@ -1,0 +1,175 @@
+"""What an experiment is opened with, checked where it enters: arms, policy, rules; snapshots and tallies."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from maillard.decisions.records import text
+from maillard.decisions.rules import Reward
+from maillard.decisions.state import State, read_tally
+from maillard.errors import InvalidValue, MaillardError, UnknownName
+from maillard.policies import Policy, WithFloor, policy
+from maillard.tally import Tally
+
+__all__ = [
+    "check_arms",
+    "check_same",
+    "check_snapshot",
+    "describe_policy",
+    "start_payload",
+    "tally_for",
+]
+
+
+def start_payload(
+    arms: Iterable[str] | None, policy: str | Policy | None, reward: Reward | None, sticky: bool
+) -> dict[str, Any]:
+    """The first event of a new experiment."""
+    if arms is None:
+        raise InvalidValue(
+            "arms", None, "names, as in ['red', 'blue']: there is no such experiment in the log yet"
+        )
+    if policy is None:
+        raise InvalidValue(
+            "policy", None, "a policy, as in 'ms+:booster=8': there is no such experiment in the log yet"
+        )
+    rule = check_rule(reward)
+    if not isinstance(sticky, bool):
+        raise InvalidValue("sticky", sticky, "true or false")
+    described = describe_policy(policy, rule)
+    return {"arms": check_arms(arms), **described, "reward": dataclasses.asdict(rule), "sticky": sticky}
+
+
+def check_rule(reward: Reward | None) -> Reward:
+    """The rules given, or those of any finite reward."""
+    if reward is not None and not isinstance(reward, Reward):
+        raise InvalidValue("reward", reward, "Reward(low=..., high=..., ...)")
+    return reward or Reward()
+
+
+def check_arms(arms: Iterable[str]) -> list[str]:
+    """Names of arms, each once."""
+    if isinstance(arms, str | bytes) or not isinstance(arms, Iterable):
+        raise InvalidValue("arms", arms, "a list of names")
+    names = [text("arm", arm) for arm in arms]
+    if not names:
+        raise InvalidValue("arms", names, "at least one name")
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidValue("arms", name, "each name once")
+    return names
+
+
+def describe_policy(given: str | Policy, rule: Reward) -> dict[str, Any]:
+    """A policy as the log keeps it: its spec, whole, and the version of its formula."""
+    if not isinstance(given, str | Policy):
+        raise InvalidValue("policy", given, "a spec such as 'ms+:booster=8', or a policy")
+    made = policy(given, reward_range=rule.range) if rule.range else policy(given)
+    spec = str(made)
+    try:
+        same = policy(spec) == made
+    except MaillardError:
+        same = False
+    if not same:
+        raise InvalidValue("policy", given, "a policy with a name, so that the log can name it")
+    inner = made.policy if isinstance(made, WithFloor) else made
+    if getattr(inner, "remembers", False):
+        raise InvalidValue(
+            "policy", spec, "a policy whose whole state is a tally (this one is for simulation)"
+        )
+    low, high = made.support
+    least, most = rule.bounds
+    if least < low or most > high:
+        allowed = f"rewards that {made.name} has a meaning for: low >= {low:g}" + (
+            f" and high <= {high:g}" if high < math.inf else ""
+        )
+        raise InvalidValue("reward: (low, high)", (rule.low, rule.high), allowed)
+    return {"policy": spec, "formula": made.formula_version}
+
+
+def check_same(given: Mapping[str, Any], started: Mapping[str, Any], state: State) -> None:
+    """Refuse to resume an experiment under another configuration than its own."""
+    rule = state.reward
+    now = {"arms": state.active_arms, "policy": str(state.policy)}
+    how = {
+        "arms": "open the log without arms=, then add_arm and retire_arm",
+        "policy": "open the log without policy=, then change_policy",
+        "reward": "begin another experiment: what a reward is does not change within one",
+        "sticky": "begin another experiment",
+    }
+    asked: dict[str, Any] = {}
+    if given["arms"] is not None:
+        asked["arms"] = check_arms(given["arms"])
+    if given["policy"] is not None:
+        asked["policy"] = describe_policy(given["policy"], rule)["policy"]
+    if given["reward"] is not None:
+        asked["reward"] = dataclasses.asdict(check_rule(given["reward"]))
+    if given["sticky"] is not None:
+        asked["sticky"] = given["sticky"]
+    for name, value in asked.items():
+        # The same program, started again after a change, is no contradiction.
+        if value not in (started[name], now.get(name)):
+            raise InvalidValue(
+                name, value, f"{now.get(name, started[name])}, as the log has it (to change it: {how[name]})"
+            )
+
+
+def check_snapshot(snapshot: object, rule: Reward) -> dict[str, Any]:
+    """A snapshot, if it is one."""
+    names = {"arms", "active", "policy", "formula", "tally"}
+    if not isinstance(snapshot, Mapping) or set(snapshot) != names:
+        raise InvalidValue("snapshot", snapshot, "what snapshot() returned")
+    arms, active, tally = (
+        check_arms(snapshot["arms"]),
+        list(snapshot["active"]),
+        read_tally(snapshot["tally"]),
+    )
+    if (
+        not len(arms) == len(active) == len(tally)
+        or not all(isinstance(on, bool) for on in active)
+        or not any(active)
+    ):
+        raise InvalidValue("snapshot", snapshot, "as many arms, active flags and tallies, one of them active")
+    _check_range(tally, arms, rule)
+    described = describe_policy(snapshot["policy"], rule)
+    return {"arms": arms, "active": active, **described, "tally": dict(snapshot["tally"])}
+
+
+def tally_for(given: Tally | Mapping[str, Any], state: State) -> Tally:
+    """What was learned elsewhere, in the order of the state's arms."""
+    if isinstance(given, Tally):
+        if len(given) != len(state.arms):
+            raise InvalidValue("tally", len(given), f"as many arms as the experiment has ({len(state.arms)})")
+        tally = given
+    else:
+        for arm in given:
+            if arm not in state.arms:
+                raise UnknownName("arm", str(arm), state.arms)
+        parts = [_lone(given[arm]) if arm in given else Tally.empty(1) for arm in state.arms]
+        tally = Tally.joined(parts)
+    _check_range(tally, state.arms, state.reward)
+    return tally
+
+
+def _lone(value: object) -> Tally:
+    if isinstance(value, Tally) and len(value) == 1:
+        return value
+    try:
+        pulls, total = list[Any](value)  # type: ignore[call-overload]  # checked by failing
+    except (TypeError, ValueError):
+        raise InvalidValue("tally", value, "(pulls, sum) for each arm") from None
+    return Tally([pulls], [total])
+
+
+def _check_range(tally: Tally, arms: Iterable[str], rule: Reward) -> None:
+    low, high = rule.bounds
+    bad = (tally.sums < low * tally.pulls) | (tally.sums > high * tally.pulls)
+    for place in np.flatnonzero(bad).tolist():
+        arm, pulls = list(arms)[place], int(tally.pulls[place])
+        allowed = f"{low * pulls:g} to {high * pulls:g} for {pulls} rewards from {low:g} to {high:g}"
+        raise InvalidValue(f"tally: sum of {arm!r}", float(tally.sums[place]), allowed)

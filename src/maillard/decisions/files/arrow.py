@@ -1,0 +1,146 @@
+"""The table of a log in Arrow, and so in pandas and polars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from maillard.decisions.files.metadata import read_header, write_header
+from maillard.decisions.files.records import COLUMNS, LEARNED, REWARDS, values_of
+from maillard.decisions.files.tables import open_table
+from maillard.decisions.frames import library_of
+from maillard.decisions.log import DecisionLog
+from maillard.errors import InvalidValue, MaillardError
+
+__all__ = ["KEY", "batches_of", "open_frame", "pandas_of", "polars_of", "pyarrow", "records_of", "table_of"]
+
+KEY = "maillard"
+# A batch ends at this many decisions, or probabilities.
+_MOST_ROWS, _MOST_VALUES = 20_000, 500_000
+
+
+def pyarrow() -> Any:
+    """The package that knows Arrow and Parquet."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MaillardError("Parquet and frames need pyarrow: pip install 'maillard[decisions]'") from None
+    return pyarrow
+
+
+def types(times: Any, policy: Any) -> dict[str, Any]:
+    """The Arrow type of each column, given the type of times and that of the column `policy`."""
+    pa = pyarrow()
+    plain = {
+        "text": pa.string(),
+        "whole": pa.int64(),
+        "real": pa.float64(),
+        "truth": pa.bool_(),
+        "time": times,
+        "names": pa.list_(pa.string()),
+        "logs": pa.list_(pa.float64()),
+    }
+    plain["rewards"] = pa.list_(pa.struct([(name, plain[kind]) for name, kind in REWARDS.items()]))
+    plain["learned"] = pa.list_(pa.struct([(name, plain[kind]) for name, kind in LEARNED.items()]))
+    return {name: plain[kind] for name, kind in COLUMNS.items()} | {"policy": policy}
+
+
+def schema() -> Any:
+    """The columns of the table."""
+    pa = pyarrow()
+    dictionary = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema(list(types(pa.timestamp("us", tz="UTC"), dictionary).items()))
+
+
+def batches_of(log: DecisionLog) -> Iterator[Any]:
+    """The table, in batches that do not take much memory."""
+    pa, columns = pyarrow(), schema()
+    some: list[tuple[Any, ...]] = []
+    size = 0
+
+    def batch() -> Any:
+        values = zip(*some, strict=True)
+        arrays = [pa.array(list(each), type=field.type) for each, field in zip(values, columns, strict=True)]
+        return pa.record_batch(arrays, schema=columns)
+
+    for row in log.rows():
+        some.append(values_of(log, row))
+        size += len(row.decision.eligible)
+        if len(some) >= _MOST_ROWS or size >= _MOST_VALUES:
+            yield batch()
+            some, size = [], 0
+    if some:
+        yield batch()
+
+
+def table_of(log: DecisionLog) -> Any:
+    """The whole table; what the log says of itself is in its metadata."""
+    table = pyarrow().Table.from_batches(batches_of(log), schema=schema())
+    return table.replace_schema_metadata({KEY: write_header(log)})
+
+
+def pandas_of(log: DecisionLog) -> Any:
+    """The table as a pandas frame; what the log says of itself is in its `attrs`."""
+    _needs("pandas")
+    frame = table_of(log).to_pandas()
+    frame.attrs[KEY] = write_header(log)
+    return frame
+
+
+def polars_of(log: DecisionLog) -> Any:
+    """The table as a polars frame."""
+    return _needs("polars").from_arrow(table_of(log))
+
+
+def _needs(library: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(library)
+    except ImportError:
+        raise MaillardError(f"a {library} frame needs {library}: pip install {library}") from None
+
+
+def open_frame(frame: Any, experiment: str | None) -> DecisionLog:
+    """The log in a frame or table."""
+    pa, library = pyarrow(), library_of(frame)
+    header = None
+    try:
+        if library == "pandas":
+            header = frame.attrs.get(KEY)
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+        elif library == "polars":
+            table = (frame.collect() if type(frame).__name__ == "LazyFrame" else frame).to_arrow()
+        else:
+            table = pa.Table.from_batches([frame]) if type(frame).__name__ == "RecordBatch" else frame
+        if {"state", "id"} <= set(table.column_names):
+            table = table.sort_by([("state", "ascending"), ("id", "ascending")])
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise InvalidValue("frame", type(frame).__name__, f"one that Arrow can hold ({error})") from None
+    header = header or (table.schema.metadata or {}).get(KEY.encode())
+    head = None if header is None else read_header(header, "metadata")
+    source = f"{library} table"
+    return open_table(
+        lambda: records_of(table.to_batches(), source), table.column_names, head, source, experiment
+    )
+
+
+def records_of(batches: Iterable[Any], source: str) -> Iterator[Mapping[str, Any]]:
+    """Plain values of each row, of the columns that the table has a name for."""
+    pa = pyarrow()
+    microseconds = pa.timestamp("us", tz="UTC")
+    exact, plain = types(microseconds, pa.string()), types(pa.int64(), pa.string())
+    try:
+        for batch in batches:
+            columns = {}
+            for name in [name for name in batch.schema.names if name in COLUMNS]:
+                try:
+                    # By way of microseconds, whatever unit and zone the times had.
+                    columns[name] = batch.column(name).cast(exact[name]).cast(plain[name])
+                except (pa.ArrowException, ValueError) as error:
+                    allowed = f"values of type {exact[name]} ({error})"
+                    raise InvalidValue(f"{source}: {name}", str(batch.column(name).type), allowed) from None
+            yield from pa.RecordBatch.from_pydict(columns).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidValue(source, str(error), "a table that can be read") from None

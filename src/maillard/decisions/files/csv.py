@@ -1,0 +1,147 @@
+"""The table of a log as text: a .csv for the rows, beside it a .csv.json for what the log says of itself.
+
+Lists are JSON, in which null is the log probability of an arm that could not be drawn and "NaN" that of one that nobody wrote
+down. Numbers are written so that they come back exactly; nothing is escaped for spreadsheets, which take a unit called `=1+1`
+for a formula.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from maillard.decisions.files import Written, whole
+from maillard.decisions.files.metadata import iso, read_header, read_iso, write_header
+from maillard.decisions.files.records import COLUMNS, LEARNED, REWARDS, values_of
+from maillard.decisions.files.tables import open_table
+from maillard.decisions.log import DecisionLog
+from maillard.errors import InvalidValue
+
+__all__ = ["open_file", "write"]
+
+
+def write(log: DecisionLog, path: Path) -> Written:
+    """Write the table and what goes beside it."""
+    rows = 0
+    with whole(path) as partial, whole(_beside(path)) as aside:
+        with partial.open("w", newline="", encoding="utf8") as file:
+            out = csv.writer(file)
+            out.writerow(COLUMNS)
+            for rows, row in enumerate(log.rows(), 1):  # noqa: B007  # how many there were
+                values = zip(COLUMNS.values(), values_of(log, row), strict=True)
+                out.writerow(["" if value is None else _WRITE[kind](value) for kind, value in values])
+        aside.write_text(write_header(log, rows=rows), encoding="utf8")
+        path.unlink(missing_ok=True)  # never a table beside what belongs to another
+    return Written(rows, 0)
+
+
+def open_file(path: Path, experiment: str | None) -> DecisionLog:
+    """The log in a file; a foreign one if nothing is beside it."""
+    beside = _beside(path)
+    header = read_header(beside.read_bytes(), str(beside)) if beside.is_file() else None
+    names = next(_lines(path), [])
+    if len(set(names)) < len(names):
+        raise InvalidValue(f"{path}: columns", names, "each column once")
+
+    def records() -> Iterator[Mapping[str, Any]]:
+        return _records(path, None if header is None else header.rows)
+
+    return open_table(records, names, header, str(path), experiment)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    csv.field_size_limit(2**31 - 1)  # by default 128 KiB, the probabilities of a few thousand arms
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            yield from csv.reader(file, strict=True)
+    except (csv.Error, UnicodeDecodeError, OSError) as error:
+        raise InvalidValue("log", str(path), f"a CSV file in UTF-8 ({error})") from None
+
+
+def _records(path: Path, rows: int | None) -> Iterator[Mapping[str, Any]]:
+    lines = _lines(path)
+    names = next(lines, [])
+    places = [(place, name, _READ[COLUMNS[name]]) for place, name in enumerate(names) if name in COLUMNS]
+    count = 0
+    for count, line in enumerate(lines, 1):
+        if len(line) != len(names):
+            raise InvalidValue(f"{path}, row {count}", len(line), f"{len(names)} cells")
+        values: dict[str, Any] = {}
+        for place, name, read in places:
+            try:
+                values[name] = read(line[place]) if line[place] else None
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                allowed = f"what a log has there ({COLUMNS[name]})"
+                raise InvalidValue(f"{path}, row {count}: {name}", line[place], allowed) from None
+        yield values
+    if rows is not None and count != rows:
+        raise InvalidValue(f"{path}: rows", count, f"{rows}, as were written")
+
+
+# How each kind of value is written as text, and read.
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _write_logs(logs: tuple[float, ...]) -> str:
+    return _json([None if log == -math.inf else "NaN" if math.isnan(log) else log for log in logs])
+
+
+def _read_logs(value: str) -> list[float]:
+    logs = json.loads(value, parse_int=float)
+    return [-math.inf if log is None else math.nan if log == "NaN" else log for log in logs]
+
+
+def _write_structs(columns: Mapping[str, str]) -> Callable[[list[dict[str, Any]]], str]:
+    times = [name for name, kind in columns.items() if kind == "time"]
+    return lambda rows: _json([row | {name: iso(row[name]) for name in times} for row in rows])
+
+
+def _read_structs(columns: Mapping[str, str]) -> Callable[[str], list[dict[str, Any]]]:
+    def read(value: str) -> list[dict[str, Any]]:
+        return [
+            {name: _struct_value(row[name], kind) for name, kind in columns.items()}
+            for row in json.loads(value)
+        ]
+
+    return read
+
+
+def _struct_value(value: Any, kind: str) -> Any:
+    if kind == "time":
+        return read_iso(value, "time")
+    return float(value) if kind == "real" and value is not None else value
+
+
+_WRITE: dict[str, Callable[[Any], str]] = {
+    "text": str,
+    "whole": str,
+    "real": repr,
+    "truth": lambda value: "true" if value else "false",
+    "time": iso,
+    "names": _json,
+    "logs": _write_logs,
+    "rewards": _write_structs(REWARDS),
+    "learned": _write_structs(LEARNED),
+}
+_READ: dict[str, Callable[[str], Any]] = {
+    "text": str,
+    "whole": int,
+    "real": float,
+    "truth": lambda value: {"true": True, "false": False}[value.lower()],
+    "time": lambda value: read_iso(value, "time"),
+    "names": json.loads,
+    "logs": _read_logs,
+    "rewards": _read_structs(REWARDS),
+    "learned": _read_structs(LEARNED),
+}

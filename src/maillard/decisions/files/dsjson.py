@@ -1,0 +1,156 @@
+"""Vowpal Wabbit's decision service JSON: a line for each decision that has a reward.
+
+Costs are negative rewards. The order of the keys, and that no blank follows a comma or colon, is what Vowpal Wabbit's
+`vw-estimators` reads by; what it has no key for is in the object "maillard", which others pass over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from maillard.decisions.files import Written, located, whole
+from maillard.decisions.files.foreign import foreign_log, foreign_row
+from maillard.decisions.files.metadata import iso, read_iso
+from maillard.decisions.log import DecisionLog, Row
+from maillard.decisions.records import Decision
+from maillard.errors import InvalidValue
+
+__all__ = ["open_file", "write"]
+
+_OURS = (
+    "experiment", "unit", "policy_version", "formula_version", "state", "epoch", "cold", "idempotency_key", "position",
+    "origin", "log_probability",
+)  # fmt: skip
+
+
+def write(log: DecisionLog, path: Path) -> Written:
+    """Write a line for each decision that has a reward."""
+    rows = left_out = 0
+    with whole(path) as partial, partial.open("w", newline="", encoding="utf8") as file:
+        for row in log.rows():
+            reward = log.reward_of(row)
+            if reward is None:
+                left_out += 1
+            else:
+                rows += 1
+                file.write(_line(row.decision, reward, log.policies.get(row.decision.policy_version)))
+    return Written(rows, left_out)
+
+
+def _line(d: Decision, reward: float, policy: str | None) -> str:
+    chosen = d.eligible.index(d.arm)
+    order = [chosen, *(place for place in range(len(d.eligible)) if place != chosen)]
+    ours: dict[str, Any] = {name: getattr(d, name) for name in _OURS}
+    ours["policy"] = policy
+    ours["log_probabilities"] = [None if log == -math.inf else log for log in d.log_probabilities]
+    unknown = any(map(math.isnan, d.log_probabilities))
+    if unknown:
+        del ours["log_probabilities"]
+    content: dict[str, Any] = {
+        "_label_cost": 0.0 - reward,
+        "_label_probability": d.probability,
+        "_label_Action": chosen + 1,
+        "_labelIndex": chosen,
+        "Timestamp": iso(d.time)[:-1] + "0Z",  # seven digits of a second
+        "Version": "1",
+        "EventId": d.id,
+        "a": [place + 1 for place in order],
+        "c": {"_multi": [{"Arm": {"name": arm}} for arm in d.eligible]},
+        "p": [math.exp(d.log_probabilities[place]) for place in order],
+        "maillard": ours,
+    }
+    if unknown:
+        del content["p"]
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def open_file(path: Path, experiment: str | None) -> DecisionLog:
+    """The foreign log in a file, ours or another program's."""
+
+    def rows() -> Iterator[Row]:
+        try:
+            with path.open("rb") as file:
+                place = 0
+                for number, line in enumerate(file, 1):
+                    row = _read(line, place, f"{path}, line {number}")
+                    if row is not None:
+                        place += 1
+                        yield row
+        except OSError as error:
+            raise InvalidValue("log", str(path), f"a file that can be read ({error.strerror})") from None
+
+    return foreign_log(rows, str(path), experiment)
+
+
+def _read(line: bytes, place: int, where: str) -> Row | None:
+    """The decision of a line; None where it has none."""
+    try:
+        data = json.loads(line) if line.strip() else None
+        if data is None or (
+            "RewardValue" in data and "a" not in data
+        ):  # a reward whose decision is elsewhere
+            return None
+        return foreign_row(_values(data), place)
+    except InvalidValue as error:
+        raise located(error, where) from None
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        shown = line[:60].decode(errors="replace")
+        allowed = f"a decision as Vowpal Wabbit's dsjson has it ({type(error).__name__}: {error})"
+        raise InvalidValue(where, shown, allowed) from None
+
+
+def _values(data: Mapping[str, Any]) -> dict[str, Any]:
+    if data.get("pdrop"):
+        raise InvalidValue(
+            "pdrop", data["pdrop"], "0: decisions that were dropped cannot be made up for here"
+        )
+    arms = _names(data["c"]["_multi"])
+    order = [_place(each, len(arms)) for each in data["a"]]
+    chosen = _place(data["_label_Action"], len(arms)) if "_label_Action" in data else order[0]
+    ours = data.get("maillard") or {}
+    values = {
+        "arm": arms[chosen],
+        "eligible": arms,
+        "reward": None if data.get("_label_cost") is None else 0.0 - float(data["_label_cost"]),
+        "time": read_iso(data["Timestamp"], "Timestamp") if "Timestamp" in data else 0,
+        "id": data.get("EventId"),
+        **{name: ours[name] for name in _OURS if name in ours},
+    }
+    if ours.get("log_probabilities") is not None:
+        values["log_probabilities"] = [
+            -math.inf if log is None else float(log) for log in ours["log_probabilities"]
+        ]
+    elif "p" in data:
+        if sorted(order) != list(range(len(arms))) or len(data["p"]) != len(order):
+            raise InvalidValue("a", data["a"], f"each of {len(arms)} arms once, and a p for each")
+        chances = dict(zip(order, map(float, data["p"]), strict=True))
+        values["log_probabilities"] = [
+            math.log(chances[i]) if chances[i] > 0 else -math.inf for i in range(len(arms))
+        ]
+        values["probability"] = chances[chosen]
+    values.setdefault(
+        "probability", float(data["_label_probability"]) if "_label_probability" in data else None
+    )
+    return values
+
+
+def _place(value: object, count: int) -> int:
+    if type(value) is not int or not 1 <= value <= count:
+        raise InvalidValue("a", value, f"numbers of arms, from 1 to {count}")
+    return value - 1
+
+
+def _names(arms: list[Mapping[str, Any]]) -> list[str]:
+    """The arms' names, or else their numbers."""
+    named = []
+    for arm in arms:
+        features = arm.get("Arm")
+        name = features.get("name") if isinstance(features, dict) else None
+        named.append(name if isinstance(name, str) else "")
+    if all(named) and len(set(named)) == len(named):
+        return named
+    return [str(number) for number in range(1, len(arms) + 1)]

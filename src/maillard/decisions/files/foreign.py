@@ -1,0 +1,80 @@
+"""Logs without events: decisions with probabilities and rewards, from other programs or cut loose from their states.
+
+What such a log does not say is filled in: ids and states are places in the log, every arm is eligible, and a log probability
+that nobody wrote down is NaN. The final reward is the one observation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from maillard.decisions.files.records import make_decision
+from maillard.decisions.log import DecisionLog, Row, choose_experiment
+from maillard.decisions.records import Observation, text
+from maillard.errors import InvalidValue
+
+__all__ = ["foreign_log", "foreign_row"]
+
+_DEFAULTS = {
+    "time": 0, "unit": None, "policy_version": 0, "formula_version": 0, "epoch": 0, "cold": False,
+    "idempotency_key": None, "position": 0, "origin": None,
+}  # fmt: skip
+
+
+def foreign_row(values: Mapping[str, Any], place: int, arms: Sequence[str] = ()) -> Row:
+    """A row of plain values. `place` is its number in the log, `arms` who is eligible where it does not say."""
+    given = {name: value for name, value in values.items() if value is not None}
+    known = {"state": place, **_DEFAULTS, **given}
+    known["log_probability"] = log = _log(given)
+    if "eligible" not in given:
+        known["eligible"] = list(arms)
+    if "log_probabilities" not in given:
+        arm = given.get("arm")
+        known["log_probabilities"] = [log if name == arm else math.nan for name in known["eligible"]]
+    known.setdefault("arm", None)
+    identifier = text("id", given.get("id", f"{place:09}"))
+    decision = make_decision(known, identifier, text("experiment", given.get("experiment", "default")))
+    reward = given.get("reward")
+    if reward is None or (isinstance(reward, float) and math.isnan(reward)):
+        return Row(decision, (), ())
+    if not isinstance(reward, float) or not math.isfinite(reward):
+        raise InvalidValue("reward", reward, "a finite number")
+    time = decision.time
+    seen = Observation(decision=identifier, event=identifier, value=reward, at=time, arrived=time)
+    return Row(decision, (seen,), ())
+
+
+def _log(given: Mapping[str, Any]) -> float:
+    """The log probability of the arm that was chosen."""
+    log, probability = given.get("log_probability"), given.get("probability")
+    if isinstance(log, float):
+        return log
+    if not isinstance(probability, float) or not 0 < probability <= 1 + 1e-9:
+        raise InvalidValue("probability", probability, "a number > 0 and <= 1")
+    return math.log(probability)
+
+
+def foreign_log(
+    rows: Callable[[], Iterable[Row]], source: str, experiment: str | None, arms: Sequence[str] = ()
+) -> DecisionLog:
+    """A log of such rows, read once to see which experiments and arms are in it."""
+    experiments: dict[str, None] = {}
+    names = dict.fromkeys(arms)
+    before: dict[str, tuple[int, str]] = {}
+    for row in rows():
+        d = row.decision
+        experiments[d.experiment] = None
+        if d.arm not in names or not names.keys() >= set(d.eligible):
+            names.update(dict.fromkeys(d.eligible))
+        if (d.state, d.id) <= before.get(d.experiment, (-1, "")):
+            allowed = "rows in this order, each once"
+            raise InvalidValue(f"{source}: (state, id)", (d.state, d.id), allowed)
+        before[d.experiment] = d.state, d.id
+    only = choose_experiment(list(experiments) or ["default"], experiment, source)
+
+    def chosen() -> Iterator[Row]:
+        return (row for row in rows() if row.decision.experiment == only)
+
+    return DecisionLog(chosen, experiment=only, source=source, arms=tuple(names))

@@ -1,0 +1,167 @@
+"""What a file says of the log as a whole: its events, its parked rewards, how far it goes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from maillard.decisions.files import located
+from maillard.decisions.identifiers import check_id
+from maillard.decisions.records import (
+    ADMINISTRATIVE,
+    Event,
+    Observation,
+    from_microseconds,
+    text,
+    to_microseconds,
+)
+from maillard.decisions.rules import Reward
+from maillard.decisions.stores.contract import Parked
+from maillard.errors import InvalidValue, MaillardError
+
+if TYPE_CHECKING:
+    from maillard.decisions.log import DecisionLog
+
+__all__ = ["SCHEMA", "Header", "iso", "read_header", "read_iso", "write_header"]
+
+SCHEMA = 1
+# What names the events hold.
+_NAMES = {
+    "start": ("arms", "policy"),
+    "restore": ("arms", "policy"),
+    "policy": ("policy",),
+    "add_arm": ("arm",),
+    "retire_arm": ("arm",),
+}
+_PARKED = ("decision", "event", "value")
+
+
+class Header(NamedTuple):
+    """What `write_header` wrote."""
+
+    experiment: str
+    number: int
+    events: list[Event]
+    parked: list[Parked]
+    as_of: int
+    rows: int | None
+
+
+def write_header(log: DecisionLog, **more: object) -> str:
+    """All of a log but its rows, as JSON."""
+    events = [
+        {"number": each.number, "kind": each.kind, "time": iso(each.time), "payload": dict(each.payload)}
+        for each in log.events
+    ]
+    parked = [
+        {
+            **{name: getattr(each.row, name) for name in _PARKED},
+            "at": iso(each.row.at),
+            "arrived": iso(each.row.arrived),
+            "expires": None if each.expires is None else iso(each.expires),
+        }
+        for each in log.parked
+    ]
+    content = {
+        "schema": SCHEMA,
+        "experiment": log.experiment,
+        "number": log.number,
+        "events": events,
+        "parked": parked,
+        "exported": iso(log.as_of),
+    }
+    return json.dumps({**content, **more}, ensure_ascii=False)
+
+
+def read_header(content: str | bytes, where: str) -> Header:
+    """The header of a file. Its events are checked as far as rows and rewards depend on them; `final_state` applies them."""
+    try:
+        data = json.loads(content)
+        if not isinstance(data, dict) or type(data.get("schema")) is not int:
+            raise InvalidValue("schema", None, "the number of a schema")  # noqa: TRY301  # one place to add `where`
+        if data["schema"] > SCHEMA:
+            allowed = f"{SCHEMA} or older; a newer maillard wrote this file"
+            raise InvalidValue("schema", data["schema"], allowed)  # noqa: TRY301  # the same
+        rows = data.get("rows")
+        return Header(
+            text("experiment", data["experiment"]),
+            _whole(data["number"], "number"),
+            _events(data["events"], data["number"]),
+            [_parked(each) for each in data["parked"]],
+            read_iso(data["exported"], "exported"),
+            None if rows is None else _whole(rows, "rows"),
+        )
+    except InvalidValue as error:
+        raise located(error, where) from None
+    except (KeyError, TypeError, ValueError, AttributeError, MaillardError) as error:
+        raise InvalidValue(where, str(error), "what a log says of itself, as it was written") from None
+
+
+def _events(data: list[Mapping[str, Any]], last: int) -> list[Event]:
+    events = [
+        Event(
+            number=_whole(each["number"], "events: number"),
+            kind=each["kind"],
+            time=read_iso(each["time"], "events: time"),
+            payload=dict(each["payload"]),
+        )
+        for each in data
+    ]
+    numbers = [event.number for event in events]
+    if events and (events[0].kind, numbers[0]) != ("start", 1):
+        raise InvalidValue("events", events[0].kind, "the start of the experiment first")
+    if numbers != sorted(set(numbers)) or max(numbers, default=0) > last:
+        raise InvalidValue("events: number", numbers, f"rising numbers, none above {last}")
+    for event in events:
+        if event.kind not in ADMINISTRATIVE or (event.kind == "start") != (event.number == 1):
+            raise InvalidValue("events: kind", event.kind, "a change of an experiment")
+        for name in _NAMES.get(event.kind, ()):
+            value = event.payload[name]
+            for each in value if name == "arms" and isinstance(value, list) else [value]:
+                text(f"events: {name}", each)
+    if events:
+        start = events[0].payload
+        Reward(**start["reward"])
+        if not isinstance(start["sticky"], bool):
+            raise InvalidValue("events: sticky", start["sticky"], "true or false")
+    return events
+
+
+def _parked(each: Mapping[str, Any]) -> Parked:
+    value = each["value"]
+    if not isinstance(value, float) or not math.isfinite(value):
+        raise InvalidValue("parked: value", value, "a finite number")
+    row = Observation(
+        decision=check_id(each["decision"], "parked: decision"),
+        event=text("parked: event", each["event"]),
+        value=value,
+        at=read_iso(each["at"], "parked: at"),
+        arrived=read_iso(each["arrived"], "parked: arrived"),
+    )
+    expires = each["expires"]
+    return Parked(row, None if expires is None else read_iso(expires, "parked: expires"))
+
+
+def iso(time: int) -> str:
+    """A time as text, to the microsecond."""
+    return from_microseconds(time).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def read_iso(value: object, field: str) -> int:
+    """The time that `iso`, or another program, wrote."""
+    try:
+        moment = datetime.fromisoformat(value)  # type: ignore[arg-type]  # checked by failing
+    except (TypeError, ValueError):
+        moment = None
+    if moment is None:
+        raise InvalidValue(field, value, "a time such as 2026-11-15T00:00:00.000000Z")
+    return to_microseconds(field, moment)
+
+
+def _whole(value: object, field: str) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise InvalidValue(field, value, "a whole number >= 0")
+    return value

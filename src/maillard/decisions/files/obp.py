@@ -1,0 +1,207 @@
+"""Open Bandit Pipeline's `bandit_feedback`: a dict of arrays, and a .npz file of it.
+
+`action`, `reward` and `pscore`, one for each round; `pi_b` holds the whole law of each where that is known; `arms` and `id` are
+ours. The file has no pickles, so OBP's `context` and `position` are in it only where they are arrays.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from maillard.decisions.files import Written, located, whole
+from maillard.decisions.files.foreign import foreign_log, foreign_row
+from maillard.decisions.log import DecisionLog, Row
+from maillard.errors import InvalidValue
+
+__all__ = ["open_feedback", "open_file", "to_obp", "write"]
+
+
+def to_obp(log: DecisionLog) -> dict[str, Any]:
+    """The decisions that have a reward, as OBP's estimators take them; an action is a place among `arms`.
+
+    >>> from maillard.decisions import Bandit
+    >>> bandit = Bandit(["red", "blue"], "uniform")
+    >>> bandit.reward(bandit.choose().id, 1.0)
+    'learned'
+    >>> from maillard.decisions.log import open_log
+    >>> to_obp(open_log(bandit))["pscore"].tolist()
+    [0.5]
+    """
+    return _feedback(log)[0]
+
+
+def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
+    place = {arm: i for i, arm in enumerate(log.arms)}
+    ids: list[str] = []
+    chosen: list[tuple[int, float, float]] = []
+    laws: list[np.ndarray[Any, np.dtype[np.float64]]] = []
+    left_out = 0
+    for row in log.rows():
+        reward, d = log.reward_of(row), row.decision
+        if reward is None:
+            left_out += 1
+            continue
+        law = np.zeros(len(place))
+        law[[place[arm] for arm in d.eligible]] = np.exp(d.log_probabilities)
+        laws.append(law)
+        ids.append(d.id)
+        chosen.append((place[d.arm], reward, d.probability))
+    actions, rewards, probabilities = zip(*chosen, strict=True) if chosen else ((), (), ())
+    feedback: dict[str, Any] = {
+        "n_rounds": len(chosen),
+        "n_actions": len(place),
+        "context": None,
+        "action": np.array(actions, dtype=np.int64),
+        "position": None,
+        "reward": np.array(rewards, dtype=np.float64),
+        "pscore": np.array(probabilities, dtype=np.float64),
+        "arms": np.array(log.arms, dtype=np.str_),
+        "id": np.array(ids, dtype=np.str_),
+    }
+    whole_laws = np.array(laws).reshape(len(chosen), len(place), 1)
+    if not np.isnan(whole_laws).any():
+        feedback["pi_b"] = whole_laws
+    return feedback, left_out
+
+
+def write(log: DecisionLog, path: Path) -> Written:
+    """Write the dict as .npz."""
+    feedback, left_out = _feedback(log)
+    arrays = {name: value for name, value in feedback.items() if value is not None}
+    with whole(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+    return Written(feedback["n_rounds"], left_out)
+
+
+def open_file(path: Path, experiment: str | None) -> DecisionLog:
+    """The log in a .npz file."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise InvalidValue("log", str(path), "a .npz file")
+            feedback = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, KeyError, TypeError, MemoryError, zipfile.BadZipFile) as error:
+        if isinstance(error, InvalidValue):
+            raise
+        allowed = f"a .npz file of arrays without pickles ({error})"
+        raise InvalidValue("log", str(path), allowed) from None
+    return open_feedback(feedback, experiment, str(path))
+
+
+def open_feedback(
+    feedback: Mapping[str, Any], experiment: str | None, source: str = "bandit_feedback"
+) -> DecisionLog:
+    """The foreign log in a dict. Without `pi_b` every arm is eligible, and only the chosen one's probability is known."""
+    actions = _array(feedback, "action", "iu", source)
+    count = len(actions)
+    rewards = _array(feedback, "reward", "fiub", source, count).astype(np.float64)
+    chances = _array(feedback, "pscore", "fiu", source, count).astype(np.float64)
+    slots = None
+    if feedback.get("position") is not None:
+        slots = _array(feedback, "position", "iu", source, count).astype(np.int64)
+    laws = _laws(feedback, slots, count, source)
+    arms = _arms(feedback, actions, laws, source)
+    ids = _names(feedback, "id", count, source)
+    if count and not 0 <= actions.min() <= actions.max() < len(arms):
+        allowed = f"places among {len(arms)} arms, from 0"
+        raise InvalidValue(f"{source}: action", int(actions.max()), allowed)
+    if laws is not None and not (laws[np.arange(count), actions] > 0).all():
+        raise InvalidValue(f"{source}: pi_b", 0.0, "a probability > 0 of every action that was taken")
+
+    def rows() -> Iterator[Row]:
+        for place in range(count):
+            values: dict[str, Any] = {
+                "arm": arms[int(actions[place])],
+                "probability": float(chances[place]),
+                "reward": float(rewards[place]),
+                "position": 0 if slots is None else int(slots[place]),
+                "id": None if ids is None else ids[place],
+            }
+            if laws is not None:
+                values["eligible"] = [arm for arm, p in zip(arms, laws[place], strict=True) if p > 0]
+                values["log_probabilities"] = [math.log(p) for p in laws[place].tolist() if p > 0]
+            try:
+                row = foreign_row(values, place, arms)
+            except InvalidValue as error:
+                raise located(error, f"{source}, round {place}") from None
+            yield row
+
+    return foreign_log(rows, source, experiment, arms)
+
+
+def _array(
+    feedback: Mapping[str, Any], name: str, kinds: str, source: str, count: int | None = None
+) -> np.ndarray[Any, Any]:
+    """One number for each round."""
+    try:
+        array = np.asarray(feedback[name])
+    except KeyError:
+        allowed = "action, reward and pscore"
+        raise InvalidValue(f"{source}: keys", list(feedback), allowed) from None
+    except ValueError:  # ragged
+        array = np.asarray(None)
+    if (
+        array.ndim != 1
+        or (array.dtype.kind not in kinds and len(array))
+        or len(array) != (count or len(array))
+    ):
+        allowed = "a number for each round" + ("" if count is None else f", {count} of them")
+        raise InvalidValue(f"{source}: {name}", f"{array.dtype}{list(array.shape)}", allowed)
+    return array.astype(np.int64) if kinds == "iu" else array
+
+
+def _laws(
+    feedback: Mapping[str, Any], slots: np.ndarray[Any, Any] | None, count: int, source: str
+) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    """The law of each round; of the position that it was for, where there are several."""
+    if feedback.get("pi_b") is None:
+        return None
+    laws = np.asarray(feedback["pi_b"])
+    if laws.ndim == 2:
+        laws = laws[:, :, np.newaxis]
+    good = laws.ndim == 3 and laws.dtype.kind in "fiu" and len(laws) == count and laws.shape[1] > 0
+    if good and laws.shape[2] != 1:
+        good = slots is not None and (not count or 0 <= slots.min() <= slots.max() < laws.shape[2])
+    if not good:
+        allowed = f"shape ({count}, arms, positions), and a position for each round if there are several"
+        raise InvalidValue(f"{source}: pi_b", f"{laws.dtype}{list(laws.shape)}", allowed)
+    if laws.shape[2] > 1 and slots is not None:
+        return laws[np.arange(count), :, slots].astype(np.float64)
+    return laws[:, :, 0].astype(np.float64)
+
+
+def _arms(
+    feedback: Mapping[str, Any], actions: np.ndarray[Any, Any], laws: Any, source: str
+) -> Sequence[str]:
+    """The names of the arms; numbers where they have none."""
+    if laws is not None:
+        count = laws.shape[1]
+    elif feedback.get("n_actions") is not None:
+        count = _count(feedback["n_actions"], source)
+    else:
+        count = (
+            len(feedback["arms"]) if feedback.get("arms") is not None else int(actions.max(initial=-1)) + 1
+        )
+    return _names(feedback, "arms", count, source) or [str(arm) for arm in range(count)]
+
+
+def _count(value: object, source: str) -> int:
+    array = np.asarray(value)
+    if array.ndim or array.dtype.kind not in "iu" or not 0 < int(array) <= 10**6:
+        raise InvalidValue(f"{source}: n_actions", value, "a number of arms")
+    return int(array)
+
+
+def _names(feedback: Mapping[str, Any], name: str, count: int, source: str) -> list[str] | None:
+    if feedback.get(name) is None:
+        return None
+    names = np.asarray(feedback[name])
+    if names.ndim != 1 or names.dtype.kind != "U" or len(names) != count:
+        raise InvalidValue(f"{source}: {name}", f"{names.dtype}{list(names.shape)}", f"{count} names")
+    return names.tolist()  # type: ignore[no-any-return]  # strings

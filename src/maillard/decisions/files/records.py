@@ -1,0 +1,197 @@
+"""The table of a log, one row for each decision: its columns, and rows to and from plain values.
+
+Plain values are str, int, float, bool, None and lists and dicts of them; times are microseconds since 1970. Every form of the
+table, Arrow or text, holds the same values, and what comes out of a file is checked here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from maillard.decisions.files import located
+from maillard.decisions.identifiers import check_id
+from maillard.decisions.log import Row
+from maillard.decisions.records import Decision, Event, Observation, text
+from maillard.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from maillard.decisions.log import DecisionLog
+
+__all__ = ["COLUMNS", "LEARNED", "NEEDED", "REWARDS", "check_time", "make_decision", "rows_of", "values_of"]
+
+# What each column holds; `names`, `logs`, `rewards` and `learned` are lists.
+COLUMNS = {
+    "id": "text", "experiment": "text", "time": "time", "unit": "text", "arm": "text", "probability": "real",
+    "log_probability": "real", "eligible": "names", "log_probabilities": "logs", "policy": "text",
+    "policy_version": "whole", "formula_version": "whole", "state": "whole", "epoch": "whole", "cold": "truth",
+    "idempotency_key": "text", "position": "whole", "origin": "text", "reward": "real", "closed": "truth",
+    "rewards": "rewards", "learned": "learned",
+}  # fmt: skip
+REWARDS = {"event": "text", "value": "real", "at": "time", "arrived": "time", "late": "truth"}
+LEARNED = {"number": "whole", "kind": "text", "value": "real", "previous": "real", "time": "time"}
+# The other columns follow from these and the log's events: they are written for readers, and not read back.
+NEEDED = COLUMNS.keys() - {"experiment", "probability", "policy", "reward", "closed"}
+
+_KINDS = ("reward", "revision", "default")
+_SLACK = 1e-9  # how far rounding may lift the logarithm of a probability above 0
+
+
+def values_of(log: DecisionLog, row: Row) -> tuple[Any, ...]:
+    """A row's values, in the order of the columns."""
+    d = row.decision
+    rewards = [{name: getattr(each, name) for name in REWARDS} for each in row.rewards]
+    learned = [{name: getattr(each, name) for name in LEARNED} for each in row.learned]
+    return (
+        d.id, d.experiment, d.time, d.unit, d.arm, d.probability, d.log_probability, d.eligible, d.log_probabilities,
+        log.policies.get(d.policy_version), d.policy_version, d.formula_version, d.state, d.epoch, d.cold,
+        d.idempotency_key, d.position, d.origin, log.reward_of(row), log.is_closed(d), rewards, learned,
+    )  # fmt: skip
+
+
+def rows_of(records: Iterable[Mapping[str, Any]], experiment: str, source: str) -> Iterator[Row]:
+    """The rows that `values_of` gave these values of, or an error that says where and what is wrong."""
+    before: tuple[int, str] | None = None
+    for place, values in enumerate(records, 1):
+        try:
+            row = _row(values, experiment)
+        except InvalidValue as error:
+            raise located(error, f"{source}, row {place}") from None
+        here = row.decision.state, row.decision.id
+        if before is not None and here <= before:
+            allowed = "rows in this order, each once, as they were written"
+            raise InvalidValue(f"{source}, row {place}: (state, id)", here, allowed)
+        before = here
+        yield row
+
+
+def _row(values: Mapping[str, Any], experiment: str) -> Row:
+    decision = make_decision(values, check_id(values["id"], "id"), experiment)
+    if any(map(math.isnan, decision.log_probabilities)):
+        raise InvalidValue("log_probabilities", math.nan, "numbers <= 0")
+    rewards = tuple(_observation(each, decision) for each in _items(values["rewards"] or [], "rewards"))
+    learned = tuple(_learned(each, decision) for each in _items(values["learned"] or [], "learned"))
+    return Row(decision, rewards, learned)
+
+
+def make_decision(values: Mapping[str, Any], identifier: str, experiment: str) -> Decision:
+    """A decision of plain values."""
+    arm, eligible = values["arm"], _names(values["eligible"])
+    logs = _items(values["log_probabilities"], "log_probabilities")
+    if arm not in eligible or len(logs) != len(eligible):
+        allowed = f"the arm ({arm!r}) among them, and a log probability for each ({len(logs)})"
+        raise InvalidValue("eligible", list(eligible), allowed)
+    log = values["log_probability"]
+    if not isinstance(log, float) or not -math.inf < log <= _SLACK:
+        raise InvalidValue("log_probability", log, "a number <= 0")
+    return Decision(
+        id=identifier,
+        experiment=experiment,
+        time=check_time(values["time"], "time"),
+        unit=_optional(values, "unit"),
+        arm=arm,
+        eligible=eligible,
+        log_probabilities=tuple(map(_log, logs)),
+        log_probability=log,
+        policy_version=_whole(values, "policy_version"),
+        formula_version=_whole(values, "formula_version"),
+        state=_whole(values, "state"),
+        epoch=_whole(values, "epoch"),
+        cold=_truth(values["cold"], "cold"),
+        idempotency_key=_optional(values, "idempotency_key"),
+        position=_whole(values, "position"),
+        origin=_optional(values, "origin"),
+    )
+
+
+def _observation(each: Mapping[str, Any], decision: Decision) -> Observation:
+    return Observation(
+        decision=decision.id,
+        event=text("rewards: event", each["event"]),
+        value=_real(each["value"], "rewards: value"),
+        at=check_time(each["at"], "rewards: at"),
+        arrived=check_time(each["arrived"], "rewards: arrived"),
+        late=_truth(each["late"], "rewards: late"),
+    )
+
+
+def _learned(each: Mapping[str, Any], decision: Decision) -> Event:
+    number, kind, previous = _whole(each, "number"), each["kind"], each["previous"]
+    if number <= decision.state:
+        raise InvalidValue("learned: number", number, f"more than {decision.state}, the decision's state")
+    if kind not in _KINDS or (kind == "revision") == (previous is None):
+        raise InvalidValue("learned: kind", kind, "reward or default, or revision with its previous value")
+    return Event(
+        number=number,
+        kind=kind,
+        time=check_time(each["time"], "learned: time"),
+        decision=decision.id,
+        arm=decision.arm,
+        value=_real(each["value"], "learned: value"),
+        previous=None if previous is None else _real(previous, "learned: previous"),
+    )
+
+
+def check_time(value: object, field: str) -> int:
+    """A time in microseconds since 1970, or an error."""
+    if type(value) is not int or not 0 <= value < 253_402_300_800_000_000:
+        raise InvalidValue(field, value, "a time within the years 1970 to 9999")
+    return value
+
+
+def _names(value: object) -> tuple[str, ...]:
+    names = _items(value, "eligible")
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidValue("eligible", value, "names of arms")
+    return _known(tuple(names))
+
+
+@lru_cache(maxsize=256)
+def _known(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, checked once: most rows share theirs."""
+    for name in names:
+        text("eligible", name)
+    if len(set(names)) < len(names):
+        raise InvalidValue("eligible", list(names), "each name once")
+    return names
+
+
+def _log(value: object) -> float:
+    """The logarithm of a probability; NaN is one that is not known."""
+    if value is None:
+        return math.nan
+    if not isinstance(value, float) or value > _SLACK:
+        raise InvalidValue("log_probabilities", value, "numbers <= 0")
+    return math.nan if math.isnan(value) else value  # the one object, so that rows are equal
+
+
+def _items(value: Any, field: str) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise InvalidValue(field, value, "a list")
+    return value
+
+
+def _optional(values: Mapping[str, Any], name: str) -> str | None:
+    value = values[name]
+    return None if value is None else text(name, value)
+
+
+def _whole(values: Mapping[str, Any], name: str) -> int:
+    value = values[name]
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise InvalidValue(name, value, "a whole number >= 0")
+    return value
+
+
+def _real(value: object, field: str) -> float:
+    if not isinstance(value, float) or not math.isfinite(value):
+        raise InvalidValue(field, value, "a finite number")
+    return value
+
+
+def _truth(value: object, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidValue(field, value, "true or false")
+    return value

@@ -1,0 +1,187 @@
+"""Logs out of stores, and into them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from maillard.decisions.log import DecisionLog, Row, choose_experiment
+from maillard.decisions.records import ADMINISTRATIVE, Decision, Event, text
+from maillard.decisions.stores import Store, open_store
+from maillard.decisions.stores.contract import Head, Transaction
+from maillard.errors import Conflict, InvalidValue, MaillardError
+
+__all__ = ["open_in", "open_owned", "write"]
+
+_MOST_ROWS = 1_000  # that are added at once
+
+
+def open_owned(store: Store, experiment: str | None) -> DecisionLog:
+    """The log of an experiment of a store that nobody else uses."""
+    try:
+        return _open(store, experiment, owned=True)
+    except BaseException:
+        store.close()
+        raise
+
+
+def open_in(store: Store, experiment: str | None) -> DecisionLog:
+    """The log of an experiment of a store, as it stands now: what is learned later is not in it."""
+    return _open(store, experiment, owned=False)
+
+
+def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
+    name = choose_experiment(store.experiments(), experiment, store.where)
+    parked = sorted(
+        store.all_parked(name), key=lambda each: (each.row.arrived, each.row.decision, each.row.event)
+    )
+    with store.reading(name) as transaction:
+        events, now = transaction.events(0), transaction.now
+    if not events:
+        raise MaillardError(f"{store.where}: experiment {name!r} has not begun")
+    number = events[-1].number
+    return DecisionLog(
+        lambda: _rows(store, name, number),
+        experiment=name,
+        source=store.where,
+        events=[event for event in events if event.kind in ADMINISTRATIVE],
+        number=number,
+        parked=parked,
+        as_of=now,
+        close=store.close if owned else None,
+    )
+
+
+def _rows(store: Store, experiment: str, number: int) -> Iterator[Row]:
+    """The rows, without what was learned after the event of this number."""
+    for decision, rewards, learned in store.rows(experiment):
+        if decision.state > number:
+            return
+        row = Row(decision, rewards, learned)
+        if learned and learned[-1].number > number:
+            since = next(event.time for event in learned if event.number > number)
+            row = Row(
+                decision,
+                tuple(each for each in rewards if each.arrived < since),
+                tuple(event for event in learned if event.number <= number),
+            )
+        if len(rewards) > 1:
+            row = row._replace(
+                rewards=tuple(sorted(row.rewards, key=lambda each: (each.arrived, each.event)))
+            )
+        yield row
+
+
+def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> int:
+    """Copy a log into a store; how many decisions it has."""
+    text("experiment", experiment)
+    if log.foreign:
+        raise MaillardError(
+            f"{log.source}: a log without events cannot be resumed; keep it as a file, or warm_start an experiment with its means"
+        )
+    for _ in log.history():  # whatever is wrong with it comes up before anything is written
+        pass
+    store = open_store(target)
+    try:
+        _check_new(log, store, experiment)
+        with store.transaction(experiment, lock=True) as transaction:
+            if transaction.head is not None:
+                raise Conflict(f"{store.where} has an experiment {experiment!r} already")
+            transaction.create()
+            return _Copy(log, transaction, experiment).run()
+    finally:
+        if store is not target:
+            store.close()
+
+
+def _check_new(log: DecisionLog, store: Store, experiment: str) -> None:
+    """Ids are unique in a store, so a second copy of a log goes into another one."""
+    ids = [row.decision.id for row in itertools.islice(log.rows(), 1)]
+    for name in store.experiments():
+        if name != experiment:
+            with store.reading(name) as transaction:
+                if transaction.drawn(ids):
+                    raise Conflict(f"{store.where} has these decisions already, as experiment {name!r}")
+
+
+class _Copy:
+    """A log on its way into a transaction, a thousand rows at a time."""
+
+    def __init__(self, log: DecisionLog, transaction: Transaction, experiment: str) -> None:
+        self.log, self.transaction, self.experiment = log, transaction, experiment
+        self.head = Head(0, 0, 0)
+        self.now = transaction.now
+        self.epoch = 1 + sum(event.kind in ("reset", "restore") for event in log.events)
+        self.events: list[Event] = []
+        self.rows: list[Row] = []
+        self.count = 0
+        self.assigned: dict[tuple[int, str], tuple[int, str]] = {}
+
+    def run(self) -> int:
+        for each in self.log.history():
+            if isinstance(each, Event):
+                self.events.append(each)
+            else:
+                self.rows.append(each)
+            if len(self.events) + len(self.rows) >= _MOST_ROWS:
+                self.flush()
+        self.flush()
+        for (epoch, unit), (_, identifier) in self.assigned.items():
+            self.transaction.assign(epoch, unit, identifier, instead_of=None)
+        parked = self.log.parked
+        known = self.transaction.drawn([each.row.decision for each in parked])
+        self.transaction.park([each for each in parked if each.row.decision not in known])
+        return self.count
+
+    def flush(self) -> None:
+        self.add_events()
+        rows, self.rows = self.rows, []
+        decisions = [self.renamed(row.decision) for row in rows]
+        ids = {row.id for row in decisions}
+        if len(ids) < len(decisions) or self.transaction.drawn(ids):
+            raise InvalidValue(self.log.source, min(ids), "decisions with an id of their own each")
+        self.transaction.add_decisions([row for row in decisions if row.idempotency_key is None])
+        for row in decisions:
+            if row.idempotency_key is not None and not self.transaction.claim(row):
+                allowed = "each key once at each position"
+                raise InvalidValue(f"{self.log.source}: idempotency_key", row.idempotency_key, allowed)
+        self.transaction.add_observations([each for row in rows for each in row.rewards])
+        self.transaction.add_pending(self.pending(rows))
+        self.note_assignments(decisions)
+        self.count += len(rows)
+
+    def add_events(self) -> None:
+        events, self.events = self.events, []
+        if events:
+            administrative, epoch = self.head.administrative, self.head.epoch
+            for event in events:
+                if event.kind in ADMINISTRATIVE:
+                    administrative = event.number
+                    epoch += event.kind in ("start", "reset", "restore")
+            self.head = Head(events[-1].number, administrative, epoch)
+            self.transaction.add_events(events, self.head)
+
+    def renamed(self, row: Decision) -> Decision:
+        return row if row.experiment == self.experiment else row._replace(experiment=self.experiment)
+
+    def pending(self, rows: Sequence[Row]) -> dict[str, int]:
+        """Decisions that nothing was learned from yet: their windows are still to be settled, even if they have closed."""
+        rule = self.log.reward
+        if rule is None or not rule.settles:
+            return {}
+        open_rows = [row.decision for row in rows if not row.learned]
+        closing = {row.id: (row, rule.closes(row.time) or 0) for row in open_rows}
+        return {
+            key: closes
+            for key, (row, closes) in closing.items()
+            if row.epoch == self.epoch or closes > self.now
+        }
+
+    def note_assignments(self, decisions: Sequence[Decision]) -> None:
+        """A sticky unit's arm is the one that was drawn for it last."""
+        if self.log.events[0].payload["sticky"]:
+            for row in decisions:
+                if row.unit is not None and row.origin is None:
+                    place, drawn = (row.epoch, row.unit), (row.time, row.id)
+                    self.assigned[place] = max(drawn, self.assigned.get(place, drawn))

@@ -1,0 +1,79 @@
+"""Rows out of whatever a caller has: pandas, polars, Arrow, mappings. None of these libraries is imported to find out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from maillard.errors import InvalidValue, UnknownName
+
+__all__ = ["library_of", "records_of"]
+
+_REWARD = ("decision_id", "value", "at", "event")
+_TABLES = {"pandas": "DataFrame", "polars": "DataFrame LazyFrame", "pyarrow": "Table RecordBatch"}
+
+
+def library_of(table: object) -> str | None:
+    """The library that a frame or table is of: "pandas", "polars", "pyarrow" or None."""
+    for cls in type(table).__mro__:
+        library = cls.__module__.partition(".")[0]
+        if cls.__name__ in _TABLES.get(library, "").split():
+            return library
+    return None
+
+
+def records_of(rows: Any) -> Iterator[Mapping[str, Any]]:
+    """The rewards in a frame, a table or an iterable of mappings: `decision_id`, `value` and, if they are there, `at` and `event`.
+
+    Missing values (None, NaN, NaT) of `at` and `event` are absent.
+
+    >>> list(records_of([{"decision_id": "a", "value": 1, "at": float("nan")}]))
+    [{'decision_id': 'a', 'value': 1}]
+    """
+    for place, row in enumerate(_mappings(rows)):
+        if not isinstance(row, Mapping):
+            raise InvalidValue(f"rows[{place}]", row, "a mapping with decision_id and value")
+        for name in row:
+            if name not in _REWARD:
+                raise UnknownName(f"rows[{place}]: column", str(name), _REWARD)
+        values = {name: _plain(value) for name, value in row.items()}
+        for name in ("at", "event"):
+            if name in values and values[name] is None:
+                del values[name]
+        yield values
+
+
+def _mappings(rows: Any) -> Iterable[Any]:
+    match library_of(rows):
+        case "pandas":
+            if not rows.columns.is_unique:
+                raise InvalidValue("rows: columns", list(rows.columns), "each column once")
+            return rows.to_dict("records")  # type: ignore[no-any-return]
+        case "polars":
+            frame = rows.collect() if type(rows).__name__ == "LazyFrame" else rows
+            return frame.iter_rows(named=True)  # type: ignore[no-any-return]
+        case "pyarrow":
+            batches = [rows] if type(rows).__name__ == "RecordBatch" else rows.to_batches()
+            return (row for batch in batches for row in batch.to_pylist())
+    if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
+        raise InvalidValue("rows", rows, "a frame, a table, or a list of mappings with decision_id and value")
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    """A value as Python has it; None where it is missing."""
+    if isinstance(value, np.datetime64):
+        return None if np.isnat(value) else value.astype("datetime64[us]").item()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or type(value).__name__ in ("NaTType", "NAType"):
+        return None
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, datetime) and type(value) is not datetime and hasattr(value, "to_pydatetime"):
+        return value.to_pydatetime(warn=False)  # nanoseconds go; the log keeps microseconds
+    return value

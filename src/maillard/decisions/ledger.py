@@ -1,0 +1,350 @@
+"""What a transaction does with choices, rewards and changes: one definition for every store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from maillard.decisions.identifiers import made_at, new_ids
+from maillard.decisions.records import ADMINISTRATIVE, Decision, Event, Kind, Observation
+from maillard.decisions.rules import Reward
+from maillard.decisions.state import State
+from maillard.decisions.stores.contract import Drawn, Head, Parked, Transaction
+from maillard.errors import Conflict, MaillardError, Paused
+
+__all__ = [
+    "MOST_PARKED",
+    "Outcome",
+    "Request",
+    "append",
+    "change",
+    "decide",
+    "find",
+    "observe",
+    "settle",
+]
+
+MOST_PARKED = 10_000
+
+Outcome = Literal[
+    "learned",
+    "revised",
+    "unchanged",
+    "duplicate",
+    "parked",
+    "late",
+    "waiting",
+    "old epoch",
+    "conflict",
+    "refused",
+]
+
+
+class Request(NamedTuple):
+    """A call of `choose`."""
+
+    unit: str | None
+    eligible: frozenset[str] | None
+    key: str | None
+    size: int
+
+
+def decide(
+    transaction: Transaction,
+    experiment: str,
+    state: State,
+    requests: Sequence[Request],
+    rng: np.random.Generator,
+) -> list[list[Decision] | MaillardError]:
+    """Draw from a state and log the draws, or find what an earlier call with the same key or unit logged."""
+    results: list[list[Decision] | MaillardError] = []
+    plain: list[Decision] = []
+    draws = _Draws(transaction, experiment, state, rng, requests)
+    for request in requests:
+        try:
+            if request.key is None and not (state.sticky and request.unit is not None):
+                rows = draws.make(request)
+                plain += rows
+            else:
+                rows = _decide_once(transaction, draws, request)
+            results.append(rows)
+        except MaillardError as error:  # of this call alone
+            results.append(error)
+    if plain:
+        transaction.add_decisions(plain)
+        _await_rewards(transaction, state.reward, plain)
+    return results
+
+
+class _Draws:
+    """The one place where choices are made: the law that is drawn from is the law that is logged."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        experiment: str,
+        state: State,
+        rng: np.random.Generator,
+        requests: Sequence[Request],
+    ) -> None:
+        self.experiment, self.state, self.rng, self.now = experiment, state, rng, transaction.now
+        self.ids = iter(new_ids(sum(request.size for request in requests)))
+        self.sizes: dict[frozenset[str] | None, int] = {}
+        for request in requests:
+            self.sizes[request.eligible] = self.sizes.get(request.eligible, 0) + request.size
+        self.places: dict[frozenset[str] | None, Iterator[int]] = {}
+
+    def make(self, request: Request) -> list[Decision]:
+        """The decisions of a call."""
+        state, eligible = self.state, request.eligible
+        if state.paused:
+            raise Paused(f"experiment {self.experiment!r} is paused; resume() lets it choose again")
+        law = state.law(eligible)
+        if eligible not in self.places:  # for all calls with the same arms at once
+            self.places[eligible] = iter(law.draw(self.rng, self.sizes[eligible]))
+        return [
+            Decision(
+                id=next(self.ids),
+                experiment=self.experiment,
+                time=self.now,
+                unit=request.unit,
+                arm=law.arms[place],
+                eligible=law.arms,
+                log_probabilities=law.log_probabilities,
+                log_probability=law.log_probabilities[place],
+                policy_version=state.policy_version,
+                formula_version=state.policy.formula_version,
+                state=state.number,
+                epoch=state.epoch,
+                cold=law.cold[place],
+                idempotency_key=request.key,
+                position=position,
+            )
+            for position, place in enumerate(islice(self.places[eligible], request.size))
+        ]
+
+
+def _decide_once(transaction: Transaction, draws: _Draws, request: Request) -> list[Decision]:
+    """The decisions of a call with a key, or for a unit that keeps its arm."""
+    if request.key is not None and (stored := find(transaction, request)):
+        return stored
+    rows, state = draws.make(request), draws.state
+    if state.sticky and request.unit is not None:
+        rows = _stick(transaction, rows)
+    if request.key is not None and not transaction.claim(rows[0]):
+        return find(transaction, request)  # another process was quicker
+    transaction.add_decisions(rows if request.key is None else rows[1:])
+    _await_rewards(transaction, state.reward, rows)
+    return rows
+
+
+def find(transaction: Transaction, request: Request) -> list[Decision]:
+    """What the first call with this idempotency key logged; nothing if there was none."""
+    key, unit, size = request.key or "", request.unit, request.size
+    stored = transaction.keyed(key)
+    if stored and stored[0].unit != unit:
+        raise Conflict(f"idempotency_key {key!r} belongs to a call for another unit than {unit!r}")
+    if stored and len(stored) != size:
+        raise Conflict(f"idempotency_key {key!r} belongs to a call for {len(stored)} decisions, not {size}")
+    return stored
+
+
+def _stick(transaction: Transaction, rows: list[Decision]) -> list[Decision]:
+    """A unit keeps the arm that was drawn for it first, with that draw's law, as long as the arm is eligible."""
+    row = rows[0]
+    unit, epoch = row.unit or "", row.epoch
+    while True:
+        found = transaction.assigned(epoch, unit)
+        origin = None if found is None else transaction.decisions([found]).get(found)
+        if origin is not None and origin.arm in row.eligible:
+            return [_repeat(each, origin) for each in rows]
+        if transaction.assign(epoch, unit, row.id, instead_of=found):
+            return [row, *(_repeat(each, row) for each in rows[1:])]
+
+
+def _repeat(row: Decision, origin: Decision) -> Decision:
+    return origin._replace(
+        id=row.id,
+        time=row.time,
+        idempotency_key=row.idempotency_key,
+        position=row.position,
+        origin=origin.id,
+    )
+
+
+def _await_rewards(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> None:
+    if rule.settles:
+        transaction.add_pending({row.id: rule.closes(row.time) or 0 for row in rows})
+
+
+def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> int:
+    """Add decisions that were drawn elsewhere, as they are; how many are new. Rewards that came before them are taken up."""
+    known = transaction.drawn([row.id for row in rows])
+    new = list({row.id: row for row in rows if row.id not in known}.values())
+    plain = [row for row in new if row.idempotency_key is None]
+    transaction.add_decisions(plain)
+    new = plain + [row for row in new if row.idempotency_key is not None and transaction.claim(row)]
+    _await_rewards(transaction, rule, new)
+    parked = transaction.parked([row.id for row in new])
+    if parked:
+        transaction.unpark(parked)
+        observe(transaction, rule, [early.row for each in parked.values() for early in each])
+    return len(new)
+
+
+def observe(
+    transaction: Transaction, rule: Reward, offered: Sequence[Observation]
+) -> list[Outcome | MaillardError]:
+    """Log rewards and learn from them; what became of each. `arrived` is 0 for those that arrive now, `at` if nobody said when."""
+    ids = {row.decision for row in offered}
+    book = _Book(transaction, rule)
+    drawn, known = transaction.drawn(ids), transaction.observations(ids)
+    parked = transaction.parked(ids - drawn.keys()) if len(drawn) < len(ids) else {}
+    pending = transaction.pending(ids) if rule.settles else set()
+    outcomes: list[Outcome | MaillardError] = []
+    kept: list[Observation] = []
+    early: list[Parked] = []
+    for row in offered:
+        decision = drawn.get(row.decision)
+        before = known.setdefault(row.decision, [])
+        if decision is None:
+            before = [each.row for each in parked.setdefault(row.decision, [])]
+        if repeated := _repeated(row, before):
+            outcomes.append(repeated)
+            continue
+        arrived = row if row.arrived else row._replace(arrived=book.now, at=row.at or book.now)
+        if decision is None:
+            parked[row.decision].append(book.expiring(arrived))
+            early.append(parked[row.decision][-1])
+            outcomes.append("parked")
+            continue
+        late = _is_late(arrived, decision, rule, before, row.decision in pending)
+        arrived = arrived._replace(late=late) if late else arrived
+        kept.append(arrived)
+        outcomes.append("late" if late else book.learn(decision, before, arrived))
+        before.append(arrived)
+    if early and transaction.count_parked() + len(early) > MOST_PARKED:
+        full: MaillardError = MaillardError(
+            f"{MOST_PARKED} rewards are waiting for decisions that nobody knows; no more are taken"
+        )
+        outcomes = [full if each == "parked" else each for each in outcomes]
+        early = []
+    transaction.park(early)
+    transaction.add_observations(kept)
+    book.write()
+    return outcomes
+
+
+def _repeated(row: Observation, before: Sequence[Observation]) -> Outcome | MaillardError | None:
+    for same in before:
+        if same.event == row.event:
+            if same.value == row.value:
+                return "duplicate"
+            return Conflict(
+                f"decision {row.decision}, event {row.event!r}: its reward is {same.value!r}, not {row.value!r}"
+            )
+    return None
+
+
+def _is_late(
+    row: Observation, decision: Drawn, rule: Reward, before: Sequence[Observation], pending: bool
+) -> bool:
+    closes = rule.closes(decision.time)
+    if closes is None:
+        return False
+    # A window that was settled stays closed, even if the clock is set back.
+    settled = rule.settles and not pending and (rule.mature_only or not any(not each.late for each in before))
+    return settled or row.arrived >= closes
+
+
+class _Book:
+    """Events that are about to be written."""
+
+    def __init__(self, transaction: Transaction, rule: Reward) -> None:
+        self.transaction, self.rule = transaction, rule
+        self.now, self.head = transaction.now, _head(transaction)
+        self.events: list[Event] = []
+        self.settled: list[str] = []
+
+    def expiring(self, row: Observation) -> Parked:
+        return Parked(row, self.rule.closes(min(made_at(row.decision), row.arrived)))
+
+    def learn(self, decision: Drawn, before: Sequence[Observation], row: Observation) -> Outcome:
+        if decision.epoch != self.head.epoch:
+            return "old epoch"
+        if self.rule.mature_only:
+            return "waiting"
+        previous, value = self.rule.total(before), self.rule.total([*before, row])
+        if previous is None:
+            self.add("reward", row.decision, decision.arm, value)
+            self.settled.append(row.decision)
+            return "learned"
+        if value == previous:
+            return "unchanged"
+        self.add("revision", row.decision, decision.arm, value, previous)
+        return "revised"
+
+    def add(
+        self, kind: Kind, decision: str, arm: str, value: float | None, previous: float | None = None
+    ) -> None:
+        number = self.head.number + len(self.events) + 1
+        self.events.append(
+            Event(
+                number=number,
+                kind=kind,
+                time=self.now,
+                decision=decision,
+                arm=arm,
+                value=value,
+                previous=previous,
+            )
+        )
+
+    def write(self) -> None:
+        if self.events:
+            head = self.head._replace(number=self.events[-1].number)
+            self.transaction.add_events(self.events, head)
+        if self.settled and self.rule.settles:
+            self.transaction.remove_pending(self.settled)
+
+
+def settle(transaction: Transaction, rule: Reward, limit: int = 1000) -> int:
+    """Freeze decisions whose window has closed, giving them the default if they have no reward; how many."""
+    if not rule.settles:
+        return 0
+    due = transaction.due(limit)
+    if due:
+        book = _Book(transaction, rule)
+        drawn, known = transaction.drawn(due), transaction.observations(due)
+        for identifier in due:
+            decision, value = drawn[identifier], rule.total(known.get(identifier, []))
+            if decision.epoch == book.head.epoch:
+                if value is not None and rule.mature_only:
+                    book.add("reward", identifier, decision.arm, value)
+                elif value is None and rule.default is not None:
+                    book.add("default", identifier, decision.arm, rule.default)
+        book.settled = due
+        book.write()
+    return len(due)
+
+
+def change(
+    transaction: Transaction, state: State, kind: Kind, make: Callable[[State], dict[str, Any]]
+) -> State:
+    """Add an administrative event, its payload made from the state that it changes, if a policy can choose after it."""
+    assert kind in ADMINISTRATIVE
+    head = _head(transaction)
+    state = state.after(transaction.events(state.number))
+    event = Event(number=head.number + 1, kind=kind, time=transaction.now, payload=make(state))
+    changed = state.after([event]).check()
+    transaction.add_events([event], Head(event.number, event.number, changed.epoch))
+    return changed
+
+
+def _head(transaction: Transaction) -> Head:
+    if transaction.head is None:
+        raise MaillardError("the experiment has gone from its log")
+    return transaction.head

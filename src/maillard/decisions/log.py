@@ -1,0 +1,277 @@
+"""One experiment's log, wherever it is kept: a store, a file, a frame."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from maillard.decisions.records import Decision, Event, Observation
+from maillard.decisions.rules import Reward
+from maillard.decisions.state import State, replay
+from maillard.decisions.stores import Store, open_store
+from maillard.decisions.stores.contract import Parked
+from maillard.decisions.stores.memory import system_clock
+from maillard.errors import InvalidValue, MaillardError, UnknownName
+
+if TYPE_CHECKING:
+    from maillard.decisions.files import Written
+
+__all__ = ["DecisionLog", "Row", "choose_experiment", "import_log", "open_log", "write_log"]
+
+
+class Row(NamedTuple):
+    """A decision and what became of it."""
+
+    decision: Decision
+    rewards: tuple[Observation, ...]
+    learned: tuple[Event, ...]
+    "The events that the rewards made."
+
+
+class DecisionLog:
+    """The log of one experiment, as `open_log` opens it.
+
+    `events` are the changes of the experiment, its start first; `number` is that of its last event, changes and rewards alike.
+    A `foreign` log is one without events: decisions with probabilities and rewards, from elsewhere or cut loose from the states
+    that they were drawn from. It can be evaluated, and not be replayed.
+    """
+
+    def __init__(
+        self,
+        rows: Callable[[], Iterable[Row]],
+        *,
+        experiment: str,
+        source: str,
+        events: Sequence[Event] = (),
+        number: int = 0,
+        parked: Sequence[Parked] = (),
+        as_of: int | None = None,
+        arms: Sequence[str] = (),
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        self._rows, self.experiment, self.source = rows, experiment, source
+        self.events, self.number, self.parked = list(events), number, list(parked)
+        self.as_of = system_clock() if as_of is None else as_of
+        self._arms = tuple(arms)
+        self._release = None if close is None else weakref.finalize(self, close)
+
+    def __repr__(self) -> str:
+        return f"<log of experiment {self.experiment!r}: {self.source}>"
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the log has no events, and so no states."""
+        return not self.events
+
+    def rows(self) -> Iterator[Row]:
+        """Every decision with its rewards, ordered by state and id."""
+        yield from self._rows()
+
+    def history(self) -> Iterator[Event | Row]:
+        """Events by their number, and each row between the events that its law knew of and those that came after."""
+        self._check_whole()
+        order = itertools.count()
+        waiting = [(event.number, next(order), event) for event in self.events]
+        last = 0
+
+        def until(number: int) -> Iterator[Event]:
+            nonlocal last
+            while last < number:
+                if not waiting or waiting[0][0] != last + 1:
+                    raise MaillardError(f"{self.source}: event {last + 1} is missing, or is there twice")
+                last += 1
+                yield heapq.heappop(waiting)[2]
+
+        for row in self.rows():
+            # What a decision teaches comes after its state: so by now every event up to here has been seen.
+            yield from until(row.decision.state)
+            yield row
+            for event in row.learned:
+                heapq.heappush(waiting, (event.number, next(order), event))
+        yield from until(self.number)
+        if waiting:
+            raise MaillardError(f"{self.source}: event {waiting[0][0]} is not one of its {self.number}")
+
+    def final_state(self) -> State:
+        """The state after all events."""
+        events = (each for each in self.history() if isinstance(each, Event))
+        try:
+            state = replay(itertools.islice(events, 1))
+            while some := list(itertools.islice(events, 10_000)):
+                state = state.after(some)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            if isinstance(error, MaillardError):
+                raise
+            raise MaillardError(f"{self.source}: an event cannot be applied ({error!r})") from None
+        return state
+
+    def reward_of(self, row: Row) -> float | None:
+        """A decision's reward: what its events come to, or the default that it got when its window closed."""
+        if self.reward is None:
+            return row.rewards[0].value if row.rewards else None
+        for event in row.learned:
+            if event.kind == "default":
+                return event.value
+        return self.reward.total(row.rewards)
+
+    def is_closed(self, decision: Decision) -> bool:
+        """Whether the decision's window had closed when the log was opened, or exported."""
+        closes = None if self.reward is None else self.reward.closes(decision.time)
+        return closes is not None and closes <= self.as_of
+
+    @cached_property
+    def reward(self) -> Reward | None:
+        """The rules for rewards; None where the log is foreign."""
+        return Reward(**self.events[0].payload["reward"]) if self.events else None
+
+    @cached_property
+    def arms(self) -> tuple[str, ...]:
+        """Every arm there ever was."""
+        names = dict.fromkeys(self._arms)
+        for event in self.events:
+            names.update(dict.fromkeys(event.payload.get("arms", ())))
+            if event.kind == "add_arm":
+                names[event.payload["arm"]] = None
+        return tuple(names)
+
+    @cached_property
+    def policies(self) -> dict[int, str]:
+        """The spec of each version of the policy."""
+        specs: list[str] = []
+        for event in self.events:
+            spec = event.payload.get("policy")
+            if event.kind in ("start", "policy") or (event.kind == "restore" and spec != specs[-1]):
+                specs.append(str(spec))
+        return dict(enumerate(specs, 1))
+
+    def to_arrow(self) -> Any:
+        """The table of decisions, as Arrow; docs/log-files.md defines its columns."""
+        from maillard.decisions.files import arrow
+
+        return arrow.table_of(self)
+
+    def to_pandas(self) -> Any:
+        """The table of decisions, as a pandas frame."""
+        from maillard.decisions.files import arrow
+
+        return arrow.pandas_of(self)
+
+    def to_polars(self) -> Any:
+        """The table of decisions, as a polars frame. It carries no events: opened again, it is a foreign log."""
+        from maillard.decisions.files import arrow
+
+        return arrow.polars_of(self)
+
+    def close(self) -> None:
+        """Let go of the store, where this log opened one."""
+        if self._release is not None:
+            self._release()
+
+    def __enter__(self) -> DecisionLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_whole(self) -> None:
+        if self.foreign:
+            raise MaillardError(
+                f"{self.source}: this log has decisions and rewards, and no events: there is no state to rebuild from it. "
+                "It can be evaluated, and its means can warm_start an experiment"
+            )
+
+
+def open_log(source: Any, experiment: str | None = None) -> DecisionLog:  # noqa: PLR0911  # one for each kind of source
+    """The log of an experiment.
+
+    `source` is a path (a SQLite log, .parquet, .csv, .dsjson or .npz), a postgresql:// URL, a `Bandit` or a store, a pandas or
+    polars frame or Arrow table, or Open Bandit Pipeline's `bandit_feedback`. `experiment` says which, where there are several.
+    """
+    from maillard.decisions import frames
+    from maillard.decisions.bandit import Bandit
+    from maillard.decisions.files import obp, stores
+
+    match source:
+        case DecisionLog():
+            choose_experiment([source.experiment], experiment, source.source)
+            return source
+        case Bandit():
+            return stores.open_in(source._store, experiment or source.experiment)
+        case str() if "://" in source:
+            return stores.open_owned(open_store(source), experiment)
+        case str() | Path():
+            return _open_file(Path(source), experiment)
+        case Mapping():
+            return obp.open_feedback(source, experiment)
+    if frames.library_of(source) is not None:
+        from maillard.decisions.files import arrow
+
+        return arrow.open_frame(source, experiment)
+    if all(hasattr(source, name) for name in ("transaction", "reading", "rows")):
+        return stores.open_in(source, experiment)
+    allowed = "a path, a postgresql:// URL, a Bandit, a frame or a table, or a dict of OBP's"
+    raise InvalidValue("log", source, allowed)
+
+
+def _open_file(path: Path, experiment: str | None) -> DecisionLog:
+    from maillard.decisions.files import csv, dsjson, form_of, obp, parquet, stores
+
+    try:
+        with path.open("rb") as file:
+            magic = file.read(16)
+    except OSError as error:
+        raise InvalidValue("log", str(path), f"a file that can be read ({error.strerror})") from None
+    if magic == b"SQLite format 3\0":
+        return stores.open_owned(open_store(path, read_only=True), experiment)
+    readers = {
+        "parquet": parquet.open_file,
+        "csv": csv.open_file,
+        "obp": obp.open_file,
+        "dsjson": dsjson.open_file,
+    }
+    return readers[form_of(path, "parquet" if magic[:4] == b"PAR1" else None)](path, experiment)
+
+
+def choose_experiment(names: Sequence[str], experiment: str | None, source: str) -> str:
+    """The experiment that is asked for, or the only one."""
+    if experiment is not None and experiment not in names:
+        raise UnknownName("experiment", experiment, names)
+    if experiment is None and len(names) != 1:
+        allowed = (
+            "the name of one of " + ", ".join(map(repr, names)) if names else f"one in {source}; it has none"
+        )
+        raise InvalidValue("experiment", None, allowed)
+    return experiment or names[0]
+
+
+def write_log(log: DecisionLog, path: str | Path, form: str | None = None) -> Written:
+    """Write a log as parquet, csv, obp or dsjson, by the name's ending or as `form` says; how many rows went in.
+
+    The file is there when it is whole.
+    """
+    from maillard.decisions.files import csv, dsjson, form_of, obp, parquet
+
+    path = Path(path)
+    writers = {"parquet": parquet.write, "csv": csv.write, "obp": obp.write, "dsjson": dsjson.write}
+    return writers[form_of(path, form)](log, path)
+
+
+def import_log(source: Any, log: str | Path | Store, experiment: str | None = None) -> int:
+    """Copy a log into a store, all of it as it is, under its own name or another; how many decisions it has.
+
+    `source` is whatever `open_log` opens and is not foreign, `log` a path (SQLite), a postgresql:// URL or a store. It is one
+    transaction: the copy is there when it is whole.
+    """
+    from maillard.decisions.files import stores
+
+    opened = open_log(source)
+    try:
+        return stores.write(opened, log, experiment or opened.experiment)
+    finally:
+        if opened is not source:
+            opened.close()

@@ -1,0 +1,125 @@
+"""What a reward is: its range, how long it may take, and what several for one decision come to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from maillard.decisions.records import Observation
+from maillard.errors import InvalidValue
+
+__all__ = ["Reward"]
+
+# Far enough from the limits of floats that 2**53 of them add up within.
+_LARGEST = 1e290
+
+
+def _occurrence(row: Observation) -> tuple[int, str]:
+    return row.at, row.event
+
+
+# By occurrence, never by arrival: so the order in which rewards come does not matter.
+_COMBINE: dict[str, Callable[[Sequence[Observation]], float]] = {
+    "first": lambda rows: min(rows, key=_occurrence).value,
+    "last": lambda rows: max(rows, key=_occurrence).value,
+    "sum": lambda rows: math.fsum(row.value for row in rows),
+    "max": lambda rows: max(row.value for row in rows),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reward:
+    """The rules for rewards of an experiment.
+
+    `low` and `high` bound a reward; with them, policies that need a `sigma2` have one. `window` (seconds, or a
+    timedelta) is how long after its decision a reward may arrive: later ones are logged, not learned. `default` is the reward of
+    a decision whose window closes without one. `combine` says what several events of one decision come to: the first
+    or last by occurrence, their sum (held within the bounds) or their maximum. With `mature_only` a reward is learned when its
+    window closes and not before, so that quick successes do not stand out against slow failures.
+
+    >>> Reward(low=0, high=1, window=3600, default=0)
+    Reward(low=0.0, high=1.0, window=3600.0, default=0.0, combine='first', mature_only=False)
+    """
+
+    low: float | None = None
+    high: float | None = None
+    window: float | None = None
+    default: float | None = None
+    combine: str = "first"
+    mature_only: bool = False
+
+    def __post_init__(self) -> None:
+        def hold(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        if isinstance(self.window, timedelta):
+            hold("window", self.window.total_seconds())
+        for name in ("low", "high", "window", "default"):
+            if getattr(self, name) is not None:
+                hold(name, _number(f"reward: {name}", getattr(self, name)))
+        low, high = self.bounds
+        if not low < high:
+            raise InvalidValue("reward: (low, high)", (self.low, self.high), "low < high")
+        if self.window is not None and not 1e-6 <= self.window <= 1e9:
+            raise InvalidValue("reward: window", self.window, "seconds, from 1e-6 to 1e9")
+        if self.combine not in _COMBINE:
+            raise InvalidValue("reward: combine", self.combine, "one of " + ", ".join(_COMBINE))
+        if self.combine == "sum" and not low <= 0 <= high:
+            raise InvalidValue("reward: (low, high)", (self.low, self.high), "a range with 0 in it, for sums")
+        if not isinstance(self.mature_only, bool):
+            raise InvalidValue("reward: mature_only", self.mature_only, "true or false")
+        if self.window is None and (self.default is not None or self.mature_only):
+            raise InvalidValue("reward: window", None, "a window, where there is a default or mature_only")
+        if self.default is not None and not low <= self.default <= high:
+            raise InvalidValue("reward: default", self.default, f"a number from {low:g} to {high:g}")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest reward."""
+        return (
+            -_LARGEST if self.low is None else self.low,
+            _LARGEST if self.high is None else self.high,
+        )
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """Both bounds, where both are declared."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def settles(self) -> bool:
+        """Whether something happens when a window closes."""
+        return self.default is not None or self.mature_only
+
+    def closes(self, time: int) -> int | None:
+        """When the window of a decision made at this time closes, in microseconds."""
+        return None if self.window is None else time + round(self.window * 1_000_000)
+
+    def check(self, value: object, field: str = "value") -> float:
+        """A reward as it is stored, or an error."""
+        low, high = self.bounds
+        number = _number(field, value)
+        if not low <= number <= high:
+            raise InvalidValue(field, value, f"a number from {low:g} to {high:g}")
+        return number
+
+    def total(self, rows: Sequence[Observation]) -> float | None:
+        """What the events of one decision come to, those that came late aside; None without any."""
+        timely = [row for row in rows if not row.late]
+        if not timely:
+            return None
+        low, high = self.bounds
+        return min(max(_COMBINE[self.combine](timely), low), high)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidValue(name, value, "a finite number")
+    return number + 0.0  # no -0

@@ -1,0 +1,168 @@
+"""What a store of decisions does. Memory, SQLite and PostgreSQL keep this contract; `ledger` is written against it.
+
+A store only keeps rows: what a reward means, which event gets which number, who wins a race for a key is decided once, in
+`ledger`, inside a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+from maillard.decisions.records import Decision, Event, Observation
+
+__all__ = ["Counts", "Drawn", "Head", "Parked", "Store", "Transaction"]
+
+
+class Head(NamedTuple):
+    """Where an experiment stands."""
+
+    number: int
+    "Of its last event."
+    administrative: int
+    "Of its last event that was not a reward."
+    epoch: int
+
+
+class Drawn(NamedTuple):
+    """What a reward must know of its decision."""
+
+    arm: str
+    epoch: int
+    time: int
+
+
+class Parked(NamedTuple):
+    """A reward whose decision is not known yet, and when it is too late for it."""
+
+    row: Observation
+    expires: int | None
+
+
+class Counts(NamedTuple):
+    """How much an experiment's log holds."""
+
+    decisions: dict[str, int]
+    "Of each arm."
+    rewards: int
+    late: int
+    parked: int
+
+
+class Transaction(Protocol):
+    """Reads and writes of one experiment that happen together or not at all."""
+
+    @property
+    def now(self) -> int:
+        """The store's clock, in microseconds since 1970; in a locked transaction, read after the lock was had."""
+
+    @property
+    def head(self) -> Head | None:
+        """Where the experiment stands; None where there is none of this name."""
+
+    def create(self) -> None:
+        """Make the experiment, with no event yet."""
+
+    def events(self, after: int) -> list[Event]:
+        """The events with a greater number, in order."""
+
+    def add_events(self, events: Sequence[Event], head: Head) -> None:
+        """Add the next events and move the head. The experiment must be locked."""
+
+    def drawn(self, ids: Iterable[str]) -> dict[str, Drawn]:
+        """Arm, epoch and time of those of the decisions that exist."""
+
+    def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
+        """Those of the decisions that exist."""
+
+    def keyed(self, key: str) -> list[Decision]:
+        """The decisions of an idempotency key, by position."""
+
+    def add_decisions(self, rows: Sequence[Decision]) -> None:
+        """Add decisions whose ids are new."""
+
+    def claim(self, row: Decision) -> bool:
+        """Add a decision, unless its idempotency key is taken at its position; whether it was added."""
+
+    def observations(self, ids: Iterable[str]) -> dict[str, list[Observation]]:
+        """The rewards of those of the decisions that have any."""
+
+    def add_observations(self, rows: Sequence[Observation]) -> None:
+        """Add rewards."""
+
+    def parked(self, ids: Iterable[str]) -> dict[str, list[Parked]]:
+        """The parked rewards of those of the decisions that have any."""
+
+    def count_parked(self) -> int:
+        """How many parked rewards have not expired."""
+
+    def park(self, rows: Sequence[Parked]) -> None:
+        """Keep rewards whose decision is not known."""
+
+    def unpark(self, ids: Iterable[str]) -> None:
+        """Forget the parked rewards of these decisions."""
+
+    def pending(self, ids: Iterable[str]) -> set[str]:
+        """Those of the decisions that something is to happen to when their window closes."""
+
+    def add_pending(self, rows: Mapping[str, int]) -> None:
+        """Remember when the windows of these decisions close."""
+
+    def remove_pending(self, ids: Iterable[str]) -> None:
+        """Nothing is to happen to these any more."""
+
+    def due(self, limit: int) -> list[str]:
+        """Pending decisions whose window has closed, the earliest first."""
+
+    def assigned(self, epoch: int, unit: str) -> str | None:
+        """The decision that drew a unit's arm (sticky assignment)."""
+
+    def assign(self, epoch: int, unit: str, decision: str, *, instead_of: str | None) -> bool:
+        """Make a decision the one that drew a unit's arm, if none is, or if `instead_of` is; whether it did."""
+
+    def counts(self) -> Counts:
+        """How many rows there are."""
+
+    def erase_unit(self, unit: str, token: str) -> int:
+        """Put a token in the place of a unit's name and of its idempotency keys; how many rows had it."""
+
+
+class Store(Protocol):
+    """Where experiments are kept."""
+
+    @property
+    def where(self) -> str:
+        """The store in words, without secrets."""
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a commit takes so long that calls which wait for one should share the next."""
+
+    @property
+    def separate_lanes(self) -> bool:
+        """Whether decisions can be written while another transaction of the experiment changes its state."""
+
+    def transaction(self, experiment: str, *, lock: bool) -> AbstractContextManager[Transaction]:
+        """A transaction, committed at the end of the block unless that raises; durable when the block has ended.
+
+        With `lock` no other locked transaction of the experiment runs at the same time.
+        """
+
+    def reading(self, experiment: str) -> AbstractContextManager[Transaction]:
+        """A transaction that only reads, on one consistent state of the store."""
+
+    def experiments(self) -> list[str]:
+        """The names of all experiments."""
+
+    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
+        """Every decision with its rewards and the events that these made, ordered by state and id."""
+
+    def all_parked(self, experiment: str) -> list[Parked]:
+        """Every parked reward."""
+
+    def scrub(self) -> None:
+        """Leave no trace of what was erased, as far as the store can."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""

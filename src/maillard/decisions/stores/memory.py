@@ -1,0 +1,218 @@
+"""A log in memory: for trying things out, for tests, and as the plain version of the other stores."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+
+from maillard.decisions.records import Decision, Event, Observation
+from maillard.decisions.stores.contract import Counts, Drawn, Head, Parked
+from maillard.errors import Unavailable
+
+__all__ = ["MemoryStore", "system_clock"]
+
+
+def system_clock() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+@dataclass
+class _Experiment:
+    head: Head = field(default_factory=lambda: Head(0, 0, 0))
+    events: list[Event] = field(default_factory=list)
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    keys: dict[str, list[str]] = field(default_factory=dict)
+    observations: dict[str, list[Observation]] = field(default_factory=dict)
+    parked: dict[str, list[Parked]] = field(default_factory=dict)
+    closing: dict[str, int] = field(default_factory=dict)
+    schedule: list[tuple[int, str]] = field(default_factory=list)
+    assigned: dict[tuple[int, str], str] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """One process, gone with it."""
+
+    where = "memory"
+    grouped = False
+    separate_lanes = False
+
+    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+        self._clock = clock or system_clock
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._experiments: dict[str, _Experiment] = {}
+
+    @contextmanager
+    def transaction(self, experiment: str, *, lock: bool) -> Iterator[MemoryTransaction]:  # noqa: ARG002  # always
+        """A transaction. It undoes nothing: `ledger` checks before it writes, and memory does not fail half-way."""
+        if os.getpid() != self._process:
+            raise Unavailable(
+                "a log in memory belongs to the process that made it; give log= a path to share it"
+            )
+        with self._lock:
+            yield MemoryTransaction(self, experiment, self._clock)
+
+    def reading(self, experiment: str) -> AbstractContextManager[MemoryTransaction]:
+        """A transaction that only reads."""
+        return self.transaction(experiment, lock=False)
+
+    def experiments(self) -> list[str]:
+        """The names of all experiments."""
+        return sorted(self._experiments)
+
+    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
+        """Every decision with its rewards and the events that these made, ordered by state and id."""
+        with self.reading(experiment):
+            kept = self._experiments[experiment]
+            learned: dict[str, list[Event]] = {}
+            for event in kept.events:
+                if event.decision is not None:
+                    learned.setdefault(event.decision, []).append(event)
+            made = [
+                (row, tuple(kept.observations.get(row.id, ())), tuple(learned.get(row.id, ())))
+                for row in sorted(kept.decisions.values(), key=lambda row: (row.state, row.id))
+            ]
+        yield from made
+
+    def all_parked(self, experiment: str) -> list[Parked]:
+        """Every parked reward."""
+        return [each for rows in self._experiments[experiment].parked.values() for each in rows]
+
+    def scrub(self) -> None:
+        """Nothing to scrub."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class MemoryTransaction:
+    """Plain dictionaries behind the contract."""
+
+    def __init__(self, store: MemoryStore, experiment: str, clock: Callable[[], int]) -> None:
+        self._all, self._name, self._clock = store._experiments, experiment, clock
+        self._kept = self._all.get(experiment) or _Experiment()
+
+    @property
+    def now(self) -> int:
+        return self._clock()
+
+    @property
+    def head(self) -> Head | None:
+        return self._kept.head if self._name in self._all else None
+
+    def create(self) -> None:
+        self._all[self._name] = self._kept
+
+    def events(self, after: int) -> list[Event]:
+        return self._kept.events[after:]
+
+    def add_events(self, events: Sequence[Event], head: Head) -> None:
+        self._kept.events.extend(events)
+        self._kept.head = head
+
+    def drawn(self, ids: Iterable[str]) -> dict[str, Drawn]:
+        return {key: Drawn(row.arm, row.epoch, row.time) for key, row in self.decisions(ids).items()}
+
+    def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
+        return {key: self._kept.decisions[key] for key in ids if key in self._kept.decisions}
+
+    def keyed(self, key: str) -> list[Decision]:
+        found = [self._kept.decisions[each] for each in self._kept.keys.get(key, ())]
+        return sorted(found, key=lambda row: row.position)
+
+    def add_decisions(self, rows: Sequence[Decision]) -> None:
+        for row in rows:
+            self._kept.decisions[row.id] = row
+            if row.idempotency_key is not None:
+                self._kept.keys.setdefault(row.idempotency_key, []).append(row.id)
+
+    def claim(self, row: Decision) -> bool:
+        if any(each.position == row.position for each in self.keyed(row.idempotency_key or "")):
+            return False
+        self.add_decisions([row])
+        return True
+
+    def observations(self, ids: Iterable[str]) -> dict[str, list[Observation]]:
+        return {key: list(self._kept.observations[key]) for key in ids if key in self._kept.observations}
+
+    def add_observations(self, rows: Sequence[Observation]) -> None:
+        for row in rows:
+            self._kept.observations.setdefault(row.decision, []).append(row)
+
+    def parked(self, ids: Iterable[str]) -> dict[str, list[Parked]]:
+        return {key: list(self._kept.parked[key]) for key in ids if key in self._kept.parked}
+
+    def count_parked(self) -> int:
+        now = self.now
+        every = (each for rows in self._kept.parked.values() for each in rows)
+        return sum(each.expires is None or each.expires > now for each in every)
+
+    def park(self, rows: Sequence[Parked]) -> None:
+        for each in rows:
+            self._kept.parked.setdefault(each.row.decision, []).append(each)
+
+    def unpark(self, ids: Iterable[str]) -> None:
+        for key in list(ids):
+            self._kept.parked.pop(key, None)
+
+    def pending(self, ids: Iterable[str]) -> set[str]:
+        return self._kept.closing.keys() & set(ids)
+
+    def add_pending(self, rows: Mapping[str, int]) -> None:
+        for key, closes in rows.items():
+            self._kept.closing[key] = closes
+            insort(self._kept.schedule, (closes, key))
+
+    def remove_pending(self, ids: Iterable[str]) -> None:
+        for key in ids:
+            self._kept.closing.pop(key, None)
+
+    def due(self, limit: int) -> list[str]:
+        found: list[str] = []
+        now, schedule, passed = self.now, self._kept.schedule, 0
+        for closes, key in schedule:
+            if closes > now or len(found) == limit:
+                break
+            passed += 1
+            if key in self._kept.closing:
+                found.append(key)
+        del schedule[:passed]
+        return found
+
+    def assigned(self, epoch: int, unit: str) -> str | None:
+        return self._kept.assigned.get((epoch, unit))
+
+    def assign(self, epoch: int, unit: str, decision: str, *, instead_of: str | None) -> bool:
+        if self.assigned(epoch, unit) != instead_of:
+            return False
+        self._kept.assigned[epoch, unit] = decision
+        return True
+
+    def counts(self) -> Counts:
+        observed = [row for rows in self._kept.observations.values() for row in rows]
+        return Counts(
+            Counter(row.arm for row in self._kept.decisions.values()),
+            len(observed),
+            sum(row.late for row in observed),
+            sum(map(len, self._kept.parked.values())),
+        )
+
+    def erase_unit(self, unit: str, token: str) -> int:
+        mine = [row for row in self._kept.decisions.values() if row.unit == unit]
+        for row in mine:
+            key = row.idempotency_key
+            if key is not None:
+                self._kept.keys.pop(key, None)
+                key = f"{token}:{row.id}"
+                self._kept.keys[key] = [row.id]
+            self._kept.decisions[row.id] = row._replace(unit=token, idempotency_key=key)
+        for epoch, name in [place for place in self._kept.assigned if place[1] == unit]:
+            self._kept.assigned[epoch, token] = self._kept.assigned.pop((epoch, name))
+        return len(mine)

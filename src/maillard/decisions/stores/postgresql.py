@@ -1,0 +1,411 @@
+"""A log in PostgreSQL: many processes on many machines, and decisions that do not wait for rewards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+from maillard.decisions.forks import renew_after_fork
+from maillard.decisions.records import Decision, Event, Observation
+from maillard.decisions.stores.contract import Counts, Parked
+from maillard.decisions.stores.schema import MIGRATIONS
+from maillard.decisions.stores.sql import SELECT_HEAD, SELECT_ROWS, SQLTransaction
+from maillard.errors import InvalidValue, MaillardError, Unavailable
+
+try:
+    import psycopg
+    from psycopg.adapt import AdaptersMap
+    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.types.numeric import Int8BinaryDumper
+except ImportError as missing:
+    raise MaillardError(
+        f"a log in PostgreSQL needs psycopg: pip install 'maillard[postgresql]' ({missing})"
+    ) from None
+
+__all__ = ["PostgreSQLStore"]
+
+_LOCK = 0x4D41494C  # "MAIL": who makes or changes the tables holds this
+_WORDS = {
+    "identity": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "whole": "BIGINT",
+    "real": "DOUBLE PRECISION",
+    "table": "",
+}
+_SETTINGS = """
+SELECT set_config('search_path', 'maillard', false),
+    set_config('lock_timeout', %(lock)s, false),
+    set_config('idle_in_transaction_session_timeout', %(idle)s, false),
+    set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+        ELSE current_setting('synchronous_commit') END, false),
+    current_setting('server_encoding'),
+    EXISTS (SELECT FROM pg_tables WHERE schemaname = 'maillard' AND tablename = 'version')
+"""
+_EXISTING = """
+SELECT (SELECT count(*) FROM pg_namespace WHERE nspname = 'maillard'),
+    (SELECT count(*) FROM pg_tables WHERE schemaname = 'maillard' AND tablename = 'version')
+"""
+_CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_SCAN = 12  # times the usual patience, for statements that look at every row
+_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+# One type for all integers, so that a statement is prepared once and not for each of their sizes.
+_types = AdaptersMap(psycopg.adapters)
+_types.register_dumper(int, Int8BinaryDumper)
+
+
+class _Context:
+    """How values are written, for every connection."""
+
+    adapters = _types
+    connection = None
+
+
+class _Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that does not wait for ever."""
+
+    patience = 60.0
+    "Seconds of silence after which a server is taken to be gone."
+    generation = 0
+    given_up = False
+    lost = False
+    "Whether the server had ended it."
+
+    def wait(self, gen: Any, *rest: Any, **more: Any) -> Any:
+        """As psycopg does, with an end to the server's silence; nothing where there is no server any more."""
+        return None if self.given_up else super().wait(self._steps(gen), *rest, **more)
+
+    def _steps(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        ready: Any = None
+        end = time.monotonic() + self.patience
+        while True:
+            try:
+                wanted = steps.send(ready)
+            except StopIteration as done:
+                return done.value
+            ready = yield wanted
+            if ready:
+                end = time.monotonic() + self.patience
+            elif time.monotonic() > end:
+                raise psycopg.OperationalError(f"the server has not answered for {self.patience:g} seconds")
+
+    def give_up(self, error: BaseException) -> None:
+        """Close it, whatever state it is in: the next one is new."""
+        ended = str(getattr(error, "sqlstate", None)).startswith("57P")
+        self.lost = self.lost or self.broken or ended
+        self.given_up = True
+        self.close()
+
+    def __del__(self, *_: object) -> None:
+        """Nothing: one that ends with its store or with the program is no mistake that psycopg should warn of."""
+
+
+class PostgreSQLStore:
+    """Tables in the schema `maillard` of a database; what was committed is on the server's disk.
+
+    `timeout` is how many seconds to wait for a connection, for other transactions, and for a server that is silent. At most
+    `pool_size` connections are open at a time, and one more for each log that is being read as a whole.
+
+    Connections are opened by the threads that need them and kept for the next ones, at most `pool_size`. (Not with psycopg_pool:
+    its threads reconnect with pauses that double from one second, and a caller is told of a timeout after `timeout` seconds,
+    not of the cause at once.)
+    """
+
+    grouped = True
+    separate_lanes = True
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 5.0,
+        clock: Callable[[], int] | None = None,
+        pool_size: int = 4,
+    ) -> None:
+        self._url, self._timeout, self._clock, self._size = url, timeout, clock, pool_size
+        self._secrets: list[str] = []
+        self.where = self._describe()
+        self._generation = 0
+        self.renew()
+        renew_after_fork(self)
+        with self._explained(), self._permission():
+            self._keep(self._connect())
+
+    def renew(self) -> None:
+        """After a fork: the parent's connections are let go of (psycopg closes only those of its own process)."""
+        self._idle: list[_Connection] = []
+        self._mutex = threading.Lock()
+        self._permits = threading.BoundedSemaphore(self._size)
+
+    def _describe(self) -> str:
+        """Where the log is, without secrets; a URL that shows a part of its password elsewhere is refused."""
+        authority, _, path = self._url.partition("://")[2].partition("?")[0].partition("/")
+        try:
+            parts = {name: str(value) for name, value in conninfo_to_dict(self._url).items()}
+        except psycopg.Error:
+            parts = None
+        if parts is None or authority.count("@") > 1 or "@" in path:
+            allowed = "a URL as in postgresql://user:password@host:5432/database, with %40, %2F and %3F for @, / and ? in a password"
+            raise InvalidValue("log", "postgresql://...", allowed)
+        self._secrets = [parts[name] for name in ("password", "sslpassword") if parts.get(name)]
+        host = quote(parts.get("host", parts.get("hostaddr", "")), safe=":,")
+        port = f":{parts['port']}" if "port" in parts else ""
+        return f"postgresql://{host}{port}/{quote(parts.get('dbname', ''))}"
+
+    # Connections.
+
+    def _connect(self) -> _Connection:
+        """A new connection, to tables of the right version."""
+        options: dict[str, Any] = {"client_encoding": "UTF8", "fallback_application_name": "maillard"}
+        if "connect_timeout" not in conninfo_to_dict(self._url):
+            options["connect_timeout"] = max(2, round(self._timeout))  # less than 2 is not possible
+        connection = _Connection.connect(self._url, autocommit=True, context=_Context(), **options)
+        try:
+            connection.patience = self._timeout
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        connection.generation = self._generation
+        return connection
+
+    def _prepare(self, connection: _Connection) -> None:
+        lock = round(self._timeout * 1000)
+        settings = {"lock": f"{lock}ms", "idle": f"{12 * lock}ms"}
+        *_, encoding, exists = _one(connection.execute(_SETTINGS, settings))
+        if encoding != "UTF8":
+            raise InvalidValue("log: encoding of the database", encoding, "UTF8")
+        if self._version(connection, exists) == len(MIGRATIONS):
+            return
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+            # Another process may have been here while this one waited. (Asked of the catalogue itself, for what
+            # to_regclass answers comes from a cache that knows of others' changes only when it locks something.)
+            schemas, tables = _one(connection.execute(_EXISTING))
+            version = self._version(connection, tables > 0)
+            if not schemas:
+                connection.execute("CREATE SCHEMA maillard")
+            if not tables:
+                connection.execute("CREATE TABLE maillard.version (number BIGINT NOT NULL)")
+                connection.execute("INSERT INTO maillard.version VALUES (0)")
+            for migration in MIGRATIONS[version:]:
+                # Names sort by their bytes, as in SQLite and in Python.
+                statements = migration.format(**_WORDS).replace(" TEXT", ' TEXT COLLATE "C"')
+                connection.execute(statements.encode())
+            connection.execute("UPDATE maillard.version SET number = %s", [len(MIGRATIONS)])
+
+    def _version(self, connection: _Connection, exists: bool) -> int:
+        """The version of the log's tables; 0 where there are none."""
+        version = _one(connection.execute("SELECT number FROM maillard.version"))[0] if exists else 0
+        if version > len(MIGRATIONS):
+            allowed = f"a log of version {len(MIGRATIONS)} or older; a newer maillard wrote this one"
+            raise InvalidValue("log version", version, allowed)
+        return int(version)
+
+    @contextmanager
+    def _permission(self) -> Iterator[None]:
+        """The right to one of the connections."""
+        permits = self._permits
+        if not permits.acquire(timeout=self._timeout):
+            raise Unavailable(
+                f"log {self.where}: all {self._size} connections have been in use for {self._timeout:g} seconds. "
+                "Nothing was acknowledged; try again."
+            )
+        try:
+            yield
+        finally:
+            permits.release()
+
+    @contextmanager
+    def _transaction(self, begin: str, experiment: str, lock: bool) -> Iterator[_Transaction]:
+        with self._explained(), self._permission(), ExitStack() as stack:
+            with self._mutex:
+                kept = self._idle.pop() if self._idle else None
+            transaction = None
+            if kept is not None:
+                try:
+                    transaction = stack.enter_context(self._work(kept, begin, experiment, lock))
+                except psycopg.OperationalError:
+                    # Started again since it was last used? Nothing was sent but a question, so ask on a new connection.
+                    if not kept.lost:
+                        raise
+            if transaction is None:
+                transaction = stack.enter_context(self._work(self._connect(), begin, experiment, lock))
+            yield transaction
+
+    @contextmanager
+    def _work(
+        self, connection: _Connection, begin: str, experiment: str, lock: bool
+    ) -> Iterator[_Transaction]:
+        """A transaction on this connection, which is kept for the next one if all goes well."""
+        try:
+            # In a pipeline, statements are sent at once, and answers awaited only where they are asked for.
+            with connection.pipeline() as pipeline:
+                try:
+                    connection.execute(begin)
+                    yield _Transaction(connection, pipeline, experiment, self._clock, lock)
+                    end = connection.execute("COMMIT")
+                except BaseException as error:
+                    connection.give_up(error)
+                    raise
+            _check_committed(end)
+        except BaseException as error:
+            connection.give_up(error)
+            raise
+        self._keep(connection)
+
+    def _keep(self, connection: _Connection) -> None:
+        with self._mutex:
+            if connection.generation == self._generation:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    # The contract.
+
+    def transaction(self, experiment: str, *, lock: bool) -> AbstractContextManager[SQLTransaction]:
+        """A transaction; with `lock` it has the experiment's row to itself, without it reads that and adds decisions."""
+        return self._transaction(_WRITING, experiment, lock)
+
+    def reading(self, experiment: str) -> AbstractContextManager[SQLTransaction]:
+        """A transaction that only reads."""
+        return self._transaction(_READING, experiment, lock=False)
+
+    def experiments(self) -> list[str]:
+        """The names of all experiments."""
+        with self._transaction(_READING, "", lock=False) as transaction:
+            return transaction.names()
+
+    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
+        """Every decision with its rewards and the events that these made, ordered by state and id."""
+        with self._explained():
+            connection = self._connect()  # its own: who reads a whole log may take a while
+            try:
+                connection.patience *= _SCAN
+                connection.execute(_READING)
+                connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                transaction = _Transaction(connection, None, experiment, self._clock, lock=False)
+                with connection.cursor(name="rows", binary=True) as cursor:
+                    cursor.execute(_translated(SELECT_ROWS), [transaction.experiment])
+                    while some := cursor.fetchmany(1000):
+                        yield from transaction.with_rewards(some)
+            finally:
+                connection.close()
+
+    def all_parked(self, experiment: str) -> list[Parked]:
+        """Every parked reward."""
+        with self._transaction(_READING, experiment, lock=False) as transaction:
+            return transaction.all_parked()
+
+    def scrub(self) -> None:
+        """Have old versions of rows removed, so that nothing erased is left in the tables."""
+        with self._explained(), closing(self._connect()) as connection:
+            connection.patience = 3600.0  # it says nothing until it is done
+            connection.execute("VACUUM (INDEX_CLEANUP ON) decisions, assignments")
+
+    def close(self) -> None:
+        """Close the connections that nobody uses; the others when they are done."""
+        with self._mutex:
+            idle, self._idle = self._idle, []
+            self._generation += 1
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            reason = shown = " ".join(str(error).split())
+            for secret in self._secrets:
+                shown = shown.replace(secret, "***")
+            raise Unavailable(
+                f"log {self.where}: {shown}. Nothing was acknowledged; try again when it is mended."
+            ) from (error if shown == reason else None)
+
+
+class _Transaction(SQLTransaction):
+    def __init__(
+        self,
+        connection: _Connection,
+        pipeline: psycopg.Pipeline | None,
+        name: str,
+        clock: Callable[[], int] | None,
+        lock: bool,
+    ) -> None:
+        super().__init__(name)
+        self.connection, self._pipeline, self._clock, self._lock = connection, pipeline, clock, lock
+        self.load()
+
+    def load(self) -> None:
+        """Find out where the experiment stands, and then what time it is: the lock may have been waited for."""
+        found = self._execute(SELECT_HEAD + (" FOR UPDATE" if self._lock else ""), [self.name])
+        # A statement of its own, for a row that is locked may be read before the wait for the lock.
+        clock = self._execute(f"SELECT {_CLOCK}") if self._clock is None else None
+        self.stand(found.fetchall())
+        self._now = int(_one(clock)[0]) if clock is not None else self._clock()  # type: ignore[misc]  # one of the two
+
+    @property
+    def now(self) -> int:
+        return self._now
+
+    def names(self) -> list[str]:
+        """Of all experiments."""
+        return [name for (name,) in self._all("SELECT name FROM experiments ORDER BY name")]
+
+    def counts(self) -> Counts:
+        with self._patience():
+            return super().counts()
+
+    def erase_unit(self, unit: str, token: str) -> int:
+        with self._patience():
+            return super().erase_unit(unit, token)
+
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        """For what has to look at every row."""
+        usual, self.connection.patience = self.connection.patience, self.connection.patience * _SCAN
+        try:
+            yield
+        finally:
+            self.connection.patience = usual
+
+    def _execute(self, statement: str, parameters: Sequence[Any] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+        return self.connection.execute(_translated(statement), parameters, binary=True)
+
+    def _all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        return self._execute(statement, parameters).fetchall()
+
+    def _many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        if rows:
+            self.connection.cursor().executemany(_translated(statement), rows)
+
+    def _count(self, statement: str, parameters: Sequence[Any]) -> int:
+        cursor = self._execute(statement, parameters)
+        if self._pipeline is not None:
+            self._pipeline.sync()
+        return cursor.rowcount
+
+    def _among(self, column: str, values: Iterable[str]) -> tuple[str, Any]:
+        return f"{column} = ANY(?)", list(values)
+
+
+def _check_committed(end: psycopg.Cursor[Any]) -> None:
+    if end.statusmessage != "COMMIT":  # a transaction that has failed ends with ROLLBACK, and no error
+        raise psycopg.OperationalError(f"the server answered {end.statusmessage} to a commit")
+
+
+@lru_cache(maxsize=256)
+def _translated(statement: str) -> bytes:
+    return statement.replace("%", "%%").replace("?", "%s").encode()
+
+
+def _one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
+    row = cursor.fetchone()
+    assert row is not None  # statements of one row
+    return row

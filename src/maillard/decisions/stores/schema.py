@@ -1,0 +1,87 @@
+"""The tables of a log, the same in SQLite and PostgreSQL; docs/decision-log.md defines every column.
+
+A log knows the version of its tables. Opening one that is older runs the migrations that it lacks, in one transaction; one that
+is newer is refused. A migration that has been released is never edited: a change is a new one.
+"""
+
+from __future__ import annotations
+
+__all__ = ["MIGRATIONS"]
+
+# {whole}, {real} and {table} are filled in by the database's own words for a 64-bit integer, a double and the end of a table.
+_FIRST = """
+CREATE TABLE experiments (
+    id {identity},
+    name TEXT NOT NULL UNIQUE,
+    number {whole} NOT NULL,
+    administrative {whole} NOT NULL,
+    epoch {whole} NOT NULL
+);
+CREATE TABLE events (
+    experiment {whole} NOT NULL,
+    number {whole} NOT NULL,
+    kind TEXT NOT NULL,
+    time {whole} NOT NULL,
+    decision TEXT,
+    arm TEXT,
+    value {real},
+    previous {real},
+    payload TEXT,
+    PRIMARY KEY (experiment, number)
+) {table};
+CREATE INDEX events_by_decision ON events (decision) WHERE decision IS NOT NULL;
+CREATE TABLE decisions (
+    id TEXT NOT NULL PRIMARY KEY,
+    experiment {whole} NOT NULL,
+    time {whole} NOT NULL,
+    unit TEXT,
+    arm TEXT NOT NULL,
+    log_probability {real} NOT NULL,
+    eligible TEXT NOT NULL,
+    log_probabilities TEXT NOT NULL,
+    policy_version {whole} NOT NULL,
+    formula_version {whole} NOT NULL,
+    state {whole} NOT NULL,
+    epoch {whole} NOT NULL,
+    cold {whole} NOT NULL,
+    idempotency_key TEXT,
+    position {whole} NOT NULL,
+    origin TEXT
+) {table};
+CREATE UNIQUE INDEX decisions_by_key ON decisions (experiment, idempotency_key, position)
+    WHERE idempotency_key IS NOT NULL;
+CREATE TABLE rewards (
+    decision TEXT NOT NULL,
+    event TEXT NOT NULL,
+    value {real} NOT NULL,
+    at {whole} NOT NULL,
+    arrived {whole} NOT NULL,
+    late {whole} NOT NULL,
+    PRIMARY KEY (decision, event)
+) {table};
+CREATE TABLE parked (
+    experiment {whole} NOT NULL,
+    decision TEXT NOT NULL,
+    event TEXT NOT NULL,
+    value {real} NOT NULL,
+    at {whole} NOT NULL,
+    arrived {whole} NOT NULL,
+    expires {whole},
+    PRIMARY KEY (experiment, decision, event)
+) {table};
+CREATE TABLE pending (
+    experiment {whole} NOT NULL,
+    closes {whole} NOT NULL,
+    decision TEXT NOT NULL UNIQUE,
+    PRIMARY KEY (experiment, closes, decision)
+) {table};
+CREATE TABLE assignments (
+    experiment {whole} NOT NULL,
+    epoch {whole} NOT NULL,
+    unit TEXT NOT NULL,
+    decision TEXT NOT NULL,
+    PRIMARY KEY (experiment, epoch, unit)
+) {table};
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST,)

@@ -1,0 +1,316 @@
+"""The contract in SQL, as SQLite and PostgreSQL both understand it."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from maillard.decisions.records import Decision, Event, Observation
+from maillard.decisions.stores.contract import Counts, Drawn, Head, Parked
+
+__all__ = ["SQLTransaction"]
+
+_EVENT = "number, kind, time, decision, arm, value, previous, payload"
+_DECISION = (
+    "id, time, unit, arm, log_probability, eligible, log_probabilities, policy_version, formula_version, state, "
+    "epoch, cold, idempotency_key, position, origin"
+)
+_REWARD = "decision, event, value, at, arrived"
+_ADD_DECISION = (
+    f"INSERT INTO decisions ({_DECISION}, experiment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+class SQLTransaction(ABC):
+    """A transaction on a connection that a store has opened, and will commit."""
+
+    head: Head | None
+    experiment: int
+    "The experiment's number in the log."
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    # What the two databases do differently.
+
+    @abstractmethod
+    def _all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """The rows of a statement."""
+
+    @abstractmethod
+    def _many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """A statement for each row of parameters."""
+
+    @abstractmethod
+    def _count(self, statement: str, parameters: Sequence[Any]) -> int:
+        """How many rows a statement changed."""
+
+    @abstractmethod
+    def _among(self, column: str, values: Iterable[str]) -> tuple[str, Any]:
+        """A condition that the column is among the values, and its parameter."""
+
+    @property
+    @abstractmethod
+    def now(self) -> int:
+        """The store's clock."""
+
+    # The contract.
+
+    def create(self) -> None:
+        sql = "INSERT INTO experiments (name, number, administrative, epoch) VALUES (?, 0, 0, 0) ON CONFLICT DO NOTHING"
+        self._many(sql, [[self.name]])
+        self.load()
+
+    def load(self) -> None:
+        """Find out where the experiment stands."""
+        self.stand(self._all(SELECT_HEAD, [self.name]))
+
+    def stand(self, found: Iterable[Any]) -> None:
+        """Take over where the experiment stands, from at most one row of SELECT_HEAD."""
+        self.experiment, self.head = 0, None
+        for identifier, *head in found:
+            self.experiment, self.head = identifier, Head(*head)
+
+    def events(self, after: int) -> list[Event]:
+        sql = f"SELECT {_EVENT} FROM events WHERE experiment = ? AND number > ? ORDER BY number"
+        return [_read_event(row) for row in self._all(sql, [self.experiment, after])]
+
+    def add_events(self, events: Sequence[Event], head: Head) -> None:
+        sql = f"INSERT INTO events ({_EVENT}, experiment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        self._many(sql, [(*_write_event(event), self.experiment) for event in events])
+        sql = "UPDATE experiments SET number = ?, administrative = ?, epoch = ? WHERE id = ?"
+        self._many(sql, [[*head, self.experiment]])
+        self.head = head
+
+    def drawn(self, ids: Iterable[str]) -> dict[str, Drawn]:
+        among, values = self._among("id", ids)
+        sql = f"SELECT id, arm, epoch, time FROM decisions WHERE experiment = ? AND {among}"
+        return {key: Drawn(*rest) for key, *rest in self._all(sql, [self.experiment, values])}
+
+    def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
+        among, values = self._among("id", ids)
+        sql = f"SELECT {_DECISION} FROM decisions WHERE experiment = ? AND {among}"
+        rows = self._all(sql, [self.experiment, values])
+        return {row[0]: read_decision(row, self.name) for row in rows}
+
+    def keyed(self, key: str) -> list[Decision]:
+        sql = f"SELECT {_DECISION} FROM decisions WHERE experiment = ? AND idempotency_key = ? ORDER BY position"
+        return [read_decision(row, self.name) for row in self._all(sql, [self.experiment, key])]
+
+    def add_decisions(self, rows: Sequence[Decision]) -> None:
+        self._many(_ADD_DECISION, [(*_write_decision(row), self.experiment) for row in rows])
+
+    def claim(self, row: Decision) -> bool:
+        return (
+            self._count(f"{_ADD_DECISION} ON CONFLICT DO NOTHING", (*_write_decision(row), self.experiment))
+            == 1
+        )
+
+    def observations(self, ids: Iterable[str]) -> dict[str, list[Observation]]:
+        among, values = self._among("decision", ids)
+        found: dict[str, list[Observation]] = {}
+        for row in self._all(
+            f"SELECT {_REWARD}, late FROM rewards WHERE {among} ORDER BY arrived, event", [values]
+        ):
+            found.setdefault(row[0], []).append(_read_reward(row[:5], late=bool(row[5])))
+        return found
+
+    def add_observations(self, rows: Sequence[Observation]) -> None:
+        sql = f"INSERT INTO rewards ({_REWARD}, late) VALUES (?, ?, ?, ?, ?, ?)"
+        self._many(sql, [(*_write_reward(row), int(row.late)) for row in rows])
+
+    def parked(self, ids: Iterable[str]) -> dict[str, list[Parked]]:
+        among, values = self._among("decision", ids)
+        sql = (
+            f"SELECT {_REWARD}, expires FROM parked WHERE experiment = ? AND {among} ORDER BY arrived, event"
+        )
+        found: dict[str, list[Parked]] = {}
+        for row in self._all(sql, [self.experiment, values]):
+            found.setdefault(row[0], []).append(Parked(_read_reward(row[:5]), row[5]))
+        return found
+
+    def all_parked(self) -> list[Parked]:
+        sql = f"SELECT {_REWARD}, expires FROM parked WHERE experiment = ? ORDER BY arrived, decision, event"
+        return [Parked(_read_reward(row[:5]), row[5]) for row in self._all(sql, [self.experiment])]
+
+    def count_parked(self) -> int:
+        sql = "SELECT count(*) FROM parked WHERE experiment = ? AND (expires IS NULL OR expires > ?)"
+        return int(self._all(sql, [self.experiment, self.now])[0][0])
+
+    def park(self, rows: Sequence[Parked]) -> None:
+        sql = f"INSERT INTO parked ({_REWARD}, expires, experiment) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        self._many(sql, [(*_write_reward(each.row), each.expires, self.experiment) for each in rows])
+
+    def unpark(self, ids: Iterable[str]) -> None:
+        among, values = self._among("decision", ids)
+        self._many(f"DELETE FROM parked WHERE experiment = ? AND {among}", [[self.experiment, values]])
+
+    def pending(self, ids: Iterable[str]) -> set[str]:
+        among, values = self._among("decision", ids)
+        return {key for (key,) in self._all(f"SELECT decision FROM pending WHERE {among}", [values])}
+
+    def add_pending(self, rows: Mapping[str, int]) -> None:
+        sql = "INSERT INTO pending (decision, closes, experiment) VALUES (?, ?, ?)"
+        self._many(sql, [(key, closes, self.experiment) for key, closes in rows.items()])
+
+    def remove_pending(self, ids: Iterable[str]) -> None:
+        among, values = self._among("decision", ids)
+        self._many(f"DELETE FROM pending WHERE {among}", [[values]])
+
+    def due(self, limit: int) -> list[str]:
+        sql = "SELECT decision FROM pending WHERE experiment = ? AND closes <= ? ORDER BY closes, decision LIMIT ?"
+        return [key for (key,) in self._all(sql, [self.experiment, self.now, limit])]
+
+    def assigned(self, epoch: int, unit: str) -> str | None:
+        sql = "SELECT decision FROM assignments WHERE experiment = ? AND epoch = ? AND unit = ?"
+        rows = self._all(sql, [self.experiment, epoch, unit])
+        return rows[0][0] if rows else None
+
+    def assign(self, epoch: int, unit: str, decision: str, *, instead_of: str | None) -> bool:
+        if instead_of is None:
+            sql = "INSERT INTO assignments (decision, experiment, epoch, unit) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+            return self._count(sql, [decision, self.experiment, epoch, unit]) == 1
+        sql = "UPDATE assignments SET decision = ? WHERE experiment = ? AND epoch = ? AND unit = ? AND decision = ?"
+        return self._count(sql, [decision, self.experiment, epoch, unit, instead_of]) == 1
+
+    def counts(self) -> Counts:
+        sql = "SELECT arm, count(*) FROM decisions WHERE experiment = ? GROUP BY arm"
+        decisions = {arm: int(count) for arm, count in self._all(sql, [self.experiment])}
+        sql = (
+            "SELECT count(*), coalesce(sum(late), 0) FROM rewards JOIN decisions ON rewards.decision = decisions.id "
+            "WHERE experiment = ?"
+        )
+        ((rewards, late),) = self._all(sql, [self.experiment])
+        ((parked,),) = self._all("SELECT count(*) FROM parked WHERE experiment = ?", [self.experiment])
+        return Counts(decisions, int(rewards), int(late), int(parked))
+
+    def erase_unit(self, unit: str, token: str) -> int:
+        sql = (
+            "UPDATE decisions SET unit = ?, idempotency_key = CASE WHEN idempotency_key IS NULL THEN NULL "
+            "ELSE CAST(? AS TEXT) || id END WHERE experiment = ? AND unit = ?"
+        )
+        rows = self._count(sql, [token, f"{token}:", self.experiment, unit])
+        sql = "UPDATE assignments SET unit = ? WHERE experiment = ? AND unit = ?"
+        self._many(sql, [[token, self.experiment, unit]])
+        return rows
+
+    def with_rewards(
+        self, rows: Iterable[Any]
+    ) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
+        """Decisions with their rewards and the events that these made."""
+        made = [read_decision(row, self.name) for row in rows]
+        ids = [row.id for row in made]
+        among, values = self._among("decision", ids)
+        learned: dict[str, list[Event]] = {}
+        for row in self._all(f"SELECT {_EVENT} FROM events WHERE {among} ORDER BY number", [values]):
+            learned.setdefault(row[3], []).append(_read_event(row))
+        observations = self.observations(ids)
+        for row in made:
+            yield row, tuple(observations.get(row.id, ())), tuple(learned.get(row.id, ()))
+
+
+SELECT_HEAD = "SELECT id, number, administrative, epoch FROM experiments WHERE name = ?"
+SELECT_ROWS = f"SELECT {_DECISION} FROM decisions WHERE experiment = ? ORDER BY state, id"
+
+
+def _write_event(event: Event) -> tuple[Any, ...]:
+    payload = json.dumps(event.payload, ensure_ascii=False) if event.payload else None
+    return (
+        event.number, event.kind, event.time, event.decision, event.arm, event.value, event.previous, payload,
+    )  # fmt: skip
+
+
+def _read_event(row: Sequence[Any]) -> Event:
+    number, kind, time, decision, arm, value, previous, payload = row
+    return Event(
+        number=number,
+        kind=kind,
+        time=time,
+        decision=decision,
+        arm=arm,
+        value=value,
+        previous=previous,
+        payload=json.loads(payload) if payload else {},
+    )
+
+
+@lru_cache(maxsize=256)
+def _write_arms(arms: tuple[str, ...]) -> str:
+    return json.dumps(arms, ensure_ascii=False)
+
+
+@lru_cache(maxsize=256)
+def _read_arms(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))
+
+
+@lru_cache(maxsize=256)
+def write_logs(logs: tuple[float, ...]) -> str:
+    """Log probabilities as JSON: null where a choice is impossible."""
+    text = repr(list(logs))
+    return text.replace("-inf", "null")
+
+
+def read_logs(text: str) -> tuple[float, ...]:
+    """The log probabilities that `write_logs` wrote."""
+    return tuple(-math.inf if log is None else log for log in json.loads(text, parse_int=float))
+
+
+def _write_decision(row: Decision) -> tuple[Any, ...]:
+    return (
+        row.id, row.time, row.unit, row.arm, row.log_probability, _write_arms(row.eligible),
+        write_logs(row.log_probabilities), row.policy_version, row.formula_version, row.state, row.epoch, int(row.cold),
+        row.idempotency_key, row.position, row.origin,
+    )  # fmt: skip
+
+
+def read_decision(row: Sequence[Any], experiment: str) -> Decision:
+    """A decision from its row."""
+    (
+        identifier,
+        time,
+        unit,
+        arm,
+        log,
+        eligible,
+        logs,
+        version,
+        formula,
+        state,
+        epoch,
+        cold,
+        key,
+        position,
+        origin,
+    ) = row
+    return Decision(
+        id=identifier,
+        experiment=experiment,
+        time=time,
+        unit=unit,
+        arm=arm,
+        eligible=_read_arms(eligible),
+        log_probabilities=read_logs(logs),
+        log_probability=log,
+        policy_version=version,
+        formula_version=formula,
+        state=state,
+        epoch=epoch,
+        cold=bool(cold),
+        idempotency_key=key,
+        position=position,
+        origin=origin,
+    )
+
+
+def _write_reward(row: Observation) -> tuple[Any, ...]:
+    return row.decision, row.event, row.value, row.at, row.arrived
+
+
+def _read_reward(row: Sequence[Any], *, late: bool = False) -> Observation:
+    decision, event, value, at, arrived = row
+    return Observation(decision=decision, event=event, value=value, at=at, arrived=arrived, late=late)

@@ -1,0 +1,269 @@
+"""A log in one SQLite file: durable at every acknowledgement, shared by threads and processes, no server."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from maillard.decisions.forks import renew_after_fork
+from maillard.decisions.records import Decision, Event, Observation
+from maillard.decisions.stores.contract import Parked
+from maillard.decisions.stores.memory import system_clock
+from maillard.decisions.stores.schema import MIGRATIONS
+from maillard.decisions.stores.sql import SELECT_ROWS, SQLTransaction
+from maillard.errors import InvalidValue, MaillardError, Unavailable
+
+__all__ = ["SQLiteStore"]
+
+_APPLICATION = 0x4D41494C  # "MAIL": tells a log from other people's databases
+_WORDS = {
+    "identity": "INTEGER PRIMARY KEY",
+    "whole": "INTEGER",
+    "real": "REAL",
+    "table": "WITHOUT ROWID, STRICT",
+}
+_MOST_ROWS = 64  # in one statement; each number of rows is another statement to prepare, once
+_inherited: list[Any] = []  # connections of a parent process: SQLite forbids a child even to close them
+
+
+class SQLiteStore:
+    """WAL with synchronous=FULL: what was committed is on the disk.
+
+    `timeout` is how many seconds to wait for other processes' transactions. `connect` opens a connection to a path: tests put
+    one here that loses power.
+    """
+
+    grouped = True
+    separate_lanes = False  # one writer at a time
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        timeout: float = 5.0,
+        clock: Callable[[], int] | None = None,
+        connect: Callable[[str], Any] | None = None,
+        synchronous: str = "FULL",
+        read_only: bool = False,
+    ) -> None:
+        if sqlite3.sqlite_version_info < (3, 37):
+            raise MaillardError(
+                f"the log needs SQLite 3.37 or newer; this Python has {sqlite3.sqlite_version}"
+            )
+        self.where = str(path)
+        self._path, self._timeout, self._clock = Path(path), timeout, clock or system_clock
+        self._connect = connect or self._open
+        self._synchronous, self._read_only = synchronous, read_only
+        self._writer: Any = None
+        self._lock = threading.RLock()
+        renew_after_fork(self)
+        if read_only:
+            if not self._path.is_file():
+                raise InvalidValue("log", self.where, "a file that exists")
+            with self._reader() as connection:
+                self._check_version(connection)
+        else:
+            with self._lock, self._explained():
+                self._writing()
+
+    def renew(self) -> None:
+        """After a fork: let the parent's connection lie, and open another when it is needed."""
+        if self._writer is not None:
+            _inherited.append(self._writer)
+        self._writer, self._lock = None, threading.RLock()
+
+    def _open(self, path: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+
+    def _writing(self) -> Any:
+        if self._writer is None:
+            if not self._path.parent.is_dir():
+                raise InvalidValue("log", self.where, "a path in a folder that exists")
+            connection = self._connect(self.where)
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._writer = connection
+        return self._writer
+
+    def _prepare(self, connection: Any) -> None:
+        """Settings that last as long as a connection; tables, if they are missing or old."""
+        if self._check_version(connection) < len(MIGRATIONS):
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise MaillardError(f"{self.where}: SQLite cannot write ahead here (journal_mode is {mode})")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute(
+            "PRAGMA secure_delete = ON"
+        )  # what `erase_unit` overwrites is overwritten in the file
+        if self._check_version(connection) == len(MIGRATIONS):
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for migration in MIGRATIONS[
+                self._check_version(connection) :
+            ]:  # another process may have been here
+                for statement in migration.format(**_WORDS).split(";"):
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+    def _check_version(self, connection: Any) -> int:
+        """The version of the log's tables; 0 for a new file."""
+        # Tables first: where another process is making them now, what is read after them is theirs.
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != _APPLICATION and (tables or application):
+            raise InvalidValue(
+                "log", self.where, "a log of decisions, or a new file (this database is another's)"
+            )
+        if version > len(MIGRATIONS):
+            allowed = f"a log of version {len(MIGRATIONS)} or older; a newer maillard wrote this one"
+            raise InvalidValue("log version", version, allowed)
+        return int(version)
+
+    @contextmanager
+    def transaction(self, experiment: str, *, lock: bool) -> Iterator[SQLTransaction]:  # noqa: ARG002  # always locked
+        """A transaction that has the right to write from its beginning."""
+        with self._lock, self._explained():
+            connection = self._writing()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield _Transaction(connection, experiment, self._clock)
+                connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back(connection)
+                raise
+
+    def _roll_back(self, connection: Any) -> None:
+        try:
+            if connection.in_transaction:  # SQLite itself may have ended it, as where the disk is full
+                connection.execute("ROLLBACK")
+        except Exception:  # noqa: BLE001  # whatever is wrong with the connection, the next one is new
+            self._writer = None
+            connection.close()
+
+    @contextmanager
+    def reading(self, experiment: str) -> Iterator[SQLTransaction]:
+        """A transaction that only reads."""
+        with self._reader() as connection:
+            connection.execute("BEGIN")
+            yield _Transaction(connection, experiment, self._clock)
+
+    @contextmanager
+    def _reader(self) -> Iterator[Any]:
+        with self._explained():
+            connection = self._connect(self.where) if not self._read_only else self._open_read_only()
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+    def _open_read_only(self) -> sqlite3.Connection:
+        address = self._path.absolute().as_uri() + "?mode=ro"
+        options: dict[str, Any] = {"uri": True, "timeout": self._timeout, "isolation_level": None}
+        connection: sqlite3.Connection = sqlite3.connect(address, **options)
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master")
+        except sqlite3.OperationalError:  # a folder where nothing can be written, not even a reader's lock
+            connection.close()
+            connection = sqlite3.connect(address + "&immutable=1", **options)
+        return connection
+
+    def experiments(self) -> list[str]:
+        """The names of all experiments."""
+        with self._reader() as connection:
+            return [name for (name,) in connection.execute("SELECT name FROM experiments ORDER BY name")]
+
+    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
+        """Every decision with its rewards and the events that these made, ordered by state and id."""
+        with self.reading(experiment) as transaction:
+            assert isinstance(transaction, _Transaction)
+            cursor = transaction.connection.execute(SELECT_ROWS, [transaction.experiment])
+            while some := cursor.fetchmany(1000):
+                yield from transaction.with_rewards(some)
+
+    def all_parked(self, experiment: str) -> list[Parked]:
+        """Every parked reward."""
+        with self.reading(experiment) as transaction:
+            return transaction.all_parked()
+
+    def scrub(self) -> None:
+        """Move everything out of the write-ahead log, so that nothing erased is left there."""
+        with self._lock, self._explained():
+            self._writing().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
+                raise InvalidValue(
+                    "log", self.where, "a log of decisions (this file is no SQLite database)"
+                ) from None
+            raise Unavailable(
+                f"log {self.where}: {error}. Nothing was acknowledged; try again when it is mended."
+            ) from error
+
+
+@lru_cache(maxsize=1024)
+def _for_rows(statement: str, size: int) -> str:
+    """An INSERT of one row as an INSERT of several."""
+    _, values = statement.rsplit("VALUES ", 1)
+    return statement + f", {values}" * (size - 1)
+
+
+class _Transaction(SQLTransaction):
+    def __init__(self, connection: Any, name: str, clock: Callable[[], int]) -> None:
+        super().__init__(name)
+        self.connection, self._clock = connection, clock
+        self.load()
+
+    @property
+    def now(self) -> int:
+        return self._clock()
+
+    def _all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        rows: list[Any] = self.connection.execute(statement, parameters).fetchall()
+        return rows
+
+    def _many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        # Python lets go of the interpreter at every step of a statement, and must win it back from threads that choose: so
+        # one statement for many rows.
+        if " VALUES " not in statement:
+            self.connection.executemany(statement, rows)
+            return
+        for start in range(0, len(rows), _MOST_ROWS):
+            some = rows[start : start + _MOST_ROWS]
+            self.connection.execute(_for_rows(statement, len(some)), [value for row in some for value in row])
+
+    def _count(self, statement: str, parameters: Sequence[Any]) -> int:
+        self.connection.execute(statement, parameters)
+        ((changed,),) = self.connection.execute("SELECT changes()").fetchall()
+        return int(changed)
+
+    def _among(self, column: str, values: Iterable[str]) -> tuple[str, Any]:
+        return f"{column} IN (SELECT value FROM json_each(?))", json.dumps(list(values))

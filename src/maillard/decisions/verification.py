@@ -1,0 +1,232 @@
+"""Recomputing every logged probability from the log alone, and auditing the draws."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from maillard.decisions.audit import Audit, Score, Verdict
+from maillard.decisions.log import DecisionLog, Row, open_log
+from maillard.decisions.records import Decision, Event
+from maillard.decisions.rules import Reward
+from maillard.decisions.state import State, replay
+from maillard.errors import MaillardError
+
+__all__ = ["Problem", "Verification", "verify"]
+
+_TOLERANCE = 1e-12
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something in the log that contradicts the rest of it."""
+
+    decision: str | None
+    what: str
+
+
+@dataclass(kw_only=True)
+class Verification:
+    """What `verify` found."""
+
+    experiment: str
+    source: str
+    decisions: int = 0
+    recomputed: int = 0
+    "Decisions whose whole law was computed again."
+    left_out: Counter[str] = field(default_factory=Counter)
+    "Decisions whose law could not be, and why."
+    largest_error: float = 0.0
+    "Greatest |logged - recomputed| / max(1, |log p|) over all log probabilities."
+    problem_count: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    "The first few."
+    arms: list[Score] = field(default_factory=list)
+    weights: Score | None = None
+    limit: float = math.inf
+    draws: Verdict = "not enough data"
+    "Whether the draws agree with the probabilities."
+
+    @property
+    def verdict(self) -> Verdict:
+        """Broken, if anything is; not enough data, if nothing can be said of the draws."""
+        return "broken" if self.problem_count else self.draws
+
+    def note(self, decision: str | None, what: str) -> None:
+        """Remember a problem."""
+        self.problem_count += 1
+        if len(self.problems) < _SHOWN:
+            self.problems.append(Problem(decision, what))
+
+
+def verify(log: Any, experiment: str | None = None) -> Verification:
+    """Recompute every logged log probability to 1e-12 max(1, |log p|), and audit the draws.
+
+    `log` is anything that `read_log` reads. Probabilities by quadrature are compared to their stated bound.
+
+    >>> from maillard.decisions import Bandit, Reward
+    >>> bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
+    >>> for decision in bandit.choose(size=200): _ = bandit.reward(decision.id, decision.arm == "red")
+    >>> found = verify(bandit)
+    >>> found.recomputed, found.problem_count, found.verdict
+    (200, 0, 'holds')
+    """
+    opened = log if isinstance(log, DecisionLog) else open_log(log, experiment)
+    found = Verification(experiment=opened.experiment, source=opened.source)
+    audit = Audit()
+    replayed = None if opened.foreign else _Replay(opened, found)
+    for row in opened.rows():
+        found.decisions += 1
+        audit.add(row.decision)
+        if replayed is None:
+            found.left_out["the log has no states to recompute from"] += 1
+        else:
+            replayed.check(row)
+    if replayed is not None:
+        replayed.finish()
+    found.arms, found.weights = audit.scores(), audit.weights()
+    found.limit, found.draws = audit.limit, audit.verdict
+    return found
+
+
+class _Replay:
+    """The state that each decision was drawn from, rebuilt on the way through the log.
+
+    Rows come ordered by state. An event of a reward has a greater number than the state of its decision, so by the time a row of
+    state s is reached, every event up to s has been seen.
+    """
+
+    def __init__(self, log: DecisionLog, found: Verification) -> None:
+        self.log, self.found = log, found
+        self.waiting: list[tuple[int, int, Event]] = [(event.number, 0, event) for event in log.events[1:]]
+        heapq.heapify(self.waiting)
+        self.state: State | None = replay(log.events[:1])
+        self.rule: Reward = self.state.reward
+        self.last: list[
+            tuple[Decision, float]
+        ] = []  # rows that should have been learned by the end, if of its epoch
+        self.read = 0
+
+    def check(self, row: Row) -> None:
+        decision = row.decision
+        self._check_rewards(row)
+        for event in row.learned:
+            self.read += 1
+            heapq.heappush(self.waiting, (event.number, self.read, event))
+        self._advance(decision.state)
+        state = self.state
+        if state is None:
+            self.found.left_out["its state cannot be rebuilt"] += 1
+        elif decision.formula_version != state.policy.formula_version:
+            version = f"formula version {decision.formula_version} of {state.policy.name} is not the one here"
+            self.found.left_out[version] += 1
+        elif what := _contradiction(decision, state):
+            self.found.note(decision.id, what)
+        else:
+            self._recompute(decision, state)
+
+    def _advance(self, number: int) -> None:
+        """Apply the events up to a number."""
+        events = []
+        while self.waiting and self.waiting[0][0] <= number:
+            events.append(heapq.heappop(self.waiting)[2])
+        if self.state is None or not events:
+            return
+        try:
+            self.state = self.state.after(events)
+        except (MaillardError, KeyError, TypeError) as error:
+            self.found.note(None, f"the events from number {events[0].number} on make no sense: {error}")
+            self.state = None
+
+    def _recompute(self, decision: Decision, state: State) -> None:
+        exact = state.distribution(frozenset(decision.eligible))
+        logged = np.array(decision.log_probabilities)
+        scale = np.maximum(1.0, np.abs(exact.log_probabilities))
+        allowed = np.maximum(_TOLERANCE * scale, 2.0 * exact.error)
+        with np.errstate(invalid="ignore"):
+            error = np.where(logged == exact.log_probabilities, 0.0, np.abs(logged - exact.log_probabilities))
+        bad = ~(error <= allowed)
+        if bad.any():
+            place = int(np.argmax(bad))
+            was, should = float(logged[place]), float(exact.log_probabilities[place])
+            arm = decision.eligible[place]
+            self.found.note(decision.id, f"log probability of {arm!r} is {was!r}, should be {should!r}")
+        else:
+            self.found.recomputed += 1
+            self.found.largest_error = max(
+                self.found.largest_error, float((error / scale)[np.isfinite(scale)].max())
+            )
+
+    def _check_rewards(self, row: Row) -> None:
+        """What was learned of a decision is what its rewards come to."""
+        decision, total = row.decision, self.rule.total(row.rewards)
+        previous: float | None = None
+        for event in row.learned:
+            if event.number <= decision.state:
+                self.found.note(decision.id, f"learned in event {event.number}, before it was drawn")
+            if event.arm != decision.arm or (event.kind == "revision" and event.previous != previous):
+                self.found.note(
+                    decision.id, f"event {event.number} contradicts the decision or the event before it"
+                )
+            if event.kind != "revision" and previous is not None:
+                self.found.note(decision.id, f"event {event.number} counts its reward twice")
+            previous = event.value
+        if row.learned and row.learned[-1].kind != "default":
+            if total is None or (previous != total and not self._moved_on(decision)):
+                self.found.note(
+                    decision.id, f"its reward was learned as {previous!r}, its rows come to {total!r}"
+                )
+        elif total is not None and not row.learned and not self.rule.mature_only:
+            self.last.append((decision, total))
+
+    def _moved_on(self, decision: Decision) -> bool:
+        """Whether a later epoch has begun, whose rewards this decision's no longer belong to."""
+        return any(
+            event.kind in ("reset", "restore") and event.number > decision.state for event in self.log.events
+        )
+
+    def finish(self) -> None:
+        self._advance(self.log.number)
+        for *_, event in self.waiting:
+            self.found.note(
+                event.decision, f"event {event.number} is past the end of the log ({self.log.number})"
+            )
+        if self.state is None:
+            return
+        if self.state.number != self.log.number:
+            self.found.note(
+                None, f"the log says that it has {self.log.number} events, there are {self.state.number}"
+            )
+        for decision, total in self.last:
+            if decision.epoch == self.state.epoch:
+                self.found.note(decision.id, f"its reward, {total!r}, was never learned")
+
+
+def _contradiction(decision: Decision, state: State) -> str | None:
+    """What in a row does not fit the state that it names."""
+    eligible, logs, number = decision.eligible, decision.log_probabilities, state.number
+    if number != decision.state:
+        return f"drawn from state {decision.state}, which the log does not reach"
+    known = set(state.active_arms)
+    if [arm for arm in state.arms if arm in known and arm in eligible] != list(eligible):
+        return f"eligible arms {list(eligible)} are not among those of state {number}, in their order"
+    if decision.arm not in eligible or len(logs) != len(eligible):
+        return (
+            f"arm {decision.arm!r} with {len(logs)} log probabilities, for the eligible arms {list(eligible)}"
+        )
+    cold = not state.tally.pulls[state.arms.index(decision.arm)]
+    for name, logged, exact in (
+        ("epoch", decision.epoch, state.epoch),
+        ("policy_version", decision.policy_version, state.policy_version),
+        ("log_probability", decision.log_probability, logs[eligible.index(decision.arm)]),
+        ("cold", decision.cold, cold),
+    ):
+        if logged != exact:
+            return f"{name} is {logged!r}, in state {number} it was {exact!r}"
+    return None

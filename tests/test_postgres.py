@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.postgres import Server, fresh_database, postgres, postgres_server, private_postgres  # noqa: F401
+
+HOLD = """
+import sys
+from pathlib import Path
+from tests.postgres import Server
+print((server := Server(*map(Path, sys.argv[1:]))).folder, flush=True)
+sys.stdin.read()
+"""
+
+
+def hold(*folder: str) -> tuple[subprocess.Popen[str], str]:
+    """A process that holds a server, and the server's folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, *folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    return process, process.stdout.readline().strip()  # type: ignore[union-attr]
+
+
+def test_a_fresh_database_is_empty_durable_and_has_room_for_many(postgres: str):  # noqa: F811 - pytest's way
+    with psycopg.connect(postgres) as connection:
+        assert connection.info.dbname in postgres
+        assert connection.execute(
+            "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
+        ).fetchone() == (0,)
+        for name, value in {"fsync": "on", "synchronous_commit": "on", "server_encoding": "UTF8"}.items():
+            assert connection.execute(f"SHOW {name}").fetchone() == (value,)
+        assert int(connection.execute("SHOW max_connections").fetchone()[0]) >= 64
+        assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
+
+
+def test_databases_are_apart_and_go_even_under_an_open_connection(postgres: str, postgres_server: Server):  # noqa: F811
+    with fresh_database(postgres_server) as other:
+        assert other != postgres
+        connection = psycopg.connect(other, autocommit=True)
+        connection.execute("CREATE TABLE t (x int)")
+        with psycopg.connect(postgres) as here, pytest.raises(psycopg.errors.UndefinedTable):
+            here.execute("SELECT * FROM t")
+    with pytest.raises(psycopg.OperationalError):
+        connection.execute("SELECT 1")
+    connection.close()
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        psycopg.connect(other)
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+def test_a_private_server_stops_under_its_clients_and_starts_with_what_was_committed(
+    private_postgres: Server,  # noqa: F811
+    immediate: bool,
+):
+    url = private_postgres.url()
+    client = psycopg.connect(url)
+    client.execute("CREATE TABLE t (x int)")
+    client.execute("INSERT INTO t VALUES (1)")
+    client.commit()
+    client.execute("INSERT INTO t VALUES (2)")
+    private_postgres.stop(immediate=immediate)
+    with pytest.raises(psycopg.OperationalError):
+        client.execute("SELECT 1")
+    client.close()
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(url)
+    private_postgres.start()
+    with psycopg.connect(url) as again:
+        assert again.execute("SELECT x FROM t").fetchall() == [(1,)]
+    recovered = "not properly shut down" in (private_postgres.folder / "log").read_text()
+    assert recovered == immediate
+
+
+def test_a_server_lives_until_its_last_holder_is_killed():
+    first, folder = hold()
+    second, joined = hold(folder)
+    assert joined == folder
+    postmaster = int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0])
+    with first, second:
+        assert os.geteuid() or Path(f"/proc/{postmaster}").stat().st_uid != 0
+        first.kill()
+        first.wait()
+        time.sleep(0.5)
+        psycopg.connect(f"postgresql://postgres@/postgres?host={folder}").close()
+        os.kill(second.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while Path(folder).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(folder).exists()
+    with pytest.raises(FileNotFoundError):
+        Server(Path(folder))
