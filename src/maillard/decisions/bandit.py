@@ -39,6 +39,7 @@ __all__ = ["Bandit"]
 _MOST_DRAWS = 100_000
 _MOST_ROWS = 1_000  # rewards in one transaction
 _SETTLE_EVERY = 1.0  # seconds
+_SAVE_EVERY = 5_000  # events
 
 
 class _Call(NamedTuple):
@@ -397,7 +398,7 @@ class Bandit:
         locked = len(draws) < len(calls) or not self._store.separate_lanes
         with self._store.transaction(self.experiment, lock=locked) as transaction:
             state = self._seen(transaction)
-            made = iter(ledger.decide(transaction, self.experiment, state, draws, self._rng))
+            made = iter(ledger.decide(transaction, self.experiment, state, draws, self._rng) if draws else ())
             outcomes = iter(ledger.observe(transaction, state.reward, rewards) if rewards else ())
             answers: list[Any] = []
             for kind, what in calls:
@@ -411,6 +412,8 @@ class Bandit:
             if locked:
                 ledger.settle(transaction, state.reward)
                 news = self._news(transaction)
+                if news and news[-1].number // _SAVE_EVERY > (news[0].number - 1) // _SAVE_EVERY:
+                    transaction.save_checkpoint(news[-1].number, self._state.after(news).write())
         self._publish(news)
         return answers
 
@@ -460,14 +463,27 @@ class Bandit:
 
     def _open(self, given: dict[str, Any]) -> State:
         with self._store.reading(self.experiment) as transaction:
-            exists = transaction.head is not None and transaction.head.number > 0
-            events = transaction.events(0) if exists else []
-        events = events or self._start(given)
-        state = replay(events)
-        check_same(given, events[0].payload, state)
+            opened = self._resume(transaction)
+        if opened is None:
+            self._start(given)
+            with self._store.reading(self.experiment) as transaction:
+                opened = self._resume(transaction)
+        assert opened is not None
+        state, started = opened
+        check_same(given, started, state)
         return state
 
-    def _start(self, given: dict[str, Any]) -> list[Event]:
+    @staticmethod
+    def _resume(transaction: Transaction) -> tuple[State, Mapping[str, Any]] | None:
+        """Where the experiment stands and what it was started with, if it exists."""
+        if not transaction.head or not transaction.head.number:
+            return None
+        first = transaction.events(0, through=1)
+        saved = transaction.checkpoint()
+        state = State.read(saved[1]) if saved else replay(first)
+        return state.after(transaction.events(state.number)), first[0].payload
+
+    def _start(self, given: dict[str, Any]) -> None:
         payload = start_payload(**given | {"sticky": given["sticky"] or False})
         with self._store.transaction(self.experiment, lock=True) as transaction:
             if transaction.head is None:
@@ -476,7 +492,6 @@ class Bandit:
                 event = Event(number=1, kind="start", time=transaction.now, payload=payload)
                 replay([event]).check()
                 transaction.add_events([event], Head(1, 1, 1))
-            return transaction.events(0)
 
 
 def _reopen(log: str | Path, experiment: str, staleness: float) -> Bandit:

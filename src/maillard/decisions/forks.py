@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from typing import Protocol
 
-__all__ = ["renew_after_fork"]
+__all__ = ["hold_during_fork", "renew_after_fork"]
 
 
 class Renewable(Protocol):
@@ -16,7 +17,19 @@ class Renewable(Protocol):
         """Drop what belongs to the parent."""
 
 
+class Holdable(Renewable, Protocol):
+    """Something that must be at rest while a child is made."""
+
+    def hold(self) -> None:
+        """Come to rest, in the parent, before the fork."""
+
+    def release(self) -> None:
+        """Go on, in the parent, after the fork."""
+
+
 _living: weakref.WeakSet[Renewable] = weakref.WeakSet()
+_resting: weakref.WeakSet[Holdable] = weakref.WeakSet()
+_forking = threading.local()  # what its thread holds
 
 
 def renew_after_fork(thing: Renewable) -> None:
@@ -24,9 +37,28 @@ def renew_after_fork(thing: Renewable) -> None:
     _living.add(thing)
 
 
+def hold_during_fork(thing: Holdable) -> None:
+    """Call `thing.hold()` before every fork, then `release()` in the parent and `renew()` in the child."""
+    _resting.add(thing)
+    _living.add(thing)
+
+
+def _hold_all() -> None:
+    _forking.held = sorted(_resting, key=id)  # in one order, for two threads may fork
+    for thing in _forking.held:
+        thing.hold()
+
+
+def _release_all() -> None:
+    for thing in _forking.held:
+        thing.release()
+    del _forking.held
+
+
 def _renew_all() -> None:
+    del _forking.held
     for thing in list(_living):
         thing.renew()
 
 
-os.register_at_fork(after_in_child=_renew_all)
+os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_renew_all)

@@ -15,7 +15,7 @@ _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def new_ids(count: int) -> list[str]:
-    """New ids: 48 bits of milliseconds, 12 of their fraction, 62 that are random.
+    """New ids, in ascending order: 48 bits of milliseconds, 12 of their fraction, 62 that are random.
 
     The random part comes from the operating system, so forked processes do not share it.
 
@@ -25,10 +25,12 @@ def new_ids(count: int) -> list[str]:
     milliseconds, rest = divmod(time.time_ns(), 1_000_000)
     time_part = f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}-7{(rest << 12) // 1_000_000:03x}-"
     random = os.urandom(8 * count).hex()
-    return [
+    ids = [
         f"{time_part}{_VARIANT[random[i]]}{random[i + 1 : i + 4]}-{random[i + 4 : i + 16]}"
         for i in range(0, 16 * count, 16)
     ]
+    ids.sort()
+    return ids
 
 
 def check_id(value: object, field: str = "decision_id") -> str:

@@ -60,19 +60,26 @@ def decide(
     rng: np.random.Generator,
 ) -> list[list[Decision] | MaillardError]:
     """Draw from a state and log the draws, or find what an earlier call with the same key or unit logged."""
-    results: list[list[Decision] | MaillardError] = []
+    results: list[list[Decision] | MaillardError] = [[] for _ in requests]
     plain: list[Decision] = []
     draws = _Draws(transaction, experiment, state, rng, requests)
-    for request in requests:
+
+    def turn(place: int) -> tuple[str, str]:
+        """Units and keys in one order everywhere, so that two processes that want the same ones do not wait for each other."""
+        unit, key = requests[place].unit, requests[place].key
+        return (unit or "") if state.sticky else "", key or ""
+
+    for place in sorted(range(len(requests)), key=turn):
+        request = requests[place]
         try:
             if request.key is None and not (state.sticky and request.unit is not None):
                 rows = draws.make(request)
                 plain += rows
             else:
                 rows = _decide_once(transaction, draws, request)
-            results.append(rows)
+            results[place] = rows
         except MaillardError as error:  # of this call alone
-            results.append(error)
+            results[place] = error
     if plain:
         transaction.add_decisions(plain)
         _await_rewards(transaction, state.reward, plain)

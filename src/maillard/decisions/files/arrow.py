@@ -142,5 +142,5 @@ def records_of(batches: Iterable[Any], source: str) -> Iterator[Mapping[str, Any
                     allowed = f"values of type {exact[name]} ({error})"
                     raise InvalidValue(f"{source}: {name}", str(batch.column(name).type), allowed) from None
             yield from pa.RecordBatch.from_pydict(columns).to_pylist()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InvalidValue(source, str(error), "a table that can be read") from None

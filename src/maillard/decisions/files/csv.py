@@ -11,6 +11,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,12 @@ def _records(path: Path, rows: int | None) -> Iterator[Mapping[str, Any]]:
 # How each kind of value is written as text, and read.
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@lru_cache(maxsize=256)
+def _write_names(names: tuple[str, ...]) -> str:
+    return _json(names)
 
 
 def _write_logs(logs: tuple[float, ...]) -> str:
@@ -129,7 +134,7 @@ _WRITE: dict[str, Callable[[Any], str]] = {
     "real": repr,
     "truth": lambda value: "true" if value else "false",
     "time": iso,
-    "names": _json,
+    "names": _write_names,
     "logs": _write_logs,
     "rewards": _write_structs(REWARDS),
     "learned": _write_structs(LEARNED),

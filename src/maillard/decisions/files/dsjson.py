@@ -25,6 +25,7 @@ _OURS = (
     "experiment", "unit", "policy_version", "formula_version", "state", "epoch", "cold", "idempotency_key", "position",
     "origin", "log_probability",
 )  # fmt: skip
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def write(log: DecisionLog, path: Path) -> Written:
@@ -65,7 +66,7 @@ def _line(d: Decision, reward: float, policy: str | None) -> str:
     }
     if unknown:
         del content["p"]
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n"
+    return _json(content) + "\n"
 
 
 def open_file(path: Path, experiment: str | None) -> DecisionLog:

@@ -72,7 +72,7 @@ def foreign_log(
             allowed = "rows in this order, each once"
             raise InvalidValue(f"{source}: (state, id)", (d.state, d.id), allowed)
         before[d.experiment] = d.state, d.id
-    only = choose_experiment(list(experiments) or ["default"], experiment, source)
+    only = choose_experiment(sorted(experiments) or ["default"], experiment, source)
 
     def chosen() -> Iterator[Row]:
         return (row for row in rows() if row.decision.experiment == only)

@@ -33,7 +33,7 @@ def open_file(path: Path, experiment: str | None) -> DecisionLog:
     pa = pyarrow()
     try:
         columns = pa.parquet.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidValue("log", str(path), f"a Parquet file ({error})") from None
 
     def batches() -> Iterator[Any]:

@@ -15,6 +15,7 @@ from maillard.errors import Conflict, InvalidValue, MaillardError
 __all__ = ["open_in", "open_owned", "write"]
 
 _MOST_ROWS = 1_000  # that are added at once
+_MOST_EVENTS = 10_000  # that are read at once
 
 
 def open_owned(store: Store, experiment: str | None) -> DecisionLog:
@@ -37,15 +38,20 @@ def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
         store.all_parked(name), key=lambda each: (each.row.arrived, each.row.decision, each.row.event)
     )
     with store.reading(name) as transaction:
-        events, now = transaction.events(0), transaction.now
+        number, now = (transaction.head or Head(0, 0, 0)).number, transaction.now
+        events = [
+            event
+            for start in range(0, number, _MOST_EVENTS)
+            for event in transaction.events(start, through=start + _MOST_EVENTS)
+            if event.kind in ADMINISTRATIVE
+        ]
     if not events:
         raise MaillardError(f"{store.where}: experiment {name!r} has not begun")
-    number = events[-1].number
     return DecisionLog(
         lambda: _rows(store, name, number),
         experiment=name,
         source=store.where,
-        events=[event for event in events if event.kind in ADMINISTRATIVE],
+        events=events,
         number=number,
         parked=parked,
         as_of=now,
@@ -80,8 +86,7 @@ def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> int:
         raise MaillardError(
             f"{log.source}: a log without events cannot be resumed; keep it as a file, or warm_start an experiment with its means"
         )
-    for _ in log.history():  # whatever is wrong with it comes up before anything is written
-        pass
+    state = log.final_state()  # whatever is wrong with the log comes up before anything is written
     store = open_store(target)
     try:
         _check_new(log, store, experiment)
@@ -89,7 +94,9 @@ def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> int:
             if transaction.head is not None:
                 raise Conflict(f"{store.where} has an experiment {experiment!r} already")
             transaction.create()
-            return _Copy(log, transaction, experiment).run()
+            rows = _Copy(log, transaction, experiment).run()
+            transaction.save_checkpoint(state.number, state.write())
+            return rows
     finally:
         if store is not target:
             store.close()

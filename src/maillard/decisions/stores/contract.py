@@ -64,11 +64,17 @@ class Transaction(Protocol):
     def create(self) -> None:
         """Make the experiment, with no event yet."""
 
-    def events(self, after: int) -> list[Event]:
-        """The events with a greater number, in order."""
+    def events(self, after: int, through: int | None = None) -> list[Event]:
+        """The events with a greater number, in order, up to another."""
 
     def add_events(self, events: Sequence[Event], head: Head) -> None:
         """Add the next events and move the head. The experiment must be locked."""
+
+    def checkpoint(self) -> tuple[int, str] | None:
+        """The number and the text of the last state that was saved."""
+
+    def save_checkpoint(self, number: int, state: str) -> None:
+        """Save a state, so that a log that is opened need not be replayed from its start."""
 
     def drawn(self, ids: Iterable[str]) -> dict[str, Drawn]:
         """Arm, epoch and time of those of the decisions that exist."""

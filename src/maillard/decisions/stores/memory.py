@@ -27,6 +27,7 @@ def system_clock() -> int:
 class _Experiment:
     head: Head = field(default_factory=lambda: Head(0, 0, 0))
     events: list[Event] = field(default_factory=list)
+    checkpoint: tuple[int, str] | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)
     keys: dict[str, list[str]] = field(default_factory=dict)
     observations: dict[str, list[Observation]] = field(default_factory=dict)
@@ -110,8 +111,14 @@ class MemoryTransaction:
     def create(self) -> None:
         self._all[self._name] = self._kept
 
-    def events(self, after: int) -> list[Event]:
-        return self._kept.events[after:]
+    def events(self, after: int, through: int | None = None) -> list[Event]:
+        return self._kept.events[after:through]
+
+    def checkpoint(self) -> tuple[int, str] | None:
+        return self._kept.checkpoint
+
+    def save_checkpoint(self, number: int, state: str) -> None:
+        self._kept.checkpoint = number, state
 
     def add_events(self, events: Sequence[Event], head: Head) -> None:
         self._kept.events.extend(events)

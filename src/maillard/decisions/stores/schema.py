@@ -75,6 +75,11 @@ CREATE TABLE pending (
     decision TEXT NOT NULL UNIQUE,
     PRIMARY KEY (experiment, closes, decision)
 ) {table};
+CREATE TABLE checkpoints (
+    experiment {whole} NOT NULL PRIMARY KEY,
+    number {whole} NOT NULL,
+    state TEXT NOT NULL
+) {table};
 CREATE TABLE assignments (
     experiment {whole} NOT NULL,
     epoch {whole} NOT NULL,

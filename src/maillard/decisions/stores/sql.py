@@ -20,7 +20,7 @@ _DECISION = (
     "epoch, cold, idempotency_key, position, origin"
 )
 _REWARD = "decision, event, value, at, arrived"
-_ADD_DECISION = (
+ADD_DECISION = (
     f"INSERT INTO decisions ({_DECISION}, experiment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
@@ -75,9 +75,21 @@ class SQLTransaction(ABC):
         for identifier, *head in found:
             self.experiment, self.head = identifier, Head(*head)
 
-    def events(self, after: int) -> list[Event]:
-        sql = f"SELECT {_EVENT} FROM events WHERE experiment = ? AND number > ? ORDER BY number"
-        return [_read_event(row) for row in self._all(sql, [self.experiment, after])]
+    def events(self, after: int, through: int | None = None) -> list[Event]:
+        sql = f"SELECT {_EVENT} FROM events WHERE experiment = ? AND number > ? AND number <= ? ORDER BY number"
+        limits = [self.experiment, after, 2**62 if through is None else through]
+        return [_read_event(row) for row in self._all(sql, limits)]
+
+    def checkpoint(self) -> tuple[int, str] | None:
+        rows = self._all("SELECT number, state FROM checkpoints WHERE experiment = ?", [self.experiment])
+        return tuple(rows[0]) if rows else None
+
+    def save_checkpoint(self, number: int, state: str) -> None:
+        sql = (
+            "INSERT INTO checkpoints (experiment, number, state) VALUES (?, ?, ?) "
+            "ON CONFLICT (experiment) DO UPDATE SET number = excluded.number, state = excluded.state"
+        )
+        self._count(sql, [self.experiment, number, state])
 
     def add_events(self, events: Sequence[Event], head: Head) -> None:
         sql = f"INSERT INTO events ({_EVENT}, experiment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -102,11 +114,11 @@ class SQLTransaction(ABC):
         return [read_decision(row, self.name) for row in self._all(sql, [self.experiment, key])]
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
-        self._many(_ADD_DECISION, [(*_write_decision(row), self.experiment) for row in rows])
+        self._many(ADD_DECISION, [(*write_decision(row), self.experiment) for row in rows])
 
     def claim(self, row: Decision) -> bool:
         return (
-            self._count(f"{_ADD_DECISION} ON CONFLICT DO NOTHING", (*_write_decision(row), self.experiment))
+            self._count(f"{ADD_DECISION} ON CONFLICT DO NOTHING", (*write_decision(row), self.experiment))
             == 1
         )
 
@@ -260,7 +272,8 @@ def read_logs(text: str) -> tuple[float, ...]:
     return tuple(-math.inf if log is None else log for log in json.loads(text, parse_int=float))
 
 
-def _write_decision(row: Decision) -> tuple[Any, ...]:
+def write_decision(row: Decision) -> tuple[Any, ...]:
+    """A decision as its row, for `ADD_DECISION` (the experiment's number follows)."""
     return (
         row.id, row.time, row.unit, row.arm, row.log_probability, _write_arms(row.eligible),
         write_logs(row.log_probabilities), row.policy_version, row.formula_version, row.state, row.epoch, int(row.cold),

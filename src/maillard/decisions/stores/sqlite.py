@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from maillard.decisions.forks import renew_after_fork
+from maillard.decisions.forks import hold_during_fork
 from maillard.decisions.records import Decision, Event, Observation
 from maillard.decisions.stores.contract import Parked
 from maillard.decisions.stores.memory import system_clock
@@ -29,7 +29,9 @@ _WORDS = {
     "table": "WITHOUT ROWID, STRICT",
 }
 _MOST_ROWS = 64  # in one statement; each number of rows is another statement to prepare, once
-_inherited: list[Any] = []  # connections of a parent process: SQLite forbids a child even to close them
+
+
+_not_ours: list[Any] = []  # connections of a parent process, which a child may not even close
 
 
 class SQLiteStore:
@@ -61,8 +63,9 @@ class SQLiteStore:
         self._connect = connect or self._open
         self._synchronous, self._read_only = synchronous, read_only
         self._writer: Any = None
-        self._lock = threading.RLock()
-        renew_after_fork(self)
+        self._shared = False
+        self.renew()
+        hold_during_fork(self)
         if read_only:
             if not self._path.is_file():
                 raise InvalidValue("log", self.where, "a file that exists")
@@ -72,11 +75,36 @@ class SQLiteStore:
             with self._lock, self._explained():
                 self._writing()
 
+    # SQLite keeps one account of locks for all connections of a process to a file, and a child would go by its parent's
+    # account without having its locks: then others delete the write-ahead log under it. So nothing is open at a fork.
+
+    def hold(self) -> None:
+        """Before a fork: wait for those who write and read, and close the file."""
+        self._lock.acquire()
+        with self._readers_change:
+            self._held = True
+            self._readers_change.wait_for(self._only_own_readers, self._timeout)
+            self._shared = bool(self._readers) or (self._writer is not None and self._writer.in_transaction)
+        if not self._shared:
+            self.close()
+
+    def _only_own_readers(self) -> bool:
+        return set(self._readers) <= {threading.get_ident()}  # who forks cannot wait for itself
+
+    def release(self) -> None:
+        """After a fork, in the parent: go on."""
+        with self._readers_change:
+            self._held = self._shared = False
+            self._readers_change.notify_all()
+        self._lock.release()
+
     def renew(self) -> None:
-        """After a fork: let the parent's connection lie, and open another when it is needed."""
-        if self._writer is not None:
-            _inherited.append(self._writer)
+        """In a child: locks that nobody holds. A file that could not be closed is not for the child to use, or to close."""
+        if self._shared:
+            _not_ours.append((self._writer, list(self._readers.values())))
         self._writer, self._lock = None, threading.RLock()
+        self._readers: dict[int, list[Any]] = {}
+        self._readers_change, self._held = threading.Condition(), False
 
     def _open(self, path: str) -> sqlite3.Connection:
         return sqlite3.connect(
@@ -87,7 +115,7 @@ class SQLiteStore:
         if self._writer is None:
             if not self._path.parent.is_dir():
                 raise InvalidValue("log", self.where, "a path in a folder that exists")
-            connection = self._connect(self.where)
+            connection = self._connected()
             try:
                 self._prepare(connection)
             except BaseException:
@@ -168,11 +196,28 @@ class SQLiteStore:
     @contextmanager
     def _reader(self) -> Iterator[Any]:
         with self._explained():
-            connection = self._connect(self.where) if not self._read_only else self._open_read_only()
+            mine = threading.get_ident()
+            with self._readers_change:
+                self._readers_change.wait_for(lambda: not self._held)
+                connection = self._connected()
+                self._readers.setdefault(mine, []).append(connection)
             try:
                 yield connection
             finally:
                 connection.close()
+                with self._readers_change:
+                    self._readers[mine].remove(connection)
+                    if not self._readers[mine]:
+                        del self._readers[mine]
+                    self._readers_change.notify_all()
+
+    def _connected(self) -> Any:
+        if self._shared:
+            raise Unavailable(
+                f"log {self.where}: this process was forked while its parent read the log; open it again here. "
+                "Nothing was acknowledged."
+            )
+        return self._open_read_only() if self._read_only else self._connect(self.where)
 
     def _open_read_only(self) -> sqlite3.Connection:
         address = self._path.absolute().as_uri() + "?mode=ro"
@@ -206,7 +251,11 @@ class SQLiteStore:
     def scrub(self) -> None:
         """Move everything out of the write-ahead log, so that nothing erased is left there."""
         with self._lock, self._explained():
-            self._writing().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            (busy, *_) = self._writing().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise Unavailable(
+                f"log {self.where}: somebody is reading it, so what was erased may still be in {self.where}-wal; erase again later"
+            )
 
     def close(self) -> None:
         """Close the file."""

@@ -239,11 +239,7 @@ class Policy:
 
 def draw(probabilities: Floats, rng: np.random.Generator, size: int) -> NDArray[np.intp]:
     """Indices with the given probabilities, independently."""
-    return pick(probabilities.cumsum(), rng, size)
-
-
-def pick(ends: Floats, rng: np.random.Generator, size: int) -> NDArray[np.intp]:
-    """The same from the probabilities' partial sums."""
+    ends = probabilities.cumsum()
     arms = ends.searchsorted(rng.random(size) * ends[-1], side="right")
     # The product may be rounded up to the total, past the last arm that can be drawn.
     last = ends.searchsorted(ends[-1], side="left")

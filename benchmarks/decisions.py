@@ -1,0 +1,202 @@
+"""Decisions a second, each beside a floor measured in the same run.
+
+The floor of a durable choice is the insertion of the same rows into the same tables with nothing around it: prepared tuples, one
+thread, one commit for each group. Repetitions of both alternate, and the ratio is the median of theirs: the machine's good and
+bad minutes fall on both.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from maillard import Tally
+from maillard.decisions import Bandit, Decision, Reward
+from maillard.decisions.identifiers import new_ids
+from maillard.decisions.stores.sql import ADD_DECISION, write_decision
+from maillard.decisions.stores.sqlite import SQLiteStore
+
+ARMS = [f"arm-{i}" for i in range(10)]
+THREADS = 16
+REPETITIONS = 7
+LEAST_RATIO, MOST_P99, LEAST_IN_MEMORY = 0.35, 0.010, 30_000
+
+
+def bandit(log: Any) -> Bandit:
+    """Ten arms that have been observed."""
+    made = Bandit(ARMS, "ms+:booster=8", reward=Reward(low=0, high=1), log=log)
+    made.warm_start(Tally(range(10, 20), np.arange(10.0, 20.0) / 2))
+    return made
+
+
+def choose(chooser: Bandit, threads: int, each: int, pairs: bool = False) -> tuple[float, list[float]]:
+    """Calls a second, and how long each took."""
+    taken: list[float] = []
+
+    def run() -> None:
+        mine = []
+        for _ in range(each):
+            started = time.perf_counter()
+            decision = chooser.choose()
+            if pairs:
+                chooser.reward(decision.id, 0.5)
+            mine.append(time.perf_counter() - started)
+        taken.extend(mine)
+
+    workers = [threading.Thread(target=run) for _ in range(threads)]
+    started = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return threads * each / (time.perf_counter() - started), taken
+
+
+def raw_sqlite(store: SQLiteStore, rows: list[Decision], group: int) -> float:
+    """Rows a second, inserted in groups with nothing around it, into a log that has grown like the other."""
+    connection = store._writing()
+    fresh = [row._replace(id=new) for row, new in zip(rows, new_ids(len(rows)), strict=True)]
+    prepared = [(*write_decision(row), 1) for row in fresh]
+    started = time.perf_counter()
+    for start in range(0, len(prepared), group):
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(ADD_DECISION, prepared[start : start + group])
+        connection.execute("COMMIT")
+    return len(prepared) / (time.perf_counter() - started)
+
+
+class Table:
+    """Rows that are printed as they come, and kept."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        print(f"{'what':44s} {'a second':>10s} {'ratio':>7s}  {'p50':>8s} {'p99':>8s}")
+
+    def add(  # noqa: PLR0917  # the columns, in their order
+        self, name: str, speed: float, ratio: float, beside: str, taken: list[float], verdict: str = ""
+    ) -> None:
+        """One line."""
+        p50, p99 = np.quantile(taken, [0.5, 0.99])
+        self.rows.append(
+            {"name": name, "a_second": speed, "ratio": ratio, "beside": beside, "p50": p50, "p99": p99}
+        )
+        print(
+            f"{name:44s} {speed:10,.0f} {ratio:7.2f}  {p50 * 1e3:5.2f} ms {p99 * 1e3:5.2f} ms  {beside}{verdict}",
+            flush=True,
+        )
+
+
+def paired(
+    ours: Callable[[], tuple[float, list[float]]], floor: Callable[[], float]
+) -> tuple[float, float, list[float]]:
+    """Median speed, median ratio and all times, of repetitions that alternate."""
+    speeds, ratios, times = [], [], []
+    for _ in range(REPETITIONS):
+        before = floor()
+        speed, taken = ours()
+        after = floor()
+        speeds.append(speed)
+        ratios.append(speed / ((before + after) / 2))
+        times += taken
+    return statistics.median(speeds), statistics.median(ratios), times
+
+
+def met(condition: bool) -> str:
+    """Whether a limit was kept."""
+    return ": met" if condition else ": MISSED"
+
+
+def in_memory(table: Table) -> None:
+    """Choices, and choices with rewards, on one thread; beside the policy's own answer and draw."""
+    for name, pairs in (("memory, 1 thread, choose", False), ("memory, 1 thread, choose and reward", True)):
+        chooser = bandit(None)
+        policy, tally, rng = chooser.policy, chooser.tally, np.random.default_rng(0)
+
+        def bare(policy: Any = policy, tally: Tally = tally, rng: Any = rng) -> float:
+            started = time.perf_counter()
+            for _ in range(5_000):
+                policy.choose(tally, rng)
+            return 5_000 / (time.perf_counter() - started)
+
+        speed, ratio, times = paired(lambda c=chooser, p=pairs: choose(c, 1, 10_000, p), bare)  # type: ignore[misc]
+        limit = "" if pairs else f"; at least {LEAST_IN_MEMORY:,}{met(speed >= LEAST_IN_MEMORY)}"
+        table.add(name, speed, ratio, "policy.choose alone", times, limit)
+
+
+def on_sqlite(table: Table) -> None:
+    """Durable choices, beside raw insertion in groups as large as there are threads."""
+    with tempfile.TemporaryDirectory() as folder:
+        chooser = bandit(Path(folder) / "log.db")
+        raw = SQLiteStore(Path(folder) / "raw.db")
+        rows = chooser.choose(size=16_000)
+        raw_sqlite(raw, rows, len(rows))
+        for threads, each, pairs in ((THREADS, 1_000, False), (THREADS, 300, True), (1, 1_000, False)):
+            what = f"SQLite FULL, {threads} thread{'s' * (threads > 1)}, choose{' and reward' * pairs}"
+            some = rows if threads > 1 else rows[:1_000]
+            speed, ratio, times = paired(
+                lambda t=threads, e=each, p=pairs: choose(chooser, t, e, p),  # type: ignore[misc]
+                lambda t=threads, s=some: raw_sqlite(raw, s, t),  # type: ignore[misc]
+            )
+            limit = ""
+            if threads > 1 and not pairs:
+                p99 = float(np.quantile(times, 0.99))
+                limit = f"; at least {LEAST_RATIO}{met(ratio >= LEAST_RATIO)}; p99 under 10 ms{met(p99 < MOST_P99)}"
+            table.add(what, speed, ratio, f"raw inserts in groups of {threads}", times, limit)
+        raw.close()
+        chooser.close()
+
+
+def on_postgresql(table: Table) -> None:
+    """The same on a real server of this machine."""
+    import psycopg
+
+    from tests.postgres import Server
+
+    server = Server()
+    try:
+        chooser = bandit(server.url())
+        rows = [(*write_decision(row), 1) for row in chooser.choose(size=8_000)]
+        statement = ADD_DECISION.replace("?", "%s").replace("decisions", "raw")
+
+        def raw(group: int, some: list[Any]) -> float:
+            with psycopg.connect(server.url(), autocommit=True) as connection:
+                connection.execute("CREATE TABLE IF NOT EXISTS raw (LIKE maillard.decisions INCLUDING ALL)")
+                connection.execute("TRUNCATE raw")
+                started = time.perf_counter()
+                for start in range(0, len(some), group):
+                    with connection.transaction(), connection.cursor() as cursor:
+                        cursor.executemany(statement, some[start : start + group])
+                return len(some) / (time.perf_counter() - started)
+
+        for threads, each in ((THREADS, 500), (1, 500)):
+            some = rows if threads > 1 else rows[:1_000]
+            speed, ratio, times = paired(
+                lambda t=threads, e=each: choose(chooser, t, e),  # type: ignore[misc]
+                lambda t=threads, s=some: raw(t, s),  # type: ignore[misc]
+            )
+            what = f"PostgreSQL, {threads} thread{'s' * (threads > 1)}, choose"
+            table.add(what, speed, ratio, f"raw inserts in groups of {threads}", times)
+        chooser.close()
+    finally:
+        server.release()
+
+
+def main() -> None:
+    """Print the table and write it as JSON."""
+    table = Table()
+    in_memory(table)
+    on_sqlite(table)
+    on_postgresql(table)
+    Path(__file__).with_name("decisions.json").write_text(json.dumps(table.rows, indent=1), encoding="utf8")
+
+
+if __name__ == "__main__":
+    main()

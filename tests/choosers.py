@@ -1,0 +1,170 @@
+"""What other processes do in tests: they choose and reward until they are done, or killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from multiprocessing.connection import Connection
+from typing import Any
+
+from maillard.decisions import Bandit, Reward
+from maillard.decisions.stores import open_store
+from maillard.errors import Unavailable
+
+RULE = Reward(combine="sum")  # any finite reward
+POLICY = "ms:sigma2=1"
+ARMS = ["red", "blue", "green"]
+
+
+def race(log: str, keys: list[str], together: Any, answer: Connection) -> None:
+    """Choose once for each key, in this order, by several threads; the ids by key."""
+    with Bandit(log=log) as bandit, ThreadPoolExecutor(6) as pool:
+        together.wait(60)
+        made = list(pool.map(lambda key: bandit.choose(unit=key, idempotency_key=key).id, keys))
+    answer.send(dict(zip(keys, made, strict=True)))
+
+
+def tell(pipe: int) -> Callable[[str], None]:
+    """A function that writes a line at once, or not at all."""
+    return lambda line: os.write(pipe, f"{line}\n".encode()) and None
+
+
+def choose_and_reward(bandit: Bandit, acknowledge: Callable[[str], None], times: Iterable[int]) -> None:
+    """Say "d" or "r", an id and its content for each decision and reward, after the bandit has acknowledged it."""
+    for n in times:
+        made = bandit.choose(unit=f"{os.getpid()}-{n}")
+        acknowledge(f"d {made.id} {made.arm}")
+        value = random.uniform(-1, 1)
+        bandit.reward(made.id, value)
+        acknowledge(f"r {made.id} {value!r}")
+
+
+def until_killed(log: str, pipe: Connection) -> None:
+    """Four threads, without end."""
+    bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
+    for _ in range(4):
+        work = (bandit, tell(pipe.fileno()), iter(int, 1))
+        threading.Thread(target=choose_and_reward, args=work).start()
+
+
+def pickled(bandit: Bandit, pipe: Connection) -> None:
+    """A bandit from another process."""
+    choose_and_reward(bandit, tell(pipe.fileno()), range(20))
+    bandit.close()
+
+
+def family(log: str, pipe: Connection, parent_goes: bool) -> None:
+    """A process whose threads choose and reward while it forks children that do the same with the same bandit."""
+    bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
+    acknowledge = tell(pipe.fileno())
+    stop = threading.Event()
+    threads = [
+        threading.Thread(target=choose_and_reward, args=(bandit, acknowledge, iter(stop.is_set, True)))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    children = []
+    for _ in range(4):
+        choose_and_reward(bandit, acknowledge, range(5))
+        children.append(_fork(bandit, acknowledge, 100 if parent_goes else 20))
+    if not parent_goes:
+        for child in children:
+            _, status = os.waitpid(child, 0)
+            acknowledge(f"x {child} {os.waitstatus_to_exitcode(status)}")
+    stop.set()
+    for thread in threads:
+        thread.join()
+    choose_and_reward(bandit, acknowledge, range(5))
+    bandit.close()
+
+
+def _fork(bandit: Bandit, acknowledge: Callable[[str], None], times: int) -> int:
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            work = [pool.submit(choose_and_reward, bandit, acknowledge, range(times)) for _ in range(2)]
+            for each in work:
+                each.result()
+        draws = "".join(row.arm[0] for row in bandit.choose(size=64))
+        acknowledge(f"s {os.getpid()} {draws}")
+        bandit.close()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def forked_memory(pipe: Connection) -> None:
+    """A bandit whose log is in memory, in a child."""
+    bandit = Bandit(ARMS, POLICY, reward=RULE)
+    made = bandit.choose()
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        for call in (bandit.choose, lambda: bandit.reward(made.id, 1.0), bandit.summary):
+            try:
+                call()
+            except Unavailable as error:
+                tell(pipe.fileno())(f"u {made.id} {error}")
+    finally:
+        os._exit(0)
+
+
+def fill_disk(log: str, pipe: Connection) -> None:
+    """Choose and reward until the file may not grow, then until it may again."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that writing fails, and does not kill
+    say = tell(pipe.fileno())
+    bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
+    choose_and_reward(bandit, say, range(20))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for room in (0, 5_000, 50_000):
+        size = os.stat(f"{log}-wal").st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, limits[1]))
+        failures = 0
+        while failures < 3:
+            try:
+                choose_and_reward(bandit, say, range(1))
+            except Unavailable as error:
+                failures += 1
+                say(f"u {size} {error}")
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        choose_and_reward(bandit, say, range(20))
+    bandit.close()
+    say("x 0 0")
+
+
+def without_rights(log: str, pipe: Connection, known: str) -> None:
+    """As a user who may read a log and not write it."""
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    say = tell(pipe.fileno())
+    try:
+        Bandit(log=log).choose()
+    except Unavailable as error:
+        say(f"u 0 {error}")
+    store = open_store(log, read_only=True)
+    with store.reading("default") as transaction:
+        say(f"o 0 {transaction.decisions([known])[known].arm}")
+    store.close()
+
+
+def lock(path: str, locked: Any, enough: Any) -> None:
+    """Keep a database locked."""
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        locked.set()
+        enough.wait(60)
+        connection.execute("ROLLBACK")

@@ -1,0 +1,131 @@
+"""Files of a real log, read by Vowpal Wabbit, by its estimators and by OBP: `python -m tests.peers` (part of `make peers`).
+
+Every difference is an error; nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from maillard.decisions import Bandit, Decision, Reward
+from maillard.decisions.log import DecisionLog, open_log, write_log
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".peers" / "bin" / "python"
+ARMS = {"red": 0.2, 'bl"ue, b': 0.5, "grün": 0.7, "=1+1": 0.4}
+SINGLE = 1e-6  # Vowpal Wabbit has costs and probabilities in single precision
+DOUBLE = 1e-12
+
+
+def make_log(path: Path, decisions: int = 600) -> None:
+    """A real log: MS+ learns, arms come and go, some rewards never arrive."""
+    rng = random.Random(0)
+    names = list(ARMS)
+    with Bandit(names[:3], "ms+:booster=8", reward=Reward(low=0, high=1), log=path) as bandit:
+        for step in range(decisions):
+            if step == decisions // 3:
+                bandit.add_arm(names[3])
+            if step == decisions // 2:
+                bandit.retire_arm(names[0])
+            eligible = bandit.arms[:2] if step % 7 == 0 else None
+            decision = bandit.choose(unit=f"user {step}", eligible=eligible)
+            if rng.random() < 0.9:
+                reward = min(max(rng.gauss(ARMS[decision.arm], 0.2), 0.0), 1.0)
+                bandit.reward(decision.id, reward)
+
+
+def read_by_peers(folder: Path) -> dict[str, Any]:
+    """What the other libraries read."""
+    script = Path(__file__).with_name("check_formats.py")
+    done = subprocess.run([PYTHON, script, folder], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{script.name} failed:\n{done.stdout}{done.stderr}")
+    read: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return read
+
+
+class Comparison:
+    """Counts what was compared, and keeps what differed."""
+
+    def __init__(self) -> None:
+        self.count, self.differences = 0, list[str]()
+
+    def equal(self, what: str, ours: object, theirs: object) -> None:
+        self.count += 1
+        if ours != theirs:
+            self.differences.append(f"{what}: {ours!r} here, {theirs!r} there")
+
+    def near(self, what: str, ours: float, theirs: float, tolerance: float) -> None:
+        self.count += 1
+        if not abs(ours - theirs) <= tolerance * max(1.0, abs(ours)):
+            self.differences.append(f"{what}: {ours!r} here, {theirs!r} there")
+
+
+def compare(rows: list[tuple[Decision, float]], arms: tuple[str, ...], read: dict[str, Any]) -> Comparison:
+    """Row by row, and the value of always choosing each arm."""
+    found = Comparison()
+    found.equal("lines that Vowpal Wabbit read", len(rows), len(read["vowpal_wabbit"]))
+    found.equal("lines that its estimators read", len(rows), len(read["estimators_rows"]))
+    for (d, reward), vw, estimators in zip(
+        rows, read["vowpal_wabbit"], read["estimators_rows"], strict=False
+    ):
+        place = d.eligible.index(d.arm)
+        found.equal(f"{d.id}: arms", len(d.eligible), vw["arms"])
+        found.equal(f"{d.id}: place, by Vowpal Wabbit", place, vw["place"])
+        found.equal(f"{d.id}: cost, by Vowpal Wabbit", float(np.float32(0.0 - reward)), vw["cost"])
+        found.near(f"{d.id}: p, by Vowpal Wabbit", d.probability, vw["probability"], SINGLE)
+        found.equal(f"{d.id}: place, by its estimators", place, estimators["place"])
+        found.equal(f"{d.id}: arms, by its estimators", len(d.eligible), len(estimators["order"]))
+        found.equal(f"{d.id}: cost, by its estimators", 0.0 - reward, estimators["cost"])
+        found.equal(f"{d.id}: p, by its estimators", d.probability, estimators["probability"])
+    for arm in arms:
+        value = math.fsum(reward / d.probability for d, reward in rows if d.arm == arm) / len(rows)
+        found.near(f"IPS of {arm!r}, by OBP", value, read["obp"][arm], DOUBLE)
+        found.near(f"IPS of {arm!r}, by Vowpal Wabbit's estimators", value, read["estimators"][arm], DOUBLE)
+    return found
+
+
+def rewarded(log: DecisionLog) -> list[tuple[Decision, float]]:
+    pairs = [(row.decision, log.reward_of(row)) for row in log.rows()]
+    return [(decision, reward) for decision, reward in pairs if reward is not None]
+
+
+def compare_back(rows: list[tuple[Decision, float]], folder: Path, found: Comparison) -> None:
+    """What we read back ourselves."""
+    found.equal("log.dsjson, read back", rows, rewarded(open_log(folder / "log.dsjson")))
+    for (d, reward), (back, again) in zip(rows, rewarded(open_log(folder / "log.npz")), strict=True):
+        found.equal("log.npz, read back", (d.id, d.arm, reward), (back.id, back.arm, again))
+        for arm, probability in d.probabilities.items():
+            found.near(f"log.npz, p of {arm!r}", probability, back.probabilities.get(arm, 0.0), DOUBLE)
+
+
+def main() -> None:
+    """Make, export, read, compare."""
+    if not PYTHON.exists():
+        raise SystemExit("there is no .peers: run `make peers`")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_log(folder / "log.db")
+        log = open_log(folder / "log.db")
+        for file in ("log.dsjson", "log.npz"):
+            write_log(log, folder / file)
+        rows = rewarded(log)
+        found = compare(rows, log.arms, read_by_peers(folder))
+        compare_back(rows, folder, found)
+    for difference in found.differences[:20]:
+        print(difference[:300], file=sys.stderr)
+    print(f"formats: {len(rows)} decisions, {found.count} comparisons, {len(found.differences)} differences")
+    raise SystemExit(bool(found.differences))
+
+
+if __name__ == "__main__":
+    main()

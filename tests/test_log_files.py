@@ -1,0 +1,582 @@
+"""A log goes into every format and comes back; what is not a log is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from maillard.cli import main
+from maillard.decisions import Bandit, Reward
+from maillard.decisions.files import obp
+from maillard.decisions.log import DecisionLog, import_log, open_log, write_log
+from maillard.decisions.records import Event, from_microseconds
+from maillard.decisions.stores.memory import MemoryStore
+from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.errors import Conflict, InvalidValue, MaillardError, UnknownName
+from tests.postgres import Server, postgres, postgres_server  # noqa: F401  # fixtures
+
+ARMS = ["red", 'bl"ue,', "=1+1", "grün\n\r\u2028'", " ", "\N{SLICE OF PIZZA}"]
+RULES = {
+    "first": Reward(low=0, high=1),
+    "last, with a window": Reward(low=-2, high=2, window=20, combine="last"),
+    "sum, with a default": Reward(low=0, high=3, window=20, default=0, combine="sum"),
+    "max, mature": Reward(low=0, high=1, window=10, combine="max", mature_only=True),
+    "mature, with a default": Reward(low=0, high=1, window=20, default=0.25, mature_only=True),
+}
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_790_000_000_123_456
+
+    def __call__(self) -> int:
+        self.now += 1  # so that no two calls are at the same time
+        return self.now
+
+
+def tell(store, clock: Clock, reward: Reward, seed: int, *, sticky: bool = False, steps: int = 150) -> None:
+    """A random life of an experiment: every kind of event, of decision and of reward."""
+    rng = random.Random(seed)
+    bandit = Bandit(
+        ARMS[:3], "ms+:booster=8", reward=reward, log=store, experiment="home", sticky=sticky, staleness=0
+    )
+    ids: list[str] = []
+    snapshot = bandit.snapshot()
+    low, high = reward.range or (0, 1)
+    for step in range(steps):
+        clock.now += rng.randrange(1, 2_000_000)
+        match rng.randrange(24):
+            case 0:
+                bandit.add_arm(rng.choice(sorted(set(ARMS) - set(bandit.arms)) or [f"new {step}"]))
+            case 1 if len(bandit.arms) > 2:
+                bandit.retire_arm(rng.choice(bandit.arms))
+            case 2:
+                bandit.change_policy(
+                    rng.choice(["ms:sigma2=0.25", "uniform", "ucb1:sigma2=0.25", "ms+:floor=0.05"])
+                )
+            case 3:
+                rng.choice([bandit.reset, bandit.pause, lambda: bandit.restore(snapshot)])()
+                bandit.resume()
+            case 4:
+                bandit.warm_start({bandit.arms[0]: (2, 2 * low + 0.1 * (high - low))})
+            case 5:
+                bandit.erase_unit(f"user,{rng.randrange(9)}")
+            case 6:  # a reward that precedes its decision
+                early = f"{clock.now // 1000:012x}7"
+                early = f"{early[:8]}-{early[8:12]}-7abc-8abc-{rng.randrange(16**12):012x}"
+                bandit.reward(early, low, event=f"e{step}")
+            case kind if kind < 14:
+                key = f"key {step}" if rng.random() < 0.3 else None
+                unit = rng.choice([None, f"user,{rng.randrange(9)}", f"=cmd|'{rng.randrange(3)}'"])
+                some = rng.sample(bandit.arms, rng.randrange(1, len(bandit.arms) + 1))
+                made = bandit.choose(unit, rng.choice([None, some]), rng.randrange(1, 4), key)
+                ids += [decision.id for decision in made]
+            case _ if ids:
+                at = None if rng.random() < 0.5 else from_microseconds(clock.now - rng.randrange(10**6))
+                bandit.reward(
+                    rng.choice(ids[-rng.choice([5, 50]) :]), rng.uniform(low, high) / 3, at, f"event {step}"
+                )
+    bandit.choose(size=3)
+
+
+def content(log: DecisionLog) -> tuple[object, ...]:
+    """All that a log holds."""
+    return list(log.rows()), log.events, log.number, log.parked, log.experiment, log.arms, log.reward
+
+
+def same_state(one, other) -> bool:
+    names = (
+        "number",
+        "administrative",
+        "epoch",
+        "arms",
+        "active",
+        "tally",
+        "policy",
+        "policy_version",
+        "paused",
+        "sticky",
+    )
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def told(request, tmp_path):
+    clock = Clock()
+    path = tmp_path / "told.db"
+    return MemoryStore(clock) if request.param == "memory" else SQLiteStore(path, clock=clock), clock
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("sticky", [False, True])
+def test_everything_comes_back(rule, sticky, told, tmp_path) -> None:
+    store, clock = told
+    tell(store, clock, RULES[rule], seed=len(rule) + sticky, sticky=sticky)
+    log = open_log(store)
+    expected = content(log)
+    rows, events, number, parked, *_ = expected
+    assert len(rows) > 60
+    assert len(events) > 15
+    assert number > 40
+    assert parked
+    with_late = any(each.late for row in rows for each in row.rewards)
+    assert with_late == (RULES[rule].window is not None)
+    for name in ("log.parquet", "log.csv"):
+        path = tmp_path / name
+        assert write_log(log, path) == (len(rows), 0)
+        back = open_log(path)
+        assert content(back) == expected
+        assert back.as_of == log.as_of
+        assert same_state(back.final_state(), log.final_state())
+        assert [back.reward_of(row) for row in back.rows()] == [log.reward_of(row) for row in rows]
+
+        imported = tmp_path / f"{name}.db"
+        assert import_log(path, imported) == len(rows)
+        assert content(open_log(imported)) == expected
+        copy = MemoryStore(clock)
+        import_log(path, copy, "other")
+        renamed = open_log(copy)
+        assert [row.decision._replace(experiment="home") for row in renamed.rows()] == [
+            r.decision for r in rows
+        ]
+        assert content(renamed)[1:4] == expected[1:4]
+        assert not list(tmp_path.glob("*.partial"))
+    assert content(open_log(log.to_arrow())) == expected
+    assert content(open_log(log.to_pandas())) == expected
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_imported_experiment_goes_on_like_the_original(rule, tmp_path) -> None:
+    """What waits for its window, and whom an arm is assigned to, is copied too: the same calls do the same in both."""
+    clock = Clock()
+    store = SQLiteStore(tmp_path / "one.db", clock=clock)
+    tell(store, clock, RULES[rule], seed=3, sticky=True, steps=80)
+    with Bandit(log=store, experiment="home", staleness=0) as bandit:
+        fresh = [bandit.choose(f"new {i}").id for i in range(5)]
+        bandit.reward(fresh[0], 0.25)
+    import_log(store, tmp_path / "two.db")
+    seen = []
+    for name in ("one.db", "two.db"):
+        now = Clock()
+        now.now = clock.now + 1_000_000
+        with Bandit(log=SQLiteStore(tmp_path / name, clock=now), experiment="home", staleness=0) as bandit:
+            outcomes = [bandit.reward(key, 0.5, event="later") for key in fresh]
+            unit = bandit.choose("new 1").arm, bandit.choose("new 2").origin
+            now.now += 100_000_000
+            bandit.settle()
+            state = bandit.summary()
+            seen.append((outcomes, unit, {**state, "log": None}, bandit.tally))
+    assert seen[0] == seen[1]
+    assert seen[0][1][1] == fresh[2]
+
+
+def test_a_log_of_a_live_store_is_what_it_was_when_it_was_opened(tmp_path) -> None:
+    bandit = Bandit(["a", "b"], "ms", reward=Reward(low=0, high=1, combine="sum"), log=tmp_path / "x.db")
+    ids = [bandit.choose().id for _ in range(20)]
+    for key in ids[:10]:
+        bandit.reward(key, 0.25)
+    log = open_log(bandit)
+    before = content(log)
+    for key in ids[5:]:
+        bandit.reward(key, 0.5, event="more")
+    bandit.choose()
+    bandit.reset()
+    bandit.choose()
+    assert content(log)[1:] == before[1:]
+    known = {row.decision.id: row for row in before[0]}
+    later = [row for row in log.rows() if row.decision.id not in known]
+    assert [row for row in log.rows() if row.decision.id in known] == before[0]
+    assert not later  # they knew of what the log does not
+    assert log.final_state().number == 11
+    import_log(log, tmp_path / "y.db")
+    assert open_log(tmp_path / "y.db").final_state().number == 11
+
+
+def test_history_puts_rows_between_events(tmp_path) -> None:
+    clock = Clock()
+    store = MemoryStore(clock)
+    tell(store, clock, RULES["first"], seed=5)
+    last, seen = 0, 0
+    for each in open_log(store).history():
+        if isinstance(each, Event):
+            assert each.number == last + 1
+            last += 1
+        else:
+            assert each.decision.state == last
+            seen += 1
+    assert seen == sum(1 for _ in open_log(store).rows())
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory) -> DecisionLog:
+    clock = Clock()
+    path = tmp_path_factory.mktemp("log") / "home.db"
+    store = SQLiteStore(path, clock=clock)
+    tell(store, clock, RULES["sum, with a default"], seed=1)
+    return open_log(store)
+
+
+def rewarded(log: DecisionLog) -> list[tuple[object, float | None]]:
+    return [(row.decision, log.reward_of(row)) for row in log.rows() if log.reward_of(row) is not None]
+
+
+def test_polars_and_tables_without_metadata_are_foreign(log) -> None:
+    for frame in (log.to_polars(), log.to_polars().lazy(), log.to_arrow().replace_schema_metadata(None)):
+        back = open_log(frame)
+        assert back.foreign
+        assert [row.decision for row in back.rows()] == [row.decision for row in log.rows()]
+        assert rewarded(back) == rewarded(log)
+        with pytest.raises(MaillardError, match="no events"):
+            back.final_state()
+        with pytest.raises(MaillardError, match="warm_start"):
+            import_log(back, MemoryStore())
+
+
+def test_a_frame_with_rows_missing_says_so_when_it_is_replayed(log) -> None:
+    frame = log.to_pandas()
+    assert content(open_log(frame.sample(frac=1, random_state=0))) == content(log)
+    part = open_log(frame[frame.epoch == frame.epoch.max()])
+    assert 0 < len(list(part.rows())) < len(frame)
+    with pytest.raises(MaillardError, match=r"event \d+ is missing"):
+        part.final_state()
+
+
+def test_the_table_has_what_readers_look_for(log, tmp_path) -> None:
+    write_log(log, tmp_path / "log.parquet")
+    table = pq.read_table(tmp_path / "log.parquet")
+    assert table.column_names[:9] == [
+        "id", "experiment", "time", "unit", "arm", "probability", "log_probability", "eligible", "log_probabilities",
+    ]  # fmt: skip
+    assert table.schema.field("time").type == pa.timestamp("us", tz="UTC")
+    assert pa.types.is_dictionary(table.schema.field("policy").type)
+    assert json.loads(table.schema.metadata[b"maillard"])["schema"] == 1
+    rows = table.to_pylist()
+    assert len({row["policy"] for row in rows}) > 1
+    assert any(-math.inf in row["log_probabilities"] for row in rows)
+    for row in rows:
+        assert row["policy"] == log.policies[row["policy_version"]]
+        assert row["probability"] == math.exp(row["log_probabilities"][row["eligible"].index(row["arm"])])
+    closed = [row["closed"] for row in rows]
+    assert any(closed)
+    assert not all(closed)
+
+
+def test_obp_has_the_rewarded_decisions(log, tmp_path) -> None:
+    path = tmp_path / "log.npz"
+    expected = rewarded(log)
+    assert write_log(log, path) == (len(expected), sum(1 for _ in log.rows()) - len(expected))
+    feedback = obp.to_obp(log)
+    assert np.allclose(feedback["pi_b"].sum(axis=1), 1, atol=1e-12)
+    places = np.arange(feedback["n_rounds"]), feedback["action"], 0
+    assert np.array_equal(feedback["pi_b"][places], feedback["pscore"])
+    for source in (path, feedback):
+        back = open_log(source)
+        assert back.foreign
+        assert back.arms == log.arms
+        got = rewarded(back)
+        assert [value for _, value in got] == [value for _, value in expected]
+        for (one, _), (other, _) in zip(got, expected, strict=True):
+            assert (one.id, one.arm) == (other.id, other.arm)
+            assert one.probabilities == pytest.approx({a: p for a, p in other.probabilities.items() if p > 0})
+
+
+def test_obp_feedback_of_others() -> None:
+    feedback = {
+        "n_rounds": 3,
+        "n_actions": 4,
+        "action": [0, 3, 1],
+        "reward": [1, 0, 1],
+        "pscore": [0.5, 0.25, 1.0],
+    }
+    back = open_log(feedback)
+    rows = list(back.rows())
+    assert back.arms == ("0", "1", "2", "3")
+    assert [row.decision.arm for row in rows] == ["0", "3", "1"]
+    assert [row.decision.probability for row in rows] == pytest.approx([0.5, 0.25, 1.0])
+    assert rows[0].decision.eligible == back.arms
+    assert [math.isnan(log) for log in rows[0].decision.log_probabilities] == [False, True, True, True]
+    laws = np.full((3, 4, 2), 0.25)
+    laws[2, :, 1] = [0.1, 0.2, 0.3, 0.4]
+    slots = open_log({**feedback, "pi_b": laws, "position": np.array([0, 0, 1]), "pscore": [0.25, 0.25, 0.2]})
+    assert list(slots.rows())[2].decision.probabilities == pytest.approx(
+        dict(zip("0123", laws[2, :, 1], strict=True))
+    )
+    assert [row.decision.position for row in slots.rows()] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.csv", "log.npz", "log.dsjson"])
+def test_foreign_logs_go_from_one_format_to_another(name, tmp_path) -> None:
+    feedback = {"action": [0, 1, 1], "reward": [1, 0, 0.5], "pscore": [0.5, 0.25, 0.75], "arms": ["a,", "b"]}
+    source = open_log(feedback)
+    write_log(source, tmp_path / name)
+    back = open_log(tmp_path / name)
+    assert list(back.rows()) == list(source.rows())
+    assert back.foreign
+    assert back.arms == source.arms
+
+
+def test_dsjson_has_the_rewarded_decisions(log, tmp_path) -> None:
+    path = tmp_path / "log.dsjson"
+    expected = rewarded(log)
+    assert write_log(log, path).rows == len(expected)
+    assert rewarded(open_log(path)) == expected
+    for line, (decision, reward) in zip(path.read_bytes().splitlines(), expected, strict=True):
+        data = json.loads(line)
+        assert line.find(b',"a"') - line.find(b',"Timestamp') >= 60
+        assert list(data)[:5] == [
+            "_label_cost",
+            "_label_probability",
+            "_label_Action",
+            "_labelIndex",
+            "Timestamp",
+        ]
+        assert data["_label_cost"] == -reward
+        assert data["p"][0] == data["_label_probability"] == decision.probability
+        assert data["c"]["_multi"][data["a"][0] - 1] == {"Arm": {"name": decision.arm}}
+
+
+def test_dsjson_of_others(tmp_path) -> None:
+    path = tmp_path / "theirs.json"
+    path.write_text(
+        '{"_label_cost":-1,"_label_probability":0.8,"_label_Action":2,"_labelIndex":1,"Timestamp":"2017-10-24T00:00:15.5160000Z",'
+        '"Version":"1","EventId":"fa68","a":[2,1],"c":{"User":{"age":3},"_multi":[{"x":1},{"x":2}]},"p":[0.8,0.2]}\n'
+        '{"RewardValue":1,"EventId":"other"}\n\n'
+        '{"EventId":"fa69","a":[1,2],"c":{"_multi":[{"x":1},{"x":2}]},"p":[0.7,0.3]}\n',
+        encoding="utf8",
+    )
+    back = open_log(path)
+    first, second = back.rows()
+    assert (first.decision.id, first.decision.arm, back.reward_of(first)) == ("fa68", "2", 1.0)
+    assert first.decision.probabilities == pytest.approx({"1": 0.2, "2": 0.8})
+    assert first.decision.at == datetime(2017, 10, 24, 0, 0, 15, 516000, UTC)
+    assert (second.decision.arm, back.reward_of(second)) == ("1", None)
+
+
+def test_a_table_of_ones_own_needs_arm_and_probability(tmp_path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("arm,probability,reward,page\nred,0.5,1,x\nblue,0.25,,y\n", encoding="utf8")
+    back = open_log(path)
+    assert back.foreign
+    assert back.arms == ("red", "blue")
+    assert [(row.decision.arm, back.reward_of(row)) for row in back.rows()] == [("red", 1.0), ("blue", None)]
+    assert math.isnan(next(back.rows()).decision.probabilities["blue"])
+    path.write_text("arm,chance\nred,0.5\n", encoding="utf8")
+    with pytest.raises(InvalidValue, match="arm and probability"):
+        open_log(path)
+
+
+def test_which_experiment(tmp_path) -> None:
+    store = SQLiteStore(tmp_path / "two.db")
+    for name in ("home", "cart"):
+        with Bandit(
+            ["a", "b"], "ms", reward=Reward(low=0, high=1), log=tmp_path / "two.db", experiment=name
+        ) as bandit:
+            bandit.choose(unit=name)
+    with pytest.raises(InvalidValue, match="'cart', 'home'"):
+        open_log(tmp_path / "two.db")
+    with pytest.raises(UnknownName, match="Did you mean 'home'"):
+        open_log(store, "hom")
+    log = open_log(str(tmp_path / "two.db"), "cart")
+    assert [row.decision.unit for row in log.rows()] == ["cart"]
+    assert open_log(log, "cart") is log
+    write_log(log, tmp_path / "cart.parquet")
+    with pytest.raises(UnknownName):
+        open_log(tmp_path / "cart.parquet", "home")
+    both = pa.concat_tables([log.to_arrow(), open_log(store, "home").to_arrow()]).replace_schema_metadata(
+        None
+    )
+    with pytest.raises(InvalidValue, match="'cart', 'home'"):
+        open_log(both)
+    assert [row.decision.unit for row in open_log(both, "home").rows()] == ["home"]
+
+
+def test_import_refuses_what_is_there_and_leaves_nothing_of_what_is_broken(log, tmp_path) -> None:
+    target = tmp_path / "copy.db"
+    import_log(log, target)
+    with pytest.raises(Conflict, match="already"):
+        import_log(log, target)
+    with pytest.raises(Conflict, match="as experiment 'home'"):
+        import_log(log, target, "other")
+    write_log(log, tmp_path / "log.csv")
+    text = (tmp_path / "log.csv").read_text(encoding="utf8")
+    (tmp_path / "log.csv").write_text(text[: len(text) // 2].rpartition("\n")[0] + "\n", encoding="utf8")
+    for store in (MemoryStore(), SQLiteStore(tmp_path / "empty.db")):
+        with pytest.raises(MaillardError):
+            import_log(tmp_path / "log.csv", store)
+        assert store.experiments() == []
+    with sqlite3.connect(tmp_path / "empty.db") as connection:
+        assert connection.execute("SELECT count(*) FROM decisions").fetchone() == (0,)
+    connection.close()
+
+
+def test_a_newer_schema_is_refused(log, tmp_path) -> None:
+    header = json.loads(log.to_arrow().schema.metadata[b"maillard"])
+    newer = log.to_arrow().replace_schema_metadata({"maillard": json.dumps({**header, "schema": 2})})
+    with pytest.raises(InvalidValue, match="a newer maillard wrote"):
+        open_log(newer)
+
+
+def test_a_file_is_whole_or_not_there(log, tmp_path) -> None:
+    def broken():
+        yield from list(log.rows())[:5]
+        raise OSError(28, "No space left on device")
+
+    half = DecisionLog(broken, experiment="home", source="half", events=log.events, number=log.number)
+    for name in ("x.parquet", "x.csv", "x.npz", "x.dsjson"):
+        with pytest.raises((InvalidValue, OSError), match="No space"):
+            write_log(half, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InvalidValue, match="folder that exists"):
+        write_log(log, tmp_path / "no" / "x.csv")
+    with pytest.raises(InvalidValue, match=r"ends in \.parquet"):
+        write_log(log, tmp_path / "x.xlsx")
+
+
+def garbled(data: bytes, rng: random.Random) -> bytes:
+    """The same file with a few bytes changed, lost or repeated."""
+    content = bytearray(data)
+    for _ in range(rng.randrange(1, 4)):
+        place = rng.randrange(len(content))
+        match rng.randrange(4):
+            case 0:
+                content[place] = rng.randrange(256)
+            case 1:
+                content[place] = rng.choice(b'",:-0919eE[]{}NaNnull\n')
+            case 2:
+                del content[place : place + rng.randrange(1, 200)]
+            case 3:
+                content[place:place] = content[place : place + rng.randrange(1, 80)]
+    return bytes(content)
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.csv.json", "log.dsjson", "log.npz", "log.parquet"])
+def test_garbled_files_give_errors_of_the_family(name, log, tmp_path) -> None:
+    rng = random.Random(7)
+    write_log(log, tmp_path / name.removesuffix(".json"))
+    path = tmp_path / name
+    data, refused = path.read_bytes(), 0
+    for _ in range(150):
+        path.write_bytes(garbled(data, rng))
+        try:
+            opened = open_log(tmp_path / name.removesuffix(".json"))
+            for row in opened.rows():
+                opened.reward_of(row)
+            assert opened.arms is not None
+            assert opened.policies is not None
+            if not opened.foreign:
+                opened.final_state()
+        except MaillardError:
+            refused += 1
+    assert refused > 60
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        ("id", "7", "row 3: id: expected the id of a decision"),
+        ("time", "yesterday", "row 3: time: expected what a log has there"),
+        ("arm", "violet", "row 3: eligible: expected the arm ('violet') among them"),
+        ("log_probability", "0.5", "row 3: log_probability: expected a number <= 0"),
+        ("log_probability", "", "row 3: log_probability: expected a number <= 0, got None"),
+        ("log_probabilities", "[1]", "row 3: eligible: expected the arm"),
+        ("log_probabilities", "[" * 5000, "row 3: log_probabilities"),
+        ("state", "-1", "row 3: state: expected a whole number >= 0"),
+        ("state", str(2**63), "row 3: state: expected a whole number >= 0"),
+        ("cold", "maybe", "row 3: cold"),
+        ("rewards", '[{"event":"x"}]', "row 3: rewards"),
+        ("rewards", '[{"event":"","value":1,"at":"2026-01-01T00:00:00Z","arrived":"2026-01-01T00:00:00Z","late":false}]',
+         "row 3: rewards: event"),
+        ("learned", '[{"number":1,"kind":"reward","value":1.0,"previous":null,"time":"2026-01-01T00:00:00Z"}]',
+         "row 3: learned: number"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_row_and_the_column(column, cell, message, log, tmp_path) -> None:
+    import csv
+
+    write_log(log, tmp_path / "log.csv")
+    with (tmp_path / "log.csv").open(newline="", encoding="utf8") as file:
+        lines = list(csv.reader(file))
+    lines[3][lines[0].index(column)] = cell
+    with (tmp_path / "log.csv").open("w", newline="", encoding="utf8") as file:
+        csv.writer(file).writerows(lines)
+    with pytest.raises(InvalidValue) as caught:
+        list(open_log(tmp_path / "log.csv").rows())
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nothing.db", "No such file"),
+        ("mysql://user:secret@host/db", "postgresql"),
+        (17, "a path, a postgresql:// URL"),
+        ({}, "action, reward and pscore"),
+        ({"action": [0], "reward": [1], "pscore": [0.0]}, "round 0: probability"),
+        ({"action": [0], "reward": [1, 2], "pscore": [0.5]}, "reward: expected a number for each round, 1"),
+        ({"action": [-1], "reward": [1], "pscore": [0.5]}, "places among"),
+        ({"action": [0], "reward": [math.inf], "pscore": [0.5]}, "round 0: reward"),
+        (
+            {"action": [0], "reward": [1], "pscore": [0.5], "pi_b": [[0.0, 1.0]]},
+            "pi_b: expected a probability > 0",
+        ),
+        ({"action": [0], "reward": [1], "pscore": [0.5], "arms": ["a", "a"]}, "each name once"),
+    ],
+)
+def test_what_is_no_log_is_refused(source, message, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MaillardError) as caught:
+        list(open_log(source).rows())
+    assert message in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(main, list(map(str, arguments)))
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_export_and_import_commands(log, tmp_path) -> None:
+    source = Path(log.source)
+    rows, left = sum(1 for _ in log.rows()), sum(log.reward_of(row) is None for row in log.rows())
+    assert left
+    assert (
+        run("export", source, tmp_path / "a.parquet") == f"{tmp_path}/a.parquet: {rows} decisions of 'home'\n"
+    )
+    text = run("export", source, tmp_path / "a.vw", "--format", "dsjson")
+    assert text == f"{tmp_path}/a.vw: {rows - left} decisions of 'home'; {left} without a reward left out\n"
+    assert (
+        run("import", tmp_path / "a.parquet", tmp_path / "b.db")
+        == f"{tmp_path}/b.db: {rows} decisions of 'home'\n"
+    )
+    assert content(open_log(tmp_path / "b.db")) == content(log)
+    run("export", tmp_path / "a.parquet", tmp_path / "a.csv")  # a file is a log too
+    text = run("import", tmp_path / "a.csv", tmp_path / "c.db", "--experiment", "other")
+    assert text == f"{tmp_path}/c.db: {rows} decisions of 'other'\n"
+    assert "Did you mean 'home'" in run("export", source, tmp_path / "x.csv", "--experiment", "hone", code=2)
+    assert "already" in run("import", tmp_path / "a.csv", tmp_path / "c.db", "--experiment", "other", code=2)
+    for address in ("postgresql://me:secret@127.0.0.1:1/db", "mysql://me:secret@127.0.0.1/db"):
+        assert "secret" not in run("import", tmp_path / "a.csv", address, code=2)
+        assert "secret" not in run("export", address, tmp_path / "x.csv", code=2)
+
+
+def test_postgresql_too(postgres, log, tmp_path) -> None:  # noqa: F811  # the fixture
+    pytest.importorskip("maillard.decisions.stores.postgresql")
+    rows = sum(1 for _ in log.rows())
+    assert import_log(log, postgres) == rows
+    with open_log(postgres, "home") as back:
+        assert content(back) == content(log)
+        write_log(back, tmp_path / "log.parquet")
+    assert content(open_log(tmp_path / "log.parquet")) == content(log)
