@@ -5,33 +5,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maillard import policies, problems
-from maillard.errors import InvalidValue, MaillardError, UnknownName
+from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Unavailable, UnknownName
 from maillard.exploration import explore
 from maillard.policies import *  # noqa: F403  # every policy's class; found, not listed
 from maillard.policies import policy
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
+    from maillard.decisions import Bandit, Decision, Reward, read_log, verify
     from maillard.policies.exports import *  # noqa: F403  # the same, for type checkers
     from maillard.simulation import Result, simulate, simulate_log
 
 __all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
+    "Bandit",
+    "Conflict",
+    "Decision",
     "InvalidValue",
     "MaillardError",
+    "Paused",
     "Result",
+    "Reward",
     "Tally",
+    "Unavailable",
     "UnknownName",
     "explore",
     "policies",
     "policy",
     "problems",
+    "read_log",
     "simulate",
     "simulate_log",
+    "verify",
     *policies.__all__,
 ]
 __version__ = "0.1.0"
 
-_LATER = dict.fromkeys(("Result", "simulate", "simulate_log"), "maillard.simulation")
+_LATER = dict.fromkeys(("Result", "simulate", "simulate_log"), "maillard.simulation") | dict.fromkeys(
+    ("Bandit", "Decision", "Reward", "read_log", "verify"), "maillard.decisions"
+)
 
 
 def __getattr__(name: str) -> object:

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 
 from maillard.decisions import ledger
 from maillard.decisions.configuration import (
-    check_same,
     check_snapshot,
     describe_policy,
-    start_payload,
     tally_for,
 )
-from maillard.decisions.forks import renew_after_fork
-from maillard.decisions.grouping import Group
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.ledger import Outcome, Request
-from maillard.decisions.records import Decision, Event, Kind, Observation, text, to_microseconds
+from maillard.decisions.records import Decision, Observation, text, to_microseconds
 from maillard.decisions.rules import Reward
-from maillard.decisions.state import State, replay, write_tally
+from maillard.decisions.session import Session
+from maillard.decisions.state import State, write_tally
 from maillard.decisions.stores import Store, open_store
-from maillard.decisions.stores.contract import Head, Transaction
+from maillard.decisions.stores.contract import Transaction
 from maillard.errors import Conflict, InvalidValue, MaillardError, UnknownName
 from maillard.policies import Policy
 from maillard.tally import Tally
@@ -38,15 +33,6 @@ __all__ = ["Bandit"]
 
 _MOST_DRAWS = 100_000
 _MOST_ROWS = 1_000  # rewards in one transaction
-_SETTLE_EVERY = 1.0  # seconds
-_SAVE_EVERY = 5_000  # events
-
-
-class _Call(NamedTuple):
-    """Something to write: draws, rewards, windows to settle, or a change."""
-
-    kind: str
-    what: Any
 
 
 class Bandit:
@@ -79,23 +65,15 @@ class Bandit:
         self.experiment = text("experiment", experiment)
         if not isinstance(staleness, int | float) or not staleness >= 0:
             raise InvalidValue("staleness", staleness, "seconds >= 0")
-        self._staleness = float(staleness)
         self._arguments = log, staleness
         self._store = open_store(log)
-        self._closed = False
-        self.renew()
-        self._refreshed = self._settled = time.monotonic()
         given = {"arms": arms, "policy": policy, "reward": reward, "sticky": sticky}
-        self._state = self._open(given)
-        self._group: Group[_Call, Any] = Group(self._run)
-        # Decisions change no state, so where the store can, they do not wait for what does.
-        self._choices: Group[_Call, Any] = Group(self._run) if self._store.separate_lanes else self._group
-        renew_after_fork(self)
-
-    def renew(self) -> None:
-        """After a fork: another generator, seeded by the operating system, and a lock that nobody holds."""
-        self._rng = np.random.default_rng()
-        self._publishing = threading.Lock()
+        try:
+            self._session = Session(self._store, self.experiment, given, float(staleness))
+        except BaseException:
+            if self._store is not log:
+                self._store.close()
+            raise
 
     # Choosing and learning.
 
@@ -135,9 +113,7 @@ class Bandit:
         key = None if idempotency_key is None else text("idempotency_key", idempotency_key)
         among = None if eligible is None else _check_eligible(eligible)
         count = 1 if size is None else _check_size(size)
-        self._settle_now_and_then()
-        request = Request(unit, among, key, count)
-        rows: list[Decision] = self._submit("draws", request, self._choices) if count else []
+        rows = self._session.decide(Request(unit, among, key, count)) if count else []
         return rows[0] if size is None else rows
 
     def reward(
@@ -153,10 +129,10 @@ class Bandit:
         decision apart. The same event and value again is a "duplicate", another value an error.
         """
         row = self._observation(decision_id, value, at, event)
-        (outcome,) = self._submit("rewards", [row], self._group)
+        (outcome,) = self._session.observe([row])
         if isinstance(outcome, MaillardError):
             raise outcome
-        return outcome  # type: ignore[no-any-return]  # it is what `ledger.observe` answers
+        return outcome
 
     def rewards(self, rows: Any) -> list[Outcome]:
         """Log many rewards; what became of each.
@@ -166,7 +142,7 @@ class Bandit:
         """
         from maillard.decisions.frames import records_of
 
-        self._check_open()
+        self._session.check_open()
         offered = [
             self._observation(
                 row.get("decision_id"), row.get("value"), row.get("at"), row.get("event"), f"rows[{i}]: "
@@ -175,7 +151,7 @@ class Bandit:
         ]
         outcomes: list[Outcome] = []
         for start in range(0, len(offered), _MOST_ROWS):
-            for outcome in self._submit("rewards", offered[start : start + _MOST_ROWS], self._group):
+            for outcome in self._session.observe(offered[start : start + _MOST_ROWS]):
                 refused: Outcome = "conflict" if isinstance(outcome, Conflict) else "refused"
                 outcomes.append(refused if isinstance(outcome, MaillardError) else outcome)
         return outcomes
@@ -187,7 +163,7 @@ class Bandit:
         return Observation(
             decision=identifier,
             event=identifier if event is None else text(f"{where}event", event),
-            value=self._state.reward.check(value, f"{where}value"),
+            value=self.state.reward.check(value, f"{where}value"),
             at=0 if at is None else to_microseconds(f"{where}at", at),
             arrived=0,
         )
@@ -197,10 +173,7 @@ class Bandit:
 
         Whatever is written does this by the way, so there is seldom a reason to call it.
         """
-        self._settled = time.monotonic()
-        self._check_open()
-        while self._state.reward.settles and self._submit("settle", None, self._group):
-            pass
+        self._session.settle()
 
     # Changes: each is an event of the log.
 
@@ -213,7 +186,7 @@ class Bandit:
                 raise InvalidValue("arm", arm, "a name that no arm has")
             return {"arm": arm}
 
-        self._change("add_arm", payload)
+        self._session.change("add_arm", payload)
 
     def retire_arm(self, arm: str) -> None:
         """Choose an arm no more. What was learned of it stays, and rewards of its decisions still count."""
@@ -225,7 +198,7 @@ class Bandit:
                 raise InvalidValue("arm", arm, "an arm that is not the last one")
             return {"arm": arm}
 
-        self._change("retire_arm", payload)
+        self._session.change("retire_arm", payload)
 
     def change_policy(self, policy: str | Policy) -> None:
         """From now on another policy, as a new version; what was learned stays."""
@@ -233,23 +206,23 @@ class Bandit:
         def payload(state: State) -> dict[str, Any]:
             return describe_policy(policy, state.reward)
 
-        self._change("policy", payload)
+        self._session.change("policy", payload)
 
     def pause(self) -> None:
         """Make no choices until `resume`; rewards are still taken."""
-        self._change("pause", _empty)
+        self._session.change("pause", _empty)
 
     def resume(self) -> None:
         """Choose again."""
-        self._change("resume", _empty)
+        self._session.change("resume", _empty)
 
     def reset(self) -> None:
         """Forget what was learned: a new epoch begins. The log keeps everything."""
-        self._change("reset", _empty)
+        self._session.change("reset", _empty)
 
     def snapshot(self) -> dict[str, Any]:
         """Arms, policy and tally as plain data, for `restore` here or in another log."""
-        return self._refresh().snapshot()
+        return self._session.refresh().snapshot()
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Begin a new epoch with the arms, policy and tally of a snapshot."""
@@ -257,7 +230,7 @@ class Bandit:
         def payload(state: State) -> dict[str, Any]:
             return check_snapshot(snapshot, state.reward)
 
-        self._change("restore", payload)
+        self._session.change("restore", payload)
 
     def warm_start(
         self, source: Tally | Mapping[str, tuple[int, float]] | str | Path, *, experiment: str | None = None
@@ -272,7 +245,7 @@ class Bandit:
         def payload(state: State) -> dict[str, Any]:
             return {"tally": write_tally(tally_for(given, state))}
 
-        self._change("warm_start", payload)
+        self._session.change("warm_start", payload)
 
     def erase_unit(self, unit: str) -> int:
         """Put a random token in the place of a unit's name, and of its idempotency keys, in every row; how many rows had it."""
@@ -280,40 +253,34 @@ class Bandit:
 
         def erase(transaction: Transaction) -> int:
             rows = transaction.erase_unit(unit, token)
-            ledger.change(transaction, self._state, "erase_unit", lambda _: {"token": token, "rows": rows})
+            ledger.change(transaction, self.state, "erase_unit", lambda _: {"token": token, "rows": rows})
             return rows
 
-        rows: int = self._submit("change", erase, self._group)
+        rows: int = self._session.write(erase)
         self._store.scrub()
         return rows
-
-    def _change(self, kind: Kind, payload: Callable[[State], dict[str, Any]]) -> None:
-        def apply(transaction: Transaction) -> None:
-            ledger.change(transaction, self._state, kind, payload)
-
-        self._submit("change", apply, self._group)
 
     # Looking.
 
     @property
     def arms(self) -> list[str]:
         """The arms that are not retired."""
-        return self._state.active_arms
+        return self.state.active_arms
 
     @property
     def policy(self) -> Policy:
         """The policy in force."""
-        return self._state.policy
+        return self.state.policy
 
     @property
     def tally(self) -> Tally:
         """What has been learned, in the order of `summary()["arms"]`; a copy."""
-        return self._state.tally.copy()
+        return self.state.tally.copy()
 
     @property
     def state(self) -> State:
         """The state that the next choice would be drawn from, as far as this process knows."""
-        return self._state
+        return self._session.state
 
     def decision(self, decision_id: str) -> Decision:
         """A decision of the log."""
@@ -326,9 +293,8 @@ class Bandit:
 
     def summary(self) -> dict[str, Any]:
         """Where the experiment stands."""
-        self._check_open()
         self.settle()
-        state = self._refresh()
+        state = self._session.refresh()
         with self._store.reading(self.experiment) as transaction:
             counts = transaction.counts()
         law = state.law()
@@ -363,8 +329,7 @@ class Bandit:
 
     def close(self) -> None:
         """Let go of the log."""
-        self._closed = True
-        self._store.close()
+        self._session.close()
 
     def __enter__(self) -> Bandit:
         return self
@@ -379,119 +344,6 @@ class Bandit:
                 "a bandit with its log in memory stays in its process; give log= a path to share it"
             )
         return _reopen, (log, self.experiment, staleness)
-
-    # Between the store and the state.
-
-    def _submit(self, kind: str, what: Any, group: Group[_Call, Any]) -> Any:
-        self._check_open()
-        if self._store.grouped:
-            return group.submit(_Call(kind, what))
-        (answer,) = self._run([_Call(kind, what)])
-        if isinstance(answer, MaillardError):
-            raise answer
-        return answer
-
-    def _run(self, calls: Sequence[_Call]) -> list[Any]:
-        """Everything that a group of calls writes, in one transaction."""
-        draws = [call.what for call in calls if call.kind == "draws"]
-        rewards = [row for call in calls if call.kind == "rewards" for row in call.what]
-        locked = len(draws) < len(calls) or not self._store.separate_lanes
-        with self._store.transaction(self.experiment, lock=locked) as transaction:
-            state = self._seen(transaction)
-            made = iter(ledger.decide(transaction, self.experiment, state, draws, self._rng) if draws else ())
-            outcomes = iter(ledger.observe(transaction, state.reward, rewards) if rewards else ())
-            answers: list[Any] = []
-            for kind, what in calls:
-                if kind == "draws":
-                    answers.append(next(made))
-                elif kind == "rewards":
-                    answers.append([next(outcomes) for _ in what])
-                else:
-                    answers.append(self._other(transaction, what))
-            news = []
-            if locked:
-                ledger.settle(transaction, state.reward)
-                news = self._news(transaction)
-                if news and news[-1].number // _SAVE_EVERY > (news[0].number - 1) // _SAVE_EVERY:
-                    transaction.save_checkpoint(news[-1].number, self._state.after(news).write())
-        self._publish(news)
-        return answers
-
-    def _other(self, transaction: Transaction, change: Callable[[Transaction], Any] | None) -> Any:
-        if change is None:
-            return ledger.settle(transaction, self._state.reward)
-        try:
-            return change(transaction)
-        except MaillardError as error:  # of this call alone: it is raised before anything is written
-            return error
-
-    def _seen(self, transaction: Transaction) -> State:
-        """The state to draw from: all that is committed, unless it may be a little older."""
-        head, state = transaction.head, self._state
-        if head is None or head.number == state.number:
-            self._refreshed = time.monotonic()
-        elif head.administrative > state.number or time.monotonic() - self._refreshed >= self._staleness:
-            self._publish(transaction.events(state.number))
-        return self._state
-
-    def _news(self, transaction: Transaction) -> list[Event]:
-        head, known = transaction.head, self._state.number
-        return transaction.events(known) if head is not None and head.number > known else []
-
-    def _publish(self, events: Sequence[Event]) -> None:
-        if events:
-            with self._publishing:
-                known = self._state.number
-                self._state = self._state.after([event for event in events if event.number > known])
-        self._refreshed = time.monotonic()
-
-    def _refresh(self) -> State:
-        """Learn what other processes have written."""
-        with self._store.reading(self.experiment) as transaction:
-            news = self._news(transaction)
-        self._publish(news)
-        return self._state
-
-    def _settle_now_and_then(self) -> None:
-        """Where choices have a lane of their own, nothing is settled by the way."""
-        if self._store.separate_lanes and time.monotonic() - self._settled >= _SETTLE_EVERY:
-            self.settle()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise MaillardError(f"the bandit of experiment {self.experiment!r} is closed")
-
-    def _open(self, given: dict[str, Any]) -> State:
-        with self._store.reading(self.experiment) as transaction:
-            opened = self._resume(transaction)
-        if opened is None:
-            self._start(given)
-            with self._store.reading(self.experiment) as transaction:
-                opened = self._resume(transaction)
-        assert opened is not None
-        state, started = opened
-        check_same(given, started, state)
-        return state
-
-    @staticmethod
-    def _resume(transaction: Transaction) -> tuple[State, Mapping[str, Any]] | None:
-        """Where the experiment stands and what it was started with, if it exists."""
-        if not transaction.head or not transaction.head.number:
-            return None
-        first = transaction.events(0, through=1)
-        saved = transaction.checkpoint()
-        state = State.read(saved[1]) if saved else replay(first)
-        return state.after(transaction.events(state.number)), first[0].payload
-
-    def _start(self, given: dict[str, Any]) -> None:
-        payload = start_payload(**given | {"sticky": given["sticky"] or False})
-        with self._store.transaction(self.experiment, lock=True) as transaction:
-            if transaction.head is None:
-                transaction.create()
-            if transaction.head == Head(0, 0, 0):  # else another process has been quicker
-                event = Event(number=1, kind="start", time=transaction.now, payload=payload)
-                replay([event]).check()
-                transaction.add_events([event], Head(1, 1, 1))
 
 
 def _reopen(log: str | Path, experiment: str, staleness: float) -> Bandit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
 from dataclasses import dataclass, field
@@ -77,72 +76,72 @@ def verify(log: Any, experiment: str | None = None) -> Verification:
     >>> found.recomputed, found.problem_count, found.verdict
     (200, 0, 'holds')
     """
-    opened = log if isinstance(log, DecisionLog) else open_log(log, experiment)
+    opened = open_log(log, experiment)
     found = Verification(experiment=opened.experiment, source=opened.source)
     audit = Audit()
-    replayed = None if opened.foreign else _Replay(opened, found)
-    for row in opened.rows():
-        found.decisions += 1
-        audit.add(row.decision)
-        if replayed is None:
-            found.left_out["the log has no states to recompute from"] += 1
+    try:
+        if opened.foreign:
+            for row in opened.rows():
+                audit.add(row.decision)
+                found.decisions += 1
+            found.left_out["the log has no states to recompute from"] = found.decisions
         else:
-            replayed.check(row)
-    if replayed is not None:
-        replayed.finish()
+            _replay(opened, found, audit)
+    finally:
+        if opened is not log:
+            opened.close()
     found.arms, found.weights = audit.scores(), audit.weights()
     found.limit, found.draws = audit.limit, audit.verdict
     return found
 
 
-class _Replay:
-    """The state that each decision was drawn from, rebuilt on the way through the log.
+def _replay(log: DecisionLog, found: Verification, audit: Audit) -> None:
+    """Check every decision against the state that it was drawn from, rebuilt on the way through the log."""
+    checks = _Checks(log, found)
+    events: list[Event] = []
+    state: State | None = None
+    try:
+        for each in log.history():
+            if isinstance(each, Event):
+                events.append(each)
+                continue
+            state, events = _after(state, events), []
+            found.decisions += 1
+            audit.add(each.decision)
+            checks.check(each, state)
+        checks.finish(_after(state, events))
+    except MaillardError as error:
+        found.note(None, f"the rest of the log cannot be replayed: {error}")
 
-    Rows come ordered by state. An event of a reward has a greater number than the state of its decision, so by the time a row of
-    state s is reached, every event up to s has been seen.
-    """
+
+def _after(state: State | None, events: list[Event]) -> State:
+    try:
+        return replay(events) if state is None else state.after(events)
+    except (KeyError, TypeError, AttributeError) as error:  # a log that was tampered with
+        raise MaillardError(
+            f"event {events[0].number} or one of the next {len(events)} cannot be applied ({error!r})"
+        ) from None
+
+
+class _Checks:
+    """What must be so of a row, given the state that it was drawn from."""
 
     def __init__(self, log: DecisionLog, found: Verification) -> None:
         self.log, self.found = log, found
-        self.waiting: list[tuple[int, int, Event]] = [(event.number, 0, event) for event in log.events[1:]]
-        heapq.heapify(self.waiting)
-        self.state: State | None = replay(log.events[:1])
-        self.rule: Reward = self.state.reward
-        self.last: list[
-            tuple[Decision, float]
-        ] = []  # rows that should have been learned by the end, if of its epoch
-        self.read = 0
+        assert log.reward is not None  # it is not foreign
+        self.rule: Reward = log.reward
+        self.unlearned: list[tuple[Decision, float]] = []
 
-    def check(self, row: Row) -> None:
+    def check(self, row: Row, state: State) -> None:
         decision = row.decision
         self._check_rewards(row)
-        for event in row.learned:
-            self.read += 1
-            heapq.heappush(self.waiting, (event.number, self.read, event))
-        self._advance(decision.state)
-        state = self.state
-        if state is None:
-            self.found.left_out["its state cannot be rebuilt"] += 1
-        elif decision.formula_version != state.policy.formula_version:
+        if decision.formula_version != state.policy.formula_version:
             version = f"formula version {decision.formula_version} of {state.policy.name} is not the one here"
             self.found.left_out[version] += 1
         elif what := _contradiction(decision, state):
             self.found.note(decision.id, what)
         else:
             self._recompute(decision, state)
-
-    def _advance(self, number: int) -> None:
-        """Apply the events up to a number."""
-        events = []
-        while self.waiting and self.waiting[0][0] <= number:
-            events.append(heapq.heappop(self.waiting)[2])
-        if self.state is None or not events:
-            return
-        try:
-            self.state = self.state.after(events)
-        except (MaillardError, KeyError, TypeError) as error:
-            self.found.note(None, f"the events from number {events[0].number} on make no sense: {error}")
-            self.state = None
 
     def _recompute(self, decision: Decision, state: State) -> None:
         exact = state.distribution(frozenset(decision.eligible))
@@ -183,7 +182,7 @@ class _Replay:
                     decision.id, f"its reward was learned as {previous!r}, its rows come to {total!r}"
                 )
         elif total is not None and not row.learned and not self.rule.mature_only:
-            self.last.append((decision, total))
+            self.unlearned.append((decision, total))
 
     def _moved_on(self, decision: Decision) -> bool:
         """Whether a later epoch has begun, whose rewards this decision's no longer belong to."""
@@ -191,20 +190,10 @@ class _Replay:
             event.kind in ("reset", "restore") and event.number > decision.state for event in self.log.events
         )
 
-    def finish(self) -> None:
-        self._advance(self.log.number)
-        for *_, event in self.waiting:
-            self.found.note(
-                event.decision, f"event {event.number} is past the end of the log ({self.log.number})"
-            )
-        if self.state is None:
-            return
-        if self.state.number != self.log.number:
-            self.found.note(
-                None, f"the log says that it has {self.log.number} events, there are {self.state.number}"
-            )
-        for decision, total in self.last:
-            if decision.epoch == self.state.epoch:
+    def finish(self, state: State) -> None:
+        """What only the end of the log tells."""
+        for decision, total in self.unlearned:
+            if decision.epoch == state.epoch:
                 self.found.note(decision.id, f"its reward, {total!r}, was never learned")
 
 

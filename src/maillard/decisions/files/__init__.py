@@ -56,6 +56,8 @@ def whole(path: Path) -> Iterator[Path]:
         yield partial
         partial.replace(path)
     except OSError as error:
-        raise InvalidValue("file", str(path), f"a file that can be written ({error.strerror})") from None
+        raise InvalidValue(
+            "file", str(path), f"a file that can be written ({error.strerror or error})"
+        ) from None
     finally:
         partial.unlink(missing_ok=True)

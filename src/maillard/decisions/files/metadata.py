@@ -96,7 +96,7 @@ def read_header(content: str | bytes, where: str) -> Header:
         )
     except InvalidValue as error:
         raise located(error, where) from None
-    except (KeyError, TypeError, ValueError, AttributeError, MaillardError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, MaillardError) as error:
         raise InvalidValue(where, str(error), "what a log says of itself, as it was written") from None
 
 

@@ -31,7 +31,7 @@ _WORDS = {
 _MOST_ROWS = 64  # in one statement; each number of rows is another statement to prepare, once
 
 
-_not_ours: list[Any] = []  # connections of a parent process, which a child may not even close
+_not_ours: dict[Path, Any] = {}  # connections of a parent process, which a child may not even close
 
 
 class SQLiteStore:
@@ -99,9 +99,9 @@ class SQLiteStore:
         self._lock.release()
 
     def renew(self) -> None:
-        """In a child: locks that nobody holds. A file that could not be closed is not for the child to use, or to close."""
+        """In a child: locks that nobody holds. A file that could not be closed is not for the child to use."""
         if self._shared:
-            _not_ours.append((self._writer, list(self._readers.values())))
+            _not_ours[self._path.resolve()] = self._writer, self._readers
         self._writer, self._lock = None, threading.RLock()
         self._readers: dict[int, list[Any]] = {}
         self._readers_change, self._held = threading.Condition(), False
@@ -212,10 +212,10 @@ class SQLiteStore:
                     self._readers_change.notify_all()
 
     def _connected(self) -> Any:
-        if self._shared:
+        if _not_ours and self._path.resolve() in _not_ours:
             raise Unavailable(
-                f"log {self.where}: this process was forked while its parent read the log; open it again here. "
-                "Nothing was acknowledged."
+                f"log {self.where}: this process was forked while its parent was reading the log, so SQLite cannot use it here. "
+                "Nothing was acknowledged; fork at another time, or start processes afresh (spawn)."
             )
         return self._open_read_only() if self._read_only else self._connect(self.where)
 
