@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from maillard.decisions import Bandit, Reward
@@ -33,7 +34,11 @@ def race(log: str, keys: list[str], together: Any, answer: Connection) -> None:
 
 def tell(pipe: int) -> Callable[[str], None]:
     """A function that writes a line at once, or not at all."""
-    return lambda line: os.write(pipe, f"{line}\n".encode()) and None
+
+    def say(line: str) -> None:
+        os.write(pipe, f"{line}\n".encode())
+
+    return say
 
 
 def choose_and_reward(bandit: Bandit, acknowledge: Callable[[str], None], times: Iterable[int]) -> None:
@@ -104,6 +109,27 @@ def _fork(bandit: Bandit, acknowledge: Callable[[str], None], times: int) -> int
         os._exit(status)
 
 
+def fork_while_reading(log: str, pipe: Connection) -> None:
+    """A child of a process that has read half of a log tries to use it, and to open it for itself."""
+    say = tell(pipe.fileno())
+    bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
+    choose_and_reward(bandit, say, range(5))
+    rows = bandit._store.rows("default")
+    next(rows)
+    child = os.fork()
+    if not child:
+        for call in (bandit.choose, lambda: Bandit(log=log)):
+            try:
+                call()
+            except Unavailable as error:
+                say(f"u 0 {error}")
+        os._exit(0)
+    os.waitpid(child, 0)
+    choose_and_reward(bandit, say, range(5))
+    say(f"o 0 {len(list(rows))}")
+    bandit.close()
+
+
 def forked_memory(pipe: Connection) -> None:
     """A bandit whose log is in memory, in a child."""
     bandit = Bandit(ARMS, POLICY, reward=RULE)
@@ -130,7 +156,7 @@ def fill_disk(log: str, pipe: Connection) -> None:
     choose_and_reward(bandit, say, range(20))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     for room in (0, 5_000, 50_000):
-        size = os.stat(f"{log}-wal").st_size
+        size = Path(f"{log}-wal").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, limits[1]))
         failures = 0
         while failures < 3:

@@ -94,10 +94,10 @@ def check_log(store: Store, said: list[list[str]], experiment: str = "default") 
         if rewards:
             recomputed.add(bandit.state.arms.index(row.arm), bandit.state.reward.total(rewards))
     with store.reading(experiment) as transaction:
-        events = transaction.events(0)
-    assert [event.number for event in events] == list(range(1, len(events) + 1))
-    assert bandit.tally == replay(events).tally == recomputed
-    assert bandit.choose().state == len(events)
+        history = transaction.events(0)
+    assert [event.number for event in history] == list(range(1, len(history) + 1))
+    assert bandit.tally == replay(history).tally == recomputed
+    assert bandit.choose().state == len(history)
 
 
 def check_integrity(path: str) -> None:
@@ -140,7 +140,8 @@ def lose_power(folder: Path, synchronous: str, rng: Random | None, losses: int) 
     ]
     for thread in threads:
         thread.start()
-    moments, taken = Random(11), []
+    moments = Random(11)
+    taken: list[int] = []
     deadline = time.monotonic() + 60
     while len(taken) < losses and time.monotonic() < deadline:
         time.sleep(moments.uniform(0, 0.01))
@@ -203,6 +204,9 @@ def test_a_bandit_lives_on_in_forked_children(where: str, parent_goes: bool) -> 
         check_integrity(where)
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded:DeprecationWarning"
+)  # of Python 3.12; that is the point here
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_bandit_can_be_sent_to_another_process(where: str, method: str) -> None:
     context = get_context(method)
@@ -225,6 +229,17 @@ def test_a_bandit_can_be_sent_to_another_process(where: str, method: str) -> Non
     assert len(said) == 3 * 40
     check_log(bandit._store, [line.split(" ", 2) for line in said])
     bandit.close()
+
+
+def test_a_fork_while_the_log_is_read_leaves_the_log_to_the_parent(tmp_path: Path) -> None:
+    path = str(tmp_path / "log.db")
+    worker = Worker(choosers.fork_while_reading, path, Worker)
+    said = worker.acknowledged()
+    assert worker.process.exitcode == 0
+    assert [line[0] for line in said if line[0] in "uo"] == ["u", "u", "o"]
+    assert all("forked while" in line[2] for line in said if line[0] == "u")
+    with closing(open_store(path)) as store:
+        check_log(store, [line for line in said if line[0] in "dr"])
 
 
 def test_a_log_in_memory_does_not_cross_a_fork() -> None:

@@ -129,16 +129,25 @@ def test_a_file_that_may_not_be_written(tmp_path: Path) -> None:
         bandit.reward(made.id, 1.0)
 
 
-def test_a_file_that_is_read_only_for_a_while(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("broken", "mended", "message"),
+    [
+        ("query_only = ON", "query_only = OFF", "readonly"),
+        ("max_page_count = 1", "max_page_count = 1073741823", "full"),  # no more than there are
+    ],
+)
+def test_a_file_that_cannot_be_written_for_a_while(
+    tmp_path: Path, broken: str, mended: str, message: str
+) -> None:
     store = SQLiteStore(tmp_path / "log.db")
     bandit = make(store)
     with Load(bandit) as load:
         load.go_on()
         with store._lock:
-            store._writing().execute("PRAGMA query_only = ON")
-        assert "readonly" in str(load.fail())
+            store._writing().execute(f"PRAGMA {broken}").fetchall()
+        assert message in str(load.fail())
         with store._lock:
-            store._writing().execute("PRAGMA query_only = OFF")
+            store._writing().execute(f"PRAGMA {mended}").fetchall()
         load.go_on()
     check_log(store, load.said)
     bandit.close()
@@ -248,7 +257,7 @@ def test_a_server_that_does_not_answer(private_postgres: Server, frozen: Callabl
     frozen(True)
     for _ in range(2):  # with a connection that is there, and with one that is to be made
         began = time.monotonic()
-        with pytest.raises(Unavailable, match="not answered|timeout"):
+        with pytest.raises(Unavailable, match=r"not answered|timeout"):
             bandit.reward(made.id, 1.0)
         assert time.monotonic() - began < 5
     frozen(False)

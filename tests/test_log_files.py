@@ -20,6 +20,7 @@ from maillard.decisions import Bandit, Reward
 from maillard.decisions.files import obp
 from maillard.decisions.log import DecisionLog, import_log, open_log, write_log
 from maillard.decisions.records import Event, from_microseconds
+from maillard.decisions.state import replay
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.errors import Conflict, InvalidValue, MaillardError, UnknownName
@@ -165,6 +166,8 @@ def test_an_imported_experiment_goes_on_like_the_original(rule, tmp_path) -> Non
     tell(store, clock, RULES[rule], seed=3, sticky=True, steps=80)
     with Bandit(log=store, experiment="home", staleness=0) as bandit:
         fresh = [bandit.choose(f"new {i}").id for i in range(5)]
+        other = next(arm for arm in bandit.arms if arm != bandit.decision(fresh[3]).arm)
+        again = bandit.choose("new 3", [other])  # its first arm is not eligible: it gets another
         bandit.reward(fresh[0], 0.25)
     import_log(store, tmp_path / "two.db")
     seen = []
@@ -173,13 +176,13 @@ def test_an_imported_experiment_goes_on_like_the_original(rule, tmp_path) -> Non
         now.now = clock.now + 1_000_000
         with Bandit(log=SQLiteStore(tmp_path / name, clock=now), experiment="home", staleness=0) as bandit:
             outcomes = [bandit.reward(key, 0.5, event="later") for key in fresh]
-            unit = bandit.choose("new 1").arm, bandit.choose("new 2").origin
+            unit = bandit.choose("new 1").arm, bandit.choose("new 2").origin, bandit.choose("new 3").origin
             now.now += 100_000_000
             bandit.settle()
             state = bandit.summary()
             seen.append((outcomes, unit, {**state, "log": None}, bandit.tally))
     assert seen[0] == seen[1]
-    assert seen[0][1][1] == fresh[2]
+    assert seen[0][1][1:] == (fresh[2], again.id)
 
 
 def test_a_log_of_a_live_store_is_what_it_was_when_it_was_opened(tmp_path) -> None:
@@ -208,15 +211,46 @@ def test_history_puts_rows_between_events(tmp_path) -> None:
     clock = Clock()
     store = MemoryStore(clock)
     tell(store, clock, RULES["first"], seed=5)
-    last, seen = 0, 0
-    for each in open_log(store).history():
+    log = open_log(store)
+    assert any(event.kind == "restore" for event in log.events)
+    start, *history = log.history()
+    assert isinstance(start, Event)
+    state, seen = replay([start]), 0
+    for each in history:
         if isinstance(each, Event):
-            assert each.number == last + 1
-            last += 1
+            state = state.after([each])  # which checks that it is the next one
         else:
-            assert each.decision.state == last
+            assert each.decision.state == state.number
+            assert log.policies[each.decision.policy_version] == str(state.policy)
             seen += 1
-    assert seen == sum(1 for _ in open_log(store).rows())
+    assert seen == sum(1 for _ in log.rows())
+    assert same_state(state, log.final_state())
+
+
+def test_policies_by_version() -> None:
+    bandit = Bandit(["a", "b"], "ms:sigma2=1.0")
+    snapshot = bandit.snapshot()
+    bandit.restore(snapshot)  # the same policy: no new version
+    bandit.change_policy("uniform")
+    bandit.restore(snapshot)
+    assert open_log(bandit).policies == {1: "ms:sigma2=1.0", 2: "uniform", 3: "ms:sigma2=1.0"}
+    assert bandit.choose().policy_version == 3
+
+
+def test_the_reward_of_a_decision() -> None:
+    clock = Clock()
+    rule = Reward(low=0, high=1, window=10, default=0.25, combine="sum")
+    bandit = Bandit(["a", "b"], "ms", reward=rule, log=MemoryStore(clock), staleness=0)
+    early, never, late = (bandit.choose().id for _ in range(3))
+    bandit.reward(early, 0.5)
+    bandit.reward(early, 0.125, event="more")
+    clock.now += 11_000_000
+    bandit.reward(late, 1.0)
+    bandit.settle()
+    young = bandit.choose().id
+    log = open_log(bandit)
+    rewards = {row.decision.id: (log.reward_of(row), log.is_closed(row.decision)) for row in log.rows()}
+    assert rewards == {early: (0.625, True), never: (0.25, True), late: (0.25, True), young: (None, False)}
 
 
 @pytest.fixture(scope="module")
@@ -442,6 +476,22 @@ def test_a_file_is_whole_or_not_there(log, tmp_path) -> None:
         write_log(log, tmp_path / "no" / "x.csv")
     with pytest.raises(InvalidValue, match=r"ends in \.parquet"):
         write_log(log, tmp_path / "x.xlsx")
+
+
+def test_a_csv_is_never_beside_what_belongs_to_another(log, tmp_path, monkeypatch) -> None:
+    path = tmp_path / "log.csv"
+    write_log(open_log({"action": [0], "reward": [1], "pscore": [1.0]}), path)
+    replace = Path.replace
+
+    def interrupted(self, target):
+        if target == path:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_log(log, path)
+    assert [each.name for each in tmp_path.iterdir()] == ["log.csv.json"]
 
 
 def garbled(data: bytes, rng: random.Random) -> bytes:

@@ -61,6 +61,8 @@ class Audit:
     def __init__(self) -> None:
         self.left_out = 0
         "Decisions that repeat another's draw, or whose law is not known in whole."
+        self.impossible = 0
+        "Decisions for an arm whose probability is said to be 0."
         self._arms: dict[str, NDArray[np.float64]] = {}  # chosen, expected, variance
         self._weights = np.zeros(3)  # Σ 1{p >= d} / p, Σ number of arms with p >= d, variance
         self._largest = 0.0
@@ -87,6 +89,7 @@ class Audit:
         known = ~np.isnan(p).any(axis=1)
         self.left_out += int((~known).sum())
         p, chosen = p[known], chosen[known]
+        self.impossible += int((p[np.arange(chosen.size), chosen] == 0).sum())
         sums = np.array([np.bincount(chosen, minlength=len(arms)), p.sum(axis=0), (p * (1 - p)).sum(axis=0)])
         for arm, column in zip(arms, sums.T, strict=True):
             self._arms[arm] = self._arms.get(arm, np.zeros(3)) + column
@@ -129,7 +132,10 @@ class Audit:
     @property
     def verdict(self) -> Verdict:
         """Whether the draws agree with the probabilities."""
-        judged = [score.z for score in [*self.scores(), self.weights()] if score.z is not None]
+        scores = [*self.scores(), self.weights()]
+        if self.impossible:
+            return "broken"
+        judged = [score.z for score in scores if score.z is not None]
         if not judged:
             return "not enough data"
         return "broken" if max(map(abs, judged)) > self.limit else "holds"

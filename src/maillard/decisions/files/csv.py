@@ -36,7 +36,7 @@ def write(log: DecisionLog, path: Path) -> Written:
                 values = zip(COLUMNS.values(), values_of(log, row), strict=True)
                 out.writerow(["" if value is None else _WRITE[kind](value) for kind, value in values])
         aside.write_text(write_header(log, rows=rows), encoding="utf8")
-        pass
+        path.unlink(missing_ok=True)  # never a table beside what belongs to another
     return Written(rows, 0)
 
 

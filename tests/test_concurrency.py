@@ -1,0 +1,102 @@
+"""Eight processes choose and learn at once, while arms, policy and epoch change: every logged probability recomputes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from typing import Any
+
+import pytest
+
+from maillard import Bandit, Reward, verify
+from tests.postgres import postgres, postgres_server  # noqa: F401  # fixtures
+
+MEANS = {"red": 0.3, "blue": 0.5, "green": 0.4, "late": 0.6}
+SPAWN = multiprocessing.get_context("spawn")
+CHOOSERS = 8
+
+
+def choose_and_reward(log: str, seed: int, decisions: int, staleness: float) -> None:
+    """One chooser: calls of all sizes, for some arms or all, rewards for two thirds; it starts anew in the middle."""
+    rng = random.Random(seed)
+    left = decisions
+    for share in (decisions // 2, 0):
+        with Bandit(log=log, experiment="shared", staleness=staleness) as bandit:
+            while left > share:
+                size = min(rng.choice((1, 1, 4, 32, 128)), left - share)
+                some = rng.sample(bandit.arms, 2) if rng.random() < 0.2 else None
+                try:
+                    made = bandit.choose(size=size, eligible=some, unit=f"unit-{rng.randrange(1000)}")
+                except ValueError:  # an arm was retired since it was looked up
+                    continue
+                left -= size
+                bandit.rewards(
+                    {"decision_id": each.id, "value": float(rng.random() < MEANS[each.arm])}
+                    for each in made
+                    if rng.random() < 2 / 3
+                )
+
+
+def interfere(log: str, steps: int) -> None:
+    """Changes of every kind, one after the other, until all are done."""
+    with Bandit(log=log, experiment="shared") as bandit:
+        for step in range(steps):
+            bandit.add_arm("late")
+            bandit.choose(size=50)
+            bandit.retire_arm("green")
+            bandit.change_policy("ms" if step % 2 else "ms+:booster=4,floor=0.05")
+            snapshot = bandit.snapshot()
+            bandit.choose(size=50)
+            bandit.reset()
+            bandit.warm_start({"red": (20, 6.0)})
+            bandit.choose(size=50)
+            bandit.add_arm("green")
+            bandit.restore(snapshot) if step % 2 else bandit.retire_arm("late")
+            if step % 2:
+                bandit.add_arm("green")
+                bandit.retire_arm("late")
+
+
+def run(target: Any, *arguments: Any) -> multiprocessing.process.BaseProcess:
+    process = SPAWN.Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def check(log: str, decisions: int) -> None:
+    Bandit(
+        ["red", "blue", "green"], "ms+:booster=8", reward=Reward(low=0, high=1), log=log, experiment="shared"
+    ).close()
+    workers = [
+        run(choose_and_reward, log, seed, decisions // CHOOSERS, 0.0 if seed % 2 else 0.2)
+        for seed in range(CHOOSERS)
+    ]
+    interfere(log, 10)
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * CHOOSERS
+
+    found = verify(log)
+    assert found.problems == []
+    assert found.recomputed == found.decisions >= decisions
+    assert found.largest_error <= 1e-12
+    scores = {score.name: score.z for score in found.arms}
+    assert set(scores) == set(MEANS)
+    # Two-sided, four arms, |z| < 4: an honest log fails in one of 4,000 runs.
+    assert all(z is not None and abs(z) < 4 for z in scores.values()), scores
+    assert found.weights is not None
+    assert found.weights.z is None or abs(found.weights.z) < 4
+    assert found.verdict == "holds"
+
+
+def test_eight_processes_on_postgresql(postgres) -> None:  # noqa: F811  # the fixture
+    check(postgres, 100_000)
+
+
+def test_eight_processes_on_sqlite(tmp_path) -> None:
+    check(str(tmp_path / "log.db"), 10_000)
+
+
+@pytest.mark.torture
+def test_eight_processes_a_million_decisions(postgres) -> None:  # noqa: F811  # the fixture
+    check(postgres, 1_000_000)

@@ -1,0 +1,242 @@
+"""What `verify` says of honest logs, of loggers that make the usual mistakes, and of logs that were changed afterwards."""
+
+from __future__ import annotations
+
+import math
+import random
+import sqlite3
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pytest
+
+from maillard import Bandit, Reward, Tally, policies, policy, verify
+from maillard.decisions import Decision, DecisionLog, read_log
+from maillard.decisions.audit import Audit
+from maillard.decisions.identifiers import new_ids
+from maillard.decisions.log import Row
+from tests.conftest import NAMES
+
+ARMS = ("red", "blue", "green")
+MEANS = {"red": 0.3, "blue": 0.5, "green": 0.4}
+
+
+def played(spec: str = "ms+:booster=8", rounds: int = 300, seed: int = 0, log: object = None) -> Bandit:
+    """A bandit with a reward for most of its decisions, some revised."""
+    rng = random.Random(seed)
+    bandit = Bandit(ARMS, spec, reward=Reward(low=0, high=1, combine="max"), log=log)
+    bandit._session._rng = np.random.default_rng(seed)
+    for _ in range(rounds):
+        decision = bandit.choose()
+        for event in range(rng.choice((0, 1, 1, 2))):
+            bandit.reward(decision.id, float(rng.random() < MEANS[decision.arm]), event=str(event))
+    return bandit
+
+
+def changed(log: DecisionLog, change: Callable[[Decision], Decision]) -> DecisionLog:
+    """The same log as another logger would have written it."""
+    rows = [row._replace(decision=change(row.decision)) for row in log.rows()]
+    return DecisionLog(
+        lambda: iter(rows), experiment=log.experiment, source="changed", events=log.events, number=log.number
+    )
+
+
+def with_logs(decision: Decision, logs: Iterable[float]) -> Decision:
+    made = tuple(float(log) for log in logs)
+    return decision._replace(
+        log_probabilities=made, log_probability=made[decision.eligible.index(decision.arm)]
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "dmed"])
+def test_every_policy_s_log_recomputes(name) -> None:
+    spec = str(policy(name, sigma2=0.25, horizon=1000))
+    found = verify(played(spec, rounds=30))
+    assert (found.recomputed, found.problems) == (30, [])
+    assert found.largest_error <= 1e-12
+
+
+def test_an_honest_log_holds() -> None:
+    found = verify(played(rounds=2000))
+    assert found.verdict == "holds"
+    assert found.problems == []
+    assert found.recomputed == found.decisions == 2000
+    assert all(abs(score.z) < 4 for score in found.arms if score.z is not None)
+
+
+def test_too_few_decisions_are_not_enough() -> None:
+    found = verify(played(rounds=20))
+    assert found.verdict == found.draws == "not enough data"
+    assert all(score.z is None for score in found.arms)
+
+
+def test_probabilities_after_the_update_are_caught() -> None:
+    bandit = played(rounds=300)
+    log = read_log(bandit)
+    after: dict[str, tuple[float, ...]] = {}
+    rows = list(log.rows())
+    for row, following in zip(rows, rows[1:], strict=False):
+        after[row.decision.id] = following.decision.log_probabilities
+
+    def late(decision: Decision) -> Decision:
+        return with_logs(decision, after.get(decision.id, decision.log_probabilities))
+
+    found = verify(changed(log, late))
+    assert found.verdict == "broken"
+    assert "log probability of" in found.problems[0].what
+    assert found.problem_count > 100
+
+
+# The usual mistakes, in logs that hold nothing but decisions: each draws by `law` and logs something else. Only the draws can tell.
+
+
+def biased(
+    rounds: int, spec: str, mistake: Callable[[np.ndarray, int, np.random.Generator], np.ndarray] | None
+) -> DecisionLog:
+    rng = np.random.default_rng(5)
+    tally, made = Tally.empty(3), policy(spec, sigma2=0.25)
+    rows = []
+    for identifier in new_ids(rounds):
+        p = made.probabilities(tally)
+        arm = int(rng.choice(3, p=p))
+        logged = p if mistake is None else mistake(p, arm, rng)
+        reward = float(rng.random() < MEANS[ARMS[arm]])
+        tally.add(arm, reward)
+        with np.errstate(divide="ignore"):
+            logs = tuple(np.log(logged).tolist())
+        decision = Decision(
+            id=identifier, experiment="x", time=0, unit=None, arm=ARMS[arm], eligible=ARMS, log_probabilities=logs,
+            log_probability=logs[arm], policy_version=1, formula_version=1, state=0, epoch=1, cold=False,
+        )  # fmt: skip
+        rows.append(Row(decision, (), ()))
+    return DecisionLog(lambda: iter(rows), experiment="x", source="elsewhere", arms=ARMS)
+
+
+def certainty(p: np.ndarray, arm: int, rng: np.random.Generator) -> np.ndarray:
+    """1 for the arm that the draw happened to pick."""
+    return np.eye(3)[arm]
+
+
+def softmax_of_means(p: np.ndarray, arm: int, rng: np.random.Generator) -> np.ndarray:
+    """A softmax of something else than what was drawn from."""
+    weights = np.exp(p)
+    return weights / weights.sum()
+
+
+def few_draws(p: np.ndarray, arm: int, rng: np.random.Generator) -> np.ndarray:
+    """The shares among 64 further draws, no smaller than half of one."""
+    shares = np.maximum(rng.multinomial(64, p) / 64, 1 / 128)
+    return shares / shares.sum()
+
+
+def zeros(p: np.ndarray, arm: int, rng: np.random.Generator) -> np.ndarray:
+    """The shares among eight further draws."""
+    return rng.multinomial(8, p) / 8
+
+
+def branch(p: np.ndarray, arm: int, rng: np.random.Generator) -> np.ndarray:
+    """epsilon-greedy's branch (.9) instead of the arm's whole probability."""
+    leader = np.eye(3)[np.argmax(p)]
+    return np.where(leader > 0, 0.9, 0.05)
+
+
+def test_an_honest_log_from_elsewhere_holds() -> None:
+    found = verify(biased(20_000, "ms+:booster=8", None))
+    assert found.verdict == "holds"
+    assert found.recomputed == 0
+    assert found.left_out
+
+
+@pytest.mark.parametrize(
+    ("spec", "mistake"),
+    [
+        ("ms+:booster=8", few_draws),
+        ("ms+:booster=8", zeros),
+        ("ms+:booster=8", softmax_of_means),
+        ("epsilon-greedy:epsilon=0.1", branch),
+    ],
+)
+def test_usual_mistakes_show_in_the_draws(spec, mistake) -> None:
+    assert verify(biased(20_000, spec, None)).verdict == "holds"  # the control
+    assert verify(biased(20_000, spec, mistake)).verdict == "broken"
+
+
+def test_certainty_where_there_was_none_says_nothing() -> None:
+    assert verify(biased(2_000, "ms+:booster=8", certainty)).verdict == "not enough data"
+
+
+def test_false_alarms_are_as_rare_as_stated() -> None:
+    """3,000 honest logs: with a rate of at most 1e-4, five alarms or more have a chance below 1e-4."""
+    rng = np.random.default_rng(1)
+    alarms = 0
+    for _ in range(3000):
+        audit = Audit()
+        p = rng.dirichlet([1, 1, 1], 500)
+        arms = (p.cumsum(axis=1) < rng.random((500, 1))).sum(axis=1)
+        audit._waiting[ARMS] = list(zip(arms.tolist(), map(tuple, np.log(p).tolist()), strict=True))
+        alarms += audit.verdict == "broken"
+    assert alarms < 5
+
+
+# Logs that were changed afterwards.
+
+TAMPERING = {
+    "a probability": "UPDATE decisions SET log_probability = log_probability - 1e-9 WHERE id = (SELECT max(id) FROM decisions)",
+    "a vector": "UPDATE decisions SET log_probabilities = '[-1.0, -1.0, -1.5]', log_probability = -1.0 WHERE id = (SELECT max(id) FROM decisions WHERE arm = 'red')",
+    "an arm": "UPDATE decisions SET arm = CASE arm WHEN 'red' THEN 'blue' ELSE 'red' END WHERE id = (SELECT min(id) FROM decisions)",
+    "a state": "UPDATE decisions SET state = state - 5 WHERE id = (SELECT max(id) FROM decisions)",
+    "an epoch": "UPDATE decisions SET epoch = 2 WHERE id = (SELECT max(id) FROM decisions)",
+    "a policy": "UPDATE decisions SET policy_version = 2 WHERE id = (SELECT max(id) FROM decisions)",
+    "a learned reward": "UPDATE events SET value = 0.5 WHERE number = (SELECT max(number) FROM events WHERE kind = 'reward')",
+    "a missing event": "DELETE FROM events WHERE number = 10",
+    "a reward": "UPDATE rewards SET value = 1 - value WHERE (decision, event) = (SELECT decision, max(event) FROM rewards GROUP BY decision HAVING count(*) = 1 LIMIT 1)",
+    "a missing reward": "DELETE FROM rewards WHERE decision = (SELECT decision FROM rewards GROUP BY decision HAVING count(*) = 1 LIMIT 1)",
+}
+
+
+@pytest.mark.parametrize("what", [None, *TAMPERING])
+def test_tampering_is_caught(what, tmp_path) -> None:
+    path = tmp_path / "log.db"
+    played(rounds=100, log=path).close()
+    if what is not None:
+        connection = sqlite3.connect(path)
+        assert connection.execute(TAMPERING[what]).rowcount == 1
+        connection.commit()
+        connection.close()
+    found = verify(path)
+    assert (found.verdict == "broken") == (what is not None)
+    assert all(problem.what for problem in found.problems)
+
+
+def test_another_formula_is_left_out_and_said_so(monkeypatch) -> None:
+    bandit = played(rounds=50)
+    monkeypatch.setattr(policies.MaillardSamplingPlus, "formula_version", 2)
+    found = verify(bandit)
+    assert found.recomputed == 0
+    assert dict(found.left_out) == {"formula version 1 of ms+ is not the one here": 50}
+    assert found.problems == []
+
+
+def test_sticky_repeats_are_recomputed_and_not_counted_as_draws() -> None:
+    bandit = Bandit(ARMS, "ms", reward=Reward(low=0, high=1), sticky=True)
+    for n in range(300):
+        decision = bandit.choose(unit=f"unit-{n % 20}")
+        bandit.reward(decision.id, float(n % 3 == 0))
+    found = verify(bandit)
+    assert found.recomputed == 300
+    assert sum(score.found for score in found.arms) == 20
+
+
+def test_differences_are_measured_against_the_logarithm() -> None:
+    """What another machine's exponentials may change is within 1e-12 max(1, |log p|); ten times that is not."""
+    bandit = played(rounds=200)
+    log = read_log(bandit)
+
+    def shifted(by: float) -> DecisionLog:
+        return changed(log, lambda row: with_logs(row, (x * (1 + by) for x in row.log_probabilities)))
+
+    near, far = verify(shifted(5e-13)), verify(shifted(1e-11))
+    assert near.problems == []
+    assert 0 < near.largest_error <= 1e-12
+    assert far.problem_count > 0
+    assert math.isfinite(near.limit)
