@@ -228,12 +228,12 @@ def test_history_puts_rows_between_events(tmp_path) -> None:
 
 
 def test_policies_by_version() -> None:
-    bandit = Bandit(["a", "b"], "ms:sigma2=1.0")
+    bandit = Bandit(["a", "b"], "ms:sigma2=1")
     snapshot = bandit.snapshot()
     bandit.restore(snapshot)  # the same policy: no new version
     bandit.change_policy("uniform")
     bandit.restore(snapshot)
-    assert open_log(bandit).policies == {1: "ms:sigma2=1.0", 2: "uniform", 3: "ms:sigma2=1.0"}
+    assert open_log(bandit).policies == {1: "ms:sigma2=1", 2: "uniform", 3: "ms:sigma2=1"}
     assert bandit.choose().policy_version == 3
 
 

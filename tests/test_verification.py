@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import sqlite3
 from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,7 +78,7 @@ def test_probabilities_after_the_update_are_caught() -> None:
     log = read_log(bandit)
     after: dict[str, tuple[float, ...]] = {}
     rows = list(log.rows())
-    for row, following in zip(rows, rows[1:], strict=False):
+    for row, following in itertools.pairwise(rows):
         after[row.decision.id] = following.decision.log_probabilities
 
     def late(decision: Decision) -> Decision:
@@ -90,8 +93,9 @@ def test_probabilities_after_the_update_are_caught() -> None:
 # The usual mistakes, in logs that hold nothing but decisions: each draws by `law` and logs something else. Only the draws can tell.
 
 
+@cache
 def biased(
-    rounds: int, spec: str, mistake: Callable[[np.ndarray, int, np.random.Generator], np.ndarray] | None
+    rounds: int, spec: str, mistake: Callable[[Any, int, np.random.Generator], Any] | None
 ) -> DecisionLog:
     rng = np.random.default_rng(5)
     tally, made = Tally.empty(3), policy(spec, sigma2=0.25)
@@ -112,29 +116,29 @@ def biased(
     return DecisionLog(lambda: iter(rows), experiment="x", source="elsewhere", arms=ARMS)
 
 
-def certainty(p: np.ndarray, arm: int, rng: np.random.Generator) -> np.ndarray:
+def certainty(p: Any, arm: int, rng: np.random.Generator) -> Any:
     """1 for the arm that the draw happened to pick."""
     return np.eye(3)[arm]
 
 
-def softmax_of_means(p: np.ndarray, arm: int, rng: np.random.Generator) -> np.ndarray:
+def softmax_of_means(p: Any, arm: int, rng: np.random.Generator) -> Any:
     """A softmax of something else than what was drawn from."""
     weights = np.exp(p)
     return weights / weights.sum()
 
 
-def few_draws(p: np.ndarray, arm: int, rng: np.random.Generator) -> np.ndarray:
+def few_draws(p: Any, arm: int, rng: np.random.Generator) -> Any:
     """The shares among 64 further draws, no smaller than half of one."""
     shares = np.maximum(rng.multinomial(64, p) / 64, 1 / 128)
     return shares / shares.sum()
 
 
-def zeros(p: np.ndarray, arm: int, rng: np.random.Generator) -> np.ndarray:
+def zeros(p: Any, arm: int, rng: np.random.Generator) -> Any:
     """The shares among eight further draws."""
     return rng.multinomial(8, p) / 8
 
 
-def branch(p: np.ndarray, arm: int, rng: np.random.Generator) -> np.ndarray:
+def branch(p: Any, arm: int, rng: np.random.Generator) -> Any:
     """epsilon-greedy's branch (.9) instead of the arm's whole probability."""
     leader = np.eye(3)[np.argmax(p)]
     return np.where(leader > 0, 0.9, 0.05)

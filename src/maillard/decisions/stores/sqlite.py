@@ -6,7 +6,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ _WORDS = {
     "real": "REAL",
     "table": "WITHOUT ROWID, STRICT",
 }
+_LARGE = 4 << 20  # bytes of a write-ahead log, as SQLite's own limit of 1,000 pages
 _MOST_ROWS = 64  # in one statement; each number of rows is another statement to prepare, once
 
 
@@ -60,6 +61,7 @@ class SQLiteStore:
             )
         self.where = str(path)
         self._path, self._timeout, self._clock = Path(path), timeout, clock or system_clock
+        self._wal, self._commits = Path(f"{path}-wal"), 0
         self._connect = connect or self._open
         self._synchronous, self._read_only = synchronous, read_only
         self._writer: Any = None
@@ -131,16 +133,15 @@ class SQLiteStore:
             if mode != "wal":
                 raise MaillardError(f"{self.where}: SQLite cannot write ahead here (journal_mode is {mode})")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        connection.execute(
-            "PRAGMA secure_delete = ON"
-        )  # what `erase_unit` overwrites is overwritten in the file
+        connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()  # see `_check_point`
+        # What `erase_unit` overwrites is overwritten in the file.
+        connection.execute("PRAGMA secure_delete = ON").fetchall()
         if self._check_version(connection) == len(MIGRATIONS):
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for migration in MIGRATIONS[
-                self._check_version(connection) :
-            ]:  # another process may have been here
+            version = self._check_version(connection)  # another process may have been here
+            for migration in MIGRATIONS[version:]:
                 for statement in migration.format(**_WORDS).split(";"):
                     connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -177,6 +178,18 @@ class SQLiteStore:
             except BaseException:
                 self._roll_back(connection)
                 raise
+            self._check_point(connection)
+
+    def _check_point(self, connection: Any) -> None:
+        """Copy the write-ahead log into the database when it has grown, while nobody else writes.
+
+        SQLite would do so by itself, but beside other writers, and before version 3.51.3 a checkpoint that meets a commit which starts the
+        write-ahead log anew may, rarely, corrupt the file.
+        """
+        self._commits += 1
+        if self._commits % 16 == 0 and self._wal.exists() and self._wal.stat().st_size > _LARGE:
+            with suppress(sqlite3.Error):  # what was committed is safe; the next one may succeed
+                connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
 
     def _roll_back(self, connection: Any) -> None:
         try:
