@@ -54,7 +54,9 @@ torture: $(READY) ## run the long proofs: many more random cases, a million arms
 	@echo "== pytest, the long way (about half an hour)"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m torture
 
-peers: $(PEERS_READY) ## build .peers with the libraries that the benchmarks compare with
+peers: $(READY) $(PEERS_READY) ## build .peers with other libraries, and check that they read our files
+	@echo "== formats that other libraries read"
+	$(BIN)/python -m tests.peers
 
 $(PEERS_READY): peers-constraints.txt
 	@echo "== setting up $(PEERS): a few minutes the first time"
@@ -65,13 +67,15 @@ $(PEERS_READY): peers-constraints.txt
 	  --no-deps --ignore-requires-python obp
 	@touch $(PEERS_READY)
 
-bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about seven minutes) and write them as benchmarks/*.json
+bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about eight minutes) and write them as benchmarks/*.json
 	@echo "== policies"
 	$(BIN)/python -m benchmarks.policies
 	@echo "== other libraries"
 	$(PEERS)/bin/python -m benchmarks.peers benchmarks/peers.json
 	@echo "== simulation"
 	$(BIN)/python -m benchmarks.simulation --peers benchmarks/peers.json
+	@echo "== decisions"
+	$(BIN)/python -m benchmarks.decisions
 
 docs: $(READY) ## write again the generated parts of docs/ and its pictures
 	$(BIN)/python -m docs.generate

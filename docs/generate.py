@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,16 @@ import numpy as np
 import maillard
 from maillard import Tally, figures, policy
 from maillard.cli import markdown_table
+from maillard.decisions import Decision
+from maillard.decisions.audit import Audit
 from maillard.policies import named, names
 from maillard.reproduction import Settings, reproduce
+from maillard.simulation.logs import Log
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    Probabilities = NDArray[np.float64]  # decisions x arms
 
 mpl.use("Agg")
 
@@ -45,6 +51,7 @@ def main() -> None:
     draw_probabilities()
     draw_regret()
     draw_booster()
+    draw_audit()
 
 
 def exports() -> str:
@@ -109,6 +116,62 @@ def draw_booster() -> None:
     with tempfile.TemporaryDirectory() as folder:
         reproduce(f"{folder}/report", Settings(only=("booster",)), show=False)
         shutil.copy(f"{folder}/report/figures/booster.png", HERE / "pictures" / "booster.png")
+
+
+def audited(
+    log: Log, logged: Callable[[Probabilities], Probabilities], checkpoints: list[int]
+) -> list[float]:
+    """The audit's largest score after so many decisions, had something else been logged than the law."""
+    assert log.log_probabilities is not None
+    names = tuple("abc")
+    with np.errstate(divide="ignore"):
+        logs = np.log(logged(np.exp(log.log_probabilities[log.forced :]))).tolist()
+    audit, scores = Audit(), []
+    for n, (arm, law) in enumerate(zip(log.arms[log.forced :].tolist(), logs, strict=True), 1):
+        audit.add(
+            Decision(
+                id="", experiment="", time=0, unit=None, arm=names[arm], eligible=names, log_probabilities=tuple(law),
+                log_probability=law[arm], policy_version=1, formula_version=1, state=0, epoch=1, cold=False,
+            )
+        )  # fmt: skip
+        if n in checkpoints:
+            judged = [score.z for score in [*audit.scores(), audit.weights()] if score.z is not None]
+            scores.append(max((abs(z) for z in judged), default=np.nan))
+    return scores
+
+
+def draw_audit() -> None:
+    """What the audit sees of a log that says something else than what was drawn from, as the log grows."""
+    checkpoints = np.geomspace(300, 20_000, 14).astype(int).tolist()
+    logs = maillard.simulate_log("ms+:booster=8", "bernoulli:0.3,0.5,0.4", 20_003, seed=3, runs=15)
+    rng = np.random.default_rng(0)
+
+    def counted(p: Probabilities, draws: int) -> Probabilities:
+        shares = np.maximum(rng.multinomial(draws, p / p.sum(axis=1, keepdims=True)) / draws, 0.5 / draws)
+        normalised: Probabilities = shares / shares.sum(axis=1, keepdims=True)
+        return normalised
+
+    loggers: dict[str, Callable[[Probabilities], Probabilities]] = {
+        "the law itself": lambda p: p,
+        "64 draws from it": lambda p: counted(p, 64),
+        "8 draws from it": lambda p: counted(p, 8),
+        "a softmax of it": lambda p: np.exp(p) / np.exp(p).sum(axis=1, keepdims=True),
+    }
+    found = np.array([[audited(log, logged, checkpoints) for log in logs] for logged in loggers.values()])
+    low, middle, high = np.nanquantile(found, [0.1, 0.5, 0.9], axis=1)
+    limit = Audit.limit_for(3)
+    figure = figures.curves(
+        checkpoints,
+        list(loggers),
+        middle,
+        low,
+        high,
+        label="largest score of the audit, in standard deviations",
+        title="What is logged of a draw, and what the audit sees of it",
+        references=[figures.Reference("broken", checkpoints, np.full(len(checkpoints), limit))],
+        yscale="log",
+    )
+    figures.save(figure, HERE / "pictures" / "audit.png")
 
 
 if __name__ == "__main__":

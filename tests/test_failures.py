@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -102,17 +103,14 @@ def test_a_full_disk(tmp_path: Path) -> None:
         check_log(store, [line for line in said if line[0] in "dr"])
 
 
-def test_a_file_that_may_not_be_written(tmp_path: Path) -> None:
-    path = tmp_path / "log.db"
-    with make(path) as bandit:
-        made = bandit.choose()
-    before = path.read_bytes()
-    folders = [tmp_path, *tmp_path.parents[:2]]
-    modes = [folder.stat().st_mode for folder in folders]
-    for folder in folders:
-        folder.chmod(0o755)
-    path.chmod(0o444)
-    try:
+def test_a_file_that_may_not_be_written() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.db"
+        with make(path) as bandit:
+            made = bandit.choose()
+        before = path.read_bytes()
+        path.parent.chmod(0o555)
+        path.chmod(0o444)
         # As root everything may be written; the other process is nobody.
         worker = Worker(choosers.without_rights, str(path), Worker, made.id)
         said = worker.acknowledged()
@@ -121,12 +119,10 @@ def test_a_file_that_may_not_be_written(tmp_path: Path) -> None:
         assert str(path) in said[0][2]
         assert said[1][2] == made.arm  # reading goes on
         assert path.read_bytes() == before
-    finally:
-        for folder, mode in zip(folders, modes, strict=True):
-            folder.chmod(mode)
+        path.parent.chmod(0o755)
         path.chmod(0o644)
-    with make(path) as bandit:
-        bandit.reward(made.id, 1.0)
+        with make(path) as bandit:
+            bandit.reward(made.id, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,12 @@ class Audit:
     @property
     def limit(self) -> float:
         """How far a score may be from 0: one false alarm in 10,000 honest logs, all scores together."""
-        return -NormalDist().inv_cdf(_FALSE_ALARMS / 2 / (len(self.scores()) + 1))
+        return self.limit_for(len(self.scores()))
+
+    @staticmethod
+    def limit_for(arms: int) -> float:
+        """The limit of a log with so many arms."""
+        return -NormalDist().inv_cdf(_FALSE_ALARMS / 2 / (arms + 1))
 
     @property
     def verdict(self) -> Verdict:

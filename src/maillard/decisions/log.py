@@ -58,6 +58,8 @@ class DecisionLog:
         self.events, self.number, self.parked = list(events), number, list(parked)
         self.as_of = system_clock() if as_of is None else as_of
         self._arms = tuple(arms)
+        self.on_rows: Callable[[int], None] | None = None
+        "Told now and then how many rows have been read."
         self._release = None if close is None else weakref.finalize(self, close)
 
     def __repr__(self) -> str:
@@ -70,7 +72,10 @@ class DecisionLog:
 
     def rows(self) -> Iterator[Row]:
         """Every decision with its rewards, ordered by state and id."""
-        yield from self._rows()
+        for number, row in enumerate(self._rows(), 1):
+            if self.on_rows is not None and number % 1000 == 0:
+                self.on_rows(number)
+            yield row
 
     def history(self) -> Iterator[Event | Row]:
         """Events by their number, and each row between the events that its law knew of and those that came after."""

@@ -76,7 +76,9 @@ class SQLTransaction(ABC):
             self.experiment, self.head = identifier, Head(*head)
 
     def events(self, after: int, through: int | None = None) -> list[Event]:
-        sql = f"SELECT {_EVENT} FROM events WHERE experiment = ? AND number > ? AND number <= ? ORDER BY number"
+        sql = (
+            f"SELECT {_EVENT} FROM events WHERE experiment = ? AND number > ? AND number <= ? ORDER BY number"
+        )
         limits = [self.experiment, after, 2**62 if through is None else through]
         return [_read_event(row) for row in self._all(sql, limits)]
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 import maillard
+from maillard.cli import logs
 from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Policy, named, names
 from maillard.policies.table import COLUMNS, cells
@@ -34,6 +35,9 @@ class _Group(click.Group):
         except MaillardError as error:
             click.echo(f"maillard: {error}", err=True)
             context.exit(2)
+        except KeyboardInterrupt:
+            click.echo("maillard: stopped", err=True)
+            context.exit(130)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -51,6 +55,10 @@ def main(load: tuple[Path, ...]) -> None:
             stream.reconfigure(errors="replace")
     for path in load:
         _run_file(path)
+
+
+for _command in (logs.export, logs.import_, logs.verify):
+    main.add_command(_command)
 
 
 @main.command()
@@ -207,49 +215,6 @@ def reproduce(  # noqa: PLR0917  # click passes them by name
         raise SystemExit(130) from None
     _print_claims(report.claims)
     click.echo(f"\n{output / 'index.html'}")
-
-
-@main.command()
-@click.argument("log")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--experiment", metavar="NAME", help="Which one, where the log holds several.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["parquet", "csv", "obp", "dsjson"]),
-    help="By default what the file's name ends in: .parquet, .csv, .npz (obp), .dsjson.",
-)
-def export(log: str, file: Path, experiment: str | None, form: str | None) -> None:
-    """Write the decisions of LOG, a path or a postgresql:// URL, to FILE.
-
-    \b
-    maillard export decisions.db decisions.parquet
-    maillard export postgresql://localhost/shop home.npz --experiment home
-    """  # noqa: D301  # click looks for this very character
-    from maillard.decisions.log import open_log, write_log
-
-    with open_log(log, experiment) as opened:
-        rows, left_out = write_log(opened, file, form)
-    left = f"; {left_out:,} without a reward left out" if left_out else ""
-    click.echo(f"{file}: {rows:,} decisions of {opened.experiment!r}{left}")
-
-
-@main.command("import")
-@click.argument("file")
-@click.argument("log")
-@click.option("--experiment", metavar="NAME", help="Its name in LOG; by default the one that it has in FILE.")
-def import_(file: str, log: str, experiment: str | None) -> None:
-    """Copy the log in FILE into LOG, a path or a postgresql:// URL, as it is: there the experiment goes on.
-
-    \b
-    maillard import decisions.parquet decisions.db
-    """  # noqa: D301  # click looks for this very character
-    from maillard.decisions.log import import_log, open_log
-    from maillard.decisions.stores import open_store
-
-    with open_log(file) as opened, contextlib.closing(open_store(log)) as store:
-        rows = import_log(opened, store, experiment)
-        click.echo(f"{store.where}: {rows:,} decisions of {experiment or opened.experiment!r}")
 
 
 def _print_claims(claims: Sequence[Any]) -> None:

@@ -1,0 +1,160 @@
+"""Commands for logs of decisions: verify, export, import."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from maillard.decisions import DecisionLog, Verification
+
+__all__ = ["export", "import_", "verify"]
+
+_WHICH = click.option("--experiment", metavar="NAME", help="Which one, where the log holds several.")
+_STYLES = {"holds": "bold green", "broken": "bold red", "not enough data": "bold yellow"}
+
+
+@click.command()
+@click.argument("log")
+@_WHICH
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What is printed."
+)
+def verify(log: str, experiment: str | None, form: str) -> None:
+    """Recompute every probability in LOG from the log alone, and audit the draws.
+
+    LOG is a SQLite log, a postgresql:// URL, or an exported file. The verdict is "holds", "broken" or "not enough data"; the exit status is
+    1 if it is broken.
+
+    \b
+    maillard verify decisions.db
+    maillard verify decisions.parquet --format json
+    """  # noqa: D301  # click looks for this very character
+    from maillard.decisions import read_log
+    from maillard.decisions import verify as run
+
+    with read_log(log, experiment) as opened, _counting(opened, "verified"):
+        found = run(opened)
+    if form == "json":
+        click.echo(json.dumps(_plain(found), indent=1, ensure_ascii=False))
+    else:
+        _print(found)
+    if found.verdict == "broken":
+        raise SystemExit(1)
+
+
+@click.command()
+@click.argument("log")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_WHICH
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "csv", "obp", "dsjson"]),
+    help="By default what the file's name ends in: .parquet, .csv, .npz (obp), .dsjson.",
+)
+def export(log: str, file: Path, experiment: str | None, form: str | None) -> None:
+    """Write the decisions of LOG, a path or a postgresql:// URL, to FILE.
+
+    \b
+    maillard export decisions.db decisions.parquet
+    maillard export postgresql://localhost/shop home.npz --experiment home
+    """  # noqa: D301  # click looks for this very character
+    from maillard.decisions import read_log, write_log
+
+    with read_log(log, experiment) as opened, _counting(opened, "written"):
+        rows, left_out = write_log(opened, file, form)
+    left = f"; {left_out:,} without a reward left out" if left_out else ""
+    click.echo(f"{file}: {rows:,} decisions of {opened.experiment!r}{left}")
+
+
+@click.command("import")
+@click.argument("file")
+@click.argument("log")
+@click.option("--experiment", metavar="NAME", help="Its name in LOG; by default the one that it has in FILE.")
+def import_(file: str, log: str, experiment: str | None) -> None:
+    """Copy the log in FILE into LOG, a path or a postgresql:// URL, as it is: there the experiment goes on.
+
+    \b
+    maillard import decisions.parquet decisions.db
+    """  # noqa: D301  # click looks for this very character
+    from maillard.decisions import import_log, read_log
+    from maillard.decisions.stores import open_store
+
+    with read_log(file) as opened, _counting(opened, "read"), contextlib.closing(open_store(log)) as store:
+        rows = import_log(opened, store, experiment)
+        click.echo(f"{store.where}: {rows:,} decisions of {experiment or opened.experiment!r}")
+
+
+@contextlib.contextmanager
+def _counting(log: DecisionLog, what: str) -> Iterator[None]:
+    """How far it is, on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status("opening") as status:
+        log.on_rows = lambda rows: status.update(f"{rows:,} decisions {what}")
+        yield
+
+
+def _plain(found: Verification) -> dict[str, Any]:
+    """A verification as JSON holds it."""
+    scores = [*found.arms, *([found.weights] if found.weights else [])]
+    return {
+        "verdict": found.verdict,
+        **{
+            name: getattr(found, name)
+            for name in (
+                "experiment",
+                "source",
+                "decisions",
+                "recomputed",
+                "largest_error",
+                "problem_count",
+                "draws",
+                "limit",
+            )
+        },
+        "left_out": dict(found.left_out),
+        "problems": [dataclasses.asdict(problem) for problem in found.problems],
+        "scores": [{**dataclasses.asdict(score), "z": score.z} for score in scores],
+    }
+
+
+def _print(found: Verification) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+
+    def say(line: str, style: str | None = None) -> None:
+        console.print(line, style=style, markup=False)
+
+    say(f"{found.source}, experiment {found.experiment!r}: {found.decisions:,} decisions\n")
+    say(
+        f"{found.recomputed:,} recomputed from the log; largest difference {found.largest_error:.2g} (allowed: 1e-12)"
+    )
+    for reason, count in found.left_out.items():
+        say(f"{count:,} not recomputed: {reason}", "yellow")
+    for problem in found.problems:
+        say(f"{problem.decision or 'the log'}: {problem.what}", "red")
+    if found.problem_count > len(found.problems):
+        say(f"... and {found.problem_count - len(found.problems):,} more", "red")
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("\narm", no_wrap=True)
+    for name in ("\ndrawn", "\nexpected", "\nz"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for score in [*found.arms, *([found.weights] if found.weights else [])]:
+        z = "not enough data" if score.z is None else f"{score.z:.2f}"
+        style = "red" if score.z is not None and abs(score.z) > found.limit else None
+        name = "(weights)" if score is found.weights else score.name
+        table.add_row(name, f"{score.found:,.0f}", f"{score.expected:,.1f}", z, style=style)
+    console.print(table)
+    say(f"\nbroken beyond |z| = {found.limit:.2f}: one in 10,000 honest logs", "dim")
+    say(f"\n{found.verdict}", _STYLES[found.verdict])
