@@ -15,7 +15,6 @@ from maillard.errors import Conflict, InvalidValue, MaillardError
 __all__ = ["open_in", "open_owned", "write"]
 
 _MOST_ROWS = 1_000  # that are added at once
-_MOST_EVENTS = 10_000  # that are read at once
 
 
 def open_owned(store: Store, experiment: str | None) -> DecisionLog:
@@ -39,12 +38,7 @@ def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
     )
     with store.reading(name) as transaction:
         number, now = (transaction.head or Head(0, 0, 0)).number, transaction.now
-        events = [
-            event
-            for start in range(0, number, _MOST_EVENTS)
-            for event in transaction.events(start, through=start + _MOST_EVENTS)
-            if event.kind in ADMINISTRATIVE
-        ]
+        events = transaction.changes() if number else []
     if not events:
         raise MaillardError(f"{store.where}: experiment {name!r} has not begun")
     return DecisionLog(

@@ -70,6 +70,9 @@ class Transaction(Protocol):
     def add_events(self, events: Sequence[Event], head: Head) -> None:
         """Add the next events and move the head. The experiment must be locked."""
 
+    def changes(self) -> list[Event]:
+        """The administrative events, in order."""
+
     def checkpoint(self) -> tuple[int, str] | None:
         """The number and the text of the last state that was saved."""
 

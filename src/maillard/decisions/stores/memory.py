@@ -114,6 +114,9 @@ class MemoryTransaction:
     def events(self, after: int, through: int | None = None) -> list[Event]:
         return self._kept.events[after:through]
 
+    def changes(self) -> list[Event]:
+        return [event for event in self._kept.events if event.decision is None]
+
     def checkpoint(self) -> tuple[int, str] | None:
         return self._kept.checkpoint
 

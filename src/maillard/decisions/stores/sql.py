@@ -82,6 +82,10 @@ class SQLTransaction(ABC):
         limits = [self.experiment, after, 2**62 if through is None else through]
         return [_read_event(row) for row in self._all(sql, limits)]
 
+    def changes(self) -> list[Event]:
+        sql = f"SELECT {_EVENT} FROM events WHERE experiment = ? AND decision IS NULL ORDER BY number"
+        return [_read_event(row) for row in self._all(sql, [self.experiment])]
+
     def checkpoint(self) -> tuple[int, str] | None:
         rows = self._all("SELECT number, state FROM checkpoints WHERE experiment = ?", [self.experiment])
         return tuple(rows[0]) if rows else None

@@ -1,0 +1,139 @@
+"""The state after events: exact, without gaps, and the same however it was reached."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import pytest
+
+from maillard import Bandit, InvalidValue, Reward, Tally, policy
+from maillard.decisions.identifiers import check_id, made_at, new_ids
+from maillard.decisions.records import Event, to_microseconds
+from maillard.decisions.state import State, replay
+from maillard.policies.shapes.policy import draw
+
+START = Event(
+    number=1,
+    kind="start",
+    time=0,
+    payload={
+        "arms": ["a", "b", "c"],
+        "policy": "ms+:sigma2=0.25",
+        "formula": 1,
+        "reward": {"low": 0, "high": 1},
+        "sticky": False,
+    },
+)
+
+
+def rewards(*values: tuple[str, float]) -> list[Event]:
+    return [
+        Event(number=number, kind="reward", time=0, arm=arm, value=value, decision="d")
+        for number, (arm, value) in enumerate(values, 2)
+    ]
+
+
+def test_events_add_up() -> None:
+    state = replay([START, *rewards(("a", 0.1), ("b", 1.0), ("a", 0.2))])
+    assert state.number == 4
+    expected = Tally.empty(3)
+    for arm, value in ((0, 0.1), (1, 1.0), (0, 0.2)):
+        expected.add(arm, value)
+    assert state.tally == expected
+
+
+def test_a_revision_is_as_if_it_had_been_so_from_the_start() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        values = [rng.choice([0.1, 0.7, 1e-17, 0.3]) for _ in range(5)]
+        first = replay([START, *rewards(*(("a", 0.9) for _ in values))])
+        revised = first.after(
+            [
+                Event(number=7 + i, kind="revision", time=0, arm="a", previous=0.9, value=value)
+                for i, value in enumerate(values)
+            ]
+        )
+        assert revised.tally == replay([START, *rewards(*(("a", value) for value in values))]).tally
+
+
+@pytest.mark.parametrize("numbers", [(3,), (1,), (2, 2), (2, 4)])
+def test_a_gap_is_an_error(numbers) -> None:
+    with pytest.raises(InvalidValue, match="gapless"):
+        replay([START]).after(
+            [event._replace(number=n) for n, event in zip(numbers, rewards(("a", 1), ("a", 1)), strict=False)]
+        )
+
+
+def test_a_state_is_written_and_read_whole() -> None:
+    state = replay([START, *rewards(("a", 0.1), ("a", 0.2), ("c", 0.3))])
+    state = state.after(
+        [
+            Event(number=5, kind="add_arm", time=0, payload={"arm": "d"}),
+            Event(number=6, kind="retire_arm", time=0, payload={"arm": "b"}),
+            Event(number=7, kind="policy", time=0, payload={"policy": "ms:sigma2=0.25", "formula": 1}),
+            Event(number=8, kind="pause", time=0),
+        ]
+    )
+    back = State.read(state.write())
+    for name in (
+        "number", "administrative", "epoch", "arms", "active", "tally", "policy", "policy_version", "paused", "reward", "sticky",
+    ):  # fmt: skip
+        assert getattr(back, name) == getattr(state, name), name
+    assert back.law().log_probabilities == state.law().log_probabilities
+
+
+def test_a_checkpoint_is_used_and_changes_nothing(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("maillard.decisions.session._SAVE_EVERY", 10)
+    rng = random.Random(0)
+    with Bandit(["a", "b"], "ms", reward=Reward(low=0, high=1), log=tmp_path / "log.db") as bandit:
+        for _ in range(37):
+            bandit.reward(bandit.choose().id, rng.random())
+        with bandit._store.reading("default") as transaction:
+            saved = transaction.checkpoint()
+            assert saved is not None
+            assert 30 <= saved[0] < 38
+            whole = replay(transaction.events(0))
+    with Bandit(log=tmp_path / "log.db") as again:
+        assert again.tally == whole.tally == bandit.tally
+        assert again.state.number == whole.number
+
+
+def test_a_law_draws_as_policies_do() -> None:
+    """The same uniform numbers lead to the same arms, an arm without a chance at the end or not."""
+    for spec, sums in (("ms", [3.0, 2.0, 1.0]), ("ucb1", [3.0, 2.0, 1.0]), ("ucb1", [1.0, 2.0, 3.0])):
+        state = replay([START._replace(payload=START.payload | {"policy": str(policy(spec, sigma2=0.25))})])
+        state = state.after(
+            [
+                Event(
+                    number=2, kind="warm_start", time=0, payload={"tally": {"pulls": [5, 5, 5], "sums": sums}}
+                )
+            ]
+        )
+        law = state.law()
+        mine = law.draw(np.random.default_rng(7), 5000)
+        assert mine == draw(law.probabilities, np.random.default_rng(7), 5000).tolist()
+
+
+def test_a_uniform_number_that_rounds_up_to_the_total_draws_an_arm_that_has_a_chance() -> None:
+    class Most:
+        @staticmethod
+        def random(size: int) -> np.ndarray:
+            return np.full(size, np.nextafter(1.0, 0.0))
+
+    state = replay([START]).after(
+        [Event(number=2, kind="policy", time=0, payload={"policy": "dist:0.5,0.5,0", "formula": 1})]
+    )
+    assert state.law().draw(Most(), 3) == [1, 1, 1]
+
+
+def test_ids_are_of_version_7_ascending_and_tell_their_time() -> None:
+    ids = new_ids(1000)
+    assert ids == sorted(set(ids))
+    assert all(check_id(each.upper()) == each for each in ids)
+    now = to_microseconds("now", time.time())
+    assert abs(made_at(ids[0]) - now) < 60_000_000
+    for bad in ("", "x", ids[0][:-1], ids[0].replace("-7", "-4", 1), None, 7):
+        with pytest.raises(InvalidValue, match="UUID of version 7"):
+            check_id(bad)
