@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from maillard import Bandit, InvalidValue, Reward, Tally, policy
+from maillard import Bandit, InvalidValue, Reward, Tally, UnknownName, policy, read_log
+from maillard.decisions import write_log
 from maillard.decisions.identifiers import check_id, made_at, new_ids
 from maillard.decisions.records import Event, to_microseconds
 from maillard.decisions.state import State, replay
@@ -137,3 +138,19 @@ def test_ids_are_of_version_7_ascending_and_tell_their_time() -> None:
     for bad in ("", "x", ids[0][:-1], ids[0].replace("-7", "-4", 1), None, 7):
         with pytest.raises(InvalidValue, match="UUID of version 7"):
             check_id(bad)
+
+
+@pytest.mark.parametrize("name", ["old.db", "old.parquet", "old.csv", "old.npz", "old.dsjson"])
+def test_a_warm_start_from_an_old_log(name, tmp_path) -> None:
+    with Bandit(["a", "b"], "ms", reward=Reward(low=0, high=1), log=tmp_path / "old.db") as old:
+        for decision in old.choose(size=40):
+            old.reward(decision.id, 0.1)
+        if name != "old.db":
+            write_log(read_log(old), tmp_path / name)
+    new = Bandit(["b", "c", "a"], "ms", reward=Reward(low=0, high=1))
+    new.warm_start(tmp_path / name)
+    pulls = dict(zip("ab", old.tally.pulls.tolist(), strict=True))
+    assert new.tally.pulls.tolist() == [pulls["b"], 0, pulls["a"]]
+    assert new.tally.sums[0] == old.tally.sums[1]
+    with pytest.raises(UnknownName, match="'a'"):
+        Bandit(["b", "c"], "ms", reward=Reward(low=0, high=1)).warm_start(tmp_path / name)

@@ -238,7 +238,7 @@ class Bandit:
         """Add what was learned elsewhere to the tally.
 
         A `Tally` in the order of the arms, `{arm: (pulls, sum)}`, or an old log (a path or URL, and which experiment of
-        it), whose arms are matched by name.
+        it), whose arms are matched by name; of a log with epochs, the last one.
         """
         given = source if isinstance(source, Tally | Mapping) else _learned(source, experiment)
 
@@ -370,8 +370,16 @@ def _check_size(size: object) -> int:
 
 
 def _learned(log: str | Path, experiment: str | None) -> dict[str, Tally]:
-    """What an old log has learned of each arm."""
+    """What an old log has learned of each arm: in its last epoch, or in all where it has none."""
     from maillard.decisions.log import open_log
 
-    state = open_log(log, experiment).final_state()
-    return {arm: state.tally.only(place) for place, arm in enumerate(state.arms) if state.tally.pulls[place]}
+    with open_log(log, experiment) as opened:
+        if not opened.foreign:
+            state = opened.final_state()
+            observed = {arm: state.tally.only(place) for place, arm in enumerate(state.arms)}
+        else:
+            observed = {arm: Tally.empty(1) for arm in opened.arms}
+            for row in opened.rows():
+                if (value := opened.reward_of(row)) is not None:
+                    observed.setdefault(row.decision.arm, Tally.empty(1)).add(0, value)
+    return {arm: tally for arm, tally in observed.items() if tally.pulls[0]}

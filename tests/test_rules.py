@@ -1,0 +1,83 @@
+"""What a reward is, and what several events come to."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from datetime import timedelta
+
+import pytest
+
+from maillard import InvalidValue, Reward
+from maillard.decisions.records import Observation
+
+
+def rows(*events: tuple[str, int, float], late: tuple[str, ...] = ()) -> list[Observation]:
+    return [
+        Observation(decision="d", event=event, value=value, at=at, arrived=0, late=event in late)
+        for event, at, value in events
+    ]
+
+
+@pytest.mark.parametrize(
+    ("combine", "total"), [("first", 0.3), ("last", 0.2), ("sum", 0.3 + 0.7 + 0.2), ("max", 0.7)]
+)
+def test_by_occurrence_in_any_order(combine, total) -> None:
+    made = rows(("b", 5, 0.3), ("c", 7, 0.7), ("a", 9, 0.2))
+    rule = Reward(combine=combine)
+    assert {rule.total(order) for order in itertools.permutations(made)} == {total}
+
+
+def test_events_of_the_same_moment_go_by_their_name() -> None:
+    made = rows(("b", 5, 1.0), ("a", 5, 2.0))
+    assert Reward(combine="first").total(made) == 2.0
+    assert Reward(combine="last").total(made) == 1.0
+
+
+def test_late_ones_do_not_count() -> None:
+    made = rows(("a", 1, 1.0), ("b", 2, 5.0), late=("b",))
+    assert Reward(combine="max").total(made) == 1.0
+    assert Reward().total(rows(("a", 1, 1.0), late=("a",))) is None
+
+
+def test_a_sum_is_exact_and_held_within_the_bounds() -> None:
+    made = rows(*((str(n), n, 0.1) for n in range(10)))
+    assert Reward(combine="sum").total(made) == 1.0 != sum([0.1] * 10)
+    assert Reward(low=0, high=0.5, combine="sum").total(made) == 0.5
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"low": 1, "high": 0},
+        {"low": math.nan},
+        {"high": math.inf},
+        {"low": "0"},
+        {"window": 0},
+        {"window": -1},
+        {"window": 1e12},
+        {"default": 0},
+        {"mature_only": True},
+        {"low": 0, "high": 1, "window": 1, "default": 2},
+        {"combine": "mean"},
+        {"low": 1, "high": 2, "combine": "sum"},
+        {"mature_only": 1, "window": 1},
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(bad) -> None:
+    with pytest.raises(InvalidValue):
+        Reward(**bad)
+
+
+def test_a_window_may_be_a_timedelta() -> None:
+    assert Reward(window=timedelta(hours=1)) == Reward(window=3600)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -0.1, 1.1, "1", None, [1], 10**400])
+def test_rewards_that_are_refused(bad) -> None:
+    with pytest.raises(InvalidValue, match="value"):
+        Reward(low=0, high=1).check(bad)
+
+
+def test_minus_zero_is_zero() -> None:
+    assert math.copysign(1, Reward().check(-0.0)) == 1
