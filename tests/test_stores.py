@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -433,6 +435,31 @@ def test_sessions_commit_to_the_disk(postgres: str) -> None:  # noqa: F811
         with write(store) as transaction:
             assert transaction._all("SHOW synchronous_commit") == [("remote_apply",)]
         store.close()
+
+
+def test_without_psycopg_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "maillard.decisions.stores.postgresql")
+    with pytest.raises(MaillardError, match=r"pip install 'maillard\[postgresql\]'"):
+        open_store("postgresql://localhost/log")
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_program_may_end_without_closing_its_log(kind: str, tmp_path: Path, request) -> None:
+    where = request.getfixturevalue("postgres") if kind == "postgresql" else str(tmp_path / "log.db")
+    program = """
+import sys
+from maillard.decisions import Bandit
+Bandit(["red", "blue"], "uniform", log=sys.argv[1]).choose()
+bandit = Bandit(log=sys.argv[1])
+bandit.choose()
+"""
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", program, where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    # SQLite's own connections warn in newer versions of Python; what is written is there in any case.
+    assert (done.returncode, done.stderr if kind == "postgresql" else "") == (0, "")
+    with closing(open_store(where)) as store:
+        assert len(list(store.rows("default"))) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])

@@ -72,13 +72,14 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
     patience = 60.0
     "Seconds of silence after which a server is taken to be gone."
     generation = 0
-    given_up = False
+    quiet = False
+    "Whether there is nothing to say to the server, nor to hear from it."
     lost = False
     "Whether the server had ended it."
 
     def wait(self, gen: Any, *rest: Any, **more: Any) -> Any:
-        """As psycopg does, with an end to the server's silence; nothing where there is no server any more."""
-        return None if self.given_up else super().wait(self._steps(gen), *rest, **more)
+        """As psycopg does, with an end to the server's silence."""
+        return None if self.quiet else super().wait(self._steps(gen), *rest, **more)
 
     def _steps(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         ready: Any = None
@@ -98,7 +99,7 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
         """Close it, whatever state it is in: the next one is new."""
         ended = str(getattr(error, "sqlstate", None)).startswith("57P")
         self.lost = self.lost or self.broken or ended
-        self.given_up = True
+        self.quiet = True
         self.close()
 
     def __del__(self, *_: object) -> None:
@@ -111,9 +112,8 @@ class PostgreSQLStore:
     `timeout` is how many seconds to wait for a connection, for other transactions, and for a server that is silent. At most
     `pool_size` connections are open at a time, and one more for each log that is being read as a whole.
 
-    Connections are opened by the threads that need them and kept for the next ones, at most `pool_size`. (Not with psycopg_pool:
-    its threads reconnect with pauses that double from one second, and a caller is told of a timeout after `timeout` seconds,
-    not of the cause at once.)
+    Connections are opened by the threads that need them, and kept for the next. (Not by psycopg_pool: its threads try again
+    after pauses that double from one second, and a caller hears of a timeout in the end, not of the cause at once.)
     """
 
     grouped = True
@@ -250,9 +250,12 @@ class PostgreSQLStore:
                     connection.execute(begin)
                     yield _Transaction(connection, pipeline, experiment, self._clock, lock)
                     end = connection.execute("COMMIT")
+                    pipeline.sync()
+                    connection.quiet = True  # the pipeline would end with another round trip
                 except BaseException as error:
                     connection.give_up(error)
                     raise
+            connection.quiet = False
             _check_committed(end)
         except BaseException as error:
             connection.give_up(error)
