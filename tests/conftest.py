@@ -8,6 +8,8 @@ import hypothesis
 
 import maillard
 from maillard import Policy
+from tests.postgres import postgres, postgres_server, private_postgres  # noqa: F401  # fixtures
+from tests.stores import log, store  # noqa: F401  # fixtures
 
 hypothesis.settings.register_profile(
     "suite", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]

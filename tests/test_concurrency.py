@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from maillard import Bandit, Reward, verify
-from tests.postgres import postgres, postgres_server  # noqa: F401  # fixtures
 
 MEANS = {"red": 0.3, "blue": 0.5, "green": 0.4, "late": 0.6}
 SPAWN = multiprocessing.get_context("spawn")
@@ -89,7 +88,7 @@ def check(log: str, decisions: int) -> None:
     assert found.verdict == "holds"
 
 
-def test_eight_processes_on_postgresql(postgres) -> None:  # noqa: F811  # the fixture
+def test_eight_processes_on_postgresql(postgres) -> None:
     check(postgres, 100_000)
 
 
@@ -98,5 +97,5 @@ def test_eight_processes_on_sqlite(tmp_path) -> None:
 
 
 @pytest.mark.torture
-def test_eight_processes_a_million_decisions(postgres) -> None:  # noqa: F811  # the fixture
+def test_eight_processes_a_million_decisions(postgres) -> None:
     check(postgres, 1_000_000)

@@ -23,7 +23,6 @@ from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.errors import MaillardError
 from maillard.tally import Tally
 from tests import choosers
-from tests.postgres import postgres, postgres_server  # noqa: F401  # fixtures
 from tests.power import Disk
 
 PROCESSES = get_context("forkserver")

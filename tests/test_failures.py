@@ -22,7 +22,7 @@ from maillard.decisions.stores.postgresql import PostgreSQLStore
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.errors import MaillardError, Unavailable
 from tests import choosers
-from tests.postgres import Server, private_postgres  # noqa: F401  # a fixture
+from tests.postgres import Server
 from tests.test_durability import PROCESSES, Worker, check_integrity, check_log
 
 
@@ -192,7 +192,7 @@ def test_a_file_that_is_no_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("immediate", [True, False])
-def test_a_server_that_stops_and_starts_again(private_postgres: Server, immediate: bool) -> None:  # noqa: F811
+def test_a_server_that_stops_and_starts_again(private_postgres: Server, immediate: bool) -> None:
     store = PostgreSQLStore(private_postgres.url())
     bandit = make(store)
     with Load(bandit) as load:
@@ -212,7 +212,7 @@ def test_a_server_that_stops_and_starts_again(private_postgres: Server, immediat
     bandit.close()
 
 
-def test_idle_connections_that_were_cut_are_no_error(private_postgres: Server) -> None:  # noqa: F811
+def test_idle_connections_that_were_cut_are_no_error(private_postgres: Server) -> None:
     store = PostgreSQLStore(private_postgres.url())
     bandit = make(store)
     for immediate in (False, True):
@@ -231,7 +231,7 @@ def processes_of(server: Server) -> list[int]:
 
 
 @pytest.fixture
-def frozen(private_postgres: Server) -> Iterator[Callable[[bool], None]]:  # noqa: F811
+def frozen(private_postgres: Server) -> Iterator[Callable[[bool], None]]:
     stopped: list[int] = []
 
     def freeze(on: bool) -> None:
@@ -246,7 +246,7 @@ def frozen(private_postgres: Server) -> Iterator[Callable[[bool], None]]:  # noq
     freeze(False)
 
 
-def test_a_server_that_does_not_answer(private_postgres: Server, frozen: Callable[[bool], None]) -> None:  # noqa: F811
+def test_a_server_that_does_not_answer(private_postgres: Server, frozen: Callable[[bool], None]) -> None:
     store = PostgreSQLStore(private_postgres.url(), timeout=0.5)
     bandit = make(store)
     made = bandit.choose()

@@ -24,7 +24,6 @@ from maillard.decisions.state import replay
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.errors import Conflict, InvalidValue, MaillardError, UnknownName
-from tests.postgres import Server, postgres, postgres_server  # noqa: F401  # fixtures
 
 ARMS = ["red", 'bl"ue,', "=1+1", "grün\n\r\u2028'", " ", "\N{SLICE OF PIZZA}"]
 RULES = {
@@ -622,7 +621,7 @@ def test_export_and_import_commands(log, tmp_path) -> None:
         assert "secret" not in run("export", address, tmp_path / "x.csv", code=2)
 
 
-def test_postgresql_too(postgres, log, tmp_path) -> None:  # noqa: F811  # the fixture
+def test_postgresql_too(postgres, log, tmp_path) -> None:
     pytest.importorskip("maillard.decisions.stores.postgresql")
     rows = sum(1 for _ in log.rows())
     assert import_log(log, postgres) == rows

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.postgres import Server, fresh_database, postgres, postgres_server, private_postgres  # noqa: F401
+from tests.postgres import Server, fresh_database
 
 HOLD = """
 import sys
@@ -29,7 +29,7 @@ def hold(*folder: str) -> tuple[subprocess.Popen[str], str]:
     return process, process.stdout.readline().strip()  # type: ignore[union-attr]
 
 
-def test_a_fresh_database_is_empty_durable_and_has_room_for_many(postgres: str):  # noqa: F811 - pytest's way
+def test_a_fresh_database_is_empty_durable_and_has_room_for_many(postgres: str):
     with psycopg.connect(postgres) as connection:
         assert connection.info.dbname in postgres
         assert connection.execute(
@@ -41,7 +41,7 @@ def test_a_fresh_database_is_empty_durable_and_has_room_for_many(postgres: str):
         assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
 
 
-def test_databases_are_apart_and_go_even_under_an_open_connection(postgres: str, postgres_server: Server):  # noqa: F811
+def test_databases_are_apart_and_go_even_under_an_open_connection(postgres: str, postgres_server: Server):
     with fresh_database(postgres_server) as other:
         assert other != postgres
         connection = psycopg.connect(other, autocommit=True)
@@ -57,7 +57,7 @@ def test_databases_are_apart_and_go_even_under_an_open_connection(postgres: str,
 
 @pytest.mark.parametrize("immediate", [False, True])
 def test_a_private_server_stops_under_its_clients_and_starts_with_what_was_committed(
-    private_postgres: Server,  # noqa: F811
+    private_postgres: Server,
     immediate: bool,
 ):
     url = private_postgres.url()

@@ -339,9 +339,9 @@ class Bandit:
 
     def __reduce__(self) -> tuple[Callable[..., Bandit], tuple[Any, ...]]:
         log, staleness = self._arguments
-        if log is None:
+        if not isinstance(log, str | Path):
             raise MaillardError(
-                "a bandit with its log in memory stays in its process; give log= a path to share it"
+                f"a bandit whose log is {self._store.where} stays in its process; give log= a path or a URL to share it"
             )
         return _reopen, (log, self.experiment, staleness)
 

@@ -71,7 +71,7 @@ class MemoryStore:
     def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
         """Every decision with its rewards and the events that these made, ordered by state and id."""
         with self.reading(experiment):
-            kept = self._experiments[experiment]
+            kept = self._experiments.get(experiment, _Experiment())
             learned: dict[str, list[Event]] = {}
             for event in kept.events:
                 if event.decision is not None:
@@ -84,7 +84,9 @@ class MemoryStore:
 
     def all_parked(self, experiment: str) -> list[Parked]:
         """Every parked reward."""
-        return [each for rows in self._experiments[experiment].parked.values() for each in rows]
+        return [
+            each for rows in self._experiments.get(experiment, _Experiment()).parked.values() for each in rows
+        ]
 
     def scrub(self) -> None:
         """Nothing to scrub."""

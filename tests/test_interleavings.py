@@ -1,0 +1,140 @@
+"""The state does not depend on how often or in which order things come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from maillard.decisions import Bandit, Decision, Reward, ledger
+from maillard.decisions.records import Observation
+from maillard.decisions.state import replay
+from maillard.decisions.stores import Store
+from maillard.decisions.stores.contract import Transaction
+from maillard.decisions.stores.memory import MemoryStore
+from maillard.decisions.stores.postgresql import PostgreSQLStore
+from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.errors import MaillardError
+from tests.stores import (
+    events,
+    new_id,
+)
+
+AWKWARD = [
+    0.1,
+    0.2,
+    0.3,
+    1 / 3,
+    -0.0,
+    5e-324,
+    -5e-324,
+    1e-300,
+    1e16,
+    -1e16,
+    1.0,
+    -1.0,
+    1e290,
+    -1e290,
+    0.1 + 0.2,
+]
+VALUES = st.sampled_from(AWKWARD) | st.floats(-1e290, 1e290)
+ARMS = ["a", "b", "c"]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[str, list[Any], int]:
+    """How events combine; choices (None) and rewards (of which choice, value, time); a seed for the rest."""
+    steps: list[Any] = [None]
+    for made in range(1, draw(st.integers(1, 5)) + 1):
+        more = st.tuples(st.integers(0, made - 1), VALUES, st.integers(1, 3))
+        steps += draw(st.lists(more, max_size=4))
+        steps.append(None)
+    return draw(st.sampled_from(["first", "last", "sum", "max"])), steps, draw(st.integers(0, 2**32))
+
+
+def clean_run(combine: str, steps: list[Any], seed: int) -> tuple[Bandit, list[Decision], list[Observation]]:
+    bandit = Bandit(ARMS, "ms:sigma2=1", reward=Reward(combine=combine))
+    bandit._rng = np.random.default_rng(seed)
+    made: list[Decision] = []
+    rewards: list[Observation] = []
+    for number, step in enumerate(steps):
+        if step is None:
+            made.append(bandit.choose())
+        else:
+            place, value, at = step
+            bandit.reward(made[place].id, value, at=at, event=f"e{number}")
+            rewards.append(
+                Observation(
+                    decision=made[place].id, event=f"e{number}", value=value + 0.0, at=at * 10**6, arrived=0
+                )
+            )
+    return bandit, made, rewards
+
+
+def totals(store: Store, experiment: str, rule: Reward) -> dict[str, float | None]:
+    return {row.id: rule.total(rewards) for row, rewards, _ in store.rows(experiment)}
+
+
+def deliver(transaction: Transaction, rule: Reward, some: list[Decision | Observation]) -> None:
+    """As a transaction of several calls would: decisions that were drawn elsewhere, and rewards."""
+    for each in some:
+        if isinstance(each, Decision):
+            ledger.append(transaction, rule, [each])
+        else:
+            (outcome,) = ledger.observe(transaction, rule, [each])
+            assert not isinstance(outcome, MaillardError)
+
+
+def check_history(store: Store, history: tuple[str, list[Any], int]) -> None:
+    clean, made, rewards = clean_run(*history)
+    rng = Random(history[2])
+    rule = clean.state.reward
+    name = f"{rng.random()}-{new_id()}"
+    Bandit(ARMS, "ms:sigma2=1", reward=rule, log=store, experiment=name)
+    deliveries = [*made, *rewards] * 5
+    rng.shuffle(deliveries)
+    while deliveries:
+        size = rng.choice([1, 1, 2, 5])
+        with store.transaction(name, lock=True) as transaction:
+            deliver(transaction, rule, deliveries[:size])
+        del deliveries[:size]
+    tally = Bandit(log=store, experiment=name).tally
+    assert tally == replay(events(store, 0, name)).tally
+    assert tally == clean.tally
+    assert totals(store, name, rule) == totals(clean._store, "default", rule)
+    assert store.all_parked(name) == []
+
+
+def counts(kind: str, many: int) -> list[Any]:
+    return [
+        pytest.param(kind, many // 10, id=f"{kind}-{many // 10}"),
+        pytest.param(kind, many, id=f"{kind}-{many}", marks=pytest.mark.torture),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "many"), [*counts("memory", 10_000), *counts("sqlite", 1_000), *counts("postgresql", 300)]
+)
+def test_the_state_does_not_depend_on_how_things_come(kind: str, many: int, tmp_path: Path, request) -> None:
+    store: Store
+    if kind == "memory":
+        store = MemoryStore()
+    elif kind == "sqlite":
+        store = SQLiteStore(tmp_path / "log.db", synchronous="OFF")
+    else:
+        store = PostgreSQLStore(request.getfixturevalue("postgres"))
+
+    @settings(max_examples=many)
+    @given(histories())
+    def check(history: tuple[str, list[Any], int]) -> None:
+        check_history(store, history)
+        if isinstance(store, MemoryStore):
+            store._experiments.clear()
+
+    check()
+    store.close()
