@@ -13,9 +13,9 @@ import pytest
 
 from maillard.decisions import Bandit, Decision, Reward
 from maillard.decisions.identifiers import new_ids
-from maillard.decisions.records import Event, Observation
+from maillard.decisions.records import Event, Observation, system_clock
 from maillard.decisions.stores import Store
-from maillard.decisions.stores.memory import MemoryStore, system_clock
+from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.postgresql import PostgreSQLStore
 from maillard.decisions.stores.sqlite import SQLiteStore
 

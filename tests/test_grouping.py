@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -25,6 +26,7 @@ class Recorder:
     def __call__(self, calls: Sequence[int]) -> list[int | Conflict]:
         self.groups.append(list(calls))
         self.entered.set()
+        time.sleep(0.0005)  # so that others come meanwhile
         if self.gate is not None:
             assert self.gate.wait(30)
         if self.error is not None:
@@ -97,6 +99,40 @@ def test_a_group_that_fails_fails_for_all_and_the_next_goes_on(error, seen) -> N
     assert kinds.count(type(error)) >= 1  # whoever led the second group
     assert set(kinds) <= {type(error), seen}
     run.error = None
+    assert group.submit(4) == 8
+
+
+class Interrupted(Group[int, int]):
+    """A group whose leader is interrupted once, when it has woken some of those that it led and not the others."""
+
+    at, woken = 0, 0
+
+    def _leave(self, mine) -> None:
+        self.at -= 1
+        if self.at == 0:
+            for each in list(mine.group)[: self.woken]:
+                each.done = True
+                each.wake.release()
+            raise KeyboardInterrupt
+        super()._leave(mine)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("woken", [0, 2])
+def test_an_interrupt_between_two_answers_leaves_nobody_asleep(at, woken) -> None:
+    run = Recorder()
+    run.gate = threading.Event()
+    group = Interrupted(run)
+    group.at, group.woken = at, woken
+    with ThreadPoolExecutor(8) as pool:
+        calls = [pool.submit(group.submit, 0)]
+        assert run.entered.wait(30)
+        calls += [pool.submit(group.submit, 2) for _ in range(5)]
+        waiting(group, 5)
+        run.gate.set()
+        for call in calls:
+            call.exception(30)  # an answer or an error, but not for ever
+    group.at = 0
     assert group.submit(4) == 8
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from maillard.decisions import Bandit, Decision, Reward, ledger
-from maillard.decisions.records import Observation
+from maillard.decisions.records import NOW, Observation
 from maillard.decisions.state import replay
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Transaction
@@ -70,7 +70,7 @@ def clean_run(combine: str, steps: list[Any], seed: int) -> tuple[Bandit, list[D
             bandit.reward(made[place].id, value, at=at, event=f"e{number}")
             rewards.append(
                 Observation(
-                    decision=made[place].id, event=f"e{number}", value=value + 0.0, at=at * 10**6, arrived=0
+                    decision=made[place].id, event=f"e{number}", value=value + 0.0, at=at * 10**6, arrived=NOW
                 )
             )
     return bandit, made, rewards
@@ -107,7 +107,8 @@ def check_history(store: Store, history: tuple[str, list[Any], int]) -> None:
     assert tally == replay(events(store, 0, name)).tally
     assert tally == clean.tally
     assert totals(store, name, rule) == totals(clean._store, "default", rule)
-    assert store.all_parked(name) == []
+    with store.reading(name) as transaction:
+        assert transaction.all_parked() == []
 
 
 def counts(kind: str, many: int) -> list[Any]:

@@ -15,10 +15,9 @@ import psycopg
 import pytest
 
 from maillard.decisions import Bandit
-from maillard.decisions.records import Event
+from maillard.decisions.records import Event, system_clock
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Counts, Drawn, Head, Parked
-from maillard.decisions.stores.memory import system_clock
 from maillard.decisions.stores.postgresql import PostgreSQLStore
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.errors import Conflict, InvalidValue, MaillardError, Unavailable
@@ -218,7 +217,8 @@ def test_parked_rewards_wait_until_they_are_taken_up(store: Store, log: Log) -> 
         assert transaction.parked([]) == {}
         assert transaction.count_parked() == 2  # one has expired
         assert transaction.counts().parked == 3
-    assert sorted(store.all_parked(EXPERIMENT), key=repr) == sorted(rows, key=repr)
+    with store.reading(EXPERIMENT) as transaction:
+        assert sorted(transaction.all_parked(), key=repr) == sorted(rows, key=repr)
     with write(store) as transaction:
         transaction.unpark([known, new_id()])
         transaction.unpark([])

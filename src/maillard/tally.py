@@ -125,8 +125,8 @@ class Tally:
         >>> tally
         Tally(pulls=[3], sums=[1.5])
         """
-        if not self._pulls[arm]:
-            raise InvalidValue("arm", arm, "an arm with an observed reward")
+        if not isinstance(arm, int) or not 0 <= arm < len(self) or not self._pulls[arm]:
+            raise InvalidValue("arm", arm, "the place of an arm with an observed reward")
         # One exact step: neither an intermediate sum nor its rounding can get in the way.
         self._add_exactly(arm, new, -_to_fixed(old))
 

@@ -19,7 +19,7 @@ from maillard.decisions.configuration import (
 )
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.ledger import Outcome, Request
-from maillard.decisions.records import Decision, Observation, text, to_microseconds
+from maillard.decisions.records import NOW, Decision, Observation, text, to_microseconds
 from maillard.decisions.rules import Reward
 from maillard.decisions.session import Session
 from maillard.decisions.state import State, write_tally
@@ -164,8 +164,8 @@ class Bandit:
             decision=identifier,
             event=identifier if event is None else text(f"{where}event", event),
             value=self.state.reward.check(value, f"{where}value"),
-            at=0 if at is None else to_microseconds(f"{where}at", at),
-            arrived=0,
+            at=NOW if at is None else to_microseconds(f"{where}at", at),
+            arrived=NOW,
         )
 
     def settle(self) -> None:
@@ -226,11 +226,8 @@ class Bandit:
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Begin a new epoch with the arms, policy and tally of a snapshot."""
-
-        def payload(state: State) -> dict[str, Any]:
-            return check_snapshot(snapshot, state.reward)
-
-        self._session.change("restore", payload)
+        checked = check_snapshot(snapshot, self.state.reward)
+        self._session.change("restore", lambda _: checked)
 
     def warm_start(
         self, source: Tally | Mapping[str, tuple[int, float]] | str | Path, *, experiment: str | None = None
@@ -251,10 +248,9 @@ class Bandit:
         """Put a random token in the place of a unit's name, and of its idempotency keys, in every row; how many rows had it."""
         unit, token = text("unit", unit), "erased-" + secrets.token_hex(8)
 
-        def erase(transaction: Transaction) -> int:
-            rows = transaction.erase_unit(unit, token)
-            ledger.change(transaction, self.state, "erase_unit", lambda _: {"token": token, "rows": rows})
-            return rows
+        def erase(transaction: Transaction, state: State) -> int:
+            ledger.change(transaction, state, "erase_unit", lambda _: {"token": token})
+            return transaction.erase_unit(unit, token)
 
         rows: int = self._session.write(erase)
         self._store.scrub()
@@ -288,7 +284,11 @@ class Bandit:
         with self._store.reading(self.experiment) as transaction:
             found = transaction.decisions([identifier])
         if not found:
-            raise UnknownName("decision", identifier, ())
+            raise InvalidValue(
+                "decision_id",
+                identifier,
+                f"a decision of experiment {self.experiment!r} in {self._store.where}",
+            )
         return found[identifier]
 
     def summary(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from maillard.decisions.records import text
 from maillard.decisions.rules import Reward
-from maillard.decisions.state import State, read_tally
+from maillard.decisions.state import State, read_tally, write_tally
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.policies import Policy, WithFloor, policy
 from maillard.tally import Tally
@@ -59,9 +60,8 @@ def check_arms(arms: Iterable[str]) -> list[str]:
     names = [text("arm", arm) for arm in arms]
     if not names:
         raise InvalidValue("arms", names, "at least one name")
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidValue("arms", name, "each name once")
+    if len(set(names)) < len(names):
+        raise InvalidValue("arms", max(names, key=Counter(names).__getitem__), "each name once")
     return names
 
 
@@ -124,20 +124,16 @@ def check_snapshot(snapshot: object, rule: Reward) -> dict[str, Any]:
     names = {"arms", "active", "policy", "formula", "tally"}
     if not isinstance(snapshot, Mapping) or set(snapshot) != names:
         raise InvalidValue("snapshot", snapshot, "what snapshot() returned")
-    arms, active, tally = (
-        check_arms(snapshot["arms"]),
-        list(snapshot["active"]),
-        read_tally(snapshot["tally"]),
-    )
-    if (
-        not len(arms) == len(active) == len(tally)
-        or not all(isinstance(on, bool) for on in active)
-        or not any(active)
-    ):
-        raise InvalidValue("snapshot", snapshot, "as many arms, active flags and tallies, one of them active")
+    arms, active, tally = check_arms(snapshot["arms"]), snapshot["active"], read_tally(snapshot["tally"])
+    if not isinstance(active, list) or {type(on) for on in active} != {bool} or not any(active):
+        raise InvalidValue("snapshot: active", active, "a list of true and false, one of them true")
+    if not len(arms) == len(active) == len(tally):
+        raise InvalidValue(
+            "snapshot: tally", len(tally), f"as many arms as there are names ({len(arms)}) and flags"
+        )
     _check_range(tally, arms, rule)
     described = describe_policy(snapshot["policy"], rule)
-    return {"arms": arms, "active": active, **described, "tally": dict(snapshot["tally"])}
+    return {"arms": arms, "active": active, **described, "tally": write_tally(tally)}
 
 
 def tally_for(given: Tally | Mapping[str, Any], state: State) -> Tally:
@@ -150,20 +146,23 @@ def tally_for(given: Tally | Mapping[str, Any], state: State) -> Tally:
         for arm in given:
             if arm not in state.arms:
                 raise UnknownName("arm", str(arm), state.arms)
-        parts = [_lone(given[arm]) if arm in given else Tally.empty(1) for arm in state.arms]
+        parts = [_lone(arm, given[arm]) if arm in given else Tally.empty(1) for arm in state.arms]
         tally = Tally.joined(parts)
     _check_range(tally, state.arms, state.reward)
     return tally
 
 
-def _lone(value: object) -> Tally:
+def _lone(arm: str, value: object) -> Tally:
     if isinstance(value, Tally) and len(value) == 1:
         return value
     try:
         pulls, total = list[Any](value)  # type: ignore[call-overload]  # checked by failing
+        if total is None:  # NumPy would read it as nan
+            raise TypeError  # noqa: TRY301  # it is one
+        return Tally([pulls], [total])
     except (TypeError, ValueError):
-        raise InvalidValue("tally", value, "(pulls, sum) for each arm") from None
-    return Tally([pulls], [total])
+        allowed = "(pulls, sum): how many rewards, and what they add up to"
+        raise InvalidValue(f"tally of {arm!r}", value, allowed) from None
 
 
 def _check_range(tally: Tally, arms: Iterable[str], rule: Reward) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from maillard.decisions.forks import renew_after_fork
@@ -16,15 +17,16 @@ from maillard.errors import MaillardError, Unavailable
 __all__ = ["Group"]
 
 _PATIENCE = 0.001  # seconds
+_INTERRUPTED = "the thread that wrote for several was interrupted; what it wrote may be in the log, so call again with the same key"
 
 Call = TypeVar("Call")
 Result = TypeVar("Result")
 
 
 class _Waiting(Generic[Call, Result]):
-    """A call in the queue, and a lock that its thread sleeps on."""
+    """A call in the queue, a lock that its thread sleeps on, and the calls that it answers if it leads."""
 
-    __slots__ = ("call", "done", "error", "leads", "result", "wake")
+    __slots__ = ("call", "done", "error", "group", "leads", "result", "wake")
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -32,6 +34,7 @@ class _Waiting(Generic[Call, Result]):
         self.error: BaseException | None = None
         self.done = False
         self.leads = False
+        self.group: list[_Waiting[Call, Result]] = []
         self.wake = threading.Lock()
         self.wake.acquire()
 
@@ -69,7 +72,8 @@ class Group(Generic[Call, Result]):
                     self._led = mine.leads = True
                 elif len(self._queue) == self._awaited:
                     self._awaited = 0
-                    self._complete.release()
+                    if self._complete.locked():  # else one that was interrupted has not taken it
+                        self._complete.release()
             if not mine.leads:
                 mine.wake.acquire()
             if not mine.done:
@@ -84,24 +88,23 @@ class Group(Generic[Call, Result]):
     def _lead(self, mine: _Waiting[Call, Result]) -> None:
         self._gather()
         with self._mutex:
-            group, self._queue = self._queue[: self._most], self._queue[self._most :]
+            mine.group, self._queue = self._queue[: self._most], self._queue[self._most :]
+        group, error = list(mine.group), None
         try:
-            for each, result in zip(group, self._run([each.call for each in group]), strict=True):
-                if isinstance(result, MaillardError):
-                    each.error = result
-                else:
-                    each.result = result
-        except BaseException as error:  # noqa: BLE001  # every thread of the group raises it
-            for each in group:
+            answers = self._run([each.call for each in group])
+        except BaseException as raised:  # noqa: BLE001  # every thread of the group raises it
+            answers, error = [], raised
+        for place, each in enumerate(group):
+            if error is not None:
                 each.error = _shared(error, each is mine)
-        finally:
-            for each in group:
-                each.done = True
-                if each is not mine:
-                    each.wake.release()
-            with self._mutex:
-                self._expected = min(len(group) + len(self._queue), self._most)
-            self._leave(mine)
+            elif isinstance(answer := answers[place], MaillardError):
+                each.error = answer
+            else:
+                each.result = answer
+            each.done = True
+        with self._mutex:
+            self._expected = min(len(group) + len(self._queue), self._most)
+        self._leave(mine)
 
     def _gather(self) -> None:
         """Wait a moment for those who called a moment ago: they are about to call again.
@@ -121,8 +124,20 @@ class Group(Generic[Call, Result]):
             self._complete.acquire()
 
     def _leave(self, mine: _Waiting[Call, Result]) -> None:
-        """Out of the queue; the lead, if one had it, goes to the first that waits."""
+        """Out of the queue; whoever was led wakes up; the lead, if one had it, goes to the first that waits.
+
+        An interrupt may come at any point of this. Then it is begun again, and nobody sleeps for ever.
+        """
+        while mine.group:
+            each = mine.group[-1]
+            if not each.done:
+                each.error, each.done = Unavailable(_INTERRUPTED), True
+            if each is not mine:
+                with suppress(RuntimeError):  # woken already
+                    each.wake.release()
+            mine.group.pop()
         with self._mutex:
+            self._awaited = 0 if mine.leads else self._awaited
             if mine in self._queue:
                 self._queue.remove(mine)
             if not mine.leads:

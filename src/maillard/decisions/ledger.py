@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from maillard.decisions.identifiers import made_at, new_ids
-from maillard.decisions.records import ADMINISTRATIVE, Decision, Event, Kind, Observation
+from maillard.decisions.records import ADMINISTRATIVE, NOW, Decision, Event, Kind, Observation
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Drawn, Head, Parked, Transaction
@@ -22,12 +22,12 @@ __all__ = [
     "append",
     "change",
     "decide",
-    "find",
     "observe",
     "settle",
 ]
 
 MOST_PARKED = 10_000
+_LONGEST_WAIT = 86_400_000_000  # microseconds that a reward waits for its decision, where there is no window
 
 Outcome = Literal[
     "learned",
@@ -205,44 +205,60 @@ def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> 
 def observe(
     transaction: Transaction, rule: Reward, offered: Sequence[Observation]
 ) -> list[Outcome | MaillardError]:
-    """Log rewards and learn from them; what became of each. `arrived` is 0 for those that arrive now, `at` if nobody said when."""
+    """Log rewards and learn from them; what became of each. `NOW` stands for times that are the transaction's."""
     ids = {row.decision for row in offered}
     book = _Book(transaction, rule)
     drawn, known = transaction.drawn(ids), transaction.observations(ids)
-    parked = transaction.parked(ids - drawn.keys()) if len(drawn) < len(ids) else {}
+    unknown = ids - drawn.keys()
+    early = _Early(transaction, unknown) if unknown else None
     pending = transaction.pending(ids) if rule.settles else set()
     outcomes: list[Outcome | MaillardError] = []
     kept: list[Observation] = []
-    early: list[Parked] = []
     for row in offered:
+        arrived = row if row.arrived != NOW else row._replace(arrived=book.now)
+        arrived = arrived if row.at != NOW else arrived._replace(at=arrived.arrived)
         decision = drawn.get(row.decision)
-        before = known.setdefault(row.decision, [])
         if decision is None:
-            before = [each.row for each in parked.setdefault(row.decision, [])]
+            assert early is not None  # its id is unknown
+            outcomes.append(early.take(arrived, rule))
+            continue
+        before = known.setdefault(row.decision, [])
         if repeated := _repeated(row, before):
             outcomes.append(repeated)
-            continue
-        arrived = row if row.arrived else row._replace(arrived=book.now, at=row.at or book.now)
-        if decision is None:
-            parked[row.decision].append(book.expiring(arrived))
-            early.append(parked[row.decision][-1])
-            outcomes.append("parked")
             continue
         late = _is_late(arrived, decision, rule, before, row.decision in pending)
         arrived = arrived._replace(late=late) if late else arrived
         kept.append(arrived)
         outcomes.append("late" if late else book.learn(decision, before, arrived))
         before.append(arrived)
-    if early and transaction.count_parked() + len(early) > MOST_PARKED:
-        full: MaillardError = MaillardError(
-            f"{MOST_PARKED} rewards are waiting for decisions that nobody knows; no more are taken"
-        )
-        outcomes = [full if each == "parked" else each for each in outcomes]
-        early = []
-    transaction.park(early)
+    if early is not None:
+        transaction.park(early.new)
     transaction.add_observations(kept)
     book.write()
     return outcomes
+
+
+class _Early:
+    """Rewards whose decision is not known yet: kept for a while, if there is room."""
+
+    def __init__(self, transaction: Transaction, ids: Iterable[str]) -> None:
+        self.parked = transaction.parked(ids)
+        self.room = MOST_PARKED - transaction.count_parked()
+        self.new: list[Parked] = []
+
+    def take(self, row: Observation, rule: Reward) -> Outcome | MaillardError:
+        before = self.parked.setdefault(row.decision, [])
+        if repeated := _repeated(row, [each.row for each in before]):
+            return repeated
+        if len(self.new) >= self.room:
+            return MaillardError(
+                f"decision {row.decision} is not known, and {MOST_PARKED} rewards wait for such decisions already: no more are taken"
+            )
+        since = min(made_at(row.decision), row.arrived)
+        closes = rule.closes(since)
+        before.append(Parked(row, since + _LONGEST_WAIT if closes is None else closes))
+        self.new.append(before[-1])
+        return "parked"
 
 
 def _repeated(row: Observation, before: Sequence[Observation]) -> Outcome | MaillardError | None:
@@ -262,9 +278,10 @@ def _is_late(
     closes = rule.closes(decision.time)
     if closes is None:
         return False
+    if row.arrived >= closes or any(each.late for each in before):
+        return True
     # A window that was settled stays closed, even if the clock is set back.
-    settled = rule.settles and not pending and (rule.mature_only or not any(not each.late for each in before))
-    return settled or row.arrived >= closes
+    return rule.settles and not pending and (rule.mature_only or not before)
 
 
 class _Book:
@@ -275,9 +292,6 @@ class _Book:
         self.now, self.head = transaction.now, _head(transaction)
         self.events: list[Event] = []
         self.settled: list[str] = []
-
-    def expiring(self, row: Observation) -> Parked:
-        return Parked(row, self.rule.closes(min(made_at(row.decision), row.arrived)))
 
     def learn(self, decision: Drawn, before: Sequence[Observation], row: Observation) -> Outcome:
         if decision.epoch != self.head.epoch:

@@ -10,12 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from maillard.decisions.records import Decision, Event, Observation
+from maillard.decisions.records import Decision, Event, Observation, system_clock
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Parked
-from maillard.decisions.stores.memory import system_clock
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time as clock
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -12,10 +13,12 @@ from maillard.errors import InvalidValue
 
 __all__ = [
     "ADMINISTRATIVE",
+    "NOW",
     "Decision",
     "Event",
     "Observation",
     "from_microseconds",
+    "system_clock",
     "text",
     "to_microseconds",
 ]
@@ -24,8 +27,10 @@ Kind = Literal[
     "start", "add_arm", "retire_arm", "policy", "pause", "resume", "reset", "warm_start", "restore", "erase_unit",
     "reward", "revision", "default",
 ]  # fmt: skip
-# Events other than rewards; a decision drawn before one of these is not logged after it.
+# Events other than those that rewards make.
 ADMINISTRATIVE = frozenset(Kind.__args__) - {"reward", "revision", "default"}  # type: ignore[attr-defined]
+
+NOW = -1  # in the place of a time: when the transaction is
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -106,6 +111,11 @@ class Event(NamedTuple):
     "What it was before (revisions)."
     payload: Mapping[str, Any] = MappingProxyType({})
     "What an administrative event changes."
+
+
+def system_clock() -> int:
+    """Microseconds since 1970."""
+    return clock.time_ns() // 1000
 
 
 def from_microseconds(time: int) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from maillard.decisions.records import Decision, Event, Kind, Observation
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head, Transaction
-from maillard.errors import MaillardError
+from maillard.errors import MaillardError, Unavailable
 
 __all__ = ["Session"]
 
@@ -55,9 +56,9 @@ class Session:
 
     def decide(self, request: Request) -> list[Decision]:
         """Draw and log; durable when this returns."""
-        if self.store.separate_lanes and time.monotonic() - self._settled >= _SETTLE_EVERY:
-            self.settle()  # in a lane of their own, choices do not settle anything by the way
         rows: list[Decision] = self._submit("draws", request, self._choices)
+        if self.store.separate_lanes and time.monotonic() - self._settled >= _SETTLE_EVERY:
+            self._settle_by_the_way()
         return rows
 
     def observe(self, rows: Sequence[Observation]) -> list[Outcome | MaillardError]:
@@ -73,18 +74,21 @@ class Session:
 
     def change(self, kind: Kind, payload: Callable[[State], dict[str, Any]]) -> None:
         """An administrative event, its payload made from the state that it changes."""
-        self.write(lambda transaction: ledger.change(transaction, self.state, kind, payload))
+        self.write(lambda transaction, state: ledger.change(transaction, state, kind, payload))
 
-    def write(self, change: Callable[[Transaction], Any]) -> Any:
+    def write(self, change: Callable[[Transaction, State], Any]) -> Any:
         """Whatever else is to be written. A change that raises must do so before it writes."""
         return self._submit("change", change, self._group)
 
     def refresh(self) -> State:
         """The state, with what other processes have written."""
         self.check_open()
+        known = self.state
         with self.store.reading(self.experiment) as transaction:
-            news = self._news(transaction)
-        self._publish(news)
+            self._head(transaction, known)
+            known = known.after(transaction.events(known.number))
+        self._publish(known)
+        self._refreshed = time.monotonic()
         return self.state
 
     def check_open(self) -> None:
@@ -111,8 +115,10 @@ class Session:
         draws = [call.what for call in calls if call.kind == "draws"]
         rewards = [row for call in calls if call.kind == "rewards" for row in call.what]
         locked = len(draws) < len(calls) or not self.store.separate_lanes
-        with self.store.transaction(self.experiment, lock=locked) as transaction:
-            state = self._seen(transaction)
+        alone = locked and any(call.kind == "change" for call in calls)
+        known = self.state
+        with self.store.transaction(self.experiment, lock=locked, alone=alone) as transaction:
+            state = self._seen(transaction, known)
             made = iter(ledger.decide(transaction, self.experiment, state, draws, self._rng) if draws else ())
             outcomes = iter(ledger.observe(transaction, state.reward, rewards) if rewards else ())
             answers: list[Any] = []
@@ -122,43 +128,69 @@ class Session:
                 elif kind == "rewards":
                     answers.append([next(outcomes) for _ in what])
                 else:
-                    answers.append(self._other(transaction, what))
-            news = []
-            if locked:
-                ledger.settle(transaction, state.reward)
-                news = self._news(transaction)
-                if news and news[-1].number // _SAVE_EVERY > (news[0].number - 1) // _SAVE_EVERY:
-                    transaction.save_checkpoint(news[-1].number, self.state.after(news).write())
-        self._publish(news)
+                    answers.append(self._other(transaction, state, what))
+            changed = self._settled_state(transaction, state) if locked else state
+        self._publish(changed)
         return answers
 
-    def _other(self, transaction: Transaction, change: Callable[[Transaction], Any] | None) -> Any:
+    @staticmethod
+    def _other(
+        transaction: Transaction, state: State, change: Callable[[Transaction, State], Any] | None
+    ) -> Any:
         if change is None:
-            return ledger.settle(transaction, self.state.reward)
+            return ledger.settle(transaction, state.reward)
         try:
-            return change(transaction)
+            return change(transaction, state)
         except MaillardError as error:  # of this call alone: it is raised before anything is written
             return error
 
-    def _seen(self, transaction: Transaction) -> State:
+    def _seen(self, transaction: Transaction, known: State) -> State:
         """The state to draw from: all that is committed, unless it may be a little older."""
-        head, state = transaction.head, self.state
-        if head is None or head.number == state.number:
+        head = self._head(transaction, known)
+        if head.number == known.number:
             self._refreshed = time.monotonic()
-        elif head.administrative > state.number or time.monotonic() - self._refreshed >= self._staleness:
-            self._publish(transaction.events(state.number))
-        return self.state
+        elif head.administrative > known.number or time.monotonic() - self._refreshed >= self._staleness:
+            known = known.after(transaction.events(known.number))
+            self._publish(known)
+            self._refreshed = time.monotonic()
+        return known
 
-    def _news(self, transaction: Transaction) -> list[Event]:
-        head, known = transaction.head, self.state.number
-        return transaction.events(known) if head is not None and head.number > known else []
+    def _head(self, transaction: Transaction, known: State) -> Head:
+        head = transaction.head
+        if head is None or head.number < known.number:
+            what = "has gone from" if head is None else "is older than it was in"
+            raise MaillardError(f"experiment {self.experiment!r} {what} {self.store.where}; open it again")
+        return head
 
-    def _publish(self, events: Sequence[Event]) -> None:
-        if events:
-            with self._publishing:
-                known = self.state.number
-                self.state = self.state.after([event for event in events if event.number > known])
-        self._refreshed = time.monotonic()
+    @staticmethod
+    def _settled_state(transaction: Transaction, state: State) -> State:
+        """Close windows by the way; the state with everything that this transaction has written."""
+        ledger.settle(transaction, state.reward)
+        news = (
+            transaction.events(state.number)
+            if transaction.head and transaction.head.number > state.number
+            else []
+        )
+        changed = state.after(news)
+        if changed.number // _SAVE_EVERY > state.number // _SAVE_EVERY:
+            transaction.save_checkpoint(changed.number, changed.write())
+        return changed
+
+    def _settle_by_the_way(self) -> None:
+        """Choices in a lane of their own settle nothing as they go. Now and then one looks, and does not wait for it."""
+        self._settled, changed = time.monotonic(), self.state
+        if self.state.reward.settles:
+            with (
+                suppress(Unavailable),
+                self.store.transaction(self.experiment, lock=True, wait=False) as transaction,
+            ):
+                changed = self._settled_state(transaction, self._seen(transaction, self.state))
+            self._publish(changed)
+
+    def _publish(self, state: State) -> None:
+        with self._publishing:
+            if state.number > self.state.number:
+                self.state = state
 
     def _open(self, given: dict[str, Any]) -> State:
         with self.store.reading(self.experiment) as transaction:

@@ -183,7 +183,10 @@ def write_tally(tally: Tally) -> dict[str, Any]:
 
 def read_tally(data: object) -> Tally:
     """The tally that `write_tally` wrote."""
-    return Tally.from_json(json.dumps(data))
+    try:
+        return Tally.from_json(json.dumps(data))
+    except (TypeError, RecursionError):
+        raise InvalidValue("tally", data, "pulls and sums as JSON holds them") from None
 
 
 def _started(event: Event) -> State:

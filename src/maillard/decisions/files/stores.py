@@ -33,12 +33,12 @@ def open_in(store: Store, experiment: str | None) -> DecisionLog:
 
 def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
     name = choose_experiment(store.experiments(), experiment, store.where)
-    parked = sorted(
-        store.all_parked(name), key=lambda each: (each.row.arrived, each.row.decision, each.row.event)
-    )
     with store.reading(name) as transaction:
         number, now = (transaction.head or Head(0, 0, 0)).number, transaction.now
         events = transaction.changes() if number else []
+        parked = sorted(
+            transaction.all_parked(), key=lambda each: (each.row.arrived, each.row.decision, each.row.event)
+        )
     if not events:
         raise MaillardError(f"{store.where}: experiment {name!r} has not begun")
     return DecisionLog(
@@ -54,23 +54,17 @@ def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
 
 
 def _rows(store: Store, experiment: str, number: int) -> Iterator[Row]:
-    """The rows, without what was learned after the event of this number."""
+    """The rows as they were after the event of this number."""
+    with store.reading(experiment) as transaction:
+        next_event = transaction.events(number, through=number + 1)
+    end = next_event[0].time if next_event else None
     for decision, rewards, learned in store.rows(experiment):
         if decision.state > number:
             return
-        row = Row(decision, rewards, learned)
-        if learned and learned[-1].number > number:
-            since = next(event.time for event in learned if event.number > number)
-            row = Row(
-                decision,
-                tuple(each for each in rewards if each.arrived < since),
-                tuple(event for event in learned if event.number <= number),
-            )
-        if len(rewards) > 1:
-            row = row._replace(
-                rewards=tuple(sorted(row.rewards, key=lambda each: (each.arrived, each.event)))
-            )
-        yield row
+        if end is not None:
+            rewards = tuple(each for each in rewards if each.arrived < end)  # noqa: PLW2901  # those of that time
+            learned = tuple(event for event in learned if event.number <= number)  # noqa: PLW2901
+        yield Row(decision, tuple(sorted(rewards, key=lambda each: (each.arrived, each.event))), learned)
 
 
 def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> int:

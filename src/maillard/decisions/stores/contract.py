@@ -103,11 +103,14 @@ class Transaction(Protocol):
     def parked(self, ids: Iterable[str]) -> dict[str, list[Parked]]:
         """The parked rewards of those of the decisions that have any."""
 
+    def all_parked(self) -> list[Parked]:
+        """Every parked reward."""
+
     def count_parked(self) -> int:
         """How many parked rewards have not expired."""
 
     def park(self, rows: Sequence[Parked]) -> None:
-        """Keep rewards whose decision is not known."""
+        """Keep rewards whose decision is not known, instead of those that have expired."""
 
     def unpark(self, ids: Iterable[str]) -> None:
         """Forget the parked rewards of these decisions."""
@@ -152,10 +155,13 @@ class Store(Protocol):
     def separate_lanes(self) -> bool:
         """Whether decisions can be written while another transaction of the experiment changes its state."""
 
-    def transaction(self, experiment: str, *, lock: bool) -> AbstractContextManager[Transaction]:
+    def transaction(
+        self, experiment: str, *, lock: bool, alone: bool = False, wait: bool = True
+    ) -> AbstractContextManager[Transaction]:
         """A transaction, committed at the end of the block unless that raises; durable when the block has ended.
 
-        With `lock` no other locked transaction of the experiment runs at the same time.
+        With `lock` no other locked transaction of the experiment runs at the same time; `alone`, none at all. Without `wait` a lock that
+        cannot be had at once is Unavailable.
         """
 
     def reading(self, experiment: str) -> AbstractContextManager[Transaction]:
@@ -166,9 +172,6 @@ class Store(Protocol):
 
     def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
         """Every decision with its rewards and the events that these made, ordered by state and id."""
-
-    def all_parked(self, experiment: str) -> list[Parked]:
-        """Every parked reward."""
 
     def scrub(self) -> None:
         """Leave no trace of what was erased, as far as the store can."""

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from maillard.decisions.records import Decision, Event, Observation
+from maillard.decisions.records import Decision, Event, Observation, system_clock
 from maillard.decisions.stores.contract import Counts, Drawn, Head, Parked
 from maillard.errors import Unavailable
 
-__all__ = ["MemoryStore", "system_clock"]
-
-
-def system_clock() -> int:
-    """Microseconds since 1970."""
-    return time.time_ns() // 1000
+__all__ = ["MemoryStore"]
 
 
 @dataclass
@@ -51,7 +45,14 @@ class MemoryStore:
         self._experiments: dict[str, _Experiment] = {}
 
     @contextmanager
-    def transaction(self, experiment: str, *, lock: bool) -> Iterator[MemoryTransaction]:  # noqa: ARG002  # always
+    def transaction(
+        self,
+        experiment: str,
+        *,
+        lock: bool,  # noqa: ARG002  # always alone
+        alone: bool = False,  # noqa: ARG002
+        wait: bool = True,  # noqa: ARG002
+    ) -> Iterator[MemoryTransaction]:
         """A transaction. It undoes nothing: `ledger` checks before it writes, and memory does not fail half-way."""
         if os.getpid() != self._process:
             raise Unavailable(
@@ -81,12 +82,6 @@ class MemoryStore:
                 for row in sorted(kept.decisions.values(), key=lambda row: (row.state, row.id))
             ]
         yield from made
-
-    def all_parked(self, experiment: str) -> list[Parked]:
-        """Every parked reward."""
-        return [
-            each for rows in self._experiments.get(experiment, _Experiment()).parked.values() for each in rows
-        ]
 
     def scrub(self) -> None:
         """Nothing to scrub."""
@@ -161,12 +156,18 @@ class MemoryTransaction:
     def parked(self, ids: Iterable[str]) -> dict[str, list[Parked]]:
         return {key: list(self._kept.parked[key]) for key in ids if key in self._kept.parked}
 
+    def all_parked(self) -> list[Parked]:
+        return [each for rows in self._kept.parked.values() for each in rows]
+
     def count_parked(self) -> int:
         now = self.now
         every = (each for rows in self._kept.parked.values() for each in rows)
-        return sum(each.expires is None or each.expires > now for each in every)
+        return sum(not _expired(each, now) for each in every)
 
     def park(self, rows: Sequence[Parked]) -> None:
+        now, parked = self.now, self._kept.parked
+        for key in [key for key, some in parked.items() if all(_expired(each, now) for each in some)]:
+            del parked[key]
         for each in rows:
             self._kept.parked.setdefault(each.row.decision, []).append(each)
 
@@ -228,3 +229,7 @@ class MemoryTransaction:
         for epoch, name in [place for place in self._kept.assigned if place[1] == unit]:
             self._kept.assigned[epoch, token] = self._kept.assigned.pop((epoch, name))
         return len(mine)
+
+
+def _expired(each: Parked, now: int) -> bool:
+    return each.expires is not None and each.expires <= now

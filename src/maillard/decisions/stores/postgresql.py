@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.records import Decision, Event, Observation
-from maillard.decisions.stores.contract import Counts, Parked
+from maillard.decisions.stores.contract import Counts
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql import SELECT_HEAD, SELECT_ROWS, SQLTransaction
 from maillard.errors import InvalidValue, MaillardError, Unavailable
@@ -57,6 +57,18 @@ _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # One type for all integers, so that a statement is prepared once and not for each of their sizes.
 _types = AdaptersMap(psycopg.adapters)
 _types.register_dumper(int, Int8BinaryDumper)
+
+
+class _Lock(NamedTuple):
+    """What a transaction waits for: who changes the experiment, and its row."""
+
+    gate: str
+    "A function of PostgreSQL's."
+    row: str
+    "The end of a SELECT."
+
+
+_NO_LOCK = _Lock("", "")
 
 
 class _Context:
@@ -222,7 +234,7 @@ class PostgreSQLStore:
             permits.release()
 
     @contextmanager
-    def _transaction(self, begin: str, experiment: str, lock: bool) -> Iterator[_Transaction]:
+    def _transaction(self, begin: str, experiment: str, lock: _Lock) -> Iterator[_Transaction]:
         with self._explained(), self._permission(), ExitStack() as stack:
             with self._mutex:
                 kept = self._idle.pop() if self._idle else None
@@ -240,7 +252,7 @@ class PostgreSQLStore:
 
     @contextmanager
     def _work(
-        self, connection: _Connection, begin: str, experiment: str, lock: bool
+        self, connection: _Connection, begin: str, experiment: str, lock: _Lock
     ) -> Iterator[_Transaction]:
         """A transaction on this connection, which is kept for the next one if all goes well."""
         try:
@@ -271,17 +283,25 @@ class PostgreSQLStore:
 
     # The contract.
 
-    def transaction(self, experiment: str, *, lock: bool) -> AbstractContextManager[SQLTransaction]:
-        """A transaction; with `lock` it has the experiment's row to itself, without it reads that and adds decisions."""
-        return self._transaction(_WRITING, experiment, lock)
+    def transaction(
+        self, experiment: str, *, lock: bool, alone: bool = False, wait: bool = True
+    ) -> AbstractContextManager[SQLTransaction]:
+        """A transaction; with `lock` it has the experiment's row to itself, without it reads that and adds decisions.
+
+        Whoever adds decisions shares a second lock, which who wants to be `alone` has to himself: so a change waits for the choices that
+        are on their way, and a reward does not.
+        """
+        gate = "pg_advisory_xact_lock" + ("" if alone else "_shared") if alone or not lock else ""
+        row = (" FOR UPDATE" if wait else " FOR UPDATE NOWAIT") if lock else ""
+        return self._transaction(_WRITING, experiment, _Lock(gate, row))
 
     def reading(self, experiment: str) -> AbstractContextManager[SQLTransaction]:
         """A transaction that only reads."""
-        return self._transaction(_READING, experiment, lock=False)
+        return self._transaction(_READING, experiment, _NO_LOCK)
 
     def experiments(self) -> list[str]:
         """The names of all experiments."""
-        with self._transaction(_READING, "", lock=False) as transaction:
+        with self._transaction(_READING, "", _NO_LOCK) as transaction:
             return transaction.names()
 
     def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
@@ -292,18 +312,13 @@ class PostgreSQLStore:
                 connection.patience *= _SCAN
                 connection.execute(_READING)
                 connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-                transaction = _Transaction(connection, None, experiment, self._clock, lock=False)
+                transaction = _Transaction(connection, None, experiment, self._clock, _NO_LOCK)
                 with connection.cursor(name="rows", binary=True) as cursor:
                     cursor.execute(_translated(SELECT_ROWS), [transaction.experiment])
                     while some := cursor.fetchmany(1000):
                         yield from transaction.with_rewards(some)
             finally:
                 connection.close()
-
-    def all_parked(self, experiment: str) -> list[Parked]:
-        """Every parked reward."""
-        with self._transaction(_READING, experiment, lock=False) as transaction:
-            return transaction.all_parked()
 
     def scrub(self) -> None:
         """Have old versions of rows removed, so that nothing erased is left in the tables."""
@@ -339,7 +354,7 @@ class _Transaction(SQLTransaction):
         pipeline: psycopg.Pipeline | None,
         name: str,
         clock: Callable[[], int] | None,
-        lock: bool,
+        lock: _Lock,
     ) -> None:
         super().__init__(name)
         self.connection, self._pipeline, self._clock, self._lock = connection, pipeline, clock, lock
@@ -347,7 +362,9 @@ class _Transaction(SQLTransaction):
 
     def load(self) -> None:
         """Find out where the experiment stands, and then what time it is: the lock may have been waited for."""
-        found = self._execute(SELECT_HEAD + (" FOR UPDATE" if self._lock else ""), [self.name])
+        if self._lock.gate:
+            self._execute(f"SELECT {self._lock.gate}(hashtextextended(?, ?))", [self.name, _LOCK])
+        found = self._execute(SELECT_HEAD + self._lock.row, [self.name])
         # A statement of its own, for a row that is locked may be read before the wait for the lock.
         clock = self._execute(f"SELECT {_CLOCK}") if self._clock is None else None
         self.stand(found.fetchall())

@@ -160,6 +160,7 @@ class SQLTransaction(ABC):
         return int(self._all(sql, [self.experiment, self.now])[0][0])
 
     def park(self, rows: Sequence[Parked]) -> None:
+        self._many("DELETE FROM parked WHERE experiment = ? AND expires <= ?", [[self.experiment, self.now]])
         sql = f"INSERT INTO parked ({_REWARD}, expires, experiment) VALUES (?, ?, ?, ?, ?, ?, ?)"
         self._many(sql, [(*_write_reward(each.row), each.expires, self.experiment) for each in rows])
 

@@ -6,15 +6,13 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from maillard.decisions.forks import hold_during_fork
-from maillard.decisions.records import Decision, Event, Observation
-from maillard.decisions.stores.contract import Parked
-from maillard.decisions.stores.memory import system_clock
+from maillard.decisions.records import Decision, Event, Observation, system_clock
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql import SELECT_ROWS, SQLTransaction
 from maillard.errors import InvalidValue, MaillardError, Unavailable
@@ -138,8 +136,8 @@ class SQLiteStore:
         connection.execute("PRAGMA secure_delete = ON").fetchall()
         if self._check_version(connection) == len(MIGRATIONS):
             return
-        connection.execute("BEGIN IMMEDIATE")
         try:
+            connection.execute("BEGIN IMMEDIATE")
             version = self._check_version(connection)  # another process may have been here
             for migration in MIGRATIONS[version:]:
                 for statement in migration.format(**_WORDS).split(";"):
@@ -148,7 +146,7 @@ class SQLiteStore:
             connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            self._roll_back(connection)
             raise
 
     def _check_version(self, connection: Any) -> int:
@@ -167,12 +165,19 @@ class SQLiteStore:
         return int(version)
 
     @contextmanager
-    def transaction(self, experiment: str, *, lock: bool) -> Iterator[SQLTransaction]:  # noqa: ARG002  # always locked
+    def transaction(
+        self,
+        experiment: str,
+        *,
+        lock: bool,  # noqa: ARG002  # always alone
+        alone: bool = False,  # noqa: ARG002
+        wait: bool = True,  # noqa: ARG002
+    ) -> Iterator[SQLTransaction]:
         """A transaction that has the right to write from its beginning."""
         with self._lock, self._explained():
             connection = self._writing()
-            connection.execute("BEGIN IMMEDIATE")
             try:
+                connection.execute("BEGIN IMMEDIATE")
                 yield _Transaction(connection, experiment, self._clock)
                 connection.execute("COMMIT")
             except BaseException:
@@ -184,12 +189,18 @@ class SQLiteStore:
         """Copy the write-ahead log into the database when it has grown, while nobody else writes.
 
         SQLite would do so by itself, but beside other writers, and before version 3.51.3 a checkpoint that meets a commit which starts the
-        write-ahead log anew may, rarely, corrupt the file.
+        write-ahead log anew may, rarely, corrupt the file. A passive one does not wait for readers.
         """
         self._commits += 1
-        if self._commits % 16 == 0 and self._wal.exists() and self._wal.stat().st_size > _LARGE:
-            with suppress(sqlite3.Error):  # what was committed is safe; the next one may succeed
-                connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+        if self._commits % 16 or not self._wal.exists() or self._wal.stat().st_size < _LARGE:
+            return
+        with suppress(sqlite3.Error, MaillardError):  # what was committed is safe; the next one may succeed
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                with closing(self._connected()) as another:
+                    another.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            finally:
+                self._roll_back(connection)
 
     def _roll_back(self, connection: Any) -> None:
         try:
@@ -255,11 +266,6 @@ class SQLiteStore:
             cursor = transaction.connection.execute(SELECT_ROWS, [transaction.experiment])
             while some := cursor.fetchmany(1000):
                 yield from transaction.with_rewards(some)
-
-    def all_parked(self, experiment: str) -> list[Parked]:
-        """Every parked reward."""
-        with self.reading(experiment) as transaction:
-            return transaction.all_parked()
 
     def scrub(self) -> None:
         """Move everything out of the write-ahead log, so that nothing erased is left there."""
