@@ -118,10 +118,16 @@ def test_no_more_are_parked_than_there_is_room_for(log: Log, monkeypatch: pytest
     bandit = log.bandit(reward=Reward(low=0, high=1, window=60))
     for _ in range(2):
         bandit.reward(new_id(), 0.5)
-    with pytest.raises(MaillardError, match="waiting for decisions"):
+    with pytest.raises(MaillardError, match="no more are taken"):
         bandit.reward(new_id(), 0.5)
+    assert bandit.rewards([{"decision_id": new_id(), "value": 0.5}] * 2) == ["refused"] * 2
     log.clock.forward(61)  # those have expired
-    assert bandit.reward(new_id(), 0.5) == "parked"
+    now = f"{log.clock.now // 1000:012x}"
+    late, timely = new_id(), f"{now[:8]}-{now[8:]}{new_id()[13:]}"
+    assert bandit.reward(timely, 0.5) == "parked"
+    with pytest.raises(InvalidValue, match="whose window is open"):
+        bandit.reward(late, 0.5)
+    assert bandit.summary()["parked"] == 1
 
 
 def test_a_late_reward_is_logged_and_not_learned(log: Log) -> None:
@@ -530,7 +536,7 @@ BAD: dict[str, tuple[Callable[[Bandit, Decision], object], type[MaillardError]]]
     "arm with NUL": (lambda b, d: b.add_arm("a\0"), InvalidValue),
     "arm with a lone surrogate": (lambda b, d: b.add_arm("\udfff"), InvalidValue),
     "erasing nothing": (lambda b, d: b.erase_unit(""), InvalidValue),
-    "a decision of nobody": (lambda b, d: b.decision(new_id()), UnknownName),
+    "a decision of nobody": (lambda b, d: b.decision(new_id()), InvalidValue),
 }
 
 

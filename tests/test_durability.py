@@ -25,6 +25,9 @@ from maillard.tally import Tally
 from tests import choosers
 from tests.power import Disk
 
+# Other tests of the process may have imported JAX, which warns of every fork.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.choosers", "maillard.decisions.stores.sqlite", "psycopg"])
 DURABLE = ["sqlite", "postgresql"]

@@ -69,6 +69,8 @@ class Tally:
         totals = _finite_numbers(sums)
         if counts.ndim != 1 or counts.size == 0:
             raise InvalidValue("pulls", pulls, "one number for each of at least one arm")
+        if counts.sum(dtype=np.float64) > 2.0**62:
+            raise InvalidValue("pulls", float(counts.sum(dtype=np.float64)), "at most 2**62 in all")
         if totals.shape != counts.shape:
             raise InvalidValue("sums", sums, f"as many numbers as pulls has ({counts.size})")
         if np.any(totals[counts == 0]):

@@ -13,8 +13,10 @@ import numpy as np
 
 from maillard.decisions import ledger
 from maillard.decisions.configuration import (
+    check_arms,
     check_snapshot,
     describe_policy,
+    start_payload,
     tally_for,
 )
 from maillard.decisions.identifiers import check_id
@@ -63,11 +65,18 @@ class Bandit:
         staleness: float = 0.0,
     ) -> None:
         self.experiment = text("experiment", experiment)
-        if not isinstance(staleness, int | float) or not staleness >= 0:
-            raise InvalidValue("staleness", staleness, "seconds >= 0")
+        if not isinstance(staleness, int | float) or not 0 <= staleness <= 1e9:
+            raise InvalidValue("staleness", staleness, "seconds, from 0 to 1e9")
+        given: dict[str, Any] = {
+            "arms": None if arms is None else check_arms(arms),
+            "policy": policy,
+            "reward": reward,
+            "sticky": sticky,
+        }
+        if arms is not None and _is_new(log):
+            start_payload(**given)  # whatever is wrong comes up before a file is made
         self._arguments = log, staleness
-        self._store = open_store(log)
-        given = {"arms": arms, "policy": policy, "reward": reward, "sticky": sticky}
+        self._store = open_store(log, create=arms is not None)
         try:
             self._session = Session(self._store, self.experiment, given, float(staleness))
         except BaseException:
@@ -113,6 +122,7 @@ class Bandit:
         key = None if idempotency_key is None else text("idempotency_key", idempotency_key)
         among = None if eligible is None else _check_eligible(eligible)
         count = 1 if size is None else _check_size(size)
+        self._session.check_open()
         rows = self._session.decide(Request(unit, among, key, count)) if count else []
         return rows[0] if size is None else rows
 
@@ -168,11 +178,26 @@ class Bandit:
             arrived=NOW,
         )
 
+    def append(self, decisions: Iterable[Decision]) -> int:
+        """Log decisions that another process drew from this experiment's states and could not log itself; how many are new.
+
+        Rewards may have come before them: those wait, "parked", and are learned now. `verify` checks what was appended like the rest.
+        """
+        rows = [_check_decision(row, self.experiment, self.state) for row in decisions]
+        self._session.check_open()
+
+        def add(transaction: Transaction, state: State) -> int:
+            return ledger.append(transaction, state.reward, rows)
+
+        added: int = self._session.write(add) if rows else 0
+        return added
+
     def settle(self) -> None:
         """Close the windows that are due: rewards freeze, and decisions without one get the default.
 
         Whatever is written does this by the way, so there is seldom a reason to call it.
         """
+        self._session.check_open()
         self._session.settle()
 
     # Changes: each is an event of the log.
@@ -190,6 +215,7 @@ class Bandit:
 
     def retire_arm(self, arm: str) -> None:
         """Choose an arm no more. What was learned of it stays, and rewards of its decisions still count."""
+        arm = text("arm", arm)
 
         def payload(state: State) -> dict[str, Any]:
             if arm not in state.active_arms:
@@ -281,6 +307,7 @@ class Bandit:
     def decision(self, decision_id: str) -> Decision:
         """A decision of the log."""
         identifier = check_id(decision_id)
+        self._session.check_open()
         with self._store.reading(self.experiment) as transaction:
             found = transaction.decisions([identifier])
         if not found:
@@ -350,6 +377,14 @@ def _reopen(log: str | Path, experiment: str, staleness: float) -> Bandit:
     return Bandit(log=log, experiment=experiment, staleness=staleness)
 
 
+def _is_new(log: str | Path | Store | None) -> bool:
+    """Whether a file would be made for the log."""
+    try:
+        return isinstance(log, str | Path) and "://" not in str(log) and not Path(log).exists()
+    except (OSError, ValueError):  # no path at all: the store says so
+        return False
+
+
 def _empty(_: State) -> dict[str, Any]:
     return {}
 
@@ -361,6 +396,22 @@ def _check_eligible(eligible: Iterable[str]) -> frozenset[str]:
     if not names:
         raise InvalidValue("eligible", [], "at least one arm")
     return names
+
+
+def _check_decision(row: object, experiment: str, state: State) -> Decision:
+    if not isinstance(row, Decision) or row.experiment != experiment:
+        raise InvalidValue("decision", row, f"a Decision of experiment {experiment!r}")
+    check_id(row.id, "decision: id")
+    for arm in (row.arm, *row.eligible):
+        if arm not in state.arms:
+            raise UnknownName("decision: arm", str(arm), state.arms)
+    if row.arm not in row.eligible or len(row.log_probabilities) != len(row.eligible):
+        raise InvalidValue(
+            "decision: eligible", row.eligible, "its arm among them, and a log probability for each"
+        )
+    if not 1 <= row.state <= state.number or not all(log <= 0 for log in row.log_probabilities):
+        raise InvalidValue("decision: state", row.state, f"1 to {state.number}, with log probabilities <= 0")
+    return row
 
 
 def _check_size(size: object) -> int:

@@ -28,7 +28,7 @@ __all__ = [
 
 
 def start_payload(
-    arms: Iterable[str] | None, policy: str | Policy | None, reward: Reward | None, sticky: bool
+    arms: Iterable[str] | None, policy: str | Policy | None, reward: Reward | None, sticky: bool | None
 ) -> dict[str, Any]:
     """The first event of a new experiment."""
     if arms is None:
@@ -40,10 +40,10 @@ def start_payload(
             "policy", None, "a policy, as in 'ms+:booster=8': there is no such experiment in the log yet"
         )
     rule = check_rule(reward)
-    if not isinstance(sticky, bool):
+    if not isinstance(sticky, bool | None):
         raise InvalidValue("sticky", sticky, "true or false")
     described = describe_policy(policy, rule)
-    return {"arms": check_arms(arms), **described, "reward": dataclasses.asdict(rule), "sticky": sticky}
+    return {"arms": check_arms(arms), **described, "reward": dataclasses.asdict(rule), "sticky": bool(sticky)}
 
 
 def check_rule(reward: Reward | None) -> Reward:

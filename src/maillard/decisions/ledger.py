@@ -13,7 +13,7 @@ from maillard.decisions.records import ADMINISTRATIVE, NOW, Decision, Event, Kin
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Drawn, Head, Parked, Transaction
-from maillard.errors import Conflict, MaillardError, Paused
+from maillard.errors import Conflict, InvalidValue, MaillardError, Paused
 
 __all__ = [
     "MOST_PARKED",
@@ -98,7 +98,8 @@ class _Draws:
         requests: Sequence[Request],
     ) -> None:
         self.experiment, self.state, self.rng, self.now = experiment, state, rng, transaction.now
-        self.ids = iter(new_ids(sum(request.size for request in requests)))
+        # One more for each: a sticky call may draw for nothing, where another process is quicker.
+        self.ids = iter(new_ids(sum(request.size + 1 for request in requests)))
         self.sizes: dict[frozenset[str] | None, int] = {}
         for request in requests:
             self.sizes[request.eligible] = self.sizes.get(request.eligible, 0) + request.size
@@ -107,8 +108,7 @@ class _Draws:
     def make(self, request: Request) -> list[Decision]:
         """The decisions of a call."""
         state, eligible = self.state, request.eligible
-        if state.paused:
-            raise Paused(f"experiment {self.experiment!r} is paused; resume() lets it choose again")
+        self.check_running()
         law = state.law(eligible)
         if eligible not in self.places:  # for all calls with the same arms at once
             self.places[eligible] = iter(law.draw(self.rng, self.sizes[eligible]))
@@ -133,53 +133,71 @@ class _Draws:
             for position, place in enumerate(islice(self.places[eligible], request.size))
         ]
 
+    def repeat(self, origin: Decision, request: Request) -> list[Decision]:
+        """Decisions that keep the arm, and the law, of another."""
+        self.check_running()
+        return [
+            origin._replace(
+                id=next(self.ids),
+                time=self.now,
+                idempotency_key=request.key,
+                position=position,
+                origin=origin.id,
+            )
+            for position in range(request.size)
+        ]
+
+    def check_running(self) -> None:
+        """Refuse to choose while the experiment is paused."""
+        if self.state.paused:
+            raise Paused(f"experiment {self.experiment!r} is paused; resume() lets it choose again")
+
 
 def _decide_once(transaction: Transaction, draws: _Draws, request: Request) -> list[Decision]:
     """The decisions of a call with a key, or for a unit that keeps its arm."""
-    if request.key is not None and (stored := find(transaction, request)):
+    if request.key is not None and (stored := _find(transaction, request)):
         return stored
-    rows, state = draws.make(request), draws.state
-    if state.sticky and request.unit is not None:
-        rows = _stick(transaction, rows)
+    if draws.state.sticky and request.unit is not None:
+        rows = _stick(transaction, draws, request)
+    else:
+        rows = draws.make(request)
     if request.key is not None and not transaction.claim(rows[0]):
-        return find(transaction, request)  # another process was quicker
+        return _find(transaction, request)  # another process was quicker
     transaction.add_decisions(rows if request.key is None else rows[1:])
-    _await_rewards(transaction, state.reward, rows)
+    _await_rewards(transaction, draws.state.reward, rows)
     return rows
 
 
-def find(transaction: Transaction, request: Request) -> list[Decision]:
+def _find(transaction: Transaction, request: Request) -> list[Decision]:
     """What the first call with this idempotency key logged; nothing if there was none."""
-    key, unit, size = request.key or "", request.unit, request.size
-    stored = transaction.keyed(key)
-    if stored and stored[0].unit != unit:
-        raise Conflict(f"idempotency_key {key!r} belongs to a call for another unit than {unit!r}")
-    if stored and len(stored) != size:
-        raise Conflict(f"idempotency_key {key!r} belongs to a call for {len(stored)} decisions, not {size}")
+    stored = transaction.keyed(request.key or "")
+    if not stored:
+        return []
+    what = None
+    if stored[0].unit != request.unit:
+        what = f"for another unit than {request.unit!r}"
+    elif len(stored) != request.size:
+        what = f"for {len(stored)} decisions, not {request.size}"
+    elif request.eligible is not None and not {row.arm for row in stored} <= request.eligible:
+        what = f"that drew {stored[0].arm!r}, which is not eligible now"
+    if what is not None:
+        raise Conflict(f"idempotency_key {request.key!r} belongs to a call {what}")
     return stored
 
 
-def _stick(transaction: Transaction, rows: list[Decision]) -> list[Decision]:
+def _stick(transaction: Transaction, draws: _Draws, request: Request) -> list[Decision]:
     """A unit keeps the arm that was drawn for it first, with that draw's law, as long as the arm is eligible."""
-    row = rows[0]
-    unit, epoch = row.unit or "", row.epoch
+    unit, epoch, eligible = request.unit or "", draws.state.epoch, draws.state.allowed(request.eligible)
+    fresh: list[Decision] = []
     while True:
         found = transaction.assigned(epoch, unit)
         origin = None if found is None else transaction.decisions([found]).get(found)
-        if origin is not None and origin.arm in row.eligible:
-            return [_repeat(each, origin) for each in rows]
-        if transaction.assign(epoch, unit, row.id, instead_of=found):
-            return [row, *(_repeat(each, row) for each in rows[1:])]
-
-
-def _repeat(row: Decision, origin: Decision) -> Decision:
-    return origin._replace(
-        id=row.id,
-        time=row.time,
-        idempotency_key=row.idempotency_key,
-        position=row.position,
-        origin=origin.id,
-    )
+        if origin is not None and origin.arm in eligible:
+            return draws.repeat(origin, request)
+        fresh = fresh or draws.make(request._replace(size=1))
+        if transaction.assign(epoch, unit, fresh[0].id, instead_of=found):
+            rest = draws.repeat(fresh[0], request)[1:] if request.size > 1 else []
+            return [*fresh, *rest]
 
 
 def _await_rewards(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> None:
@@ -256,7 +274,12 @@ class _Early:
             )
         since = min(made_at(row.decision), row.arrived)
         closes = rule.closes(since)
-        before.append(Parked(row, since + _LONGEST_WAIT if closes is None else closes))
+        expires = since + _LONGEST_WAIT if closes is None else closes
+        if expires <= row.arrived:
+            return InvalidValue(
+                "decision_id", row.decision, "a decision that is known, or one whose window is open"
+            )
+        before.append(Parked(row, expires))
         self.new.append(before[-1])
         return "parked"
 

@@ -126,14 +126,15 @@ def from_microseconds(time: int) -> datetime:
 def to_microseconds(name: str, value: datetime | float) -> int:
     """A time as the log stores it, from an aware datetime or seconds since 1970."""
     allowed = "an aware datetime, or seconds since 1970, within the years 1970 to 9999"
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise InvalidValue(name, value, allowed)
-        microseconds = (value - _EPOCH) // _MICROSECOND
-    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        microseconds = round(value * 1_000_000)
-    else:
-        raise InvalidValue(name, value, allowed)
+    try:
+        if isinstance(value, datetime):
+            microseconds = (value - _EPOCH) // _MICROSECOND
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            microseconds = round(value * 1_000_000)
+        else:
+            microseconds = NOW
+    except (TypeError, ValueError, OverflowError):  # naive, nan, beyond floats
+        microseconds = NOW
     if not 0 <= microseconds < 253_402_300_800_000_000:
         raise InvalidValue(name, value, allowed)
     return microseconds

@@ -61,11 +61,12 @@ class Reward:
             if getattr(self, name) is not None:
                 hold(name, _number(f"reward: {name}", getattr(self, name)))
         low, high = self.bounds
-        if not low < high:
-            raise InvalidValue("reward: (low, high)", (self.low, self.high), "low < high")
+        if not -_LARGEST <= low < high <= _LARGEST:
+            allowed = f"low < high, both within {_LARGEST:g}"
+            raise InvalidValue("reward: (low, high)", (self.low, self.high), allowed)
         if self.window is not None and not 1e-6 <= self.window <= 1e9:
             raise InvalidValue("reward: window", self.window, "seconds, from 1e-6 to 1e9")
-        if self.combine not in _COMBINE:
+        if not isinstance(self.combine, str) or self.combine not in _COMBINE:
             raise InvalidValue("reward: combine", self.combine, "one of " + ", ".join(_COMBINE))
         if self.combine == "sum" and not low <= 0 <= high:
             raise InvalidValue("reward: (low, high)", (self.low, self.high), "a range with 0 in it, for sums")

@@ -215,7 +215,7 @@ class Session:
         return state.after(transaction.events(state.number)), first[0].payload
 
     def _start(self, given: dict[str, Any]) -> None:
-        payload = start_payload(**given | {"sticky": given["sticky"] or False})
+        payload = start_payload(**given)
         with self.store.transaction(self.experiment, lock=True) as transaction:
             if transaction.head is None:
                 transaction.create()

@@ -116,6 +116,10 @@ class State:
         whole = bound.distribution(self.tally, eligible=None if mask.all() else mask)
         return Distribution(whole.log_probabilities[mask], whole.error[mask])
 
+    def allowed(self, eligible: frozenset[str] | None) -> set[str]:
+        """The arms that may be drawn."""
+        return {arm for arm, use in zip(self.arms, self.mask(eligible).tolist(), strict=True) if use}
+
     def mask(self, eligible: frozenset[str] | None) -> NDArray[np.bool_]:
         """Which arms may be drawn."""
         mask = np.array(self.active)

@@ -10,23 +10,29 @@ from maillard.errors import InvalidValue
 
 __all__ = ["Store", "open_store"]
 
+_ALLOWED = "None, a path, or a postgresql://user:password@host:5432/database URL"
 
-def open_store(log: str | Path | Store | None, *, read_only: bool = False) -> Store:
-    """The store of a `log=` argument: None is memory, a postgresql:// URL a server, a path a SQLite file."""
-    match log:
-        case None:
-            return MemoryStore()
-        case str() if log.startswith(("postgresql://", "postgres://")):
-            from maillard.decisions.stores.postgresql import PostgreSQLStore
 
-            return PostgreSQLStore(log)
-        case str() if "://" in log:
-            raise InvalidValue("log", log.partition("://")[0] + "://...", "a path, or a postgresql:// URL")
-        case str() | Path() if str(log):
-            from maillard.decisions.stores.sqlite import SQLiteStore
+def open_store(log: str | Path | Store | None, *, read_only: bool = False, create: bool = True) -> Store:
+    """The store of a `log=` argument: None is memory, a postgresql:// URL a server, a path a SQLite file.
 
-            return SQLiteStore(log, read_only=read_only)
-        case str() | Path() | int() | float() | bytes():
-            raise InvalidValue("log", log, "None, a path, or a postgresql:// URL")
-        case _:
-            return log
+    Without `create` a file must exist.
+    """
+    if log is None:
+        return MemoryStore()
+    if isinstance(log, str) and log.startswith(("postgresql://", "postgres://")):
+        from maillard.decisions.stores.postgresql import PostgreSQLStore
+
+        return PostgreSQLStore(log)
+    if isinstance(log, str | Path):
+        name = str(log)
+        if (name.startswith("postgres") and ":" in name) or "://" in name or "password=" in name:
+            raise InvalidValue("log", name[:8] + "...", _ALLOWED)  # it may hold a password
+        if not name or "\0" in name or not name.isprintable():
+            raise InvalidValue("log", name, "a path of printable characters")
+        from maillard.decisions.stores.sqlite import SQLiteStore
+
+        return SQLiteStore(log, read_only=read_only, create=create)
+    if all(hasattr(log, name) for name in ("transaction", "reading", "rows")):
+        return log
+    raise InvalidValue("log", type(log).__name__, _ALLOWED)

@@ -166,8 +166,10 @@ class MemoryTransaction:
 
     def park(self, rows: Sequence[Parked]) -> None:
         now, parked = self.now, self._kept.parked
-        for key in [key for key, some in parked.items() if all(_expired(each, now) for each in some)]:
-            del parked[key]
+        for key, some in list(parked.items()):
+            parked[key] = [each for each in some if not _expired(each, now)]
+            if not parked[key]:
+                del parked[key]
         for each in rows:
             self._kept.parked.setdefault(each.row.decision, []).append(each)
 

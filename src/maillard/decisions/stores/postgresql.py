@@ -159,9 +159,10 @@ class PostgreSQLStore:
         authority, _, path = self._url.partition("://")[2].partition("?")[0].partition("/")
         try:
             parts = {name: str(value) for name, value in conninfo_to_dict(self._url).items()}
-        except psycopg.Error:
+        except (psycopg.Error, UnicodeError):
             parts = None
-        if parts is None or authority.count("@") > 1 or "@" in path:
+        odd_port = not parts or not parts.get("port", "1").replace(",", "").isdigit()  # it may be a password
+        if parts is None or odd_port or authority.count("@") > 1 or "@" in path:
             allowed = "a URL as in postgresql://user:password@host:5432/database, with %40, %2F and %3F for @, / and ? in a password"
             raise InvalidValue("log", "postgresql://...", allowed)
         self._secrets = [parts[name] for name in ("password", "sslpassword") if parts.get(name)]
@@ -338,7 +339,7 @@ class PostgreSQLStore:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except psycopg.Error as error:
+        except (psycopg.Error, UnicodeError) as error:
             reason = shown = " ".join(str(error).split())
             for secret in self._secrets:
                 shown = shown.replace(secret, "***")

@@ -52,6 +52,7 @@ class SQLiteStore:
         connect: Callable[[str], Any] | None = None,
         synchronous: str = "FULL",
         read_only: bool = False,
+        create: bool = True,
     ) -> None:
         if sqlite3.sqlite_version_info < (3, 37):
             raise MaillardError(
@@ -64,11 +65,12 @@ class SQLiteStore:
         self._synchronous, self._read_only = synchronous, read_only
         self._writer: Any = None
         self._shared = False
+        self._create = create and not read_only
+        self._file: tuple[int, int] | None = None  # device and inode, once it exists
+        self._check_place()
         self.renew()
         hold_during_fork(self)
         if read_only:
-            if not self._path.is_file():
-                raise InvalidValue("log", self.where, "a file that exists")
             with self._reader() as connection:
                 self._check_version(connection)
         else:
@@ -111,10 +113,33 @@ class SQLiteStore:
             path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=256
         )
 
+    def _check_place(self) -> None:
+        """Whether there is a log at the path, or can be one."""
+        try:
+            exists, is_folder, folder = self._path.exists(), self._path.is_dir(), self._path.parent.is_dir()
+        except OSError as error:
+            raise InvalidValue("log", self.where, f"a path ({error.strerror})") from None
+        if is_folder or not folder:
+            raise InvalidValue("log", self.where, "a file, in a folder that exists")
+        if not exists and not self._create:
+            raise InvalidValue("log", self.where, "a file that exists")
+
+    def _check_file(self) -> None:
+        """Refuse to go on where the file was removed or replaced: what is written to it would be lost."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            found = None
+        if self._file is not None and (found is None or (found.st_dev, found.st_ino) != self._file):
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            what = "has gone" if found is None else "was replaced by another file"
+            raise Unavailable(f"log {self.where}: it {what}. Nothing was acknowledged; open what is there anew.")
+
     def _writing(self) -> Any:
+        self._check_file()
         if self._writer is None:
-            if not self._path.parent.is_dir():
-                raise InvalidValue("log", self.where, "a path in a folder that exists")
             connection = self._connected()
             try:
                 self._prepare(connection)
@@ -122,6 +147,8 @@ class SQLiteStore:
                 connection.close()
                 raise
             self._writer = connection
+            found = self._path.stat()
+            self._file, self._create = (found.st_dev, found.st_ino), False
         return self._writer
 
     def _prepare(self, connection: Any) -> None:
@@ -241,6 +268,8 @@ class SQLiteStore:
                 f"log {self.where}: this process was forked while its parent was reading the log, so SQLite cannot use it here. "
                 "Nothing was acknowledged; fork at another time, or start processes afresh (spawn)."
             )
+        if not self._create and not self._path.exists():  # SQLite would make an empty one
+            raise Unavailable(f"log {self.where}: it has gone. Nothing was acknowledged.")
         return self._open_read_only() if self._read_only else self._connect(self.where)
 
     def _open_read_only(self) -> sqlite3.Connection:

@@ -1,0 +1,394 @@
+"""What went wrong once, or would have: interrupts, long readers, files that go away, clocks that are set back, odd arguments."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from maillard import Bandit, Conflict, InvalidValue, MaillardError, Reward, Tally, Unavailable, verify
+from maillard.decisions.stores import open_store
+from maillard.decisions.stores.postgresql import PostgreSQLStore
+from maillard.decisions.stores.sqlite import SQLiteStore
+from tests.stores import Log, new_id
+
+UNIT = Reward(low=0, high=1)
+
+
+# The log's file and its locks.
+
+
+def test_an_interrupt_while_waiting_for_the_lock_leaves_no_transaction_open(tmp_path) -> None:
+    path = tmp_path / "log.db"
+    bandit = Bandit(["a", "b"], "uniform", log=path)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    release = threading.Timer(0.6, other.execute, ["COMMIT"])
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        release.start()
+        with pytest.raises(KeyboardInterrupt):
+            bandit.choose()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        release.join()
+    other.execute("BEGIN IMMEDIATE")  # nobody holds the lock
+    other.execute("COMMIT")
+    other.close()
+    bandit.choose()
+
+
+def test_a_long_reader_does_not_keep_writers_waiting(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(
+        "maillard.decisions.stores.sqlite._LARGE", 1
+    )  # a checkpoint at every sixteenth commit
+    bandit = Bandit(["a", "b"], "uniform", log=tmp_path / "log.db")
+    bandit.choose(size=2000)
+    rows = bandit._store.rows("default")
+    next(rows)
+    started = time.monotonic()
+    for _ in range(64):
+        bandit.choose()
+    assert time.monotonic() - started < 4  # one wait for the reader would be 5
+    rows.close()
+    for _ in range(16):
+        bandit.choose()
+    bandit.choose()  # starts the write-ahead log anew
+    assert (tmp_path / "log.db-wal").stat().st_size < 1 << 20
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "folder"])
+def test_a_file_that_goes_away_is_noticed_before_anything_is_acknowledged(how, tmp_path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / "log.db"
+    bandit = Bandit(["a", "b"], "uniform", log=path)
+    decision = bandit.choose()
+    if how == "removed":
+        path.unlink()
+    elif how == "folder":
+        shutil.rmtree(folder)
+    else:
+        Bandit(["x"], "uniform", log=folder / "new.db").close()
+        (folder / "new.db").replace(path)
+    for _ in range(2):
+        with pytest.raises(MaillardError):
+            bandit.choose()
+        with pytest.raises(MaillardError):
+            bandit.reward(decision.id, 1.0)
+        with pytest.raises(MaillardError):
+            bandit.summary()
+    assert path.exists() == (how == "replaced")  # no empty one in its place
+
+
+def test_reading_a_log_does_not_unlock_it_for_others(tmp_path) -> None:
+    """POSIX: whoever closes any descriptor of a file loses all locks that the process has on it."""
+    path = tmp_path / "log.db"
+    bandit = Bandit(["a", "b"], "uniform", log=path)
+    bandit.choose()
+    verify(path)
+    script = f"from maillard import Bandit; b = Bandit(log={str(path)!r}); b.choose(); b.close()"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    ids = [bandit.choose().id for _ in range(5)]
+    check = f"from maillard import Bandit; b = Bandit(log={str(path)!r}); [b.decision(i) for i in {ids!r}]"
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_an_experiment_that_has_gone_takes_no_choices(log: Log) -> None:
+    bandit = log.bandit()
+    if log.kind == "memory":
+        bandit._store._experiments.clear()
+    elif log.kind == "sqlite":
+        with sqlite3.connect(log.where) as connection:
+            connection.execute("DELETE FROM experiments")
+        connection.close()
+    else:
+        with psycopg.connect(log.where) as connection:
+            connection.execute("DELETE FROM maillard.experiments")
+    for call in (bandit.choose, bandit.pause, lambda: bandit.reward(new_id(), 1.0), bandit.summary):
+        with pytest.raises(MaillardError, match="has gone from"):
+            call()
+
+
+def test_a_log_that_was_set_back_is_not_written_on(tmp_path) -> None:
+    path = tmp_path / "log.db"
+    with Bandit(["a", "b"], "ms", reward=UNIT, log=path) as bandit:
+        bandit.choose()
+    shutil.copy(path, tmp_path / "backup.db")
+    bandit = Bandit(log=path)
+    bandit.reward(bandit.choose().id, 1.0)
+    bandit._store.close()
+    shutil.copy(tmp_path / "backup.db", path)  # in place: the same file, an older content
+    with pytest.raises(MaillardError, match="older than it was"):
+        bandit.choose()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((), InvalidValue),
+        ((["a", "b"], "nope"), MaillardError),
+        ((["a", "a"], "uniform"), InvalidValue),
+        ((["a", "b"], "ms"), InvalidValue),  # neither a range nor sigma2
+    ],
+)
+def test_a_call_that_fails_leaves_no_file(arguments, error, tmp_path) -> None:
+    with pytest.raises(error):
+        Bandit(*arguments, log=tmp_path / "new.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "postgresql://u:s3cret",
+        "postgresql:/u:s3cret@h/db",
+        Path("postgresql://u:s3cret@h/db"),
+        b"postgresql://u:s3cret@h/db",
+        "postgres:/u:s3cret@h/db",
+        "host=localhost password=s3cret dbname=x",
+        "mysql://u:s3cret@h/db",
+        "postgresql://u:s3cret@h:p0rt/db",
+    ],
+)
+def test_no_error_shows_a_password(log, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MaillardError) as caught:
+        Bandit(["a"], "uniform", log=log)
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "s3cret" not in str(error) + repr(error)
+        error = error.__cause__ or error.__context__
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("log", [[], {}, object(), 3.5, "a\0b", "\ud800.db", "", "x" * 300 + "/log.db"])
+def test_what_is_no_log_is_refused(log) -> None:
+    with pytest.raises(MaillardError):
+        Bandit(["a"], "uniform", log=log)
+
+
+def test_a_folder_is_no_log(tmp_path) -> None:
+    with pytest.raises(InvalidValue, match="a file, in a folder"):
+        Bandit(["a"], "uniform", log=tmp_path)
+
+
+# Views, lanes and clocks.
+
+
+def test_a_stale_view_is_no_staler_than_allowed(postgres) -> None:
+    fresh = Bandit(["a", "b"], "ms", reward=UNIT, log=postgres)
+    stale = Bandit(log=postgres, staleness=0.3)
+    ids = [each.id for each in fresh.choose(size=40)]
+    seen = []
+    for identifier in ids:  # a choice every 50 ms, and so never a pause of 0.3 s
+        fresh.reward(identifier, 1.0)
+        seen.append(stale.choose().state)
+        time.sleep(0.05)
+    assert seen[-1] > 20
+    assert len(set(seen)) < len(seen)  # and stale it is
+
+
+def test_a_change_waits_for_choices_on_their_way_and_a_reward_does_not(postgres) -> None:
+    bandit = Bandit(["a", "b"], "ms", reward=UNIT, log=postgres)
+    other = Bandit(log=postgres)
+    decision = bandit.choose()
+    with bandit._store.transaction("default", lock=False):
+        assert other.reward(decision.id, 1.0) == "learned"
+        assert other.choose().state == 2
+        change = threading.Thread(target=other.pause)
+        change.start()
+        change.join(0.3)
+        assert change.is_alive()
+    change.join(10)
+    assert not change.is_alive()
+    assert other.state.paused
+
+
+def test_choices_do_not_wait_for_windows_to_be_settled(postgres) -> None:
+    rule = Reward(low=0, high=1, window=0.01, default=0)
+    bandit = Bandit(["a", "b"], "ms", reward=rule, log=PostgreSQLStore(postgres, timeout=3))
+    bandit.choose()
+    bandit._session._settled -= 10
+    with PostgreSQLStore(postgres).transaction("default", lock=True):
+        started = time.monotonic()
+        bandit.choose()
+        assert time.monotonic() - started < 2
+    bandit._session._settled -= 10
+    bandit.choose()
+    assert bandit.state.tally.pulls.sum() >= 1  # now it was
+
+
+def test_a_checkpoint_is_of_the_state_that_the_transaction_saw(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("maillard.decisions.session._SAVE_EVERY", 2)
+    bandit = Bandit(["a", "b"], "ms", reward=UNIT, log=tmp_path / "log.db", staleness=1e6)
+    other = Bandit(log=tmp_path / "log.db")
+    for _ in range(5):
+        other.reward(other.choose().id, 1.0)
+        bandit.reward(bandit.choose().id, 0.0)
+    assert Bandit(log=tmp_path / "log.db").tally == other._session.refresh().tally
+
+
+def test_what_was_late_once_stays_closed_when_the_clock_is_set_back(log: Log) -> None:
+    bandit = log.bandit(reward=Reward(low=0, high=9, window=5, combine="sum"))
+    decision = bandit.choose()
+    assert bandit.reward(decision.id, 1.0, event="a") == "learned"
+    log.clock.forward(6)
+    assert bandit.reward(decision.id, 2.0, event="b") == "late"
+    log.clock.forward(-4)
+    assert bandit.reward(decision.id, 4.0, event="c") == "late"
+    assert bandit.tally.sums.sum() == 1.0
+    assert verify(bandit).problems == []
+
+
+def test_the_year_1970_is_a_time(log: Log) -> None:
+    bandit = log.bandit(reward=Reward(low=0, high=9))
+    decision = bandit.choose()
+    assert bandit.reward(decision.id, 1.0, at=1.0, event="x") == "learned"
+    assert bandit.reward(decision.id, 5.0, at=0, event="y") == "revised"
+
+
+# Calls.
+
+
+def test_arms_may_come_from_a_generator(log: Log) -> None:
+    assert log.bandit(name for name in "ab").arms == ["a", "b"]
+
+
+def test_a_key_does_not_return_an_arm_that_is_not_eligible(log: Log) -> None:
+    bandit = log.bandit()
+    made = bandit.choose(idempotency_key="k")
+    assert bandit.choose(idempotency_key="k", eligible=[made.arm]) == made
+    (other,) = {"red", "blue"} - {made.arm}
+    with pytest.raises(Conflict, match="not eligible"):
+        bandit.choose(idempotency_key="k", eligible=[other])
+
+
+def test_a_sticky_unit_keeps_an_arm_that_the_policy_would_not_draw(log: Log) -> None:
+    bandit = log.bandit(sticky=True)
+    made = bandit.choose(unit="u")
+    (other,) = {"red", "blue"} - {made.arm}
+    bandit.change_policy(f"arm:{other}")
+    again = bandit.choose(unit="u", eligible=[made.arm])
+    assert (again.arm, again.origin) == (made.arm, made.id)
+    batch = bandit.choose(unit="v", size=3)
+    assert [each.arm for each in batch] == [other] * 3
+    assert [each.origin for each in batch] == [None, batch[0].id, batch[0].id]
+    assert len({each.id for each in batch}) == 3
+    assert verify(bandit).problems == []
+
+
+def test_decisions_that_were_drawn_elsewhere_are_appended_once(log: Log) -> None:
+    bandit = log.bandit()
+    made = bandit.choose()
+    away = made._replace(id=new_id())
+    assert bandit.reward(away.id, 1.0) == "parked"
+    assert bandit.append([away, away]) == 1
+    assert bandit.append([away]) == 0
+    assert bandit.tally.pulls.sum() == 1
+    assert bandit.decision(away.id) == away
+    assert verify(bandit).problems == []
+    for bad in (
+        away._replace(experiment="other"),
+        away._replace(id="x"),
+        away._replace(arm="green"),
+        away._replace(state=99),
+        away._replace(log_probabilities=(0.0,)),
+        tuple(away),
+    ):
+        with pytest.raises(MaillardError):
+            bandit.append([bad])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"low": 0, "high": 1.7e308},
+        {"low": -1e300, "high": 0},
+        {"combine": []},
+        {"window": math.nan},
+    ],
+)
+def test_rules_beyond_what_can_be_added_up(bad) -> None:
+    with pytest.raises(InvalidValue):
+        Reward(**bad)
+
+
+@pytest.mark.parametrize("at", [10**400, 1e305, math.nan, -1, "now", True])
+def test_times_that_are_none(at) -> None:
+    bandit = Bandit(["a"], "uniform")
+    with pytest.raises(InvalidValue, match="at"):
+        bandit.reward(bandit.choose().id, 1.0, at=at)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"active": None}, {"active": 5}, {"tally": {1, 2}}, {"tally": None}, {"arms": None}, {"policy": 3}],
+)
+def test_a_snapshot_that_is_none(change) -> None:
+    bandit = Bandit(["a"], "uniform")
+    with pytest.raises(MaillardError):
+        bandit.restore(bandit.snapshot() | change)
+    assert bandit.state.number == 1
+
+
+def test_more_pulls_than_can_be_counted() -> None:
+    with pytest.raises(InvalidValue, match="in all"):
+        Tally([2**53] * 2000, [0.0] * 2000)
+
+
+def test_after_close_nothing_goes_on(tmp_path) -> None:
+    bandit = Bandit(["a"], "uniform", log=tmp_path / "log.db")
+    made = bandit.choose()
+    bandit.close()
+    bandit.close()
+    calls: list[Any] = [
+        bandit.choose,
+        lambda: bandit.choose(size=0),
+        lambda: bandit.decision(made.id),
+        lambda: bandit.reward(made.id, 1.0),
+        bandit.settle,
+        bandit.summary,
+        bandit.snapshot,
+        bandit.pause,
+        lambda: bandit.append([made]),
+    ]
+    for call in calls:
+        with pytest.raises(MaillardError, match="is closed"):
+            call()
+
+
+def test_many_arms_are_no_burden() -> None:
+    arms = [f"arm {n}" for n in range(10_000)]
+    started = time.monotonic()
+    bandit = Bandit(arms, "ms", reward=UNIT)
+    for decision in bandit.choose(size=20):
+        bandit.reward(decision.id, 1.0)
+    bandit.choose()
+    assert verify(bandit).recomputed == 21
+    assert time.monotonic() - started < 5
+
+
+def test_stores_are_logs_too(tmp_path) -> None:
+    store = SQLiteStore(tmp_path / "log.db")
+    assert open_store(store) is store
+    assert Bandit(["a"], "uniform", log=store).choose().arm == "a"
+    (tmp_path / "log.db").unlink()
+    with pytest.raises(Unavailable, match="has gone"):
+        Bandit(log=store)
