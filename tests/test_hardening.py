@@ -119,8 +119,8 @@ def test_an_experiment_that_has_gone_takes_no_choices(log: Log) -> None:
             connection.execute("DELETE FROM experiments")
         connection.close()
     else:
-        with psycopg.connect(log.where) as connection:
-            connection.execute("DELETE FROM maillard.experiments")
+        with psycopg.connect(log.where) as server:
+            server.execute("DELETE FROM maillard.experiments")
     for call in (bandit.choose, bandit.pause, lambda: bandit.reward(new_id(), 1.0), bandit.summary):
         with pytest.raises(MaillardError, match="has gone from"):
             call()
@@ -304,14 +304,15 @@ def test_decisions_that_were_drawn_elsewhere_are_appended_once(log: Log) -> None
     assert bandit.tally.pulls.sum() == 1
     assert bandit.decision(away.id) == away
     assert verify(bandit).problems == []
-    for bad in (
+    wrong: list[Any] = [
         away._replace(experiment="other"),
         away._replace(id="x"),
         away._replace(arm="green"),
         away._replace(state=99),
         away._replace(log_probabilities=(0.0,)),
         tuple(away),
-    ):
+    ]
+    for bad in wrong:
         with pytest.raises(MaillardError):
             bandit.append([bad])
 

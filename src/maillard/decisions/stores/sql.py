@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from maillard.decisions.records import Decision, Event, Observation
+from maillard.decisions.records import Decision, Event, Observation, text
 from maillard.decisions.stores.contract import Counts, Drawn, Head, Parked
+from maillard.errors import MaillardError
 
-__all__ = ["SQLTransaction"]
+__all__ = ["SQLTransaction", "Unreadable"]
 
 _EVENT = "number, kind, time, decision, arm, value, previous, payload"
 _DECISION = (
@@ -23,6 +26,10 @@ _REWARD = "decision, event, value, at, arrived"
 ADD_DECISION = (
     f"INSERT INTO decisions ({_DECISION}, experiment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+
+class Unreadable(MaillardError):
+    """A row that no log writes: somebody, or a disk, has changed it."""
 
 
 class SQLTransaction(ABC):
@@ -72,7 +79,8 @@ class SQLTransaction(ABC):
     def stand(self, found: Iterable[Any]) -> None:
         """Take over where the experiment stands, from at most one row of SELECT_HEAD."""
         self.experiment, self.head = 0, None
-        for identifier, *head in found:
+        for row in found:
+            identifier, *head = _checked("experiments", self.name, row, "whole whole whole whole")
             self.experiment, self.head = identifier, Head(*head)
 
     def events(self, after: int, through: int | None = None) -> list[Event]:
@@ -107,7 +115,10 @@ class SQLTransaction(ABC):
     def drawn(self, ids: Iterable[str]) -> dict[str, Drawn]:
         among, values = self._among("id", ids)
         sql = f"SELECT id, arm, epoch, time FROM decisions WHERE experiment = ? AND {among}"
-        return {key: Drawn(*rest) for key, *rest in self._all(sql, [self.experiment, values])}
+        rows = self._all(sql, [self.experiment, values])
+        for row in rows:
+            _checked("decisions", row[0], row, "text text whole time")
+        return {key: Drawn(*rest) for key, *rest in rows}
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         among, values = self._among("id", ids)
@@ -134,7 +145,7 @@ class SQLTransaction(ABC):
         for row in self._all(
             f"SELECT {_REWARD}, late FROM rewards WHERE {among} ORDER BY arrived, event", [values]
         ):
-            found.setdefault(row[0], []).append(_read_reward(row[:5], late=bool(row[5])))
+            found.setdefault(row[0], []).append(_read_reward(row))
         return found
 
     def add_observations(self, rows: Sequence[Observation]) -> None:
@@ -148,12 +159,12 @@ class SQLTransaction(ABC):
         )
         found: dict[str, list[Parked]] = {}
         for row in self._all(sql, [self.experiment, values]):
-            found.setdefault(row[0], []).append(Parked(_read_reward(row[:5]), row[5]))
+            found.setdefault(row[0], []).append(_read_parked(row))
         return found
 
     def all_parked(self) -> list[Parked]:
         sql = f"SELECT {_REWARD}, expires FROM parked WHERE experiment = ? ORDER BY arrived, decision, event"
-        return [Parked(_read_reward(row[:5]), row[5]) for row in self._all(sql, [self.experiment])]
+        return [_read_parked(row) for row in self._all(sql, [self.experiment])]
 
     def count_parked(self) -> int:
         sql = "SELECT count(*) FROM parked WHERE experiment = ? AND (expires IS NULL OR expires > ?)"
@@ -244,7 +255,9 @@ def _write_event(event: Event) -> tuple[Any, ...]:
 
 
 def _read_event(row: Sequence[Any]) -> Event:
-    number, kind, time, decision, arm, value, previous, payload = row
+    number, kind, time, decision, arm, value, previous, payload = _checked(
+        "events", row[0], row, "whole text time text? text? real? real? text?"
+    )
     return Event(
         number=number,
         kind=kind,
@@ -253,8 +266,18 @@ def _read_event(row: Sequence[Any]) -> Event:
         arm=arm,
         value=value,
         previous=previous,
-        payload=json.loads(payload) if payload else {},
+        payload=_read_payload(number, payload) if payload else {},
     )
+
+
+def _read_payload(number: int, payload: str) -> dict[str, Any]:
+    try:
+        data = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"events, row {number}: the payload is no JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise Unreadable(f"events, row {number}: the payload is {type(data).__name__}, not an object")
+    return data
 
 
 @lru_cache(maxsize=256)
@@ -263,8 +286,11 @@ def _write_arms(arms: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _read_arms(text: str) -> tuple[str, ...]:
-    return tuple(json.loads(text))
+def _read_arms(content: str) -> tuple[str, ...]:
+    arms = json.loads(content)
+    if not isinstance(arms, list) or not arms or len({text("eligible", arm) for arm in arms}) < len(arms):
+        raise ValueError("eligible is not a list of different names")
+    return tuple(arms)
 
 
 @lru_cache(maxsize=256)
@@ -274,9 +300,13 @@ def write_logs(logs: tuple[float, ...]) -> str:
     return text.replace("-inf", "null")
 
 
-def read_logs(text: str) -> tuple[float, ...]:
+def read_logs(content: str) -> tuple[float, ...]:
     """The log probabilities that `write_logs` wrote."""
-    return tuple(-math.inf if log is None else log for log in json.loads(text, parse_int=float))
+    data = json.loads(content, parse_int=float)
+    logs = [-math.inf if log is None else log for log in data] if isinstance(data, list) else []
+    if not logs or not all(type(log) is float and log <= SLACK for log in logs):
+        raise ValueError("log_probabilities is not a list of numbers <= 0")
+    return tuple(logs)
 
 
 def write_decision(row: Decision) -> tuple[Any, ...]:
@@ -306,21 +336,28 @@ def read_decision(row: Sequence[Any], experiment: str) -> Decision:
         key,
         position,
         origin,
-    ) = row
+    ) = _checked("decisions", row[0], row, _DECISION_KINDS)
+    try:
+        arms, chances = _read_arms(eligible), read_logs(logs)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"decisions, row {identifier}: {error}") from None
+    if arm not in arms or len(arms) != len(chances):
+        what = f"arm {arm!r}, among {len(arms)} eligible ones with {len(chances)} log probabilities"
+        raise Unreadable(f"decisions, row {identifier}: {what}")
     return Decision(
         id=identifier,
         experiment=experiment,
         time=time,
         unit=unit,
         arm=arm,
-        eligible=_read_arms(eligible),
-        log_probabilities=read_logs(logs),
+        eligible=arms,
+        log_probabilities=chances,
         log_probability=log,
         policy_version=version,
         formula_version=formula,
         state=state,
         epoch=epoch,
-        cold=bool(cold),
+        cold=cold == 1,
         idempotency_key=key,
         position=position,
         origin=origin,
@@ -331,6 +368,44 @@ def _write_reward(row: Observation) -> tuple[Any, ...]:
     return row.decision, row.event, row.value, row.at, row.arrived
 
 
-def _read_reward(row: Sequence[Any], *, late: bool = False) -> Observation:
-    decision, event, value, at, arrived = row
-    return Observation(decision=decision, event=event, value=value, at=at, arrived=arrived, late=late)
+def _read_reward(row: Sequence[Any]) -> Observation:
+    decision, event, value, at, arrived, late = _checked(
+        "rewards", row[0], row, "text text real time time truth"
+    )
+    return Observation(decision=decision, event=event, value=value, at=at, arrived=arrived, late=late == 1)
+
+
+def _read_parked(row: Sequence[Any]) -> Parked:
+    *reward, expires = _checked("parked", row[0], row, "text text real time time time?")
+    return Parked(Observation(*reward), expires)
+
+
+# Rows of a file that was tampered with, or that a disk has garbled, hold anything, whatever their table declares.
+
+SLACK = 1e-9  # how far rounding may lift the logarithm of a probability above 0
+_DECISION_KINDS = "text time text? text log text text whole whole whole whole truth text? whole text?"
+_KINDS: dict[str, tuple[type, Any, Any]] = {
+    "text": (str, None, None),
+    "whole": (int, 0, 2**62),
+    "time": (int, 0, 253_402_300_799_999_999),  # the end of 9999
+    "truth": (int, 0, 1),
+    "real": (float, -sys.float_info.max, sys.float_info.max),
+    "log": (float, -math.inf, SLACK),
+}
+
+
+@lru_cache
+def _columns(kinds: str) -> list[tuple[bool, type, Any, Any]]:
+    return [(kind.endswith("?"), *_KINDS[kind.rstrip("?")]) for kind in kinds.split()]
+
+
+def _checked(table: str, key: object, row: Sequence[Any], kinds: str) -> Sequence[Any]:
+    """The row, if each of its values is of the kind that its column holds."""
+    for value, (optional, cls, low, high) in zip(row, _columns(kinds), strict=True):
+        if type(value) is cls:
+            if low is None or low <= value <= high:
+                continue
+        elif value is None and optional:
+            continue
+        raise Unreadable(f"{table}, row {key!r}: it holds {reprlib.repr(value)}, which no log has there")
+    return row

@@ -129,16 +129,20 @@ class SQLiteStore:
         try:
             found = self._path.stat()
         except OSError:
-            found = None
-        if self._file is not None and (found is None or (found.st_dev, found.st_ino) != self._file):
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
-            what = "has gone" if found is None else "was replaced by another file"
-            raise Unavailable(f"log {self.where}: it {what}. Nothing was acknowledged; open what is there anew.")
+            if self._create:
+                return
+            raise Unavailable(f"log {self.where}: it has gone. Nothing was acknowledged.") from None
+        if self._file not in (None, (found.st_dev, found.st_ino)):
+            raise Unavailable(
+                f"log {self.where}: another file has taken its place. Nothing was acknowledged; open that anew."
+            )
 
     def _writing(self) -> Any:
-        self._check_file()
+        try:
+            self._check_file()
+        except Unavailable:
+            self.close()
+            raise
         if self._writer is None:
             connection = self._connected()
             try:
@@ -268,8 +272,7 @@ class SQLiteStore:
                 f"log {self.where}: this process was forked while its parent was reading the log, so SQLite cannot use it here. "
                 "Nothing was acknowledged; fork at another time, or start processes afresh (spawn)."
             )
-        if not self._create and not self._path.exists():  # SQLite would make an empty one
-            raise Unavailable(f"log {self.where}: it has gone. Nothing was acknowledged.")
+        self._check_file()  # where it has gone, SQLite would make an empty one
         return self._open_read_only() if self._read_only else self._connect(self.where)
 
     def _open_read_only(self) -> sqlite3.Connection:
