@@ -93,9 +93,10 @@ def test_events_move_the_head_and_come_back_in_order(store: Store) -> None:
         assert transaction.head == Head(4, 4, 2)
 
 
+@pytest.mark.parametrize(
+    "log", KINDS[1:], indirect=True
+)  # memory undoes nothing: the ledger checks before it writes
 def test_what_raises_leaves_nothing_behind(store: Store, log: Log) -> None:
-    if log.kind == "memory":
-        pytest.skip("memory undoes nothing: the ledger checks before it writes")
     before = log.contents()
     for error in (RuntimeError, KeyboardInterrupt, Conflict):
         with pytest.raises(error), write(store) as transaction:  # noqa: PT012  # it is the end of the block that matters
@@ -192,9 +193,8 @@ def test_rows_are_ordered_and_may_be_left_half_read(store: Store) -> None:
         assert transaction.counts().decisions == {"blue": 2500, "red": 1}
 
 
+@pytest.mark.parametrize("log", KINDS[1:], indirect=True)  # in memory, who reads has the lock
 def test_a_reader_sees_one_state(store: Store, log: Log) -> None:
-    if log.kind == "memory":
-        pytest.skip("in memory, who reads has the lock")
     with store.reading(EXPERIMENT) as transaction:
         assert transaction.events(1) == []
         with write(store) as writing:
@@ -333,6 +333,27 @@ bandit.choose()
         assert len(list(store.rows("default"))) == 2
 
 
+@pytest.mark.parametrize("log", KINDS[1:], indirect=True)
+def test_an_older_log_is_brought_up_to_date_with_all_that_is_in_it(log: Log, monkeypatch) -> None:
+    made = [log.bandit().choose() for _ in range(3)]
+    log.opened[-1].close()
+    later = (*MIGRATIONS, "ALTER TABLE decisions ADD COLUMN note TEXT; UPDATE decisions SET note = arm")
+    for module in ("sqlite", "postgresql"):
+        monkeypatch.setattr(f"maillard.decisions.stores.{module}.MIGRATIONS", later)
+    bandit = log.bandit()
+    assert sorted(row.id for row, *_ in bandit._store.rows(EXPERIMENT)) == sorted(row.id for row in made)
+    contents = log.contents()["decisions"]
+    assert all(
+        row.arm in str(stored).rsplit(",", 1)[1]
+        for row, stored in zip(made, sorted(contents, key=str), strict=True)
+    )
+    bandit.choose()
+    bandit.close()
+    monkeypatch.undo()
+    with pytest.raises(InvalidValue, match="a newer maillard wrote this one"):
+        log.open()
+
+
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_a_log_of_another_version_is_refused(kind: str, tmp_path: Path, request) -> None:
     where = request.getfixturevalue("postgres") if kind == "postgresql" else str(tmp_path / "log.db")
@@ -383,10 +404,9 @@ def test_locked_transactions_take_turns(log: Log) -> None:
     assert [event.number for event in events(stores[0])] == list(range(1, 102))
 
 
+@pytest.mark.parametrize("log", ["postgresql"], indirect=True)  # the others have one writer at a time
 def test_decisions_do_not_wait_for_what_changes_the_state(log: Log) -> None:
     store = log.open()
-    if not store.separate_lanes:
-        pytest.skip("one writer at a time")
     log.bandit()
     with write(store), write(store, lock=False) as transaction:
         transaction.add_decisions([decision()])
