@@ -88,5 +88,50 @@ def test_which_experiment(log) -> None:
 def test_nothing_there(tmp_path) -> None:
     status, output = run("verify", str(tmp_path / "nothing.db"))
     assert status == 2
-    assert "a file that can be read" in output
+    assert "a file that exists" in output
     assert not (tmp_path / "nothing.db").exists()
+
+
+@pytest.mark.parametrize("name", ["[/foo]", "[bold red]x", "\x1b[2Jx\ny", "]["])
+def test_names_are_printed_as_they_are(name, tmp_path) -> None:
+    path = str(tmp_path / "log.db")
+    with Bandit([name, "other"], "uniform", log=path, experiment=name) as bandit:
+        bandit.choose(size=200)
+    status, output = run("verify", path)
+    assert status == 0
+    assert name.encode("unicode_escape").decode() in output
+    assert "\x1b" not in output
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE decisions SET log_probability = -0.1")
+    connection.commit()
+    connection.close()
+    assert run("verify", path)[0] == 1
+    assert repr(name)[1:-1] in run("export", path, str(tmp_path / "log.csv"))[1]
+
+
+def test_repeats_are_not_counted_as_draws(tmp_path) -> None:
+    path = str(tmp_path / "log.db")
+    with Bandit(["red", "blue"], "uniform", log=path, sticky=True) as bandit:
+        for _ in range(3):
+            bandit.choose(unit="user")
+    assert "2 not counted as draws: repeats of a sticky assignment" in run("verify", path)[1]
+    assert json.loads(run("verify", path, "--format", "json")[1])["not_counted"] == 2
+
+
+def test_a_log_that_cannot_be_read_is_broken(log) -> None:
+    connection = sqlite3.connect(log)
+    connection.execute("UPDATE events SET payload = '{' WHERE number = 1")
+    connection.commit()
+    connection.close()
+    status, output = run("verify", log)
+    assert status == 1
+    assert "the log: the log cannot be read: events, row 1: the payload is no JSON" in output
+    assert json.loads(run("verify", log, "--format", "json")[1])["verdict"] == "broken"
+    assert run("export", log, log + ".csv")[0] == 2
+
+
+def test_an_export_does_not_overwrite_the_log(log) -> None:
+    status, output = run("export", log, log, "--format", "parquet")
+    assert status == 2
+    assert "another file than the log" in output
+    assert run("verify", log)[0] == 0

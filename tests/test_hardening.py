@@ -393,3 +393,34 @@ def test_stores_are_logs_too(tmp_path) -> None:
     (tmp_path / "log.db").unlink()
     with pytest.raises(Unavailable, match="has gone"):
         Bandit(log=store)
+
+
+@pytest.mark.parametrize("state", ["x", "{}", "[]", None])
+def test_a_checkpoint_that_is_no_good_only_costs_time(state, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("maillard.decisions.session._SAVE_EVERY", 2)
+    path = tmp_path / "log.db"
+    with Bandit(["a", "b"], "ms", reward=UNIT, log=path) as bandit:
+        for decision in bandit.choose(size=9):
+            bandit.reward(decision.id, 0.3)
+    connection = sqlite3.connect(path)
+    if state is None:
+        assert connection.execute("DELETE FROM checkpoints").rowcount == 1
+    else:
+        assert connection.execute("UPDATE checkpoints SET state = ?", [state]).rowcount == 1
+    connection.commit()
+    connection.close()
+    assert Bandit(log=path).tally == bandit.tally
+
+
+@pytest.mark.parametrize("payload", ["{", "{}", "[]", '{"arms": 5}', "\udcff"])
+def test_a_log_that_was_damaged_is_told_so(payload, tmp_path) -> None:
+    path = tmp_path / "log.db"
+    Bandit(["a", "b"], "ms", reward=UNIT, log=path).close()
+    connection = sqlite3.connect(path)
+    connection.execute(
+        "UPDATE events SET payload = CAST(? AS TEXT)", [payload.encode("utf8", "surrogateescape")]
+    )
+    connection.commit()
+    connection.close()
+    with pytest.raises(MaillardError):
+        Bandit(log=path)

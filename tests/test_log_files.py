@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import json
 import math
+import os
 import random
 import sqlite3
+import subprocess
+import sys
+from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from maillard import verify
 from maillard.cli import main
 from maillard.decisions import Bandit, Reward
 from maillard.decisions.files import obp
@@ -38,16 +46,25 @@ RULES = {
 class Clock:
     """Time that passes when it is told to."""
 
-    def __init__(self) -> None:
-        self.now = 1_790_000_000_123_456
+    def __init__(self, tick: int = 1) -> None:
+        self.now, self.tick = 1_790_000_000_123_456, tick
 
     def __call__(self) -> int:
-        self.now += 1  # so that no two calls are at the same time
+        self.now += self.tick  # so that no two calls are at the same time
         return self.now
 
 
-def tell(store, clock: Clock, reward: Reward, seed: int, *, sticky: bool = False, steps: int = 150) -> None:
-    """A random life of an experiment: every kind of event, of decision and of reward."""
+def tell(
+    store,
+    clock: Clock,
+    reward: Reward,
+    seed: int,
+    *,
+    sticky: bool = False,
+    steps: int = 150,
+    set_back: float = 0,
+) -> None:
+    """A random life of an experiment: every kind of event, of decision and of reward. The clock may be set back now and then."""
     rng = random.Random(seed)
     bandit = Bandit(
         ARMS[:3], "ms+:booster=8", reward=reward, log=store, experiment="home", sticky=sticky, staleness=0
@@ -56,7 +73,9 @@ def tell(store, clock: Clock, reward: Reward, seed: int, *, sticky: bool = False
     snapshot = bandit.snapshot()
     low, high = reward.range or (0, 1)
     for step in range(steps):
-        clock.now += rng.randrange(1, 2_000_000)
+        clock.now += rng.randrange(1, 2_000_000) * (clock.tick or rng.randrange(2))
+        if rng.random() < set_back:
+            clock.now -= rng.randrange(40_000_000)
         match rng.randrange(24):
             case 0:
                 bandit.add_arm(rng.choice(sorted(set(ARMS) - set(bandit.arms)) or [f"new {step}"]))
@@ -85,9 +104,13 @@ def tell(store, clock: Clock, reward: Reward, seed: int, *, sticky: bool = False
                 ids += [decision.id for decision in made]
             case _ if ids:
                 at = None if rng.random() < 0.5 else from_microseconds(clock.now - rng.randrange(10**6))
-                bandit.reward(
-                    rng.choice(ids[-rng.choice([5, 50]) :]), rng.uniform(low, high) / 3, at, f"event {step}"
-                )
+                value = rng.choice([rng.uniform(low, high) / 3, low, high])
+                bandit.reward(rng.choice(ids[-rng.choice([5, 50]) :]), value, at, f"event {step}")
+                if rng.random() < 0.2:  # several at once, some of them again
+                    rows = [
+                        {"decision_id": key, "value": value, "event": f"event {step}"} for key in ids[-4:]
+                    ]
+                    bandit.rewards(rows + rows[:2])
     bandit.choose(size=3)
 
 
@@ -152,9 +175,26 @@ def test_everything_comes_back(rule, sticky, told, tmp_path) -> None:
             r.decision for r in rows
         ]
         assert content(renamed)[1:4] == expected[1:4]
-        assert not list(tmp_path.glob("*.partial"))
+        assert not list(tmp_path.glob(".maillard*"))
     assert content(open_log(log.to_arrow())) == expected
     assert content(open_log(log.to_pandas())) == expected
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("sticky", [False, True])
+@pytest.mark.parametrize(("tick", "set_back"), [(1, 0), (1, 0.1), (0, 0), (0, 0.1)])
+def test_an_honest_log_is_never_called_broken(rule, sticky, tick, set_back, tmp_path) -> None:
+    """Whatever the clock does: it stands still, or is set back."""
+    for seed in range(4):
+        clock = Clock(tick)
+        store = MemoryStore(clock)
+        tell(store, clock, RULES[rule], seed, sticky=sticky, set_back=set_back, steps=100)
+        found = verify(store)
+        assert found.problems == []
+        assert found.recomputed == found.decisions > 40
+        assert (found.not_counted > 0) == sticky
+    write_log(open_log(store), tmp_path / "log.parquet")
+    assert verify(tmp_path / "log.parquet").problems == []
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -493,6 +533,213 @@ def test_a_csv_is_never_beside_what_belongs_to_another(log, tmp_path, monkeypatc
     assert [each.name for each in tmp_path.iterdir()] == ["log.csv.json"]
 
 
+def test_an_export_replaces_nothing_but_an_export(log, tmp_path) -> None:
+    source = tmp_path / "copy.db"
+    import_log(log, source)
+    (tmp_path / "link.csv").symlink_to(source)
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "folder.csv").mkdir()
+    Bandit(["a"], "uniform", log=tmp_path / "live.parquet").choose()  # a SQLite log, whatever its name
+    (tmp_path / "notes.txt").write_text("mine")
+    before = source.read_bytes()
+    with open_log(source) as opened:
+        for name in ("copy.db", "link.csv", "pipe.csv", "folder.csv", "live.parquet", "notes.txt"):
+            with pytest.raises(InvalidValue, match="file: expected"):
+                write_log(opened, tmp_path / name, "parquet")
+        with pytest.raises(InvalidValue, match="plain file"):
+            write_log(opened, "/dev/null", "csv")
+        for name in ("postgresql://me:secret@host/db", "postgresql:/me:secret@host/db.csv", ""):
+            with pytest.raises(InvalidValue, match="file: expected a path") as caught:
+                write_log(opened, name, "csv")
+            assert "secret" not in str(caught.value)
+        write_log(opened, tmp_path / "log.csv")
+        write_log(opened, tmp_path / "log.csv")
+    assert source.read_bytes() == before
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    with open_log(tmp_path / "log.csv") as opened:
+        for name in ("log.csv", "log.csv.json"):
+            with pytest.raises(InvalidValue, match="another file than the log"):
+                write_log(opened, tmp_path / name, "dsjson")
+    assert content(open_log(tmp_path / "log.csv")) == content(log)
+
+
+def test_files_beside_an_export_are_left_alone(log, tmp_path) -> None:
+    (tmp_path / "x.csv.partial").write_text("mine")
+    umask = os.umask(0o027)
+    try:
+        write_log(log, tmp_path / "x.csv")
+    finally:
+        os.umask(umask)
+    assert (tmp_path / "x.csv.partial").read_text() == "mine"
+    assert (tmp_path / "x.csv").stat().st_mode & 0o777 == 0o640
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["x.csv", "x.csv.json", "x.csv.partial"]
+
+
+def test_an_import_that_fails_leaves_no_file(log, tmp_path, monkeypatch) -> None:
+    (tmp_path / "own.csv").write_text("arm,probability\nred,0.5\n", encoding="utf8")
+    with pytest.raises(MaillardError, match="without events"):
+        import_log(tmp_path / "own.csv", tmp_path / "new.db")
+    assert run("import", tmp_path / "own.csv", tmp_path / "new.db", code=2)
+    with pytest.raises(InvalidValue, match="folder that exists"):
+        import_log(log, tmp_path / "no" / "new.db")
+    with pytest.raises(InvalidValue, match="a name for a SQLite log"):
+        import_log(log, tmp_path / "new.csv")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("maillard.decisions.files.stores._Copy.add_events", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        import_log(log, tmp_path / "new.db")
+    assert [each.name for each in tmp_path.iterdir()] == ["own.csv"]
+    with Bandit(["a"], "uniform", log=tmp_path / "old.db", experiment="other") as bandit:
+        bandit.choose()
+    with pytest.raises(KeyboardInterrupt):
+        import_log(log, tmp_path / "old.db")
+    with open_log(tmp_path / "old.db") as opened:
+        assert opened.experiment == "other"
+
+
+_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)  # SQLite's shared locks
+"""
+
+
+def test_reading_a_live_log_keeps_its_locks(tmp_path) -> None:
+    """POSIX drops all of a process's locks on a file when the process closes any descriptor of it."""
+    path = tmp_path / "live.db"
+
+    def locked() -> bool:
+        command = [sys.executable, "-c", _LOCK, path]
+        return subprocess.run(command, check=False, capture_output=True).returncode != 0
+
+    with Bandit(["a", "b"], "ms", reward=Reward(low=0, high=1), log=path) as bandit:
+        bandit.reward(bandit.choose().id, 1.0)
+        assert locked()
+        with open_log(path) as log:
+            assert len(list(log.rows())) == 1
+            write_log(log, tmp_path / "log.parquet")
+            with pytest.raises(InvalidValue):
+                write_log(log, path, "parquet")
+        assert verify(path).problems == []
+        assert locked()
+    assert not locked()
+
+
+def test_a_live_log_can_be_read_while_it_grows(tmp_path, monkeypatch) -> None:
+    """Rows of one moment, whatever is written between two looks at the log."""
+    bandit = Bandit(["a", "b"], "ms", reward=Reward(low=0, high=1), log=tmp_path / "live.db")
+    ids = [bandit.choose().id for _ in range(5)]
+    rows = SQLiteStore.rows
+
+    def growing(self, experiment):
+        bandit.reward(ids.pop(), 0.5)
+        return rows(self, experiment)
+
+    monkeypatch.setattr(SQLiteStore, "rows", growing)
+    for _ in range(3):
+        assert verify(bandit).problems == []
+
+
+def test_numbers_of_hundreds_of_digits(log, tmp_path) -> None:
+    for column, cell in (("rewards", '[{{"event":"x","value":{},"at":"2026-01-01T00:00:00Z","arrived":"2026-01-01T00:00:00Z","late":false}}]'),
+                         ("log_probabilities", "[{}]"), ("state", "{}"), ("log_probability", "{}")):  # fmt: skip
+        path = rewritten(log, tmp_path, column, cell.format("9" * 400))
+        with pytest.raises(InvalidValue, match=f"row 3: {column}|row 3: eligible"):
+            list(open_log(path).rows())
+    (tmp_path / "big.dsjson").write_text(
+        '{"_label_cost":' + "9" * 400 + ',"a":[1],"c":{"_multi":[{}]},"p":[1]}'
+    )
+    with pytest.raises(InvalidValue, match="line 1"):
+        open_log(tmp_path / "big.dsjson")
+
+
+GARBAGE = [
+    "NULL", "-1", "0", "1", "7", "0.5", "9223372036854775807", "1e308", "9e999", "-9e999", "253402300800000000", "x'ff41'",
+    "CAST(x'ff41' AS TEXT)", "char(0)", "''", "'zzz'", "'{'", "'[]'", "'{}'", "'null'", "'[1, 2]'", "'[null, null, null]'",
+    "'[true]'", "'[\"red\", \"red\"]'", "'[\"\\ud800\"]'", "'" + "9" * 400 + "'", "'[" + "9" * 400 + "]'",
+    "'" + "[" * 3000 + "'", "'{\"arms\": 5}'", "'{\"arms\": [\"a\"], \"active\": [], \"policy\": \"uniform\", \"tally\": {}}'",
+    "'{\"tally\": {\"pulls\": [1], \"sums\": [1]}}'", "'start'", "'restore'", "'reward'", "'revision'", "'pause'",
+]  # fmt: skip
+
+
+def put_garbage(path: Path, rng: random.Random) -> None:
+    """Something else in a random column, of one row or of all."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    changed = 0
+    while changed < 1:
+        table = rng.choice([*tables, "events", "decisions", "rewards"])
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        column, where = rng.choice(columns), "WHERE 1"
+        if table == "events" and rng.random() < 0.7:
+            where = f"WHERE kind = '{rng.choice(['start', 'restore', 'policy', 'revision', 'add_arm'])}'"
+        statement = f"UPDATE OR IGNORE {table} SET {column} = {rng.choice(GARBAGE)} {where}"
+        with contextlib.suppress(sqlite3.IntegrityError):  # of another type than the column's
+            changed = connection.execute(statement).rowcount
+    connection.close()
+
+
+def flip_bytes(path: Path, rng: random.Random) -> None:
+    """A disk that has garbled a few bytes."""
+    data = bytearray(path.read_bytes())
+    for _ in range(rng.randrange(1, 6)):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [put_garbage, flip_bytes])
+def test_damaged_logs_give_errors_of_the_family(damage, tmp_path) -> None:
+    rng, clock = random.Random(11), Clock()
+    store = SQLiteStore(tmp_path / "whole.db", clock=clock)
+    tell(store, clock, RULES["sum, with a default"], seed=2, sticky=True, steps=60)
+    store.close()
+    data, path, seen = (tmp_path / "whole.db").read_bytes(), tmp_path / "log.db", Counter[str]()
+
+    def read() -> None:
+        with open_log(path) as opened:
+            for row in opened.rows():
+                opened.reward_of(row)
+            opened.final_state()
+
+    def export(name: str) -> None:
+        with open_log(path) as opened:
+            write_log(opened, tmp_path / name)
+
+    def copy() -> None:
+        import_log(path, MemoryStore())
+
+    calls = [read, copy]
+    calls += [partial(export, name) for name in ("x.parquet", "x.csv", "x.npz", "x.dsjson")]
+    for _ in range(70):
+        path.write_bytes(data)
+        damage(path, rng)
+        try:
+            seen[verify(path).verdict] += 1
+        except MaillardError:
+            seen["refused"] += 1
+        for call in calls:
+            with contextlib.suppress(MaillardError):
+                call()
+        for ending in ("-wal", "-shm"):
+            Path(f"{path}{ending}").unlink(missing_ok=True)
+    assert seen["broken"] > 10
+
+
+def rewritten(log: DecisionLog, folder: Path, column: str, cell: str) -> Path:
+    """The log as CSV, with another cell in the third row."""
+    path = folder / "log.csv"
+    write_log(log, path)
+    with path.open(newline="", encoding="utf8") as file:
+        lines = list(csv.reader(file))
+    lines[3][lines[0].index(column)] = cell
+    with path.open("w", newline="", encoding="utf8") as file:
+        csv.writer(file).writerows(lines)
+    return path
+
+
 def garbled(data: bytes, rng: random.Random) -> bytes:
     """The same file with a few bytes changed, lost or repeated."""
     content = bytearray(data)
@@ -552,23 +799,23 @@ def test_garbled_files_give_errors_of_the_family(name, log, tmp_path) -> None:
     ],
 )  # fmt: skip
 def test_errors_name_the_row_and_the_column(column, cell, message, log, tmp_path) -> None:
-    import csv
-
-    write_log(log, tmp_path / "log.csv")
-    with (tmp_path / "log.csv").open(newline="", encoding="utf8") as file:
-        lines = list(csv.reader(file))
-    lines[3][lines[0].index(column)] = cell
-    with (tmp_path / "log.csv").open("w", newline="", encoding="utf8") as file:
-        csv.writer(file).writerows(lines)
+    path = rewritten(log, tmp_path, column, cell)
     with pytest.raises(InvalidValue) as caught:
-        list(open_log(tmp_path / "log.csv").rows())
+        list(open_log(path).rows())
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("nothing.db", "No such file"),
+        ("nothing.db", "a file that exists"),
+        ("nothing.csv", "a file that exists"),
+        ("x" * 5000, "a file that exists"),
+        ("postgresql:/user:secret@host/db", "'postgresql...'"),
+        (Path("postgresql://user:secret@host/db"), "'postgresql...'"),
+        (Path("mysql://user:secret@host/db"), "'mysql...'"),
+        ("host=here password=secret", "'...'"),
+        (["postgresql://user:secret@host/db"], "a path, a postgresql:// URL"),
         ("mysql://user:secret@host/db", "postgresql"),
         (17, "a path, a postgresql:// URL"),
         ({}, "action, reward and pscore"),
@@ -616,7 +863,13 @@ def test_export_and_import_commands(log, tmp_path) -> None:
     assert text == f"{tmp_path}/c.db: {rows} decisions of 'other'\n"
     assert "Did you mean 'home'" in run("export", source, tmp_path / "x.csv", "--experiment", "hone", code=2)
     assert "already" in run("import", tmp_path / "a.csv", tmp_path / "c.db", "--experiment", "other", code=2)
-    for address in ("postgresql://me:secret@127.0.0.1:1/db", "mysql://me:secret@127.0.0.1/db"):
+    for address in (
+        "postgresql://me:secret@127.0.0.1:1/db",
+        "mysql://me:secret@127.0.0.1/db",
+        "postgresql:/me:secret@127.0.0.1/db",
+    ):
+        assert "secret" not in run("verify", address, code=2)
+        assert "secret" not in run("export", tmp_path / "a.csv", address, "--format", "csv", code=2)
         assert "secret" not in run("import", tmp_path / "a.csv", address, code=2)
         assert "secret" not in run("export", address, tmp_path / "x.csv", code=2)
 

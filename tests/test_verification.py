@@ -6,18 +6,22 @@ import itertools
 import math
 import random
 import sqlite3
+import time
 from collections.abc import Callable, Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from maillard import Bandit, Reward, Tally, policies, policy, verify
-from maillard.decisions import Decision, DecisionLog, read_log
+from maillard.decisions import Decision, DecisionLog, Verification, read_log
 from maillard.decisions.audit import Audit
 from maillard.decisions.identifiers import new_ids
 from maillard.decisions.log import Row
+from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.errors import MaillardError
 from tests.conftest import NAMES
 
 ARMS = ("red", "blue", "green")
@@ -212,6 +216,177 @@ def test_tampering_is_caught(what, tmp_path) -> None:
     assert all(problem.what for problem in found.problems)
 
 
+def tampered(path: Path, *statements: str) -> Verification:
+    """What is said of a log after this."""
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        assert connection.execute(statement).rowcount > 0
+    connection.commit()
+    connection.close()
+    return verify(path)
+
+
+# In experiments with windows, defaults, epochs and units that keep their arms.
+
+LATEST = "(SELECT max(number) FROM events WHERE kind = '{}')"
+FINER_TAMPERING = {
+    "an origin that is nowhere": ("sticky", "UPDATE decisions SET origin = 'zzz' WHERE id = (SELECT max(id) FROM decisions)"),
+    "an origin of another unit": (
+        "sticky",
+        "UPDATE decisions SET unit = 'else' WHERE id = (SELECT max(id) FROM decisions WHERE origin IS NOT NULL)",
+    ),
+    "a repeat of a repeat": (
+        "sticky",
+        "UPDATE decisions SET origin = (SELECT min(id) FROM decisions WHERE origin IS NOT NULL) "
+        "WHERE id = (SELECT max(id) FROM decisions WHERE origin IS NOT NULL)",
+    ),
+    "an origin where nothing sticks": (
+        "epochs",
+        "UPDATE decisions SET origin = (SELECT min(id) FROM decisions WHERE state = 1) "
+        "WHERE id = (SELECT max(id) FROM decisions WHERE state = 1)",
+    ),
+    "a reward of an old epoch": ("epochs", "UPDATE rewards SET value = 0.125 WHERE event = 'first'"),
+    "a lost reward of an old epoch": ("epochs", "DELETE FROM rewards WHERE event IN ('first', 'more')"),
+    "an old epoch that goes on learning": (
+        "epochs",
+        "UPDATE events SET decision = (SELECT min(id) FROM decisions), "
+        "arm = (SELECT arm FROM decisions ORDER BY id LIMIT 1) WHERE number = " + LATEST.format("reward"),
+    ),
+    "another default": ("default", "UPDATE events SET value = 0.5 WHERE kind = 'default'"),
+    "an early default": ("default", "UPDATE events SET time = time - 11000000 WHERE kind = 'default'"),
+    "a default beside a reward": ("default", "UPDATE rewards SET late = 0 WHERE late = 1"),
+    "a reward said to be late": ("default", "UPDATE rewards SET late = 1 WHERE event = 'in time'"),
+    "a late reward said to be early": ("window", "UPDATE rewards SET arrived = arrived - 20000000 WHERE late = 1"),
+    "an unripe reward": ("mature", "UPDATE events SET time = time - 11000000 WHERE kind = 'reward'"),
+    "a choice during a pause": (
+        "pause",
+        "UPDATE decisions SET state = (SELECT number FROM events WHERE kind = 'pause') "
+        "WHERE id = (SELECT max(id) FROM decisions)",
+    ),
+    "a revision of an unknown arm": ("epochs", "UPDATE events SET arm = 'zzz' WHERE kind = 'revision'"),
+    "a reward of no decision": ("epochs", "UPDATE events SET decision = NULL WHERE number = " + LATEST.format("reward")),
+    "an unknown kind": ("epochs", "UPDATE events SET kind = 'zzz' WHERE kind = 'reset'"),
+    "a payload that is no JSON": ("pause", "UPDATE events SET payload = '{' WHERE number = 1"),
+    "rules that are none": ("pause", "UPDATE events SET payload = json_remove(payload, '$.reward') WHERE number = 1"),
+    "too many probabilities": ("epochs", "UPDATE decisions SET log_probabilities = '[-1, -1, -1, -1, -1, -1]'"),
+    "a probability above 1": ("epochs", "UPDATE decisions SET log_probabilities = '[800, 800, 800]', log_probability = 800"),
+    "a time that never was": ("epochs", "UPDATE decisions SET time = 9223372036854775807"),
+    "a text that is none": ("epochs", "UPDATE decisions SET arm = CAST(x'ff' AS TEXT)"),
+    "arms without their tally": (
+        "restore",
+        "UPDATE events SET payload = json_set(payload, '$.arms', json('[\"red\"]')) WHERE kind = 'restore'",
+    ),
+    "a tally of others": (
+        "restore",
+        "UPDATE events SET payload = json_set(payload, '$.tally.pulls', json('[1]')) WHERE kind = 'restore'",
+    ),
+}  # fmt: skip
+
+
+def small(path: Path, what: str) -> None:
+    """A short life with the thing in it that is to be tampered with."""
+    now = [1_790_000_000_000_000]
+    rules = {
+        "default": Reward(low=0, high=1, window=10, default=0.25, combine="sum"),
+        "window": Reward(low=0, high=1, window=10, combine="sum"),
+        "mature": Reward(low=0, high=1, window=10, mature_only=True),
+    }
+    rule = rules.get(what, Reward(low=0, high=1, combine="sum"))
+    bandit = Bandit(
+        ARMS, "ms", reward=rule, log=SQLiteStore(path, clock=lambda: now[0]), sticky=what == "sticky"
+    )
+    some = bandit.choose(size=3)
+    for n in range(4):
+        bandit.choose(unit=f"user {n % 2}")
+    bandit.reward(some[0].id, 0.5, event="first")
+    bandit.reward(some[1].id, 0.25, event="in time")
+    now[0] += 1_000_000
+    if what in ("epochs", "restore"):
+        bandit.reward(some[0].id, 0.25, event="more")
+        (bandit.reset if what == "epochs" else lambda: bandit.restore(bandit.snapshot()))()
+        bandit.reward(some[0].id, 0.125, event="only logged")
+        bandit.reward(some[2].id, 0.125, event="only logged too")
+        bandit.reward(bandit.choose().id, 0.5)
+    if what == "pause":
+        bandit.pause()
+        bandit.resume()
+    now[0] += 15_000_000
+    if what in ("default", "window"):
+        bandit.reward(some[2].id, 1.0, event="late")
+    bandit.settle()
+    bandit.choose()
+    bandit.close()
+
+
+@pytest.mark.parametrize("what", ["sticky", "epochs", "default", "window", "mature", "pause", "restore"])
+def test_what_is_tampered_with_below_was_well(what, tmp_path) -> None:
+    small(tmp_path / "log.db", what)
+    assert verify(tmp_path / "log.db").problems == []
+
+
+@pytest.mark.parametrize("what", FINER_TAMPERING)
+def test_finer_tampering_is_caught(what, tmp_path) -> None:
+    kind, statement = FINER_TAMPERING[what]
+    small(tmp_path / "log.db", kind)
+    found = tampered(tmp_path / "log.db", statement)
+    assert found.verdict == "broken"
+    assert all(problem.what for problem in found.problems)
+
+
+def test_learning_after_the_end_of_an_epoch_is_said(tmp_path) -> None:
+    small(tmp_path / "log.db", "epochs")
+    found = tampered(tmp_path / "log.db", FINER_TAMPERING["an old epoch that goes on learning"][1])
+    assert any("after its epoch" in problem.what for problem in found.problems)
+
+
+def test_which_event_cannot_be_applied_is_said(tmp_path) -> None:
+    small(tmp_path / "log.db", "epochs")
+    found = tampered(tmp_path / "log.db", "UPDATE events SET arm = 'zzz' WHERE kind = 'revision'")
+    connection = sqlite3.connect(tmp_path / "log.db")
+    ((number,),) = connection.execute("SELECT number FROM events WHERE kind = 'revision'")
+    connection.close()
+    assert f"event {number} cannot be applied" in found.problems[-1].what
+    with pytest.raises(MaillardError, match=f"event {number} cannot be applied"):
+        read_log(tmp_path / "log.db").final_state()
+
+
+def test_ids_out_of_order_within_a_state_are_no_problem() -> None:
+    """Two processes, whose clocks differ a little: a repeat may sort before the decision that it repeats."""
+    bandit = Bandit(ARMS, "ms", reward=Reward(low=0, high=1), sticky=True)
+    bandit.choose(unit="user", size=2)
+    log = read_log(bandit)
+    first, second = (row.decision for row in log.rows())
+    rows = [
+        Row(second._replace(id=first.id, origin=second.id), (), ()),
+        Row(first._replace(id=second.id), (), ()),
+    ]
+    swapped = DecisionLog(
+        lambda: iter(rows), experiment="default", source="swapped", events=log.events, number=log.number
+    )
+    found = verify(swapped)
+    assert found.problems == []
+    assert found.not_counted == 1
+
+
+def test_many_arms_take_milliseconds() -> None:
+    bandit = Bandit([f"arm {n}" for n in range(10_000)], "ms", reward=Reward(low=0, high=1))
+    bandit.choose(size=20)
+    before = time.perf_counter()
+    assert verify(bandit).recomputed == 20
+    assert time.perf_counter() - before < 2  # 0.2 s; comparing each arm with each takes 20
+
+
+def test_the_audit_waits_with_a_bounded_number_of_probabilities() -> None:
+    audit = Audit()
+    arms = tuple(f"arm {n}" for n in range(20_000))
+    (row,) = (row.decision for row in biased(1, "ms+:booster=8", None).rows())
+    wide = row._replace(eligible=arms, arm=arms[0], log_probabilities=(-math.log(20_000),) * 20_000)
+    for _ in range(50):
+        audit.add(wide)
+        assert sum(len(logs) for rows in audit._waiting.values() for _, logs in rows) <= 400_000
+    assert audit.scores()[0].found == 50
+
+
 def test_another_formula_is_left_out_and_said_so(monkeypatch) -> None:
     bandit = played(rounds=50)
     monkeypatch.setattr(policies.MaillardSamplingPlus, "formula_version", 2)
@@ -229,6 +404,7 @@ def test_sticky_repeats_are_recomputed_and_not_counted_as_draws() -> None:
     found = verify(bandit)
     assert found.recomputed == 300
     assert sum(score.found for score in found.arms) == 20
+    assert found.not_counted == 280
 
 
 def test_differences_are_measured_against_the_logarithm() -> None:

@@ -6,16 +6,17 @@ import contextlib
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
-    from maillard.decisions import DecisionLog, Verification
+    from maillard.decisions import Verification
 
 __all__ = ["export", "import_", "verify"]
 
@@ -39,11 +40,10 @@ def verify(log: str, experiment: str | None, form: str) -> None:
     maillard verify decisions.db
     maillard verify decisions.parquet --format json
     """  # noqa: D301  # click looks for this very character
-    from maillard.decisions import read_log
     from maillard.decisions import verify as run
 
-    with read_log(log, experiment) as opened, _counting(opened, "verified"):
-        found = run(opened)
+    with _counting("verified") as count:
+        found = run(log, experiment, on_rows=count)
     if form == "json":
         click.echo(json.dumps(_plain(found), indent=1, ensure_ascii=False))
     else:
@@ -65,13 +65,15 @@ def verify(log: str, experiment: str | None, form: str) -> None:
 def export(log: str, file: Path, experiment: str | None, form: str | None) -> None:
     """Write the decisions of LOG, a path or a postgresql:// URL, to FILE.
 
+    FILE may replace an older export, if its name has one of these endings, and never LOG itself.
+
     \b
     maillard export decisions.db decisions.parquet
     maillard export postgresql://localhost/shop home.npz --experiment home
     """  # noqa: D301  # click looks for this very character
     from maillard.decisions import read_log, write_log
 
-    with read_log(log, experiment) as opened, _counting(opened, "written"):
+    with read_log(log, experiment) as opened, _counting("written") as opened.on_rows:
         rows, left_out = write_log(opened, file, form)
     left = f"; {left_out:,} without a reward left out" if left_out else ""
     click.echo(f"{file}: {rows:,} decisions of {opened.experiment!r}{left}")
@@ -87,23 +89,23 @@ def import_(file: str, log: str, experiment: str | None) -> None:
     \b
     maillard import decisions.parquet decisions.db
     """  # noqa: D301  # click looks for this very character
-    from maillard.decisions import import_log, read_log
-    from maillard.decisions.stores import open_store
+    from maillard.decisions import read_log
+    from maillard.decisions.files.stores import write
 
-    with read_log(file) as opened, _counting(opened, "read"), contextlib.closing(open_store(log)) as store:
-        rows = import_log(opened, store, experiment)
-        click.echo(f"{store.where}: {rows:,} decisions of {experiment or opened.experiment!r}")
+    with read_log(file) as opened, _counting("read") as opened.on_rows:
+        name = experiment or opened.experiment
+        rows, where = write(opened, log, name)
+    click.echo(f"{where}: {rows:,} decisions of {name!r}")
 
 
 @contextlib.contextmanager
-def _counting(log: DecisionLog, what: str) -> Iterator[None]:
-    """How far it is, on a terminal."""
+def _counting(what: str) -> Iterator[Callable[[int], None] | None]:
+    """What shows how far it is, on a terminal."""
     if not sys.stderr.isatty():
-        yield
+        yield None
         return
     with Console(stderr=True).status("opening") as status:
-        log.on_rows = lambda rows: status.update(f"{rows:,} decisions {what}")
-        yield
+        yield lambda rows: status.update(f"{rows:,} decisions {what}")
 
 
 def _plain(found: Verification) -> dict[str, Any]:
@@ -118,6 +120,7 @@ def _plain(found: Verification) -> dict[str, Any]:
                 "source",
                 "decisions",
                 "recomputed",
+                "not_counted",
                 "largest_error",
                 "problem_count",
                 "draws",
@@ -134,7 +137,7 @@ def _print(found: Verification) -> None:
     console = Console(highlight=False, soft_wrap=True)
 
     def say(line: str, style: str | None = None) -> None:
-        console.print(line, style=style, markup=False)
+        console.print(Text(_printable(line, "\n")), style=style)
 
     say(f"{found.source}, experiment {found.experiment!r}: {found.decisions:,} decisions\n")
     say(
@@ -142,6 +145,9 @@ def _print(found: Verification) -> None:
     )
     for reason, count in found.left_out.items():
         say(f"{count:,} not recomputed: {reason}", "yellow")
+    if found.not_counted:
+        what = "repeats of a sticky assignment, or a law that is not known in whole"
+        say(f"{found.not_counted:,} not counted as draws: {what}", "yellow")
     for problem in found.problems:
         say(f"{problem.decision or 'the log'}: {problem.what}", "red")
     if found.problem_count > len(found.problems):
@@ -154,7 +160,12 @@ def _print(found: Verification) -> None:
         z = "not enough data" if score.z is None else f"{score.z:.2f}"
         style = "red" if score.z is not None and abs(score.z) > found.limit else None
         name = "(weights)" if score is found.weights else score.name
-        table.add_row(name, f"{score.found:,.0f}", f"{score.expected:,.1f}", z, style=style)
+        table.add_row(Text(_printable(name)), f"{score.found:,.0f}", f"{score.expected:,.1f}", z, style=style)
     console.print(table)
     say(f"\nbroken beyond |z| = {found.limit:.2f}: one in 10,000 honest logs", "dim")
     say(f"\n{found.verdict}", _STYLES[found.verdict])
+
+
+def _printable(words: str, keep: str = "") -> str:
+    """Names as they are, but nothing in them that a terminal would obey."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in words)

@@ -26,7 +26,7 @@ Verdict = Literal["holds", "broken", "not enough data"]
 _LEAST = 25.0  # variance, in units of the square of the largest single term, from which a normal law is near enough
 _TRUNCATION = 0.01
 _FALSE_ALARMS = 1e-4  # in all, for a log whose probabilities are right
-_BATCH = 4096
+_BATCH = 400_000  # log probabilities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,7 @@ class Audit:
         self._arms: dict[str, NDArray[np.float64]] = {}  # chosen, expected, variance
         self._weights = np.zeros(3)  # Σ 1{p >= d} / p, Σ number of arms with p >= d, variance
         self._largest = 0.0
+        self._size = 0
         self._waiting: dict[tuple[str, ...], list[tuple[int, tuple[float, ...]]]] = {}
 
     def add(self, row: Decision) -> None:
@@ -79,14 +80,21 @@ class Audit:
             return
         waiting = self._waiting.setdefault(row.eligible, [])
         waiting.append((row.eligible.index(row.arm), row.log_probabilities))
-        if len(waiting) >= _BATCH:
-            self._take(row.eligible)
+        self._size += len(row.eligible)
+        if self._size >= _BATCH:
+            self._take_all()
+
+    def _take_all(self) -> None:
+        for arms in list(self._waiting):
+            self._take(arms)
+        self._size = 0
 
     def _take(self, arms: tuple[str, ...]) -> None:
         rows = self._waiting.pop(arms)
-        p = np.exp([logs for _, logs in rows])
+        with np.errstate(over="ignore"):
+            p = np.exp([logs for _, logs in rows])
         chosen = np.array([place for place, _ in rows])
-        known = ~np.isnan(p).any(axis=1)
+        known = np.isfinite(p).all(axis=1)
         self.left_out += int((~known).sum())
         p, chosen = p[known], chosen[known]
         self.impossible += int((p[np.arange(chosen.size), chosen] == 0).sum())
@@ -103,8 +111,7 @@ class Audit:
 
     def scores(self) -> list[Score]:
         """One for each arm."""
-        for arms in list(self._waiting):
-            self._take(arms)
+        self._take_all()
         return [
             Score(
                 name=arm, found=float(chosen), expected=float(expected), variance=float(variance), largest=1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -15,12 +16,27 @@ from maillard.decisions.rules import Reward
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Parked
+from maillard.decisions.stores.sql import Unreadable
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 
 if TYPE_CHECKING:
     from maillard.decisions.files import Written
 
-__all__ = ["DecisionLog", "Row", "choose_experiment", "import_log", "open_log", "write_log"]
+__all__ = [
+    "DecisionLog",
+    "Row",
+    "applied",
+    "choose_experiment",
+    "import_log",
+    "open_log",
+    "rule_of",
+    "shown",
+    "write_log",
+]
+
+# What an event, or a law, of a log that was tampered with may raise.
+ODD = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError)
+_SECRET = re.compile(r"://|postgres\w*:|password\s*=|^\w+:/[^/]*@", re.IGNORECASE)
 
 
 class Row(NamedTuple):
@@ -104,15 +120,10 @@ class DecisionLog:
     def final_state(self) -> State:
         """The state after all events."""
         events = (each for each in self.history() if isinstance(each, Event))
-        try:
-            state = replay(itertools.islice(events, 1))
-            while some := list(itertools.islice(events, 10_000)):
-                state = state.after(some)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            if isinstance(error, MaillardError):
-                raise
-            raise MaillardError(f"{self.source}: an event cannot be applied ({error!r})") from None
-        return state
+        state: State | None = None
+        while some := list(itertools.islice(events, 10_000)):
+            state = applied(state, some, self.source)
+        return replay([]) if state is None else state
 
     def reward_of(self, row: Row) -> float | None:
         """A decision's reward: what its events come to, or the default that it got when its window closed."""
@@ -131,7 +142,7 @@ class DecisionLog:
     @cached_property
     def reward(self) -> Reward | None:
         """The rules for rewards; None where the log is foreign."""
-        return Reward(**self.events[0].payload["reward"]) if self.events else None
+        return rule_of(self.events[0], self.source) if self.events else None
 
     @cached_property
     def arms(self) -> tuple[str, ...]:
@@ -190,6 +201,52 @@ class DecisionLog:
             )
 
 
+def rule_of(start: Event, source: str) -> Reward:
+    """The rules for rewards that an experiment was started with."""
+    try:
+        return Reward(**start.payload["reward"])
+    except ODD as error:
+        raise MaillardError(f"{source}: event {start.number} has no rules for rewards ({error!r})") from None
+
+
+def applied(state: State | None, events: Sequence[Event], source: str) -> State:
+    """The state after further events of a log that may be anybody's; None is that before the first."""
+    try:
+        return _after(state, events)
+    except (*ODD, MaillardError) as error:
+        if len(events) > 1:  # which of them?
+            for place in range(len(events)):
+                state = applied(state, events[place : place + 1], source)
+        what = str(error) if isinstance(error, MaillardError) else repr(error)
+        which = f"event {events[0].number} cannot be applied" if events else "there is no event"
+        raise MaillardError(f"{source}: {which}: {what}") from None
+
+
+def _after(state: State | None, events: Sequence[Event]) -> State:
+    after = replay(events) if state is None else state.after(events)
+    if state is None or after.administrative != state.administrative:
+        if not all(type(on) is bool for on in after.active) or len(set(after.arms)) < len(after.arms):
+            raise InvalidValue(
+                "(arms, active)", (after.arms, after.active), "each arm once, and whether it is active"
+            )
+        if not len(after.arms) == len(after.active) == len(after.tally):
+            raise InvalidValue("tally", len(after.tally), f"as many arms as there are, {len(after.arms)}")
+    return after
+
+
+def shown(source: object) -> str:
+    """A path or URL as it may be printed: of whatever may hold a password, only what it begins with.
+
+    >>> shown("decisions.db"), shown("postgresql://me:secret@host/shop")
+    ('decisions.db', 'postgresql...')
+    """
+    name = str(source) if isinstance(source, str | Path) else repr(source)
+    if not _SECRET.search(name):
+        return name
+    scheme = re.match(r"[A-Za-z]+(?=:)", name)
+    return (scheme[0] if scheme else "") + "..."
+
+
 def open_log(source: Any, experiment: str | None = None) -> DecisionLog:  # noqa: PLR0911  # one for each kind of source
     """The log of an experiment.
 
@@ -209,7 +266,7 @@ def open_log(source: Any, experiment: str | None = None) -> DecisionLog:  # noqa
         case str() if "://" in source:
             return stores.open_owned(open_store(source), experiment)
         case str() | Path():
-            return _open_file(Path(source), experiment)
+            return _open_file(_path(source, "log", "a path, or a postgresql:// URL"), experiment)
         case Mapping():
             return obp.open_feedback(source, experiment)
     if frames.library_of(source) is not None:
@@ -219,26 +276,40 @@ def open_log(source: Any, experiment: str | None = None) -> DecisionLog:  # noqa
     if all(hasattr(source, name) for name in ("transaction", "reading", "rows")):
         return stores.open_in(source, experiment)
     allowed = "a path, a postgresql:// URL, a Bandit, a frame or a table, or a dict of OBP's"
-    raise InvalidValue("log", source, allowed)
+    raise InvalidValue("log", shown(source), allowed)
+
+
+def _path(source: str | Path, field: str, allowed: str) -> Path:
+    """A path, and not a URL that has been taken for one."""
+    name = str(source)
+    if shown(name) != name or not name or "\0" in name:
+        raise InvalidValue(field, shown(name), allowed)
+    return Path(source)
 
 
 def _open_file(path: Path, experiment: str | None) -> DecisionLog:
-    from maillard.decisions.files import csv, dsjson, form_of, obp, parquet, stores
+    """By its name alone: to open a SQLite log and close it again would drop the locks that this process has on it."""
+    from maillard.decisions.files import csv, dsjson, ending_of, obp, parquet, stores
 
     try:
-        with path.open("rb") as file:
-            magic = file.read(16)
-    except OSError as error:
-        raise InvalidValue("log", str(path), f"a file that can be read ({error.strerror})") from None
-    if magic == b"SQLite format 3\0":
-        return stores.open_owned(open_store(path, read_only=True), experiment)
+        there = path.is_file()
+    except OSError:
+        there = False
+    if not there:
+        raise InvalidValue("log", str(path), "a file that exists")
+    form = ending_of(path)
+    if form is None:
+        try:
+            return stores.open_owned(open_store(path, read_only=True), experiment)
+        except UnicodeDecodeError as error:  # in SQLite's own words about a file that is garbled
+            raise Unreadable(f"{path}: {error}") from None
     readers = {
         "parquet": parquet.open_file,
         "csv": csv.open_file,
         "obp": obp.open_file,
         "dsjson": dsjson.open_file,
     }
-    return readers[form_of(path, "parquet" if magic[:4] == b"PAR1" else None)](path, experiment)
+    return readers[form](path, experiment)
 
 
 def choose_experiment(names: Sequence[str], experiment: str | None, source: str) -> str:
@@ -256,13 +327,17 @@ def choose_experiment(names: Sequence[str], experiment: str | None, source: str)
 def write_log(log: DecisionLog, path: str | Path, form: str | None = None) -> Written:
     """Write a log as parquet, csv, obp or dsjson, by the name's ending or as `form` says; how many rows went in.
 
-    The file is there when it is whole.
+    The file is there when it is whole. It may replace one whose name has such an ending, and never the log that is written.
     """
-    from maillard.decisions.files import csv, dsjson, form_of, obp, parquet
+    from maillard.decisions.files import check_target, csv, dsjson, form_of, obp, parquet
 
-    path = Path(path)
+    path = _path(path, "file", "a path")
     writers = {"parquet": parquet.write, "csv": csv.write, "obp": obp.write, "dsjson": dsjson.write}
-    return writers[form_of(path, form)](log, path)
+    form = form_of(path, form)
+    check_target(path, log.source)
+    if form == "csv":
+        check_target(csv.beside(path), log.source)
+    return writers[form](log, path)
 
 
 def import_log(source: Any, log: str | Path | Store, experiment: str | None = None) -> int:
@@ -275,7 +350,7 @@ def import_log(source: Any, log: str | Path | Store, experiment: str | None = No
 
     opened = open_log(source)
     try:
-        return stores.write(opened, log, experiment or opened.experiment)
+        return stores.write(opened, log, experiment or opened.experiment).rows
     finally:
         if opened is not source:
             opened.close()

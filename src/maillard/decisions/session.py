@@ -15,6 +15,7 @@ from maillard.decisions.configuration import check_same, start_payload
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.grouping import Group
 from maillard.decisions.ledger import Outcome, Request
+from maillard.decisions.log import ODD, applied
 from maillard.decisions.records import Decision, Event, Kind, Observation
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
@@ -204,15 +205,14 @@ class Session:
         check_same(given, started, state)
         return state
 
-    @staticmethod
-    def _resume(transaction: Transaction) -> tuple[State, Mapping[str, Any]] | None:
+    def _resume(self, transaction: Transaction) -> tuple[State, Mapping[str, Any]] | None:
         """Where the experiment stands and what it was started with, if it exists."""
+        where = self.store.where
         if not transaction.head or not transaction.head.number:
             return None
         first = transaction.events(0, through=1)
-        saved = transaction.checkpoint()
-        state = State.read(saved[1]) if saved else replay(first)
-        return state.after(transaction.events(state.number)), first[0].payload
+        state = _saved(transaction) or applied(None, first, where)
+        return applied(state, transaction.events(state.number), where), first[0].payload
 
     def _start(self, given: dict[str, Any]) -> None:
         payload = start_payload(**given)
@@ -223,3 +223,13 @@ class Session:
                 event = Event(number=1, kind="start", time=transaction.now, payload=payload)
                 replay([event]).check()
                 transaction.add_events([event], Head(1, 1, 1))
+
+
+def _saved(transaction: Transaction) -> State | None:
+    """The state that was saved last, if it is any good: it only saves time."""
+    saved, head = transaction.checkpoint(), transaction.head
+    try:
+        state = State.read(saved[1]) if saved else None
+    except (*ODD, MaillardError):
+        return None
+    return state if state and head and state.number <= head.number else None

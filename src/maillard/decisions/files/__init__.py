@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from maillard.decisions.log import shown
 from maillard.errors import InvalidValue
 
-__all__ = ["FORMS", "Written", "form_of", "located", "whole"]
+__all__ = ["FORMS", "Written", "check_target", "ending_of", "form_of", "located", "whole"]
 
 # The name of each format, and the endings that mean it.
 FORMS = {
@@ -18,6 +21,7 @@ FORMS = {
     "obp": (".npz",),
     "dsjson": (".dsjson", ".jsonl", ".json"),
 }
+_ENDINGS = ", ".join(ending for each in FORMS.values() for ending in each)
 
 
 class Written(NamedTuple):
@@ -34,11 +38,34 @@ def form_of(path: Path, form: str | None = None) -> str:
         if form not in FORMS:
             raise InvalidValue("format", form, "one of " + ", ".join(FORMS))
         return form
+    found = ending_of(path)
+    if found is None:
+        raise InvalidValue("file", shown(path), f"a name that ends in {_ENDINGS}")
+    return found
+
+
+def ending_of(path: Path) -> str | None:
+    """The format that a file's name says; None where it says none of these, as with a SQLite log."""
     for name, endings in FORMS.items():
         if path.suffix.lower() in endings:
             return name
-    endings = tuple(ending for each in FORMS.values() for ending in each)
-    raise InvalidValue("file", str(path), "a name that ends in " + ", ".join(endings))
+    return None
+
+
+def check_target(path: Path, source: str) -> None:
+    """Whether a file may be written here: it must not be the log itself, nor anything that no export has made."""
+    try:
+        if not path.exists() and not path.is_symlink():
+            return
+        if not path.is_file():
+            raise InvalidValue("file", shown(path), "the path of a plain file")
+        if _same(path, source) or _same(path, source + ".json"):
+            raise InvalidValue("file", shown(path), "another file than the log that is written")
+        # A SQLite log has a name of its own and, while it is open, a write-ahead log beside it.
+        if ending_of(path) is None or Path(f"{path}-wal").exists():
+            raise InvalidValue("file", shown(path), f"a new file, or one whose name ends in {_ENDINGS}")
+    except OSError as error:
+        raise InvalidValue("file", shown(path), f"a path ({error.strerror or error})") from None
 
 
 def located(error: InvalidValue, where: str) -> InvalidValue:
@@ -46,18 +73,25 @@ def located(error: InvalidValue, where: str) -> InvalidValue:
     return InvalidValue(f"{where}: {error.field}", error.value, error.allowed)
 
 
+def _same(path: Path, source: str) -> bool:
+    with suppress(OSError, ValueError):  # it is no path, or leads nowhere
+        return path.samefile(source)
+    return False
+
+
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A file to write that takes its place when the block ends well; if not, nothing is there that was not before."""
     if not path.parent.is_dir():
-        raise InvalidValue("file", str(path), "a path in a folder that exists")
-    partial = path.with_name(path.name + ".partial")
+        raise InvalidValue("file", shown(path), "a path in a folder that exists")
+    partial = path.with_name(f".maillard-{secrets.token_hex(8)}")
     try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield partial
         partial.replace(path)
     except OSError as error:
         raise InvalidValue(
-            "file", str(path), f"a file that can be written ({error.strerror or error})"
+            "file", shown(path), f"a file that can be written ({error.strerror or error})"
         ) from None
     finally:
         partial.unlink(missing_ok=True)

@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from maillard.decisions.files import Written, whole
-from maillard.decisions.files.metadata import iso, read_header, read_iso, write_header
+from maillard.decisions.files.metadata import Header, iso, read_header, read_iso, write_header
 from maillard.decisions.files.records import COLUMNS, LEARNED, REWARDS, values_of
 from maillard.decisions.files.tables import open_table
-from maillard.decisions.log import DecisionLog
+from maillard.decisions.log import ODD, DecisionLog
 from maillard.errors import InvalidValue
 
-__all__ = ["open_file", "write"]
+__all__ = ["beside", "open_file", "write"]
 
 
 def write(log: DecisionLog, path: Path) -> Written:
     """Write the table and what goes beside it."""
     rows = 0
-    with whole(path) as partial, whole(_beside(path)) as aside:
+    with whole(path) as partial, whole(beside(path)) as aside:
         with partial.open("w", newline="", encoding="utf8") as file:
             out = csv.writer(file)
             out.writerow(COLUMNS)
@@ -42,8 +42,8 @@ def write(log: DecisionLog, path: Path) -> Written:
 
 def open_file(path: Path, experiment: str | None) -> DecisionLog:
     """The log in a file; a foreign one if nothing is beside it."""
-    beside = _beside(path)
-    header = read_header(beside.read_bytes(), str(beside)) if beside.is_file() else None
+    aside = beside(path)
+    header = _header(aside) if aside.is_file() else None
     names = next(_lines(path), [])
     if len(set(names)) < len(names):
         raise InvalidValue(f"{path}: columns", names, "each column once")
@@ -54,7 +54,15 @@ def open_file(path: Path, experiment: str | None) -> DecisionLog:
     return open_table(records, names, header, str(path), experiment)
 
 
-def _beside(path: Path) -> Path:
+def _header(path: Path) -> Header:
+    try:
+        return read_header(path.read_bytes(), str(path))
+    except OSError as error:
+        raise InvalidValue("log", str(path), f"a file that can be read ({error.strerror})") from None
+
+
+def beside(path: Path) -> Path:
+    """The file for what the log says of itself."""
     return path.with_name(path.name + ".json")
 
 
@@ -79,7 +87,7 @@ def _records(path: Path, rows: int | None) -> Iterator[Mapping[str, Any]]:
         for place, name, read in places:
             try:
                 values[name] = read(line[place]) if line[place] else None
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            except ODD:
                 allowed = f"what a log has there ({COLUMNS[name]})"
                 raise InvalidValue(f"{path}, row {count}: {name}", line[place], allowed) from None
         yield values

@@ -15,7 +15,7 @@ from typing import Any
 from maillard.decisions.files import Written, located, whole
 from maillard.decisions.files.foreign import foreign_log, foreign_row
 from maillard.decisions.files.metadata import iso, read_iso
-from maillard.decisions.log import DecisionLog, Row
+from maillard.decisions.log import ODD, DecisionLog, Row
 from maillard.decisions.records import Decision
 from maillard.errors import InvalidValue
 
@@ -98,7 +98,7 @@ def _read(line: bytes, place: int, where: str) -> Row | None:
         return foreign_row(_values(data), place)
     except InvalidValue as error:
         raise located(error, where) from None
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+    except ODD as error:
         shown = line[:60].decode(errors="replace")
         allowed = f"a decision as Vowpal Wabbit's dsjson has it ({type(error).__name__}: {error})"
         raise InvalidValue(where, shown, allowed) from None

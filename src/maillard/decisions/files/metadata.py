@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maillard.decisions.files import located
 from maillard.decisions.identifiers import check_id
+from maillard.decisions.log import ODD, rule_of
 from maillard.decisions.records import (
     ADMINISTRATIVE,
     Event,
@@ -18,14 +19,13 @@ from maillard.decisions.records import (
     text,
     to_microseconds,
 )
-from maillard.decisions.rules import Reward
 from maillard.decisions.stores.contract import Parked
 from maillard.errors import InvalidValue, MaillardError
 
 if TYPE_CHECKING:
     from maillard.decisions.log import DecisionLog
 
-__all__ = ["SCHEMA", "Header", "iso", "read_header", "read_iso", "write_header"]
+__all__ = ["SCHEMA", "Header", "check_events", "iso", "read_header", "read_iso", "write_header"]
 
 SCHEMA = 1
 # What names the events hold.
@@ -73,7 +73,12 @@ def write_header(log: DecisionLog, **more: object) -> str:
         "parked": parked,
         "exported": iso(log.as_of),
     }
-    return json.dumps({**content, **more}, ensure_ascii=False)
+    try:
+        made = json.dumps({**content, **more}, ensure_ascii=False)
+        made.encode()
+    except (ValueError, RecursionError) as error:
+        raise InvalidValue(f"{log.source}: events", str(error), "what UTF-8 and JSON can hold") from None
+    return made
 
 
 def read_header(content: str | bytes, where: str) -> Header:
@@ -96,7 +101,7 @@ def read_header(content: str | bytes, where: str) -> Header:
         )
     except InvalidValue as error:
         raise located(error, where) from None
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, MaillardError) as error:
+    except (*ODD, MaillardError) as error:
         raise InvalidValue(where, str(error), "what a log says of itself, as it was written") from None
 
 
@@ -110,6 +115,12 @@ def _events(data: list[Mapping[str, Any]], last: int) -> list[Event]:
         )
         for each in data
     ]
+    check_events(events, last)
+    return events
+
+
+def check_events(events: Sequence[Event], last: int) -> None:
+    """Whether these can be the changes of an experiment, its start first, none after event `last`."""
     numbers = [event.number for event in events]
     if events and (events[0].kind, numbers[0]) != ("start", 1):
         raise InvalidValue("events", events[0].kind, "the start of the experiment first")
@@ -119,15 +130,23 @@ def _events(data: list[Mapping[str, Any]], last: int) -> list[Event]:
         if event.kind not in ADMINISTRATIVE or (event.kind == "start") != (event.number == 1):
             raise InvalidValue("events: kind", event.kind, "a change of an experiment")
         for name in _NAMES.get(event.kind, ()):
-            value = event.payload[name]
-            for each in value if name == "arms" and isinstance(value, list) else [value]:
-                text(f"events: {name}", each)
+            _check_names(name, event.payload.get(name))
     if events:
-        start = events[0].payload
-        Reward(**start["reward"])
-        if not isinstance(start["sticky"], bool):
-            raise InvalidValue("events: sticky", start["sticky"], "true or false")
-    return events
+        rule_of(events[0], "events")
+        sticky = events[0].payload.get("sticky")
+        if not isinstance(sticky, bool):
+            raise InvalidValue("events: sticky", sticky, "true or false")
+
+
+def _check_names(name: str, value: object) -> None:
+    if name == "policy":
+        if not isinstance(value, str):
+            raise InvalidValue("events: policy", value, "a spec")
+        return
+    if name == "arms" and not isinstance(value, list):
+        raise InvalidValue("events: arms", value, "a list of names")
+    for each in value if isinstance(value, list) else [value]:
+        text(f"events: {name}", each)
 
 
 def _parked(each: Mapping[str, Any]) -> Parked:

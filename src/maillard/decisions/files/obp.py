@@ -46,6 +46,8 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
         if reward is None:
             left_out += 1
             continue
+        if not place.keys() >= {d.arm, *d.eligible}:
+            raise InvalidValue(f"{log.source}: eligible", list(d.eligible), "arms of the experiment")
         law = np.zeros(len(place))
         law[[place[arm] for arm in d.eligible]] = list(map(math.exp, d.log_probabilities))
         laws.append(law)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from maillard.decisions.log import DecisionLog, Row, choose_experiment
+from maillard.decisions.files import ending_of
+from maillard.decisions.files.metadata import check_events
+from maillard.decisions.log import DecisionLog, Row, choose_experiment, shown
 from maillard.decisions.records import ADMINISTRATIVE, Decision, Event, text
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Head, Transaction
+from maillard.decisions.stores.sql import Unreadable
 from maillard.errors import Conflict, InvalidValue, MaillardError
 
-__all__ = ["open_in", "open_owned", "write"]
+__all__ = ["Imported", "open_in", "open_owned", "write"]
 
 _MOST_ROWS = 1_000  # that are added at once
 
@@ -39,8 +45,9 @@ def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
         parked = sorted(
             transaction.all_parked(), key=lambda each: (each.row.arrived, each.row.decision, each.row.event)
         )
-    if not events:
+    if not number:
         raise MaillardError(f"{store.where}: experiment {name!r} has not begun")
+    _check(store, name, events, number)
     return DecisionLog(
         lambda: _rows(store, name, number),
         experiment=name,
@@ -53,12 +60,22 @@ def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
     )
 
 
+def _check(store: Store, experiment: str, events: Sequence[Event], number: int) -> None:
+    try:
+        text("experiment", experiment)
+        check_events(events, number)
+        if not events:
+            raise InvalidValue("events", [], "the start of the experiment first")
+    except MaillardError as error:
+        raise Unreadable(f"{store.where}: {error}") from None
+
+
 def _rows(store: Store, experiment: str, number: int) -> Iterator[Row]:
     """The rows as they were after the event of this number."""
-    with store.reading(experiment) as transaction:
-        next_event = transaction.events(number, through=number + 1)
-    end = next_event[0].time if next_event else None
-    for decision, rewards, learned in store.rows(experiment):
+    rows, end = store.rows(experiment), None
+    for place, (decision, rewards, learned) in enumerate(rows):
+        if not place:
+            end = _end(store, experiment, number)  # not before: the rows have nothing that is newer than this
         if decision.state > number:
             return
         if end is not None:
@@ -67,16 +84,29 @@ def _rows(store: Store, experiment: str, number: int) -> Iterator[Row]:
         yield Row(decision, tuple(sorted(rewards, key=lambda each: (each.arrived, each.event))), learned)
 
 
-def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> int:
-    """Copy a log into a store; how many decisions it has."""
+def _end(store: Store, experiment: str, number: int) -> int | None:
+    """The time of the event after this one, if there is one by now."""
+    with store.reading(experiment) as transaction:
+        later = transaction.events(number, through=number + 1)
+    return later[0].time if later else None
+
+
+class Imported(NamedTuple):
+    """What became of a log."""
+
+    rows: int
+    where: str
+
+
+def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> Imported:
+    """Copy a log into a store; how many decisions it has, and where they are now."""
     text("experiment", experiment)
     if log.foreign:
         raise MaillardError(
             f"{log.source}: a log without events cannot be resumed; keep it as a file, or warm_start an experiment with its means"
         )
     state = log.final_state()  # whatever is wrong with the log comes up before anything is written
-    store = open_store(target)
-    try:
+    with _opened(target) as store:
         _check_new(log, store, experiment)
         with store.transaction(experiment, lock=True) as transaction:
             if transaction.head is not None:
@@ -84,10 +114,39 @@ def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> int:
             transaction.create()
             rows = _Copy(log, transaction, experiment).run()
             transaction.save_checkpoint(state.number, state.write())
-            return rows
-    finally:
-        if store is not target:
-            store.close()
+        return Imported(rows, store.where)
+
+
+@contextmanager
+def _opened(target: str | Path | Store) -> Iterator[Store]:
+    """A store to write to. A file that was not there before is there afterwards only if the block ends well."""
+    path = Path(target) if isinstance(target, str | Path) and shown(target) == str(target) else None
+    if path is not None and (form := ending_of(path)) is not None:
+        allowed = f"a name for a SQLite log, such as decisions.db; one that ends like this is a {form} file's"
+        raise InvalidValue("log", str(path), allowed)
+    new = path is not None and not os.path.lexists(path)
+    try:
+        store = open_store(target)
+        try:
+            yield store
+        except BaseException:
+            new = new and _is_empty(store)  # else another process has been at work
+            raise
+        finally:
+            if store is not target:
+                store.close()
+    except BaseException:
+        for ending in ("", "-wal", "-shm", "-journal") if new else ():
+            with suppress(OSError):
+                Path(f"{path}{ending}").unlink()
+        raise
+
+
+def _is_empty(store: Store) -> bool:
+    try:
+        return not store.experiments()
+    except MaillardError:
+        return False
 
 
 def _check_new(log: DecisionLog, store: Store, experiment: str) -> None:

@@ -94,12 +94,8 @@ class MemoryTransaction:
     """Plain dictionaries behind the contract."""
 
     def __init__(self, store: MemoryStore, experiment: str, clock: Callable[[], int]) -> None:
-        self._all, self._name, self._clock = store._experiments, experiment, clock
+        self._all, self._name, self.now = store._experiments, experiment, clock()
         self._kept = self._all.get(experiment) or _Experiment()
-
-    @property
-    def now(self) -> int:
-        return self._clock()
 
     @property
     def head(self) -> Head | None:

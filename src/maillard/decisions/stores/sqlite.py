@@ -319,7 +319,7 @@ class SQLiteStore:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite may quote what is garbled
             if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
                 raise InvalidValue(
                     "log", self.where, "a log of decisions (this file is no SQLite database)"
@@ -339,12 +339,12 @@ def _for_rows(statement: str, size: int) -> str:
 class _Transaction(SQLTransaction):
     def __init__(self, connection: Any, name: str, clock: Callable[[], int]) -> None:
         super().__init__(name)
-        self.connection, self._clock = connection, clock
+        self.connection, self._now = connection, clock()
         self.load()
 
     @property
     def now(self) -> int:
-        return self._clock()
+        return self._now
 
     def _all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         rows: list[Any] = self.connection.execute(statement, parameters).fetchall()
