@@ -14,7 +14,7 @@ import pytest
 
 from maillard.decisions import Bandit, Reward
 from maillard.decisions.frames import library_of, records_of
-from maillard.decisions.log import open_log
+from maillard.decisions.log import read_log
 from maillard.errors import InvalidValue, UnknownName
 
 NOON = datetime(2026, 11, 15, 12, 0, 0, 123456, tzinfo=timezone(timedelta(hours=2)))
@@ -108,14 +108,14 @@ def test_the_table_of_a_log_comes_as_a_frame(how) -> None:
     bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
     for decision in bandit.choose(unit="user", size=5)[:3]:
         bandit.reward(decision.id, 1.0)
-    log = open_log(bandit)
+    log = read_log(bandit)
     frame = getattr(log, how)()
     assert library_of(frame) == how.removeprefix("to_").replace("arrow", "pyarrow")
     assert frame.shape == (5, 22)
-    assert [row.decision for row in open_log(frame).rows()] == [row.decision for row in log.rows()]
-    empty = getattr(open_log(Bandit(["a", "b"], "uniform")), how)()
+    assert [row.decision for row in read_log(frame).rows()] == [row.decision for row in log.rows()]
+    empty = getattr(read_log(Bandit(["a", "b"], "uniform")), how)()
     assert empty.shape == (0, 22)
-    assert list(open_log(empty).rows()) == []
+    assert list(read_log(empty).rows()) == []
 
 
 def test_no_library_is_imported_to_find_out() -> None:
@@ -131,6 +131,6 @@ assert not {"pandas", "polars", "pyarrow"} & set(sys.modules)
 
 def test_without_pyarrow_the_error_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    log = open_log(Bandit(["a", "b"], "uniform"))
+    log = read_log(Bandit(["a", "b"], "uniform"))
     with pytest.raises(Exception, match=r"pip install 'maillard\[decisions\]'"):
         log.to_arrow()

@@ -26,7 +26,7 @@ from maillard import verify
 from maillard.cli import main
 from maillard.decisions import Bandit, Reward
 from maillard.decisions.files import obp
-from maillard.decisions.log import DecisionLog, import_log, open_log, write_log
+from maillard.decisions.log import DecisionLog, import_log, read_log, write_log
 from maillard.decisions.records import Event, from_microseconds
 from maillard.decisions.state import replay
 from maillard.decisions.stores.memory import MemoryStore
@@ -147,7 +147,7 @@ def told(request, tmp_path):
 def test_everything_comes_back(rule, sticky, told, tmp_path) -> None:
     store, clock = told
     tell(store, clock, RULES[rule], seed=len(rule) + sticky, sticky=sticky)
-    log = open_log(store)
+    log = read_log(store)
     expected = content(log)
     rows, events, number, parked, *_ = expected
     assert len(rows) > 60
@@ -159,7 +159,7 @@ def test_everything_comes_back(rule, sticky, told, tmp_path) -> None:
     for name in ("log.parquet", "log.csv"):
         path = tmp_path / name
         assert write_log(log, path) == (len(rows), 0)
-        back = open_log(path)
+        back = read_log(path)
         assert content(back) == expected
         assert back.as_of == log.as_of
         assert same_state(back.final_state(), log.final_state())
@@ -167,17 +167,17 @@ def test_everything_comes_back(rule, sticky, told, tmp_path) -> None:
 
         imported = tmp_path / f"{name}.db"
         assert import_log(path, imported) == len(rows)
-        assert content(open_log(imported)) == expected
+        assert content(read_log(imported)) == expected
         copy = MemoryStore(clock)
         import_log(path, copy, "other")
-        renamed = open_log(copy)
+        renamed = read_log(copy)
         assert [row.decision._replace(experiment="home") for row in renamed.rows()] == [
             r.decision for r in rows
         ]
         assert content(renamed)[1:4] == expected[1:4]
         assert not list(tmp_path.glob(".maillard*"))
-    assert content(open_log(log.to_arrow())) == expected
-    assert content(open_log(log.to_pandas())) == expected
+    assert content(read_log(log.to_arrow())) == expected
+    assert content(read_log(log.to_pandas())) == expected
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -193,7 +193,7 @@ def test_an_honest_log_is_never_called_broken(rule, sticky, tick, set_back, tmp_
         assert found.problems == []
         assert found.recomputed == found.decisions > 40
         assert (found.not_counted > 0) == sticky
-    write_log(open_log(store), tmp_path / "log.parquet")
+    write_log(read_log(store), tmp_path / "log.parquet")
     assert verify(tmp_path / "log.parquet").problems == []
 
 
@@ -229,7 +229,7 @@ def test_a_log_of_a_live_store_is_what_it_was_when_it_was_opened(tmp_path) -> No
     ids = [bandit.choose().id for _ in range(20)]
     for key in ids[:10]:
         bandit.reward(key, 0.25)
-    log = open_log(bandit)
+    log = read_log(bandit)
     before = content(log)
     for key in ids[5:]:
         bandit.reward(key, 0.5, event="more")
@@ -243,14 +243,14 @@ def test_a_log_of_a_live_store_is_what_it_was_when_it_was_opened(tmp_path) -> No
     assert not later  # they knew of what the log does not
     assert log.final_state().number == 11
     import_log(log, tmp_path / "y.db")
-    assert open_log(tmp_path / "y.db").final_state().number == 11
+    assert read_log(tmp_path / "y.db").final_state().number == 11
 
 
 def test_history_puts_rows_between_events(tmp_path) -> None:
     clock = Clock()
     store = MemoryStore(clock)
     tell(store, clock, RULES["first"], seed=5)
-    log = open_log(store)
+    log = read_log(store)
     assert any(event.kind == "restore" for event in log.events)
     start, *history = log.history()
     assert isinstance(start, Event)
@@ -272,7 +272,7 @@ def test_policies_by_version() -> None:
     bandit.restore(snapshot)  # the same policy: no new version
     bandit.change_policy("uniform")
     bandit.restore(snapshot)
-    assert open_log(bandit).policies == {1: "ms:sigma2=1", 2: "uniform", 3: "ms:sigma2=1"}
+    assert read_log(bandit).policies == {1: "ms:sigma2=1", 2: "uniform", 3: "ms:sigma2=1"}
     assert bandit.choose().policy_version == 3
 
 
@@ -287,7 +287,7 @@ def test_the_reward_of_a_decision() -> None:
     bandit.reward(late, 1.0)
     bandit.settle()
     young = bandit.choose().id
-    log = open_log(bandit)
+    log = read_log(bandit)
     rewards = {row.decision.id: (log.reward_of(row), log.is_closed(row.decision)) for row in log.rows()}
     assert rewards == {early: (0.625, True), never: (0.25, True), late: (0.25, True), young: (None, False)}
 
@@ -298,7 +298,7 @@ def log(tmp_path_factory) -> DecisionLog:
     path = tmp_path_factory.mktemp("log") / "home.db"
     store = SQLiteStore(path, clock=clock)
     tell(store, clock, RULES["sum, with a default"], seed=1)
-    return open_log(store)
+    return read_log(store)
 
 
 def rewarded(log: DecisionLog) -> list[tuple[object, float | None]]:
@@ -307,7 +307,7 @@ def rewarded(log: DecisionLog) -> list[tuple[object, float | None]]:
 
 def test_polars_and_tables_without_metadata_are_foreign(log) -> None:
     for frame in (log.to_polars(), log.to_polars().lazy(), log.to_arrow().replace_schema_metadata(None)):
-        back = open_log(frame)
+        back = read_log(frame)
         assert back.foreign
         assert [row.decision for row in back.rows()] == [row.decision for row in log.rows()]
         assert rewarded(back) == rewarded(log)
@@ -319,8 +319,8 @@ def test_polars_and_tables_without_metadata_are_foreign(log) -> None:
 
 def test_a_frame_with_rows_missing_says_so_when_it_is_replayed(log) -> None:
     frame = log.to_pandas()
-    assert content(open_log(frame.sample(frac=1, random_state=0))) == content(log)
-    part = open_log(frame[frame.epoch == frame.epoch.max()])
+    assert content(read_log(frame.sample(frac=1, random_state=0))) == content(log)
+    part = read_log(frame[frame.epoch == frame.epoch.max()])
     assert 0 < len(list(part.rows())) < len(frame)
     with pytest.raises(MaillardError, match=r"event \d+ is missing"):
         part.final_state()
@@ -355,7 +355,7 @@ def test_obp_has_the_rewarded_decisions(log, tmp_path) -> None:
     places = np.arange(feedback["n_rounds"]), feedback["action"], 0
     assert np.array_equal(feedback["pi_b"][places], feedback["pscore"])
     for source in (path, feedback):
-        back = open_log(source)
+        back = read_log(source)
         assert back.foreign
         assert back.arms == log.arms
         got = rewarded(back)
@@ -373,7 +373,7 @@ def test_obp_feedback_of_others() -> None:
         "reward": [1, 0, 1],
         "pscore": [0.5, 0.25, 1.0],
     }
-    back = open_log(feedback)
+    back = read_log(feedback)
     rows = list(back.rows())
     assert back.arms == ("0", "1", "2", "3")
     assert [row.decision.arm for row in rows] == ["0", "3", "1"]
@@ -382,7 +382,7 @@ def test_obp_feedback_of_others() -> None:
     assert [math.isnan(log) for log in rows[0].decision.log_probabilities] == [False, True, True, True]
     laws = np.full((3, 4, 2), 0.25)
     laws[2, :, 1] = [0.1, 0.2, 0.3, 0.4]
-    slots = open_log({**feedback, "pi_b": laws, "position": np.array([0, 0, 1]), "pscore": [0.25, 0.25, 0.2]})
+    slots = read_log({**feedback, "pi_b": laws, "position": np.array([0, 0, 1]), "pscore": [0.25, 0.25, 0.2]})
     assert list(slots.rows())[2].decision.probabilities == pytest.approx(
         dict(zip("0123", laws[2, :, 1], strict=True))
     )
@@ -392,9 +392,9 @@ def test_obp_feedback_of_others() -> None:
 @pytest.mark.parametrize("name", ["log.parquet", "log.csv", "log.npz", "log.dsjson"])
 def test_foreign_logs_go_from_one_format_to_another(name, tmp_path) -> None:
     feedback = {"action": [0, 1, 1], "reward": [1, 0, 0.5], "pscore": [0.5, 0.25, 0.75], "arms": ["a,", "b"]}
-    source = open_log(feedback)
+    source = read_log(feedback)
     write_log(source, tmp_path / name)
-    back = open_log(tmp_path / name)
+    back = read_log(tmp_path / name)
     assert list(back.rows()) == list(source.rows())
     assert back.foreign
     assert back.arms == source.arms
@@ -404,7 +404,7 @@ def test_dsjson_has_the_rewarded_decisions(log, tmp_path) -> None:
     path = tmp_path / "log.dsjson"
     expected = rewarded(log)
     assert write_log(log, path).rows == len(expected)
-    assert rewarded(open_log(path)) == expected
+    assert rewarded(read_log(path)) == expected
     for line, (decision, reward) in zip(path.read_bytes().splitlines(), expected, strict=True):
         data = json.loads(line)
         assert line.find(b',"a"') - line.find(b',"Timestamp') >= 60
@@ -429,7 +429,7 @@ def test_dsjson_of_others(tmp_path) -> None:
         '{"EventId":"fa69","a":[1,2],"c":{"_multi":[{"x":1},{"x":2}]},"p":[0.7,0.3]}\n',
         encoding="utf8",
     )
-    back = open_log(path)
+    back = read_log(path)
     first, second = back.rows()
     assert (first.decision.id, first.decision.arm, back.reward_of(first)) == ("fa68", "2", 1.0)
     assert first.decision.probabilities == pytest.approx({"1": 0.2, "2": 0.8})
@@ -440,14 +440,14 @@ def test_dsjson_of_others(tmp_path) -> None:
 def test_a_table_of_ones_own_needs_arm_and_probability(tmp_path) -> None:
     path = tmp_path / "own.csv"
     path.write_text("arm,probability,reward,page\nred,0.5,1,x\nblue,0.25,,y\n", encoding="utf8")
-    back = open_log(path)
+    back = read_log(path)
     assert back.foreign
     assert back.arms == ("red", "blue")
     assert [(row.decision.arm, back.reward_of(row)) for row in back.rows()] == [("red", 1.0), ("blue", None)]
     assert math.isnan(next(back.rows()).decision.probabilities["blue"])
     path.write_text("arm,chance\nred,0.5\n", encoding="utf8")
     with pytest.raises(InvalidValue, match="arm and probability"):
-        open_log(path)
+        read_log(path)
 
 
 def test_which_experiment(tmp_path) -> None:
@@ -458,21 +458,21 @@ def test_which_experiment(tmp_path) -> None:
         ) as bandit:
             bandit.choose(unit=name)
     with pytest.raises(InvalidValue, match="'cart', 'home'"):
-        open_log(tmp_path / "two.db")
+        read_log(tmp_path / "two.db")
     with pytest.raises(UnknownName, match="Did you mean 'home'"):
-        open_log(store, "hom")
-    log = open_log(str(tmp_path / "two.db"), "cart")
+        read_log(store, "hom")
+    log = read_log(str(tmp_path / "two.db"), "cart")
     assert [row.decision.unit for row in log.rows()] == ["cart"]
-    assert open_log(log, "cart") is log
+    assert read_log(log, "cart") is log
     write_log(log, tmp_path / "cart.parquet")
     with pytest.raises(UnknownName):
-        open_log(tmp_path / "cart.parquet", "home")
-    both = pa.concat_tables([log.to_arrow(), open_log(store, "home").to_arrow()]).replace_schema_metadata(
+        read_log(tmp_path / "cart.parquet", "home")
+    both = pa.concat_tables([log.to_arrow(), read_log(store, "home").to_arrow()]).replace_schema_metadata(
         None
     )
     with pytest.raises(InvalidValue, match="'cart', 'home'"):
-        open_log(both)
-    assert [row.decision.unit for row in open_log(both, "home").rows()] == ["home"]
+        read_log(both)
+    assert [row.decision.unit for row in read_log(both, "home").rows()] == ["home"]
 
 
 def test_import_refuses_what_is_there_and_leaves_nothing_of_what_is_broken(log, tmp_path) -> None:
@@ -498,7 +498,7 @@ def test_a_newer_schema_is_refused(log, tmp_path) -> None:
     header = json.loads(log.to_arrow().schema.metadata[b"maillard"])
     newer = log.to_arrow().replace_schema_metadata({"maillard": json.dumps({**header, "schema": 2})})
     with pytest.raises(InvalidValue, match="a newer maillard wrote"):
-        open_log(newer)
+        read_log(newer)
 
 
 def test_a_file_is_whole_or_not_there(log, tmp_path) -> None:
@@ -519,7 +519,7 @@ def test_a_file_is_whole_or_not_there(log, tmp_path) -> None:
 
 def test_a_csv_is_never_beside_what_belongs_to_another(log, tmp_path, monkeypatch) -> None:
     path = tmp_path / "log.csv"
-    write_log(open_log({"action": [0], "reward": [1], "pscore": [1.0]}), path)
+    write_log(read_log({"action": [0], "reward": [1], "pscore": [1.0]}), path)
     replace = Path.replace
 
     def interrupted(self, target):
@@ -542,7 +542,7 @@ def test_an_export_replaces_nothing_but_an_export(log, tmp_path) -> None:
     Bandit(["a"], "uniform", log=tmp_path / "live.parquet").choose()  # a SQLite log, whatever its name
     (tmp_path / "notes.txt").write_text("mine")
     before = source.read_bytes()
-    with open_log(source) as opened:
+    with read_log(source) as opened:
         for name in ("copy.db", "link.csv", "pipe.csv", "folder.csv", "live.parquet", "notes.txt"):
             with pytest.raises(InvalidValue, match="file: expected"):
                 write_log(opened, tmp_path / name, "parquet")
@@ -556,11 +556,11 @@ def test_an_export_replaces_nothing_but_an_export(log, tmp_path) -> None:
         write_log(opened, tmp_path / "log.csv")
     assert source.read_bytes() == before
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    with open_log(tmp_path / "log.csv") as opened:
+    with read_log(tmp_path / "log.csv") as opened:
         for name in ("log.csv", "log.csv.json"):
             with pytest.raises(InvalidValue, match="another file than the log"):
                 write_log(opened, tmp_path / name, "dsjson")
-    assert content(open_log(tmp_path / "log.csv")) == content(log)
+    assert content(read_log(tmp_path / "log.csv")) == content(log)
 
 
 def test_files_beside_an_export_are_left_alone(log, tmp_path) -> None:
@@ -596,7 +596,7 @@ def test_an_import_that_fails_leaves_no_file(log, tmp_path, monkeypatch) -> None
         bandit.choose()
     with pytest.raises(KeyboardInterrupt):
         import_log(log, tmp_path / "old.db")
-    with open_log(tmp_path / "old.db") as opened:
+    with read_log(tmp_path / "old.db") as opened:
         assert opened.experiment == "other"
 
 
@@ -618,7 +618,7 @@ def test_reading_a_live_log_keeps_its_locks(tmp_path) -> None:
     with Bandit(["a", "b"], "ms", reward=Reward(low=0, high=1), log=path) as bandit:
         bandit.reward(bandit.choose().id, 1.0)
         assert locked()
-        with open_log(path) as log:
+        with read_log(path) as log:
             assert len(list(log.rows())) == 1
             write_log(log, tmp_path / "log.parquet")
             with pytest.raises(InvalidValue):
@@ -648,12 +648,12 @@ def test_numbers_of_hundreds_of_digits(log, tmp_path) -> None:
                          ("log_probabilities", "[{}]"), ("state", "{}"), ("log_probability", "{}")):  # fmt: skip
         path = rewritten(log, tmp_path, column, cell.format("9" * 400))
         with pytest.raises(InvalidValue, match=f"row 3: {column}|row 3: eligible"):
-            list(open_log(path).rows())
+            list(read_log(path).rows())
     (tmp_path / "big.dsjson").write_text(
         '{"_label_cost":' + "9" * 400 + ',"a":[1],"c":{"_multi":[{}]},"p":[1]}'
     )
     with pytest.raises(InvalidValue, match="line 1"):
-        open_log(tmp_path / "big.dsjson")
+        read_log(tmp_path / "big.dsjson")
 
 
 GARBAGE = [
@@ -699,13 +699,13 @@ def test_damaged_logs_give_errors_of_the_family(damage, tmp_path) -> None:
     data, path, seen = (tmp_path / "whole.db").read_bytes(), tmp_path / "log.db", Counter[str]()
 
     def read() -> None:
-        with open_log(path) as opened:
+        with read_log(path) as opened:
             for row in opened.rows():
                 opened.reward_of(row)
             opened.final_state()
 
     def export(name: str) -> None:
-        with open_log(path) as opened:
+        with read_log(path) as opened:
             write_log(opened, tmp_path / name)
 
     def copy() -> None:
@@ -766,7 +766,7 @@ def test_garbled_files_give_errors_of_the_family(name, log, tmp_path) -> None:
     for _ in range(150):
         path.write_bytes(garbled(data, rng))
         try:
-            opened = open_log(tmp_path / name.removesuffix(".json"))
+            opened = read_log(tmp_path / name.removesuffix(".json"))
             for row in opened.rows():
                 opened.reward_of(row)
             assert opened.arms is not None
@@ -801,7 +801,7 @@ def test_garbled_files_give_errors_of_the_family(name, log, tmp_path) -> None:
 def test_errors_name_the_row_and_the_column(column, cell, message, log, tmp_path) -> None:
     path = rewritten(log, tmp_path, column, cell)
     with pytest.raises(InvalidValue) as caught:
-        list(open_log(path).rows())
+        list(read_log(path).rows())
     assert message in str(caught.value)
 
 
@@ -833,7 +833,7 @@ def test_errors_name_the_row_and_the_column(column, cell, message, log, tmp_path
 def test_what_is_no_log_is_refused(source, message, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MaillardError) as caught:
-        list(open_log(source).rows())
+        list(read_log(source).rows())
     assert message in str(caught.value)
     assert "secret" not in str(caught.value)
 
@@ -857,7 +857,7 @@ def test_export_and_import_commands(log, tmp_path) -> None:
         run("import", tmp_path / "a.parquet", tmp_path / "b.db")
         == f"{tmp_path}/b.db: {rows} decisions of 'home'\n"
     )
-    assert content(open_log(tmp_path / "b.db")) == content(log)
+    assert content(read_log(tmp_path / "b.db")) == content(log)
     run("export", tmp_path / "a.parquet", tmp_path / "a.csv")  # a file is a log too
     text = run("import", tmp_path / "a.csv", tmp_path / "c.db", "--experiment", "other")
     assert text == f"{tmp_path}/c.db: {rows} decisions of 'other'\n"
@@ -878,7 +878,7 @@ def test_postgresql_too(postgres, log, tmp_path) -> None:
     pytest.importorskip("maillard.decisions.stores.postgresql")
     rows = sum(1 for _ in log.rows())
     assert import_log(log, postgres) == rows
-    with open_log(postgres, "home") as back:
+    with read_log(postgres, "home") as back:
         assert content(back) == content(log)
         write_log(back, tmp_path / "log.parquet")
-    assert content(open_log(tmp_path / "log.parquet")) == content(log)
+    assert content(read_log(tmp_path / "log.parquet")) == content(log)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions import Bandit, Decision, Reward
-from maillard.decisions.log import DecisionLog, open_log, write_log
+from maillard.decisions.log import DecisionLog, read_log, write_log
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".peers" / "bin" / "python"
@@ -101,8 +101,8 @@ def rewarded(log: DecisionLog) -> list[tuple[Decision, float]]:
 
 def compare_back(rows: list[tuple[Decision, float]], folder: Path, found: Comparison) -> None:
     """What we read back ourselves."""
-    found.equal("log.dsjson, read back", rows, rewarded(open_log(folder / "log.dsjson")))
-    for (d, reward), (back, again) in zip(rows, rewarded(open_log(folder / "log.npz")), strict=True):
+    found.equal("log.dsjson, read back", rows, rewarded(read_log(folder / "log.dsjson")))
+    for (d, reward), (back, again) in zip(rows, rewarded(read_log(folder / "log.npz")), strict=True):
         found.equal("log.npz, read back", (d.id, d.arm, reward), (back.id, back.arm, again))
         for arm, probability in d.probabilities.items():
             found.near(f"log.npz, p of {arm!r}", probability, back.probabilities.get(arm, 0.0), DOUBLE)
@@ -115,7 +115,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_log(folder / "log.db")
-        log = open_log(folder / "log.db")
+        log = read_log(folder / "log.db")
         for file in ("log.dsjson", "log.npz"):
             write_log(log, folder / file)
         rows = rewarded(log)

@@ -422,9 +422,9 @@ def _check_size(size: object) -> int:
 
 def _learned(log: str | Path, experiment: str | None) -> dict[str, Tally]:
     """What an old log has learned of each arm: in its last epoch, or in all where it has none."""
-    from maillard.decisions.log import open_log
+    from maillard.decisions.log import read_log
 
-    with open_log(log, experiment) as opened:
+    with read_log(log, experiment) as opened:
         if not opened.foreign:
             state = opened.final_state()
             observed = {arm: state.tally.only(place) for place, arm in enumerate(state.arms)}

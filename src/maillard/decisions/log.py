@@ -28,7 +28,7 @@ __all__ = [
     "applied",
     "choose_experiment",
     "import_log",
-    "open_log",
+    "read_log",
     "rule_of",
     "shown",
     "write_log",
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 class DecisionLog:
-    """The log of one experiment, as `open_log` opens it.
+    """The log of one experiment, as `read_log` opens it.
 
     `events` are the changes of the experiment, its start first; `number` is that of its last event, changes and rewards alike.
     A `foreign` log is one without events: decisions with probabilities and rewards, from elsewhere or cut loose from the states
@@ -247,7 +247,7 @@ def shown(source: object) -> str:
     return (scheme[0] if scheme else "") + "..."
 
 
-def open_log(source: Any, experiment: str | None = None) -> DecisionLog:  # noqa: PLR0911  # one for each kind of source
+def read_log(source: Any, experiment: str | None = None) -> DecisionLog:  # noqa: PLR0911  # one for each kind of source
     """The log of an experiment.
 
     `source` is a path (a SQLite log, .parquet, .csv, .dsjson or .npz), a postgresql:// URL, a `Bandit` or a store, a pandas or
@@ -343,12 +343,12 @@ def write_log(log: DecisionLog, path: str | Path, form: str | None = None) -> Wr
 def import_log(source: Any, log: str | Path | Store, experiment: str | None = None) -> int:
     """Copy a log into a store, all of it as it is, under its own name or another; how many decisions it has.
 
-    `source` is whatever `open_log` opens and is not foreign, `log` a path (SQLite), a postgresql:// URL or a store. It is one
+    `source` is whatever `read_log` opens and is not foreign, `log` a path (SQLite), a postgresql:// URL or a store. It is one
     transaction: the copy is there when it is whole.
     """
     from maillard.decisions.files import stores
 
-    opened = open_log(source)
+    opened = read_log(source)
     try:
         return stores.write(opened, log, experiment or opened.experiment).rows
     finally:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
-from maillard.decisions.log import ODD, DecisionLog, Row, applied, open_log, shown
+from maillard.decisions.log import ODD, DecisionLog, Row, applied, read_log, shown
 from maillard.decisions.records import Decision, Event, Observation
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State
@@ -91,7 +91,7 @@ def verify(
     (200, 0, 'holds')
     """
     try:
-        opened = open_log(log, experiment)
+        opened = read_log(log, experiment)
     except Unreadable as error:
         found = Verification(experiment=experiment or "", source=shown(log))
         found.note(None, f"the log cannot be read: {error}")

@@ -28,8 +28,8 @@ def to_obp(log: DecisionLog) -> dict[str, Any]:
     >>> bandit = Bandit(["red", "blue"], "uniform")
     >>> bandit.reward(bandit.choose().id, 1.0)
     'learned'
-    >>> from maillard.decisions.log import open_log
-    >>> to_obp(open_log(bandit))["pscore"].tolist()
+    >>> from maillard.decisions.log import read_log
+    >>> to_obp(read_log(bandit))["pscore"].tolist()
     [0.5]
     """
     return _feedback(log)[0]
