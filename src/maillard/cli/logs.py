@@ -140,30 +140,37 @@ def _print(found: Verification) -> None:
         console.print(Text(_printable(line, "\n")), style=style)
 
     say(f"{found.source}, experiment {found.experiment!r}: {found.decisions:,} decisions\n")
-    say(
-        f"{found.recomputed:,} recomputed from the log; largest difference {found.largest_error:.2g} (allowed: 1e-12)"
-    )
+    if found.recomputed:
+        say(
+            f"{found.recomputed:,} recomputed from the log; largest difference {found.largest_error:.2g} (allowed: 1e-12)"
+        )
     for reason, count in found.left_out.items():
         say(f"{count:,} not recomputed: {reason}", "yellow")
     if found.not_counted:
         what = "repeats of a sticky assignment, or a law that is not known in whole"
-        say(f"{found.not_counted:,} not counted as draws: {what}", "yellow")
+        say(f"{found.not_counted:,} not counted as draws: {what}", "dim")
     for problem in found.problems:
         say(f"{problem.decision or 'the log'}: {problem.what}", "red")
     if found.problem_count > len(found.problems):
         say(f"... and {found.problem_count - len(found.problems):,} more", "red")
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("\narm", no_wrap=True)
-    for name in ("\ndrawn", "\nexpected", "\nz"):
+    table.add_column("arm", no_wrap=True)
+    for name in ("drawn", "expected", "z"):
         table.add_column(name, justify="right", no_wrap=True)
     for score in [*found.arms, *([found.weights] if found.weights else [])]:
         z = "not enough data" if score.z is None else f"{score.z:.2f}"
         style = "red" if score.z is not None and abs(score.z) > found.limit else None
-        name = "(weights)" if score is found.weights else score.name
+        name = "sum of weights 1/p" if score is found.weights else score.name
         table.add_row(Text(_printable(name)), f"{score.found:,.0f}", f"{score.expected:,.1f}", z, style=style)
+    say("")
     console.print(table)
-    say(f"\nbroken beyond |z| = {found.limit:.2f}: one in 10,000 honest logs", "dim")
-    say(f"\n{found.verdict}", _STYLES[found.verdict])
+    say(f"\nlimit |z| = {found.limit:.2f}: of 10,000 honest logs, one goes beyond it", "dim")
+    alone = (
+        ""
+        if found.recomputed or found.problem_count
+        else " (of the draws alone: no probability could be recomputed)"
+    )
+    say(f"\n{found.verdict}{alone}", _STYLES[found.verdict])
 
 
 def _printable(words: str, keep: str = "") -> str:

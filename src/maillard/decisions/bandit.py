@@ -358,6 +358,11 @@ class Bandit:
         """Let go of the log."""
         self._session.close()
 
+    def __repr__(self) -> str:
+        return (
+            f"<Bandit {self.experiment!r} on {self._store.where}: {self.policy} over {len(self.arms)} arms>"
+        )
+
     def __enter__(self) -> Bandit:
         return self
 

@@ -32,13 +32,9 @@ def start_payload(
 ) -> dict[str, Any]:
     """The first event of a new experiment."""
     if arms is None:
-        raise InvalidValue(
-            "arms", None, "names, as in ['red', 'blue']: there is no such experiment in the log yet"
-        )
+        raise InvalidValue("arms", None, "names, as in ['red', 'blue']")
     if policy is None:
-        raise InvalidValue(
-            "policy", None, "a policy, as in 'ms+:booster=8': there is no such experiment in the log yet"
-        )
+        raise InvalidValue("policy", None, "a policy, as in 'ms+:booster=8'")
     rule = check_rule(reward)
     if not isinstance(sticky, bool | None):
         raise InvalidValue("sticky", sticky, "true or false")
@@ -69,7 +65,13 @@ def describe_policy(given: str | Policy, rule: Reward) -> dict[str, Any]:
     """A policy as the log keeps it: its spec, whole, and the version of its formula."""
     if not isinstance(given, str | Policy):
         raise InvalidValue("policy", given, "a spec such as 'ms+:booster=8', or a policy")
-    made = policy(given, reward_range=rule.range) if rule.range else policy(given)
+    try:
+        made = policy(given, reward_range=rule.range) if rule.range else policy(given)
+    except InvalidValue as error:
+        if error.field.endswith("sigma2") and error.value is None:
+            allowed = "a finite number > 0 (or give reward=Reward(low=..., high=...), which means sigma2 = (high - low)^2 / 4)"
+            raise InvalidValue(error.field, None, allowed) from None
+        raise
     spec = str(made)
     try:
         same = policy(spec) == made
@@ -111,6 +113,12 @@ def check_same(given: Mapping[str, Any], started: Mapping[str, Any], state: Stat
         asked["reward"] = dataclasses.asdict(check_rule(given["reward"]))
     if given["sticky"] is not None:
         asked["sticky"] = given["sticky"]
+    if "reward" in asked:  # field by field: so much is easily overlooked
+        for name, value in asked["reward"].items():
+            if value != (kept := started["reward"].get(name)):
+                raise InvalidValue(
+                    f"reward: {name}", value, f"{kept!r}, as the log has it (to change it: {how['reward']})"
+                )
     for name, value in asked.items():
         # The same program, started again after a change, is no contradiction.
         if value not in (started[name], now.get(name)):

@@ -126,13 +126,14 @@ class DecisionLog:
         return replay([]) if state is None else state
 
     def reward_of(self, row: Row) -> float | None:
-        """A decision's reward: what its events come to, or the default that it got when its window closed."""
+        """A decision's reward: what its events come to, or the default once its window has closed, settled yet or not."""
         if self.reward is None:
             return row.rewards[0].value if row.rewards else None
         for event in row.learned:
             if event.kind == "default":
                 return event.value
-        return self.reward.total(row.rewards)
+        total = self.reward.total(row.rewards)
+        return self.reward.default if total is None and self.is_closed(row.decision) else total
 
     def is_closed(self, decision: Decision) -> bool:
         """Whether the decision's window had closed when the log was opened, or exported."""
@@ -318,7 +319,9 @@ def choose_experiment(names: Sequence[str], experiment: str | None, source: str)
         raise UnknownName("experiment", experiment, names)
     if experiment is None and len(names) != 1:
         allowed = (
-            "the name of one of " + ", ".join(map(repr, names)) if names else f"one in {source}; it has none"
+            "experiment= or --experiment, one of " + ", ".join(map(repr, names))
+            if names
+            else f"one in {source}; it has none"
         )
         raise InvalidValue("experiment", None, allowed)
     return experiment or names[0]

@@ -20,7 +20,7 @@ from maillard.decisions.records import Decision, Event, Kind, Observation
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head, Transaction
-from maillard.errors import MaillardError, Unavailable
+from maillard.errors import InvalidValue, MaillardError, Unavailable
 
 __all__ = ["Session"]
 
@@ -215,6 +215,11 @@ class Session:
         return applied(state, transaction.events(state.number), where), first[0].payload
 
     def _start(self, given: dict[str, Any]) -> None:
+        if given["arms"] is None or given["policy"] is None:
+            there = self.store.experiments()
+            known = f"it has {', '.join(map(repr, there))}" if there else "it has none"
+            what = f"one in {self.store.where}, where {known}; or arms and a policy, to begin it"
+            raise InvalidValue("experiment", self.experiment, what)
         payload = start_payload(**given)
         with self.store.transaction(self.experiment, lock=True) as transaction:
             if transaction.head is None:

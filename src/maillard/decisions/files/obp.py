@@ -38,6 +38,7 @@ def to_obp(log: DecisionLog) -> dict[str, Any]:
 def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
     place = {arm: i for i, arm in enumerate(log.arms)}
     ids: list[str] = []
+    origins: list[str] = []
     chosen: list[tuple[int, float, float]] = []
     laws: list[np.ndarray[Any, np.dtype[np.float64]]] = []
     left_out = 0
@@ -52,6 +53,7 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
         law[[place[arm] for arm in d.eligible]] = list(map(math.exp, d.log_probabilities))
         laws.append(law)
         ids.append(d.id)
+        origins.append(d.origin or "")
         chosen.append((place[d.arm], reward, d.probability))
     actions, rewards, probabilities = zip(*chosen, strict=True) if chosen else ((), (), ())
     feedback: dict[str, Any] = {
@@ -64,6 +66,7 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
         "pscore": np.array(probabilities, dtype=np.float64),
         "arms": np.array(log.arms, dtype=np.str_),
         "id": np.array(ids, dtype=np.str_),
+        "origin": np.array(origins, dtype=np.str_),
     }
     whole_laws = np.array(laws).reshape(len(chosen), len(place), 1)
     if not np.isnan(whole_laws).any():
@@ -104,7 +107,7 @@ def open_feedback(
         slots = _array(feedback, "position", "iu", source, count).astype(np.int64)
     laws = _laws(feedback, slots, count, source)
     arms = _arms(feedback, actions, laws, source)
-    ids = _names(feedback, "id", count, source)
+    ids, origins = (_names(feedback, name, count, source) for name in ("id", "origin"))
     if count and not 0 <= actions.min() <= actions.max() < len(arms):
         allowed = f"places among {len(arms)} arms, from 0"
         raise InvalidValue(f"{source}: action", int(actions.max()), allowed)
@@ -119,6 +122,7 @@ def open_feedback(
                 "reward": float(rewards[place]),
                 "position": 0 if slots is None else int(slots[place]),
                 "id": None if ids is None else ids[place],
+                "origin": None if origins is None else origins[place] or None,
             }
             if laws is not None:
                 values["eligible"] = [arm for arm, p in zip(arms, laws[place], strict=True) if p > 0]

@@ -10,6 +10,7 @@ from maillard.errors import InvalidValue
 
 __all__ = ["Store", "open_store"]
 
+_EXPORTS = (".parquet", ".csv", ".npz", ".dsjson", ".json", ".jsonl")
 _ALLOWED = "None, a path, or a postgresql://user:password@host:5432/database URL"
 
 
@@ -28,6 +29,10 @@ def open_store(log: str | Path | Store | None, *, read_only: bool = False, creat
         name = str(log)
         if (name.startswith("postgres") and ":" in name) or "://" in name or "password=" in name:
             raise InvalidValue("log", name[:8] + "...", _ALLOWED)  # it may hold a password
+        if name.endswith(_EXPORTS):
+            raise InvalidValue(
+                "log", name, "another ending: this one is of exported files, which read_log and import take"
+            )
         if not name or "\0" in name or not name.isprintable():
             raise InvalidValue("log", name, "a path of printable characters")
         from maillard.decisions.stores.sqlite import SQLiteStore

@@ -276,14 +276,16 @@ class SQLiteStore:
         return self._open_read_only() if self._read_only else self._connect(self.where)
 
     def _open_read_only(self) -> sqlite3.Connection:
-        address = self._path.absolute().as_uri() + "?mode=ro"
+        """A connection that writes nothing; mode=ro would leave the files of a reader's locks behind."""
+        address = self._path.absolute().as_uri() + "?mode="
         options: dict[str, Any] = {"uri": True, "timeout": self._timeout, "isolation_level": None}
-        connection: sqlite3.Connection = sqlite3.connect(address, **options)
+        connection: sqlite3.Connection = sqlite3.connect(address + "rw", **options)
         try:
+            connection.execute("PRAGMA query_only = ON")
             connection.execute("SELECT count(*) FROM sqlite_master")
         except sqlite3.OperationalError:  # a folder where nothing can be written, not even a reader's lock
             connection.close()
-            connection = sqlite3.connect(address + "&immutable=1", **options)
+            connection = sqlite3.connect(address + "ro&immutable=1", **options)
         return connection
 
     def experiments(self) -> list[str]:
