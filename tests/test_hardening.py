@@ -16,7 +16,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from maillard import Bandit, Conflict, InvalidValue, MaillardError, Reward, Tally, Unavailable, verify
+from maillard import (
+    Bandit,
+    Conflict,
+    InvalidValue,
+    MaillardError,
+    Reward,
+    Tally,
+    Unavailable,
+    read_log,
+    verify,
+)
 from maillard.decisions.stores import open_store
 from maillard.decisions.stores.postgresql import PostgreSQLStore
 from maillard.decisions.stores.sqlite import SQLiteStore
@@ -424,3 +434,76 @@ def test_a_log_that_was_damaged_is_told_so(payload, tmp_path) -> None:
     connection.close()
     with pytest.raises(MaillardError):
         Bandit(log=path)
+
+
+def test_a_relative_path_is_kept_when_the_program_goes_elsewhere(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    bandit = Bandit(["a", "b"], "uniform", log="log.db")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    made = bandit.choose()
+    assert bandit.decision(made.id) == made
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_log_that_cannot_be_read_whole_is_not_read(tmp_path, monkeypatch) -> None:
+    """Where no lock can be had, the file alone could be read; but not past a write-ahead log that holds more."""
+    path = tmp_path / "log.db"
+    bandit = Bandit(["a", "b"], "uniform", log=path)
+    bandit.choose(size=10)
+    real = sqlite3.connect
+
+    def connect(address: str, **options: Any) -> Any:
+        if "mode=rw" in str(address):  # as SQLite answers in a folder where nothing can be made
+            address = f"file:{tmp_path}/none/log.db?mode=rw"
+        return real(address, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with pytest.raises(Unavailable):
+        verify(path)
+
+
+def test_windows_are_settled_as_fast_as_they_are_opened(log: Log) -> None:
+    bandit = log.bandit(reward=Reward(low=0, high=1, window=1, default=0))
+    for _ in range(4):
+        bandit.choose(size=3000)
+        log.clock.forward(2)
+        bandit._session._settled -= 10
+    assert bandit.tally.pulls.sum() >= 9000
+
+
+def test_another_process_may_have_drawn_what_is_appended(tmp_path) -> None:
+    one = Bandit(["a", "b"], "ms", reward=UNIT, log=tmp_path / "log.db")
+    other = Bandit(log=tmp_path / "log.db")
+    one.add_arm("c")
+    drawn = one.choose(eligible=["c"])._replace(id=new_id())
+    assert other.append([drawn]) == 1
+    one.choose(idempotency_key="k")
+    with pytest.raises(Conflict, match="'k'"):
+        other.append([drawn._replace(id=new_id(), idempotency_key="k")])
+    for change in (
+        {"log_probability": 5.0},
+        {"time": -5},
+        {"time": 1.5},
+        {"eligible": ("c", "c"), "log_probabilities": (0.0, 0.0)},
+        {"cold": 7},
+        {"unit": ""},
+        {"idempotency_key": "x" * 5000},
+        {"epoch": 2},
+        {"log_probabilities": (math.nan,)},
+        {"origin": new_id()},
+    ):
+        with pytest.raises(InvalidValue):
+            other.append([drawn._replace(id=new_id(), **change)])
+    assert verify(one).problems == []
+
+
+def test_a_log_opened_before_a_decision_was_appended_is_whole(log: Log) -> None:
+    bandit = log.bandit()
+    made = bandit.choose()
+    away = made._replace(id=new_id())
+    bandit.reward(away.id, 1.0)
+    opened = read_log(bandit)
+    bandit.append([away])
+    assert verify(opened).problems == []
+    assert verify(bandit).problems == []

@@ -420,3 +420,15 @@ def test_differences_are_measured_against_the_logarithm() -> None:
     assert 0 < near.largest_error <= 1e-12
     assert far.problem_count > 0
     assert math.isfinite(near.limit)
+
+
+def test_an_arm_that_is_impossible_has_no_other_probability() -> None:
+    bandit = Bandit(ARMS, "ucb1", reward=Reward(low=0, high=1))
+    bandit.warm_start(Tally([5, 5, 5], [4.0, 2.0, 1.0]))
+    bandit.choose(size=3)
+    log = read_log(bandit)
+    assert verify(log).problems == []
+    assert (
+        verify(changed(log, lambda row: row._replace(log_probabilities=(0.0, -3.0, -math.inf)))).problem_count
+        == 3
+    )

@@ -14,6 +14,7 @@ import numpy as np
 from maillard.decisions import ledger
 from maillard.decisions.configuration import (
     check_arms,
+    check_decision,
     check_snapshot,
     describe_policy,
     start_payload,
@@ -183,13 +184,16 @@ class Bandit:
 
         Rewards may have come before them: those wait, "parked", and are learned now. `verify` checks what was appended like the rest.
         """
-        rows = [_check_decision(row, self.experiment, self.state) for row in decisions]
+        rows = list(decisions)
         self._session.check_open()
 
         def add(transaction: Transaction, state: State) -> int:
+            state = state.after(transaction.events(state.number))
+            for row in rows:
+                check_decision(row, self.experiment, state)
             return ledger.append(transaction, state.reward, rows)
 
-        added: int = self._session.write(add) if rows else 0
+        added: int = self._session.write(add)
         return added
 
     def settle(self) -> None:
@@ -401,22 +405,6 @@ def _check_eligible(eligible: Iterable[str]) -> frozenset[str]:
     if not names:
         raise InvalidValue("eligible", [], "at least one arm")
     return names
-
-
-def _check_decision(row: object, experiment: str, state: State) -> Decision:
-    if not isinstance(row, Decision) or row.experiment != experiment:
-        raise InvalidValue("decision", row, f"a Decision of experiment {experiment!r}")
-    check_id(row.id, "decision: id")
-    for arm in (row.arm, *row.eligible):
-        if arm not in state.arms:
-            raise UnknownName("decision: arm", str(arm), state.arms)
-    if row.arm not in row.eligible or len(row.log_probabilities) != len(row.eligible):
-        raise InvalidValue(
-            "decision: eligible", row.eligible, "its arm among them, and a log probability for each"
-        )
-    if not 1 <= row.state <= state.number or not all(log <= 0 for log in row.log_probabilities):
-        raise InvalidValue("decision: state", row.state, f"1 to {state.number}, with log probabilities <= 0")
-    return row
 
 
 def _check_size(size: object) -> int:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from maillard.decisions.records import text
+from maillard.decisions.identifiers import check_id
+from maillard.decisions.records import Decision, text
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State, read_tally, write_tally
 from maillard.errors import InvalidValue, MaillardError, UnknownName
@@ -19,6 +20,7 @@ from maillard.tally import Tally
 
 __all__ = [
     "check_arms",
+    "check_decision",
     "check_same",
     "check_snapshot",
     "describe_policy",
@@ -125,6 +127,45 @@ def check_same(given: Mapping[str, Any], started: Mapping[str, Any], state: Stat
             raise InvalidValue(
                 name, value, f"{now.get(name, started[name])}, as the log has it (to change it: {how[name]})"
             )
+
+
+def check_decision(row: object, experiment: str, state: State) -> None:
+    """Refuse what is no decision drawn from a state of this experiment."""
+    if not isinstance(row, Decision) or row.experiment != experiment:
+        raise InvalidValue("decision", row, f"a Decision of experiment {experiment!r}")
+    check_id(row.id, "decision: id")
+    for name, value in (("unit", row.unit), ("idempotency_key", row.idempotency_key)):
+        if value is not None:
+            text(f"decision: {name}", value)
+    limits = {
+        "time": 253_402_300_800_000_000,
+        "policy_version": state.policy_version,
+        "formula_version": 2**31,
+        "state": state.number,
+        "epoch": state.epoch,
+    }
+    for name, most in limits.items():
+        number = getattr(row, name)
+        if type(number) is not int or not 1 <= number <= most:
+            raise InvalidValue(f"decision: {name}", number, f"a whole number from 1 to {most}")
+    eligible, logs = row.eligible, row.log_probabilities
+    for arm in eligible:
+        if arm not in state.arms:
+            raise UnknownName("decision: eligible arm", str(arm), state.arms)
+    whole = len(set(eligible)) == len(eligible) == len(logs) and all(
+        type(log) is float and log <= 0 for log in logs
+    )
+    if not whole or row.arm not in eligible or row.log_probability != logs[eligible.index(row.arm)]:
+        raise InvalidValue(
+            "decision: log_probabilities", logs, "one <= 0 for each eligible arm, the drawn one's among them"
+        )
+    if (
+        type(row.cold) is not bool
+        or type(row.position) is not int
+        or row.position < 0
+        or row.origin is not None
+    ):
+        raise InvalidValue("decision", row, "cold true or false, a position >= 0, and a draw of its own")
 
 
 def check_snapshot(snapshot: object, rule: Reward) -> dict[str, Any]:

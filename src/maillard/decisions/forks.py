@@ -21,7 +21,10 @@ class Holdable(Renewable, Protocol):
     """Something that must be at rest while a child is made."""
 
     def hold(self) -> None:
-        """Come to rest, in the parent, before the fork."""
+        """Before the fork, in the parent: nobody begins to write."""
+
+    def rest(self) -> None:
+        """When all are held: come to rest."""
 
     def release(self) -> None:
         """Go on, in the parent, after the fork."""
@@ -38,7 +41,7 @@ def renew_after_fork(thing: Renewable) -> None:
 
 
 def hold_during_fork(thing: Holdable) -> None:
-    """Call `thing.hold()` before every fork, then `release()` in the parent and `renew()` in the child."""
+    """Call `thing.hold()` and `rest()` before every fork, then `release()` in the parent and `renew()` in the child."""
     _resting.add(thing)
     _living.add(thing)
 
@@ -47,6 +50,8 @@ def _hold_all() -> None:
     _forking.held = sorted(_resting, key=id)  # in one order, for two threads may fork
     for thing in _forking.held:
         thing.hold()
+    for thing in _forking.held:  # not before: who writes to one may be reading another
+        thing.rest()
 
 
 def _release_all() -> None:

@@ -118,10 +118,10 @@ class Group(Generic[Call, Result]):
             self._awaited = self._expected
         if not self._complete.acquire(timeout=_PATIENCE):
             with self._mutex:
-                if self._awaited:
-                    self._awaited = 0
-                    return
-            self._complete.acquire()
+                self._awaited = 0
+                self._complete.acquire(
+                    blocking=False
+                )  # whoever completed the group meanwhile has released it
 
     def _leave(self, mine: _Waiting[Call, Result]) -> None:
         """Out of the queue; whoever was led wakes up; the lead, if one had it, goes to the first that waits.

@@ -209,9 +209,10 @@ def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> 
     """Add decisions that were drawn elsewhere, as they are; how many are new. Rewards that came before them are taken up."""
     known = transaction.drawn([row.id for row in rows])
     new = list({row.id: row for row in rows if row.id not in known}.values())
-    plain = [row for row in new if row.idempotency_key is None]
-    transaction.add_decisions(plain)
-    new = plain + [row for row in new if row.idempotency_key is not None and transaction.claim(row)]
+    for key in {row.idempotency_key for row in new} - {None}:
+        if transaction.keyed(key or ""):
+            raise Conflict(f"idempotency_key {key!r} belongs to other decisions")
+    new = [row for row in new if transaction.claim(row)]  # the id may be another experiment's
     _await_rewards(transaction, rule, new)
     parked = transaction.parked([row.id for row in new])
     if parked:
@@ -260,7 +261,11 @@ class _Early:
     """Rewards whose decision is not known yet: kept for a while, if there is room."""
 
     def __init__(self, transaction: Transaction, ids: Iterable[str]) -> None:
-        self.parked = transaction.parked(ids)
+        now = transaction.now
+        self.parked = {
+            key: [each for each in some if each.expires is None or each.expires > now]
+            for key, some in transaction.parked(ids).items()
+        }
         self.room = MOST_PARKED - transaction.count_parked()
         self.new: list[Parked] = []
 

@@ -25,6 +25,7 @@ from maillard.errors import InvalidValue, MaillardError, Unavailable
 __all__ = ["Session"]
 
 _SETTLE_EVERY = 1.0  # seconds
+_SETTLE_AT_ONCE = 5_000  # windows
 _SAVE_EVERY = 5_000  # events
 
 
@@ -130,7 +131,8 @@ class Session:
                     answers.append([next(outcomes) for _ in what])
                 else:
                     answers.append(self._other(transaction, state, what))
-            changed = self._settled_state(transaction, state) if locked else state
+            written = sum(request.size for request in draws) + len(rewards)
+            changed = self._settled_state(transaction, state, written) if locked else state
         self._publish(changed)
         return answers
 
@@ -164,9 +166,9 @@ class Session:
         return head
 
     @staticmethod
-    def _settled_state(transaction: Transaction, state: State) -> State:
-        """Close windows by the way; the state with everything that this transaction has written."""
-        ledger.settle(transaction, state.reward)
+    def _settled_state(transaction: Transaction, state: State, written: int) -> State:
+        """Close windows by the way, more than were opened; the state with everything that this transaction has written."""
+        ledger.settle(transaction, state.reward, max(_SETTLE_AT_ONCE, 2 * written))
         news = (
             transaction.events(state.number)
             if transaction.head and transaction.head.number > state.number
@@ -185,7 +187,9 @@ class Session:
                 suppress(Unavailable),
                 self.store.transaction(self.experiment, lock=True, wait=False) as transaction,
             ):
-                changed = self._settled_state(transaction, self._seen(transaction, self.state))
+                changed = self._settled_state(
+                    transaction, self._seen(transaction, self.state), _SETTLE_AT_ONCE
+                )
             self._publish(changed)
 
     def _publish(self, state: State) -> None:

@@ -182,7 +182,8 @@ class _Checks:
             return
         exact = state.distribution(eligible)
         logged = np.array(decision.log_probabilities)
-        scale = np.maximum(1.0, np.abs(exact.log_probabilities))
+        possible = np.isfinite(exact.log_probabilities)
+        scale = np.where(possible, np.maximum(1.0, np.abs(exact.log_probabilities)), 1.0)
         allowed = np.maximum(_TOLERANCE * scale, 2.0 * exact.error)
         with np.errstate(invalid="ignore"):
             error = np.where(logged == exact.log_probabilities, 0.0, np.abs(logged - exact.log_probabilities))
@@ -194,9 +195,7 @@ class _Checks:
             self.found.note(decision.id, f"log probability of {arm!r} is {was!r}, should be {should!r}")
         else:
             self.found.recomputed += 1
-            self.found.largest_error = max(
-                self.found.largest_error, float((error / scale)[np.isfinite(scale)].max())
-            )
+            self.found.largest_error = max(self.found.largest_error, float((error / scale).max()))
 
     def finish(self) -> None:
         """Check the repeats of a state, all of whose rows have been seen."""

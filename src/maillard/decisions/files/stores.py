@@ -49,7 +49,7 @@ def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
         raise MaillardError(f"{store.where}: experiment {name!r} has not begun")
     _check(store, name, events, number)
     return DecisionLog(
-        lambda: _rows(store, name, number),
+        lambda: _rows(store, name, number, mature_only=events[0].payload["reward"].get("mature_only", False)),
         experiment=name,
         source=store.where,
         events=events,
@@ -70,7 +70,7 @@ def _check(store: Store, experiment: str, events: Sequence[Event], number: int) 
         raise Unreadable(f"{store.where}: {error}") from None
 
 
-def _rows(store: Store, experiment: str, number: int) -> Iterator[Row]:
+def _rows(store: Store, experiment: str, number: int, *, mature_only: bool) -> Iterator[Row]:
     """The rows as they were after the event of this number."""
     rows, end = store.rows(experiment), None
     for place, (decision, rewards, learned) in enumerate(rows):
@@ -79,7 +79,10 @@ def _rows(store: Store, experiment: str, number: int) -> Iterator[Row]:
         if decision.state > number:
             return
         if end is not None:
-            rewards = tuple(each for each in rewards if each.arrived < end)  # noqa: PLW2901  # those of that time
+            later = (
+                bool(learned) and learned[0].number > number and not mature_only
+            )  # its decision was appended since
+            rewards = tuple(each for each in rewards if each.arrived < end and (each.late or not later))  # noqa: PLW2901
             learned = tuple(event for event in learned if event.number <= number)  # noqa: PLW2901
         yield Row(decision, tuple(sorted(rewards, key=lambda each: (each.arrived, each.event))), learned)
 

@@ -59,8 +59,12 @@ class SQLiteStore:
                 f"the log needs SQLite 3.37 or newer; this Python has {sqlite3.sqlite_version}"
             )
         self.where = str(path)
-        self._path, self._timeout, self._clock = Path(path), timeout, clock or system_clock
-        self._wal, self._commits = Path(f"{path}-wal"), 0
+        try:
+            self._path = Path(path).absolute()  # the program may go elsewhere
+        except OSError as error:
+            raise InvalidValue("log", self.where, f"a path ({error.strerror})") from None
+        self._wal = self._path.with_name(self._path.name + "-wal")
+        self._timeout, self._clock = timeout, clock or system_clock
         self._connect = connect or self._open
         self._synchronous, self._read_only = synchronous, read_only
         self._writer: Any = None
@@ -81,8 +85,11 @@ class SQLiteStore:
     # account without having its locks: then others delete the write-ahead log under it. So nothing is open at a fork.
 
     def hold(self) -> None:
-        """Before a fork: wait for those who write and read, and close the file."""
+        """Before a fork: wait for those who write."""
         self._lock.acquire()
+
+    def rest(self) -> None:
+        """Then: wait for those who read, and close the file."""
         with self._readers_change:
             self._held = True
             self._readers_change.wait_for(self._only_own_readers, self._timeout)
@@ -222,10 +229,11 @@ class SQLiteStore:
         SQLite would do so by itself, but beside other writers, and before version 3.51.3 a checkpoint that meets a commit which starts the
         write-ahead log anew may, rarely, corrupt the file. A passive one does not wait for readers.
         """
-        self._commits += 1
-        if self._commits % 16 or not self._wal.exists() or self._wal.stat().st_size < _LARGE:
-            return
-        with suppress(sqlite3.Error, MaillardError):  # what was committed is safe; the next one may succeed
+        with suppress(
+            sqlite3.Error, OSError, MaillardError
+        ):  # what was committed is safe; the next one may succeed
+            if self._wal.stat().st_size < _LARGE:
+                return
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 with closing(self._connected()) as another:
@@ -273,7 +281,7 @@ class SQLiteStore:
                 "Nothing was acknowledged; fork at another time, or start processes afresh (spawn)."
             )
         self._check_file()  # where it has gone, SQLite would make an empty one
-        return self._open_read_only() if self._read_only else self._connect(self.where)
+        return self._open_read_only() if self._read_only else self._connect(str(self._path))
 
     def _open_read_only(self) -> sqlite3.Connection:
         """A connection that writes nothing; mode=ro would leave the files of a reader's locks behind."""
@@ -283,8 +291,12 @@ class SQLiteStore:
         try:
             connection.execute("PRAGMA query_only = ON")
             connection.execute("SELECT count(*) FROM sqlite_master")
-        except sqlite3.OperationalError:  # a folder where nothing can be written, not even a reader's lock
+        except sqlite3.OperationalError as error:
             connection.close()
+            # A folder where nothing can be written, not even a reader's lock: then the file must be all there is.
+            fixed = error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY"))
+            if not fixed or (self._wal.exists() and self._wal.stat().st_size):
+                raise
             connection = sqlite3.connect(address + "ro&immutable=1", **options)
         return connection
 
