@@ -65,9 +65,8 @@ def test_an_interrupt_while_waiting_for_the_lock_leaves_no_transaction_open(tmp_
 
 
 def test_a_long_reader_does_not_keep_writers_waiting(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(
-        "maillard.decisions.stores.sqlite._LARGE", 1
-    )  # a checkpoint at every sixteenth commit
+    monkeypatch.setattr("maillard.decisions.stores.sqlite._LARGE", 1)
+    monkeypatch.setattr("maillard.decisions.stores.sqlite._OFTEN", 16)
     bandit = Bandit(["a", "b"], "uniform", log=tmp_path / "log.db")
     bandit.choose(size=2000)
     rows = bandit._store.rows("default")
@@ -79,8 +78,18 @@ def test_a_long_reader_does_not_keep_writers_waiting(tmp_path, monkeypatch) -> N
     rows.close()
     for _ in range(16):
         bandit.choose()
-    bandit.choose()  # starts the write-ahead log anew
-    assert (tmp_path / "log.db-wal").stat().st_size < 1 << 20
+    size = (tmp_path / "log.db-wal").stat().st_size
+    for _ in range(32):
+        bandit.choose()
+    assert (tmp_path / "log.db-wal").stat().st_size == size  # started anew, again and again
+
+
+def test_the_write_ahead_log_does_not_grow_without_end(tmp_path) -> None:
+    bandit = Bandit(["a", "b"], "uniform", log=tmp_path / "log.db")
+    for size, times in ((5000, 12), (1, 600)):
+        for _ in range(times):
+            bandit.choose(size=size)
+        assert (tmp_path / "log.db-wal").stat().st_size < 12 << 20
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "folder"])

@@ -98,11 +98,12 @@ class _Draws:
         requests: Sequence[Request],
     ) -> None:
         self.experiment, self.state, self.rng, self.now = experiment, state, rng, transaction.now
-        # One more for each: a sticky call may draw for nothing, where another process is quicker.
-        self.ids = iter(new_ids(sum(request.size + 1 for request in requests)))
         self.sizes: dict[frozenset[str] | None, int] = {}
         for request in requests:
             self.sizes[request.eligible] = self.sizes.get(request.eligible, 0) + request.size
+        # Some more: a sticky call may draw for nothing, where another process is quicker.
+        spare = len(requests) if state.sticky else 0
+        self.ids = iter(new_ids(sum(self.sizes.values()) + spare))
         self.places: dict[frozenset[str] | None, Iterator[int]] = {}
 
     def make(self, request: Request) -> list[Decision]:

@@ -115,9 +115,10 @@ class Session:
     def _run(self, calls: Sequence[_Call]) -> list[Any]:
         """Everything that a group of calls writes, in one transaction."""
         draws = [call.what for call in calls if call.kind == "draws"]
-        rewards = [row for call in calls if call.kind == "rewards" for row in call.what]
-        locked = len(draws) < len(calls) or not self.store.separate_lanes
-        alone = locked and any(call.kind == "change" for call in calls)
+        only_draws = len(draws) == len(calls)
+        rewards = [] if only_draws else [row for call in calls if call.kind == "rewards" for row in call.what]
+        locked = not only_draws or not self.store.separate_lanes
+        alone = not only_draws and any(call.kind == "change" for call in calls)
         known = self.state
         with self.store.transaction(self.experiment, lock=locked, alone=alone) as transaction:
             state = self._seen(transaction, known)
@@ -131,9 +132,9 @@ class Session:
                     answers.append([next(outcomes) for _ in what])
                 else:
                     answers.append(self._other(transaction, state, what))
-            written = sum(request.size for request in draws) + len(rewards)
-            changed = self._settled_state(transaction, state, written) if locked else state
-        self._publish(changed)
+            changed = self._settled_state(transaction, state, draws, len(rewards)) if locked else state
+        if changed is not known:
+            self._publish(changed)
         return answers
 
     @staticmethod
@@ -166,15 +167,16 @@ class Session:
         return head
 
     @staticmethod
-    def _settled_state(transaction: Transaction, state: State, written: int) -> State:
+    def _settled_state(
+        transaction: Transaction, state: State, draws: Sequence[Request] = (), rewards: int = 0
+    ) -> State:
         """Close windows by the way, more than were opened; the state with everything that this transaction has written."""
-        ledger.settle(transaction, state.reward, max(_SETTLE_AT_ONCE, 2 * written))
-        news = (
-            transaction.events(state.number)
-            if transaction.head and transaction.head.number > state.number
-            else []
-        )
-        changed = state.after(news)
+        if state.reward.settles:
+            written = sum(request.size for request in draws) + rewards
+            ledger.settle(transaction, state.reward, max(_SETTLE_AT_ONCE, 2 * written))
+        if transaction.head and transaction.head.number == state.number:
+            return state
+        changed = state.after(transaction.events(state.number))
         if changed.number // _SAVE_EVERY > state.number // _SAVE_EVERY:
             transaction.save_checkpoint(changed.number, changed.write())
         return changed
@@ -187,9 +189,7 @@ class Session:
                 suppress(Unavailable),
                 self.store.transaction(self.experiment, lock=True, wait=False) as transaction,
             ):
-                changed = self._settled_state(
-                    transaction, self._seen(transaction, self.state), _SETTLE_AT_ONCE
-                )
+                changed = self._settled_state(transaction, self._seen(transaction, self.state))
             self._publish(changed)
 
     def _publish(self, state: State) -> None:

@@ -27,6 +27,7 @@ _WORDS = {
     "table": "WITHOUT ROWID, STRICT",
 }
 _LARGE = 4 << 20  # bytes of a write-ahead log, as SQLite's own limit of 1,000 pages
+_OFTEN = 250  # commits, of a few pages each
 _MOST_ROWS = 64  # in one statement; each number of rows is another statement to prepare, once
 
 
@@ -64,6 +65,7 @@ class SQLiteStore:
         except OSError as error:
             raise InvalidValue("log", self.where, f"a path ({error.strerror})") from None
         self._wal = self._path.with_name(self._path.name + "-wal")
+        self._commits = self._size = 0  # since the last checkpoint; of the write-ahead log then
         self._timeout, self._clock = timeout, clock or system_clock
         self._connect = connect or self._open
         self._synchronous, self._read_only = synchronous, read_only
@@ -224,16 +226,21 @@ class SQLiteStore:
             self._check_point(connection)
 
     def _check_point(self, connection: Any) -> None:
-        """Copy the write-ahead log into the database when it has grown, while nobody else writes.
+        """Copy the write-ahead log into the database now and then, while nobody else writes.
 
         SQLite would do so by itself, but beside other writers, and before version 3.51.3 a checkpoint that meets a commit which starts the
         write-ahead log anew may, rarely, corrupt the file. A passive one does not wait for readers.
         """
+        self._commits += 1
         with suppress(
             sqlite3.Error, OSError, MaillardError
         ):  # what was committed is safe; the next one may succeed
-            if self._wal.stat().st_size < _LARGE:
+            size = (
+                self._wal.stat().st_size
+            )  # it stays when the log is started anew, so it tells only of growth
+            if size < self._size + _LARGE and (self._commits < _OFTEN or size < _LARGE):
                 return
+            self._commits, self._size = 0, size
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 with closing(self._connected()) as another:
