@@ -50,8 +50,8 @@ test: $(READY) browser ## run every test, on all cores
 	@echo "== pytest"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-torture: $(READY) ## run the long proofs: many more random cases, a million arms by quadrature
-	@echo "== pytest, the long way (about half an hour)"
+torture: $(READY) ## run the long proofs: many more random cases, a million arms by quadrature, a million decisions by eight processes
+	@echo "== pytest, the long way (about forty minutes)"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m torture
 
 peers: $(READY) $(PEERS_READY) ## build .peers with other libraries, and check that they read our files

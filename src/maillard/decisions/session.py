@@ -183,14 +183,12 @@ class Session:
 
     def _settle_by_the_way(self) -> None:
         """Choices in a lane of their own settle nothing as they go. Now and then one looks, and does not wait for it."""
-        self._settled, changed = time.monotonic(), self.state
+        self._settled = time.monotonic()
         if self.state.reward.settles:
-            with (
-                suppress(Unavailable),
-                self.store.transaction(self.experiment, lock=True, wait=False) as transaction,
-            ):
-                changed = self._settled_state(transaction, self._seen(transaction, self.state))
-            self._publish(changed)
+            with suppress(Unavailable):
+                with self.store.transaction(self.experiment, lock=True, wait=False) as transaction:
+                    changed = self._settled_state(transaction, self._seen(transaction, self.state))
+                self._publish(changed)  # it is committed
 
     def _publish(self, state: State) -> None:
         with self._publishing:
