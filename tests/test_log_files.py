@@ -11,7 +11,9 @@ import random
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -879,8 +881,24 @@ def test_export_and_import_commands(log, tmp_path) -> None:
         assert "secret" not in run("export", address, tmp_path / "x.csv", code=2)
 
 
+def test_two_imports_at_once_make_one_log(postgres, log) -> None:
+    together = threading.Barrier(2)
+
+    def copy(_: int) -> object:
+        together.wait(30)
+        try:
+            return import_log(log, postgres)
+        except Conflict as error:
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(copy, range(2)))
+    assert sorted(type(each).__name__ for each in answers) == ["Conflict", "int"]
+    with read_log(postgres, "home") as back:
+        assert content(back) == content(log)
+
+
 def test_postgresql_too(postgres, log, tmp_path) -> None:
-    pytest.importorskip("maillard.decisions.stores.postgresql")
     rows = sum(1 for _ in log.rows())
     assert import_log(log, postgres) == rows
     with read_log(postgres, "home") as back:

@@ -112,9 +112,10 @@ def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> Impo
     with _opened(target) as store:
         _check_new(log, store, experiment)
         with store.transaction(experiment, lock=True) as transaction:
-            if transaction.head is not None:
+            if transaction.head is None:
+                transaction.create()
+            if transaction.head != Head(0, 0, 0):  # perhaps since a moment
                 raise Conflict(f"{store.where} has an experiment {experiment!r} already")
-            transaction.create()
             rows = _Copy(log, transaction, experiment).run()
             transaction.save_checkpoint(state.number, state.write())
         return Imported(rows, store.where)
