@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
-
 from maillard.decisions import ledger
 from maillard.decisions.configuration import (
     check_arms,
     check_decision,
+    check_eligible,
+    check_size,
     check_snapshot,
     describe_policy,
     start_payload,
@@ -34,7 +34,6 @@ from maillard.tally import Tally
 
 __all__ = ["Bandit"]
 
-_MOST_DRAWS = 100_000
 _MOST_ROWS = 1_000  # rewards in one transaction
 
 
@@ -121,8 +120,8 @@ class Bandit:
         """
         unit = None if unit is None else text("unit", unit)
         key = None if idempotency_key is None else text("idempotency_key", idempotency_key)
-        among = None if eligible is None else _check_eligible(eligible)
-        count = 1 if size is None else _check_size(size)
+        among = None if eligible is None else check_eligible(eligible)
+        count = 1 if size is None else check_size(size)
         self._session.check_open()
         rows = self._session.decide(Request(unit, among, key, count)) if count else []
         return rows[0] if size is None else rows
@@ -396,21 +395,6 @@ def _is_new(log: str | Path | Store | None) -> bool:
 
 def _empty(_: State) -> dict[str, Any]:
     return {}
-
-
-def _check_eligible(eligible: Iterable[str]) -> frozenset[str]:
-    if isinstance(eligible, str | bytes) or not isinstance(eligible, Iterable):
-        raise InvalidValue("eligible", eligible, "names of arms, as in ['red', 'blue']")
-    names = frozenset(text("eligible arm", arm) for arm in eligible)
-    if not names:
-        raise InvalidValue("eligible", [], "at least one arm")
-    return names
-
-
-def _check_size(size: object) -> int:
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 <= size <= _MOST_DRAWS:
-        raise InvalidValue("size", size, f"a whole number from 0 to {_MOST_DRAWS}")
-    return int(size)
 
 
 def _learned(log: str | Path, experiment: str | None) -> dict[str, Tally]:

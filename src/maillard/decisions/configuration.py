@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions.identifiers import check_id
-from maillard.decisions.records import Decision, text
+from maillard.decisions.records import END_OF_TIME, Decision, text
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State, read_tally, write_tally
 from maillard.errors import InvalidValue, MaillardError, UnknownName
@@ -21,12 +21,16 @@ from maillard.tally import Tally
 __all__ = [
     "check_arms",
     "check_decision",
+    "check_eligible",
     "check_same",
+    "check_size",
     "check_snapshot",
     "describe_policy",
     "start_payload",
     "tally_for",
 ]
+
+_MOST_DRAWS = 100_000  # of one call
 
 
 def start_payload(
@@ -129,6 +133,23 @@ def check_same(given: Mapping[str, Any], started: Mapping[str, Any], state: Stat
             )
 
 
+def check_eligible(eligible: Iterable[str]) -> frozenset[str]:
+    """Names of arms that may be drawn."""
+    if isinstance(eligible, str | bytes) or not isinstance(eligible, Iterable):
+        raise InvalidValue("eligible", eligible, "names of arms, as in ['red', 'blue']")
+    names = frozenset(text("eligible arm", arm) for arm in eligible)
+    if not names:
+        raise InvalidValue("eligible", [], "at least one arm")
+    return names
+
+
+def check_size(size: object) -> int:
+    """How many decisions a call asks for."""
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 <= size <= _MOST_DRAWS:
+        raise InvalidValue("size", size, f"a whole number from 0 to {_MOST_DRAWS}")
+    return int(size)
+
+
 def check_decision(row: object, experiment: str, state: State) -> None:
     """Refuse what is no decision drawn from a state of this experiment."""
     if not isinstance(row, Decision) or row.experiment != experiment:
@@ -138,7 +159,7 @@ def check_decision(row: object, experiment: str, state: State) -> None:
         if value is not None:
             text(f"decision: {name}", value)
     limits = {
-        "time": 253_402_300_800_000_000,
+        "time": END_OF_TIME,
         "policy_version": state.policy_version,
         "formula_version": 2**31,
         "state": state.number,

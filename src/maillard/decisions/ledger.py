@@ -264,7 +264,7 @@ class _Early:
     def __init__(self, transaction: Transaction, ids: Iterable[str]) -> None:
         now = transaction.now
         self.parked = {
-            key: [each for each in some if each.expires is None or each.expires > now]
+            key: [each for each in some if not each.expired(now)]
             for key, some in transaction.parked(ids).items()
         }
         self.room = MOST_PARKED - transaction.count_parked()
@@ -361,7 +361,7 @@ class _Book:
             self.transaction.remove_pending(self.settled)
 
 
-def settle(transaction: Transaction, rule: Reward, limit: int = 1000) -> int:
+def settle(transaction: Transaction, rule: Reward, limit: int) -> int:
     """Freeze decisions whose window has closed, giving them the default if they have no reward; how many."""
     if not rule.settles:
         return 0

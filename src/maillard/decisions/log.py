@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from maillard.decisions.names import ending_of, shown
 from maillard.decisions.records import Decision, Event, Observation, system_clock
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State, replay
-from maillard.decisions.stores import Store, open_store
+from maillard.decisions.stores import Store, is_store, open_store
 from maillard.decisions.stores.contract import Parked
-from maillard.decisions.stores.sql import Unreadable
+from maillard.decisions.stores.rows import Unreadable
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 
 if TYPE_CHECKING:
@@ -30,13 +30,11 @@ __all__ = [
     "import_log",
     "read_log",
     "rule_of",
-    "shown",
     "write_log",
 ]
 
 # What an event, or a law, of a log that was tampered with may raise.
 ODD = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError)
-_SECRET = re.compile(r"://|postgres\w*:|password\s*=|^\w+:/[^/]*@", re.IGNORECASE)
 
 
 class Row(NamedTuple):
@@ -235,19 +233,6 @@ def _after(state: State | None, events: Sequence[Event]) -> State:
     return after
 
 
-def shown(source: object) -> str:
-    """A path or URL as it may be printed: of whatever may hold a password, only what it begins with.
-
-    >>> shown("decisions.db"), shown("postgresql://me:secret@host/shop")
-    ('decisions.db', 'postgresql...')
-    """
-    name = str(source) if isinstance(source, str | Path) else repr(source)
-    if not _SECRET.search(name):
-        return name
-    scheme = re.match(r"[A-Za-z]+(?=:)", name)
-    return (scheme[0] if scheme else "") + "..."
-
-
 def read_log(source: Any, experiment: str | None = None) -> DecisionLog:  # noqa: PLR0911  # one for each kind of source
     """The log of an experiment.
 
@@ -274,7 +259,7 @@ def read_log(source: Any, experiment: str | None = None) -> DecisionLog:  # noqa
         from maillard.decisions.files import arrow
 
         return arrow.open_frame(source, experiment)
-    if all(hasattr(source, name) for name in ("transaction", "reading", "rows")):
+    if is_store(source):
         return stores.open_in(source, experiment)
     allowed = "a path, a postgresql:// URL, a Bandit, a frame or a table, or a dict of OBP's"
     raise InvalidValue("log", shown(source), allowed)
@@ -290,7 +275,7 @@ def _path(source: str | Path, field: str, allowed: str) -> Path:
 
 def _open_file(path: Path, experiment: str | None) -> DecisionLog:
     """By its name alone: to open a SQLite log and close it again would drop the locks that this process has on it."""
-    from maillard.decisions.files import csv, dsjson, ending_of, obp, parquet, stores
+    from maillard.decisions.files import csv, dsjson, obp, parquet, stores
 
     try:
         there = path.is_file()

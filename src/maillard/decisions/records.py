@@ -13,7 +13,9 @@ from maillard.errors import InvalidValue
 
 __all__ = [
     "ADMINISTRATIVE",
+    "END_OF_TIME",
     "NOW",
+    "SLACK",
     "Decision",
     "Event",
     "Observation",
@@ -31,6 +33,8 @@ Kind = Literal[
 ADMINISTRATIVE = frozenset(Kind.__args__) - {"reward", "revision", "default"}  # type: ignore[attr-defined]
 
 NOW = -1  # in the place of a time: when the transaction is
+END_OF_TIME = 253_402_300_800_000_000  # microseconds from 1970 to the year 10000
+SLACK = 1e-9  # how far rounding may lift the logarithm of a probability above 0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -135,7 +139,7 @@ def to_microseconds(name: str, value: datetime | float) -> int:
             microseconds = NOW
     except (TypeError, ValueError, OverflowError):  # naive, nan, beyond floats
         microseconds = NOW
-    if not 0 <= microseconds < 253_402_300_800_000_000:
+    if not 0 <= microseconds < END_OF_TIME:
         raise InvalidValue(name, value, allowed)
     return microseconds
 

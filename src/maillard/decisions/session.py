@@ -71,7 +71,7 @@ class Session:
     def settle(self) -> None:
         """Close the windows that are due."""
         self._settled = time.monotonic()
-        while self.state.reward.settles and self._submit("settle", None, self._group):
+        while self.state.reward.settles and self._submit("settle", _settle, self._group):
             pass
 
     def change(self, kind: Kind, payload: Callable[[State], dict[str, Any]]) -> None:
@@ -138,11 +138,7 @@ class Session:
         return answers
 
     @staticmethod
-    def _other(
-        transaction: Transaction, state: State, change: Callable[[Transaction, State], Any] | None
-    ) -> Any:
-        if change is None:
-            return ledger.settle(transaction, state.reward)
+    def _other(transaction: Transaction, state: State, change: Callable[[Transaction, State], Any]) -> Any:
         try:
             return change(transaction, state)
         except MaillardError as error:  # of this call alone: it is raised before anything is written
@@ -230,6 +226,10 @@ class Session:
                 event = Event(number=1, kind="start", time=transaction.now, payload=payload)
                 replay([event]).check()
                 transaction.add_events([event], Head(1, 1, 1))
+
+
+def _settle(transaction: Transaction, state: State) -> int:
+    return ledger.settle(transaction, state.reward, _SETTLE_AT_ONCE)
 
 
 def _saved(transaction: Transaction) -> State | None:

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
-from maillard.decisions.log import ODD, DecisionLog, Row, applied, read_log, shown
+from maillard.decisions.log import ODD, DecisionLog, Row, applied, read_log
+from maillard.decisions.names import shown
 from maillard.decisions.records import Decision, Event, Observation
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State
-from maillard.decisions.stores.sql import Unreadable
+from maillard.decisions.stores.rows import Unreadable
 from maillard.errors import MaillardError
 
 __all__ = ["Problem", "Verification", "verify"]

@@ -9,19 +9,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from maillard.decisions.log import shown
+from maillard.decisions.names import ENDINGS, FORMS, ending_of, shown
 from maillard.errors import InvalidValue
 
-__all__ = ["FORMS", "Written", "check_target", "ending_of", "form_of", "located", "whole"]
+__all__ = ["Written", "check_target", "form_of", "located", "whole"]
 
-# The name of each format, and the endings that mean it.
-FORMS = {
-    "parquet": (".parquet",),
-    "csv": (".csv",),
-    "obp": (".npz",),
-    "dsjson": (".dsjson", ".jsonl", ".json"),
-}
-_ENDINGS = ", ".join(ending for each in FORMS.values() for ending in each)
+_ENDINGS = ", ".join(ENDINGS)
 
 
 class Written(NamedTuple):
@@ -42,14 +35,6 @@ def form_of(path: Path, form: str | None = None) -> str:
     if found is None:
         raise InvalidValue("file", shown(path), f"a name that ends in {_ENDINGS}")
     return found
-
-
-def ending_of(path: Path) -> str | None:
-    """The format that a file's name says; None where it says none of these, as with a SQLite log."""
-    for name, endings in FORMS.items():
-        if path.suffix.lower() in endings:
-            return name
-    return None
 
 
 def check_target(path: Path, source: str) -> None:

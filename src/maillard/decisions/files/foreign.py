@@ -12,7 +12,7 @@ from typing import Any
 
 from maillard.decisions.files.records import make_decision
 from maillard.decisions.log import DecisionLog, Row, choose_experiment
-from maillard.decisions.records import Observation, text
+from maillard.decisions.records import SLACK, Observation, text
 from maillard.errors import InvalidValue
 
 __all__ = ["foreign_log", "foreign_row"]
@@ -51,7 +51,7 @@ def _log(given: Mapping[str, Any]) -> float:
     log, probability = given.get("log_probability"), given.get("probability")
     if isinstance(log, float):
         return log
-    if not isinstance(probability, float) or not 0 < probability <= 1 + 1e-9:
+    if not isinstance(probability, float) or not 0 < probability <= 1 + SLACK:
         raise InvalidValue("probability", probability, "a number > 0 and <= 1")
     return math.log(probability)
 

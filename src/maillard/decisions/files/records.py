@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from maillard.decisions.files import located
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.log import Row
-from maillard.decisions.records import Decision, Event, Observation, text
+from maillard.decisions.records import END_OF_TIME, SLACK, Decision, Event, Observation, text
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ LEARNED = {"number": "whole", "kind": "text", "value": "real", "previous": "real
 NEEDED = COLUMNS.keys() - {"experiment", "probability", "policy", "reward", "closed"}
 
 _KINDS = ("reward", "revision", "default")
-_SLACK = 1e-9  # how far rounding may lift the logarithm of a probability above 0
 
 
 def values_of(log: DecisionLog, row: Row) -> tuple[Any, ...]:
@@ -84,7 +83,7 @@ def make_decision(values: Mapping[str, Any], identifier: str, experiment: str) -
         allowed = f"the arm ({arm!r}) among them, and a log probability for each ({len(logs)})"
         raise InvalidValue("eligible", list(eligible), allowed)
     log = values["log_probability"]
-    if not isinstance(log, float) or not -math.inf < log <= _SLACK:
+    if not isinstance(log, float) or not -math.inf < log <= SLACK:
         raise InvalidValue("log_probability", log, "a number <= 0")
     return Decision(
         id=identifier,
@@ -136,7 +135,7 @@ def _learned(each: Mapping[str, Any], decision: Decision) -> Event:
 
 def check_time(value: object, field: str) -> int:
     """A time in microseconds since 1970, or an error."""
-    if type(value) is not int or not 0 <= value < 253_402_300_800_000_000:
+    if type(value) is not int or not 0 <= value < END_OF_TIME:
         raise InvalidValue(field, value, "a time within the years 1970 to 9999")
     return value
 
@@ -162,7 +161,7 @@ def _log(value: object) -> float:
     """The logarithm of a probability; NaN is one that is not known."""
     if value is None:
         return math.nan
-    if not isinstance(value, float) or value > _SLACK:
+    if not isinstance(value, float) or value > SLACK:
         raise InvalidValue("log_probabilities", value, "numbers <= 0")
     return math.nan if math.isnan(value) else value  # the one object, so that rows are equal
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from maillard.decisions.files import ending_of
 from maillard.decisions.files.metadata import check_events
-from maillard.decisions.log import DecisionLog, Row, choose_experiment, shown
+from maillard.decisions.log import DecisionLog, Row, choose_experiment
+from maillard.decisions.names import ending_of, shown
 from maillard.decisions.records import ADMINISTRATIVE, Decision, Event, text
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Head, Transaction
-from maillard.decisions.stores.sql import Unreadable
+from maillard.decisions.stores.rows import Unreadable
 from maillard.errors import Conflict, InvalidValue, MaillardError
 
 __all__ = ["Imported", "open_in", "open_owned", "write"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from maillard.decisions.names import ENDINGS, shown
 from maillard.decisions.stores.contract import Store
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.errors import InvalidValue
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Store", "is_store", "open_store"]
 
-_EXPORTS = (".parquet", ".csv", ".npz", ".dsjson", ".json", ".jsonl")
 _ALLOWED = "None, a path, or a postgresql://user:password@host:5432/database URL"
 
 
@@ -27,9 +27,9 @@ def open_store(log: str | Path | Store | None, *, read_only: bool = False, creat
         return PostgreSQLStore(log)
     if isinstance(log, str | Path):
         name = str(log)
-        if (name.startswith("postgres") and ":" in name) or "://" in name or "password=" in name:
-            raise InvalidValue("log", name[:8] + "...", _ALLOWED)  # it may hold a password
-        if name.endswith(_EXPORTS):
+        if shown(name) != name:  # it may hold a password
+            raise InvalidValue("log", shown(name), _ALLOWED)
+        if name.lower().endswith(ENDINGS):
             raise InvalidValue(
                 "log", name, "another ending: this one is of exported files, which read_log and import take"
             )
@@ -38,6 +38,11 @@ def open_store(log: str | Path | Store | None, *, read_only: bool = False, creat
         from maillard.decisions.stores.sqlite import SQLiteStore
 
         return SQLiteStore(log, read_only=read_only, create=create)
-    if all(hasattr(log, name) for name in ("transaction", "reading", "rows")):
+    if is_store(log):
         return log
     raise InvalidValue("log", type(log).__name__, _ALLOWED)
+
+
+def is_store(thing: object) -> bool:
+    """Whether something can be read and written as a store is."""
+    return all(hasattr(thing, name) for name in ("transaction", "reading", "rows"))

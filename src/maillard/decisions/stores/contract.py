@@ -39,6 +39,10 @@ class Parked(NamedTuple):
     row: Observation
     expires: int | None
 
+    def expired(self, now: int) -> bool:
+        """Whether it is too late by now."""
+        return self.expires is not None and self.expires <= now
+
 
 class Counts(NamedTuple):
     """How much an experiment's log holds."""

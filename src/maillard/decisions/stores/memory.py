@@ -158,12 +158,12 @@ class MemoryTransaction:
     def count_parked(self) -> int:
         now = self.now
         every = (each for rows in self._kept.parked.values() for each in rows)
-        return sum(not _expired(each, now) for each in every)
+        return sum(not each.expired(now) for each in every)
 
     def park(self, rows: Sequence[Parked]) -> None:
         now, parked = self.now, self._kept.parked
         for key, some in list(parked.items()):
-            parked[key] = [each for each in some if not _expired(each, now)]
+            parked[key] = [each for each in some if not each.expired(now)]
             if not parked[key]:
                 del parked[key]
         for each in rows:
@@ -227,7 +227,3 @@ class MemoryTransaction:
         for epoch, name in [place for place in self._kept.assigned if place[1] == unit]:
             self._kept.assigned[epoch, token] = self._kept.assigned.pop((epoch, name))
         return len(mine)
-
-
-def _expired(each: Parked, now: int) -> bool:
-    return each.expires is not None and each.expires <= now

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import math
-import reprlib
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
-from maillard.decisions.records import Decision, Event, Observation, text
+from maillard.decisions.records import Decision, Event, Observation
 from maillard.decisions.stores.contract import Counts, Drawn, Head, Parked
-from maillard.errors import MaillardError
-
-__all__ = ["SQLTransaction", "Unreadable"]
-
-_EVENT = "number, kind, time, decision, arm, value, previous, payload"
-_DECISION = (
-    "id, time, unit, arm, log_probability, eligible, log_probabilities, policy_version, formula_version, state, "
-    "epoch, cold, idempotency_key, position, origin"
+from maillard.decisions.stores.rows import (
+    DECISION,
+    EVENT,
+    REWARD,
+    checked,
+    read_decision,
+    read_event,
+    read_parked,
+    read_reward,
+    write_decision,
+    write_event,
+    write_reward,
 )
-_REWARD = "decision, event, value, at, arrived"
+
+__all__ = ["ADD_DECISION", "SELECT_HEAD", "SELECT_ROWS", "SQLTransaction"]
+
 ADD_DECISION = (
-    f"INSERT INTO decisions ({_DECISION}, experiment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    f"INSERT INTO decisions ({DECISION}, experiment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-
-
-class Unreadable(MaillardError):
-    """A row that no log writes: somebody, or a disk, has changed it."""
 
 
 class SQLTransaction(ABC):
@@ -80,19 +77,19 @@ class SQLTransaction(ABC):
         """Take over where the experiment stands, from at most one row of SELECT_HEAD."""
         self.experiment, self.head = 0, None
         for row in found:
-            identifier, *head = _checked("experiments", self.name, row, "whole whole whole whole")
+            identifier, *head = checked("experiments", self.name, row, "whole whole whole whole")
             self.experiment, self.head = identifier, Head(*head)
 
     def events(self, after: int, through: int | None = None) -> list[Event]:
         sql = (
-            f"SELECT {_EVENT} FROM events WHERE experiment = ? AND number > ? AND number <= ? ORDER BY number"
+            f"SELECT {EVENT} FROM events WHERE experiment = ? AND number > ? AND number <= ? ORDER BY number"
         )
         limits = [self.experiment, after, 2**62 if through is None else through]
-        return [_read_event(row) for row in self._all(sql, limits)]
+        return [read_event(row) for row in self._all(sql, limits)]
 
     def changes(self) -> list[Event]:
-        sql = f"SELECT {_EVENT} FROM events WHERE experiment = ? AND decision IS NULL ORDER BY number"
-        return [_read_event(row) for row in self._all(sql, [self.experiment])]
+        sql = f"SELECT {EVENT} FROM events WHERE experiment = ? AND decision IS NULL ORDER BY number"
+        return [read_event(row) for row in self._all(sql, [self.experiment])]
 
     def checkpoint(self) -> tuple[int, str] | None:
         rows = self._all("SELECT number, state FROM checkpoints WHERE experiment = ?", [self.experiment])
@@ -106,8 +103,8 @@ class SQLTransaction(ABC):
         self._count(sql, [self.experiment, number, state])
 
     def add_events(self, events: Sequence[Event], head: Head) -> None:
-        sql = f"INSERT INTO events ({_EVENT}, experiment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        self._many(sql, [(*_write_event(event), self.experiment) for event in events])
+        sql = f"INSERT INTO events ({EVENT}, experiment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        self._many(sql, [(*write_event(event), self.experiment) for event in events])
         sql = "UPDATE experiments SET number = ?, administrative = ?, epoch = ? WHERE id = ?"
         self._many(sql, [[*head, self.experiment]])
         self.head = head
@@ -117,17 +114,19 @@ class SQLTransaction(ABC):
         sql = f"SELECT id, arm, epoch, time FROM decisions WHERE experiment = ? AND {among}"
         rows = self._all(sql, [self.experiment, values])
         for row in rows:
-            _checked("decisions", row[0], row, "text text whole time")
+            checked("decisions", row[0], row, "text text whole time")
         return {key: Drawn(*rest) for key, *rest in rows}
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         among, values = self._among("id", ids)
-        sql = f"SELECT {_DECISION} FROM decisions WHERE experiment = ? AND {among}"
+        sql = f"SELECT {DECISION} FROM decisions WHERE experiment = ? AND {among}"
         rows = self._all(sql, [self.experiment, values])
         return {row[0]: read_decision(row, self.name) for row in rows}
 
     def keyed(self, key: str) -> list[Decision]:
-        sql = f"SELECT {_DECISION} FROM decisions WHERE experiment = ? AND idempotency_key = ? ORDER BY position"
+        sql = (
+            f"SELECT {DECISION} FROM decisions WHERE experiment = ? AND idempotency_key = ? ORDER BY position"
+        )
         return [read_decision(row, self.name) for row in self._all(sql, [self.experiment, key])]
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
@@ -143,28 +142,26 @@ class SQLTransaction(ABC):
         among, values = self._among("decision", ids)
         found: dict[str, list[Observation]] = {}
         for row in self._all(
-            f"SELECT {_REWARD}, late FROM rewards WHERE {among} ORDER BY arrived, event", [values]
+            f"SELECT {REWARD}, late FROM rewards WHERE {among} ORDER BY arrived, event", [values]
         ):
-            found.setdefault(row[0], []).append(_read_reward(row))
+            found.setdefault(row[0], []).append(read_reward(row))
         return found
 
     def add_observations(self, rows: Sequence[Observation]) -> None:
-        sql = f"INSERT INTO rewards ({_REWARD}, late) VALUES (?, ?, ?, ?, ?, ?)"
-        self._many(sql, [(*_write_reward(row), int(row.late)) for row in rows])
+        sql = f"INSERT INTO rewards ({REWARD}, late) VALUES (?, ?, ?, ?, ?, ?)"
+        self._many(sql, [(*write_reward(row), int(row.late)) for row in rows])
 
     def parked(self, ids: Iterable[str]) -> dict[str, list[Parked]]:
         among, values = self._among("decision", ids)
-        sql = (
-            f"SELECT {_REWARD}, expires FROM parked WHERE experiment = ? AND {among} ORDER BY arrived, event"
-        )
+        sql = f"SELECT {REWARD}, expires FROM parked WHERE experiment = ? AND {among} ORDER BY arrived, event"
         found: dict[str, list[Parked]] = {}
         for row in self._all(sql, [self.experiment, values]):
-            found.setdefault(row[0], []).append(_read_parked(row))
+            found.setdefault(row[0], []).append(read_parked(row))
         return found
 
     def all_parked(self) -> list[Parked]:
-        sql = f"SELECT {_REWARD}, expires FROM parked WHERE experiment = ? ORDER BY arrived, decision, event"
-        return [_read_parked(row) for row in self._all(sql, [self.experiment])]
+        sql = f"SELECT {REWARD}, expires FROM parked WHERE experiment = ? ORDER BY arrived, decision, event"
+        return [read_parked(row) for row in self._all(sql, [self.experiment])]
 
     def count_parked(self) -> int:
         sql = "SELECT count(*) FROM parked WHERE experiment = ? AND (expires IS NULL OR expires > ?)"
@@ -172,8 +169,8 @@ class SQLTransaction(ABC):
 
     def park(self, rows: Sequence[Parked]) -> None:
         self._many("DELETE FROM parked WHERE experiment = ? AND expires <= ?", [[self.experiment, self.now]])
-        sql = f"INSERT INTO parked ({_REWARD}, expires, experiment) VALUES (?, ?, ?, ?, ?, ?, ?)"
-        self._many(sql, [(*_write_reward(each.row), each.expires, self.experiment) for each in rows])
+        sql = f"INSERT INTO parked ({REWARD}, expires, experiment) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        self._many(sql, [(*write_reward(each.row), each.expires, self.experiment) for each in rows])
 
     def unpark(self, ids: Iterable[str]) -> None:
         among, values = self._among("decision", ids)
@@ -236,176 +233,12 @@ class SQLTransaction(ABC):
         ids = [row.id for row in made]
         among, values = self._among("decision", ids)
         learned: dict[str, list[Event]] = {}
-        for row in self._all(f"SELECT {_EVENT} FROM events WHERE {among} ORDER BY number", [values]):
-            learned.setdefault(row[3], []).append(_read_event(row))
+        for row in self._all(f"SELECT {EVENT} FROM events WHERE {among} ORDER BY number", [values]):
+            learned.setdefault(row[3], []).append(read_event(row))
         observations = self.observations(ids)
         for row in made:
             yield row, tuple(observations.get(row.id, ())), tuple(learned.get(row.id, ()))
 
 
 SELECT_HEAD = "SELECT id, number, administrative, epoch FROM experiments WHERE name = ?"
-SELECT_ROWS = f"SELECT {_DECISION} FROM decisions WHERE experiment = ? ORDER BY state, id"
-
-
-def _write_event(event: Event) -> tuple[Any, ...]:
-    payload = json.dumps(event.payload, ensure_ascii=False) if event.payload else None
-    return (
-        event.number, event.kind, event.time, event.decision, event.arm, event.value, event.previous, payload,
-    )  # fmt: skip
-
-
-def _read_event(row: Sequence[Any]) -> Event:
-    number, kind, time, decision, arm, value, previous, payload = _checked(
-        "events", row[0], row, "whole text time text? text? real? real? text?"
-    )
-    return Event(
-        number=number,
-        kind=kind,
-        time=time,
-        decision=decision,
-        arm=arm,
-        value=value,
-        previous=previous,
-        payload=_read_payload(number, payload) if payload else {},
-    )
-
-
-def _read_payload(number: int, payload: str) -> dict[str, Any]:
-    try:
-        data = json.loads(payload)
-    except (ValueError, RecursionError) as error:
-        raise Unreadable(f"events, row {number}: the payload is no JSON ({error})") from None
-    if not isinstance(data, dict):
-        raise Unreadable(f"events, row {number}: the payload is {type(data).__name__}, not an object")
-    return data
-
-
-@lru_cache(maxsize=256)
-def _write_arms(arms: tuple[str, ...]) -> str:
-    return json.dumps(arms, ensure_ascii=False)
-
-
-@lru_cache(maxsize=256)
-def _read_arms(content: str) -> tuple[str, ...]:
-    arms = json.loads(content)
-    if not isinstance(arms, list) or not arms or len({text("eligible", arm) for arm in arms}) < len(arms):
-        raise ValueError("eligible is not a list of different names")
-    return tuple(arms)
-
-
-@lru_cache(maxsize=256)
-def write_logs(logs: tuple[float, ...]) -> str:
-    """Log probabilities as JSON: null where a choice is impossible."""
-    text = repr(list(logs))
-    return text.replace("-inf", "null")
-
-
-def read_logs(content: str) -> tuple[float, ...]:
-    """The log probabilities that `write_logs` wrote."""
-    data = json.loads(content, parse_int=float)
-    logs = [-math.inf if log is None else log for log in data] if isinstance(data, list) else []
-    if not logs or not all(type(log) is float and log <= SLACK for log in logs):
-        raise ValueError("log_probabilities is not a list of numbers <= 0")
-    return tuple(logs)
-
-
-def write_decision(row: Decision) -> tuple[Any, ...]:
-    """A decision as its row, for `ADD_DECISION` (the experiment's number follows)."""
-    return (
-        row.id, row.time, row.unit, row.arm, row.log_probability, _write_arms(row.eligible),
-        write_logs(row.log_probabilities), row.policy_version, row.formula_version, row.state, row.epoch, int(row.cold),
-        row.idempotency_key, row.position, row.origin,
-    )  # fmt: skip
-
-
-def read_decision(row: Sequence[Any], experiment: str) -> Decision:
-    """A decision from its row."""
-    (
-        identifier,
-        time,
-        unit,
-        arm,
-        log,
-        eligible,
-        logs,
-        version,
-        formula,
-        state,
-        epoch,
-        cold,
-        key,
-        position,
-        origin,
-    ) = _checked("decisions", row[0], row, _DECISION_KINDS)
-    try:
-        arms, chances = _read_arms(eligible), read_logs(logs)
-    except (ValueError, RecursionError) as error:
-        raise Unreadable(f"decisions, row {identifier}: {error}") from None
-    if arm not in arms or len(arms) != len(chances):
-        what = f"arm {arm!r}, among {len(arms)} eligible ones with {len(chances)} log probabilities"
-        raise Unreadable(f"decisions, row {identifier}: {what}")
-    return Decision(
-        id=identifier,
-        experiment=experiment,
-        time=time,
-        unit=unit,
-        arm=arm,
-        eligible=arms,
-        log_probabilities=chances,
-        log_probability=log,
-        policy_version=version,
-        formula_version=formula,
-        state=state,
-        epoch=epoch,
-        cold=cold == 1,
-        idempotency_key=key,
-        position=position,
-        origin=origin,
-    )
-
-
-def _write_reward(row: Observation) -> tuple[Any, ...]:
-    return row.decision, row.event, row.value, row.at, row.arrived
-
-
-def _read_reward(row: Sequence[Any]) -> Observation:
-    decision, event, value, at, arrived, late = _checked(
-        "rewards", row[0], row, "text text real time time truth"
-    )
-    return Observation(decision=decision, event=event, value=value, at=at, arrived=arrived, late=late == 1)
-
-
-def _read_parked(row: Sequence[Any]) -> Parked:
-    *reward, expires = _checked("parked", row[0], row, "text text real time time time?")
-    return Parked(Observation(*reward), expires)
-
-
-# Rows of a file that was tampered with, or that a disk has garbled, hold anything, whatever their table declares.
-
-SLACK = 1e-9  # how far rounding may lift the logarithm of a probability above 0
-_DECISION_KINDS = "text time text? text log text text whole whole whole whole truth text? whole text?"
-_KINDS: dict[str, tuple[type, Any, Any]] = {
-    "text": (str, None, None),
-    "whole": (int, 0, 2**62),
-    "time": (int, 0, 253_402_300_799_999_999),  # the end of 9999
-    "truth": (int, 0, 1),
-    "real": (float, -sys.float_info.max, sys.float_info.max),
-    "log": (float, -math.inf, SLACK),
-}
-
-
-@lru_cache
-def _columns(kinds: str) -> list[tuple[bool, type, Any, Any]]:
-    return [(kind.endswith("?"), *_KINDS[kind.rstrip("?")]) for kind in kinds.split()]
-
-
-def _checked(table: str, key: object, row: Sequence[Any], kinds: str) -> Sequence[Any]:
-    """The row, if each of its values is of the kind that its column holds."""
-    for value, (optional, cls, low, high) in zip(row, _columns(kinds), strict=True):
-        if type(value) is cls:
-            if low is None or low <= value <= high:
-                continue
-        elif value is None and optional:
-            continue
-        raise Unreadable(f"{table}, row {key!r}: it holds {reprlib.repr(value)}, which no log has there")
-    return row
+SELECT_ROWS = f"SELECT {DECISION} FROM decisions WHERE experiment = ? ORDER BY state, id"

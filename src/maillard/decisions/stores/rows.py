@@ -1,0 +1,211 @@
+"""Rows of the SQL stores' tables, to and from records.
+
+What is read is checked: a file that was tampered with, or that a disk has garbled, holds anything, whatever its tables declare.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from maillard.decisions.records import END_OF_TIME, SLACK, Decision, Event, Observation, text
+from maillard.decisions.stores.contract import Parked
+from maillard.errors import MaillardError
+
+__all__ = [
+    "DECISION",
+    "EVENT",
+    "REWARD",
+    "Unreadable",
+    "checked",
+    "read_decision",
+    "read_event",
+    "read_parked",
+    "read_reward",
+    "write_decision",
+    "write_event",
+    "write_reward",
+]
+
+# The columns, in the order of the rows.
+EVENT = "number, kind, time, decision, arm, value, previous, payload"
+DECISION = (
+    "id, time, unit, arm, log_probability, eligible, log_probabilities, policy_version, formula_version, state, "
+    "epoch, cold, idempotency_key, position, origin"
+)
+REWARD = "decision, event, value, at, arrived"
+
+
+class Unreadable(MaillardError):
+    """A row that no log writes: somebody, or a disk, has changed it."""
+
+
+def write_event(event: Event) -> tuple[Any, ...]:
+    """An event as its row."""
+    payload = json.dumps(event.payload, ensure_ascii=False) if event.payload else None
+    return (
+        event.number, event.kind, event.time, event.decision, event.arm, event.value, event.previous, payload,
+    )  # fmt: skip
+
+
+def read_event(row: Sequence[Any]) -> Event:
+    """An event from its row."""
+    number, kind, time, decision, arm, value, previous, payload = checked(
+        "events", row[0], row, "whole text time text? text? real? real? text?"
+    )
+    return Event(
+        number=number,
+        kind=kind,
+        time=time,
+        decision=decision,
+        arm=arm,
+        value=value,
+        previous=previous,
+        payload=_read_payload(number, payload) if payload else {},
+    )
+
+
+def _read_payload(number: int, payload: str) -> dict[str, Any]:
+    try:
+        data = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"events, row {number}: the payload is no JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise Unreadable(f"events, row {number}: the payload is {type(data).__name__}, not an object")
+    return data
+
+
+@lru_cache(maxsize=256)
+def _write_arms(arms: tuple[str, ...]) -> str:
+    return json.dumps(arms, ensure_ascii=False)
+
+
+@lru_cache(maxsize=256)
+def _read_arms(content: str) -> tuple[str, ...]:
+    arms = json.loads(content)
+    if not isinstance(arms, list) or not arms or len({text("eligible", arm) for arm in arms}) < len(arms):
+        raise ValueError("eligible is not a list of different names")
+    return tuple(arms)
+
+
+@lru_cache(maxsize=256)
+def _write_logs(logs: tuple[float, ...]) -> str:
+    """Log probabilities as JSON: null where a choice is impossible."""
+    text = repr(list(logs))
+    return text.replace("-inf", "null")
+
+
+def _read_logs(content: str) -> tuple[float, ...]:
+    """The log probabilities that `_write_logs` wrote."""
+    data = json.loads(content, parse_int=float)
+    logs = [-math.inf if log is None else log for log in data] if isinstance(data, list) else []
+    if not logs or not all(type(log) is float and log <= SLACK for log in logs):
+        raise ValueError("log_probabilities is not a list of numbers <= 0")
+    return tuple(logs)
+
+
+def write_decision(row: Decision) -> tuple[Any, ...]:
+    """A decision as its row, for `ADD_DECISION` (the experiment's number follows)."""
+    return (
+        row.id, row.time, row.unit, row.arm, row.log_probability, _write_arms(row.eligible),
+        _write_logs(row.log_probabilities), row.policy_version, row.formula_version, row.state, row.epoch, int(row.cold),
+        row.idempotency_key, row.position, row.origin,
+    )  # fmt: skip
+
+
+def read_decision(row: Sequence[Any], experiment: str) -> Decision:
+    """A decision from its row."""
+    (
+        identifier,
+        time,
+        unit,
+        arm,
+        log,
+        eligible,
+        logs,
+        version,
+        formula,
+        state,
+        epoch,
+        cold,
+        key,
+        position,
+        origin,
+    ) = checked("decisions", row[0], row, _DECISION_KINDS)
+    try:
+        arms, chances = _read_arms(eligible), _read_logs(logs)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"decisions, row {identifier}: {error}") from None
+    if arm not in arms or len(arms) != len(chances):
+        what = f"arm {arm!r}, among {len(arms)} eligible ones with {len(chances)} log probabilities"
+        raise Unreadable(f"decisions, row {identifier}: {what}")
+    return Decision(
+        id=identifier,
+        experiment=experiment,
+        time=time,
+        unit=unit,
+        arm=arm,
+        eligible=arms,
+        log_probabilities=chances,
+        log_probability=log,
+        policy_version=version,
+        formula_version=formula,
+        state=state,
+        epoch=epoch,
+        cold=cold == 1,
+        idempotency_key=key,
+        position=position,
+        origin=origin,
+    )
+
+
+def write_reward(row: Observation) -> tuple[Any, ...]:
+    """A reward as its row, up to whether it is late."""
+    return row.decision, row.event, row.value, row.at, row.arrived
+
+
+def read_reward(row: Sequence[Any]) -> Observation:
+    """A reward from its row."""
+    decision, event, value, at, arrived, late = checked(
+        "rewards", row[0], row, "text text real time time truth"
+    )
+    return Observation(decision=decision, event=event, value=value, at=at, arrived=arrived, late=late == 1)
+
+
+def read_parked(row: Sequence[Any]) -> Parked:
+    """A parked reward from its row."""
+    *reward, expires = checked("parked", row[0], row, "text text real time time time?")
+    return Parked(Observation(*reward), expires)
+
+
+_DECISION_KINDS = "text time text? text log text text whole whole whole whole truth text? whole text?"
+_KINDS: dict[str, tuple[type, Any, Any]] = {
+    "text": (str, None, None),
+    "whole": (int, 0, 2**62),
+    "time": (int, 0, END_OF_TIME - 1),
+    "truth": (int, 0, 1),
+    "real": (float, -sys.float_info.max, sys.float_info.max),
+    "log": (float, -math.inf, SLACK),
+}
+
+
+@lru_cache
+def _columns(kinds: str) -> list[tuple[bool, type, Any, Any]]:
+    return [(kind.endswith("?"), *_KINDS[kind.rstrip("?")]) for kind in kinds.split()]
+
+
+def checked(table: str, key: object, row: Sequence[Any], kinds: str) -> Sequence[Any]:
+    """The row, if each of its values is of the kind that its column holds."""
+    for value, (optional, cls, low, high) in zip(row, _columns(kinds), strict=True):
+        if type(value) is cls:
+            if low is None or low <= value <= high:
+                continue
+        elif value is None and optional:
+            continue
+        raise Unreadable(f"{table}, row {key!r}: it holds {reprlib.repr(value)}, which no log has there")
+    return row
