@@ -310,7 +310,8 @@ def test_sessions_commit_to_the_disk(postgres: str) -> None:
 
 def test_without_psycopg_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "maillard.decisions.stores.postgresql")
+    for module in ("connection", "postgresql"):
+        monkeypatch.delitem(sys.modules, f"maillard.decisions.stores.{module}")
     with pytest.raises(MaillardError, match=r"pip install 'maillard\[postgresql\]'"):
         open_store("postgresql://localhost/log")
 

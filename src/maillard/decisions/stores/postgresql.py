@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -12,20 +11,11 @@ from urllib.parse import quote
 
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.records import Decision, Event, Observation
+from maillard.decisions.stores.connection import Connection, Context, conninfo_to_dict, psycopg
 from maillard.decisions.stores.contract import Counts
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql import SELECT_HEAD, SELECT_ROWS, SQLTransaction
-from maillard.errors import InvalidValue, MaillardError, Unavailable
-
-try:
-    import psycopg
-    from psycopg.adapt import AdaptersMap
-    from psycopg.conninfo import conninfo_to_dict
-    from psycopg.types.numeric import Int8BinaryDumper
-except ImportError as missing:
-    raise MaillardError(
-        f"a log in PostgreSQL needs psycopg: pip install 'maillard[postgresql]' ({missing})"
-    ) from None
+from maillard.errors import InvalidValue, Unavailable
 
 __all__ = ["PostgreSQLStore"]
 
@@ -54,10 +44,6 @@ _WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _SCAN = 12  # times the usual patience, for statements that look at every row
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-# One type for all integers, so that a statement is prepared once and not for each of their sizes.
-_types = AdaptersMap(psycopg.adapters)
-_types.register_dumper(int, Int8BinaryDumper)
-
 
 class _Lock(NamedTuple):
     """What a transaction waits for: who changes the experiment, and its row."""
@@ -69,53 +55,6 @@ class _Lock(NamedTuple):
 
 
 _NO_LOCK = _Lock("", "")
-
-
-class _Context:
-    """How values are written, for every connection."""
-
-    adapters = _types
-    connection = None
-
-
-class _Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that does not wait for ever."""
-
-    patience = 60.0
-    "Seconds of silence after which a server is taken to be gone."
-    generation = 0
-    quiet = False
-    "Whether there is nothing to say to the server, nor to hear from it."
-    lost = False
-    "Whether the server had ended it."
-
-    def wait(self, gen: Any, *rest: Any, **more: Any) -> Any:
-        """As psycopg does, with an end to the server's silence."""
-        return None if self.quiet else super().wait(self._steps(gen), *rest, **more)
-
-    def _steps(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        ready: Any = None
-        end = time.monotonic() + self.patience
-        while True:
-            try:
-                wanted = steps.send(ready)
-            except StopIteration as done:
-                return done.value
-            ready = yield wanted
-            if ready:
-                end = time.monotonic() + self.patience
-            elif time.monotonic() > end:
-                raise psycopg.OperationalError(f"the server has not answered for {self.patience:g} seconds")
-
-    def give_up(self, error: BaseException) -> None:
-        """Close it, whatever state it is in: the next one is new."""
-        ended = str(getattr(error, "sqlstate", None)).startswith("57P")
-        self.lost = self.lost or self.broken or ended
-        self.quiet = True
-        self.close()
-
-    def __del__(self, *_: object) -> None:
-        """Nothing: one that ends with its store or with the program is no mistake that psycopg should warn of."""
 
 
 class PostgreSQLStore:
@@ -150,7 +89,7 @@ class PostgreSQLStore:
 
     def renew(self) -> None:
         """After a fork: the parent's connections are let go of (psycopg closes only those of its own process)."""
-        self._idle: list[_Connection] = []
+        self._idle: list[Connection] = []
         self._mutex = threading.Lock()
         self._permits = threading.BoundedSemaphore(self._size)
 
@@ -172,12 +111,12 @@ class PostgreSQLStore:
 
     # Connections.
 
-    def _connect(self) -> _Connection:
+    def _connect(self) -> Connection:
         """A new connection, to tables of the right version."""
         options: dict[str, Any] = {"client_encoding": "UTF8", "fallback_application_name": "maillard"}
         if "connect_timeout" not in conninfo_to_dict(self._url):
             options["connect_timeout"] = max(2, round(self._timeout))  # less than 2 is not possible
-        connection = _Connection.connect(self._url, autocommit=True, context=_Context(), **options)
+        connection = Connection.connect(self._url, autocommit=True, context=Context(), **options)
         try:
             connection.patience = self._timeout
             self._prepare(connection)
@@ -187,7 +126,7 @@ class PostgreSQLStore:
         connection.generation = self._generation
         return connection
 
-    def _prepare(self, connection: _Connection) -> None:
+    def _prepare(self, connection: Connection) -> None:
         lock = round(self._timeout * 1000)
         settings = {"lock": f"{lock}ms", "idle": f"{12 * lock}ms"}
         *_, encoding, exists = _one(connection.execute(_SETTINGS, settings))
@@ -212,7 +151,7 @@ class PostgreSQLStore:
                 connection.execute(statements.encode())
             connection.execute("UPDATE maillard.version SET number = %s", [len(MIGRATIONS)])
 
-    def _version(self, connection: _Connection, exists: bool) -> int:
+    def _version(self, connection: Connection, exists: bool) -> int:
         """The version of the log's tables; 0 where there are none."""
         version = _one(connection.execute("SELECT number FROM maillard.version"))[0] if exists else 0
         if version > len(MIGRATIONS):
@@ -253,7 +192,7 @@ class PostgreSQLStore:
 
     @contextmanager
     def _work(
-        self, connection: _Connection, begin: str, experiment: str, lock: _Lock
+        self, connection: Connection, begin: str, experiment: str, lock: _Lock
     ) -> Iterator[_Transaction]:
         """A transaction on this connection, which is kept for the next one if all goes well."""
         try:
@@ -275,7 +214,7 @@ class PostgreSQLStore:
             raise
         self._keep(connection)
 
-    def _keep(self, connection: _Connection) -> None:
+    def _keep(self, connection: Connection) -> None:
         with self._mutex:
             if connection.generation == self._generation:
                 self._idle.append(connection)
@@ -351,7 +290,7 @@ class PostgreSQLStore:
 class _Transaction(SQLTransaction):
     def __init__(
         self,
-        connection: _Connection,
+        connection: Connection,
         pipeline: psycopg.Pipeline | None,
         name: str,
         clock: Callable[[], int] | None,
