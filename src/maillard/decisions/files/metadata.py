@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maillard.decisions.files import located
+from maillard.decisions.files.records import check_real, check_whole
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.log import ODD, rule_of
 from maillard.decisions.records import (
@@ -93,11 +93,11 @@ def read_header(content: str | bytes, where: str) -> Header:
         rows = data.get("rows")
         return Header(
             text("experiment", data["experiment"]),
-            _whole(data["number"], "number"),
+            check_whole(data["number"], "number"),
             _events(data["events"], data["number"]),
             [_parked(each) for each in data["parked"]],
             read_iso(data["exported"], "exported"),
-            None if rows is None else _whole(rows, "rows"),
+            None if rows is None else check_whole(rows, "rows"),
         )
     except InvalidValue as error:
         raise located(error, where) from None
@@ -108,7 +108,7 @@ def read_header(content: str | bytes, where: str) -> Header:
 def _events(data: list[Mapping[str, Any]], last: int) -> list[Event]:
     events = [
         Event(
-            number=_whole(each["number"], "events: number"),
+            number=check_whole(each["number"], "events: number"),
             kind=each["kind"],
             time=read_iso(each["time"], "events: time"),
             payload=dict(each["payload"]),
@@ -150,13 +150,10 @@ def _check_names(name: str, value: object) -> None:
 
 
 def _parked(each: Mapping[str, Any]) -> Parked:
-    value = each["value"]
-    if not isinstance(value, float) or not math.isfinite(value):
-        raise InvalidValue("parked: value", value, "a finite number")
     row = Observation(
         decision=check_id(each["decision"], "parked: decision"),
         event=text("parked: event", each["event"]),
-        value=value,
+        value=check_real(each["value"], "parked: value"),
         at=read_iso(each["at"], "parked: at"),
         arrived=read_iso(each["arrived"], "parked: arrived"),
     )
@@ -178,9 +175,3 @@ def read_iso(value: object, field: str) -> int:
     if moment is None:
         raise InvalidValue(field, value, "a time such as 2026-11-15T00:00:00.000000Z")
     return to_microseconds(field, moment)
-
-
-def _whole(value: object, field: str) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise InvalidValue(field, value, "a whole number >= 0")
-    return value

@@ -20,7 +20,18 @@ from maillard.errors import InvalidValue
 if TYPE_CHECKING:
     from maillard.decisions.log import DecisionLog
 
-__all__ = ["COLUMNS", "LEARNED", "NEEDED", "REWARDS", "check_time", "make_decision", "rows_of", "values_of"]
+__all__ = [
+    "COLUMNS",
+    "LEARNED",
+    "NEEDED",
+    "REWARDS",
+    "check_real",
+    "check_time",
+    "check_whole",
+    "make_decision",
+    "rows_of",
+    "values_of",
+]
 
 # What each column holds; `names`, `logs`, `rewards` and `learned` are lists.
 COLUMNS = {
@@ -94,13 +105,13 @@ def make_decision(values: Mapping[str, Any], identifier: str, experiment: str) -
         eligible=eligible,
         log_probabilities=tuple(map(_log, logs)),
         log_probability=log,
-        policy_version=_whole(values, "policy_version"),
-        formula_version=_whole(values, "formula_version"),
-        state=_whole(values, "state"),
-        epoch=_whole(values, "epoch"),
+        policy_version=check_whole(values["policy_version"], "policy_version"),
+        formula_version=check_whole(values["formula_version"], "formula_version"),
+        state=check_whole(values["state"], "state"),
+        epoch=check_whole(values["epoch"], "epoch"),
         cold=_truth(values["cold"], "cold"),
         idempotency_key=_optional(values, "idempotency_key"),
-        position=_whole(values, "position"),
+        position=check_whole(values["position"], "position"),
         origin=_optional(values, "origin"),
     )
 
@@ -109,7 +120,7 @@ def _observation(each: Mapping[str, Any], decision: Decision) -> Observation:
     return Observation(
         decision=decision.id,
         event=text("rewards: event", each["event"]),
-        value=_real(each["value"], "rewards: value"),
+        value=check_real(each["value"], "rewards: value"),
         at=check_time(each["at"], "rewards: at"),
         arrived=check_time(each["arrived"], "rewards: arrived"),
         late=_truth(each["late"], "rewards: late"),
@@ -117,7 +128,7 @@ def _observation(each: Mapping[str, Any], decision: Decision) -> Observation:
 
 
 def _learned(each: Mapping[str, Any], decision: Decision) -> Event:
-    number, kind, previous = _whole(each, "number"), each["kind"], each["previous"]
+    number, kind, previous = check_whole(each["number"], "number"), each["kind"], each["previous"]
     if number <= decision.state:
         raise InvalidValue("learned: number", number, f"more than {decision.state}, the decision's state")
     if kind not in _KINDS or (kind == "revision") == (previous is None):
@@ -128,8 +139,8 @@ def _learned(each: Mapping[str, Any], decision: Decision) -> Event:
         time=check_time(each["time"], "learned: time"),
         decision=decision.id,
         arm=decision.arm,
-        value=_real(each["value"], "learned: value"),
-        previous=None if previous is None else _real(previous, "learned: previous"),
+        value=check_real(each["value"], "learned: value"),
+        previous=None if previous is None else check_real(previous, "learned: previous"),
     )
 
 
@@ -177,14 +188,15 @@ def _optional(values: Mapping[str, Any], name: str) -> str | None:
     return None if value is None else text(name, value)
 
 
-def _whole(values: Mapping[str, Any], name: str) -> int:
-    value = values[name]
+def check_whole(value: object, field: str) -> int:
+    """A whole number, or an error."""
     if type(value) is not int or not 0 <= value < 2**63:
-        raise InvalidValue(name, value, "a whole number >= 0")
+        raise InvalidValue(field, value, "a whole number >= 0")
     return value
 
 
-def _real(value: object, field: str) -> float:
+def check_real(value: object, field: str) -> float:
+    """A finite number, or an error."""
     if not isinstance(value, float) or not math.isfinite(value):
         raise InvalidValue(field, value, "a finite number")
     return value

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from maillard.decisions.files.metadata import check_events
 from maillard.decisions.log import DecisionLog, Row, choose_experiment
-from maillard.decisions.names import ending_of, shown
+from maillard.decisions.names import shown
 from maillard.decisions.records import ADMINISTRATIVE, Decision, Event, text
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Head, Transaction
@@ -116,7 +116,7 @@ def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> Impo
                 transaction.create()
             if transaction.head != Head(0, 0, 0):  # perhaps since a moment
                 raise Conflict(f"{store.where} has an experiment {experiment!r} already")
-            rows = _Copy(log, transaction, experiment).run()
+            rows = _Copy(log, transaction, experiment, state.epoch).run()
             transaction.save_checkpoint(state.number, state.write())
         return Imported(rows, store.where)
 
@@ -125,9 +125,6 @@ def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> Impo
 def _opened(target: str | Path | Store) -> Iterator[Store]:
     """A store to write to. A file that was not there before is there afterwards only if the block ends well."""
     path = Path(target) if isinstance(target, str | Path) and shown(target) == str(target) else None
-    if path is not None and (form := ending_of(path)) is not None:
-        allowed = f"a name for a SQLite log, such as decisions.db; one that ends like this is a {form} file's"
-        raise InvalidValue("log", str(path), allowed)
     new = path is not None and not os.path.lexists(path)
     try:
         store = open_store(target)
@@ -166,11 +163,11 @@ def _check_new(log: DecisionLog, store: Store, experiment: str) -> None:
 class _Copy:
     """A log on its way into a transaction, a thousand rows at a time."""
 
-    def __init__(self, log: DecisionLog, transaction: Transaction, experiment: str) -> None:
+    def __init__(self, log: DecisionLog, transaction: Transaction, experiment: str, epoch: int) -> None:
         self.log, self.transaction, self.experiment = log, transaction, experiment
         self.head = Head(0, 0, 0)
         self.now = transaction.now
-        self.epoch = 1 + sum(event.kind in ("reset", "restore") for event in log.events)
+        self.epoch = epoch  # the last one
         self.events: list[Event] = []
         self.rows: list[Row] = []
         self.count = 0

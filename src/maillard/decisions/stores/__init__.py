@@ -31,7 +31,9 @@ def open_store(log: str | Path | Store | None, *, read_only: bool = False, creat
             raise InvalidValue("log", shown(name), _ALLOWED)
         if name.lower().endswith(ENDINGS):
             raise InvalidValue(
-                "log", name, "another ending: this one is of exported files, which read_log and import take"
+                "log",
+                name,
+                "a name for a SQLite log, such as decisions.db; one that ends like this is an exported file's",
             )
         if not name or "\0" in name or not name.isprintable():
             raise InvalidValue("log", name, "a path of printable characters")
