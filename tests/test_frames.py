@@ -14,7 +14,7 @@ import pytest
 
 from maillard.decisions import Bandit, Reward
 from maillard.decisions.frames import library_of, records_of
-from maillard.decisions.log import read_log
+from maillard.decisions.opening import read_log
 from maillard.errors import InvalidValue, UnknownName
 
 NOON = datetime(2026, 11, 15, 12, 0, 0, 123456, tzinfo=timezone(timedelta(hours=2)))

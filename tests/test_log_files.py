@@ -28,7 +28,8 @@ from maillard import verify
 from maillard.cli import main
 from maillard.decisions import Bandit, Reward
 from maillard.decisions.files import obp
-from maillard.decisions.log import DecisionLog, import_log, read_log, write_log
+from maillard.decisions.log import DecisionLog
+from maillard.decisions.opening import import_log, read_log, write_log
 from maillard.decisions.records import Event, from_microseconds
 from maillard.decisions.state import replay
 from maillard.decisions.stores.memory import MemoryStore

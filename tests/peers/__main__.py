@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions import Bandit, Decision, Reward
-from maillard.decisions.log import DecisionLog, read_log, write_log
+from maillard.decisions.log import DecisionLog
+from maillard.decisions.opening import read_log, write_log
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".peers" / "bin" / "python"

@@ -399,7 +399,7 @@ def _empty(_: State) -> dict[str, Any]:
 
 def _learned(log: str | Path, experiment: str | None) -> dict[str, Tally]:
     """What an old log has learned of each arm: in its last epoch, or in all where it has none."""
-    from maillard.decisions.log import read_log
+    from maillard.decisions.opening import read_log
 
     with read_log(log, experiment) as opened:
         if not opened.foreign:

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import heapq
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from maillard.decisions.names import ending_of, shown
+from maillard.decisions.columns import Columns, columns_of
 from maillard.decisions.records import Decision, Event, Observation, system_clock
 from maillard.decisions.rules import Reward
+from maillard.decisions.selection import Names, Numbers, Selection, Time
 from maillard.decisions.state import State, replay
-from maillard.decisions.stores import Store, is_store, open_store
 from maillard.decisions.stores.contract import Parked
-from maillard.decisions.stores.rows import Unreadable
 from maillard.errors import InvalidValue, MaillardError, UnknownName
-
-if TYPE_CHECKING:
-    from maillard.decisions.files import Written
 
 __all__ = [
     "DecisionLog",
     "Row",
     "applied",
     "choose_experiment",
-    "import_log",
-    "read_log",
     "rule_of",
-    "write_log",
 ]
 
 # What an event, or a law, of a log that was tampered with may raise.
@@ -74,6 +67,9 @@ class DecisionLog:
         self.on_rows: Callable[[int], None] | None = None
         "Told now and then how many rows have been read."
         self._release = None if close is None else weakref.finalize(self, close)
+        self._columns: Callable[[], Iterable[Columns]] | None = None
+        self.selection = Selection()
+        self._whole: DecisionLog | None = None
 
     def __repr__(self) -> str:
         return f"<log of experiment {self.experiment!r}: {self.source}>"
@@ -89,6 +85,51 @@ class DecisionLog:
             if self.on_rows is not None and number % 1000 == 0:
                 self.on_rows(number)
             yield row
+
+    @property
+    def columnar(self) -> bool:
+        """Whether `columns` costs no Python object for each row."""
+        return self._columns is not None
+
+    def supply(self, columns: Callable[[], Iterable[Columns]]) -> None:
+        """Have `columns` from where they are cheaper than from rows."""
+        self._columns = columns
+
+    def columns(self) -> Iterator[Columns]:
+        """The same as arrays, some thousand decisions at a time."""
+        if self._columns is None:
+            yield from columns_of(self, self.rows())
+            return
+        read = 0
+        for some in self._columns():
+            read += len(some)
+            if self.on_rows is not None:
+                self.on_rows(read)
+            yield some
+
+    def only(
+        self,
+        *,
+        since: Time | None = None,
+        until: Time | None = None,
+        unit: Names = None,
+        epoch: Numbers = None,
+    ) -> DecisionLog:
+        """The decisions from one time on and before another, of some units, of some epochs.
+
+        What is left has its events still, and cannot be replayed: rows are missing.
+        """
+        chosen = Selection.of(since=since, until=until, unit=unit, epoch=epoch)
+        if chosen == Selection():
+            return self
+        part = copy.copy(self)
+        part.selection, part._release = chosen, None
+        part._rows = lambda: (row for row in self._rows() if chosen.has(row.decision))
+        part._columns = None
+        if self._columns is not None:
+            part._columns = lambda: (some.where(chosen.mask(some)) for some in self.columns())
+        part._whole = self  # and with it, what closes the store
+        return part
 
     def history(self) -> Iterator[Event | Row]:
         """Events by their number, and each row between the events that its law knew of and those that came after."""
@@ -185,6 +226,8 @@ class DecisionLog:
         """Let go of the store, where this log opened one."""
         if self._release is not None:
             self._release()
+        if self._whole is not None:
+            self._whole.close()
 
     def __enter__(self) -> DecisionLog:
         return self
@@ -193,6 +236,10 @@ class DecisionLog:
         self.close()
 
     def _check_whole(self) -> None:
+        if self.selection != Selection():
+            raise MaillardError(
+                f"{self.source}: only a part of this log is selected, and states need all of it"
+            )
         if self.foreign:
             raise MaillardError(
                 f"{self.source}: this log has decisions and rewards, and no events: there is no state to rebuild from it. "
@@ -233,71 +280,6 @@ def _after(state: State | None, events: Sequence[Event]) -> State:
     return after
 
 
-def read_log(source: Any, experiment: str | None = None) -> DecisionLog:  # noqa: PLR0911  # one for each kind of source
-    """The log of an experiment.
-
-    `source` is a path (a SQLite log, .parquet, .csv, .dsjson or .npz), a postgresql:// URL, a `Bandit` or a store, a pandas or
-    polars frame or Arrow table, or Open Bandit Pipeline's `bandit_feedback`. `experiment` says which, where there are several.
-    """
-    from maillard.decisions import frames
-    from maillard.decisions.bandit import Bandit
-    from maillard.decisions.files import obp, stores
-
-    match source:
-        case DecisionLog():
-            choose_experiment([source.experiment], experiment, source.source)
-            return source
-        case Bandit():
-            return stores.open_in(source._store, experiment or source.experiment)
-        case str() if "://" in source:
-            return stores.open_owned(open_store(source), experiment)
-        case str() | Path():
-            return _open_file(_path(source, "log", "a path, or a postgresql:// URL"), experiment)
-        case Mapping():
-            return obp.open_feedback(source, experiment)
-    if frames.library_of(source) is not None:
-        from maillard.decisions.files import arrow
-
-        return arrow.open_frame(source, experiment)
-    if is_store(source):
-        return stores.open_in(source, experiment)
-    allowed = "a path, a postgresql:// URL, a Bandit, a frame or a table, or a dict of OBP's"
-    raise InvalidValue("log", shown(source), allowed)
-
-
-def _path(source: str | Path, field: str, allowed: str) -> Path:
-    """A path, and not a URL that has been taken for one."""
-    name = str(source)
-    if shown(name) != name or not name or "\0" in name:
-        raise InvalidValue(field, shown(name), allowed)
-    return Path(source)
-
-
-def _open_file(path: Path, experiment: str | None) -> DecisionLog:
-    """By its name alone: to open a SQLite log and close it again would drop the locks that this process has on it."""
-    from maillard.decisions.files import csv, dsjson, obp, parquet, stores
-
-    try:
-        there = path.is_file()
-    except OSError:
-        there = False
-    if not there:
-        raise InvalidValue("log", str(path), "a file that exists")
-    form = ending_of(path)
-    if form is None:
-        try:
-            return stores.open_owned(open_store(path, read_only=True), experiment)
-        except UnicodeDecodeError as error:  # in SQLite's own words about a file that is garbled
-            raise Unreadable(f"{path}: {error}") from None
-    readers = {
-        "parquet": parquet.open_file,
-        "csv": csv.open_file,
-        "obp": obp.open_file,
-        "dsjson": dsjson.open_file,
-    }
-    return readers[form](path, experiment)
-
-
 def choose_experiment(names: Sequence[str], experiment: str | None, source: str) -> str:
     """The experiment that is asked for, or the only one."""
     if experiment is not None and experiment not in names:
@@ -310,35 +292,3 @@ def choose_experiment(names: Sequence[str], experiment: str | None, source: str)
         )
         raise InvalidValue("experiment", None, allowed)
     return experiment or names[0]
-
-
-def write_log(log: DecisionLog, path: str | Path, form: str | None = None) -> Written:
-    """Write a log as parquet, csv, obp or dsjson, by the name's ending or as `form` says; how many rows went in.
-
-    The file is there when it is whole. It may replace one whose name has such an ending, and never the log that is written.
-    """
-    from maillard.decisions.files import check_target, csv, dsjson, form_of, obp, parquet
-
-    path = _path(path, "file", "a path")
-    writers = {"parquet": parquet.write, "csv": csv.write, "obp": obp.write, "dsjson": dsjson.write}
-    form = form_of(path, form)
-    check_target(path, log.source)
-    if form == "csv":
-        check_target(csv.beside(path), log.source)
-    return writers[form](log, path)
-
-
-def import_log(source: Any, log: str | Path | Store, experiment: str | None = None) -> int:
-    """Copy a log into a store, all of it as it is, under its own name or another; how many decisions it has.
-
-    `source` is whatever `read_log` opens and is not foreign, `log` a path (SQLite), a postgresql:// URL or a store. It is one
-    transaction: the copy is there when it is whole.
-    """
-    from maillard.decisions.files import stores
-
-    opened = read_log(source)
-    try:
-        return stores.write(opened, log, experiment or opened.experiment).rows
-    finally:
-        if opened is not source:
-            opened.close()

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
-from maillard.decisions.log import ODD, DecisionLog, Row, applied, read_log
+from maillard.decisions.log import ODD, DecisionLog, Row, applied
 from maillard.decisions.names import shown
+from maillard.decisions.opening import read_log
 from maillard.decisions.records import Decision, Event, Observation
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State

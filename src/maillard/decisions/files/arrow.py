@@ -5,24 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from maillard.decisions.columns import MOST_ROWS, MOST_VALUES
 from maillard.decisions.files.metadata import read_header, write_header
 from maillard.decisions.files.records import COLUMNS, LEARNED, REWARDS, values_of
-from maillard.decisions.files.tables import open_table
+from maillard.decisions.files.tables import open_table, renamed
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue, MaillardError
 
-__all__ = ["KEY", "batches_of", "open_frame", "pandas_of", "polars_of", "pyarrow", "records_of", "table_of"]
+__all__ = [
+    "KEY",
+    "batches_of",
+    "open_frame",
+    "pandas_of",
+    "polars_of",
+    "pyarrow",
+    "records_of",
+    "table_of",
+    "types",
+]
 
 KEY = "maillard"
-# A batch ends at this many decisions, or probabilities.
-_MOST_ROWS, _MOST_VALUES = 20_000, 500_000
 
 
 def pyarrow() -> Any:
     """The package that knows Arrow and Parquet."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
         raise MaillardError("Parquet and frames need pyarrow: pip install 'maillard[decisions]'") from None
@@ -67,7 +77,7 @@ def batches_of(log: DecisionLog) -> Iterator[Any]:
     for row in log.rows():
         some.append(values_of(log, row))
         size += len(row.decision.eligible)
-        if len(some) >= _MOST_ROWS or size >= _MOST_VALUES:
+        if len(some) >= MOST_ROWS or size >= MOST_VALUES:
             yield batch()
             some, size = [], 0
     if some:
@@ -102,7 +112,7 @@ def _needs(library: str) -> Any:
         raise MaillardError(f"a {library} frame needs {library}: pip install {library}") from None
 
 
-def open_frame(frame: Any, experiment: str | None) -> DecisionLog:
+def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | None = None) -> DecisionLog:
     """The log in a frame or table."""
     pa, library = pyarrow(), library_of(frame)
     header = None
@@ -114,6 +124,8 @@ def open_frame(frame: Any, experiment: str | None) -> DecisionLog:
             table = (frame.collect() if type(frame).__name__ == "LazyFrame" else frame).to_arrow()
         else:
             table = pa.Table.from_batches([frame]) if type(frame).__name__ == "RecordBatch" else frame
+        if columns:
+            table = table.rename_columns(renamed(table.column_names, columns, f"{library} table"))
         if {"state", "id"} <= set(table.column_names):
             table = table.sort_by([("state", "ascending"), ("id", "ascending")])
     except (pa.ArrowException, ValueError, TypeError) as error:
@@ -121,8 +133,14 @@ def open_frame(frame: Any, experiment: str | None) -> DecisionLog:
     header = header or (table.schema.metadata or {}).get(KEY.encode())
     head = None if header is None else read_header(header, "metadata")
     source = f"{library} table"
+    rows = max(1, min(MOST_ROWS, MOST_VALUES // max(1, table.num_columns)))
     return open_table(
-        lambda: records_of(table.to_batches(), source), table.column_names, head, source, experiment
+        lambda: records_of(table.to_batches(), source),
+        table.column_names,
+        head,
+        source,
+        experiment,
+        batches=lambda names: table.select(list(names)).to_batches(max_chunksize=rows),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from maillard.decisions.files import Written, whole
 from maillard.decisions.files.metadata import Header, iso, read_header, read_iso, write_header
 from maillard.decisions.files.records import COLUMNS, LEARNED, REWARDS, values_of
-from maillard.decisions.files.tables import open_table
+from maillard.decisions.files.tables import open_table, renamed
 from maillard.decisions.log import ODD, DecisionLog
 from maillard.errors import InvalidValue
 
@@ -40,16 +40,18 @@ def write(log: DecisionLog, path: Path) -> Written:
     return Written(rows, 0)
 
 
-def open_file(path: Path, experiment: str | None) -> DecisionLog:
+def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | None = None) -> DecisionLog:
     """The log in a file; a foreign one if nothing is beside it."""
     aside = beside(path)
-    header = _header(aside) if aside.is_file() else None
+    header = _header(aside) if aside.is_file() and not columns else None
     names = next(_lines(path), [])
     if len(set(names)) < len(names):
         raise InvalidValue(f"{path}: columns", names, "each column once")
 
+    names = renamed(names, columns, str(path))
+
     def records() -> Iterator[Mapping[str, Any]]:
-        return _records(path, None if header is None else header.rows)
+        return _records(path, names, None if header is None else header.rows)
 
     return open_table(records, names, header, str(path), experiment)
 
@@ -75,9 +77,9 @@ def _lines(path: Path) -> Iterator[list[str]]:
         raise InvalidValue("log", str(path), f"a CSV file in UTF-8 ({error})") from None
 
 
-def _records(path: Path, rows: int | None) -> Iterator[Mapping[str, Any]]:
+def _records(path: Path, names: Sequence[str], rows: int | None) -> Iterator[Mapping[str, Any]]:
     lines = _lines(path)
-    names = next(lines, [])
+    next(lines, [])
     places = [(place, name, _READ[COLUMNS[name]]) for place, name in enumerate(names) if name in COLUMNS]
     count = 0
     for count, line in enumerate(lines, 1):

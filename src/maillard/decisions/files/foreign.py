@@ -15,7 +15,7 @@ from maillard.decisions.log import DecisionLog, Row, choose_experiment
 from maillard.decisions.records import SLACK, Observation, text
 from maillard.errors import InvalidValue
 
-__all__ = ["foreign_log", "foreign_row"]
+__all__ = ["foreign_log", "foreign_row", "in_order", "ordered"]
 
 _DEFAULTS = {
     "time": 0, "unit": None, "policy_version": 0, "formula_version": 0, "epoch": 0, "cold": False,
@@ -37,7 +37,7 @@ def foreign_row(values: Mapping[str, Any], place: int, arms: Sequence[str] = ())
     identifier = text("id", given.get("id", f"{place:09}"))
     decision = make_decision(known, identifier, text("experiment", given.get("experiment", "default")))
     reward = given.get("reward")
-    if reward is None or (isinstance(reward, float) and math.isnan(reward)):
+    if reward is None:
         return Row(decision, (), ())
     if not isinstance(reward, float) or not math.isfinite(reward):
         raise InvalidValue("reward", reward, "a finite number")
@@ -62,19 +62,40 @@ def foreign_log(
     """A log of such rows, read once to see which experiments and arms are in it."""
     experiments: dict[str, None] = {}
     names = dict.fromkeys(arms)
-    before: dict[str, tuple[int, str]] = {}
-    for row in rows():
+    for row in ordered(rows(), source):
         d = row.decision
         experiments[d.experiment] = None
         if d.arm not in names or not names.keys() >= set(d.eligible):
             names.update(dict.fromkeys(d.eligible))
-        if (d.state, d.id) <= before.get(d.experiment, (-1, "")):
-            allowed = "rows in this order, each once"
-            raise InvalidValue(f"{source}: (state, id)", (d.state, d.id), allowed)
-        before[d.experiment] = d.state, d.id
     only = choose_experiment(sorted(experiments) or ["default"], experiment, source)
 
     def chosen() -> Iterator[Row]:
         return (row for row in rows() if row.decision.experiment == only)
 
     return DecisionLog(chosen, experiment=only, source=source, arms=tuple(names))
+
+
+def ordered(rows: Iterable[Row], source: str) -> Iterator[Row]:
+    """The rows, or an error where an experiment's are not in the order of their states and ids."""
+    before: dict[str, tuple[int, str]] = {}
+    for row in rows:
+        d = row.decision
+        if (d.state, d.id) <= before.get(d.experiment, (-1, "")):
+            allowed = "rows in this order, each once"
+            raise InvalidValue(f"{source}: (state, id)", (d.state, d.id), allowed)
+        before[d.experiment] = d.state, d.id
+        yield row
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names as they come; numbers from 0 up, none left out, so that an arm's number is its place.
+
+    >>> in_order(["blue", "red"]), in_order(["3", "1", "0"])
+    (['blue', 'red'], ['0', '1', '2', '3'])
+    """
+    arms = list(names)
+    if arms and all(arm.isascii() and arm.isdigit() and str(int(arm)) == arm for arm in arms):
+        most = max(map(int, arms))
+        if most < 10 * len(arms) + 100:  # not if they are some shop's numbers
+            return [str(number) for number in range(most + 1)]
+    return arms

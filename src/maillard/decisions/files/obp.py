@@ -9,14 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from maillard.decisions.columns import MOST_ROWS, MOST_VALUES, Columns
 from maillard.decisions.files import Written, located, whole
-from maillard.decisions.files.foreign import foreign_log, foreign_row
-from maillard.decisions.log import DecisionLog, Row
+from maillard.decisions.files.foreign import foreign_row, ordered
+from maillard.decisions.log import DecisionLog, Row, choose_experiment
+from maillard.decisions.records import SLACK
 from maillard.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from maillard.decisions.columns import Floats, Integers
 
 __all__ = ["open_feedback", "open_file", "to_obp", "write"]
 
@@ -28,7 +33,7 @@ def to_obp(log: DecisionLog) -> dict[str, Any]:
     >>> bandit = Bandit(["red", "blue"], "uniform")
     >>> bandit.reward(bandit.choose().id, 1.0)
     'learned'
-    >>> from maillard.decisions.log import read_log
+    >>> from maillard.decisions.opening import read_log
     >>> to_obp(read_log(bandit))["pscore"].tolist()
     [0.5]
     """
@@ -133,7 +138,67 @@ def open_feedback(
                 raise located(error, f"{source}, round {place}") from None
             yield row
 
-    return foreign_log(rows, source, experiment, arms)
+    log = DecisionLog(
+        lambda: ordered(rows(), source),
+        experiment=choose_experiment(["default"], experiment, source),
+        source=source,
+        arms=arms,
+    )
+    rounds = _Rounds(actions, rewards, chances, slots, laws, origins)
+    log.supply(lambda: _columns(rounds, source))
+    return log
+
+
+class _Rounds(NamedTuple):
+    """The arrays of a dict, checked but for their values."""
+
+    actions: Integers
+    rewards: Floats
+    chances: Floats
+    slots: Integers | None
+    laws: Floats | None
+    origins: list[str] | None
+
+
+def _columns(rounds: _Rounds, source: str) -> Iterator[Columns]:
+    """The same without an object for each round."""
+    actions, rewards, chances, slots, laws, origins = rounds
+    count = len(actions)
+    most = max(1, min(MOST_ROWS, MOST_VALUES // (1 if laws is None else laws.shape[1])))
+    for first in range(0, count, most):
+        part = slice(first, min(first + most, count))
+        row = np.arange(part.start, part.stop)
+        for name, bad, values, allowed in (
+            (
+                "probability",
+                ~((chances[part] > 0) & (chances[part] <= 1 + SLACK)),
+                chances,
+                "a number > 0 and <= 1",
+            ),
+            ("reward", ~np.isfinite(rewards[part]), rewards, "a finite number"),
+        ):
+            if bad.any():
+                at = first + int(bad.argmax())
+                raise InvalidValue(f"{source}, round {at}: {name}", float(values[at]), allowed)
+        none = np.broadcast_to(np.int64(0), row.size)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = None if laws is None else np.log(laws[part])
+        yield Columns(
+            row=row,
+            arm=actions[part],
+            reward=rewards[part],
+            log_probability=np.log(chances[part]),
+            log_probabilities=logs,
+            eligible=None if laws is None or (laws[part] > 0).all() else laws[part] > 0,
+            position=none if slots is None else slots[part],
+            epoch=none,
+            state=row,
+            time=none,
+            closed=np.broadcast_to(np.False_, row.size),
+            repeated=np.broadcast_to(np.False_, row.size)
+            if origins is None
+            else np.array([bool(each) for each in origins[part]]),
+        ).check(source)
 
 
 def _array(

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maillard.decisions.files import located
-from maillard.decisions.files.foreign import foreign_log, foreign_row
+from maillard.decisions.files.foreign import foreign_log, foreign_row, in_order, ordered
 from maillard.decisions.files.metadata import Header
-from maillard.decisions.files.records import NEEDED, rows_of
+from maillard.decisions.files.records import COLUMNS, NEEDED, rows_of
 from maillard.decisions.log import DecisionLog, Row, choose_experiment
-from maillard.errors import InvalidValue
+from maillard.errors import InvalidValue, UnknownName
 
-__all__ = ["open_table"]
+if TYPE_CHECKING:
+    from maillard.decisions.files.columns import Batches
+
+__all__ = ["open_table", "renamed"]
 
 Records = Callable[[], Iterable[Mapping[str, Any]]]
 
 
 def open_table(
-    records: Records, columns: Sequence[str], header: Header | None, source: str, experiment: str | None
+    records: Records,
+    columns: Sequence[str],
+    header: Header | None,
+    source: str,
+    experiment: str | None,
+    *,
+    batches: Batches | None = None,
 ) -> DecisionLog:
-    """The log of a table; a foreign one where nothing is known of its events."""
+    """The log of a table; a foreign one where nothing is known of its events. `batches` are its columns in Arrow, if they are."""
     if header is None or not header.events:
-        return _open_foreign(records, columns, source, experiment)
+        return _open_foreign(records, columns, source, experiment, batches)
     choose_experiment([header.experiment], experiment, source)
     if missing := sorted(NEEDED - set(columns)):
         raise InvalidValue(f"{source}: columns", list(columns), "these too: " + ", ".join(missing))
-    return DecisionLog(
+    log = DecisionLog(
         lambda: rows_of(records(), header.experiment, source),
         experiment=header.experiment,
         source=source,
@@ -35,25 +44,58 @@ def open_table(
         parked=header.parked,
         as_of=header.as_of,
     )
+    if batches is not None and {"reward", "closed"} <= set(columns):
+        from maillard.decisions.files.columns import columns_of
+
+        log.supply(lambda: columns_of(batches, columns, log.arms, source))
+    return log
 
 
 def _open_foreign(
-    records: Records, columns: Sequence[str], source: str, experiment: str | None
+    records: Records, columns: Sequence[str], source: str, experiment: str | None, batches: Batches | None
 ) -> DecisionLog:
     """`arm` and `probability` or `log_probability` are needed, all else is optional."""
     if "arm" not in columns or not {"probability", "log_probability"} & set(columns):
         allowed = "arm and probability, and perhaps reward and the other columns of a log"
         raise InvalidValue(f"{source}: columns", list(columns), allowed)
-    arms: dict[str, None] = {}
-    if "eligible" not in columns:
-        arms = dict.fromkeys(values["arm"] for values in records() if values["arm"] is not None)
+    arms: Sequence[str] = ()
+    if batches is None and "eligible" not in columns:
+        arms = in_order(dict.fromkeys(values["arm"] for values in records() if values["arm"] is not None))
 
-    def rows() -> Iterator[Row]:
+    def rows(known: Sequence[str]) -> Iterator[Row]:
         for place, values in enumerate(records()):
             try:
-                row = foreign_row(values, place, tuple(arms))
+                row = foreign_row(values, place, known)
             except InvalidValue as error:
                 raise located(error, f"{source}, row {place + 1}") from None
             yield row
 
-    return foreign_log(rows, source, experiment, tuple(arms))
+    if batches is None:
+        return foreign_log(lambda: rows(tuple(arms)), source, experiment, arms)
+    from maillard.decisions.files.columns import arms_of, columns_of
+
+    arms, experiments = arms_of(batches, columns, source)
+    only = choose_experiment(experiments, experiment, source)
+
+    def chosen() -> Iterator[Row]:
+        return ordered((row for row in rows(tuple(arms)) if row.decision.experiment == only), source)
+
+    log = DecisionLog(chosen, experiment=only, source=source, arms=arms)
+    log.supply(lambda: columns_of(batches, columns, arms, source, only))
+    return log
+
+
+def renamed(names: Sequence[str], columns: Mapping[str, str] | None, source: str) -> list[str]:
+    """A table's names, those that a caller has other names for replaced; `columns` maps ours to theirs."""
+    ours = dict(columns or {})
+    for name, theirs in ours.items():
+        if name not in COLUMNS:
+            raise UnknownName("column", name, list(COLUMNS))
+        if theirs not in names:
+            raise InvalidValue(f"{source}: columns", list(names), f"the one that is to be {name}, {theirs!r}")
+    back = {theirs: name for name, theirs in ours.items()}
+    # What has one of our names and is meant to be something else must not be taken for it.
+    made = [back.get(name, f"{name} of {source}" if name in ours else name) for name in names]
+    if len(set(made)) < len(made):
+        raise InvalidValue(f"{source}: columns", list(names), "each column once")
+    return made

@@ -1,0 +1,84 @@
+"""Which decisions of a log are meant: by time, by unit, by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maillard.decisions.records import Decision, text, to_microseconds
+from maillard.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from maillard.decisions.columns import Columns
+
+__all__ = ["Names", "Numbers", "Selection", "Time"]
+
+Time = datetime | float
+Names = str | Iterable[str] | None
+Numbers = int | Iterable[int] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """From `since` on and before `until`, in microseconds since 1970; None is no limit."""
+
+    since: int | None = None
+    until: int | None = None
+    units: frozenset[str] | None = None
+    epochs: frozenset[int] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        since: Time | None = None,
+        until: Time | None = None,
+        unit: Names = None,
+        epoch: Numbers = None,
+    ) -> Selection:
+        """What a caller asks for, checked."""
+        units = None if unit is None else frozenset([unit] if isinstance(unit, str) else unit)
+        epochs = None if epoch is None else frozenset([epoch] if isinstance(epoch, int) else epoch)
+        for each in units or ():
+            text("unit", each)
+        for number in epochs or ():
+            if type(number) is not int or number < 0:
+                raise InvalidValue("epoch", number, "a whole number >= 0")
+        made = cls(
+            since=None if since is None else to_microseconds("since", since),
+            until=None if until is None else to_microseconds("until", until),
+            units=units,
+            epochs=epochs,
+        )
+        if made.since is not None and made.until is not None and made.since >= made.until:
+            raise InvalidValue("until", until, f"a time after since, {since}")
+        return made
+
+    def has(self, decision: Decision) -> bool:
+        """Whether a decision is meant."""
+        return (
+            (self.since is None or decision.time >= self.since)
+            and (self.until is None or decision.time < self.until)
+            and (self.units is None or decision.unit in self.units)
+            and (self.epochs is None or decision.epoch in self.epochs)
+        )
+
+    def mask(self, some: Columns) -> NDArray[np.bool_]:
+        """Which of these decisions are meant."""
+        chosen = np.ones(len(some), np.bool_)
+        if self.since is not None:
+            chosen &= some.time >= self.since
+        if self.until is not None:
+            chosen &= some.time < self.until
+        if self.epochs is not None:
+            chosen &= np.isin(some.epoch, list(self.epochs))
+        if self.units is not None:
+            units = [None] * len(some) if some.unit is None else some.unit
+            chosen &= np.fromiter((each in self.units for each in units), np.bool_, len(some))
+        return chosen
