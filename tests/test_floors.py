@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import math
 import pickle
 
@@ -75,6 +76,9 @@ def test_cold_arms_under_a_floor() -> None:
         "ts:floor=0.1,sigma2=1",
         "ms:floor=0.3/,sigma2=1",
         "arm:blue,floor=0.1",
+        "ms+:floor=1,floor_decay=0.7,sigma2=0.25",
+        "ms:floor=0.2/0.05,floor_decay=0.25,sigma2=1",
+        "dist:blue=0.5,floor=0.1,floor_decay=0.5,red=0.5",
     ],
 )
 def test_specs_pickles_and_equality(spec) -> None:
@@ -119,3 +123,121 @@ def test_bad_use_of_a_floor() -> None:
             WithFloor(policy, 0.1)
     with pytest.raises(InvalidValue, match="no second floor"):
         maillard.policy(WithFloor(make("ms"), 0.1), floor=0.2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("epsilon", [1.0, 0.3, (0.1, 0.0, 0.4, 0.2)])
+def test_a_floor_that_decays_is_mixed_in_exactly(name, epsilon) -> None:
+    policy, mask = make(name), np.array([True, False, True, True])
+    floored = WithFloor(policy, epsilon, decay=0.7)
+    for t in (TALLY.round, 10**6):
+        shares = np.full(4, epsilon / 4) if isinstance(epsilon, float) else np.array(epsilon)
+        shares = shares * t**-0.7
+        plain = (1 - shares.sum()) * policy.probabilities(TALLY, round=t) + shares
+        assert floored.probabilities(TALLY, round=t) == pytest.approx(plain, rel=1e-12, abs=1e-300)
+        shares = (
+            (np.full(4, epsilon / 3) if isinstance(epsilon, float) else np.array(epsilon)) * mask * t**-0.7
+        )
+        plain = (1 - shares.sum()) * policy.probabilities(TALLY, round=t, eligible=mask) + shares
+        some = floored.probabilities(TALLY, round=t, eligible=mask)
+        assert some == pytest.approx(plain, rel=1e-12, abs=1e-300)
+
+
+def test_the_first_round_of_a_whole_floor_is_uniform() -> None:
+    for spec in ("ms", "ucb1", "arm:1"):
+        p = maillard.policy(spec, sigma2=1, floor=1, floor_decay=0.7).probabilities(Tally.empty(4))
+        assert p == pytest.approx(0.25, rel=1e-15)
+
+
+def test_what_a_decaying_floor_says_of_itself() -> None:
+    floored = WithFloor(make("ms+"), 1, decay=0.7)
+    assert floored.guarantees.minimax_ratio is None
+    assert floored.guarantees.sub_ucb is floored.guarantees.asymptotically_optimal is False
+    assert WithFloor(make("uniform"), 1, decay=0.7).guarantees.minimax_ratio == "linear regret"
+    assert WithFloor(make("ms+"), 0, decay=0.7).guarantees == make("ms+").guarantees
+    assert floored.constant_part(4) is None, "no share of it is constant"
+    assert WithFloor(make("ms+"), 1).constant_part(4) == pytest.approx(0.25)
+    assert WithFloor(make("ms+"), 0.1, decay=0.0) == WithFloor(make("ms+"), 0.1) != floored
+    assert str(WithFloor(make("ms+"), 0.1, decay=0)) == str(WithFloor(make("ms+"), 0.1))
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.0, 1.5, math.nan, True, "fast", None, (0.1, 0.2)])
+def test_bad_decays(decay) -> None:
+    with pytest.raises(InvalidValue, match="WithFloor: decay: expected a number from 0 to less than 1"):
+        WithFloor(make("ms"), 0.1, decay=decay)
+
+
+def test_bad_use_of_a_decay() -> None:
+    with pytest.raises(InvalidValue, match="floor_decay: expected a floor with it"):
+        maillard.policy("ms:floor_decay=0.7,sigma2=1")
+    with pytest.raises(InvalidValue, match="no second floor"):
+        maillard.policy(WithFloor(make("ms"), 0.1), floor_decay=0.2)
+    with pytest.raises(TypeError):
+        WithFloor(make("ms"), 0.1, 0.5)  # type: ignore[call-arg]
+    with pytest.raises(maillard.UnknownName, match="Did you mean 'floor_decay'"):
+        maillard.policy("ms:floor=1,floor_decays=0.7,sigma2=1")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "ms+:floor=1,floor_decay=0.7",
+        "ucb1:floor=0.2/0/0.3,floor_decay=0.3",
+        "epsilon-greedy:floor=0.5,floor_decay=0.5",
+        "arm:1,floor=1,floor_decay=0.7",
+        "ts:floor=1,floor_decay=0.7",
+    ],
+)
+def test_a_simulated_log_has_the_law_that_a_live_policy_has(spec) -> None:
+    log = maillard.simulate_log(spec, "bernoulli:0.6,0.5,0.3", horizon=25 if spec[0] == "t" else 200, seed=4)
+    policy, tally = maillard.policy(log.provenance["policy"]), Tally.empty(3)
+    for t, arm in enumerate(log.arms):
+        if t >= log.forced:
+            assert log.log_probabilities[t] == pytest.approx(policy.log_probabilities(tally), rel=1e-12)
+        tally.add(int(arm), float(log.rewards[t]))
+
+
+@functools.cache
+def _plain_pulls(runs: int, horizon: int, decay: float) -> np.ndarray:
+    """Mean pulls of MS under the floor t^-decay / K, written out, all runs at once; and their standard errors."""
+    means, rng = np.array([0.6, 0.5, 0.2]), np.random.default_rng(5)
+    n = np.ones((runs, 3))
+    s = (rng.random((runs, 3)) < means).astype(float)
+    for t in range(4, horizon + 1):
+        gap = (s / n).max(axis=1, keepdims=True) - s / n
+        p = np.exp(-2 * n * gap**2)
+        p = (1 - t**-decay) * p / p.sum(axis=1, keepdims=True) + t**-decay / 3
+        arm = (rng.random((runs, 1)) > p.cumsum(axis=1)).sum(axis=1).clip(max=2)
+        n[np.arange(runs), arm] += 1
+        s[np.arange(runs), arm] += rng.random(runs) < means[arm]
+    return np.array([n.mean(axis=0), n.std(axis=0, ddof=1) / math.sqrt(runs)])
+
+
+@pytest.mark.parametrize("engine", ["lazy", "direct"])
+def test_simulated_pulls_are_those_of_the_formula_written_out(engine) -> None:
+    result = maillard.simulate(
+        "ms:floor=1,floor_decay=0.7", "bernoulli:0.6,0.5,0.2", 150, 10_000, seed=3, engine=engine
+    )
+    pulls = result.pulls[0]
+    z = {}
+    for decay in (0.7, 0.63):  # the second is not what was simulated
+        mean, error = _plain_pulls(10_000, 150, decay)
+        z[decay] = (pulls.mean(axis=0) - mean) / np.hypot(
+            error, pulls.std(axis=0, ddof=1) / math.sqrt(10_000)
+        )
+    assert np.abs(z[0.7]).max() < 4  # three arms: beyond 4 about once in 5,000 runs of correct code
+    assert np.abs(z[0.63]).max() > 5
+
+
+def test_a_live_log_under_a_decaying_floor_verifies(tmp_path) -> None:
+    path = tmp_path / "log.db"
+    with maillard.Bandit(
+        ["red", "blue"], policy="ms+:floor=1,floor_decay=0.7", reward=maillard.Reward(low=0, high=1), log=path
+    ) as bandit:
+        for t in range(1, 41):
+            decision = bandit.choose()
+            assert min(decision.probabilities.values()) >= t**-0.7 / 2 * (1 - 1e-12)
+            bandit.reward(decision.id, float(decision.arm == "red"))
+    found = maillard.verify(path)
+    assert found.problems == []
+    assert (found.recomputed, found.decisions) == (40, 40)

@@ -65,7 +65,7 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     """A policy from its spec; keywords fill what the spec leaves open.
 
     `sigma2`, `reward_range` and `horizon` are given to the policies that use them and do not matter to others;
-    `floor=` wraps any policy.
+    `floor=` wraps any policy, and `floor_decay=` lets the floor sink.
 
     >>> policy("ms+:booster=8", sigma2=0.25)
     MaillardSamplingPlus(sigma2=0.25, booster=8.0, c=0.01, d=0.01)
@@ -79,8 +79,8 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     name, values, options = specs.read(spec)
     cls = named(name)
     if issubclass(cls, FixedArm | FixedDistribution):
-        floor = options.pop("floor", None)
-        return _floored(_fill(cls.from_spec(values, options), parameters), floor)
+        floor = _take_floor(options)
+        return _floored(_fill(cls.from_spec(values, options), parameters), *floor)
     if values:
         raise InvalidValue(f"spec {spec!r}", values[0], "key=value")
     context = _context(cls, parameters, options)
@@ -88,13 +88,22 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
         if options[key] != context[key]:
             raise InvalidValue(f"{name}: {key}", context[key], f"{options[key]} as the spec has it")
     options = {**context, **options}
-    floor = options.pop("floor", None)
+    floor = _take_floor(options)
     _check_known(cls, options)
-    return _floored(cls(**options), floor)
+    return _floored(cls(**options), *floor)
 
 
-def _floored(made: Policy, floor: Any) -> Policy:
-    return made if floor is None else WithFloor(made, floor)
+def _take_floor(options: dict[str, Any]) -> tuple[Any, Any]:
+    """A floor and its decay, taken out of the options."""
+    return options.pop("floor", None), options.pop("floor_decay", None)
+
+
+def _floored(made: Policy, floor: Any, decay: Any) -> Policy:
+    if floor is None:
+        if decay is not None:
+            raise InvalidValue("floor_decay", decay, "a floor with it, as in floor=1,floor_decay=0.7")
+        return made
+    return WithFloor(made, floor, decay=0.0 if decay is None else decay)
 
 
 def _known(cls: type[Policy]) -> list[str]:
@@ -103,7 +112,7 @@ def _known(cls: type[Policy]) -> list[str]:
 
 
 def _check_known(cls: type[Policy], options: dict[str, Any]) -> None:
-    known = [*_known(cls), "floor"]
+    known = [*_known(cls), "floor", "floor_decay"]
     for key in options:
         if key not in known:
             raise UnknownName(f"parameter of {cls.name}", key, known)
@@ -122,10 +131,11 @@ def _context(cls: type[Policy], parameters: dict[str, Any], options: dict[str, A
 
 def _fill(given: Policy, parameters: dict[str, Any]) -> Policy:
     parameters = dict(parameters)
-    floor = parameters.pop("floor", None)
+    floor, decay = _take_floor(parameters)
     if isinstance(given, WithFloor):
-        if floor is not None:
-            raise InvalidValue("floor", floor, f"no second floor (it has {given.epsilon})")
+        if floor is not None or decay is not None:
+            second = decay if floor is None else floor
+            raise InvalidValue("floor", second, f"no second floor (it has {given.epsilon})")
         return dataclasses.replace(given, policy=_fill(given.policy, parameters))
     parameters = _context(type(given), parameters, {})
     _check_known(type(given), parameters)
@@ -135,4 +145,4 @@ def _fill(given: Policy, parameters: dict[str, Any]) -> Policy:
             raise InvalidValue(f"{given.name}: {key}", value, f"{getattr(given, key)}, as it has")
     # Every subclass is a dataclass by Policy.__init_subclass__, which mypy cannot see here.
     filled: Policy = dataclasses.replace(given, **parameters)  # type: ignore[type-var]
-    return _floored(filled, floor)
+    return _floored(filled, floor, decay)

@@ -31,13 +31,20 @@ _LINEAR = Guarantees(
     source="immediate: a floor pulls every arm at a constant rate",
     note="The price of a log that can evaluate any arm.",
 )
+_DECAYING = dataclasses.replace(
+    _LINEAR,
+    minimax_ratio=None,
+    source="immediate: Σ ε t^-decay rounds of exploration",
+    note="Exploration alone takes about ε T^(1 - decay) / (1 - decay) rounds: regret of at least that order.",
+)
 
 
 class WithFloor(Policy, kw_only=False):
-    """A policy mixed with a constant share for each eligible arm.
+    """A policy mixed with a share for each eligible arm.
 
     One `epsilon`: (1 - ε) p + ε / K, so every eligible arm has at least ε / K. One for each arm:
-    (1 - Σε) p + ε_a, so an arm keeps at least its own share, as a control must.
+    (1 - Σε) p + ε_a, so an arm keeps at least its own share, as a control must. With a `decay`, ε t^-decay stands for ε
+    in round t, which is 1 + the rewards observed so far.
 
     >>> from maillard import MaillardSampling, Tally
     >>> tally = Tally([4, 4], [4, 0])
@@ -45,44 +52,55 @@ class WithFloor(Policy, kw_only=False):
     array([0.9497, 0.0503])
     >>> WithFloor(MaillardSampling(sigma2=0.25), (0, 0.25)).probabilities(tally).round(4)
     array([0.7497, 0.2503])
+    >>> WithFloor(MaillardSampling(sigma2=0.25), 1, decay=0.5).probabilities(tally).round(4)
+    array([0.8331, 0.1669])
     """
 
     policy: Policy
     epsilon: float | tuple[float, ...] = dataclasses.field()
+    decay: float = dataclasses.field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.policy, Policy) or isinstance(self.policy, WithFloor):
             raise InvalidValue("WithFloor: policy", self.policy, "a policy without a floor")
-        inner, epsilon = self.policy, _check_epsilon(self.epsilon)
+        inner, epsilon, decay = self.policy, _check_epsilon(self.epsilon), _check_decay(self.decay)
         deterministic = inner.probability_kind == "deterministic"
-        linear = dataclasses.replace(
-            _LINEAR,
+        linear = inner.guarantees.minimax_ratio == _LINEAR.minimax_ratio
+        floored = dataclasses.replace(
+            _LINEAR if not decay else inner.guarantees if linear else _DECAYING,
             anytime=inner.guarantees.anytime,
             closed_form_probability=deterministic or inner.guarantees.closed_form_probability,
         )
         # A wrapper is called what it wraps; mixed, a deterministic choice is a closed form.
         for name, value in {
             "epsilon": epsilon,
+            "decay": decay,
             "name": inner.name,
             "support": inner.support,
             "formula_version": inner.formula_version,
             "probability_kind": "closed form" if deterministic else inner.probability_kind,
-            "guarantees": linear if np.any(epsilon) else inner.guarantees,
+            "guarantees": floored if np.any(epsilon) else inner.guarantees,
         }.items():
             object.__setattr__(self, name, value)
 
     def spec(self) -> specs.Spec:
         name, values, options = self.policy.spec()
-        return specs.Spec(name, values, {**options, "floor": self.epsilon})
+        decay = {"floor_decay": self.decay} if self.decay else {}
+        return specs.Spec(name, values, {**options, "floor": self.epsilon, **decay})
 
     def bind(self, arms: Sequence[str]) -> WithFloor:
-        return WithFloor(self.policy.bind(arms), self.epsilon)
+        return WithFloor(self.policy.bind(arms), self.epsilon, decay=self.decay)
 
-    def constant_part(self, arms: int) -> Floats:
-        own = (
-            np.full(arms, self.epsilon / arms) if isinstance(self.epsilon, float) else np.array(self.epsilon)
-        )
-        inner = self.policy.constant_part(arms)
+    def shares(self, arms: int) -> Floats:
+        """What each arm gets in round 1; without a decay, in all."""
+        if isinstance(self.epsilon, float):
+            return np.full(arms, self.epsilon / arms)
+        return np.array(self.epsilon)
+
+    def constant_part(self, arms: int) -> Floats | None:
+        if self.decay:
+            return None
+        own, inner = self.shares(arms), self.policy.constant_part(arms)
         return own if inner is None else own + max(0.0, 1.0 - math.fsum(own)) * inner
 
     @property
@@ -97,14 +115,21 @@ class WithFloor(Policy, kw_only=False):
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
         log, error = self.policy._solve(n, s, t)
-        return self._mix(log, error, self.epsilon)
+        return self._mix(log, error, self._scaled(self.epsilon, t))
 
     def _solve_eligible(self, mask: NDArray[np.bool_], tally: Tally, t: int) -> tuple[Floats, Floats | None]:
         log, error = self.policy._solve_eligible(mask, tally, t)
         epsilon = self.epsilon
         if isinstance(epsilon, tuple):
             epsilon = tuple(np.asarray(epsilon)[mask].tolist())
-        return self._mix(log, error, epsilon)
+        return self._mix(log, error, self._scaled(epsilon, t))
+
+    def _scaled(self, epsilon: float | tuple[float, ...], t: int) -> float | tuple[float, ...]:
+        """What is mixed in in round t."""
+        if not self.decay:
+            return epsilon
+        scale = float(t) ** -self.decay
+        return tuple(scale * each for each in epsilon) if isinstance(epsilon, tuple) else scale * epsilon
 
     @staticmethod
     def _mix(
@@ -150,3 +175,10 @@ def _check_epsilon(epsilon: Any) -> float | tuple[float, ...]:
     if shares.ndim > 1 or not shares.size or not ((shares >= 0).all() and total <= 1 + 1e-12):
         raise InvalidValue("WithFloor: epsilon", epsilon, allowed)
     return min(1.0, float(shares)) if shares.ndim == 0 else tuple(shares.tolist())
+
+
+def _check_decay(decay: Any) -> float:
+    number = isinstance(decay, int | float | np.integer | np.floating) and not isinstance(decay, bool)
+    if not number or not 0 <= decay < 1:
+        raise InvalidValue("WithFloor: decay", decay, "a number from 0 to less than 1")
+    return float(decay)

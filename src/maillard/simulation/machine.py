@@ -162,15 +162,19 @@ _FORMULAS: dict[str, list[tuple[str, int, int]]] = {
 }
 
 
-@functools.cache
-def _engine(kind: str, shape: str) -> Any:
+def functions(kind: str, shape: str) -> tuple[Any, Any, Any]:
+    """What an engine is made of: how it begins, chooses and learns."""
     if kind == DIRECT:
-        return loop.engine(*direct.ENGINES[shape], moving=True)
+        return direct.ENGINES[shape]
     from maillard.simulation.engines import indexed, perturbed, sampled
 
-    return loop.engine(
-        *{"sampled": sampled, "indexed": indexed, "perturbed": perturbed}[shape].ENGINE, moving=False
-    )
+    lazy = {"sampled": sampled.ENGINE, "indexed": indexed.ENGINE, "perturbed": perturbed.ENGINE}
+    return lazy[shape]
+
+
+@functools.cache
+def _engine(kind: str, shape: str) -> Any:
+    return loop.engine(*functions(kind, shape), moving=kind == DIRECT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +184,8 @@ class _Machine:
     run: Any
     addresses: NDArray[np.int64]
     shares: NDArray[np.float64]
+    fading: NDArray[np.float64]
+    decay: float
     forced: int
     alive: tuple[Any, ...]
 
@@ -187,27 +193,44 @@ class _Machine:
 @functools.lru_cache(maxsize=4096)
 def _machine(plan: Plan) -> _Machine:
     policy, arms = _inner(plan.policy), plan.problem.arms
-    shares = plan.policy.constant_part(arms)
-    ends = np.zeros(0) if shares is None else np.cumsum(shares)
-    forced = _forced(policy, arms)
-    if isinstance(policy, FixedArm | FixedDistribution):
-        policy, ends[-1] = Uniform(), 1.0
     kind = plan.engine or _engines(plan)[0]
     if kind == PLAIN:  # whose choice has the shares in it
-        return _Machine(_plain(plan.policy), np.zeros(1, np.int64), np.zeros(0), forced, ())
-    shape = _shape(policy)
+        run, nothing = _plain(plan.policy), np.zeros(0)
+        return _Machine(run, np.zeros(1, np.int64), nothing, nothing, 0.0, _forced(policy, arms), ())
+    shape, made = formulas(plan.policy, arms)
+    return dataclasses.replace(made, run=_engine(kind, shape))
+
+
+def formulas(policy: Policy, arms: int) -> tuple[str, _Machine]:
+    """A policy's shape, and what a loop around the functions of an engine for that shape needs: all but the loop."""
+    inner = _inner(policy)
+    shares, fading, decay = _shares(policy, arms)
+    ends, forced = np.cumsum(shares), _forced(inner, arms)
+    if isinstance(inner, FixedArm | FixedDistribution):
+        inner, ends[-1] = Uniform(), 1.0
+    shape = _shape(inner)
     assert shape is not None
-    parameters = compiling.parameters_of(policy)
-    pairs = [compiling.address_of(policy, *formula) for formula in _FORMULAS[shape]]
+    parameters = compiling.parameters_of(inner)
+    pairs = [compiling.address_of(inner, *formula) for formula in _FORMULAS[shape]]
     addresses = [address for address, _ in pairs]
-    if isinstance(policy, Sampled) and policy.compares_means:
+    if isinstance(inner, Sampled) and inner.compares_means:
         addresses[2] = 0  # the empirical mean, which an engine computes by itself
-    if isinstance(policy, Perturbed) and shape == "perturbed":
-        addresses += [policy.noise.code, int(policy.has_prior)]
-    if isinstance(policy, Indexed):
-        addresses += [int(policy.uses_best), int(policy.uses_round)]
+    if isinstance(inner, Perturbed) and shape == "perturbed":
+        addresses += [inner.noise.code, int(inner.has_prior)]
+    if isinstance(inner, Indexed):
+        addresses += [int(inner.uses_best), int(inner.uses_round)]
     table = np.array([parameters.ctypes.data, *addresses], np.int64)
-    return _Machine(_engine(kind, shape), table, ends, forced, (parameters, *(each for _, each in pairs)))
+    alive = (parameters, *(each for _, each in pairs))
+    return shape, _Machine(None, table, ends, np.cumsum(fading), decay, forced, alive)
+
+
+def _shares(policy: Policy, arms: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """What is mixed into a policy's formulas: constant shares, those that are mixed in over them and fade, and their decay."""
+    fading, decay, rest = np.zeros(0), 0.0, policy
+    if isinstance(policy, WithFloor) and policy.decay:
+        fading, decay, rest = policy.shares(arms), policy.decay, policy.policy
+    constant = rest.constant_part(arms)
+    return np.zeros(0) if constant is None else constant, fading, decay
 
 
 def _forced(policy: Policy, arms: int) -> int:
@@ -288,8 +311,8 @@ def run_trials(
             bits[place].state = _bits(plan.seed, number, first + trial).state
         status = machine.run(
             machine.addresses, law.kind, sampler.address, law.first, law.second, law.values, law.ends, truth,
-            *_delay_of(problem), churn, machine.shares, machine.forced, goal, checkpoints, regret[block], pulls[block],
-            observed_pulls, observed_sums, drawn, draws if block.stop == count else 0, stop, block.stop - start, rngs,
+            *_delay_of(problem), churn, machine.shares, machine.fading, machine.decay, machine.forced, goal, checkpoints,
+            regret[block], pulls[block], observed_pulls, observed_sums, drawn, draws if block.stop == count else 0, stop, block.stop - start, rngs,
         )  # fmt: skip
         if sampler.error:
             raise sampler.error
@@ -311,8 +334,8 @@ def record(plan: Plan, trial: int, *, every_arm: bool) -> tuple[Any, ...]:
     sampler.rng = generator(plan.seed, plan.policy, trial)
     status = machine.run(
         machine.addresses, law.kind, sampler.address, law.first, law.second, law.values, law.ends, problem.true_means.copy(),
-        *_delay_of(problem), np.array(problem.churn, np.float64), machine.shares, machine.forced, chosen, rewards, logs, all_logs,
-        n, s, np.zeros(1, np.int64), sampler.rng,
+        *_delay_of(problem), np.array(problem.churn, np.float64), machine.shares, machine.fading, machine.decay, machine.forced,
+        chosen, rewards, logs, all_logs, n, s, np.zeros(1, np.int64), sampler.rng,
     )  # fmt: skip
     if sampler.error:
         raise sampler.error
@@ -330,14 +353,13 @@ def _compiled_recorder(shape: str) -> Any:
 def _recorder(plan: Plan) -> _Machine:
     """What records a plan: compiled where a policy's law is, else around `policy.log_probabilities`."""
     policy, arms = _inner(plan.policy), plan.problem.arms
-    shares = plan.policy.constant_part(arms)
-    mixed = np.zeros(0) if shares is None else shares
+    shares, fading, _ = _shares(plan.policy, arms)
     if isinstance(policy, FixedArm | FixedDistribution):
         policy = Uniform()
     shape = _shape(policy)
     if shape in direct.LAWS:
         base = _machine(dataclasses.replace(plan, engine=DIRECT))
-        return dataclasses.replace(base, run=_compiled_recorder(shape), shares=mixed)
+        return dataclasses.replace(base, run=_compiled_recorder(shape), shares=shares, fading=fading)
 
     def law(_f: Any, w: Any, _arms: int, t: int) -> int:
         w[direct.LOG] = plan.policy.log_probabilities(
@@ -348,7 +370,7 @@ def _recorder(plan: Plan) -> _Machine:
 
     run = recording.build(law, direct.learn, 1)
     # The law has the shares in it.
-    return _Machine(run, np.zeros(1, np.int64), np.zeros(0), _forced(policy, arms), ())
+    return _Machine(run, np.zeros(1, np.int64), np.zeros(0), np.zeros(0), 0.0, _forced(policy, arms), ())
 
 
 def _delay_of(problem: Problem) -> tuple[int, float]:

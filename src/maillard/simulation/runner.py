@@ -135,8 +135,9 @@ def make_plan(
     seed: int,
     checkpoints: ArrayLike | None = None,
     engine: str | None = None,
+    names: Sequence[str] | None = None,
 ) -> Plan:
-    """A policy's plan, checked: what can be refused is refused before anything runs."""
+    """A policy's plan, checked: what can be refused is refused before anything runs. `names` are those of the problem's arms."""
     check_count("horizon", horizon, 2**53)
     check_seed(seed)
     context: dict[str, Any] = {"horizon": int(horizon)}
@@ -150,7 +151,7 @@ def make_plan(
         raise InvalidValue("policies", given, "policies and their specs")
     elif given.needs_horizon is False or _has_horizon(given):
         context = {}
-    made = policy(given, **context).bind([str(arm) for arm in range(problem.arms)])
+    made = policy(given, **context).bind(names or [str(arm) for arm in range(problem.arms)])
     plan = Plan(made, problem, _check_checkpoints(checkpoints, int(horizon)), int(seed), engine)
     check_plan(plan)
     return plan

@@ -41,6 +41,8 @@ SIGNATURE = _I8(
     _F8,  # delay
     _NUMBERS,  # churn: rate, and the Beta law of new means; or nothing
     _NUMBERS,  # shares mixed in: where each arm's ends, or nothing
+    _NUMBERS,  # shares mixed in over those, times t^-decay: where each arm's ends, or nothing
+    _F8,  # decay
     _I8,  # forced: that many rounds pull one arm after the other
     _NUMBERS,  # goal: threshold and precision, or nothing
     _PLACES,  # checkpoints, the last of which is the horizon
@@ -65,12 +67,13 @@ def build(begin: Any, choose: Any, learn: Any, moving: bool, fingerprint: int) -
     """The loop over the functions of one engine."""
 
     def run(  # type: ignore[no-untyped-def]
-        f, kind, sampler, first, second, values, ends, truth, lateness, delay, churn, shares, forced, goal,
-        checkpoints, all_regret, all_pulls, observed_pulls, observed_sums, drawn, draws, stop, trials, rngs,
+        f, kind, sampler, first, second, values, ends, truth, lateness, delay, churn, shares, fading, decay,
+        forced, goal, checkpoints, all_regret, all_pulls, observed_pulls, observed_sums, drawn, draws, stop, trials,
+        rngs,
     ):  # fmt: skip
         arms, horizon = first.size, checkpoints[-1]
         f, shares, first, second = borrowed(f), borrowed(shares), borrowed(first), borrowed(second)
-        values, ends = borrowed(values), borrowed(ends)
+        values, ends, fading = borrowed(values), borrowed(ends), borrowed(fading)
         for trial in range(trials):
             table = begin(arms)
             w, rng = borrowed(table), borrowed(rngs[trial])
@@ -84,7 +87,7 @@ def build(begin: Any, choose: Any, learn: Any, moving: bool, fingerprint: int) -
                 if t <= forced:
                     arm = t - 1
                 else:
-                    arm = pick(choose, f, w, arms, shares, observed + 1, rng)
+                    arm = pick(choose, f, w, arms, shares, fading, decay, observed + 1, rng)
                     if arm < 0:
                         drawn[0] = -1 - arm
                         observed_pulls[:], observed_sums[:] = table[N, :arms], table[S, :arms]
@@ -113,15 +116,24 @@ def build(begin: Any, choose: Any, learn: Any, moving: bool, fingerprint: int) -
                         pause = min(checkpoints[place], t + 1 + PATIENCE // arms)
             observed_pulls[:], observed_sums[:] = table[N, :arms], table[S, :arms]
             for _ in range(draws if trial == trials - 1 else 0):
-                drawn[pick(choose, f, w, arms, shares, observed + 1, rng)] += 1
+                drawn[pick(choose, f, w, arms, shares, fading, decay, observed + 1, rng)] += 1
             w[N, 0] = table[N, 0]  # so that the table, which w borrows, lives until here
         return 0
 
     return run
 
 
-def pick(choose: Any, f: Any, w: Any, arms: int, shares: Any, t: int, rng: Any) -> int:
-    """An arm by its constant share, or else by the policy."""
+def pick(
+    choose: Any, f: Any, w: Any, arms: int, shares: Any, fading: Any, decay: float, t: int, rng: Any
+) -> int:
+    """An arm by its share of this round, or else by its constant share, or else by the policy."""
+    if fading.size:
+        u = rng.random() * float(t) ** decay
+        if u < fading[-1]:
+            arm = 0
+            while u >= fading[arm]:
+                arm += 1
+            return arm
     if shares.size:
         u = rng.random()
         if u < shares[-1]:

@@ -21,12 +21,14 @@ PATIENCE = 1 << 8
 _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
 _WORLD = (_I8, _I8, _NUMBERS, _NUMBERS, _TABLE, _TABLE, _NUMBERS, _I8, _F8, _NUMBERS)
-# f, the problem as in the loop, shares of each arm, forced rounds; out: arms, rewards, the chosen arm's log probability, every arm's (or
+# f, the problem as in the loop, shares of each arm, those that fade and their decay, forced rounds; out: arms, rewards, the chosen arm's log probability, every arm's (or
 # none), what was observed at the end; stop; random numbers.
 SIGNATURE = _I8(
     _PLACES,
     *_WORLD,
     _NUMBERS,
+    _NUMBERS,
+    _F8,
     _I8,
     _PLACES,
     _NUMBERS,
@@ -48,8 +50,8 @@ def build(law: Any, learn: Any, fingerprint: int) -> Any:
     """The loop around `law(f, w, arms, t)`, which fills the table's chances and their logarithms."""
 
     def run(  # type: ignore[no-untyped-def]
-        f, kind, sampler, first, second, values, ends, truth, lateness, delay, churn, shares, forced,
-        chosen, rewards, logs, all_logs, observed_pulls, observed_sums, stop, rng,
+        f, kind, sampler, first, second, values, ends, truth, lateness, delay, churn, shares, fading, decay,
+        forced, chosen, rewards, logs, all_logs, observed_pulls, observed_sums, stop, rng,
     ):  # fmt: skip
         arms, observed, since = first.size, fingerprint * 0, np.zeros(first.size, np.int64)
         table, queue = begin(arms), make_queue(lateness, min(delay, float(chosen.size)))
@@ -66,7 +68,8 @@ def build(law: Any, learn: Any, fingerprint: int) -> Any:
                     chosen[0] = -1 - bad
                     observed_pulls[:], observed_sums[:] = table[0, :arms], table[1, :arms]
                     return t
-                mix(w, arms, shares)
+                mix(w, arms, shares, 1.0)
+                mix(w, arms, fading, float(observed + 1) ** -decay)
                 arm = draw_from(w, arms, rng)
             reward = draw_reward(kind, sampler, first, second, values, ends, arm, rng)
             chosen[t - 1], rewards[t - 1], logs[t - 1] = arm, reward, w[LOG, arm]
@@ -88,13 +91,13 @@ def build(law: Any, learn: Any, fingerprint: int) -> Any:
     return run
 
 
-def mix(w: Any, arms: int, shares: Any) -> None:
-    """Constant shares mixed into the law, as `WithFloor` has it."""
+def mix(w: Any, arms: int, shares: Any, scale: float) -> None:
+    """Shares, times a scale, mixed into the law, as `WithFloor` has it."""
     if not shares.size:
         return
-    rest = max(0.0, 1.0 - shares.sum())
+    rest = max(0.0, 1.0 - scale * shares.sum())
     for arm in range(arms):
-        w[CHANCE, arm] = rest * w[CHANCE, arm] + shares[arm]
+        w[CHANCE, arm] = rest * w[CHANCE, arm] + scale * shares[arm]
         if shares[arm] > 0.0:
             w[LOG, arm] = np.log(w[CHANCE, arm])
         elif w[LOG, arm] > -np.inf:
