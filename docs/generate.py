@@ -1,4 +1,4 @@
-"""Write again what is generated in docs/: the table of policies and the picture of probabilities."""
+"""Write again what is generated in docs/: the table of policies and the pictures."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from maillard import Tally, figures, policy
 from maillard.cli import markdown_table
 from maillard.decisions import Decision
 from maillard.decisions.audit import Audit
+from maillard.evaluation.planning import plan
+from maillard.evaluation.replays import replay
 from maillard.policies import named, names
 from maillard.reproduction import Settings, reproduce
 from maillard.simulation.logs import Log
@@ -40,7 +42,7 @@ CURVES = {  # spec: label, colour
 
 
 def main() -> None:
-    """Write the table and the picture."""
+    """Write the table and the pictures."""
     page = HERE / "policies.md"
     text = page.read_text(encoding="utf8")
     before, rest = text.split(START)
@@ -52,6 +54,8 @@ def main() -> None:
     draw_regret()
     draw_booster()
     draw_audit()
+    draw_plan()
+    draw_replay()
 
 
 def exports() -> str:
@@ -172,6 +176,37 @@ def draw_audit() -> None:
         yscale="log",
     )
     figures.save(figure, HERE / "pictures" / "audit.png")
+
+
+def draw_plan() -> None:
+    """The price of a floor, for three pages of which a shop would like to know how well each converts."""
+    found = plan("bernoulli:0.1,0.08,0.05", 20_000, runs=400, seed=1)
+    figures.save(found.figure(), HERE / "pictures" / "plan.png")
+
+
+def draw_replay() -> None:
+    """What other policies would have collected where one log was made, and what they do collect when they are simulated."""
+    world, names = "bernoulli:0.7,0.5,0.4,0.3", ["ucb1", "kl-ms", "uniform"]
+    log = maillard.simulate_log("ms+:floor=0.3", world, 50_000, seed=3)
+    replayed = [replay(log, name, seed=1) for name in names]
+    rounds = replayed[0].rounds
+    later = rounds >= 4  # each arm once
+    truth = maillard.simulate(names, world, int(rounds[-1]), 20_000, seed=2, checkpoints=rounds)
+    references = [
+        figures.Reference(f"{name}, simulated", rounds[later], (0.7 - regret / rounds)[later])
+        for name, regret in zip(names, truth.mean_regret, strict=True)
+    ]
+    figure = figures.curves(
+        rounds[later],
+        [f"{name}, replayed" for name in names],
+        [each.mean[later] for each in replayed],
+        [each.lower[later] for each in replayed],
+        [each.upper[later] for each in replayed],
+        label="mean reward of a round",
+        title="Three policies replayed on the log of another, with 95% intervals",
+        references=references,
+    )
+    figures.save(figure, HERE / "pictures" / "replay.png")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from maillard.errors import InvalidValue, MaillardError, UnknownName
 from tests.test_log_files import RULES, Clock, tell
 
 
-def joined(log) -> dict[str, np.ndarray]:
+def joined(log) -> dict[str, Any]:
     parts = list(log.columns())
     found = {}
     for field in dataclasses.fields(Columns):

@@ -13,6 +13,7 @@ from maillard.tally import Tally
 
 if TYPE_CHECKING:
     from maillard.decisions import Bandit, Decision, Reward, read_log, verify
+    from maillard.evaluation import compare, evaluate, evaluate_each, plan, replay
     from maillard.policies.exports import *  # noqa: F403  # the same, for type checkers
     from maillard.simulation import Result, simulate, simulate_log
 
@@ -28,11 +29,16 @@ __all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
     "Tally",
     "Unavailable",
     "UnknownName",
+    "compare",
+    "evaluate",
+    "evaluate_each",
     "explore",
+    "plan",
     "policies",
     "policy",
     "problems",
     "read_log",
+    "replay",
     "simulate",
     "simulate_log",
     "verify",
@@ -40,9 +46,15 @@ __all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
 ]
 __version__ = "0.1.0"
 
-_LATER = dict.fromkeys(("Result", "simulate", "simulate_log"), "maillard.simulation") | dict.fromkeys(
-    ("Bandit", "Decision", "Reward", "read_log", "verify"), "maillard.decisions"
-)
+_LATER = {
+    name: room
+    for room, names in {
+        "maillard.simulation": ("Result", "simulate", "simulate_log"),
+        "maillard.decisions": ("Bandit", "Decision", "Reward", "read_log", "verify"),
+        "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "plan", "replay"),
+    }.items()
+    for name in names
+}
 
 
 def __getattr__(name: str) -> object:

@@ -8,6 +8,7 @@ is "not enough data".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
@@ -91,9 +92,12 @@ class Audit:
 
     def _take(self, arms: tuple[str, ...]) -> None:
         rows = self._waiting.pop(arms)
+        self.take(arms, np.array([place for place, _ in rows]), np.array([logs for _, logs in rows]))
+
+    def take(self, arms: Sequence[str], chosen: NDArray[np.int64], logs: NDArray[np.float64]) -> None:
+        """Count decisions between the same arms: the place of each that was chosen, and the log probabilities of all."""
         with np.errstate(over="ignore"):
-            p = np.exp([logs for _, logs in rows])
-        chosen = np.array([place for place, _ in rows])
+            p = np.exp(logs)
         known = np.isfinite(p).all(axis=1)
         self.left_out += int((~known).sum())
         p, chosen = p[known], chosen[known]
@@ -108,6 +112,19 @@ class Audit:
         self._weights += [drawn.sum(), count.sum(), (inverse.sum(axis=1) - count * count).sum()]
         if chosen.size:
             self._largest = max(self._largest, float((inverse.max(axis=1) - count).max()), float(count.max()))
+
+    def __add__(self, other: Audit) -> Audit:
+        """The audit of both's decisions."""
+        both = Audit()
+        for each in (self, other):
+            each._take_all()
+            both.left_out += each.left_out
+            both.impossible += each.impossible
+            for arm, sums in each._arms.items():
+                both._arms[arm] = both._arms.get(arm, np.zeros(3)) + sums
+            both._weights = both._weights + each._weights
+            both._largest = max(both._largest, each._largest)
+        return both
 
     def scores(self) -> list[Score]:
         """One for each arm."""

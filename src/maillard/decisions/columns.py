@@ -40,7 +40,8 @@ class Columns:
     log_probability: Floats
     "Of that arm."
     log_probabilities: Floats | None = None
-    "Of every arm, n x K: -inf where it could not be drawn, NaN where nobody wrote it down. None: nobody wrote any down."
+    "Of every arm, n x K: -inf where it could not be drawn, NaN where nobody wrote it down. None: nobody wrote any down. An arm's"
+    "values lie together, as sums over few arms are quickest so."
     eligible: NDArray[np.bool_] | None = None
     "Which arms could have been drawn, n x K; None: all."
     position: Integers
@@ -90,6 +91,14 @@ class Columns:
         self._refuse(source, "log_probabilities", off, total, "probabilities that add up to 1")
         return self
 
+    def check_order(self, last: int, source: str) -> int:
+        """The state of the last row, or an error if one is before the row before it; `last` is where the rows before ended."""
+        if not len(self):
+            return last
+        back = np.diff(self.state, prepend=max(last, 0)) < 0
+        self._refuse(source, "state", back, self.state, "rows in the order of their states")
+        return int(self.state[-1])
+
     def _refuse(self, source: str, name: str, bad: NDArray[Any], values: NDArray[Any], allowed: str) -> None:
         if bad.any():
             first = int(bad.argmax())
@@ -137,8 +146,8 @@ def _batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, int], done: i
         arm=whole(place[d.arm] for d in decisions),
         reward=np.array([math.nan if each is None else each for each in rewards]),
         log_probability=np.array([d.log_probability for d in decisions]),
-        log_probabilities=None if unknown else laws,
-        eligible=None if eligible.all() else eligible,
+        log_probabilities=None if unknown else np.asfortranarray(laws),
+        eligible=None if eligible.all() else np.asfortranarray(eligible),
         position=whole(d.position for d in decisions),
         epoch=whole(d.epoch for d in decisions),
         state=whole(d.state for d in decisions),

@@ -8,15 +8,18 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maillard.decisions.columns import Columns, columns_of
 from maillard.decisions.records import Decision, Event, Observation, system_clock
 from maillard.decisions.rules import Reward
-from maillard.decisions.selection import Names, Numbers, Selection, Time
+from maillard.decisions.selection import Chosen, Names, Numbers, Selection, Time
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores.contract import Parked
 from maillard.errors import InvalidValue, MaillardError, UnknownName
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "DecisionLog",
@@ -67,7 +70,12 @@ class DecisionLog:
         self.on_rows: Callable[[int], None] | None = None
         "Told now and then how many rows have been read."
         self._release = None if close is None else weakref.finalize(self, close)
-        self._columns: Callable[[], Iterable[Columns]] | None = None
+        self.parts: tuple[Callable[[], Iterable[Columns]], ...] = ()
+        "Whose columns, one after the other, are the log's."
+        self.size: int | None = None
+        "How many rows there are, if that is known without reading them."
+        self.files: tuple[tuple[Path, ...], dict[str, str]] | None = None
+        "The Parquet files that it is read from, and what they call our columns."
         self.selection = Selection()
         self._whole: DecisionLog | None = None
 
@@ -89,19 +97,20 @@ class DecisionLog:
     @property
     def columnar(self) -> bool:
         """Whether `columns` costs no Python object for each row."""
-        return self._columns is not None
+        return bool(self.parts)
 
-    def supply(self, columns: Callable[[], Iterable[Columns]]) -> None:
-        """Have `columns` from where they are cheaper than from rows."""
-        self._columns = columns
+    def supply(self, *parts: Callable[[], Iterable[Columns]], size: int | None = None) -> None:
+        """Have `columns` from where they are cheaper than from rows: part after part, `size` rows in all."""
+        self.parts, self.size = parts, size
 
     def columns(self) -> Iterator[Columns]:
         """The same as arrays, some thousand decisions at a time."""
-        if self._columns is None:
+        if not self.parts:
             yield from columns_of(self, self.rows())
             return
-        read = 0
-        for some in self._columns():
+        read, last = 0, -1
+        for some in itertools.chain.from_iterable(part() for part in self.parts):
+            last = some.check_order(last, self.source)
             read += len(some)
             if self.on_rows is not None:
                 self.on_rows(read)
@@ -120,14 +129,13 @@ class DecisionLog:
         What is left has its events still, and cannot be replayed: rows are missing.
         """
         chosen = Selection.of(since=since, until=until, unit=unit, epoch=epoch)
-        if chosen == Selection():
+        if chosen.empty:
             return self
         part = copy.copy(self)
         part.selection, part._release = chosen, None
         part._rows = lambda: (row for row in self._rows() if chosen.has(row.decision))
-        part._columns = None
-        if self._columns is not None:
-            part._columns = lambda: (some.where(chosen.mask(some)) for some in self.columns())
+        part.size = None
+        part.parts = tuple(Chosen(each, chosen) for each in self.parts)
         part._whole = self  # and with it, what closes the store
         return part
 
@@ -236,7 +244,7 @@ class DecisionLog:
         self.close()
 
     def _check_whole(self) -> None:
-        if self.selection != Selection():
+        if not self.selection.empty:
             raise MaillardError(
                 f"{self.source}: only a part of this log is selected, and states need all of it"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from maillard.decisions.columns import Columns
 
-__all__ = ["Names", "Numbers", "Selection", "Time"]
+__all__ = ["Chosen", "Names", "Numbers", "Selection", "Time"]
 
 Time = datetime | float
 Names = str | Iterable[str] | None
@@ -60,6 +60,11 @@ class Selection:
             raise InvalidValue("until", until, f"a time after since, {since}")
         return made
 
+    @property
+    def empty(self) -> bool:
+        """Whether every decision is meant."""
+        return self == Selection()
+
     def has(self, decision: Decision) -> bool:
         """Whether a decision is meant."""
         return (
@@ -82,3 +87,14 @@ class Selection:
             units = [None] * len(some) if some.unit is None else some.unit
             chosen &= np.fromiter((each in self.units for each in units), np.bool_, len(some))
         return chosen
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A part of a log's columns, less the decisions that are not meant; it travels to other processes if the part does."""
+
+    part: Callable[[], Iterable[Columns]]
+    selection: Selection
+
+    def __call__(self) -> Iterator[Columns]:
+        return (some.where(self.selection.mask(some)) for some in self.part())

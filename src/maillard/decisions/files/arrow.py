@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from maillard.decisions.columns import MOST_ROWS, MOST_VALUES
@@ -133,15 +134,30 @@ def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | 
     header = header or (table.schema.metadata or {}).get(KEY.encode())
     head = None if header is None else read_header(header, "metadata")
     source = f"{library} table"
-    rows = max(1, min(MOST_ROWS, MOST_VALUES // max(1, table.num_columns)))
     return open_table(
         lambda: records_of(table.to_batches(), source),
         table.column_names,
         head,
         source,
         experiment,
-        batches=lambda names: table.select(list(names)).to_batches(max_chunksize=rows),
+        parts=[ArrowPart(table)] if len(table) else [],
     )
+
+
+@dataclass(frozen=True, eq=False)
+class ArrowPart:
+    """A whole table."""
+
+    table: Any
+    start: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many it has."""
+        return len(self.table)
+
+    def __call__(self, names: Sequence[str], rows: int = MOST_ROWS, /) -> Iterator[Any]:
+        yield from self.table.select(list(names)).to_batches(max_chunksize=rows)
 
 
 def records_of(batches: Iterable[Any], source: str) -> Iterator[Mapping[str, Any]]:

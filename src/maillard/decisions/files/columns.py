@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,58 +18,67 @@ from maillard.errors import InvalidValue
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Batches", "arms_of", "columns_of"]
+__all__ = ["Batches", "TableColumns", "arms_of", "places_of"]
 
 # What evaluation reads of the table.
 _READ = (
     "experiment", "time", "unit", "arm", "probability", "log_probability", "eligible", "log_probabilities", "state",
     "epoch", "position", "origin", "reward", "closed",
 )  # fmt: skip
-Batches = Callable[[Sequence[str]], Iterable[Any]]
 
 
-def arms_of(batches: Batches, names: Sequence[str], source: str) -> tuple[list[str], list[str]]:
+_MANY = 1 << 17  # rows at a time, where little is read of each
+
+
+class Batches(Protocol):
+    """Some `rows` of a table in Arrow, `start` rows after its beginning. It travels to other processes if it can be pickled."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    def __call__(self, names: Sequence[str], rows: int = ..., /) -> Iterable[Any]: ...
+
+
+def arms_of(parts: Sequence[Batches], names: Sequence[str], source: str) -> tuple[list[str], list[str]]:
     """The arms of a table, and its experiments, in the order in which they appear; numbered arms by their numbers."""
-    pa = pyarrow()
-    wanted = [name for name in ("arm", "eligible", "experiment") if name in names]
+    pc = pyarrow().compute
+    wanted = [name for name in ("eligible", "arm", "experiment") if name in names]
     seen: dict[str, dict[str, None]] = {"arm": {}, "experiment": {}}
-    for batch in batches(wanted):
+    for batch in itertools.chain.from_iterable(part(wanted, _MANY) for part in parts):
         for name in wanted:
-            column = _cast(batch, name, source)
+            column = batch.column(name) if name == "arm" else _cast(batch, name, source)
             if name == "eligible":
                 column = column.flatten()
-            found = pa.compute.unique(column).to_pylist()
+            found = pc.unique(column).cast(pyarrow().string()).to_pylist()
             seen["experiment" if name == "experiment" else "arm"].update(
                 dict.fromkeys(each for each in found if each is not None)
             )
     return in_order(seen["arm"]), sorted(seen["experiment"]) or ["default"]
 
 
-def columns_of(
-    batches: Batches, names: Sequence[str], arms: Sequence[str], source: str, experiment: str | None = None
-) -> Iterator[Columns]:
-    """The columns of a table's decisions, of one experiment where it holds several."""
-    pa = pyarrow()
-    lookup = pa.array(list(arms), pa.string())
-    done, last = 0, -1
-    for batch in batches([name for name in _READ if name in names]):
-        made = _columns(batch, lookup, done, source).check(source)
-        done += len(made)
-        if experiment is not None and "experiment" in names:
-            same = pa.compute.equal(_cast(batch, "experiment", source), experiment)
-            made = made.where(same.to_numpy(zero_copy_only=False).astype(np.bool_))
-        if not len(made):
-            continue
-        back = np.diff(made.state, prepend=max(last, made.state[0] if last < 0 else last)) < 0
-        if back.any():
-            at = int(back.argmax())
-            raise InvalidValue(
-                f"{source}, row {made.row[at]}: state",
-                int(made.state[at]),
-                "rows in the order of their states",
-            )
-        last = int(made.state[-1])
-        yield made
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of the decisions in some of a table, of one experiment where it holds several."""
+
+    batches: Batches
+    names: tuple[str, ...]
+    arms: tuple[str, ...]
+    source: str
+    experiment: str | None = None
+
+    def __call__(self) -> Iterator[Columns]:
+        pa, done = pyarrow(), self.batches.start
+        lookup = pa.array(self.arms, pa.string())
+        for batch in self.batches([name for name in _READ if name in self.names]):
+            made = _columns(batch, lookup, done, self.source).check(self.source)
+            done += len(made)
+            if self.experiment is not None and "experiment" in self.names:
+                same = pa.compute.equal(_cast(batch, "experiment", self.source), self.experiment)
+                made = made.where(same.to_numpy(zero_copy_only=False).astype(np.bool_))
+            yield made
 
 
 def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
@@ -93,8 +104,8 @@ def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
         values: NDArray[np.float64] = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         return values
 
-    arm = pc.index_in(_cast(batch, "arm", source), arms)
-    refuse("arm", np.asarray(pc.is_null(arm)), "one of the log's arms")
+    arm = places_of(batch.column("arm"), arms)
+    refuse("arm", arm < 0, "one of the log's arms")
     if "log_probability" in names:
         log = reals("log_probability")
         refuse("log_probability", ~((log <= SLACK) & (log > -np.inf)), "a number <= 0")
@@ -114,7 +125,7 @@ def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
         unit = _cast(batch, "unit", source).to_numpy(zero_copy_only=False)
     return Columns(
         row=row,
-        arm=arm.to_numpy(zero_copy_only=False).astype(np.int64),
+        arm=arm,
         reward=reward,
         log_probability=log,
         log_probabilities=laws,
@@ -129,6 +140,24 @@ def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
         if "origin" in names
         else np.broadcast_to(np.False_, n),
     )
+
+
+def places_of(column: Any, arms: Any) -> NDArray[np.int64]:
+    """The place of each row's arm; -1 where it is none of them. Names are looked up once where the column has a dictionary."""
+    pa = pyarrow()
+    if column.type != pa.string() and not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    codes, names = None, column
+    if pa.types.is_dictionary(column.type):
+        codes, names = column.indices, column.dictionary.cast(pa.string())
+    found = pa.compute.index_in(names, arms).fill_null(-1)
+    places: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    if codes is None:
+        return places
+    chosen: NDArray[np.int64] = np.append(places, -1)[
+        codes.cast(pa.int64()).fill_null(len(places)).to_numpy(zero_copy_only=False)
+    ]
+    return chosen
 
 
 def _laws(batch: Any, arms: Any, source: str, row: NDArray[Any]) -> tuple[Any, Any]:
@@ -155,7 +184,7 @@ def _laws(batch: Any, arms: Any, source: str, row: NDArray[Any]) -> tuple[Any, A
                 raise InvalidValue(where, int(lengths[at]), f"one for each eligible arm, {size[at]}")
             logs = column.flatten().to_numpy(zero_copy_only=False)
     if (size == k).all() and (who is None or (who.reshape(n, k) == np.arange(k)).all()):
-        return (None if logs is None else logs.reshape(n, k)), None
+        return (None if logs is None else np.asfortranarray(logs.reshape(n, k))), None
     if who is None:
         who = np.tile(np.arange(k), n)
     rows = np.repeat(np.arange(n), size)
@@ -165,7 +194,8 @@ def _laws(batch: Any, arms: Any, source: str, row: NDArray[Any]) -> tuple[Any, A
     if logs is not None:
         laws = np.full((n, k), -np.inf)
         laws[rows, who] = logs
-    return laws, None if eligible.all() else eligible
+    laws = None if laws is None else np.asfortranarray(laws)
+    return laws, None if eligible.all() else np.asfortranarray(eligible)
 
 
 def _whole(column: Any, name: str, source: str, row: NDArray[Any]) -> None:

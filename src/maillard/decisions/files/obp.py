@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -145,7 +146,8 @@ def open_feedback(
         arms=arms,
     )
     rounds = _Rounds(actions, rewards, chances, slots, laws, origins)
-    log.supply(lambda: _columns(rounds, source))
+    if count:
+        log.supply(partial(_columns, rounds, source), size=count)
     return log
 
 
@@ -182,7 +184,7 @@ def _columns(rounds: _Rounds, source: str) -> Iterator[Columns]:
                 raise InvalidValue(f"{source}, round {at}: {name}", float(values[at]), allowed)
         none = np.broadcast_to(np.int64(0), row.size)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = None if laws is None else np.log(laws[part])
+            logs = None if laws is None else np.log(np.asfortranarray(laws[part]))
         yield Columns(
             row=row,
             arm=actions[part],

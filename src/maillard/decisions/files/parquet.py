@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue
 
 __all__ = ["open_files", "write"]
+
+_PART = 1_000_000  # rows that are read together, by one of several workers
 
 
 def write(log: DecisionLog, path: Path) -> Written:
@@ -50,18 +55,53 @@ def open_files(
             raise InvalidValue(f"{path}: columns", other.names, f"those of {paths[0]}: {', '.join(theirs)}")
     ours = renamed(theirs, columns, source)
 
-    def batches(names: Sequence[str], rows: int = MOST_ROWS) -> Iterator[Any]:
-        wanted = [theirs[ours.index(name)] for name in names]
-        for path in paths:
-            with pa.parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(batch_size=rows, columns=wanted):
-                    yield batch.select(wanted).rename_columns(list(names))
-
+    parts: list[ParquetPart] = []
+    named = "arm" in ours and schemas[0].field(theirs[ours.index("arm")]).type in (
+        pa.string(),
+        pa.large_string(),
+    )
+    for path in paths:
+        with pa.parquet.ParquetFile(path) as file:
+            for group in range(file.metadata.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                start = parts[-1].start + parts[-1].rows if parts else 0
+                if parts and parts[-1].path == path and parts[-1].rows + rows <= _PART:
+                    last = parts.pop()
+                    parts.append(
+                        dataclasses.replace(last, groups=(*last.groups, group), rows=last.rows + rows)
+                    )
+                else:
+                    parts.append(ParquetPart(path, (group,), start, rows, tuple(theirs), tuple(ours), named))
     header = (schemas[0].metadata or {}).get(KEY.encode()) if len(paths) == 1 and columns is None else None
     head = None if header is None else read_header(header, source)
     known = [name for name in ours if name in COLUMNS]
 
     def records() -> Iterator[Mapping[str, Any]]:
-        return records_of(batches(known, 2_000), source)
+        return records_of(itertools.chain.from_iterable(part(known, 2_000) for part in parts), source)
 
-    return open_table(records, ours, head, source, experiment, batches=batches)
+    log = open_table(records, ours, head, source, experiment, parts=parts)
+    log.files = tuple(paths), dict(zip(ours, theirs, strict=True))
+    return log
+
+
+@dataclass(frozen=True)
+class ParquetPart:
+    """Some row groups of a file."""
+
+    path: Path
+    groups: tuple[int, ...]
+    start: int
+    rows: int
+    theirs: tuple[str, ...]
+    ours: tuple[str, ...]
+    named: bool
+    "Whether arms have names and not numbers."
+
+    def __call__(self, names: Sequence[str], rows: int = MOST_ROWS, /) -> Iterator[Any]:
+        """The columns of these names, which are ours, in batches."""
+        wanted = [self.theirs[self.ours.index(name)] for name in names]
+        # Few arms, many rows: their names need not be made again for each row.
+        coded = [theirs for theirs, name in zip(wanted, names, strict=True) if name == "arm" and self.named]
+        with pyarrow().parquet.ParquetFile(self.path, read_dictionary=coded) as file:
+            for batch in file.iter_batches(batch_size=rows, row_groups=list(self.groups), columns=wanted):
+                yield batch.select(wanted).rename_columns(list(names))

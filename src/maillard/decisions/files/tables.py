@@ -27,11 +27,11 @@ def open_table(
     source: str,
     experiment: str | None,
     *,
-    batches: Batches | None = None,
+    parts: Sequence[Batches] = (),
 ) -> DecisionLog:
-    """The log of a table; a foreign one where nothing is known of its events. `batches` are its columns in Arrow, if they are."""
+    """The log of a table; a foreign one where nothing is known of its events. `parts` are the same in Arrow, if they are."""
     if header is None or not header.events:
-        return _open_foreign(records, columns, source, experiment, batches)
+        return _open_foreign(records, columns, source, experiment, parts)
     choose_experiment([header.experiment], experiment, source)
     if missing := sorted(NEEDED - set(columns)):
         raise InvalidValue(f"{source}: columns", list(columns), "these too: " + ", ".join(missing))
@@ -44,22 +44,29 @@ def open_table(
         parked=header.parked,
         as_of=header.as_of,
     )
-    if batches is not None and {"reward", "closed"} <= set(columns):
-        from maillard.decisions.files.columns import columns_of
-
-        log.supply(lambda: columns_of(batches, columns, log.arms, source))
+    if {"reward", "closed"} <= set(columns):
+        _supply(log, parts, columns)
     return log
 
 
+def _supply(log: DecisionLog, parts: Sequence[Batches], names: Sequence[str]) -> None:
+    """Have the log's columns from Arrow."""
+    if parts:
+        from maillard.decisions.files.columns import TableColumns
+
+        made = [TableColumns(part, tuple(names), log.arms, log.source, log.experiment) for part in parts]
+        log.supply(*made, size=sum(part.rows for part in parts))
+
+
 def _open_foreign(
-    records: Records, columns: Sequence[str], source: str, experiment: str | None, batches: Batches | None
+    records: Records, columns: Sequence[str], source: str, experiment: str | None, parts: Sequence[Batches]
 ) -> DecisionLog:
     """`arm` and `probability` or `log_probability` are needed, all else is optional."""
     if "arm" not in columns or not {"probability", "log_probability"} & set(columns):
         allowed = "arm and probability, and perhaps reward and the other columns of a log"
         raise InvalidValue(f"{source}: columns", list(columns), allowed)
     arms: Sequence[str] = ()
-    if batches is None and "eligible" not in columns:
+    if not parts and "eligible" not in columns:
         arms = in_order(dict.fromkeys(values["arm"] for values in records() if values["arm"] is not None))
 
     def rows(known: Sequence[str]) -> Iterator[Row]:
@@ -70,18 +77,18 @@ def _open_foreign(
                 raise located(error, f"{source}, row {place + 1}") from None
             yield row
 
-    if batches is None:
+    if not parts:
         return foreign_log(lambda: rows(tuple(arms)), source, experiment, arms)
-    from maillard.decisions.files.columns import arms_of, columns_of
+    from maillard.decisions.files.columns import arms_of
 
-    arms, experiments = arms_of(batches, columns, source)
+    arms, experiments = arms_of(parts, columns, source)
     only = choose_experiment(experiments, experiment, source)
 
     def chosen() -> Iterator[Row]:
         return ordered((row for row in rows(tuple(arms)) if row.decision.experiment == only), source)
 
     log = DecisionLog(chosen, experiment=only, source=source, arms=arms)
-    log.supply(lambda: columns_of(batches, columns, arms, source, only))
+    _supply(log, parts, columns)
     return log
 
 

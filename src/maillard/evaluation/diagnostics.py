@@ -1,0 +1,244 @@
+"""Whether a log can say something of a target: how its weights are spread, and where they come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maillard.decisions.audit import Audit, Score
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from maillard.decisions.columns import Columns
+    from maillard.evaluation.rows import Rows
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Diagnostics", "EpochDiagnostics", "Overlap", "Spread", "spread_of"]
+
+_TRUNCATION = 0.01
+LOWEST, HIGHEST = -10, 30  # powers of two between which weights are counted
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """Of each epoch, for each arm: rows in which it was eligible, how often it was drawn, Σ p, the smallest p."""
+
+    epochs: Mapping[int, Floats] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, some: Columns, arms: int) -> Overlap:
+        """That of some decisions. Without whole laws, Σ p is NaN and the smallest is of those that were drawn."""
+        found = {}
+        for epoch in np.unique(some.epoch):
+            part = some.where(some.epoch == epoch)
+            drawn = np.bincount(part.arm, minlength=arms).astype(np.float64)
+            if part.log_probabilities is None or np.isnan(part.log_probabilities).any():
+                eligible = (
+                    np.full(arms, float(len(part))) if part.eligible is None else part.eligible.sum(axis=0)
+                )
+                total, least = np.full(arms, np.nan), np.full(arms, np.inf)
+                np.minimum.at(least, part.arm, np.exp(part.log_probability))
+            else:
+                p = np.exp(part.log_probabilities)
+                can = np.ones_like(p, np.bool_) if part.eligible is None else part.eligible
+                eligible, total = can.sum(axis=0), p.sum(axis=0)
+                least = np.min(p, axis=0, initial=np.inf, where=can)
+            found[int(epoch)] = np.array([eligible, drawn, total, least])
+        return cls(found)
+
+    def __add__(self, other: Overlap) -> Overlap:
+        epochs = dict(self.epochs)
+        for epoch, table in other.epochs.items():
+            mine = epochs.get(epoch)
+            epochs[epoch] = (
+                table if mine is None else np.vstack([mine[:3] + table[:3], np.minimum(mine[3], table[3])])
+            )
+        return Overlap(epochs)
+
+    def table(self, arms: Sequence[str]) -> list[dict[str, object]]:
+        """A row for each epoch and arm."""
+        rows: list[dict[str, object]] = []
+        for epoch, (eligible, drawn, total, least) in sorted(self.epochs.items()):
+            for place, arm in enumerate(arms):
+                if eligible[place]:
+                    rows.append(
+                        {
+                            "epoch": epoch,
+                            "arm": arm,
+                            "rows": int(eligible[place]),
+                            "drawn": int(drawn[place]),
+                            "mean_probability": _number(total[place] / eligible[place]),
+                            "smallest_probability": _number(least[place]),
+                        }
+                    )
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Of some weights: how many, Σ w, Σ w², Σ w r, the largest, how many are above 0, how many by powers of two."""
+
+    count: int
+    total: float
+    squares: float
+    product: float
+    largest: float
+    positive: int
+    histogram: NDArray[np.int64]
+    test: Floats
+    "Of weights with p >= 0.01: their sum, what it should be, its variance, the largest term. All 0 without whole laws."
+
+    def __add__(self, other: Spread) -> Spread:
+        return Spread(
+            self.count + other.count,
+            self.total + other.total,
+            self.squares + other.squares,
+            self.product + other.product,
+            max(self.largest, other.largest),
+            self.positive + other.positive,
+            self.histogram + other.histogram,
+            np.append(self.test[:3] + other.test[:3], max(self.test[3], other.test[3])),
+        )
+
+    @property
+    def effective_size(self) -> float:
+        """(Σ w)² / Σ w²: as many rows drawn from the target itself would be worth as much."""
+        return self.total**2 / self.squares if self.squares else 0.0
+
+    @property
+    def mean(self) -> float:
+        """Of the weights; 1, but for chance, if the probabilities are right."""
+        return self.total / self.count if self.count else math.nan
+
+
+def spread_of(rows: Rows) -> Spread:
+    """How the weights of rows are spread."""
+    w = np.abs(rows.weight)
+    positive = w > 0
+    power = np.clip(np.frexp(w[positive])[1] - 1, LOWEST, HIGHEST) - LOWEST
+    histogram = np.bincount(power, minlength=HIGHEST - LOWEST + 1)
+    return Spread(
+        len(rows),
+        float(rows.weight.sum()),
+        float((w * w).sum()),
+        float((rows.weight * rows.reward).sum()),
+        float(w.max(initial=0.0)),
+        int(positive.sum()),
+        histogram,
+        _test(rows),
+    )
+
+
+def _test(rows: Rows) -> Floats:
+    """The sum of the weights of rows whose probability is at least 0.01, against what it should be given all before."""
+    rows = rows.where(~rows.repeated)
+    if rows.chances is None or not len(rows):
+        return np.zeros(4)
+    p = rows.chances
+    heavy = p >= _TRUNCATION
+    law = rows.laws[rows.law]
+    expected = (law * heavy).sum(axis=1)
+    ratio = np.divide(law * law, p, out=np.zeros_like(p), where=heavy)
+    found = np.where(heavy[np.arange(len(rows)), rows.arm], rows.weight, 0.0)
+    largest = float(np.divide(np.abs(law), p, out=np.zeros_like(p), where=heavy).max(initial=0.0))
+    return np.array([found.sum(), expected.sum(), (ratio.sum(axis=1) - expected**2).sum(), largest])
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochDiagnostics:
+    """The weights of one epoch, and its own estimate."""
+
+    rows: int
+    effective_sample_size: float
+    mean_weight: float
+    max_weight: float
+    snips: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnostics:
+    """What to look at before an estimate is believed."""
+
+    rows: int
+    "That the estimates are made of."
+    left_out: Mapping[str, int]
+    "Rows of the log that they are not made of, by why."
+    effective_sample_size: float
+    mean_weight: float
+    max_weight: float
+    positive: int
+    "Rows whose arm the target could have chosen."
+    mean_weight_z: float | None
+    "Standard deviations of the mean weight from 1 (weights with p >= 0.01); None where there is not enough data, or no whole law."
+    audit: str
+    "Whether the draws agree with the probabilities: holds, broken or not enough data."
+    unsupported: float
+    "The share of rows in which the target would have chosen what could not be drawn."
+    floor: float | None
+    "The probability below which the log's policies say that no arm of the target ever fell."
+    adaptive: bool
+    "Whether the probabilities changed within the log."
+    overlap: list[dict[str, object]]
+    epochs: Mapping[int, EpochDiagnostics]
+    histogram: Mapping[int, int]
+    "How many weights lie from 2^k up to 2^(k + 1), by k; those of weight 0 apart."
+
+    @classmethod
+    def of(
+        cls,
+        spread: Mapping[int, Spread],
+        left_out: Mapping[str, int],
+        audit: Audit,
+        overlap: list[dict[str, object]],
+        *,
+        floor: float | None,
+        adaptive: bool,
+    ) -> Diagnostics:
+        """The diagnostics of a log whose weights, by epoch, are spread like this."""
+        whole = sum_of(spread)
+        found, expected, variance, largest = whole.test.tolist()
+        score = Score(
+            name="mean weight", found=found, expected=expected, variance=max(variance, 0.0), largest=largest
+        )
+        unsupported = left_out.get("without support", 0)
+        return cls(
+            rows=whole.count,
+            left_out={why: count for why, count in left_out.items() if count},
+            effective_sample_size=whole.effective_size,
+            mean_weight=whole.mean,
+            max_weight=whole.largest,
+            positive=whole.positive,
+            mean_weight_z=score.z,
+            audit=audit.verdict,
+            unsupported=unsupported / max(whole.count + unsupported, 1),
+            floor=floor,
+            adaptive=adaptive,
+            overlap=overlap,
+            epochs={
+                epoch: EpochDiagnostics(
+                    rows=each.count,
+                    effective_sample_size=each.effective_size,
+                    mean_weight=each.mean,
+                    max_weight=each.largest,
+                    snips=each.product / each.total if each.total else None,
+                )
+                for epoch, each in sorted(spread.items())
+            },
+            histogram={k + LOWEST: int(count) for k, count in enumerate(whole.histogram) if count},
+        )
+
+
+def sum_of(spread: Mapping[int, Spread]) -> Spread:
+    """All epochs together."""
+    nothing = Spread(0, 0.0, 0.0, 0.0, 0.0, 0, np.zeros(HIGHEST - LOWEST + 1, np.int64), np.zeros(4))
+    return sum(spread.values(), nothing)
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

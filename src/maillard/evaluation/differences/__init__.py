@@ -1,0 +1,1 @@
+"""Differences between two arms of one adaptive log, by least squares made normal again."""

@@ -1,0 +1,125 @@
+"""W-decorrelation: least squares on an adaptive log, corrected until it is normal.
+
+Deshpande, Mackey, Syrgkanis and Taddy (2018). β̂ + W (y - X β̂), where W is built row by row from the past alone, so that W's noise is a
+martingale; for arms, whose rows of X are unit vectors, W has a closed form. λ trades bias (large λ: W X far from the identity) for
+variance; it must be small beside how often the least pulled arm is pulled.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+from maillard.errors import InvalidValue
+from maillard.evaluation.differences.rows import check_rows
+from maillard.policies import Policy
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from maillard.problems import Problem
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["DecorrelatedDifference", "choose_penalty", "decorrelated_difference"]
+
+_ORDER = 10  # of the smallest runs, the one whose value is the quantile
+
+
+@dataclass(frozen=True)
+class DecorrelatedDifference:
+    """The first arm's mean minus the second's."""
+
+    value: float
+    lower: float
+    upper: float
+    penalty: float  # λ
+    sigma2: float  # the rewards' variance that was used
+
+
+def decorrelated_difference(
+    arm: ArrayLike,
+    reward: ArrayLike,
+    first: int,
+    second: int,
+    *,
+    penalty: float,
+    sigma2: float | None = None,
+    confidence: float = 0.95,
+) -> DecorrelatedDifference:
+    """For each of the two arms r̄ + Σ_j ρ (1 - ρ)^{j-1} (r_j - r̄), j its pulls in order and ρ = 1 / (1 + λ); their difference.
+
+    Its variance is σ² Σ_j [ρ (1 - ρ)^{j-1}]² over both arms. σ² is the residual variance over all arms in the rows, unless given.
+    Assumed: rows in log order, one variance for all arms, and `penalty` (λ) chosen without a look at the rewards.
+
+    >>> found = decorrelated_difference([0, 1, 0, 1], [1.0, 0.0, 2.0, 1.0], 0, 1, penalty=1, sigma2=1)
+    >>> found.value, round(found.upper - found.value, 4)
+    (1.0, 1.5495)
+    """
+    arms, rewards, _ = check_rows(arm, reward)
+    if not penalty >= 0 or math.isinf(penalty):
+        raise InvalidValue("penalty", penalty, "a finite number >= 0")
+    if not 0 < confidence < 1:
+        raise InvalidValue("confidence", confidence, "a number between 0 and 1")
+    if first == second:
+        raise InvalidValue("second", second, "another arm than the first")
+    for name, place in (("first", first), ("second", second)):
+        if not (arms == place).any():
+            raise InvalidValue(name, place, "an arm with rewards among the rows")
+    variance = _residual_variance(arms, rewards) if sigma2 is None else sigma2
+    if not variance >= 0:
+        raise InvalidValue("sigma2", sigma2, "a number >= 0; or more rewards than arms")
+    one, zero = (_decorrelate(rewards[arms == place], 1 / (1 + penalty)) for place in (first, second))
+    value = one[0] - zero[0]
+    half = float(special.ndtri(0.5 + confidence / 2)) * math.sqrt(variance * (one[1] + zero[1]))
+    return DecorrelatedDifference(value, value - half, value + half, float(penalty), float(variance))
+
+
+def _decorrelate(rewards: Floats, rho: float) -> tuple[float, float]:
+    """One arm's corrected mean, and its variance for rewards of variance 1."""
+    weights = rho * (1 - rho) ** np.arange(rewards.size)
+    mean = float(rewards.mean())
+    return mean + float(weights @ (rewards - mean)), float(weights @ weights)
+
+
+def _residual_variance(arms: NDArray[np.int64], rewards: Floats) -> float:
+    """The residual variance of least squares on all arms in the rows."""
+    _, place = np.unique(arms, return_inverse=True)
+    counts = np.bincount(place)
+    if rewards.size <= counts.size:
+        return math.nan
+    means = np.bincount(place, rewards) / counts
+    return float(((rewards - means[place]) ** 2).sum()) / (rewards.size - counts.size)
+
+
+def choose_penalty(
+    policy: str | Policy,
+    problem: str | Problem,
+    samples: int,
+    *,
+    runs: int | None = None,
+    seed: int = 0,
+) -> float:
+    """λ: the (1/n)-quantile of min_a N_a / ln n over simulated runs of n samples, on a problem whose arms are all alike.
+
+    There the least pulled arm is pulled least often. The default is 10 n runs, so that the quantile is the tenth smallest and not an extreme.
+
+    >>> bool(0 < choose_penalty("ms", "gaussian:0,0,variance=1", 100, seed=1) < 100 / 2 / np.log(100))
+    True
+    """
+    from maillard.problems import problem as problem_of
+    from maillard.simulation import simulate
+
+    if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 2:
+        raise InvalidValue("samples", samples, "a whole number >= 2")
+    null = problem_of(problem)
+    means = null.true_means
+    if np.ptp(means) != 0:
+        raise InvalidValue("problem", str(null), "one whose arms all have the same mean")
+    result = simulate(policy, null, int(samples), _ORDER * int(samples) if runs is None else runs, seed=seed)
+    least = result.pulls[0].min(axis=1) / math.log(samples)
+    return float(np.quantile(least, 1 / samples))

@@ -1,0 +1,17 @@
+"""Doubly robust estimation with sub-Gaussian weights."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from maillard.evaluation.estimators.dr import DoublyRobust
+from maillard.evaluation.estimators.shrinking import SubGaussian
+
+__all__ = ["SubGaussianDoublyRobust"]
+
+
+class SubGaussianDoublyRobust(SubGaussian, DoublyRobust):
+    """Metelli, Russo and Restelli (2021): light tails, with a model."""
+
+    name: ClassVar[str] = "sg-dr"
+    formula: ClassVar[str] = "mean [Σ π q + w / (1 - λ + λ w) (r - q)]"

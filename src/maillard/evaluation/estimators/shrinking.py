@@ -1,0 +1,88 @@
+"""Ways to shrink weights: less variance, for a bias that the level sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from maillard.evaluation.estimators.additive import Additive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Clipped", "Optimistic", "SubGaussian", "Switched"]
+
+_LARGE = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0, 1000.0, 5000.0)
+_SHARES = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5)
+
+
+class Clipped(Additive):
+    """ω = min(w, level)."""
+
+    shrinkage: ClassVar[str] = "clip"
+    levels: ClassVar[tuple[float, ...]] = _LARGE
+    allowed: ClassVar[str] = "a number > 0, the largest weight"
+    bounded: ClassVar[bool] = True
+
+    @staticmethod
+    def shrink(weight: Floats, level: float) -> Floats:
+        return np.minimum(weight, level)
+
+    def most(self) -> float:
+        return self.level or np.inf
+
+
+class Switched(Additive):
+    """ω = w where w <= level, else 0."""
+
+    shrinkage: ClassVar[str] = "switch"
+    levels: ClassVar[tuple[float, ...]] = _LARGE
+    allowed: ClassVar[str] = "a number > 0, the largest weight that counts"
+    bounded: ClassVar[bool] = True
+
+    @staticmethod
+    def shrink(weight: Floats, level: float) -> Floats:
+        # A weight is a quotient of rounded numbers: one that is the level, but for that, counts.
+        return np.where(weight <= level * (1.0 + 1e-12), weight, 0.0)
+
+    def most(self) -> float:
+        return self.level or np.inf
+
+
+class Optimistic(Additive):
+    """ω = λ w / (w² + λ), at most √λ / 2."""
+
+    shrinkage: ClassVar[str] = "optimistic"
+    levels: ClassVar[tuple[float, ...]] = _LARGE
+    allowed: ClassVar[str] = "a number > 0"
+    bounded: ClassVar[bool] = True
+
+    @staticmethod
+    def shrink(weight: Floats, level: float) -> Floats:
+        return level * weight / (weight * weight + level)
+
+    def most(self) -> float:
+        return float(np.sqrt(self.level or np.inf)) / 2.0
+
+
+class SubGaussian(Additive):
+    """ω = w / (1 - λ + λ w), at most 1 / λ; 0 where w = 0."""
+
+    shrinkage: ClassVar[str] = "sub-Gaussian"
+    levels: ClassVar[tuple[float, ...]] = _SHARES
+    allowed: ClassVar[str] = "a number from 0 to 1"
+    bounded: ClassVar[bool] = True
+
+    @classmethod
+    def accepts(cls, level: float) -> bool:
+        return 0 <= level <= 1
+
+    @staticmethod
+    def shrink(weight: Floats, level: float) -> Floats:
+        return np.divide(weight, 1.0 - level + level * weight, out=np.zeros_like(weight), where=weight > 0)
+
+    def most(self) -> float:
+        return 1.0 / self.level if self.level else np.inf

@@ -1,0 +1,17 @@
+"""Doubly robust estimation that leaves large weights to the model."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from maillard.evaluation.estimators.dr import DoublyRobust
+from maillard.evaluation.estimators.shrinking import Switched
+
+__all__ = ["SwitchedDoublyRobust"]
+
+
+class SwitchedDoublyRobust(Switched, DoublyRobust):
+    """Wang, Agarwal and Dudík (2017): where a weight is above the level, the model alone."""
+
+    name: ClassVar[str] = "switch-dr"
+    formula: ClassVar[str] = "mean [Σ π q + w (r - q) where w <= λ]"

@@ -1,0 +1,358 @@
+"""`evaluate`: what a target would have earned, from the log of another policy."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+
+from maillard.errors import InvalidValue
+from maillard.evaluation import estimators as known
+from maillard.evaluation.answers import Facts, answer
+from maillard.evaluation.diagnostics import Diagnostics
+from maillard.evaluation.estimators.additive import Additive
+from maillard.evaluation.following import NEEDS_LAWS, SEQUENCES, SEQUENTIAL, Follower
+from maillard.evaluation.opened import Opened, open_log
+from maillard.evaluation.report import Estimate, Report
+from maillard.evaluation.rows import Question
+from maillard.evaluation.settings import Options, Settings
+from maillard.evaluation.sums import Asked, Sums, add_up, kinds_of, rows_of, sums_of, total_of
+from maillard.evaluation.targets import Target, bind
+from maillard.policies import Policy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Looked", "evaluate", "evaluate_each", "look", "names", "reports_of"]
+
+_AHEAD = 64  # parts that workers have been given and have not returned
+
+
+def names() -> list[str]:
+    """Of every estimator: those whose parts may be added in any order, then those that follow the log.
+
+    >>> names()[-3:]
+    ['cs-bernstein', 'cs-dr', 'cs-betting']
+    """
+    return [*known.additive(), *SEQUENTIAL]
+
+
+def evaluate(
+    log: Any,
+    target: str | Policy,
+    estimators: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    **options: Unpack[Options],
+) -> Report:
+    """How much reward a decision would have had on average, had `target` made it.
+
+    `log` is what `read_log` opens, or a log of `simulate_log`. A target does not learn: an arm, a distribution, the uniform one, or a
+    spec of one; for policies that learn there is `replay`. `estimators` are names, a level after a colon as in "clipped-ips:5".
+    The options are those of `Settings`.
+
+    >>> from maillard import simulate_log
+    >>> log = simulate_log("ms+:floor=0.1", "bernoulli:0.6,0.4", horizon=5000, seed=1)
+    >>> report = evaluate(log, "arm:1")
+    >>> report["snips"].lower < 0.4 < report["snips"].upper
+    True
+    """
+    return evaluate_each(log, [target], estimators, confidence, **options)[0]
+
+
+def evaluate_each(
+    log: Any,
+    targets: Sequence[str | Policy],
+    estimators: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    **options: Unpack[Options],
+) -> list[Report]:
+    """The reports of several targets, from one pass over the log."""
+    settings = Settings.of(confidence, options)
+    if isinstance(targets, str | Policy) or not targets:
+        raise InvalidValue("targets", targets, "a list of at least one target")
+    opened = open_log(log, settings.reward_range, settings.on_rows, **settings.selection)
+    try:
+        looked = look(opened, settings)
+        return reports_of(looked, [bind(each, opened.arms) for each in targets], estimators)
+    finally:
+        opened.close()
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """A log of which the first rows have been looked at: what there is to be evaluated with."""
+
+    opened: Opened
+    settings: Settings
+    laws: bool
+    "Whether the log has the probability of every arm."
+    shares: NDArray[np.float64] | None
+    "The least probability of each arm, by design."
+    centre: float
+    "The mean of the first rewards."
+
+    @property
+    def by_unit(self) -> bool:
+        """Whether the rows of a unit are taken to depend on each other."""
+        return self.settings.cluster == "unit" or self.opened.sticky
+
+    def question(self, target: Target) -> Question:
+        """What is asked of every row, of one target."""
+        return Question(
+            target=target,
+            first_position=_first_position(self.opened, target),
+            model=_model(self.settings.reward_model, target, self.opened.arms),
+            by_unit=self.by_unit,
+            centre=self.centre,
+        )
+
+    def asked(self, targets: Sequence[Target], estimators: Sequence[Additive] = ()) -> Asked:
+        """What is to be added up."""
+        opened = self.opened
+        return Asked(
+            questions=tuple(map(self.question, targets)),
+            estimators=kinds_of(estimators),
+            source=opened.source,
+            arms=opened.arms,
+            foreign=opened.foreign,
+            needs_closed=opened.needs_closed,
+            reward_range=opened.reward_range,
+        )
+
+    def largest(self, target: Target) -> float | None:
+        """The largest weight that there can be, by design."""
+        return (
+            None if self.shares is None else float((np.abs(target.laws) / self.shares).max()) * (1.0 + 1e-9)
+        )
+
+    def follower(self, target: Target, names: Sequence[str]) -> Follower:
+        """Whoever follows the rows for those of the named estimators that can do with what the log has."""
+        opened = self.opened
+
+        def able(name: str) -> bool:
+            ranged = opened.reward_range is not None or name not in SEQUENCES
+            return ranged and (self.laws or name not in NEEDS_LAWS)
+
+        return Follower(
+            [name for name in names if able(name)],
+            arms=len(opened.arms),
+            horizon=opened.size,
+            alpha=1.0 - self.settings.confidence,
+            reward_range=opened.reward_range,
+            largest=self.largest(target),
+            decay=max(opened.decay or 0.0, 0.7),
+        )
+
+
+def look(opened: Opened, settings: Settings) -> Looked:
+    """Look at an opened log; an error where it is empty."""
+    first = next(iter(opened.columns()), None)
+    if first is None or not opened.size:
+        raise InvalidValue(f"{opened.source}: rows", 0, "at least one decision")
+    laws = first.log_probabilities is not None and not np.isnan(first.log_probabilities).any()
+    some = first.reward[np.isfinite(first.reward)]
+    centre = float(some.mean()) if some.size else 0.0
+    return Looked(opened, settings, laws, _shares(settings.floor, opened), centre)
+
+
+def reports_of(looked: Looked, targets: Sequence[Target], estimators: Sequence[str] | None) -> list[Report]:
+    """The reports of a log: one pass over it, two where workers add up."""
+    opened, settings = looked.opened, looked.settings
+    chosen = _chosen(estimators, settings, laws=looked.laws, ranged=opened.reward_range is not None)
+    asked = looked.asked(targets, [each for _, forms in chosen for each in forms])
+    followers = [looked.follower(each, [name for name, forms in chosen if not forms]) for each in targets]
+    sums = _pass(opened, asked, followers, settings.executor)
+
+    def answers(place: int, facts: Facts) -> dict[str, Estimate]:
+        mine = sums.targets[place].sums
+        return {name: answer(name, forms, mine, followers[place], facts) for name, forms in chosen}
+
+    return [_report(looked, sums, place, each, partial(answers, place)) for place, each in enumerate(targets)]
+
+
+def _report(
+    looked: Looked, sums: Sums, place: int, target: Target, answers: Callable[[Facts], dict[str, Estimate]]
+) -> Report:
+    """The report of one target."""
+    mine = sums.targets[place]
+    opened, settings, shares = looked.opened, looked.settings, looked.shares
+    diagnostics = Diagnostics.of(
+        mine.spread,
+        sums.left_out + mine.left_out,
+        sums.audit,
+        sums.overlap.table(opened.arms),
+        floor=None if shares is None else float(shares[(target.laws != 0).any(axis=0)].min(initial=1.0)),
+        adaptive=(not sums.constant) if settings.adaptive is None else settings.adaptive,
+    )
+    facts = Facts(
+        settings=settings,
+        diagnostics=diagnostics,
+        target=target,
+        arms=opened.arms,
+        reward_range=opened.reward_range,
+        largest=looked.largest(target),
+        laws=looked.laws,
+        floored=looked.shares is not None or opened.decay is not None,
+        modelled=settings.reward_model is not None,
+        centre=looked.centre,
+        repeated=sums.repeated,
+        by_unit=looked.by_unit,
+    )
+    return Report(
+        target=target.name,
+        source=opened.source,
+        experiment=opened.experiment,
+        confidence=settings.confidence,
+        estimates=answers(facts),
+        diagnostics=diagnostics,
+        facts=facts,
+    )
+
+
+def _pass(opened: Opened, asked: Asked, followers: Sequence[Follower], executor: Executor | None) -> Sums:
+    """The sums of a whole log, and its rows to whoever follows them."""
+    from maillard.evaluation.scan import applies
+
+    def then(place: int, rows: Any) -> None:
+        followers[place].advance(rows)
+
+    alone = executor is None and not followers[0].busy and all(applies(part, asked) for part in opened.parts)
+    if executor is not None or alone:
+        parts = itertools.chain.from_iterable(map(_travelling, opened.parts))
+        with nullcontext(executor) if executor is not None else ThreadPoolExecutor(os.cpu_count()) as workers:
+            total = total_of(_mapped(workers, parts, asked))
+        for some in opened.columns() if followers[0].busy else ():
+            for place, (rows, _) in enumerate(rows_of(some, asked)[0]):
+                then(place, rows)
+    else:
+        total = total_of(
+            sums_of(some, asked, then if followers[0].busy else None)
+            for some in opened.columns()
+            if len(some)
+        )
+    if total is None:
+        raise InvalidValue(f"{opened.source}: rows", 0, "at least one decision, after what was selected")
+    return total
+
+
+def _mapped(workers: Executor, parts: Iterable[Any], asked: Asked) -> Iterator[Sums | None]:
+    """The sums of the parts as workers make them, not many parts ahead."""
+    ahead: deque[Future[Sums | None]] = deque()
+    for part in parts:
+        ahead.append(workers.submit(add_up, part, asked))
+        if len(ahead) >= _AHEAD:
+            yield ahead.popleft().result()
+    while ahead:
+        yield ahead.popleft().result()
+
+
+def _travelling(part: Any) -> Iterable[Any]:
+    """A part as it can go to another process: by name where it is a file's, else its columns themselves."""
+    from maillard.decisions.files.parquet import ParquetPart
+
+    inner = getattr(part, "part", part)
+    if isinstance(getattr(inner, "batches", None), ParquetPart):
+        yield part
+        return
+    for some in part():
+        yield _Held(some)
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """Columns that are there."""
+
+    some: Any
+
+    def __call__(self) -> Iterable[Any]:
+        return (self.some,)
+
+
+Chosen = tuple[str, tuple[Additive, ...]]
+
+
+def _chosen(wanted: Sequence[str] | None, settings: Settings, *, laws: bool, ranged: bool) -> list[Chosen]:
+    """Each estimator by its name, with the forms of it that have to be added up: several, where a level is to be chosen."""
+    if wanted is None:
+        wanted = ["ips", "snips"]
+        wanted += ["aipw", "aipw-sqrt", "aipw-two-point"] if laws else []
+        wanted += [name for name in SEQUENCES if ranged and (laws or name not in NEEDS_LAWS)]
+        if not laws and settings.adaptive is not True:
+            wanted.append("dr")
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    all_names = tuple(names())
+    chosen: dict[str, tuple[Additive, ...]] = {}
+    for spec in wanted:
+        name, level = known.parse(spec, all_names)
+        cls = known.additive().get(name)
+        if cls is None:
+            if level is not None:
+                raise InvalidValue(f"{name}: level", level, "no level")
+            chosen[name] = ()
+        elif level is None and cls.levels:
+            chosen[name] = tuple(cls(each) for each in cls.levels)
+        else:
+            chosen[spec if level is not None else name] = (cls(level),)
+    return list(chosen.items())
+
+
+def _shares(floor: Any, opened: Opened) -> NDArray[np.float64] | None:
+    """The least probability of each arm, by design."""
+    if floor is None:
+        return opened.shares
+    k = len(opened.arms)
+    allowed = f"a number above 0 and at most 1, as in a policy's floor= (each of {k} arms gets floor / {k}), or a share for each"
+    try:
+        given = np.asarray(floor, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidValue("floor", floor, allowed) from None
+    fits = given.shape in ((), (k,)) and not isinstance(floor, bool)
+    if not fits or not (given > 0).all() or not given.sum() <= 1.0 + 1e-12:
+        raise InvalidValue("floor", floor, allowed)
+    return np.full(k, float(given) / k) if given.ndim == 0 else given
+
+
+def _model(model: Any, target: Target, arms: Sequence[str]) -> NDArray[np.float64] | None:
+    """What each arm is believed to give: P x K."""
+    if model is None:
+        return None
+    allowed = "a number for each arm: by name, in order, or arms x positions"
+    if isinstance(model, Mapping):
+        missing = [arm for arm in arms if arm not in model]
+        if missing or len(model) != len(arms):
+            raise InvalidValue(
+                "reward_model", sorted(map(str, model)), f"a number for each of {', '.join(arms)}"
+            )
+        model = [model[arm] for arm in arms]
+    try:
+        array = np.asarray(model, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidValue("reward_model", model, allowed) from None
+    array = array[np.newaxis] if array.ndim == 1 else array.T
+    if (
+        array.ndim != 2
+        or array.shape[1] != len(arms)
+        or len(array) not in (1, target.positions)
+        or not np.isfinite(array).all()
+    ):
+        raise InvalidValue("reward_model", array.T.shape, allowed)
+    return np.ascontiguousarray(np.broadcast_to(array, target.laws.shape))
+
+
+def _first_position(opened: Opened, target: Target) -> int:
+    """Whether a log counts positions from 0 or from 1, where that matters."""
+    if target.positions == 1:
+        return 0
+    found: set[int] = set()
+    for some in opened.columns():
+        found.update(np.unique(some.position).tolist())
+    return 1 if found and min(found) == 1 and max(found) == target.positions else 0

@@ -1,0 +1,94 @@
+"""Means and second moments of what estimators are made of: they add up, whatever the order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from maillard.evaluation.rows import Rows
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["BASE", "MODEL", "PRODUCT", "REWARD", "WEIGHT", "Moments", "moments_of"]
+
+# Places in a row's vector: ω, ω r, ω q(a), Σ π q, r; ω is the weight as an estimator shrinks it, q the model of rewards.
+# Rewards, and the model, are what they are apart from a centre.
+WEIGHT, PRODUCT, MODEL, BASE, REWARD = range(5)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Of some rows: how many, the mean of their vectors, and Σ (x - mean)(x - mean)ᵀ.
+
+    >>> rows = np.array([[1.0, 2.0, 4.0]])
+    >>> whole, parts = Moments.of(rows), Moments.of(rows[:, :2]) + Moments.of(rows[:, 2:])
+    >>> np.allclose(whole.scatter, parts.scatter), np.allclose(whole.mean, parts.mean)
+    (True, True)
+    """
+
+    count: int
+    mean: Floats
+    scatter: Floats
+    units: Mapping[object, Floats] | None = None
+    "Of each unit how many rows, and the sum of their vectors, where these are asked for."
+
+    @classmethod
+    def of(cls, rows: Floats, units: NDArray[np.object_] | None = None) -> Moments:
+        """The moments of an array of vectors, one in each column."""
+        size, count = rows.shape
+        mean, scatter = rows.sum(axis=1) / max(count, 1), np.zeros((size, size))
+        some = np.flatnonzero(rows.any(axis=1))  # without a model, two rows are nothing but 0
+        centred = rows[some] - mean[some, np.newaxis]
+        for i, one in enumerate(
+            centred
+        ):  # not @: sums by pairs keep more digits, and take no threads from others
+            for j, other in enumerate(centred[: i + 1]):
+                scatter[some[i], some[j]] = scatter[some[j], some[i]] = (one * other).sum()
+        return cls(count, mean, scatter, None if units is None else _by_unit(rows, units))
+
+    def __add__(self, other: Moments) -> Moments:
+        """Chan, Golub and LeVeque's update: no sum of squares whose digits cancel."""
+        count = self.count + other.count
+        if not count:
+            return self
+        apart = other.mean - self.mean
+        share = other.count / count
+        units = None
+        if self.units is not None and other.units is not None:
+            units = dict(self.units)
+            for name, sums in other.units.items():
+                units[name] = units[name] + sums if name in units else sums
+        scatter = self.scatter + other.scatter + np.outer(apart, apart) * (self.count * share)
+        return Moments(count, self.mean + apart * share, scatter, units)
+
+    def variance(self, gradient: Floats) -> float:
+        """Of the mean of gradient · x: Σ (gradient · (x - mean))² / n², by unit where there are units."""
+        if not self.count:
+            return 0.0
+        if self.units is None:
+            return max(0.0, float(gradient @ self.scatter @ gradient)) / self.count**2
+        sums = np.array(list(self.units.values()))
+        apart = (sums[:, 1:] - sums[:, :1] * self.mean) @ gradient
+        groups = len(sums)
+        return float((apart**2).sum()) / self.count**2 * (groups / max(groups - 1, 1))
+
+
+def _by_unit(rows: Floats, units: NDArray[np.object_]) -> dict[object, Floats]:
+    place: dict[object, int] = {}
+    codes = np.fromiter((place.setdefault(unit, len(place)) for unit in units), np.int64, len(units))
+    counted = np.vstack([np.ones(rows.shape[1]), rows])
+    sums = np.stack([np.bincount(codes, weights=each, minlength=len(place)) for each in counted], axis=1)
+    return dict(zip(place, sums, strict=True))
+
+
+def moments_of(rows: Rows, weight: Floats) -> Moments:
+    """The moments of rows with shrunken weights."""
+    reward = rows.reward - rows.centre
+    return Moments.of(np.stack([weight, weight * reward, weight * rows.model, rows.base, reward]), rows.unit)

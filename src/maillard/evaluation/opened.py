@@ -1,0 +1,174 @@
+"""A log as evaluation needs it: its columns, and what is known of how it was made."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard import problems
+from maillard.decisions import read_log
+from maillard.decisions.columns import MOST_ROWS, Columns
+from maillard.errors import MaillardError
+from maillard.evaluation.floors import promised_decay, promised_shares
+from maillard.simulation import Log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["Opened", "open_log"]
+
+_IN_MEMORY = 1 << 28  # bytes of a log that has to be kept, before they go to a file
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Opened:
+    """The columns of a log, as often as they are asked for, and what is known without reading them."""
+
+    source: str
+    experiment: str
+    arms: tuple[str, ...]
+    parts: tuple[Callable[[], Iterable[Columns]], ...]
+    size: int
+    "How many rows there are, at most."
+    columns: Callable[[], Iterable[Columns]]
+    foreign: bool
+    "Whether nothing is known but its rows."
+    needs_closed: bool = False
+    "Whether rewards are final only when their windows have closed."
+    reward_range: tuple[float, float] | None = None
+    shares: NDArray[np.float64] | None = None
+    "Of each arm, the probability below which the log's policies say that it never was; None where they say nothing."
+    decay: float | None = None
+    "The exponent at which the floor under its probabilities sinks, 0 for one that does not; None where none is known."
+    sticky: bool = False
+    "Whether decisions may repeat the draw of another."
+    files: tuple[tuple[Path, ...], dict[str, str]] | None = None
+    close: Callable[[], None] = lambda: None
+
+
+def open_log(
+    log: Any,
+    reward_range: tuple[float, float] | None = None,
+    on_rows: Callable[[int], None] | None = None,
+    **selection: Any,
+) -> Opened:
+    """Whatever `read_log` opens, or a simulated log."""
+    if isinstance(log, Log):
+        return _simulated(log, reward_range)
+    opened = read_log(log, **selection)
+    if on_rows is not None:
+        opened.on_rows = on_rows
+    parts, size, closing = opened.parts, opened.size, ExitStack()
+    if opened is not log:
+        closing.callback(opened.close)
+    if not parts or size is None:
+        spool = closing.enter_context(_Spool(opened.columns()))
+        columns: Callable[[], Iterable[Columns]] = spool
+        parts, size = (spool,), spool.rows
+    else:
+        columns = opened.columns
+    rule = opened.reward
+    return Opened(
+        source=opened.source,
+        experiment=opened.experiment,
+        arms=opened.arms,
+        parts=parts,
+        size=size,
+        columns=columns,
+        foreign=opened.foreign,
+        needs_closed=rule is not None and rule.window is not None,
+        reward_range=reward_range or (None if rule is None else rule.range),
+        shares=promised_shares(opened.policies.values(), opened.arms),
+        decay=promised_decay(opened.policies.values()),
+        sticky=any(event.payload.get("sticky") for event in opened.events),
+        files=opened.files if opened.selection.empty else None,
+        close=closing.close,
+    )
+
+
+def _simulated(log: Log, reward_range: tuple[float, float] | None) -> Opened:
+    """A run of the simulator. Its forced first pulls say nothing about other policies, and are left out."""
+    try:
+        world = problems.problem(log.provenance["problem"])
+    except MaillardError:  # a sampler of somebody's own
+        world = None
+    if log.log_probabilities is not None:
+        count = log.log_probabilities.shape[1]
+    else:
+        count = int(log.arms.max(initial=0)) + 1 if world is None else world.arms
+    if reward_range is None and world is not None and np.isfinite(world.support).all():
+        reward_range = world.support
+    names = tuple(map(str, range(count)))
+    columns = partial(_simulated_columns, log)
+    spec = log.provenance["policy"]
+    return Opened(
+        source=f"log of {spec}",
+        experiment="simulated",
+        arms=names,
+        parts=(columns,),
+        size=log.arms.size - log.forced,
+        columns=columns,
+        foreign=True,
+        reward_range=reward_range,
+        shares=promised_shares([spec], names),
+        decay=promised_decay([spec]),
+    )
+
+
+def _simulated_columns(log: Log) -> Iterator[Columns]:
+    for first in range(log.forced, log.arms.size, MOST_ROWS):
+        part = slice(first, min(first + MOST_ROWS, log.arms.size))
+        row = np.arange(part.start + 1, part.stop + 1)
+        none, no = np.broadcast_to(np.int64(0), row.size), np.broadcast_to(np.False_, row.size)
+        yield Columns(
+            row=row,
+            arm=log.arms[part],
+            reward=log.rewards[part],
+            log_probability=log.log_probability[part],
+            log_probabilities=None
+            if log.log_probabilities is None
+            else np.asfortranarray(log.log_probabilities[part]),
+            position=none,
+            epoch=none,
+            state=row,
+            time=none,
+            closed=no,
+            repeated=no,
+        )
+
+
+class _Spool:
+    """Columns that cost much to read, kept for further readings: in memory, or in a file once they are many."""
+
+    def __init__(self, columns: Iterable[Columns]) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # kept as long as this is
+        self.rows = 0
+        for some in columns:
+            pickle.dump(some, self._file)
+            self.rows += len(some)
+
+    def __enter__(self) -> _Spool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __call__(self) -> Iterator[Columns]:
+        place = 0
+        while True:
+            self._file.seek(place)
+            try:
+                some = pickle.load(self._file)  # written above
+            except EOFError:
+                return
+            place = self._file.tell()
+            yield some

@@ -1,0 +1,258 @@
+"""The rows of a log as a replay reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard import problems
+from maillard.decisions import DecisionLog, read_log
+from maillard.errors import InvalidValue, MaillardError, UnknownName
+from maillard.evaluation.floors import promised_shares
+from maillard.simulation import Log
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from maillard.decisions.columns import Columns
+
+    Floats = NDArray[np.float64]
+    Places = NDArray[np.int64]
+
+__all__ = ["Events", "events_of", "read_events"]
+
+_CERTAIN = 1.0 - 1e-9  # a probability that is one, rounded
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Events:
+    """Rows with a reward, in the log's order."""
+
+    source: str
+    arms: tuple[str, ...]
+    "Those that the replayed policy may choose."
+    logged_arms: int
+    "How many the log has."
+    row: Places
+    "Its number in the source."
+    arm: Places
+    "The place among `arms` of the one that was drawn; -1 for another."
+    reward: Floats
+    chance: Floats
+    "With which probability it was drawn."
+    least: Floats
+    "The smallest probability that any of `arms` is known to have had."
+    eligible: Places
+    "How many arms could have been drawn; 0 where that were not all of `arms`."
+    promised: float = 0.0
+    "Below which probability the log's own policies say that no arm falls; 0 where nothing is known."
+    reward_range: tuple[float, float] | None = None
+    sigma2: float | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.arm.size
+
+    def only(self, mask: NDArray[np.bool_]) -> Events:
+        """The rows for which the mask is true."""
+        chosen: dict[str, Any] = {
+            name: getattr(self, name)[mask]
+            for name in ("row", "arm", "reward", "chance", "least", "eligible")
+        }
+        return replace(self, **chosen)
+
+    def drawn_at_random(self) -> Events:
+        """The rows in which each of `arms` could have been drawn, without the forced ones that the log begins with."""
+        forced = 0
+        if self.logged_arms > 1:
+            random = np.flatnonzero(self.chance < _CERTAIN)
+            forced = int(random[0]) if random.size else len(self)
+        whole = self.eligible > 0
+        left_out = {
+            "forced at the beginning": forced,
+            "not all arms eligible": int((~whole[forced:]).sum()),
+        }
+        mask = whole.copy()
+        mask[:forced] = False
+        return replace(self.only(mask), left_out=self.left_out | left_out)
+
+
+def read_events(
+    log: Any, arms: Sequence[str] | None = None, reward_range: tuple[float, float] | None = None
+) -> Events:
+    """The events of whatever `read_log` opens, or of a simulated log."""
+    if isinstance(log, Log):
+        return _simulated(log, arms, reward_range)
+    opened = read_log(log)
+    try:
+        return _decided(opened, arms, reward_range)
+    finally:
+        if opened is not log:
+            opened.close()
+
+
+def events_of(
+    arm: Any,
+    reward: Any,
+    log_probability: Any,
+    laws: Any = None,
+    *,
+    arms: int | Sequence[str],
+    reward_range: tuple[float, float] | None = None,
+    source: str = "log",
+    **more: Any,
+) -> Events:
+    """Events of plain arrays: the arm of each row by its place, its reward and log probability, and every arm's where known.
+
+    >>> events = events_of([0, 1], [1.0, 0.0], np.log([0.5, 0.5]), arms=2)
+    >>> len(events), events.least.tolist()
+    (2, [0.5, 0.5])
+    """
+    names = tuple(map(str, range(arms))) if isinstance(arms, int) else tuple(arms)
+    reward = np.ascontiguousarray(reward, np.float64)
+    chance = np.minimum(np.exp(np.asarray(log_probability, np.float64)), 1.0)
+    _check_range(reward, reward_range, source, np.arange(1, reward.size + 1))
+    return Events(
+        source=source,
+        arms=names,
+        logged_arms=len(names),
+        row=np.arange(1, reward.size + 1),
+        arm=np.ascontiguousarray(arm, np.int64),
+        reward=reward,
+        chance=chance,
+        least=chance if laws is None else np.exp(np.min(laws, axis=1)),
+        eligible=np.full(reward.size, len(names), np.int64),
+        reward_range=reward_range,
+        **more,
+    )
+
+
+def _decided(
+    log: DecisionLog, arms: Sequence[str] | None, reward_range: tuple[float, float] | None
+) -> Events:
+    """The events of a log of decisions: rows that have a reward, whose window is closed, and that repeat no other."""
+    names = _check_arms(arms, log.arms, log.source)
+    places = np.array([log.arms.index(name) for name in names], np.int64)
+    rule = log.reward
+    own = None if rule is None else rule.range
+    among = np.full(len(log.arms), -1, np.int64)
+    among[places] = np.arange(places.size)
+    left_out = {"without a reward": 0, "window still open": 0, "repeated": 0}
+    parts: list[tuple[Any, ...]] = []
+    for some in log.columns():
+        opened = np.zeros(len(some), np.bool_) if rule is None or rule.window is None else ~some.closed
+        absent = np.isnan(some.reward)
+        left_out["repeated"] += int(some.repeated.sum())
+        left_out["window still open"] += int((opened & ~some.repeated).sum())
+        left_out["without a reward"] += int((absent & ~opened & ~some.repeated).sum())
+        part = some.where(~(some.repeated | opened | absent))
+        parts.append((part.row, among[part.arm], part.reward, *_laws(part, places, len(log.arms))))
+    columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else []
+    if not columns or not columns[0].size:
+        raise MaillardError(
+            f"{log.source}: no decision has a reward{_said(left_out)}; there is nothing to replay"
+        )
+    row, arm, reward, chance, least, eligible = columns
+    limits = own if reward_range is None else reward_range
+    _check_range(reward, limits, log.source, row)
+    return Events(
+        source=log.source,
+        arms=names,
+        logged_arms=len(log.arms),
+        row=row,
+        arm=arm,
+        reward=reward,
+        chance=chance,
+        least=least,
+        eligible=eligible,
+        promised=_promised(log.policies.values(), log.arms, places),
+        reward_range=limits,
+        sigma2=None if limits is None else (limits[1] - limits[0]) ** 2 / 4,
+        left_out=left_out,
+    )
+
+
+def _laws(some: Columns, places: Places, arms: int) -> tuple[Floats, Floats, Places]:
+    """Of each row: the drawn arm's probability, the smallest known one of these arms', and how many arms could be drawn."""
+    chance = np.minimum(np.exp(some.log_probability), 1.0)
+    least = np.where(np.isin(some.arm, places), chance, 1.0)
+    if some.log_probabilities is not None:
+        laws = some.log_probabilities[:, places]
+        least = np.minimum(least, np.exp(np.min(np.where(np.isnan(laws), 0.0, laws), axis=1)))
+    count = np.full(len(some), arms, np.int64)
+    if some.eligible is not None:
+        count = np.where(some.eligible[:, places].all(axis=1), some.eligible.sum(axis=1), 0)
+    return chance, least, count
+
+
+def _simulated(log: Log, arms: Sequence[str] | None, reward_range: tuple[float, float] | None) -> Events:
+    """The events of `simulate_log`."""
+    try:
+        world = problems.problem(log.provenance["problem"])
+    except MaillardError:  # a sampler of somebody's own
+        world = None
+    if world is not None and world.churn:
+        raise InvalidValue(
+            "log", str(world), "a log of arms that stay: replays need rewards that do not change"
+        )
+    if log.log_probabilities is not None:
+        count = log.log_probabilities.shape[1]
+    else:
+        count = int(log.arms.max()) + 1 if world is None else world.arms
+    names = tuple(map(str, range(count)))
+    if arms is not None and tuple(arms) != names:
+        raise InvalidValue("arms", arms, "all arms, where the log is a simulated one")
+    limits, sigma2 = reward_range, None
+    if world is not None:
+        low, high = world.support
+        limits = (low, high) if limits is None and math.isfinite(high - low) else limits
+        sigma2 = world.sigma2
+    return events_of(
+        log.arms,
+        log.rewards,
+        log.log_probability,
+        log.log_probabilities,
+        arms=names,
+        reward_range=limits,
+        sigma2=sigma2 if limits is None or sigma2 is not None else (limits[1] - limits[0]) ** 2 / 4,
+        promised=_promised([log.provenance["policy"]], names, np.arange(count)),
+        source=f"log of {log.provenance['policy']}",
+    )
+
+
+def _promised(specs: Iterable[str], arms: Sequence[str], places: Places) -> float:
+    """The largest probability that every version of the log's policy has always had under each of these arms' own."""
+    shares = promised_shares(specs, arms)
+    return 0.0 if shares is None else float(shares[places].min())
+
+
+def _check_arms(given: Sequence[str] | None, known: Sequence[str], source: str) -> tuple[str, ...]:
+    if given is None:
+        return tuple(known)
+    if isinstance(given, str) or not given:
+        raise InvalidValue("arms", given, "names of arms, as in ['red', 'blue']")
+    for name in given:
+        if name not in known:
+            raise UnknownName(f"arm of {source}", str(name), known)
+    if len(set(given)) < len(given):
+        raise InvalidValue("arms", list(given), "each name once")
+    return tuple(given)
+
+
+def _check_range(reward: Floats, limits: tuple[float, float] | None, source: str, row: Places) -> None:
+    if limits is None:
+        return
+    bad = ~((reward >= limits[0]) & (reward <= limits[1]))
+    if bad.any():
+        first = int(bad.argmax())
+        allowed = f"a number from {limits[0]:g} to {limits[1]:g}, the reward range"
+        raise InvalidValue(f"{source}, row {row[first]}: reward", float(reward[first]), allowed)
+
+
+def _said(left_out: dict[str, int]) -> str:
+    some = [f"{count} {why}" for why, count in left_out.items() if count]
+    return f" ({', '.join(some)})" if some else ""

@@ -1,0 +1,120 @@
+"""What an evaluation answers: estimates with intervals, refusals with reasons, and what to look at before either is believed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from maillard.errors import UnknownName
+from maillard.evaluation.diagnostics import Diagnostics
+
+if TYPE_CHECKING:
+    from maillard.evaluation.answers import Facts
+
+__all__ = ["Estimate", "Report", "lines_of", "plain"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """One estimator's answer. Where it was refused, `value` is None and `refusal` says why."""
+
+    name: str
+    value: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    standard_error: float | None = None
+    interval: str = ""
+    "What kind the interval is of."
+    assumes: str = ""
+    "What it needs to hold as often as it says."
+    caveat: str = ""
+    "What of that is not known to hold for this log."
+    level: float | None = None
+    "Of clipping or shrinkage, where there is one."
+    refusal: str | None = None
+
+    @property
+    def width(self) -> float:
+        """Of the interval."""
+        return math.nan if self.lower is None or self.upper is None else self.upper - self.lower
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Mapping[str, Estimate]):
+    """The value of one target, by each estimator that was asked for."""
+
+    target: str
+    source: str
+    experiment: str
+    confidence: float
+    estimates: Mapping[str, Estimate]
+    diagnostics: Diagnostics
+    facts: Facts = field(repr=False, compare=False)
+
+    def __getitem__(self, name: str) -> Estimate:
+        if name not in self.estimates:
+            raise UnknownEstimator("estimator in this report", name, list(self.estimates))
+        return self.estimates[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.estimates)
+
+    def __len__(self) -> int:
+        return len(self.estimates)
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """Why, for each estimator that gave no answer."""
+        return {name: each.refusal for name, each in self.estimates.items() if each.refusal is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON can hold them."""
+        made: dict[str, Any] = {
+            name: getattr(self, name) for name in ("target", "source", "experiment", "confidence", "refusals")
+        }
+        made["estimates"] = {name: dataclasses.asdict(each) for name, each in self.estimates.items()}
+        made["diagnostics"] = dataclasses.asdict(self.diagnostics)
+        plain_values: dict[str, Any] = plain(made)
+        return plain_values
+
+    def __str__(self) -> str:
+        d = self.diagnostics
+        lines = [
+            f"{self.target} on {self.source}: {d.rows:,} rows, effective size {d.effective_sample_size:,.1f}, "
+            f"mean weight {d.mean_weight:.4g}, largest {d.max_weight:.4g}"
+        ]
+        return "\n".join([*lines, *lines_of(self.estimates, self.confidence)])
+
+
+def lines_of(estimates: Mapping[str, Estimate], confidence: float) -> list[str]:
+    """Estimates to read, a line for each and one for what is not known."""
+    lines, wide = [], max(map(len, estimates), default=0)
+    for name, each in estimates.items():
+        if each.value is None:
+            lines.append(f"  {name:{wide}}  refused: {each.refusal}")
+            continue
+        bounds = "" if each.lower is None else f"  {confidence:.0%} [{each.lower:.6g}, {each.upper:.6g}]"
+        lines.append(f"  {name:{wide}}  {each.value:.6g}{bounds}  {each.interval}")
+        if each.caveat:
+            lines.append(f"  {'':{wide}}  but {each.caveat}")
+    return lines
+
+
+class UnknownEstimator(UnknownName, KeyError):
+    """An estimator that is not in a report."""
+
+    __str__ = UnknownName.__str__
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can hold it."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

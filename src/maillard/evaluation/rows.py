@@ -1,0 +1,174 @@
+"""The rows of a log as an estimator sees them: for one target, each with its weight, and only those that can say something of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from maillard.decisions.columns import Columns
+    from maillard.evaluation.targets import Target
+
+    Floats = NDArray[np.float64]
+    Integers = NDArray[np.int64]
+
+__all__ = ["Question", "Rows", "rows_for", "with_rewards"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Question:
+    """What is asked of every row."""
+
+    target: Target
+    first_position: int = 0
+    "The position that the target's first law is for."
+    model: Floats | None = None
+    "What each arm is believed to give, of every position of the target: P x K."
+    by_unit: bool = False
+    centre: float = 0.0
+    "Near the mean reward: sums are of what rewards are apart from it, so that squares of large rewards cost no digits."
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rows:
+    """Rows of which the target's whole support could have been drawn, in the order of the log."""
+
+    row: Integers
+    arm: Integers
+    reward: Floats
+    log_probability: Floats
+    "Of that arm."
+    weight: Floats
+    "w = π(a) / p(a) of the arm that was drawn."
+    laws: Floats
+    "Of the target: P x K."
+    law: Integers
+    "Which of them holds."
+    model: Floats
+    "q(a) of the arm that was drawn, from the centre; 0 without a model."
+    base: Floats
+    "Σ π q, from the centre; 0 without a model."
+    centre: float
+    chances: Floats | None
+    "p of every arm, n x K; None where the log has not got them."
+    propensity: Floats | None
+    "1 / Σ π² / p: what a probability is for a single arm."
+    epoch: Integers
+    repeated: NDArray[np.bool_]
+    "Whether it repeats the draw of another decision."
+    unit: NDArray[np.object_] | None
+
+    def __len__(self) -> int:
+        return self.arm.size
+
+    def where(self, mask: NDArray[np.bool_]) -> Rows:
+        """The rows for which the mask is true."""
+        if mask.all():
+            return self
+        values = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in ("laws", "centre")
+        }
+        chosen: Any = {name: None if value is None else value[mask] for name, value in values.items()}
+        return Rows(laws=self.laws, centre=self.centre, **chosen)
+
+
+def with_rewards(
+    some: Columns, *, needs_closed: bool, foreign: bool, reward_range: tuple[float, float] | None, source: str
+) -> tuple[Columns, Mapping[str, int]]:
+    """The rows whose rewards are final, and how many others there were, by why."""
+    left: dict[str, int] = {}
+    if needs_closed:
+        left["window not closed"] = int((~some.closed).sum())
+        some = some.where(some.closed)
+    missing = np.isnan(some.reward)
+    if missing.any():
+        if foreign:
+            at = int(missing.argmax())
+            allowed = "a finite number in every row; leave out the rows that have none, if that is meant"
+            raise InvalidValue(f"{source}, row {some.row[at]}: reward", None, allowed)
+        left["without a reward"] = int(missing.sum())
+        some = some.where(~missing)
+    if reward_range is not None:
+        low, high = reward_range
+        outside = ~((some.reward >= low) & (some.reward <= high))
+        if outside.any():
+            at = int(outside.argmax())
+            where = f"{source}, row {some.row[at]}: reward"
+            raise InvalidValue(where, float(some.reward[at]), f"a number from {low:g} to {high:g}")
+    return some, left
+
+
+def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapping[str, int]]:
+    """The rows that can say something of the target, and how many others there were, by why."""
+    target, left = question.target, {}
+    if target.positions > 1:
+        law = some.position - question.first_position
+        if len(some) and not 0 <= law.min() <= law.max() < target.positions:
+            at = int(((law < 0) | (law >= target.positions)).argmax())
+            first = question.first_position
+            allowed = f"a place in the target's {target.positions} columns, from {first} on"
+            raise InvalidValue(f"{source}, row {some.row[at]}: position", int(some.position[at]), allowed)
+    else:
+        law = np.zeros(len(some), np.int64)
+    wanted = target.laws != 0
+    if some.eligible is not None:
+        able = ~(wanted[law] & ~some.eligible).any(axis=1)
+        left["not eligible"] = int((~able).sum())
+        some, law = some.where(able), law[able]
+    logs = some.log_probabilities
+    if logs is not None and np.isnan(logs).any():
+        logs = None
+    chances = propensity = None
+    if logs is not None:
+        chances = np.exp(logs)
+        able = ~(wanted[law] & ~(chances > 0)).any(axis=1)
+        if not able.all():
+            left["without support"] = int((~able).sum())
+            some, law, chances = some.where(able), law[able], chances[able]
+        squares = target.laws**2
+        if (squares.sum(axis=0) > 0).sum() == 1:
+            arm = int(squares.sum(axis=0).argmax())
+            propensity = chances[:, arm] / squares[law, arm]
+        else:
+            ratio = np.divide(squares[law], chances, out=np.zeros_like(chances), where=chances > 0)
+            propensity = 1.0 / ratio.sum(axis=1)
+    weight = target.laws[law, some.arm] * np.exp(-some.log_probability)
+    nothing = np.broadcast_to(0.0, len(some))
+    model, base = nothing, nothing
+    if question.model is not None:
+        apart = question.model - question.centre
+        model, base = apart[law, some.arm], (target.laws * apart).sum(axis=1)[law]
+    unit = None
+    if question.by_unit:
+        unit = some.row.astype(np.object_)  # a row that is nobody's is a unit of its own
+        if some.unit is not None:
+            theirs = np.fromiter((each is not None for each in some.unit), np.bool_, len(some))
+            unit = np.where(theirs, some.unit, unit)
+    rows = Rows(
+        row=some.row,
+        arm=some.arm,
+        reward=some.reward,
+        log_probability=some.log_probability,
+        weight=weight,
+        laws=target.laws,
+        law=law,
+        model=model,
+        base=base,
+        centre=question.centre,
+        chances=chances,
+        propensity=propensity,
+        epoch=some.epoch,
+        repeated=some.repeated,
+        unit=unit,
+    )
+    return rows, left

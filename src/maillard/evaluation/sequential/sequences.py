@@ -1,0 +1,93 @@
+"""What the confidence sequences share: their level, rewards in [0, 1], and that they cannot be merged.
+
+A confidence sequence is an interval after every row, all of which hold at once with probability 1 - alpha: it may be
+looked at whenever one likes, and reading may stop at any row for any reason. Rewards must lie in a known range, scaled to
+[0, 1]; weights pi(a) / p_t(a) are those of a law (never negative), and the arms' means are taken not to change.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard.errors import InvalidValue, MaillardError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
+    Places = NDArray[np.int64]
+
+__all__ = ["ConfidenceSequence", "checked", "horizon_of", "level_of", "path_of"]
+
+
+def level_of(alpha: float) -> float:
+    """ln(2 / alpha): what either side's log wealth must reach, half of alpha going to each."""
+    if not 0 < alpha < 1:
+        raise InvalidValue("alpha", alpha, "a number in (0, 1)")
+    return math.log(2 / alpha)
+
+
+def checked(field: str, values: Any, highest: float = math.inf) -> Numbers:
+    """The values as an array, each a number from 0 to the highest, and at most 1e100 so that squares are finite."""
+    array, highest = np.ascontiguousarray(values, np.float64), min(highest, 1e100)
+    if array.ndim != 1:
+        raise InvalidValue(field, array.shape, "one number for each row")
+    if array.size and not (array.min() >= 0 and array.max() <= highest):  # a nan fails either comparison
+        row = int(np.flatnonzero(~((array >= 0) & (array <= highest)))[0])
+        raise InvalidValue(f"{field}[{row}]", float(array[row]), f"a number from 0 to {highest:.12g}")
+    return array
+
+
+@dataclass(frozen=True)
+class ConfidenceSequence(ABC):
+    """Bounds on a target's value that hold at every row at once; constant memory, the same bits for any chunking."""
+
+    level: float
+    "ln(2 / alpha)."
+    horizon: float
+    "Where it should be narrowest, if that was said in advance; 0: nowhere in particular. It holds at every row either way."
+    run: Numbers
+    "What the rows so far come to: a line for the lower side, a line for the upper."
+
+    @abstractmethod
+    def interval(self) -> tuple[float, float]:
+        """The tightest of all bounds so far.
+
+        Where the lower exceeds the upper no value is left: the log contradicts what is assumed of it, or this is one of
+        the unlucky cases whose probability alpha is.
+        """
+
+    @abstractmethod
+    def centre(self) -> float:
+        """An estimate, before it is confined to the interval."""
+
+    def value(self) -> float:
+        """A point estimate, inside the interval; nan before the first row, and where no value is left."""
+        lower, upper = self.interval()
+        centre = self.centre()
+        return min(max(centre, lower), upper) if lower <= upper else math.nan
+
+    def __add__(self, other: object) -> ConfidenceSequence:
+        raise MaillardError(
+            "A confidence sequence bets on each row with what came before it: it depends on the order of the log, "
+            "and two parts of a log cannot be merged. Read the chunks in order instead."
+        )
+
+
+def horizon_of(horizon: int | None) -> float:
+    """The horizon as kernels take it: 0 for none."""
+    if horizon is None:
+        return 0.0
+    if not horizon >= 1:
+        raise InvalidValue("horizon", horizon, "a whole number >= 1, or None")
+    return float(horizon)
+
+
+def path_of(rows: int, wanted: bool) -> Numbers:
+    """Room for the bounds after every row, or for none."""
+    return np.empty((rows if wanted else 0, 2))

@@ -1,0 +1,94 @@
+"""What is evaluated: a law over the arms of a log that does not learn, or the difference of two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maillard import specs
+from maillard.errors import InvalidValue, MaillardError
+from maillard.policies import Policy, Uniform, WithFloor, named, policy
+from maillard.policies.targets import FixedArm, FixedDistribution
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Target", "bind"]
+
+_LONG = 160  # characters of a name, in reports
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A law over K arms for each of P positions; P is 1 where the law does not depend on the position."""
+
+    name: str
+    laws: NDArray[np.float64]
+    "P x K. Of a difference, each row adds up to 0."
+
+    @property
+    def positions(self) -> int:
+        """Of how many positions it has a law."""
+        return len(self.laws)
+
+    @property
+    def size(self) -> float:
+        """Σ π², of the position where it is largest: 1 for a single arm, 1 / K for the uniform law."""
+        return float((self.laws**2).sum(axis=1).max())
+
+    def __sub__(self, other: Target) -> Target:
+        if self.laws.shape[1] != other.laws.shape[1] or 1 < self.positions != other.positions > 1:
+            raise InvalidValue(
+                "targets", (self.laws.shape, other.laws.shape), "two over the same arms and positions"
+            )
+        return Target(f"{self.name} - {other.name}", self.laws - other.laws)
+
+
+def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
+    """A target over the arms of a log.
+
+    >>> bind("dist:red=0.7,blue=0.3", ["blue", "green", "red"]).laws
+    array([[0.3, 0. , 0.7]])
+    """
+    if isinstance(target, Target):
+        return target
+    if isinstance(target, str):
+        cls = named(specs.read(target).name)
+        if not issubclass(cls, Uniform | FixedArm | FixedDistribution):
+            raise _learns(target)
+    made = policy(target) if isinstance(target, str) else target
+    if not isinstance(made, Policy):
+        raise InvalidValue("target", target, "a target, as in arm:blue, uniform or dist:red=0.7,blue=0.3")
+    bound = made.bind(arms)
+    if isinstance(bound, FixedDistribution) and np.ndim(bound.shares) == 2:
+        laws = np.array(bound.shares, np.float64).T
+        if laws.shape[1] != len(arms):
+            raise InvalidValue(
+                f"target {made.name}", laws.shape[::-1], f"a matrix of {len(arms)} arms x positions"
+            )
+        name = f"dist over {laws.shape[1]} arms x {len(laws)} positions"
+        return Target(name, laws / laws.sum(axis=1, keepdims=True))
+    name = str(made)
+    return Target(name if len(name) <= _LONG else name[: _LONG - 1] + "…", _law(bound, len(arms))[np.newaxis])
+
+
+def _law(target: Policy, arms: int) -> NDArray[np.float64]:
+    """The law of a target that does not learn."""
+    inner = target.policy if isinstance(target, WithFloor) else target
+    law = np.full(arms, 1.0 / arms) if isinstance(inner, Uniform) else inner.constant_part(arms)
+    sinks = isinstance(target, WithFloor) and target.decay > 0
+    if law is None or not abs(law.sum() - 1.0) < 1e-9 or sinks:
+        raise _learns(str(target))
+    if inner is target or isinstance(inner, Uniform):
+        return law
+    return target.constant_part(arms)  # type: ignore[return-value]  # a floor's
+
+
+def _learns(spec: str) -> MaillardError:
+    return MaillardError(
+        f"target: {spec} changes as it goes, and would have learned something else from its own choices. "
+        f"maillard.replay(log, {spec!r}), or maillard replay LOG --policy {spec}, gives its learning curve"
+    )

@@ -1,0 +1,44 @@
+"""Small logs for statistical tests: Bernoulli arms, drawn by a policy that learns, many runs side by side."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Logs(NamedTuple):
+    arm: np.ndarray  # [runs, rows]
+    reward: np.ndarray  # [runs, rows]
+    chances: np.ndarray  # [runs, rows, arms]
+
+    def weight(self, target: np.ndarray) -> np.ndarray:
+        drawn = np.take_along_axis(self.chances, self.arm[..., None], axis=2)[..., 0]
+        return np.asarray(target[self.arm] / drawn)
+
+    def propensity(self, target: np.ndarray) -> np.ndarray:
+        return np.asarray(1 / (target**2 / self.chances).sum(axis=2))
+
+
+def draw(means: list[float], runs: int, rows: int, seed: int, floor: float, learns: bool = True) -> Logs:
+    """Maillard sampling (sigma2 = 1/4) mixed with a uniform share; without learning, uniform throughout."""
+    rng = np.random.default_rng(seed)
+    arms = len(means)
+    pulls, sums = np.ones((runs, arms)), np.full((runs, arms), 0.5)
+    logs = Logs(np.empty((runs, rows), np.int64), np.empty((runs, rows)), np.empty((runs, rows, arms)))
+    every = np.arange(runs)
+    for t in range(rows):
+        average = sums / pulls
+        gap = average.max(axis=1, keepdims=True) - average
+        law = np.exp(-2 * pulls * gap**2)
+        law = (
+            (1 - floor) * law / law.sum(axis=1, keepdims=True) + floor / arms
+            if learns
+            else np.full_like(law, 1 / arms)
+        )
+        arm = np.minimum((rng.random((runs, 1)) > law.cumsum(axis=1)).sum(axis=1), arms - 1)
+        reward = (rng.random(runs) < np.asarray(means)[arm]).astype(float)
+        logs.arm[:, t], logs.reward[:, t], logs.chances[:, t] = arm, reward, law
+        pulls[every, arm] += 1
+        sums[every, arm] += reward
+    return logs

@@ -1,0 +1,666 @@
+"""Evaluation: each estimator against its formula, parts against the whole, every source alike, and refusals instead of numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from maillard import FixedArm, FixedDistribution, Uniform, simulate_log
+from maillard.decisions import Bandit, Reward, read_log, write_log
+from maillard.decisions.files.obp import to_obp
+from maillard.errors import InvalidValue, MaillardError, UnknownName
+from maillard.evaluation import estimators as known
+from maillard.evaluation import evaluate, evaluate_each, names
+from maillard.evaluation.evaluating import look
+from maillard.evaluation.opened import open_log
+from maillard.evaluation.settings import Settings
+from maillard.evaluation.slope import choose
+from maillard.evaluation.sums import add_up, sums_of, total_of
+from maillard.evaluation.targets import bind
+from maillard.policies import WithFloor
+
+ARMS = ["red", "green", "blue"]
+
+
+def random_log(n=400, k=3, seed=0, positions=1, offset=0.0, law="varies"):
+    """Rows whose laws vary at random, as a table; and the arrays behind it."""
+    rng = np.random.default_rng(seed)
+    laws = rng.dirichlet(np.full(k, 3.0), n) * 0.9 + 0.1 / k
+    if law == "constant":
+        laws = np.tile(laws[0], (n, 1))
+    arm = np.array([rng.choice(k, p=row) for row in laws])
+    reward = offset + rng.normal(arm, 1.0)
+    position = rng.integers(0, positions, n)
+    table = pa.table(
+        {
+            "arm": [ARMS[i] if k == 3 else str(i) for i in arm],
+            "probability": laws[np.arange(n), arm],
+            "reward": reward,
+            "position": position,
+            "eligible": [ARMS if k == 3 else [str(i) for i in range(k)]] * n,
+            "log_probabilities": list(np.log(laws)),
+            "unit": [f"u{i}" for i in rng.integers(0, 40, n)],
+        }
+    )
+    return table, arm, laws, reward, position
+
+
+def terms(name, level, w, r, q, base):
+    """What each row contributes to an estimator, by its formula in the plainest form."""
+    if name in ("ips", "clipped-ips", "sg-ips"):
+        q = np.zeros_like(q)
+        base = 0 * q
+    if name.startswith("clipped"):
+        w = np.array([min(each, level) for each in w])
+    if name.startswith("sg"):
+        w = np.array([each / (1 - level + level * each) if each else 0.0 for each in w])
+    if name == "switch-dr":
+        w = np.array([each if each <= level else 0.0 for each in w])
+    if name == "dr-os":
+        w = level * w / (w**2 + level)
+    if name == "dm":
+        w = 0 * w
+    return base + w * (r - q)
+
+
+LEVELS = {"clipped-ips": 2.5, "clipped-dr": 2.5, "sg-ips": 0.3, "sg-dr": 0.3, "switch-dr": 2.5, "dr-os": 4.0}
+
+
+@pytest.mark.parametrize("positions", [1, 3])
+@pytest.mark.parametrize("modelled", [False, True])
+@pytest.mark.parametrize("name", [name for name in known.additive() if name not in ("snips", "sndr", "mrdr")])
+def test_means_of_terms(name, modelled, positions) -> None:
+    table, arm, laws, reward, position = random_log(positions=positions, seed=len(name))
+    rng = np.random.default_rng(1)
+    shares = rng.dirichlet(np.ones(3), positions)
+    target = FixedDistribution(shares.T if positions > 1 else shares[0])
+    model = rng.normal(size=(3, positions)) if modelled else None
+    level = LEVELS.get(name)
+    spec = name if level is None else f"{name}:{level}"
+    given = None if model is None else model if positions > 1 else model[:, 0]
+    report = evaluate(table, target, [spec], adaptive=False, reward_model=given, min_effective_size=0)
+    rows = np.arange(len(arm))
+    w = shares[position, arm] / laws[rows, arm]
+    q = np.full((positions, 3), reward.mean()) if model is None else model.T
+    base = (shares[position] * q[position]).sum(axis=1)
+    found = terms(name, level, w, reward, q[position, arm], base)
+    assert report[spec].value == pytest.approx(found.mean(), rel=1e-12, abs=1e-13)
+    assert report[spec].level == level
+    error = np.std(found) / math.sqrt(len(found))
+    if name == "dm" and not modelled:  # the model is the mean reward, which varies
+        error = reward.std() / math.sqrt(len(found))
+    assert report[spec].standard_error == pytest.approx(error, rel=1e-10)
+    assert report[spec].upper - report[spec].value == pytest.approx(1.959964 * error, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["snips", "sndr"])
+def test_ratios(name) -> None:
+    """The value by its formula, and the error by moving each row's vector a little."""
+    table, arm, laws, reward, _ = random_log(seed=5)
+    shares, model = np.array([0.2, 0.3, 0.5]), np.array([0.1, 1.2, 1.9])
+    report = evaluate(table, FixedDistribution(shares), [name], adaptive=False, reward_model=model)
+    w = shares[arm] / laws[np.arange(len(arm)), arm]
+    if name == "snips":
+        value = (w * reward).sum() / w.sum()
+        influence = w * (reward - value) / w.mean()
+    else:
+        ratio = (w * (reward - model[arm])).sum() / w.sum()
+        value = (shares * model).sum() + ratio
+        influence = w * (reward - model[arm] - ratio) / w.mean()
+    assert report[name].value == pytest.approx(value, rel=1e-12)
+    assert report[name].standard_error == pytest.approx(np.sqrt((influence**2).sum()) / len(w), rel=1e-10)
+
+
+@pytest.mark.parametrize("positions", [1, 2])
+def test_the_more_robust_fit(positions) -> None:
+    table, arm, laws, reward, position = random_log(seed=6, positions=positions)
+    shares = np.random.default_rng(2).dirichlet(np.ones(3), positions)
+    target = FixedDistribution(shares.T if positions > 1 else shares[0])
+    report = evaluate(table, target, ["mrdr"], adaptive=False)
+    rows = np.arange(len(arm))
+    p, pi = laws[rows, arm], shares[position, arm]
+    fit = pi * (1 - p) / p**2
+    q = np.array(
+        [
+            [
+                np.average(reward[mine], weights=fit[mine])
+                for a in range(3)
+                if (mine := (position == s) & (arm == a)).any()
+            ]
+            for s in range(positions)
+        ]
+    )
+    found = (shares * q).sum(axis=1)[position] + pi / p * (reward - q[position, arm])
+    assert report["mrdr"].value == pytest.approx(found.mean(), rel=1e-12)
+    assert report["mrdr"].standard_error == pytest.approx(found.std() / math.sqrt(len(arm)), rel=1e-8)
+
+
+def test_errors_by_unit() -> None:
+    table, arm, laws, reward, _ = random_log(seed=7)
+    units = np.array(table["unit"].to_pylist())
+    report = evaluate(table, "uniform", ["ips"], cluster="unit")
+    terms_ = reward / 3 / laws[np.arange(len(arm)), arm]
+    apart = np.array([(terms_ - terms_.mean())[units == each].sum() for each in np.unique(units)])
+    correction = len(apart) / (len(apart) - 1)
+    assert report["ips"].standard_error == pytest.approx(
+        np.sqrt((apart**2).sum() * correction) / len(arm), rel=1e-10
+    )
+    assert report["ips"].interval == "normal, by unit"
+    # Rows that are a thousand times the same say no more than one of each.
+    table = table.drop_columns(
+        ["eligible", "log_probabilities"]
+    )  # the audit would see that draws are repeated
+    many = pa.concat_tables([table] * 50)
+    once, again = (evaluate(each, "uniform", ["ips"], cluster="unit")["ips"] for each in (table, many))
+    assert again.standard_error == pytest.approx(once.standard_error, rel=1e-9)
+    assert evaluate(many, "uniform", ["ips"])["ips"].standard_error < once.standard_error / 5
+    assert "by unit" in evaluate(table, "uniform", ["aipw"], cluster="unit").refusals["aipw"]
+
+
+def test_large_rewards_keep_their_digits() -> None:
+    """A variance of 1 around a mean of 10^7: sums of squares would have lost it."""
+    near, far = (random_log(seed=8, offset=offset)[0] for offset in (0.0, 1e7))
+    for name in ("snips", "dr", "aipw", "aipw-two-point"):
+        one, other = (evaluate(table, "uniform", [name], adaptive=False)[name] for table in (near, far))
+        assert other.value - 1e7 == pytest.approx(one.value, abs=1e-6)
+        if name != "dr":
+            assert other.standard_error == pytest.approx(one.standard_error, rel=1e-5)
+
+
+ADDITIVE = [*known.additive(), "clipped-ips:3", "dr-os:20"]
+
+
+def additive_sums(table, parts, target="dist:red=0.2,blue=0.8", **options):
+    """The sums of a table cut into parts, and the answers from them."""
+    settings = Settings.of(0.95, {"adaptive": False, **options})
+    opened = open_log(table)
+    looked = look(opened, settings)
+    forms = [known.additive()[name.partition(":")[0]] for name in ADDITIVE]
+    every = [cls(level) for cls in forms for level in (cls.levels or (None,))]
+    asked = looked.asked([bind(target, opened.arms)], every)
+    [whole] = opened.columns()
+    edges = np.array_split(np.arange(len(whole)), parts)
+    sums = [sums_of(whole.where(np.isin(np.arange(len(whole)), edge)), asked) for edge in edges]
+    return sums, every
+
+
+@pytest.mark.parametrize("parts", [2, 7, 200])
+def test_parts_add_up_to_the_whole(parts) -> None:
+    table, *_ = random_log(n=1000, seed=9)
+    [whole], every = additive_sums(table, 1, cluster="unit")
+    several, _ = additive_sums(table, parts, cluster="unit")
+    backwards = list(reversed(several))
+    shuffled = random.Random(1).sample(several, len(several))
+    for some in (several, backwards, shuffled):
+        total = total_of(some)
+        assert total is not None
+        for each in every:
+            for model in (True, False):
+                one, other = (each.estimate(s.targets[0].sums[each.key], model=model) for s in (whole, total))
+                assert other == pytest.approx(one, rel=1e-10, abs=1e-13)
+        spread, expected = total.targets[0].spread[0], whole.targets[0].spread[0]
+        assert (spread.histogram == expected.histogram).all()
+        assert spread.effective_size == pytest.approx(expected.effective_size, rel=1e-12)
+        assert spread.test == pytest.approx(expected.test, rel=1e-10)
+        assert total.audit.weights().found == pytest.approx(whole.audit.weights().found, rel=1e-12)
+        assert [each.z for each in total.audit.scores()] == pytest.approx(
+            [each.z for each in whole.audit.scores()]
+        )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Nine Parquet files of one log."""
+    path = tmp_path_factory.mktemp("folder")
+    table, *_ = random_log(n=900, seed=10)
+    for part in range(9):
+        pq.write_table(table.slice(part * 100, 100), path / f"part-{part}.parquet", row_group_size=30)
+    return path, table
+
+
+def same_report(one, other, names_, rel=1e-10) -> None:
+    for name in names_:
+        for field in ("value", "lower", "upper", "refusal", "level"):
+            a, b = getattr(one[name], field), getattr(other[name], field)
+            assert a == b if not isinstance(a, float) else b == pytest.approx(a, rel=rel, abs=1e-12), (
+                name,
+                field,
+            )
+
+
+def test_workers_give_the_same(folder) -> None:
+    path, table = folder
+    options = {"adaptive": False, "reward_range": (-6, 8)}
+    expected = evaluate(table, "arm:blue", names(), **options)
+    same_report(expected, evaluate(path, "arm:blue", names(), **options), names())
+    with ThreadPoolExecutor(2) as executor:
+        for source in (path, table):
+            found = evaluate(source, "arm:blue", names(), executor=executor, **options)
+            same_report(expected, found, names())
+
+
+def test_dask_gives_the_same(folder) -> None:
+    distributed = pytest.importorskip("distributed")
+    path, table = folder
+    expected = evaluate(table, "arm:blue", ADDITIVE, adaptive=False)
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster) as client:
+        found = evaluate(path, "arm:blue", ADDITIVE, adaptive=False, executor=client.get_executor())
+    same_report(expected, found, ADDITIVE)
+
+
+def test_the_order_matters_to_sequences_and_chunks_do_not(folder, tmp_path) -> None:
+    path, table = folder
+    followed = [name for name in names() if name not in known.additive()]
+    one = tmp_path / "one.parquet"
+    pq.write_table(table, one)
+    whole, chunked = (evaluate(source, "arm:blue", followed, reward_range=(-6, 8)) for source in (one, path))
+    for name in followed:
+        assert (whole[name].value, whole[name].lower) == (chunked[name].value, chunked[name].lower)
+    turned = table.take(np.arange(len(table))[::-1])
+    other = evaluate(turned, "arm:blue", followed, reward_range=(-6, 8))
+    assert other["aipw-two-point"].value != whole["aipw-two-point"].value
+
+
+def test_the_quick_way_gives_the_same(tmp_path) -> None:
+    from maillard.evaluation.scan import applies
+
+    rng = np.random.default_rng(11)
+    n = 50_000
+    arm, p = rng.integers(0, 5, n), rng.uniform(0.01, 0.9, n)
+    for offset in (0.0, 1e6):
+        plain = {"arm": [f"a{i}" for i in arm], "probability": p, "reward": rng.normal(offset, 1.0, n)}
+        pq.write_table(pa.table(plain), tmp_path / "quick.parquet", row_group_size=9000)
+        pq.write_table(pa.table(plain | {"position": np.zeros(n, int)}), tmp_path / "careful.parquet")
+        wanted = ["ips", "snips", "dr", "sndr", "dm"]
+        targets = ["arm:a3", "uniform", "dist:a0=0.5,a4=0.5"]
+        opened = open_log(tmp_path / "quick.parquet")
+        looked = look(opened, Settings())
+        asked = looked.asked([bind("uniform", opened.arms)], [known.additive()["ips"]()])
+        assert all(applies(part, asked) for part in opened.parts)
+        assert add_up(opened.parts[0], asked) is not None
+        quick, careful = (
+            evaluate_each(tmp_path / f"{name}.parquet", targets, wanted, adaptive=False)
+            for name in ("quick", "careful")
+        )
+        for one, other in zip(careful, quick, strict=True):
+            same_report(one, other, wanted, rel=1e-9)
+            assert one.diagnostics.histogram == other.diagnostics.histogram
+            for field in ("effective_sample_size", "mean_weight", "max_weight", "positive", "rows"):
+                assert getattr(other.diagnostics, field) == pytest.approx(
+                    getattr(one.diagnostics, field), rel=1e-9
+                )
+            for a, b in zip(one.diagnostics.overlap, other.diagnostics.overlap, strict=True):
+                assert b.pop("smallest_probability") == pytest.approx(
+                    a.pop("smallest_probability"), rel=1e-12
+                )
+                assert a == b
+    bad = plain | {"probability": np.where(np.arange(n) == 40_123, 0.0, p)}
+    pq.write_table(pa.table(bad), tmp_path / "bad.parquet", row_group_size=9000)
+    with pytest.raises(InvalidValue, match=r"row 40124: probability"):
+        evaluate(tmp_path / "bad.parquet", "arm:a3", ["ips"])
+    bad = plain | {"reward": np.where(np.arange(n) == 7, np.nan, plain["reward"])}
+    pq.write_table(pa.table(bad), tmp_path / "bad.parquet")
+    with pytest.raises(InvalidValue, match=r"row 8: reward"):
+        evaluate(tmp_path / "bad.parquet", "arm:a3", ["ips"])
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """A life of an experiment, in a SQLite log."""
+    path = tmp_path_factory.mktemp("shop") / "shop.db"
+    rng = random.Random(4)
+    with Bandit(ARMS, "ms+:floor=0.2", reward=Reward(low=0, high=1), log=path, experiment="home") as bandit:
+        for user in range(600):
+            for decision in bandit.choose(unit=f"user {user % 50}", size=rng.randrange(1, 3)):
+                bandit.reward(decision.id, float(rng.random() < 0.3 + 0.2 * ARMS.index(decision.arm)))
+    return path
+
+
+def test_every_source_gives_the_same(shop, tmp_path) -> None:
+    log = read_log(shop)
+    for name in ("log.parquet", "log.csv", "log.dsjson", "log.npz"):
+        write_log(log, tmp_path / name)
+    expected = evaluate(shop, "arm:blue", reward_range=(0, 1))
+    assert set(expected) >= {"ips", "snips", "aipw-two-point", "cs-betting"}
+    assert not expected.refusals
+    assert expected.diagnostics.floor == pytest.approx(0.2 / 3)
+    own = {
+        "with events": [log, tmp_path / "log.parquet", tmp_path / "log.csv", log.to_arrow(), log.to_pandas()]
+    }
+    for source in own["with events"]:
+        found = evaluate(source, "arm:blue")
+        same_report(expected, found, expected)
+    for source in (tmp_path / "log.dsjson", tmp_path / "log.npz", to_obp(log), log.to_polars()):
+        found = evaluate(source, "arm:blue", list(expected), reward_range=(0, 1), floor=0.2)
+        same_report(expected, found, expected, rel=1e-9)
+    json.dumps(expected.to_dict(), allow_nan=False)
+
+
+def test_parts_of_a_log_are_evaluated(shop) -> None:
+    log = read_log(shop)
+    rows = list(log.rows())
+    middle = sorted(row.decision.time for row in rows)[500]
+    whole = evaluate(shop, "arm:blue", ["snips"])
+    before, after = (
+        evaluate(shop, "arm:blue", ["snips"], min_effective_size=0, **{side: middle / 1e6})
+        for side in ("until", "since")
+    )
+    assert before.diagnostics.rows + after.diagnostics.rows == whole.diagnostics.rows
+    mine = evaluate(shop, "arm:blue", ["snips"], unit="user 7", min_effective_size=0)
+    assert mine.diagnostics.rows == sum(row.decision.unit == "user 7" for row in rows)
+    assert evaluate(shop, "arm:blue", ["snips"], epoch=1).diagnostics.rows == len(rows)
+    with pytest.raises(InvalidValue, match="at least one decision"):
+        evaluate(shop, "arm:blue", ["snips"], epoch=9)
+
+
+def test_targets(shop) -> None:
+    several = evaluate_each(
+        shop, ["arm:blue", "uniform", FixedDistribution({"red": 0.7, "blue": 0.3}), Uniform()]
+    )
+    assert [report.target for report in several] == [
+        "arm:blue",
+        "uniform",
+        "dist:blue=0.3,red=0.7",
+        "uniform",
+    ]
+    assert several[1]["snips"].value == several[3]["snips"].value
+    assert evaluate(shop, FixedArm(2))["ips"] == several[0]["ips"]
+    mixed = evaluate(shop, WithFloor(FixedArm("blue"), 0.3), ["ips"])["ips"].value
+    assert mixed == pytest.approx(0.7 * several[0]["ips"].value + 0.3 * several[1]["ips"].value)
+    with pytest.raises(UnknownName, match="Did you mean 'blue'"):
+        evaluate(shop, "arm:blu")
+    with pytest.raises(MaillardError, match=r"maillard\.replay\(log, 'ms\+:sigma2=1'\)"):
+        evaluate(shop, "ms+:sigma2=1")
+    with pytest.raises(MaillardError, match=r"maillard\.replay\(log, 'ms\+'\)"):
+        evaluate(shop, "ms+")
+    with pytest.raises(InvalidValue, match="add up to 1"):
+        evaluate(shop, "dist:red=0.7,blue=0.4")
+    with pytest.raises(InvalidValue, match="vector over 3 arms"):
+        evaluate(shop, FixedDistribution([0.5, 0.5]))
+    with pytest.raises(InvalidValue, match="place from 0 to 2"):
+        evaluate(shop, FixedArm(3))
+    with pytest.raises(InvalidValue, match="at least one target"):
+        evaluate_each(shop, [])
+
+
+def test_options_are_checked(shop) -> None:
+    for options, message in (
+        ({"confidence": 1.0}, "between 0 and 1"),
+        ({"interval": "bootstrap"}, "normal or bernstein"),
+        ({"reward_range": (1, 0)}, "the lower first"),
+        ({"reward_range": 1}, "the lower first"),
+        ({"floor": 1.5}, "at most 1"),
+        ({"floor": [0.1, 0.1]}, "a share for each"),
+        ({"cluster": "session"}, "unit, or None"),
+        ({"estimators": ["clipped-ips:x"]}, "a number, as in"),
+        ({"estimators": ["clipped-ips:-1"]}, "a number > 0"),
+        ({"estimators": ["ips:5"]}, "no level"),
+        ({"estimators": ["aipw:5"]}, "no level"),
+        ({"estimators": ["sg-ips:2"]}, "from 0 to 1"),
+        ({"reward_model": {"red": 1}}, "a number for each of red, green, blue"),
+        ({"reward_model": [1, 2]}, "a number for each arm"),
+        ({"max_unsupported": 2}, "from 0 to 1"),
+        ({"min_effective_size": -1}, ">= 0"),
+    ):
+        with pytest.raises(InvalidValue, match=message):
+            evaluate(shop, "arm:blue", **options)
+    with pytest.raises(UnknownName, match="Did you mean 'snips'"):
+        evaluate(shop, "arm:blue", ["snip"])
+    with pytest.raises(UnknownName, match="Did you mean 'cluster'"):
+        evaluate(shop, "arm:blue", **{"clusters": "unit"})
+    with pytest.raises(UnknownName, match="estimator in this report"):
+        evaluate(shop, "arm:blue", ["ips"])["snips"]
+    assert "dr" not in evaluate(shop, "arm:blue", ["ips"])
+
+
+def test_rewards_outside_the_range_are_an_error() -> None:
+    table, *_ = random_log(seed=12)
+    with pytest.raises(InvalidValue, match=r"row \d+: reward: expected a number from 0 to 1"):
+        evaluate(table, "arm:red", reward_range=(0, 1))
+
+
+def test_missing_rewards_of_a_foreign_log_are_an_error() -> None:
+    table, *_ = random_log(n=50, seed=13)
+    rewards = table["reward"].to_pylist()
+    rewards[20] = None
+    table = table.set_column(table.schema.get_field_index("reward"), "reward", pa.array(rewards))
+    with pytest.raises(InvalidValue, match="row 21: reward"):
+        evaluate(table, "arm:red")
+    with pytest.raises(InvalidValue, match="row 21: reward"):
+        evaluate(table.to_pandas(), "arm:red")
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3])
+def test_hardly_any_rows(rows) -> None:
+    table = random_log(n=20, seed=14)[0].slice(0, rows)
+    if not rows:
+        with pytest.raises(InvalidValue, match="at least one decision"):
+            evaluate(table, "arm:red")
+        return
+    report = evaluate(table, "arm:red", names(), reward_range=(-9, 9), min_effective_size=0)
+    for each in report.values():
+        assert (each.value is None) == (each.refusal is not None)
+    assert str(report)
+
+
+def test_slope_is_lepskis_rule() -> None:
+    table, arm, *_ = random_log(n=600, seed=15)
+    for name in ("clipped-ips", "dr-os", "sg-dr"):
+        found = evaluate(table, "arm:blue", [name], adaptive=False)[name]
+        cls = known.additive()[name]
+        fixed = evaluate(table, "arm:blue", [f"{name}:{level:g}" for level in cls.levels], adaptive=False)
+        values, errors = zip(*((each.value, each.standard_error) for each in fixed.values()), strict=True)
+        best = choose(values, [error**2 for error in errors], len(arm))
+        assert (found.value, found.level) == (values[best], cls.levels[best])
+    assert (
+        "name one, as in clipped-ips:10"
+        in evaluate(table, "arm:blue", ["clipped-ips"]).refusals["clipped-ips"]
+    )
+
+
+def test_bernstein_intervals_are_for_bounded_terms() -> None:
+    rng = np.random.default_rng(16)
+    arm = rng.integers(0, 4, 4000)
+    feedback = {
+        "action": arm,
+        "reward": (rng.random(4000) < 0.3).astype(float),
+        "pscore": np.full(4000, 0.25),
+    }
+    given = {"interval": "bernstein", "reward_range": (0, 1), "adaptive": False}
+    report = evaluate(feedback, "arm:1", ["ips", "clipped-ips:2", "snips"], floor=1, **given)
+    assert report["ips"].lower < 0.3 < report["ips"].upper
+    n, v = 4000, report["ips"].standard_error ** 2 * 4000 * 4000 / 3999
+    half = math.sqrt(2 * v * math.log(80) / n) + 7 * 4 * math.log(80) / (3 * 3999)
+    assert report["ips"].upper - report["ips"].value == pytest.approx(half)
+    assert report["clipped-ips:2"].interval == "empirical Bernstein"
+    assert "bounded terms" in report.refusals["snips"]
+    assert "bounded terms" in evaluate(feedback, "arm:1", ["ips"], **given).refusals["ips"]
+    again = evaluate(feedback, "arm:1", ["ips"], floor=1, **(given | {"adaptive": True}))
+    assert "independent rows" in again.refusals["ips"]
+
+
+# Refusals.
+
+
+def test_a_deterministic_log_cannot_answer() -> None:
+    log = simulate_log("ucb1", "bernoulli:0.6,0.4", horizon=2000, seed=1)
+    report = evaluate(log, "arm:1")
+    assert set(report.refusals) == set(report)
+    assert all(each.value is None and each.lower is None for each in report.values())
+    assert "could not have been drawn" in report.refusals["snips"]
+    assert "floor" in report.refusals["snips"]
+
+
+def test_too_small_an_effective_size_names_the_floor_that_would_do() -> None:
+    log = simulate_log("ms", "bernoulli:0.9,0.1", horizon=3000, seed=1)
+    report = evaluate(log, "arm:1", min_effective_size=100)
+    assert "below 100; a floor of 0.067 (floor=0.067 in the policy)" in report.refusals["ips"]
+    answered = evaluate(
+        simulate_log("ms:floor=0.08", "bernoulli:0.9,0.1", horizon=3000, seed=1),
+        "arm:1",
+        min_effective_size=100,
+    )
+    assert answered["ips"].value is not None
+    assert "cs-betting" not in report.refusals  # it holds however few rows there are
+
+
+def test_wrong_probabilities_are_refused() -> None:
+    """A logger that writes down the branch and not the arm's whole probability (0.9 for 0.95)."""
+    rng = np.random.default_rng(17)
+    n = 4000
+    arm = (rng.random(n) >= 0.95).astype(int)
+    honest = np.log(np.tile([0.95, 0.05], (n, 1)))
+    wrong = np.log(np.tile([0.90, 0.10], (n, 1)))
+    for laws, refused in ((honest, False), (wrong, True)):
+        table = pa.table(
+            {
+                "arm": [ARMS[i] for i in arm],
+                "log_probability": laws[np.arange(n), arm],
+                "eligible": [ARMS[:2]] * n,
+                "log_probabilities": list(laws),
+                "reward": rng.random(n),
+            }
+        )
+        report = evaluate(table, "arm:green")
+        assert bool(report.refusals) == refused
+        assert report.diagnostics.audit == ("broken" if refused else "holds")
+    assert "do not agree with the logged probabilities" in report.refusals["snips"]
+
+
+def test_a_log_that_nobody_has_a_law_of() -> None:
+    table, *_ = random_log(n=600, seed=18)
+    chosen = table.select(["arm", "probability", "reward"])
+    report = evaluate(chosen, "arm:blue", [*names()], reward_range=(-9, 9), adaptive=False)
+    refused = {"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr"}
+    assert set(report.refusals) == refused
+    assert all("every arm" in report.refusals[name] for name in refused)
+    assert report.diagnostics.mean_weight_z is None
+    unranged = evaluate(chosen, "arm:blue", ["cs-bernstein", "cs-betting", "ips"])
+    assert set(unranged.refusals) == {"cs-bernstein", "cs-betting"}
+    assert "reward_range" in unranged.refusals["cs-betting"]
+
+
+def test_what_is_fitted_to_the_whole_log_is_refused_where_the_log_was_learned_from() -> None:
+    log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.4", horizon=2000, seed=1)
+    report = evaluate(log, "arm:1", ["dm", "dr", "mrdr", "clipped-dr:5", "ips"])
+    assert set(report.refusals) == {"dm", "dr", "mrdr", "clipped-dr:5"}
+    assert "aipw" in report.refusals["dr"]
+    known_before = evaluate(log, "arm:1", ["dm", "dr"], reward_model=[0.5, 0.5])
+    assert not known_before.refusals
+    uniform = simulate_log("uniform", "bernoulli:0.6,0.4", horizon=2000, seed=1)
+    assert not evaluate(uniform, "arm:1", ["dm", "dr", "mrdr"]).refusals
+
+
+def test_a_caveat_where_no_floor_is_known() -> None:
+    for policy, caveat in (("ms", True), ("ms:floor=0.1", False), ("ms:floor=1,floor_decay=0.7", False)):
+        log = simulate_log(policy, "bernoulli:0.55,0.5", horizon=4000, seed=2)
+        report = evaluate(log, "arm:1", ["aipw-two-point", "cs-betting"], min_effective_size=5)
+        assert bool(report["aipw-two-point"].caveat) == caveat
+        assert not report["cs-betting"].caveat
+
+
+def test_open_windows_and_missing_rewards_are_left_out(tmp_path) -> None:
+    class Clock:
+        now = 1_790_000_000_000_000
+
+        def __call__(self) -> int:
+            return self.now
+
+    from maillard.decisions.stores.memory import MemoryStore
+
+    clock = Clock()
+    store = MemoryStore(clock)
+    rng = random.Random(5)
+    bandit = Bandit(ARMS[:2], "uniform", reward=Reward(low=0, high=1, window=60), log=store)
+    for step in range(300):
+        clock.now += 1_000_000
+        decision = bandit.choose()
+        if step % 3:
+            bandit.reward(decision.id, float(rng.random() < 0.5))
+    report = evaluate(store, "arm:red", ["ips"])
+    assert report.diagnostics.left_out == {"window not closed": 60, "without a reward": 80}
+    assert report.diagnostics.rows == 160
+
+
+def test_arms_that_came_later(tmp_path) -> None:
+    rng = random.Random(6)
+    bandit = Bandit(ARMS[:2], "uniform", reward=Reward(low=0, high=1), log=tmp_path / "log.db")
+    for step in range(900):
+        if step == 300:
+            bandit.add_arm("blue")
+        if step == 600:
+            bandit.reset()
+        bandit.reward(bandit.choose().id, float(rng.random() < 0.5))
+    bandit.close()
+    report = evaluate(tmp_path / "log.db", "arm:blue", ["snips"])
+    assert report.diagnostics.left_out == {"not eligible": 300}
+    assert report.diagnostics.rows == 600
+    assert set(report.diagnostics.epochs) == {1, 2}
+    assert [row["rows"] for row in report.diagnostics.overlap if row["arm"] == "blue"] == [300, 300]
+    assert sum(each.rows for each in report.diagnostics.epochs.values()) == 600
+    pooled = sum(
+        (each.snips or 0.0) * each.mean_weight * each.rows for each in report.diagnostics.epochs.values()
+    )
+    total = sum(each.mean_weight * each.rows for each in report.diagnostics.epochs.values())
+    assert report["snips"].value == pytest.approx(pooled / total)
+    assert not evaluate(tmp_path / "log.db", "arm:red", ["snips"]).diagnostics.left_out
+
+
+def test_sticky_rows_are_one_draw(tmp_path) -> None:
+    rng = random.Random(7)
+    with Bandit(
+        ARMS[:2], "uniform", reward=Reward(low=0, high=1), log=tmp_path / "log.db", sticky=True
+    ) as bandit:
+        for _ in range(800):
+            bandit.reward(bandit.choose(unit=f"user {rng.randrange(80)}").id, float(rng.random() < 0.5))
+    report = evaluate(tmp_path / "log.db", "arm:red", ["ips", "aipw"])
+    assert report["ips"].interval == "normal, by unit"
+    assert "repeat a draw" in report.refusals["aipw"]
+    units = evaluate(tmp_path / "log.db", "arm:red", ["ips"]).diagnostics
+    assert units.rows == 800
+    # As if each row had its own draw, the error would be far too small.
+    table = (
+        read_log(tmp_path / "log.db")
+        .to_arrow()
+        .drop_columns(["origin", "unit"])
+        .replace_schema_metadata(None)
+    )
+    naive = evaluate(table, "arm:red", ["ips"])["ips"]
+    assert naive.value == pytest.approx(report["ips"].value)
+    assert naive.standard_error < report["ips"].standard_error / 1.5
+
+
+def test_positions_from_one_or_from_zero() -> None:
+    table, *_ = random_log(positions=3, seed=19)
+    shifted = table.set_column(
+        table.schema.get_field_index("position"), "position", pa.compute.add(table["position"], 1)
+    )
+    target = FixedDistribution(np.array([[0.2, 0.5, 0.1], [0.3, 0.2, 0.8], [0.5, 0.3, 0.1]]))
+    one, other = (evaluate(each, target, ["ips"])["ips"].value for each in (table, shifted))
+    assert one == other
+    far = table.set_column(table.schema.get_field_index("position"), "position", pa.array([7] * len(table)))
+    with pytest.raises(InvalidValue, match="row 1: position"):
+        evaluate(far, target, ["ips"])
+
+
+def test_ips_intervals_cover_on_independent_rows() -> None:
+    """Of 400 intervals of 90%, 360 ± 6 · 3.5; a third of their width covers far less: the control."""
+    hits = np.zeros(2)
+    for seed in range(400):
+        table, *_ = random_log(n=250, seed=100 + seed)
+        found = evaluate(table, "arm:blue", ["snips"], confidence=0.9)["snips"]
+        half = found.upper - found.value
+        hits += np.abs(found.value - 2.0) <= np.array([half, half / 3])
+    deviation = math.sqrt(400 * 0.9 * 0.1)
+    assert abs(hits[0] - 360) < 3.5 * deviation
+    assert abs(hits[1] - 360) > 3.5 * deviation

@@ -1,0 +1,267 @@
+"""The price of a floor: what `plan` says of regret and intervals, against the same computed another way."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+import maillard
+from maillard import InvalidValue, MaillardError, UnknownName
+from maillard.evaluation.planning import Option, Plan, plan
+from maillard.evaluation.planning.runs import _power_sum
+from maillard.problems import Gaussian
+
+PROBLEM = "bernoulli:0.5,0.35,0.3"
+
+
+@pytest.fixture(scope="module")
+def found() -> Plan:
+    return plan(PROBLEM, 900, floors=(0, 0.05, 0.3), boosters=(1, 16), runs=60, seed=2)
+
+
+def test_the_grid_is_every_booster_with_every_floor(found) -> None:
+    assert [row.policy for row in found.rows] == [
+        f"ms+:booster={booster},{floor}sigma2=0.25"
+        for booster in (1, 16)
+        for floor in ("", "floor=0.05,", "floor=0.3,", "floor=1,floor_decay=0.7,")
+    ]
+    assert [row.floor_label for row in found.rows[:4]] == ["none", "5%", "30%", "t^-0.7"]
+    assert dataclasses.replace(found.rows[3], floor=0.2).floor_label == "20% t^-0.7"
+    assert found.targets == ("arm:1", "arm:2")
+    default = plan("bernoulli:0.5,0.4", 30, runs=2)
+    assert {row.booster for row in default.rows} == {1, 4, 16}
+    assert len(default.rows) == 21
+    assert plan("bernoulli:0.5,0.5", 30, floors=(0.1,), runs=2).targets == ("arm:0", "arm:1"), (
+        "no arm is worse"
+    )
+
+
+def test_a_floor_costs_regret_and_narrows_the_interval(found) -> None:
+    for booster in (1, 16):
+        rows = [row for row in found.rows if row.booster == booster and not row.decay]
+        assert rows[0].regret + 4 * rows[0].regret_error < rows[-1].regret
+        assert rows[0].width > rows[-1].width + 4 * rows[-1].width_error
+        assert rows[0].effective_share < rows[1].effective_share < rows[2].effective_share
+
+
+def test_a_row_is_what_its_logs_say() -> None:
+    """Every figure again, from `simulate_log` and the formulas of AIPW written out row by row."""
+    found = plan(
+        PROBLEM,
+        300,
+        floors=(0.2,),
+        decays=(),
+        boosters=(4,),
+        target="arm:2",
+        estimator="aipw",
+        confidence=0.5,
+        runs=12,
+    )
+    (row,) = found.rows
+    logs = maillard.simulate_log(row.policy, PROBLEM, 300, seed=0, runs=12)
+    regret, widths, hits, shares = [], [], [], []
+    for log in logs:
+        assert log.log_probabilities is not None
+        gammas: list[float] = []
+        rewards: list[tuple[int, float]] = []
+        weights = (log.arms == 2) * np.exp(-log.log_probability)
+        for t in range(log.forced, 300):
+            own = [reward for arm, reward in rewards if arm == 2]
+            if rewards:  # the first row has nothing to be centred at
+                model = np.mean(own or [reward for _, reward in rewards])
+                gammas.append(model + weights[t] * (log.rewards[t] - model))
+            rewards.append((log.arms[t], log.rewards[t]))
+        value = np.mean(gammas)
+        half = NormalDist().inv_cdf(0.75) * math.sqrt(np.sum((gammas - value) ** 2)) / len(gammas)
+        weights = weights[log.forced :]
+        regret.append(np.sum(np.array([0, 0.15, 0.2])[log.arms]))
+        widths.append(half)
+        hits.append(abs(value - 0.3) <= half)
+        shares.append(weights.sum() ** 2 / (weights**2).sum() / weights.size)
+    assert row.regret == pytest.approx(np.mean(regret), rel=1e-12)
+    assert row.regret_error == pytest.approx(np.std(regret, ddof=1) / math.sqrt(12), rel=1e-9)
+    assert row.width == pytest.approx(np.mean(widths), rel=1e-9)
+    assert row.width_error == pytest.approx(np.std(widths, ddof=1) / math.sqrt(12), rel=1e-9)
+    assert row.coverage == np.mean(hits)
+    assert row.effective_share == pytest.approx(np.mean(shares), rel=1e-9)
+    assert row.exploration == pytest.approx(0.2 * 300)
+
+
+def test_regret_is_what_the_simulation_says() -> None:
+    """Against `simulate`, which has another engine: |z| beyond 4 comes once in 16,000; another floor is told apart."""
+    found = plan(PROBLEM, 400, floors=(0.1, 0.4), decays=(), boosters=(4,), runs=300, seed=5)
+    simulated = maillard.simulate("ms+:floor=0.1", PROBLEM, 400, 2000, seed=6)
+    mean, error = simulated.mean[0, -1], simulated.standard_error[0, -1]
+    z = [(row.regret - mean) / math.hypot(row.regret_error, error) for row in found.rows]
+    assert abs(z[0]) < 4
+    assert abs(z[1]) > 10
+
+
+@pytest.mark.parametrize(("floor", "holds"), [(0.1, True), (0.0, False)])
+def test_without_a_floor_the_interval_of_the_worst_arm_misses(floor, holds) -> None:
+    """Nominal 90%: in 1,000 runs 91% under a floor, 74% without. Of 250 runs the limits are four standard errors off either."""
+    world = Gaussian([1.5, 1.0, 0.5], variance=1.0)
+    found = plan(
+        world, 5000, policy="ms", floors=(floor,), decays=(), target="arm:2", confidence=0.9, estimator="aipw", runs=250
+    )  # fmt: skip
+    (row,) = found.rows
+    assert row.booster is None
+    assert row.holds is holds
+    assert (row in found.frontier) is holds
+    assert (row.coverage > 0.83) is holds
+    assert row.coverage > 0.6
+    if not holds:
+        assert "!  the interval does not hold" in str(found)
+        with pytest.raises(InvalidValue, match="none does: raise the floors"):
+            found.choose(10)
+
+
+def test_the_difference_from_another_target() -> None:
+    setting = {"floors": (0.3,), "decays": (), "boosters": (4,), "runs": 200}
+    alone = plan(PROBLEM, 800, target="arm:2", **setting).rows[0]
+    found = plan(PROBLEM, 800, target="arm:2", against="arm:0", **setting)
+    assert (found.targets, found.against) == (("arm:2",), "arm:0")
+    assert "of arm:2 minus arm:0" in str(found)
+    (row,) = found.rows
+    assert row.width > alone.width
+    assert row.coverage > 0.95 - 4 * math.sqrt(0.95 * 0.05 / 200)
+    assert row.regret == alone.regret, "the same logs"
+    assert plan(PROBLEM, 40, against="arm:1", **(setting | {"runs": 2})).targets == ("arm:2",)
+    swapped = plan(PROBLEM, 800, target="arm:0", against="arm:2", **setting).rows[0]
+    assert swapped.width == pytest.approx(row.width, rel=1e-9)
+
+
+def test_other_targets_and_estimators() -> None:
+    setting = {"floors": (0.3,), "decays": (), "boosters": (4,), "runs": 30}
+    rows = {
+        target: plan(PROBLEM, 500, target=target, **setting).rows[0]
+        for target in ("uniform", "dist:0.2,0.3,0.5", maillard.FixedArm(2))
+    }
+    assert rows["uniform"].width < rows["dist:0.2,0.3,0.5"].width < rows[maillard.FixedArm(2)].width
+    both = plan(PROBLEM, 500, target=["uniform", "arm:2"], **setting)
+    assert both.targets == ("uniform", "arm:2")
+    widest = rows[maillard.FixedArm(2)].width
+    assert both.rows[0].width == pytest.approx(widest, rel=1e-12), "the widest is told"
+    widths = {plan(PROBLEM, 500, estimator=f"aipw{each}", **setting).rows[0].width for each in ("", "-sqrt")}
+    assert len(widths) == 2
+
+
+def test_the_frontier_has_whatever_no_row_beats(found) -> None:
+    kept = [row for row in found.rows if row.holds]
+    beaten = {
+        row.policy
+        for row in kept
+        for other in kept
+        if (other.regret <= row.regret and other.width <= row.width)
+        and (other.regret < row.regret or other.width < row.width)
+    }
+    assert {row.policy for row in found.frontier} == {row.policy for row in kept} - beaten
+    regret = [row.regret for row in found.frontier]
+    assert regret == sorted(regret)
+    assert found.choose(math.inf) == found.frontier[0]
+    narrow = found.frontier[-1].width
+    assert found.choose(narrow) == found.frontier[-1]
+    affordable = [row for row in kept if row.width <= 2 * narrow]
+    assert found.choose(2 * narrow) == min(affordable, key=lambda row: row.regret)
+    with pytest.raises(InvalidValue, match=f"width: expected at least {narrow:.3g}, the narrowest here"):
+        found.choose(narrow / 2)
+    for bad in (0, -1, math.nan, "narrow", True):
+        with pytest.raises(InvalidValue, match="width: expected a number > 0"):
+            found.choose(bad)
+
+
+def test_threads_do_not_matter_and_seeds_do(found) -> None:
+    setting = {"floors": (0, 0.05, 0.3), "boosters": (1, 16), "runs": 60}
+    assert plan(PROBLEM, 900, seed=2, threads=1, **setting) == found
+    assert plan(PROBLEM, 900, seed=3, **setting) != found
+
+
+def test_a_plan_as_text_dict_and_figure(found) -> None:
+    lines = str(found).splitlines()
+    assert lines[0] == "ms+ on bernoulli:0.5,0.35,0.3, 900 rounds, 60 runs"
+    assert lines[3].split() == ["booster", "floor", "regret", "half-width", "coverage", "effective", "rows"]
+    assert sum(line.endswith("*") for line in lines) == len(found.frontier)
+    assert "booster" not in str(plan(PROBLEM, 100, policy="ms", floors=(0.1,), runs=2))
+    data = json.loads(json.dumps(found.to_dict()))
+    assert Option(**data["rows"][1]) == found.rows[1]
+    assert data["frontier"] == [row.policy for row in found.frontier]
+    figure = found.figure()
+    words = {text.get_text() for axes in figure.axes for text in axes.texts}
+    assert {"B = 1", "B = 16", "5%"} <= words
+    missed = dataclasses.replace(found.rows[0], holds=False, coverage=0.71)
+    without = dataclasses.replace(found.rows[1], width=math.inf, width_error=math.nan)
+    odd = dataclasses.replace(found, rows=(missed, without, *found.rows[2:]))
+    assert missed not in odd.frontier
+    assert without not in odd.frontier
+    words = {text.get_text() for axes in odd.figure().axes for text in axes.texts}
+    assert "none: covers 71%" in words
+    with pytest.raises(MaillardError, match="nothing to draw"):
+        dataclasses.replace(found, rows=(without,)).figure()
+
+
+def test_progress_and_an_interruption() -> None:
+    heard: list[tuple[int, int]] = []
+    setting = {"floors": (0.1,), "boosters": (4, 8), "runs": 30}
+    plan(PROBLEM, 50, progress=lambda done, total: heard.append((done, total)), **setting)
+    assert heard[-1] == (120, 120)
+    assert [done for done, _ in heard] == sorted(done for done, _ in heard)
+
+    def interrupt(done: int, _total: int) -> None:
+        heard.append((done, -1))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        plan(PROBLEM, 20_000, progress=interrupt, **(setting | {"runs": 100_000}))  # minutes, if it went on
+    assert sum(total == -1 for _, total in heard) == 1
+
+
+def test_how_many_rounds_a_floor_takes() -> None:
+    for horizon in (1, 10, 1000, 1001, 200_000):
+        for decay in (0.0, 0.3, 0.7, 0.99):
+            exact = (np.arange(1.0, horizon + 1) ** -decay).sum()
+            assert _power_sum(horizon, decay) == pytest.approx(exact, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"floors": (0.1, 1.5)}, r"floors\[1\]: expected a number from 0 to 1, got 1.5"),
+        ({"floors": (math.nan,)}, r"floors\[0\]: expected a number from 0 to 1"),
+        ({"floors": 0.1}, "floors: expected a sequence of numbers, got 0.1"),
+        ({"floors": ("a",)}, r"floors\[0\]: expected a number, got 'a'"),
+        ({"floors": (), "decays": ()}, "floors: expected at least one floor"),
+        ({"decays": (1.0,)}, r"decays\[0\]: expected a number between 0 and 1"),
+        ({"boosters": ()}, "boosters: expected at least one number >= 1"),
+        ({"boosters": (0.5,)}, "booster: expected .*>= 1"),
+        ({"policy": "ms", "boosters": (4,)}, "boosters: expected none: ms has no booster"),
+        ({"policy": "ms+:floor=0.1"}, "policy: expected a policy without a floor"),
+        ({"policy": "ms++"}, "policy: unknown name"),
+        ({"target": "ms+"}, "sigma2|does not learn"),
+        ({"target": "ts:sigma2=1"}, "target: expected a target that does not learn"),
+        ({"target": "arm:7"}, "a place from 0 to 2"),
+        ({"target": 3}, "target: expected a target, as in arm:1"),
+        ({"target": []}, "target: expected at least one target"),
+        ({"target": "arm:1", "against": "arm:1"}, "against: expected another policy than the target"),
+        ({"estimator": "aipw-two"}, "estimator: unknown name 'aipw-two'. Did you mean 'aipw-two-point'"),
+        ({"confidence": 1}, "confidence: expected a number between 0 and 1"),
+        ({"confidence": "high"}, "confidence: expected a number"),
+        ({"runs": 1}, "runs: expected a whole number >= 2"),
+        ({"runs": 2.5}, "runs: expected a whole number"),
+        ({"seed": -1}, "seed: expected a whole number >= 0"),
+        ({"threads": 0}, "threads: expected a whole number >= 1"),
+        ({"progress": True}, "progress: expected a function"),
+        ({"horizon": 5}, "horizon: expected a whole number >= 6"),
+        ({"problem": "bernoulli:0.5"}, "problem: expected at least two arms"),
+        ({"problem": "bernoulli:0.5,0.4,threshold=0.45"}, "problem: expected one with regret"),
+        ({"problem": "bernoulli-dynamic:arms=3"}, "problem: expected one with regret"),
+        ({"problem": 0.5}, "problem: expected a Problem or its spec"),
+    ],
+)
+def test_what_cannot_be_planned(setting, message) -> None:
+    with pytest.raises((InvalidValue, UnknownName), match=message):
+        plan(**({"problem": PROBLEM, "horizon": 1000, "runs": 2} | setting))

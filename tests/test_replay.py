@@ -1,0 +1,414 @@
+"""Replays: a policy replayed on another's log behaves as it does when simulated, as far as the log can tell; and beyond that, bounds do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import maillard
+from maillard import Bandit, InvalidValue, MaillardError, Reward, UnknownName
+from maillard.decisions.stores.memory import MemoryStore
+from maillard.evaluation.replays import Replay, replay
+from maillard.evaluation.replays.events import Events, events_of
+from maillard.evaluation.replays.intervals import LOGS, ONE, STRETCHES
+from maillard.evaluation.replays.methods import Way, reach
+from maillard.evaluation.replays.replaying import replay_events
+from maillard.evaluation.replays.stretches import parts_of
+from maillard.policies import Policy
+from maillard.problems import problem
+from maillard.simulation.replaying import Played, Rows, play
+from maillard.simulation.runner import make_plan
+from tests.stores import Clock
+
+WORLD = problem("bernoulli:0.7,0.5,0.4")
+TWO = problem("bernoulli:0.6,0.4")
+FLOOR = 0.2
+
+
+def logs_of(policy: str, world: Any, rounds: int, runs: int, seed: int) -> list[Events]:
+    made = maillard.simulate_log(policy, world, rounds, seed=seed, runs=runs, probabilities="chosen")
+    return [events_of(log.arms, log.rewards, log.log_probability, arms=world.arms) for log in made]
+
+
+@pytest.fixture(scope="module")
+def adaptive() -> list[Events]:
+    """Logs of MS+ with a constant floor, without the forced rounds."""
+    logs = logs_of(f"ms+:floor={FLOOR}", WORLD, 903, 1500, seed=3)
+    return [events.drawn_at_random() for events in logs]
+
+
+def rows_of(events: Events, way: Way) -> Rows:
+    (rows,) = parts_of(events, way, 1, 10**6)
+    return rows
+
+
+def played(policy: str, world: Any, logs: Sequence[Rows], n: int, marks: Any) -> list[Played]:
+    """One replay on each log: independent ones, as the logs are."""
+    plan = make_plan(policy, world, n, 7)
+    return [play(plan, rows, np.asarray(marks, float), number) for number, rows in enumerate(logs)]
+
+
+def z_score(some: Any, others: Any) -> float:
+    some, others = np.asarray(some), np.asarray(others)
+    return float((some.mean() - others.mean()) / np.sqrt(some.var() / some.size + others.var() / others.size))
+
+
+def regrets(policy: str, world: Any, n: int, trials: int = 10_000) -> Any:
+    return maillard.simulate(policy, world, n, trials, seed=9).final_regret[0].round(6)
+
+
+# A learning policy on logs of another
+
+
+@pytest.mark.parametrize("policy", ["kl-ms", "ts-bernoulli", "ucb1"])
+def test_rejection_with_a_constant_floor_is_the_policys_own_run(policy, adaptive) -> None:
+    way = Way("rejection", FLOOR / 3)
+    n = reach(900, way.chance)
+    each = played(policy, WORLD, [rows_of(events, way) for events in adaptive], n, WORLD.gaps)
+    reached = np.array([one.length == n for one in each])
+    assert reached.mean() >= 0.99
+    regret = np.array([one.marked[-1] for one in each])[reached].round(6)
+    truth = regrets(policy, WORLD, n)
+    assert abs(z_score(regret, truth)) < 4
+    assert stats.ks_2samp(regret, truth).pvalue > 1e-4
+    # What it collects, too: its means are those of its choices.
+    reward = np.array([one.sums[-1] for one in each])[reached]
+    assert abs((reward + regret).mean() - 0.7 * n) < 4 * np.sqrt((reward + regret).var() / reward.size)
+
+
+def textbook(policy: Policy, events: Events, n: int, accept: Callable[[float], float], seed: int) -> Any:
+    """Replay as it is written in papers: in every row another draw of the policy, accepted where it is the row's arm and a coin says so."""
+    rng, tally = np.random.default_rng(seed), maillard.Tally.empty(len(events.arms))
+    lost, k = 0.0, len(events.arms)
+    law = np.eye(k)[0]
+    for arm, reward, chance in zip(events.arm, events.reward, events.chance, strict=True):
+        if law.cumsum().searchsorted(rng.random()) == arm and rng.random() < accept(chance):
+            tally.add(int(arm), float(reward))
+            done = int(tally.pulls.sum())
+            lost += WORLD.gaps[arm]
+            if done == n:
+                return lost
+            law = np.eye(k)[done] if done < k else policy.probabilities(tally)
+    return np.nan
+
+
+def test_accepting_every_match_on_an_adaptive_log_is_biased(adaptive) -> None:
+    """The control: without the coin, the same replay has another law. With it, it has the compiled one's."""
+    n, made, truth = 25, maillard.policy("ms", sigma2=0.25), regrets("ms", WORLD, 25)
+    coin = [textbook(made, adaptive[i], n, lambda p: FLOOR / 3 / p, i) for i in range(250)]
+    every = [textbook(made, adaptive[i], n, lambda p: 1.0, i) for i in range(250)]
+    assert np.isfinite(coin).mean() > 0.99
+    assert np.isfinite(every).all()
+    assert abs(z_score(np.array(coin)[np.isfinite(coin)], truth)) < 4
+    assert abs(z_score(every, truth)) > 6
+
+
+def test_matching_on_a_uniform_log_is_the_policys_own_run() -> None:
+    logs = [each.drawn_at_random() for each in logs_of("uniform", WORLD, 153, 2000, seed=5)]
+    n = reach(150, 1 / 3)
+    each = played("ms+", WORLD, [rows_of(events, Way("matching", 1 / 3)) for events in logs], n, WORLD.gaps)
+    regret = np.array([one.marked[-1] for one in each if one.length == n]).round(6)
+    truth = regrets("ms+", WORLD, n)
+    assert abs(z_score(regret, truth)) < 4
+    assert stats.ks_2samp(regret, truth).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("policy", ["ms+", "ucb1"])
+def test_queues_are_exact_to_the_guaranteed_length(policy) -> None:
+    """Logged until every arm has n: a rule that was fixed beforehand."""
+    n, rows = 30, []
+    for events in logs_of(f"ms+:floor={FLOOR}", TWO, 600, 1500, seed=8):
+        each_had = [np.flatnonzero(events.arm == arm)[n - 1] for arm in range(2)]
+        rows.append(rows_of(events.only(np.arange(len(events)) <= max(each_had)), Way("queues", 0.0, n)))
+    each = played(policy, TWO, rows, n, TWO.gaps)
+    assert all(one.length == n for one in each)
+    regret, truth = np.array([one.marked[-1] for one in each]).round(6), regrets(policy, TWO, n)
+    assert abs(z_score(regret, truth)) < 4
+    assert stats.ks_2samp(regret, truth).pvalue > 1e-4
+    reward = np.array([one.sums[-1] for one in each])
+    assert abs((reward + regret).mean() - 0.6 * n) < 4 * np.sqrt((reward + regret).var() / reward.size)
+
+
+@pytest.mark.parametrize(("logger", "policy"), [("ucb1", "ts-bernoulli"), ("ms+:floor=0.1", "ucb1")])
+def test_beyond_it_bounds_contain_the_truth_and_survivors_do_not(logger, policy) -> None:
+    n, logs = 80, logs_of(logger, TWO, 100 if logger == "ucb1" else 200, 4000, seed=3)
+    each = played(policy, TWO, [rows_of(events, Way("queues")) for events in logs], n, [0.0, 0.0])
+    truth = 0.6 * n - regrets(policy, TWO, n)
+    lengths = np.array([one.length for one in each])
+    least = np.array([one.sums[-1] for one in each])
+    most = least + (n - lengths)
+    assert 0.5 < (lengths == n).mean() < 0.9
+    assert z_score(least, truth) < -5
+    assert z_score(most, truth) > 5
+    assert (
+        abs(z_score(least[lengths == n], truth)) > 5
+    )  # the control: an average of the replays that got there
+
+
+# Runs in disjoint rows, and intervals
+
+
+def test_stretches_vary_independently_and_replays_of_the_same_rows_do_not(adaptive) -> None:
+    plan = make_plan("ms", WORLD, 12, 7)
+
+    def collected(number: int, rows: Rows) -> float:
+        return float(play(plan, rows, WORLD.gaps, number).sums[-1])
+
+    way, size = Way("rejection", FLOOR / 3), len(adaptive)
+    cut = [list(parts_of(events, way, 2, 12)) for events in adaptive]
+    apart = np.array([[collected(i, one), collected(i + size, other)] for i, (one, other) in enumerate(cut)])
+    assert abs(z_score(apart[:, 0], apart[:, 1])) < 4
+    assert abs(np.corrcoef(apart.T)[0, 1]) < 4 / np.sqrt(size)
+    queues = [rows_of(events, Way("queues")) for events in adaptive]
+    same = np.array([[collected(i, rows), collected(i + size, rows)] for i, rows in enumerate(queues)])
+    assert np.corrcoef(same.T)[0, 1] > 6 / np.sqrt(size)
+
+
+@pytest.mark.parametrize("kind", [STRETCHES, LOGS])
+def test_intervals_cover_the_expected_reward(kind, adaptive) -> None:
+    if kind == LOGS:
+        n, floor, groups = 30, FLOOR, [adaptive[first : first + 8] for first in range(0, 960, 8)]
+    else:
+        n, floor = 16, 0.5
+        groups = [[events] for events in logs_of(f"ms+:floor={floor}", WORLD, 1503, 350, seed=4)]
+    truth = (0.7 * n - regrets("ms", WORLD, n, 30_000).mean()) / n
+    covered = []
+    for number, logs in enumerate(groups):
+        result = replay_events(
+            logs, "ms:sigma2=0.25", floor=floor, horizon=n, replays=5, seed=number, checkpoints=[n], confidence=0.9
+        )  # fmt: skip
+        assert result.interval == kind
+        covered.append(result.lower[-1] <= truth <= result.upper[-1])
+    # 90%, give or take what Student's t may be off for so few values that are not quite normal.
+    assert stats.binomtest(sum(covered), len(covered), 0.87, alternative="less").pvalue > 1e-3
+    assert stats.binomtest(sum(covered), len(covered), 0.93, alternative="greater").pvalue > 1e-3
+
+
+def test_the_interval_of_one_run_covers_what_its_choices_are_worth(adaptive) -> None:
+    """Of those choices, not of the policy: the control has the policy's expected reward, which it covers less often."""
+    n, groups, expected, own = 36, 600, [], []
+    truth = (0.7 * n - regrets("ucb1:scale=0.1", WORLD, n).mean()) / n
+    way, plan = Way("rejection", FLOOR / 3), None
+    for group in range(groups):
+        result = replay_events(
+            adaptive[group : group + 1], "ucb1:scale=0.1,sigma2=0.25", floor=FLOOR, horizon=n, replays=1, seed=0,
+            checkpoints=[n], confidence=0.9,
+        )  # fmt: skip
+        assert result.interval == ONE
+        if not result.share[-1]:
+            continue
+        plan = plan or make_plan("ucb1:scale=0.1,sigma2=0.25", WORLD, n, 0, [n])
+        worth = play(plan, rows_of(adaptive[group], way), WORLD.true_means, 0).marked[-1] / n
+        own.append(result.lower[-1] <= worth <= result.upper[-1])
+        expected.append(result.lower[-1] <= truth <= result.upper[-1])
+    assert stats.binomtest(sum(own), len(own), 0.89, alternative="less").pvalue > 1e-3
+    assert stats.binomtest(sum(expected), len(own), 0.89, alternative="less").pvalue < 1e-3
+
+
+# Compiled and plain
+
+
+@pytest.mark.parametrize("policy", ["ms+", "kl-ms"])
+@pytest.mark.parametrize("method", ["rejection", "queues"])
+def test_compiled_and_plain_replays_are_the_same_bit_by_bit(policy, method, adaptive) -> None:
+    for events in adaptive[:3]:
+        rows = rows_of(events, Way(method, FLOOR / 3 * (method == "rejection")))
+        compiled, plain = (
+            play(make_plan(policy, WORLD, 40, 5, engine=engine), rows, WORLD.gaps, 3)
+            for engine in ("direct", "plain")
+        )
+        for one, other in zip(compiled, plain, strict=True):
+            assert np.array_equal(one, other)
+
+
+def test_a_policy_that_is_no_formula_is_replayed_too() -> None:
+    log = maillard.simulate_log("uniform", WORLD, 300, seed=1)
+
+    class Odd(maillard.MaillardSampling):
+        def probabilities(self, tally, **rest):
+            return np.array([0.0, 1.0, 0.0])
+
+    result = replay(log, Odd(sigma2=0.25), replays=3, horizon=20)
+    assert result.accepted == 20 * result.stretches
+    maillard.Policy.registry["ms"] = maillard.MaillardSampling
+
+
+def test_threads_change_nothing() -> None:
+    log = maillard.simulate_log("ms+:floor=0.2", WORLD, 3000, seed=1)
+    one, two = (replay(log, "ms+", replays=9, threads=threads, seed=4) for threads in (1, 2))
+    assert np.array_equal(one.lower, two.lower)
+    assert not np.array_equal(one.mean, replay(log, "ms+", replays=9, seed=5).mean)
+
+
+# Which method, and refusals
+
+
+def bandit(policy: str, rounds: int = 800, reward: Reward | None = None, **rest: Any) -> Bandit:
+    rng = np.random.default_rng(1)
+    made = Bandit(["red", "blue", "green"], policy, reward=reward or Reward(low=0, high=1), **rest)
+    means = {"red": 0.3, "blue": 0.6, "green": 0.5}
+    for _ in range(4):  # the first are drawn before anything is learned, so uniformly
+        for decision in made.choose(size=rounds // 4):
+            made.reward(decision.id, float(rng.random() < means[decision.arm]))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("logger", "options", "method", "chance"),
+    [
+        ("ms+:floor=0.3", {}, "rejection", 0.1),
+        ("epsilon-greedy:epsilon=0.3", {}, "rejection", 0.1),
+        ("ms+:floor=0.3/0.15/0.2", {}, "rejection", 0.15),
+        ("ms+:floor=0.3/0.1/0.2", {"arms": ["red", "green"]}, "rejection", 0.2),
+        ("uniform", {}, "matching", 1 / 3),
+        ("uniform", {"floor": 0.3}, "rejection", 0.1),
+        ("ms+:floor=0.3", {"method": "queues"}, "queues", 0),
+        ("ms+:floor=0.3", {"guaranteed": 20}, "queues", 0),
+        ("dist:red=0.6,blue=0.2,green=0.2", {}, "rejection", 0.2),
+        ("ms+:floor=0.9,floor_decay=0.5", {}, "queues", 0),
+    ],
+)
+def test_the_method_follows_from_how_the_log_was_made(logger, options, method, chance) -> None:
+    result = replay(bandit(logger, 400), "kl-ms", replays=3, **options)
+    assert result.method == method
+    assert result.chance == pytest.approx(chance)
+    assert isinstance(result, Replay)
+
+
+def test_refusals_say_why_and_which_floor_would_have_answered() -> None:
+    log = bandit("ms+", 400)
+    with pytest.raises(MaillardError, match=r"no constant floor.*A log of 400 rows .* floor=0.2 about \d+"):
+        replay(log, "ms", method="rejection")
+    with pytest.raises(MaillardError, match="not uniform"):
+        replay(log, "ms", method="matching")
+    with pytest.raises(InvalidValue, match=r"row .*: probability: expected at least 0\.3"):
+        replay(log, "ms", floor=0.9)
+    columns = maillard.read_log(log).to_pandas()
+    frame = pd.DataFrame({name: columns[name].tolist() for name in ("arm", "reward", "probability")})
+    with pytest.raises(MaillardError, match=r"no way to replay this log: .*reward_range"):
+        replay(frame, "ms:sigma2=1")
+    assert replay(frame, "ms:sigma2=1", reward_range=(0, 1), replays=2).method == "queues"
+    with pytest.raises(InvalidValue, match="reward_range"):
+        replay(frame, "ms:sigma2=1", guaranteed=2, horizon=50)
+    with pytest.raises(MaillardError, match="give no curve"):
+        replay(bandit("ms+:floor=0.01", 50), "ms")
+    with pytest.raises(MaillardError, match="no decision has a reward"):
+        replay(Bandit(["red", "blue"], "ms+:sigma2=1"), "ms:sigma2=1")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"method": "matches"}, InvalidValue, "rejection, matching, queues"),
+        ({"floor": 1.5}, InvalidValue, "floor: expected"),
+        ({"floor": [0.1, 0.1]}, InvalidValue, "floor: expected"),
+        ({"guaranteed": 10**6}, InvalidValue, "the shortest queue"),
+        ({"guaranteed": -1}, InvalidValue, "whole number"),
+        ({"horizon": 0}, InvalidValue, "horizon"),
+        ({"replays": 0}, InvalidValue, "replays"),
+        ({"confidence": 95}, InvalidValue, "confidence"),
+        ({"reward_range": (1, 0)}, InvalidValue, "reward_range"),
+        ({"reward_range": (0, 0.5)}, InvalidValue, "row .*: reward"),
+        ({"arms": ["red", "grey"]}, UnknownName, "green"),
+        ({"seed": -1}, InvalidValue, "seed"),
+    ],
+)
+def test_bad_arguments(options, error, text) -> None:
+    with pytest.raises(error, match=text):
+        replay(bandit("ms+:floor=0.3", 200), "ms", **options)
+
+
+def test_a_policy_must_fit_the_rewards() -> None:
+    log = maillard.simulate_log("uniform", "gaussian:1,2", 300, seed=1)
+    with pytest.raises(InvalidValue, match="kl-ms"):
+        replay(log, "kl-ms")
+    with pytest.raises(InvalidValue, match="arms that stay"):
+        replay(maillard.simulate_log("uniform", "bernoulli-dynamic:arms=3", 300, seed=1), "ms")
+    assert np.isfinite(replay(log, "ms", replays=2).mean).all()
+
+
+# Rows
+
+
+def test_rows_that_do_not_count_are_left_out_and_counted() -> None:
+    clock = Clock()
+    rule = Reward(low=0, high=1, window=100)
+    log = Bandit(["red", "blue"], "ms+:floor=0.5", reward=rule, log=MemoryStore(clock=clock), sticky=True)
+    for place in range(300):
+        clock.forward(1)
+        decision = log.choose(unit=str(place % 200))
+        if decision.origin is None and place % 5:
+            log.reward(decision.id, 1.0)
+    result = replay(log, "ms", replays=2)
+    assert result.left_out["repeated"] == 100
+    assert result.left_out["without a reward"] + result.left_out["window still open"] >= 40
+    assert result.rows < 170
+
+
+def test_retired_arms_leave_the_rows_in_which_all_could_be_drawn() -> None:
+    log = bandit("ms+:floor=0.3", 300)
+    log.retire_arm("red")
+    for decision in log.choose(size=200):
+        log.reward(decision.id, 1.0)
+    result = replay(log, "ms", replays=2)
+    assert (result.rows, result.left_out["not all arms eligible"]) == (300, 200)
+    assert replay(log, "ms", replays=2, arms=["blue", "green"]).rows == 500
+
+
+def test_targets_are_policies_too() -> None:
+    log = bandit("uniform", 3000)
+    result = replay(log, "arm:blue", replays=5, confidence=1 - 1e-6)  # a bandit's draws have no seed
+    assert result.policy == "arm:blue"
+    assert abs(result.mean[-1] - 0.6) < 5 * np.sqrt(0.24 / result.accepted)
+    assert result.lower[-1] < 0.6 < result.upper[-1]
+
+
+def test_several_logs() -> None:
+    logs = maillard.simulate_log("ms+:floor=0.3", TWO, 300, seed=1, runs=6)
+    result = replay(logs, "ms", replays=4)
+    assert (result.logs, result.interval) == (6, LOGS)
+    with pytest.raises(InvalidValue, match="arms: expected"):
+        replay([logs[0], maillard.simulate_log("ms+:floor=0.3", WORLD, 300, seed=1)], "ms")
+    with pytest.raises(InvalidValue, match=r"reward_range.*as in the first log"):
+        replay([bandit("uniform", 80), bandit("uniform", 80, Reward(low=0, high=2))], "ms")
+    with pytest.raises(InvalidValue, match="at least one log"):
+        replay([], "ms")
+
+
+# What comes back
+
+
+def test_a_result_says_what_it_is() -> None:
+    result = replay(bandit("ms+:floor=0.3", 3000), "ms+:booster=16", replays=10)
+    assert result.interval == STRETCHES
+    assert result.policy == "ms+:booster=16,sigma2=0.25"
+    assert (result.lower <= result.mean).all()
+    assert (result.mean <= result.upper).all()
+    assert result.reward == pytest.approx(result.mean * result.rounds)
+    assert result.share[0] == 1.0
+    text = str(result)
+    assert "rejection" in text
+    assert "assumes:" in text
+    plain = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert plain["mean"] == pytest.approx(result.mean.tolist())
+    assert result.curve().axes
+
+
+def test_bounds_are_shown_as_bounds() -> None:
+    log = maillard.simulate_log("ms+", WORLD, 100, seed=1)
+    result = replay(log, "ucb1", method="queues", guaranteed=5, horizon=90, replays=10)
+    known = result.rounds <= 5
+    assert np.array_equal(np.isnan(result.mean), ~known)
+    assert (result.least[known] == result.most[known]).all()
+    assert (result.lower <= result.least).all()
+    assert (result.most <= result.upper).all()
+    assert result.bounded
+    assert result.to_dict()["mean"][-1] is None
+    assert ".." in str(result)
+    assert result.curve().axes
