@@ -76,6 +76,13 @@ def draw_tails(count=14, trials=2000, values=None, **options) -> Figure:
     return figures.tails(POLICIES[:count], values, label="final regret", **options)
 
 
+def draw_forest(
+    names=POLICIES[:6], values=(0.5, 0.52, np.nan, 0.48, 0.505, 0.4), half=0.03, **options
+) -> Figure:
+    middle = np.array(values[: len(names)])
+    return figures.forest(names, middle, middle - half, middle + half, label="mean reward", **options)
+
+
 WITH_ZEROS = np.where(RNG.random((3, 20_000)) < 0.2, 0.0, RNG.lognormal(1, 2, (3, 20_000)))
 LONG = "A title that is much too long for a panel and has to be broken into lines, as often as it takes"
 CASES = {
@@ -113,6 +120,15 @@ CASES = {
     "tails: one trial": lambda: draw_tails(1, 1),
     "tails: zeros": lambda: draw_tails(2, values=0.0),
     "tails: equal": lambda: draw_tails(2, values=3.0, mark=(2.0, "2 in the paper")),
+    "forest": lambda: draw_forest(title="Forest", places=(0, 0, 0, 1, 1, 1), hollow=POLICIES[:2], note="hollow: a caveat"),
+    "forest: differences": lambda: draw_forest(zero=True, span=(-0.2, 0.9), title=LONG),
+    "forest: one, equal": lambda: draw_forest(["ms"], [0.0], 0.0),
+    "forest: no interval": lambda: draw_forest(half=np.nan),
+    "forest: all refused": lambda: draw_forest(["ms", "ts"], [np.nan, np.nan]),
+    "histogram": lambda: figures.histogram([0.5, 1, 2, 4, 8], [3, 2000, 0, 40], xlabel="weight", ylabel="rows", xscale="log"),
+    "histogram: one": lambda: figures.histogram([1, 2], [7], xlabel="weight", ylabel="rows", title="One", note="2 have none"),
+    "histogram: many": lambda: figures.histogram(2.0 ** np.arange(-10, 20), range(29), xlabel="w", ylabel="n", xscale="log"),
+    "histogram: empty": lambda: figures.histogram([1, 2], [0], xlabel="weight", ylabel="rows"),
     "tails: some zeros": lambda: figures.tails(POLICIES[:3], WITH_ZEROS, label="final regret"),
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 import maillard
-from maillard.cli import logs
+from maillard.cli import evaluation, logs
 from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Policy, named, names
 from maillard.policies.table import COLUMNS, cells
@@ -57,7 +57,15 @@ def main(load: tuple[Path, ...]) -> None:
         _run_file(path)
 
 
-for _command in (logs.export, logs.import_, logs.verify):
+for _command in (
+    evaluation.compare,
+    evaluation.evaluate,
+    evaluation.plan,
+    evaluation.replay,
+    logs.export,
+    logs.import_,
+    logs.verify,
+):
     main.add_command(_command)
 
 

@@ -7,7 +7,9 @@ small enough for a telephone, that a page puts side by side.
 from __future__ import annotations
 
 from maillard.figures.bar_charts import bars
+from maillard.figures.count_charts import histogram
 from maillard.figures.files import save, standalone, svg
+from maillard.figures.interval_charts import forest
 from maillard.figures.line_charts import curves, sweep
 from maillard.figures.plane_charts import frontier
 from maillard.figures.references import Reference
@@ -26,7 +28,9 @@ __all__ = [
     "bars",
     "curves",
     "distributions",
+    "forest",
     "frontier",
+    "histogram",
     "save",
     "standalone",
     "svg",

@@ -1,0 +1,172 @@
+"""What evaluations found, printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from maillard.cli.logs import _printable
+from maillard.errors import MaillardError
+from maillard.evaluation.wording import decimals_of, grouped
+
+if TYPE_CHECKING:
+    from maillard.evaluation import Comparison, Estimate, Report
+    from maillard.evaluation.replays import Replay
+
+__all__ = ["curves_of", "print_comparison", "print_replays", "print_reports"]
+
+_LINES = 6  # of a curve
+
+
+def print_reports(reports: Sequence[Report]) -> None:
+    """Each with what was left out, its weights, its estimates; what intervals assume once, at the end."""
+    console = Console(highlight=False)
+    for each in reports:
+        _title(console, f"{each.target} on {each.source}, experiment {each.experiment!r}")
+        _weights(console, each)
+        _estimates(console, each.estimates, each.confidence)
+        console.print()
+    _assumptions(console, [each for report in reports for each in report.values()])
+
+
+def print_comparison(found: Comparison) -> None:
+    """The difference, after the weights of both targets."""
+    console, first, second = Console(highlight=False), found.first, found.second
+    where = f"on {first.source}, experiment {first.experiment!r}"
+    _title(console, f"{first.target} minus {second.target} {where}")
+    for each in (first, second):
+        _weights(console, each, f"{each.target}: ")
+    _estimates(console, found.estimates, found.confidence)
+    console.print()
+    _assumptions(console, found.values())
+
+
+def _title(console: Console, text: str) -> None:
+    console.print(Text(_printable(text), "bold"), soft_wrap=True)
+
+
+def _indented(console: Console, text: Text | str | Table) -> None:
+    console.print(Padding.indent(text, 2))
+
+
+def _weights(console: Console, report: Report, before: str = "") -> None:
+    d = report.diagnostics
+    line = f"{before}{d.rows:,} rows"
+    if d.rows:
+        line += f", effective size {d.effective_sample_size:,.1f}; weights {d.mean_weight:.4g} on average, at most {d.max_weight:.4g}"
+    _indented(console, Text(_printable(line)))
+    left = ", ".join(f"{count:,} {why}" for why, count in d.left_out.items())
+    if left:
+        _indented(console, Text(f"left out: {left}", "yellow"))
+
+
+def _estimates(console: Console, estimates: Mapping[str, Estimate], confidence: float) -> None:
+    table = _table("estimator", ("value", f"{100 * confidence:.4g}% interval"), "kind")
+    digits = decimals_of(estimates.values())
+    for each in estimates.values():
+        if each.value is None:
+            table.add_row(each.name, Text("refused", "red"), "", "")
+            continue
+        ends = "" if each.lower is None else f"{each.lower:,.{digits}f} to {each.upper:,.{digits}f}"
+        kind = each.interval + (f", level {each.level:g}" if each.level is not None else "")
+        table.add_row(each.name, f"{each.value:,.{digits}f}", ends, kind)
+    console.print()
+    _indented(console, table)
+    notes = Table.grid(padding=(0, 2, 0, 0))
+    for word, style, field in (("refused", "red", "refusal"), ("but", "yellow", "caveat")):
+        for names, why in grouped((each.name, getattr(each, field) or "") for each in estimates.values()):
+            notes.add_row(Text(word, style), Text(f"{names}: {_printable(why)}", style))
+    if notes.row_count:
+        console.print()
+        _indented(console, notes)
+
+
+def _table(first: str, numbers: Iterable[str], last: str | None = None) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column(first, no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    if last is not None:
+        table.add_column(last)
+    return table
+
+
+def _assumptions(console: Console, estimates: Iterable[Estimate]) -> None:
+    said = Table.grid(padding=(0, 2, 0, 0))
+    said.add_column(style="dim", max_width=20)
+    said.add_column(style="dim")
+    for names, text in grouped((each.name, each.assumes) for each in estimates):
+        said.add_row(names, Text(text))
+    if said.row_count:
+        console.print(Text("What the intervals assume", "dim"))
+        _indented(console, said)
+
+
+def print_replays(found: Sequence[Replay]) -> None:
+    """Each curve at a few rounds; what they rest on once, at the end."""
+    console = Console(highlight=False)
+    for each in found:
+        _curve(console, each)
+    said = Table.grid(padding=(0, 1, 0, 0))
+    for text in dict.fromkeys(text for each in found for text in each.assumes):
+        said.add_row(Text("-", "dim"), Text(_printable(text), "dim"))
+    console.print(Text("What this rests on", "dim"))
+    _indented(console, said)
+
+
+def _curve(console: Console, found: Replay) -> None:
+    _title(console, f"{found.policy} on {found.source if found.logs == 1 else f'{found.logs} logs'}")
+    left = ", ".join(f"{count:,} {why}" for why, count in found.left_out.items() if count)
+    times = f"{found.replays:,} replays" + f" on each of {found.stretches} stretches" * (
+        found.stretches > found.logs
+    )
+    line = f"{found.method}, {times}; {found.rows:,} rows, of which {found.accepted:,.4g} are used at a time"
+    _indented(console, Text(line + (f"; left out: {left}" if left else "")))
+    table = _table(
+        "round", ("mean reward", f"{100 * found.confidence:.4g}% interval", "replays that got there")
+    )
+    for place in np.unique(np.linspace(0, found.rounds.size - 1, _LINES).astype(int)):
+        mean = found.mean[place]
+        middle = f"{found.least[place]:.4f} to {found.most[place]:.4f}" if math.isnan(mean) else f"{mean:.4f}"
+        ends = f"{found.lower[place]:.4f} to {found.upper[place]:.4f}"
+        table.add_row(f"{found.rounds[place]:,}", middle, ends, f"{found.share[place]:.0%}")
+    table.add_row("as logged", f"{found.logged:.4f}", "", "", style="dim")
+    console.print()
+    _indented(console, table)
+    console.print()
+
+
+def curves_of(found: Sequence[Replay]) -> Any:
+    """A figure of one curve, or of several together."""
+    from maillard import figures
+
+    first = found[0]
+    if len(found) == 1:
+        return first.curve()
+    names: list[str] = []
+    middle, low, high = kept = [], [], []  # type: tuple[list[Any], list[Any], list[Any]]
+    for each in found:
+        if not np.array_equal(each.rounds, first.rounds):
+            raise MaillardError("--figure: these curves have different rounds; give all the same --horizon")
+        parts = [(each.policy, each.mean, each.lower, each.upper)]
+        if each.bounded:
+            parts = [
+                (f"{each.policy}, at least", each.least, each.lower, each.least),
+                (f"{each.policy}, at most", each.most, each.most, each.upper),
+            ]
+        for name, *arrays in parts:
+            names.append(name)
+            for some, array in zip(kept, arrays, strict=True):
+                some.append(array)
+    logged = figures.Reference("as logged", first.rounds, np.full(first.rounds.size, first.logged))
+    return figures.curves(
+        first.rounds, names, middle, low, high,
+        label="mean reward of a round", title=f"Had it been another policy: {first.method}", references=[logged],
+    )  # fmt: skip

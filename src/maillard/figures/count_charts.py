@@ -1,0 +1,57 @@
+"""Counts: how many of something lie between one edge and the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from maillard.figures.canvas import canvas
+from maillard.figures.frame import furnish
+from maillard.figures.scales import limits, rescale
+from maillard.figures.style import COLOURS, PANEL, RC
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+
+__all__ = ["histogram"]
+
+_FAR = 50  # how many times the smallest count the largest may be before the axis is logarithmic
+
+
+def histogram(
+    edges: ArrayLike,
+    counts: ArrayLike,
+    *,
+    xlabel: str,
+    ylabel: str,
+    title: str = "",
+    xscale: str = "linear",
+    note: str = "",
+    size: tuple[float, float] = PANEL,
+) -> Figure:
+    """A bar from each edge to the next, as high as the count between them.
+
+    Counts are on a logarithmic axis where they are far apart: a few among many thousands are seen too.
+    """
+    ends, heights = np.asarray(edges, float), np.asarray(counts, float)
+    some = heights[heights > 0]
+    yscale = "log" if some.size and some.max() > _FAR * some.min() else "linear"
+    with mpl.rc_context(RC):
+        figure, axes = canvas(size)
+        rescale(axes, "x", xscale, *limits(ends, xscale, margin=0.02))
+        bottom = 0.7 if yscale == "log" else 0.0
+        rescale(axes, "y", yscale, bottom, 1.05 * float(some.max(initial=1.0)))
+        for left, right, height in zip(ends[:-1], ends[1:], heights, strict=True):
+            if height > 0:
+                shape = Rectangle(
+                    (left, bottom), right - left, height - bottom,
+                    facecolor=COLOURS[0], edgecolor=COLOURS[0], alpha=0.75, linewidth=0.6,
+                )  # fmt: skip
+                axes.add_artist(shape)
+        marks = ends.tolist() if ends.size <= 12 else None
+        furnish(figure, axes, title=title, xlabel=xlabel, ylabel=ylabel, note=note, xticks=marks)
+    return figure

@@ -1,0 +1,85 @@
+"""Intervals: what several estimators say of one thing, each with how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import numpy as np
+
+from maillard.figures.canvas import canvas, level, pieces, points, stroke
+from maillard.figures.frame import Room, furnish
+from maillard.figures.lettering import quantity, width
+from maillard.figures.scales import fractions, limits, rescale
+from maillard.figures.style import MUTED, PANEL, RC, looks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+
+__all__ = ["forest"]
+
+_GAP = 8.0  # points before the printed values
+_MARKER = 6.0  # points
+_ROW = 17.0  # points that a row takes, where nothing else asks for more
+
+
+def forest(
+    names: Sequence[str],
+    values: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    *,
+    label: str,
+    title: str = "",
+    places: Sequence[int] | None = None,
+    hollow: Collection[str] = (),
+    missing: str = "refused",
+    zero: bool = False,
+    span: tuple[float, float] | None = None,
+    note: str = "",
+    size: tuple[float, float] = PANEL,
+) -> Figure:
+    """A row for each name: a marker at its value, a line over its interval, and the value in numbers at the right.
+
+    A value that is NaN is `missing`, and the row says so; ends that are NaN are not drawn. Names in `hollow` have hollow markers.
+    With `zero` there is a line at 0, for differences. `span` is what the axis shows at least, so that figures can be compared; all
+    rows look alike unless `places` are given. A figure is as high as its rows need.
+    """
+    middle, least, most = (np.asarray(each, float) for each in (values, low, high))
+    rows = np.arange(len(names))
+    with mpl.rc_context(RC):
+        figure, axes = canvas((size[0], min(size[1], (len(names) + 4.5) * _ROW / 72)))
+        ends = np.concatenate([middle, least, most, span or (), [0.0] if zero else []])
+        rescale(axes, "x", "linear", *limits(ends, "linear", margin=0.04))
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        texts = ["" if np.isnan(value) else quantity(float(value)) for value in middle]
+        widest = max((width(text) for text in texts), default=0.0)
+        furnish(
+            figure, axes, title=title, xlabel=label, note=note, rows=names, room=Room(right=_GAP + widest)
+        )
+        if zero:
+            stroke(axes, [0.0, 0.0], axes.get_ylim(), color=MUTED, linewidth=1.1, linestyle="--")
+        for look, row, name, text in zip(
+            looks(len(names), places or (0,) * len(names)), rows, names, texts, strict=True
+        ):
+            height = float(fractions(axes.yaxis, [row])[0])
+            if not text:
+                level(axes, _GAP / points(axes)[0], height, missing, color=MUTED, style="italic")
+                continue
+            # The line ends where a marker begins, so that nothing is seen through a hollow one.
+            gap = (_MARKER + 1.3) / 2 / points(axes)[0] * (axes.get_xlim()[1] - axes.get_xlim()[0])
+            begins = [least[row], max(middle[row] + gap, least[row])]
+            stops = [min(middle[row] - gap, most[row]), most[row]]
+            shown = [begin < stop for begin, stop in zip(begins, stops, strict=True)]
+            line = pieces(np.array(begins)[shown], np.array(stops)[shown])
+            stroke(
+                axes, line, np.full(line.size, row), color=look.colour, linewidth=1.8, solid_capstyle="butt"
+            )
+            stroke(
+                axes, [middle[row]], [row], linestyle="", marker=look.marker, markersize=_MARKER, color=look.colour,
+                markeredgewidth=1.3, fillstyle="none" if name in hollow else "full",
+            )  # fmt: skip
+            level(axes, 1 + (_GAP + widest) / points(axes)[0], height, text, ha="right")
+    return figure

@@ -1,0 +1,347 @@
+"""The commands that ask a log: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from maillard import Bandit, Reward, read_log
+from maillard.cli import main
+from maillard.decisions import write_log
+from maillard.evaluation import compare, evaluate_each
+from maillard.evaluation.replays import replay
+from maillard.evaluation.wording import decimals_of
+
+MEANS = {"red": 0.3, "blue": 0.6}
+TARGETS = ["arm:blue", "uniform", "dist:red=0.7,blue=0.3"]
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(main, list(map(str, arguments)), env={"COLUMNS": "100", "NO_COLOR": "1"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def targets(*names: str) -> list[str]:
+    return [part for name in names or TARGETS for part in ("--target", name)]
+
+
+def fill(bandit: Bandit, batches: int = 5, size: int = 200, **options) -> None:
+    draw = np.random.default_rng(7)
+    for _ in range(batches):
+        made = bandit.choose(size=size, **options)
+        rows = [
+            {"decision_id": each.id, "value": float(draw.random() < MEANS.get(each.arm, 0.5))}
+            for each in made
+        ]
+        bandit.rewards(rows)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory) -> dict[str, Path]:
+    """One log, kept in four ways."""
+    folder = tmp_path_factory.mktemp("logs")
+    found = {
+        "sqlite": folder / "decisions.db",
+        "parquet": folder / "decisions.parquet",
+        "csv": folder / "decisions.csv",
+    }
+    reward = Reward(low=0, high=1)
+    with Bandit(
+        list(MEANS), "ms+:floor=0.2", reward=reward, log=found["sqlite"], experiment="home"
+    ) as bandit:
+        fill(bandit)
+        bandit.reset()
+        fill(bandit, 2, unit="anna")
+    for form in ("parquet", "csv"):
+        with read_log(found["sqlite"]) as log:
+            write_log(log, found[form])
+    parts = folder / "parts"
+    parts.mkdir()
+    shutil.copy(found["parquet"], parts / "one.parquet")
+    return found | {"folder": parts}
+
+
+@pytest.mark.parametrize("form", ["sqlite", "parquet", "csv", "folder"])
+def test_json_is_what_evaluate_says(logs, form) -> None:
+    printed = json.loads(run("evaluate", logs[form], *targets(), "--json"), parse_constant=pytest.fail)
+    said = [each.to_dict() for each in evaluate_each(str(logs[form]), TARGETS)]
+    assert printed == {"reports": json.loads(json.dumps(said))}
+    assert [each["target"] for each in printed["reports"]] == ["arm:blue", "uniform", "dist:blue=0.3,red=0.7"]
+    # The same log, however it is kept: rounding in the order of sums apart.
+    first = evaluate_each(str(logs["sqlite"]), TARGETS)
+    for one, other in zip(first, printed["reports"], strict=True):
+        for name, each in one.items():
+            assert other["estimates"][name]["value"] == pytest.approx(each.value, abs=1e-12)
+
+
+def test_the_table_has_every_estimate(logs) -> None:
+    output = run("evaluate", logs["sqlite"], *targets("arm:blue", "uniform"))
+    for report in evaluate_each(str(logs["sqlite"]), ["arm:blue", "uniform"]):
+        assert f"{report.target} on {logs['sqlite']}, experiment 'home'" in output
+        assert f"1,400 rows, effective size {report.diagnostics.effective_sample_size:,.1f}" in output
+        digits = decimals_of(report.values())
+        for name, each in report.items():
+            line = next(
+                line
+                for line in output.splitlines()
+                if f" {name} " in line and f"{each.value:.{digits}f}" in line
+            )
+            assert f"{each.lower:.{digits}f} to {each.upper:.{digits}f}" in line
+            assert line.rstrip().endswith(each.interval)
+    assert "What the intervals assume" in output
+    assert output.count("many rows, and a floor under the probabilities") == 1
+
+
+def test_only_some_decisions(logs) -> None:
+    def rows(*options: object) -> int:
+        output = run(
+            "evaluate", logs["sqlite"], *targets("uniform"), "--estimator", "ips", "--json", *options
+        )
+        found: int = json.loads(output)["reports"][0]["diagnostics"]["rows"]
+        return found
+
+    assert rows() == 1400
+    assert rows("--epoch", 2) == 400
+    assert rows("--unit", "anna") == 400
+    assert rows("--epoch", 1, "--epoch", 2) == 1400
+    today = datetime.now(UTC)
+    assert (
+        rows(
+            "--since", (today - timedelta(days=1)).isoformat(), "--until", f"{today:%Y}-12-31T23:59:59+00:00"
+        )
+        == 1400
+    )
+    assert "at least one decision" in run(
+        "evaluate",
+        logs["sqlite"],
+        *targets("uniform"),
+        "--since",
+        f"{today + timedelta(days=1):%Y-%m-%d}",
+        code=2,
+    )
+
+
+def test_options_reach_the_question(logs) -> None:
+    chosen = [
+        "--estimator",
+        "clipped-ips:2",
+        "--estimator",
+        "dr",
+        "--confidence",
+        0.8,
+        "--reward-model",
+        "red=0.3,blue=0.6",
+    ]
+    printed = json.loads(
+        run("evaluate", logs["parquet"], *targets("arm:red"), *chosen, "--floor", 0.05, "--json")
+    )
+    model = {"red": 0.3, "blue": 0.6}
+    said = evaluate_each(
+        logs["parquet"], ["arm:red"], ["clipped-ips:2", "dr"], 0.8, reward_model=model, floor=0.05
+    )[0]
+    assert printed["reports"] == [json.loads(json.dumps(said.to_dict()))]
+    assert said["dr"].value is not None
+    assert "there is no interval by unit" in run(
+        "evaluate",
+        logs["sqlite"],
+        *targets("arm:red"),
+        "--estimator",
+        "mrdr",
+        "--cluster",
+        "unit",
+        "--not-adaptive",
+        code=3,
+    )
+
+
+def test_a_table_from_elsewhere(tmp_path) -> None:
+    path = tmp_path / "clicks.csv"
+    draw = np.random.default_rng(1)
+    rows = [f"{item},{int(draw.random() < 0.5)},0.5" for item in draw.choice(["a", "b"], 400)]
+    path.write_text("\n".join(["item_id,click,p", *rows]) + "\n")
+    columns = "arm=item_id,reward=click,probability=p"
+    output = run("evaluate", path, *targets("arm:a"), "--columns", columns, "--reward-range", "0..1")
+    assert "cs-betting" in output
+    assert "item_id" in run(
+        "evaluate", path, *targets("arm:a"), "--columns", columns.replace("item_id", "item"), code=2
+    )
+    assert "arm" in run("evaluate", path, *targets("arm:a"), code=2)
+
+
+def test_refusals_say_why_and_end_with_3(logs) -> None:
+    some = run("evaluate", logs["sqlite"], *targets("arm:red"), "--min-effective-size", 1e6)
+    assert "refused" in some
+    assert "cs-betting" in some
+    asked = [
+        *targets("arm:red", "uniform"),
+        "--estimator",
+        "ips",
+        "--estimator",
+        "snips",
+        "--min-effective-size",
+        1200,
+    ]
+    output = run("evaluate", logs["sqlite"], *asked, code=3)
+    assert output.count("refused  ips, snips: the effective size is") >= 1
+    printed = json.loads(run("evaluate", logs["sqlite"], *asked, "--json", code=3))
+    assert printed["reports"][0]["estimates"]["ips"]["value"] is None
+    assert "effective size" in printed["reports"][0]["refusals"]["ips"]
+
+
+def test_caveats_are_told(tmp_path) -> None:
+    path = tmp_path / "free.db"
+    with Bandit(list(MEANS), "ms+", reward=Reward(low=0, high=1), log=path) as bandit:
+        fill(bandit, 3)
+    output = " ".join(run("evaluate", path, *targets("arm:blue"), "--estimator", "ips").split())
+    assert "but ips: this log was learned from while it grew and no floor" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--target", "arm:bleu"], "Did you mean 'blue'?"),
+        (["--target", "ms+:sigma2=0.25"], "maillard replay LOG --policy"),
+        (["--target", "dist:red=0.7"], "add up to 1"),
+        (["--target", "uniform", "--reward-range", "1..0"], "the lower first"),
+        (["--target", "uniform", "--reward-range", "0-1"], "low..high"),
+        (["--target", "uniform", "--reward-range", "0..0.5"], "row"),
+        (["--target", "uniform", "--confidence", "95"], "between 0 and 1"),
+        (["--target", "uniform", "--estimator", "snip"], "Did you mean 'snips'?"),
+        (["--target", "uniform", "--floor", "0.9"], "floor"),
+        (["--target", "uniform", "--since", "yesterday"], "--since"),
+        (["--target", "uniform", "--columns", "arm"], "--columns"),
+        (["--target", "uniform", "--columns", "arm=x"], "columns"),
+        (["--target", "uniform", "--reward-model", "red=a,blue=1"], "--reward-model"),
+        (["--target", "uniform", "--reward-model", "red=1"], "reward_model"),
+        (["--target", "uniform", "--experiment", "away"], "Known: home"),
+        (["--target", "uniform", "--page", "log.db"], ".html"),
+        (["--target", "uniform", "--page", "nowhere/page.html"], "folder that exists"),
+    ],
+)  # fmt: skip
+def test_bad_questions_give_one_line(logs, arguments, says) -> None:
+    output = run("evaluate", logs["sqlite"], *arguments, code=2)
+    assert output.startswith("maillard: ")
+    assert output.count("\n") == 1
+    assert says in output
+
+
+def test_bad_logs_give_one_line(logs, tmp_path) -> None:
+    empty = tmp_path / "empty.db"
+    Bandit(list(MEANS), "uniform", log=empty).close()
+    (tmp_path / "no.csv").write_text("arm,reward\nred,1\n")
+    (tmp_path / "none").mkdir()
+    for log, says in [
+        (empty, "at least one decision"),
+        (tmp_path / "no.csv", "probability"),
+        (tmp_path / "none", "folder with .parquet files"),
+        (tmp_path / "missing.db", "exists"),
+    ]:
+        output = run("evaluate", log, *targets("uniform"), code=2)
+        assert output.count("\n") == 1
+        assert says in output
+    assert "Missing option '--target'" in run("evaluate", logs["sqlite"], code=2)
+    assert "Missing argument" in run("compare", logs["sqlite"], "arm:blue", code=2)
+
+
+def test_compare(logs) -> None:
+    said = compare(str(logs["sqlite"]), "arm:blue", "arm:red")
+    printed = json.loads(
+        run("compare", logs["sqlite"], "arm:blue", "arm:red", "--json"), parse_constant=pytest.fail
+    )
+    assert printed == json.loads(json.dumps(said.to_dict()))
+    output = run("compare", logs["sqlite"], "arm:blue", "arm:red")
+    assert "arm:blue minus arm:red on" in output
+    digits = decimals_of(said.values())
+    assert f"{said['snips'].lower:.{digits}f} to {said['snips'].upper:.{digits}f}" in output
+    assert "refused" in run(
+        "compare", logs["sqlite"], "arm:blue", "arm:red", "--estimator", "w-decorrelation", code=3
+    )
+    assert "another target" in run("compare", logs["sqlite"], "uniform", "uniform", code=2)
+
+
+def test_a_page_is_written(logs, tmp_path) -> None:
+    for arguments in (
+        ["evaluate", logs["parquet"], *targets("arm:blue")],
+        ["compare", logs["parquet"], "arm:blue", "uniform"],
+    ):
+        path = tmp_path / "report.html"
+        assert f"wrote {path}" in run(*arguments, "--page", path)
+        page = path.read_text(encoding="utf8")
+        assert "What the intervals assume" in page
+        assert page.count("<svg role=") >= 2
+        path.unlink()
+
+
+def test_replay(logs, tmp_path) -> None:
+    picture = tmp_path / "curves.svg"
+    asked = ["replay", logs["sqlite"], "--policy", "ms+:booster=16", "--policy", "kl-ms", "--replays", 10]
+    printed = json.loads(run(*asked, "--json"), parse_constant=pytest.fail)["replays"]
+    said = replay(str(logs["sqlite"]), "kl-ms", replays=10)
+    assert printed[1]["mean"] == said.to_dict()["mean"]
+    assert [each["policy"] for each in printed] == ["ms+:booster=16,sigma2=0.25", "kl-ms"]
+    output = run(*asked, "--figure", picture)
+    assert f"{said.mean[-1]:.4f}" in output
+    assert "as logged" in output
+    assert "What this rests on" in output
+    assert ET.parse(picture).getroot().tag.endswith("svg")
+    # By queues, between bounds; two logs are two experiments.
+    twice = [logs["sqlite"], logs["parquet"]]
+    queues = json.loads(
+        run("replay", *twice, "--policy", "ms", "--method", "queues", "--replays", 3, "--json")
+    )["replays"]
+    assert (queues[0]["logs"], queues[0]["method"]) == (2, "queues")
+    assert "sigma2" in run(
+        "replay", logs["csv"], "--policy", "ms+", "--horizon", 5, "--replays", 2, "--epoch", 1
+    )
+    assert run("replay", logs["sqlite"], "--policy", "ms+", "--figure", "x.txt", code=2).count("\n") == 1
+    assert "Did you mean" in run("replay", logs["sqlite"], "--policy", "kl-m", code=2)
+
+
+def test_plan(tmp_path) -> None:
+    picture = tmp_path / "frontier.png"
+    asked = [
+        "plan",
+        "bernoulli:0.5,0.3",
+        "--horizon",
+        300,
+        "--runs",
+        10,
+        "--floor",
+        0.1,
+        "--floor",
+        0.4,
+        "--booster",
+        4,
+    ]
+    printed = json.loads(
+        run(*asked, "--json", "--figure", picture).partition("wrote")[0], parse_constant=pytest.fail
+    )
+    assert [each["floor"] for each in printed["rows"]] == [0.1, 0.4]
+    assert picture.stat().st_size > 1000
+    output = run(*asked, "--width", 10)
+    assert "least regret with a half-width of at most 10: ms+:floor=" in output
+    output = run(*asked, "--width", 1e-6, code=2)
+    assert "half-width" in output
+    assert "maillard: width: expected at least" in output
+    assert run("plan", "bernoulli:0.5", "--horizon", 300, code=2).count("\n") == 1
+
+
+def test_names_are_printed_as_they_are(tmp_path) -> None:
+    path = tmp_path / "odd.db"
+    with Bandit(
+        ["[red]", "\x1b[31m"], "uniform", reward=Reward(low=0, high=1), log=path, experiment="[b]x\x07"
+    ) as bandit:
+        fill(bandit, 1)
+    output = run("evaluate", path, *targets("arm:'[red]'"))
+    assert "arm:'[red]'" in output
+    assert "'[b]x\\x07'" in output
+    assert "\x1b" not in output
