@@ -1,14 +1,12 @@
-"""Files of a real log, read by Vowpal Wabbit, by its estimators and by OBP: `python -m tests.peers` (part of `make peers`).
+"""Vowpal Wabbit, its estimators and OBP beside us: the files of a real log, and estimates: `python -m tests.peers` (part of `make peers`).
 
 Every difference is an error; nothing is skipped.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import random
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -19,12 +17,10 @@ import numpy as np
 from maillard.decisions import Bandit, Decision, Reward
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.opening import read_log, write_log
+from tests.peers.comparing import DOUBLE, PYTHON, SINGLE, Comparison, said_by
+from tests.peers.estimates import compare_estimators
 
-ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".peers" / "bin" / "python"
 ARMS = {"red": 0.2, 'bl"ue, b': 0.5, "grün": 0.7, "=1+1": 0.4}
-SINGLE = 1e-6  # Vowpal Wabbit has costs and probabilities in single precision
-DOUBLE = 1e-12
 
 
 def make_log(path: Path, decisions: int = 600) -> None:
@@ -42,33 +38,6 @@ def make_log(path: Path, decisions: int = 600) -> None:
             if rng.random() < 0.9:
                 reward = min(max(rng.gauss(ARMS[decision.arm], 0.2), 0.0), 1.0)
                 bandit.reward(decision.id, reward)
-
-
-def read_by_peers(folder: Path) -> dict[str, Any]:
-    """What the other libraries read."""
-    script = Path(__file__).with_name("check_formats.py")
-    done = subprocess.run([PYTHON, script, folder], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{script.name} failed:\n{done.stdout}{done.stderr}")
-    read: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return read
-
-
-class Comparison:
-    """Counts what was compared, and keeps what differed."""
-
-    def __init__(self) -> None:
-        self.count, self.differences = 0, list[str]()
-
-    def equal(self, what: str, ours: object, theirs: object) -> None:
-        self.count += 1
-        if ours != theirs:
-            self.differences.append(f"{what}: {ours!r} here, {theirs!r} there")
-
-    def near(self, what: str, ours: float, theirs: float, tolerance: float) -> None:
-        self.count += 1
-        if not abs(ours - theirs) <= tolerance * max(1.0, abs(ours)):
-            self.differences.append(f"{what}: {ours!r} here, {theirs!r} there")
 
 
 def compare(rows: list[tuple[Decision, float]], arms: tuple[str, ...], read: dict[str, Any]) -> Comparison:
@@ -109,23 +78,33 @@ def compare_back(rows: list[tuple[Decision, float]], folder: Path, found: Compar
             found.near(f"log.npz, p of {arm!r}", probability, back.probabilities.get(arm, 0.0), DOUBLE)
 
 
+def compare_formats(folder: Path) -> tuple[str, Comparison]:
+    """Make, export, read, compare; in words what was compared."""
+    make_log(folder / "log.db")
+    log = read_log(folder / "log.db")
+    for file in ("log.dsjson", "log.npz"):
+        write_log(log, folder / file)
+    rows = rewarded(log)
+    found = compare(rows, log.arms, said_by("check_formats.py", folder))
+    compare_back(rows, folder, found)
+    return f"{len(rows)} decisions", found
+
+
 def main() -> None:
-    """Make, export, read, compare."""
+    """Formats, then estimators."""
     if not PYTHON.exists():
         raise SystemExit("there is no .peers: run `make peers`")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        make_log(folder / "log.db")
-        log = read_log(folder / "log.db")
-        for file in ("log.dsjson", "log.npz"):
-            write_log(log, folder / file)
-        rows = rewarded(log)
-        found = compare(rows, log.arms, read_by_peers(folder))
-        compare_back(rows, folder, found)
-    for difference in found.differences[:20]:
-        print(difference[:300], file=sys.stderr)
-    print(f"formats: {len(rows)} decisions, {found.count} comparisons, {len(found.differences)} differences")
-    raise SystemExit(bool(found.differences))
+    differ = False
+    for name, check in (("formats", compare_formats), ("estimators", compare_estimators)):
+        with tempfile.TemporaryDirectory() as folder:
+            what, found = check(Path(folder))
+        for difference in found.differences[:20]:
+            print(difference[:300], file=sys.stderr)
+        print(
+            f"{name}: {what}, {found.count:,} comparisons, {len(found.differences)} differences", flush=True
+        )
+        differ |= bool(found.differences)
+    raise SystemExit(differ)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 # Importing the modules of tests fills TESTS.
-from maillard.reproduction.claims import comparison, maximum, practice, theory  # noqa: F401
+from maillard.reproduction.claims import comparison, evaluation, maximum, practice, theory  # noqa: F401
 from maillard.reproduction.claims.findings import TESTS, Finding
 from maillard.reproduction.experiments import PAPER, experiments, read
 from maillard.reproduction.report import Row, Table

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from maillard.reproduction.report import Section
 from maillard.reproduction.results import Results
-from maillard.reproduction.sections import beyond, paper, theory
+from maillard.reproduction.sections import beyond, evaluation, paper, theory
 
 __all__ = ["sections"]
 
@@ -25,6 +25,7 @@ _SECTIONS: tuple[tuple[tuple[str, ...], Callable[[Results], Section]], ...] = (
     (("worst-case",), theory.worst_case),
     ((), theory.two_arms),
     ((), theory.simulated),
+    ((), evaluation.off_policy),
     (_COMPARED, paper.spread),
     *(((name,), functools.partial(paper.over_time, experiment=name)) for name in _COMPARED),
     (("delay-static", "delay-dynamic"), beyond.delay),

@@ -1,0 +1,125 @@
+"""The claims on evaluating other policies: their logs are those of the policies, and their tests can come out either way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from maillard import Tally, policy
+from maillard.evaluation import evaluate
+from maillard.reproduction import logged
+from maillard.reproduction.claims.evaluation import biased, unbiased
+from maillard.reproduction.claims.findings import Finding
+from maillard.reproduction.statistics import judge
+
+NOTHING = {"worse arm, MS": (np.ones(5), np.ones(5))}
+NEVER = {64: (0.0, 0.0)}
+
+
+@pytest.fixture(scope="module")
+def ms() -> logged.Logs:
+    return logged.draw_logs("ms", 2000, 200, seed=5)
+
+
+def verdict(finding: Finding) -> str:
+    assert finding.verdict is not None
+    assert finding.verdict.word == judge(finding.checks).word
+    return finding.verdict.word
+
+
+def replayed(logs: logged.Logs, log: int, first: np.ndarray) -> Tally:
+    """What was observed by the end of a log, the worse arm first, after these first rewards."""
+    worse, reward = logs.worse[:, log], logs.reward[:, log]
+    return Tally(
+        [1 + worse.sum(), 1 + (~worse).sum()],
+        [first[0] + reward[worse].sum(), first[1] + reward[~worse].sum()],
+    )
+
+
+@pytest.mark.parametrize("name", ["ms", "ts"])
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+def test_the_logs_are_those_of_the_policies(name, floor):
+    """The last logged probability is that of the policy, given one of the four first pairs of rewards that there can be."""
+    logs = logged.draw_logs(name, 50, 40, seed=3, floor=floor)
+    made = policy(name, sigma2=0.25)
+    before = logged.Logs(*(each[:-1] for each in logs))
+    for log in range(50):
+        laws = [
+            made.probabilities(replayed(before, log, np.array(first)))[0]
+            for first in ((0, 0), (0, 1), (1, 0), (1, 1))
+        ]
+        expected = (1 - floor) * np.array(laws) + floor / 2
+        assert np.abs(expected / logs.probability[-1, log] - 1).min() < 1e-9
+
+
+def test_the_draws_agree_with_the_probabilities(ms):
+    for logs in (ms, logged.draw_logs("ts", 2000, 200, seed=5)):
+        p = logs.probability
+        z = (logs.worse - p).sum() / np.sqrt((p * (1 - p)).sum())
+        assert abs(z) < 4
+
+
+@pytest.mark.parametrize("better", [False, True])
+def test_the_scores_are_those_of_evaluate(ms, better):
+    worse, p = ms.worse[:, 0], ms.probability[:, 0]
+    feedback = {
+        "action": np.where(worse, 0, 1),
+        "reward": ms.reward[:, 0],
+        "pscore": np.where(worse, p, 1 - p),
+        "pi_b": np.stack([p, 1 - p], axis=1),
+    }
+    report = evaluate(feedback, f"arm:{int(better)}", ["ips"], min_effective_size=0)
+    assert logged.scores(ms, better=better)[:, 0].mean() == pytest.approx(report["ips"].value, rel=1e-12)
+
+
+def both_arms(logs: logged.Logs, probability: np.ndarray) -> dict[str, np.ndarray]:
+    return {
+        "better arm": logged.scores(logs, probability, better=True).mean(axis=0),
+        "worse arm": logged.scores(logs, probability).mean(axis=0),
+    }
+
+
+def test_ips_on_ms_can_come_out_either_way(ms):
+    assert verdict(unbiased(both_arms(ms, ms.probability), NOTHING)) == "holds"
+    later = logged.Logs(*(each[:-20] for each in ms))
+    assert verdict(unbiased(both_arms(later, ms.probability[20:]), NOTHING)) == "fails"  # of another state
+
+
+def test_a_share_of_draws_with_the_served_one_is_too_large():
+    """The mean of p / logged p is 1 - (1 - p)^M: 0.57 for p = 0.1 and 0.15 for p = 0.02, of 8 draws."""
+    rng = np.random.default_rng(1)
+    for p, expected in ((0.1, 0.57), (0.02, 0.15)):
+        ratios = p * 8 / (1 + rng.binomial(7, p, size=100_000))
+        exact = 1 - (1 - p) ** 8
+        assert exact == pytest.approx(expected, abs=0.005)
+        assert abs(ratios.mean() - exact) < 4 * ratios.std() / np.sqrt(ratios.size)
+
+
+def test_ips_on_thompson_is_as_low_as_the_formula_says():
+    exact, *drawn = logged.counted(0)
+    truth = logged.means()[0]
+    for each in drawn:
+        apart = each.estimates / truth - each.expected
+        assert abs(apart.mean()) < 4 * apart.std() / np.sqrt(apart.size)
+        assert each.estimates.mean() < exact.estimates.mean()
+    assert [each.draws for each in drawn] == list(logged.DRAWS)
+    rows, logs = zip(*logged.never_drawn(0).values(), strict=True)
+    assert sorted(rows, reverse=True) == list(rows)
+    assert min(logs) > 0.5
+
+
+def test_ips_on_thompson_can_come_out_either_way():
+    found = logged.counted(0)
+    assert verdict(biased(found, NEVER)) == "holds"
+    as_good = [each._replace(estimates=found[0].estimates) for each in found]
+    assert verdict(biased(as_good, NEVER)) == "fails"
+    as_bad = [found[0]._replace(estimates=found[-1].estimates), *found[1:]]
+    assert verdict(biased(as_bad, NEVER)) == "fails"
+
+
+def test_the_error_of_the_worse_arm_shrinks_only_with_a_floor():
+    """From 300 rounds to 3,000 an error that shrinks as it should is divided by 3.2."""
+    better, worse, floored = (deviations for deviations, _ in logged.errors(0).values())
+    assert worse[-1] > 0.6 * worse[-3]
+    assert better[-1] < 0.5 * better[-3]
+    assert floored[-1] < 0.6 * floored[-3]
