@@ -9,7 +9,7 @@ PEERS_READY := $(PEERS)/.ready
 # without its own wishes, and with what it imports.
 OBP_NEEDS := matplotlib pandas pyyaml scikit-learn scipy seaborn torch tqdm
 
-.PHONY: help reproduce setup browser check test torture peers bench docs clean
+.PHONY: help reproduce setup browser check test torture coverage peers bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -54,8 +54,11 @@ torture: $(READY) ## run the long proofs: many more random cases, a million arms
 	@echo "== pytest, the long way (about forty minutes)"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m torture
 
-peers: $(READY) $(PEERS_READY) ## build .peers with other libraries, and check that they read our files
-	@echo "== formats that other libraries read"
+coverage: $(READY) ## count how often intervals hold the truth on logs of policies that learn (half an hour on two cores), and write docs/coverage.md
+	$(BIN)/python -m benchmarks.coverage $(ARGS)
+
+peers: $(READY) $(PEERS_READY) ## build .peers with other libraries, and check that they read our files and estimate what we do
+	@echo "== formats that other libraries read, and estimates beside theirs"
 	$(BIN)/python -m tests.peers
 
 $(PEERS_READY): peers-constraints.txt
@@ -67,7 +70,7 @@ $(PEERS_READY): peers-constraints.txt
 	  --no-deps --ignore-requires-python obp
 	@touch $(PEERS_READY)
 
-bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about eight minutes) and write them as benchmarks/*.json
+bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about twelve minutes) and write them as benchmarks/*.json
 	@echo "== policies"
 	$(BIN)/python -m benchmarks.policies
 	@echo "== other libraries"
@@ -76,6 +79,8 @@ bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about eight minute
 	$(BIN)/python -m benchmarks.simulation --peers benchmarks/peers.json
 	@echo "== decisions"
 	$(BIN)/python -m benchmarks.decisions
+	@echo "== evaluation"
+	$(BIN)/python -m benchmarks.evaluation
 
 docs: $(READY) ## write again the generated parts of docs/ and its pictures
 	$(BIN)/python -m docs.generate

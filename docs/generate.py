@@ -16,6 +16,7 @@ from maillard import Tally, figures, policy
 from maillard.cli import markdown_table
 from maillard.decisions import Decision
 from maillard.decisions.audit import Audit
+from maillard.evaluation.following import SEQUENTIAL
 from maillard.evaluation.planning import plan
 from maillard.evaluation.replays import replay
 from maillard.policies import named, names
@@ -54,6 +55,7 @@ def main() -> None:
     draw_regret()
     draw_booster()
     draw_audit()
+    draw_evaluation()
     draw_plan()
     draw_replay()
 
@@ -176,6 +178,21 @@ def draw_audit() -> None:
         yscale="log",
     )
     figures.save(figure, HERE / "pictures" / "audit.png")
+
+
+def draw_evaluation() -> None:
+    """The value of a bad arm, from the log of a bandit with a floor, by each estimator of the default report and some others."""
+    log = maillard.simulate_log("ms+:floor=0.1", "bernoulli:0.5,0.4,0.3", 10_000, seed=2)
+    report = maillard.evaluate(log, "arm:2", ["ips", "snips", *SEQUENTIAL])
+    ends = np.array([(each.value, each.lower, each.upper) for each in report.values()], float)
+    figure = figures.forest(
+        list(report),
+        *ends.T,
+        title="An arm that is worth 0.3, from 10,000 decisions of MS+ with a floor of 0.1",
+        label="value of always choosing it, 95% intervals",
+        reference=0.3,
+    )
+    figures.save(figure, HERE / "pictures" / "evaluation.png")
 
 
 def draw_plan() -> None:

@@ -121,7 +121,7 @@ CASES = {
     "tails: zeros": lambda: draw_tails(2, values=0.0),
     "tails: equal": lambda: draw_tails(2, values=3.0, mark=(2.0, "2 in the paper")),
     "forest": lambda: draw_forest(title="Forest", places=(0, 0, 0, 1, 1, 1), hollow=POLICIES[:2], note="hollow: a caveat"),
-    "forest: differences": lambda: draw_forest(zero=True, span=(-0.2, 0.9), title=LONG),
+    "forest: differences": lambda: draw_forest(reference=0.0, span=(-0.2, 0.9), title=LONG),
     "forest: one, equal": lambda: draw_forest(["ms"], [0.0], 0.0),
     "forest: no interval": lambda: draw_forest(half=np.nan),
     "forest: all refused": lambda: draw_forest(["ms", "ts"], [np.nan, np.nan]),

@@ -225,7 +225,7 @@ def _forest(section: Section, span: tuple[float, float] | None) -> Any:
         title=f"Estimates with {100 * section.confidence:.4g}% intervals",
         places=kinds,
         hollow=hollow,
-        zero=difference,
+        reference=0.0 if difference else None,
         span=span,
         note="; ".join(marks),
     )

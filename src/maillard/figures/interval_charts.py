@@ -36,7 +36,7 @@ def forest(
     places: Sequence[int] | None = None,
     hollow: Collection[str] = (),
     missing: str = "refused",
-    zero: bool = False,
+    reference: float | None = None,
     span: tuple[float, float] | None = None,
     note: str = "",
     size: tuple[float, float] = PANEL,
@@ -44,14 +44,14 @@ def forest(
     """A row for each name: a marker at its value, a line over its interval, and the value in numbers at the right.
 
     A value that is NaN is `missing`, and the row says so; ends that are NaN are not drawn. Names in `hollow` have hollow markers.
-    With `zero` there is a line at 0, for differences. `span` is what the axis shows at least, so that figures can be compared; all
+    With a `reference` there is a line at it: 0 for differences, or the truth. `span` is what the axis shows at least, so that figures can be compared; all
     rows look alike unless `places` are given. A figure is as high as its rows need.
     """
     middle, least, most = (np.asarray(each, float) for each in (values, low, high))
     rows = np.arange(len(names))
     with mpl.rc_context(RC):
         figure, axes = canvas((size[0], min(size[1], (len(names) + 4.5) * _ROW / 72)))
-        ends = np.concatenate([middle, least, most, span or (), [0.0] if zero else []])
+        ends = np.concatenate([middle, least, most, span or (), [] if reference is None else [reference]])
         rescale(axes, "x", "linear", *limits(ends, "linear", margin=0.04))
         axes.set_ylim(len(names) - 0.4, -0.6)
         texts = ["" if np.isnan(value) else quantity(float(value)) for value in middle]
@@ -59,8 +59,8 @@ def forest(
         furnish(
             figure, axes, title=title, xlabel=label, note=note, rows=names, room=Room(right=_GAP + widest)
         )
-        if zero:
-            stroke(axes, [0.0, 0.0], axes.get_ylim(), color=MUTED, linewidth=1.1, linestyle="--")
+        if reference is not None:
+            stroke(axes, [reference, reference], axes.get_ylim(), color=MUTED, linewidth=1.1, linestyle="--")
         for look, row, name, text in zip(
             looks(len(names), places or (0,) * len(names)), rows, names, texts, strict=True
         ):
