@@ -550,6 +550,21 @@ def test_a_log_that_nobody_has_a_law_of() -> None:
     assert "reward_range" in unranged.refusals["cs-betting"]
 
 
+@pytest.mark.parametrize("without", [0, 1])
+def test_a_log_that_has_laws_in_parts(without, tmp_path) -> None:
+    """Whichever part is read first."""
+    for part in range(2):
+        table, *_ = random_log(n=300, seed=20 + part)
+        if part == without:
+            unknown = pa.array([[math.nan] * 3] * 300)
+            table = table.set_column(
+                table.schema.get_field_index("log_probabilities"), "log_probabilities", unknown
+            )
+        pq.write_table(table, tmp_path / f"{part}.parquet")
+    report = evaluate(tmp_path, "arm:blue", names(), reward_range=(-9, 9), adaptive=False)
+    assert set(report.refusals) == {"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr"}
+
+
 def test_what_is_fitted_to_the_whole_log_is_refused_where_the_log_was_learned_from() -> None:
     log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.4", horizon=2000, seed=1)
     report = evaluate(log, "arm:1", ["dm", "dr", "mrdr", "clipped-dr:5", "ips"])

@@ -216,7 +216,7 @@ def refused_sequential(name: str, facts: Facts) -> str | None:
     if facts.repeated or facts.by_unit:
         return "it takes rows one by one, each drawn for itself; rows that repeat a draw, or are clustered by unit, need ips or snips"
     if name in NEEDS_LAWS and not facts.laws:
-        return "the log has only the chosen arm's probability, and this needs that of every arm"
+        return "the log has only the chosen arm's probability, in some rows at least, and this needs that of every arm"
     if name in SEQUENCES:
         if facts.reward_range is None:
             return "it needs the range of rewards: say reward_range=(low, high), --reward-range low..high, if there is one"

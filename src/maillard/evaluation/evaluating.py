@@ -199,7 +199,7 @@ def _report(
         arms=opened.arms,
         reward_range=opened.reward_range,
         largest=looked.largest(target),
-        laws=looked.laws,
+        laws=looked.laws and sums.laws,
         floored=looked.shares is not None or opened.decay is not None,
         modelled=settings.reward_model is not None,
         centre=looked.centre,

@@ -113,7 +113,7 @@ def _sums(
         TargetSums({epoch: _spread(n, each, counts, centre)}, {("none", None): _moments(n, each)}, Counter())
         for each, counts in zip(sums, histogram, strict=True)
     )
-    return Sums(n, 0, Counter(), Audit(), Overlap({epoch: overlap[:4]}), chances, targets)
+    return Sums(n, False, 0, Counter(), Audit(), Overlap({epoch: overlap[:4]}), chances, targets)
 
 
 @compiled

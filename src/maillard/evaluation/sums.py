@@ -57,6 +57,8 @@ class Sums:
     """Of a part of a log."""
 
     rows: int
+    laws: bool
+    "Whether every row has the probability of every arm."
     repeated: int
     left_out: Counter[str]
     audit: Audit
@@ -72,6 +74,7 @@ class Sums:
             chances[position] = np.array([np.minimum(mine[0], low), np.maximum(mine[1], high)])
         return Sums(
             self.rows + other.rows,
+            self.laws and other.laws,
             self.repeated + other.repeated,
             self.left_out + other.left_out,
             self.audit + other.audit,
@@ -121,7 +124,8 @@ def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | Non
         sums = {each.key: each.sums(rows) for each in asked.estimators}
         targets.append(TargetSums(spread, sums, Counter(left)))
     repeated = int(some.repeated.sum())
-    return Sums(len(some), repeated, Counter(left_out), audit, overlap, chances, tuple(targets))
+    laws = some.log_probabilities is not None and not np.isnan(some.log_probabilities).any()
+    return Sums(len(some), laws, repeated, Counter(left_out), audit, overlap, chances, tuple(targets))
 
 
 def _chances(some: Columns, arms: int, *, by_position: bool) -> dict[int, Floats]:
