@@ -92,5 +92,5 @@ def test_refusals_and_errors() -> None:
         compare(log, "arm:0", "dist:1.0,0.0")
     with pytest.raises(UnknownName, match="estimator of differences"):
         compare(log, "arm:0", "arm:1", ["dr"])
-    with pytest.raises(UnknownName, match="estimator in this comparison"):
+    with pytest.raises(UnknownName, match="of those that were asked for"):
         compare(log, "arm:0", "arm:1", ["ips"])["dr"]

@@ -18,7 +18,7 @@ from maillard.decisions.files.obp import to_obp
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.evaluation import estimators as known
 from maillard.evaluation import evaluate, evaluate_each, names
-from maillard.evaluation.evaluating import look
+from maillard.evaluation.looking import look
 from maillard.evaluation.opened import open_log
 from maillard.evaluation.settings import Settings
 from maillard.evaluation.slope import choose
@@ -418,7 +418,7 @@ def test_options_are_checked(shop) -> None:
         evaluate(shop, "arm:blue", ["snip"])
     with pytest.raises(UnknownName, match="Did you mean 'cluster'"):
         evaluate(shop, "arm:blue", **{"clusters": "unit"})
-    with pytest.raises(UnknownName, match="estimator in this report"):
+    with pytest.raises(UnknownName, match="of those that were asked for"):
         evaluate(shop, "arm:blue", ["ips"])["snips"]
     assert "dr" not in evaluate(shop, "arm:blue", ["ips"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -12,11 +12,12 @@ import numpy as np
 
 from maillard.errors import InvalidValue, UnknownName
 from maillard.evaluation.answers import Facts, normal, refused, refused_sequential
-from maillard.evaluation.evaluating import Looked, look, reports_of
+from maillard.evaluation.evaluating import reports_of
 from maillard.evaluation.following import ASSUMES, SEQUENCES, WEIGHTINGS, Follower
+from maillard.evaluation.looking import Looked, look
 from maillard.evaluation.moments import Moments
 from maillard.evaluation.opened import open_log
-from maillard.evaluation.report import Estimate, Report, lines_of, plain
+from maillard.evaluation.report import Answers, Estimate, Report, lines_of, plain
 from maillard.evaluation.settings import Options, Settings
 from maillard.evaluation.sums import rows_of
 from maillard.evaluation.targets import Target, bind
@@ -35,29 +36,11 @@ COMPARING = ("ips", "snips", *WEIGHTINGS, *SEQUENCES, *_OF_ARMS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Mapping[str, Estimate]):
+class Comparison(Answers):
     """The value of one target minus that of another, by each estimator that was asked for."""
 
     first: Report
     second: Report
-    confidence: float
-    estimates: Mapping[str, Estimate]
-
-    def __getitem__(self, name: str) -> Estimate:
-        if name not in self.estimates:
-            raise UnknownName("estimator in this comparison", name, list(self.estimates))
-        return self.estimates[name]
-
-    def __iter__(self) -> Any:
-        return iter(self.estimates)
-
-    def __len__(self) -> int:
-        return len(self.estimates)
-
-    @property
-    def refusals(self) -> dict[str, str]:
-        """Why, for each estimator that gave no answer."""
-        return {name: each.refusal for name, each in self.estimates.items() if each.refusal is not None}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON can hold them."""

@@ -14,7 +14,7 @@ from maillard.evaluation.diagnostics import Diagnostics
 if TYPE_CHECKING:
     from maillard.evaluation.answers import Facts
 
-__all__ = ["Estimate", "Report", "lines_of", "plain"]
+__all__ = ["Answers", "Estimate", "Report", "lines_of", "plain"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +43,15 @@ class Estimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(Mapping[str, Estimate]):
-    """The value of one target, by each estimator that was asked for."""
+class Answers(Mapping[str, Estimate]):
+    """Estimates by the names of their estimators."""
 
-    target: str
-    source: str
-    experiment: str
     confidence: float
     estimates: Mapping[str, Estimate]
-    diagnostics: Diagnostics
-    facts: Facts = field(repr=False, compare=False)
 
     def __getitem__(self, name: str) -> Estimate:
         if name not in self.estimates:
-            raise UnknownEstimator("estimator in this report", name, list(self.estimates))
+            raise NotAsked("estimator, of those that were asked for", name, list(self.estimates))
         return self.estimates[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -69,6 +64,23 @@ class Report(Mapping[str, Estimate]):
     def refusals(self) -> dict[str, str]:
         """Why, for each estimator that gave no answer."""
         return {name: each.refusal for name, each in self.estimates.items() if each.refusal is not None}
+
+
+class NotAsked(UnknownName, KeyError):
+    """An estimator that is not among the answers."""
+
+    __str__ = UnknownName.__str__
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Answers):
+    """The value of one target, by each estimator that was asked for."""
+
+    target: str
+    source: str
+    experiment: str
+    diagnostics: Diagnostics
+    facts: Facts = field(repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON can hold them."""
@@ -101,12 +113,6 @@ def lines_of(estimates: Mapping[str, Estimate], confidence: float) -> list[str]:
         if each.caveat:
             lines.append(f"  {'':{wide}}  but {each.caveat}")
     return lines
-
-
-class UnknownEstimator(UnknownName, KeyError):
-    """An estimator that is not in a report."""
-
-    __str__ = UnknownName.__str__
 
 
 def plain(value: Any) -> Any:

@@ -1,0 +1,153 @@
+"""A log is looked at before it is read: what it can be evaluated with, and what is asked of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard.errors import InvalidValue
+from maillard.evaluation.estimators.additive import Additive
+from maillard.evaluation.following import NEEDS_LAWS, SEQUENCES, Follower
+from maillard.evaluation.opened import Opened
+from maillard.evaluation.rows import Question
+from maillard.evaluation.settings import Settings
+from maillard.evaluation.sums import Asked, kinds_of
+from maillard.evaluation.targets import Target
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Looked", "look"]
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """A log of which the first rows have been looked at: what there is to be evaluated with."""
+
+    opened: Opened
+    settings: Settings
+    laws: bool
+    "Whether the log has the probability of every arm."
+    shares: NDArray[np.float64] | None
+    "The least probability of each arm, by design."
+    centre: float
+    "The mean of the first rewards."
+
+    @property
+    def by_unit(self) -> bool:
+        """Whether the rows of a unit are taken to depend on each other."""
+        return self.settings.cluster == "unit" or self.opened.sticky
+
+    def question(self, target: Target) -> Question:
+        """What is asked of every row, of one target."""
+        return Question(
+            target=target,
+            first_position=_first_position(self.opened, target),
+            model=_model(self.settings.reward_model, target, self.opened.arms),
+            by_unit=self.by_unit,
+            centre=self.centre,
+        )
+
+    def asked(self, targets: Sequence[Target], estimators: Sequence[Additive] = ()) -> Asked:
+        """What is to be added up."""
+        opened = self.opened
+        return Asked(
+            questions=tuple(map(self.question, targets)),
+            estimators=kinds_of(estimators),
+            source=opened.source,
+            arms=opened.arms,
+            foreign=opened.foreign,
+            needs_closed=opened.needs_closed,
+            reward_range=opened.reward_range,
+        )
+
+    def largest(self, target: Target) -> float | None:
+        """The largest weight that there can be, by design."""
+        return (
+            None if self.shares is None else float((np.abs(target.laws) / self.shares).max()) * (1.0 + 1e-9)
+        )
+
+    def follower(self, target: Target, names: Sequence[str]) -> Follower:
+        """Whoever follows the rows for those of the named estimators that can do with what the log has."""
+        opened = self.opened
+
+        def able(name: str) -> bool:
+            ranged = opened.reward_range is not None or name not in SEQUENCES
+            return ranged and (self.laws or name not in NEEDS_LAWS)
+
+        return Follower(
+            [name for name in names if able(name)],
+            arms=len(opened.arms),
+            horizon=opened.size,
+            alpha=1.0 - self.settings.confidence,
+            reward_range=opened.reward_range,
+            largest=self.largest(target),
+            decay=max(opened.decay or 0.0, 0.7),
+        )
+
+
+def look(opened: Opened, settings: Settings) -> Looked:
+    """Look at an opened log; an error where it is empty."""
+    first = next(iter(opened.columns()), None)
+    if first is None or not opened.size:
+        raise InvalidValue(f"{opened.source}: rows", 0, "at least one decision")
+    laws = first.log_probabilities is not None and not np.isnan(first.log_probabilities).any()
+    some = first.reward[np.isfinite(first.reward)]
+    centre = float(some.mean()) if some.size else 0.0
+    return Looked(opened, settings, laws, _shares(settings.floor, opened), centre)
+
+
+def _shares(floor: Any, opened: Opened) -> NDArray[np.float64] | None:
+    """The least probability of each arm, by design."""
+    if floor is None:
+        return opened.shares
+    k = len(opened.arms)
+    allowed = f"a number above 0 and at most 1, as in a policy's floor= (each of {k} arms gets floor / {k}), or a share for each"
+    try:
+        given = np.asarray(floor, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidValue("floor", floor, allowed) from None
+    fits = given.shape in ((), (k,)) and not isinstance(floor, bool)
+    if not fits or not (given > 0).all() or not given.sum() <= 1.0 + 1e-12:
+        raise InvalidValue("floor", floor, allowed)
+    return np.full(k, float(given) / k) if given.ndim == 0 else given
+
+
+def _model(model: Any, target: Target, arms: Sequence[str]) -> NDArray[np.float64] | None:
+    """What each arm is believed to give: P x K."""
+    if model is None:
+        return None
+    allowed = "a number for each arm: by name, in order, or arms x positions"
+    if isinstance(model, Mapping):
+        missing = [arm for arm in arms if arm not in model]
+        if missing or len(model) != len(arms):
+            raise InvalidValue(
+                "reward_model", sorted(map(str, model)), f"a number for each of {', '.join(arms)}"
+            )
+        model = [model[arm] for arm in arms]
+    try:
+        array = np.asarray(model, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidValue("reward_model", model, allowed) from None
+    array = array[np.newaxis] if array.ndim == 1 else array.T
+    if (
+        array.ndim != 2
+        or array.shape[1] != len(arms)
+        or len(array) not in (1, target.positions)
+        or not np.isfinite(array).all()
+    ):
+        raise InvalidValue("reward_model", array.T.shape, allowed)
+    return np.ascontiguousarray(np.broadcast_to(array, target.laws.shape))
+
+
+def _first_position(opened: Opened, target: Target) -> int:
+    """Whether a log counts positions from 0 or from 1, where that matters."""
+    if target.positions == 1:
+        return 0
+    found: set[int] = set()
+    for some in opened.columns():
+        found.update(np.unique(some.position).tolist())
+    return 1 if found and min(found) == 1 and max(found) == target.positions else 0
