@@ -202,7 +202,7 @@ def test_caveats_are_told(tmp_path) -> None:
     with Bandit(list(MEANS), "ms+", reward=Reward(low=0, high=1), log=path) as bandit:
         fill(bandit, 3)
     output = " ".join(run("evaluate", path, *targets("arm:blue"), "--estimator", "ips").split())
-    assert "but ips: this log was learned from while it grew and no floor" in output
+    assert "but ips: this log was learned from while it grew, and no floor" in output
 
 
 @pytest.mark.parametrize(

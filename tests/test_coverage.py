@@ -17,6 +17,7 @@ from benchmarks.coverage.laws import both_below
 from benchmarks.coverage.logs import Logger, Rows
 from benchmarks.coverage.methods import METHODS, NAIVE, SEQUENCES, STABILISED, WEIGHTED, intervals
 from benchmarks.coverage.parallel import Work
+from benchmarks.coverage.tables import BAND
 from maillard import Tally
 from maillard.evaluation.sequential import bernstein, betting, doubly_robust
 from maillard.evaluation.sequential.sequences import level_of
@@ -86,7 +87,7 @@ def test_sequences_hold_at_any_time_and_watched_naive_intervals_do_not(found) ->
 
 def outside(covered, runs, tests):
     """Whether so many of the runs say that coverage is not within 88 to 92%, at `CHANCE` for all tests together."""
-    low, high = stats.binom.ppf([CHANCE / tests / 2, 1 - CHANCE / tests / 2], runs, page.BAND)
+    low, high = stats.binom.ppf([CHANCE / tests / 2, 1 - CHANCE / tests / 2], runs, BAND)
     return (covered < low) | (covered > high)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import stdtrit
 
 from maillard import FixedArm, FixedDistribution, Uniform, simulate_log
 from maillard.decisions import Bandit, Reward, read_log, write_log
@@ -93,9 +94,15 @@ def test_means_of_terms(name, modelled, positions) -> None:
     found = terms(name, level, w, reward, q[position, arm], base)
     assert report[spec].value == pytest.approx(found.mean(), rel=1e-12, abs=1e-13)
     assert report[spec].level == level
+    if name == "dm" and modelled:
+        assert report[spec].lower is None
+        return
     error = np.std(found) / math.sqrt(len(found))
-    if name == "dm" and not modelled:  # the model is the mean reward, which varies
-        error = reward.std() / math.sqrt(len(found))
+    if ("dr" in name or name == "dm") and not modelled:  # the model is the mean reward, which varies
+        counted = (terms(name, level, w, reward + 1.0, q[position, arm] + 1.0, base + 1.0) - found).mean()
+        moved = (terms(name, level, w, reward, q[position, arm] + 1.0, base + 1.0) - found).mean()
+        assert counted == pytest.approx(1.0)
+        error = np.std(found + moved * reward) / math.sqrt(len(found))
     assert report[spec].standard_error == pytest.approx(error, rel=1e-10)
     assert report[spec].upper - report[spec].value == pytest.approx(1.959964 * error, rel=1e-6)
 
@@ -149,9 +156,9 @@ def test_errors_by_unit() -> None:
     terms_ = reward / 3 / laws[np.arange(len(arm)), arm]
     apart = np.array([(terms_ - terms_.mean())[units == each].sum() for each in np.unique(units)])
     correction = len(apart) / (len(apart) - 1)
-    assert report["ips"].standard_error == pytest.approx(
-        np.sqrt((apart**2).sum() * correction) / len(arm), rel=1e-10
-    )
+    student = stdtrit(len(apart) - 1, 0.975) / 1.959963984540054
+    expected = np.sqrt((apart**2).sum() * correction) / len(arm) * student
+    assert report["ips"].standard_error == pytest.approx(expected, rel=1e-10)
     assert report["ips"].interval == "normal, by unit"
     # Rows that are a thousand times the same say no more than one of each.
     table = table.drop_columns(
@@ -208,7 +215,10 @@ def test_parts_add_up_to_the_whole(parts) -> None:
         spread, expected = total.targets[0].spread[0], whole.targets[0].spread[0]
         assert (spread.histogram == expected.histogram).all()
         assert spread.effective_size == pytest.approx(expected.effective_size, rel=1e-12)
-        assert spread.test == pytest.approx(expected.test, rel=1e-10)
+        one, other = (each.targets[0].test for each in (whole, total))
+        assert (other.found, other.expected, other.variance) == pytest.approx(
+            (one.found, one.expected, one.variance)
+        )
         assert total.audit.weights().found == pytest.approx(whole.audit.weights().found, rel=1e-12)
         assert [each.z for each in total.audit.scores()] == pytest.approx(
             [each.z for each in whole.audit.scores()]
@@ -664,8 +674,12 @@ def test_positions_from_one_or_from_zero() -> None:
     one, other = (evaluate(each, target, ["ips"])["ips"].value for each in (table, shifted))
     assert one == other
     far = table.set_column(table.schema.get_field_index("position"), "position", pa.array([7] * len(table)))
-    with pytest.raises(InvalidValue, match="row 1: position"):
+    with pytest.raises(InvalidValue, match="begin at 0 or at 1"):
         evaluate(far, target, ["ips"])
+    with pytest.raises(InvalidValue, match="row 1: position"):
+        evaluate(far, target, ["ips"], first_position=0)
+    with pytest.raises(InvalidValue, match="begin at 0 or at 1"):  # there are none
+        evaluate(table.drop_columns(["position"]), target, ["ips"])
 
 
 def test_ips_intervals_cover_on_independent_rows() -> None:

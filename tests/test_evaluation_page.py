@@ -155,7 +155,7 @@ def test_what_cannot_be_answered_is_said(ordinary) -> None:
 def test_bad_calls(ordinary, tmp_path) -> None:
     with pytest.raises(MaillardError, match="at least one report"):
         render([])
-    with pytest.raises(MaillardError, match="can be written"):
+    with pytest.raises(MaillardError, match="a plain one that is no log"):
         write_page(ordinary[0], tmp_path)
 
 

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 __all__ = ["Conflict", "InvalidValue", "MaillardError", "Paused", "Unavailable", "UnknownName"]
 
 
+_SHOWN = 60  # names that a message lists
+
+
 class MaillardError(Exception):
     """Everything that this package raises on purpose derives from this."""
 
@@ -44,7 +47,9 @@ class UnknownName(MaillardError, LookupError):
     def __str__(self) -> str:
         near = difflib.get_close_matches(self.name, self.known, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        return f"{self.kind}: unknown name {self.name!r}.{hint} Known: {', '.join(self.known)}"
+        some = [name if name.isprintable() else repr(name) for name in self.known[:_SHOWN]]
+        more = f" and {len(self.known) - _SHOWN} more" if len(self.known) > _SHOWN else ""
+        return f"{self.kind}: unknown name {self.name!r}.{hint} Known: {', '.join(some)}{more}"
 
 
 class Conflict(MaillardError):

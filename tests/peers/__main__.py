@@ -65,7 +65,7 @@ def compare(rows: list[tuple[Decision, float]], arms: tuple[str, ...], read: dic
 
 
 def rewarded(log: DecisionLog) -> list[tuple[Decision, float]]:
-    pairs = [(row.decision, log.reward_of(row)) for row in log.rows()]
+    pairs = [(row.decision, log.final_reward_of(row)) for row in log.rows()]
     return [(decision, reward) for decision, reward in pairs if reward is not None]
 
 

@@ -99,7 +99,7 @@ def evaluate(
     name ("value", "lower", "upper", "interval", "assumes", "caveat", "refusal", ...), "refusals" and "diagnostics"; what is not a number
     is null.
     """  # noqa: D301  # click looks for this very character
-    check_file("--page", page, (".html", ".htm"))
+    check_file("--page", page, (".html", ".htm"), log)
     with naming_extra("evaluate"):
         from maillard.evaluation import evaluate_each
 
@@ -145,7 +145,7 @@ def compare(
     The exit status is 0 if there is an answer, 3 if every estimator was refused, 2 if the question or the log is in error. With --json:
     an object with the "estimates" of the difference, "refusals", and the reports of "first" and "second".
     """  # noqa: D301  # click looks for this very character
-    check_file("--page", page, (".html", ".htm"))
+    check_file("--page", page, (".html", ".htm"), log)
     with naming_extra("compare"):
         from maillard.evaluation import compare as run
 
@@ -206,7 +206,7 @@ def replay(
 
     With --json: {"replays": [...]}, in the order of the policies.
     """  # noqa: D301  # click looks for this very character
-    check_file("--figure", figure, (".png", ".svg"))
+    check_file("--figure", figure, (".png", ".svg"), log)
     with naming_extra("replay"):
         from maillard.evaluation.replays import replay as run
     from maillard.decisions import read_log

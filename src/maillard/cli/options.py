@@ -124,14 +124,17 @@ SELECTION = (
 )  # fmt: skip
 
 
-def check_file(option: str, path: Path | None, endings: Sequence[str]) -> None:
-    """Refuse a file that could not be written, or that may be something else, before anything runs."""
+def check_file(option: str, path: Path | None, endings: Sequence[str], logs: Sequence[str] = ()) -> None:
+    """Refuse a file that could not be written, or that may be something else, a log above all, before anything runs."""
     if path is None:
         return
     if path.suffix.lower() not in endings:
         raise InvalidValue(option, str(path), "a name that ends in " + " or ".join(endings))
     if not path.absolute().parent.is_dir():
         raise InvalidValue(option, str(path), "a file in a folder that exists")
+    from maillard.decisions.files import check_aside
+
+    check_aside(path, logs)
 
 
 @contextlib.contextmanager

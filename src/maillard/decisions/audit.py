@@ -20,12 +20,12 @@ from maillard.decisions.records import Decision
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Audit", "Score", "Verdict"]
+__all__ = ["TRUNCATION", "Audit", "Score", "Verdict", "judged"]
 
 Verdict = Literal["holds", "broken", "not enough data"]
 
 _LEAST = 25.0  # variance, in units of the square of the largest single term, from which a normal law is near enough
-_TRUNCATION = 0.01
+TRUNCATION = 0.01
 _FALSE_ALARMS = 1e-4  # in all, for a log whose probabilities are right
 _BATCH = 400_000  # log probabilities
 
@@ -105,7 +105,7 @@ class Audit:
         sums = np.array([np.bincount(chosen, minlength=len(arms)), p.sum(axis=0), (p * (1 - p)).sum(axis=0)])
         for arm, column in zip(arms, sums.T, strict=True):
             self._arms[arm] = self._arms.get(arm, np.zeros(3)) + column
-        heavy = p >= _TRUNCATION
+        heavy = p >= TRUNCATION
         inverse = np.divide(1.0, p, out=np.zeros_like(p), where=heavy)
         count = heavy.sum(axis=1)
         drawn = inverse[np.arange(chosen.size), chosen]
@@ -161,10 +161,12 @@ class Audit:
     @property
     def verdict(self) -> Verdict:
         """Whether the draws agree with the probabilities."""
-        scores = [*self.scores(), self.weights()]
-        if self.impossible:
-            return "broken"
-        judged = [score.z for score in scores if score.z is not None]
-        if not judged:
-            return "not enough data"
-        return "broken" if max(map(abs, judged)) > self.limit else "holds"
+        return "broken" if self.impossible else judged([*self.scores(), self.weights()])
+
+
+def judged(scores: Sequence[Score]) -> Verdict:
+    """Whether all scores of a log are near 0: those of its arms, and that of its weights."""
+    found = [abs(score.z) for score in scores if score.z is not None]
+    if not found:
+        return "not enough data"
+    return "broken" if max(found) > Audit.limit_for(len(scores) - 1) else "holds"

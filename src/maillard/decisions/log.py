@@ -8,7 +8,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from maillard.decisions.columns import Columns, columns_of
 from maillard.decisions.records import Decision, Event, Observation, system_clock
@@ -17,9 +17,6 @@ from maillard.decisions.selection import Chosen, Names, Numbers, Selection, Time
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores.contract import Parked
 from maillard.errors import InvalidValue, MaillardError, UnknownName
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = [
     "DecisionLog",
@@ -74,8 +71,10 @@ class DecisionLog:
         "Whose columns, one after the other, are the log's."
         self.size: int | None = None
         "How many rows there are, if that is known without reading them."
-        self.files: tuple[tuple[Path, ...], dict[str, str]] | None = None
-        "The Parquet files that it is read from, and what they call our columns."
+        self.has_windows = False
+        "Whether a foreign log says which windows had closed."
+        self.arms_found = False
+        "Whether the arms are in the order in which they were met, and no other."
         self.selection = Selection()
         self._whole: DecisionLog | None = None
 
@@ -93,11 +92,6 @@ class DecisionLog:
             if self.on_rows is not None and number % 1000 == 0:
                 self.on_rows(number)
             yield row
-
-    @property
-    def columnar(self) -> bool:
-        """Whether `columns` costs no Python object for each row."""
-        return bool(self.parts)
 
     def supply(self, *parts: Callable[[], Iterable[Columns]], size: int | None = None) -> None:
         """Have `columns` from where they are cheaper than from rows: part after part, `size` rows in all."""
@@ -181,6 +175,12 @@ class DecisionLog:
                 return event.value
         total = self.reward.total(row.rewards)
         return self.reward.default if total is None and self.is_closed(row.decision) else total
+
+    def final_reward_of(self, row: Row) -> float | None:
+        """The same, and None as long as its window is open: what is yet to come may change it."""
+        if self.reward is not None and self.reward.window is not None and not self.is_closed(row.decision):
+            return None
+        return self.reward_of(row)
 
     def is_closed(self, decision: Decision) -> bool:
         """Whether the decision's window had closed when the log was opened, or exported."""

@@ -67,7 +67,7 @@ def _open(  # noqa: PLR0911  # one for each kind of source
         return obp.open_feedback(source, experiment)
     if is_store(source):
         return stores.open_in(source, experiment)
-    allowed = "a path, several .parquet files, a postgresql:// URL, a Bandit, a frame or a table, or a dict of OBP's"
+    allowed = "a path, a postgresql:// URL, several .parquet files, a Bandit, a frame or a table, or a dict of OBP's"
     raise InvalidValue("log", shown(source), allowed)
 
 

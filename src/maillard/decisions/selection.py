@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,12 +43,12 @@ class Selection:
         epoch: Numbers = None,
     ) -> Selection:
         """What a caller asks for, checked."""
-        units = None if unit is None else frozenset([unit] if isinstance(unit, str) else unit)
-        epochs = None if epoch is None else frozenset([epoch] if isinstance(epoch, int) else epoch)
+        units = _several("unit", unit, str, "a name, or several")
+        epochs = _several("epoch", epoch, int | np.integer, "a whole number >= 0, or several")
         for each in units or ():
             text("unit", each)
         for number in epochs or ():
-            if type(number) is not int or number < 0:
+            if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0:
                 raise InvalidValue("epoch", number, "a whole number >= 0")
         made = cls(
             since=None if since is None else to_microseconds("since", since),
@@ -77,6 +77,8 @@ class Selection:
     def mask(self, some: Columns) -> NDArray[np.bool_]:
         """Which of these decisions are meant."""
         chosen = np.ones(len(some), np.bool_)
+        if (self.since is not None or self.until is not None) and len(some) and not some.time.any():
+            raise InvalidValue("since, until", "no times", "a log that has a time for its decisions")
         if self.since is not None:
             chosen &= some.time >= self.since
         if self.until is not None:
@@ -87,6 +89,16 @@ class Selection:
             units = [None] * len(some) if some.unit is None else some.unit
             chosen &= np.fromiter((each in self.units for each in units), np.bool_, len(some))
         return chosen
+
+
+def _several(name: str, given: Any, one: Any, allowed: str) -> frozenset[Any] | None:
+    """One of something, or several."""
+    if given is None:
+        return None
+    try:
+        return frozenset([given] if isinstance(given, one) else given)
+    except TypeError:
+        raise InvalidValue(name, given, allowed) from None
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from maillard.decisions.audit import Audit
 from maillard.evaluation.floors import floor_for
@@ -21,12 +23,15 @@ if TYPE_CHECKING:
     from maillard.evaluation.settings import Settings
     from maillard.evaluation.targets import Target
 
-__all__ = ["Facts", "answer", "normal", "refused", "refused_sequential"]
+__all__ = ["Facts", "answer", "normal", "refused", "refused_sequential", "too_few"]
 
 _NO_FLOOR = (
-    "this log was learned from while it grew and no floor under its probabilities is known: the interval may cover far less often "
-    "than it says. The confidence sequences hold here"
+    "this log was learned from while it grew, and no floor is known under its probabilities that does not sink faster than t^-0.7: "
+    "the interval may cover far less often than it says"
 )
+_BIAS = ". It covers what the estimate is on average, and not the bias that shrinking makes"
+_FEWEST_UNITS = 10
+_TOO_LARGE = "rewards and weights too large to be squared, or no weight at all"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,6 +48,8 @@ class Facts:
     laws: bool
     floored: bool
     "Whether a floor under the probabilities is known, one that sinks or not."
+    unseen: float
+    "How much of the target lies on arms that were never drawn."
     modelled: bool
     centre: float
     repeated: int
@@ -55,15 +62,31 @@ class Facts:
 
     @property
     def caveat(self) -> str:
-        """What a normal interval on this log does not know."""
-        d = self.diagnostics
+        """What is not known to hold of a normal interval on this log."""
+        d, known = self.diagnostics, []
         if d.adaptive and not self.floored:
-            return _NO_FLOOR
+            known.append(_NO_FLOOR + (". The confidence sequences hold" if self.reward_range else ""))
         if self.repeated and not self.by_unit:
-            return f'{self.repeated:,} rows repeat the draw of another, as if they were independent; see cluster="unit"'
-        return ""
+            known.append(f'{self.repeated:,} rows repeat the draw of another; see cluster="unit"')
+        return "; ".join([*known, *self.doubts])
+
+    @property
+    def doubts(self) -> list[str]:
+        """What is not known to hold of any interval on this log."""
+        d, found = self.diagnostics, []
+        if d.missing:
+            found.append(
+                f"{d.missing:.1%} of the rows have no reward and are left out, as if that did not depend on what it would have been; "
+                "a window and a default settle it"
+            )
+        if not self.laws and abs(d.mean_weight - 1.0) > 5.0 * d.mean_weight_error:
+            found.append(
+                f"the mean weight is {d.mean_weight:.3g} and not 1: the probabilities may be wrong, or the target's arms not always have been there"
+            )
+        return found
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def answer(
     name: str, forms: Sequence[Additive], sums: Mapping[Any, Any], follower: Follower, facts: Facts
 ) -> Estimate:
@@ -88,15 +111,21 @@ def answer(
             upper=upper,
             interval="confidence sequence",
             assumes=ASSUMES[name],
+            caveat="; ".join(facts.doubts),
         )
     value, error = follower.weighted()[name]
-    if math.isnan(error):
-        return Estimate(name=name, refusal="fewer than three rows: no standard error")
     return normal(name, value, error, facts, assumes=ASSUMES[name], caveat=facts.caveat)
 
 
 def normal(name: str, value: float, error: float, facts: Facts, **more: Any) -> Estimate:
-    """An estimate with a normal interval."""
+    """An estimate with a normal interval; a refusal where there is no error to make one of."""
+    if math.isnan(error):
+        return Estimate(name=name, refusal="fewer than three rows: no standard error")
+    if not (math.isfinite(value) and math.isfinite(error)):
+        return Estimate(name=name, refusal=_TOO_LARGE)
+    if not error > 0:
+        why = "all that was observed of it is alike: there is no error to make an interval of. The confidence sequences need none"
+        return Estimate(name=name, refusal=why)
     return Estimate(
         name=name,
         value=value,
@@ -108,29 +137,60 @@ def normal(name: str, value: float, error: float, facts: Facts, **more: Any) -> 
     )
 
 
-def _additive(name: str, forms: Sequence[Additive], sums: Mapping[Any, Any], facts: Facts) -> Estimate:
+def _additive(  # noqa: PLR0911  # a reason each
+    name: str, forms: Sequence[Additive], sums: Mapping[Any, Any], facts: Facts
+) -> Estimate:
     solved = [each.estimate(sums[each.key], model=facts.modelled, centre=facts.centre) for each in forms]
-    best = 0
-    if len(forms) > 1:
-        values, variances = zip(*solved, strict=True)
-        best = choose(values, variances, facts.diagnostics.rows)
-    form, (value, variance) = forms[best], solved[best]
-    if not math.isfinite(value):
+    values, variances = zip(*solved, strict=True)
+    best = choose(values, variances, facts.diagnostics.rows) if len(forms) > 1 else 0
+    form, value, variance = forms[best], values[best], variances[best]
+    if not sums[form.key].count:
         return Estimate(name=name, refusal="no row in the log has an arm that the target would have chosen")
-    adaptive = facts.diagnostics.adaptive
-    assumes = (
-        "many rows, none of which decides the variance, and a floor under the probabilities"
-        if adaptive
-        else "many independent rows, none of which decides the variance"
-    )
-    caveat = facts.caveat
-    if form.name == "dm":
-        assumes, caveat = "that the model of rewards is right", "as good as the model, whatever the log says"
-    elif form.level is not None:
-        assumes += ". It covers what the estimate is on average, and not the bias that shrinking makes"
+    if not (math.isfinite(value) and math.isfinite(variance)):
+        return Estimate(name=name, refusal=_TOO_LARGE)
+    if form.name == "dm" and facts.modelled:
+        return Estimate(name=name, value=value, interval="none", assumes="that the model of rewards is right")
     if facts.settings.interval == "bernstein":
         return _bernstein(form, value, variance, name, facts)
-    return normal(name, value, math.sqrt(variance), facts, assumes=assumes, caveat=caveat, level=form.level)
+    assumes = (
+        "many rows, none of which decides the variance, and a floor under the probabilities"
+        if facts.diagnostics.adaptive
+        else "many independent rows, none of which decides the variance"
+    )
+    if form.name == "dm":
+        assumes = "that all arms give the same, so that the log's mean reward is anybody's"
+    elif len(forms) == 1 and form.level is not None:
+        assumes += _BIAS
+    if facts.by_unit:
+        units = len(sums[form.key].units)
+        if units < _FEWEST_UNITS:
+            return Estimate(
+                name=name,
+                refusal=f"there are {units} units, and an interval by unit needs at least {_FEWEST_UNITS}",
+            )
+        # Student's t, as a factor of the error: as many independent sums as there are units.
+        variance *= (_student(facts.settings.confidence, units - 1) / facts.z) ** 2
+    made = normal(
+        name, value, math.sqrt(variance), facts, assumes=assumes, caveat=facts.caveat, level=form.level
+    )
+    if len(forms) == 1 or made.value is None:
+        return made
+    # What was chosen for its small variance is biased by as much as the others allow: the least shrunken form bounds it.
+    widest = max(range(len(forms)), key=lambda i: variances[i])
+    half = facts.z * math.sqrt(variances[widest])
+    return replace(
+        made,
+        lower=min(values[widest] - half, value),
+        upper=max(values[widest] + half, value),
+        interval=f"normal, of {forms[widest]}",
+        assumes=assumes + ", and that the least shrunken form is hardly biased",
+    )
+
+
+def _student(confidence: float, freedom: int) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.5 + confidence / 2))
 
 
 def _bernstein(form: Additive, value: float, variance: float, name: str, facts: Facts) -> Estimate:
@@ -155,12 +215,14 @@ def _bernstein(form: Additive, value: float, variance: float, name: str, facts: 
         upper=value + half,
         standard_error=math.sqrt(variance),
         interval="empirical Bernstein",
-        assumes="independent rows, rewards in the known range and weights below the known bound; any number of rows",
+        assumes="independent rows, rewards in the known range and weights below the known bound; any number of rows"
+        + ("" if form.level is None else _BIAS),
+        caveat="; ".join(facts.doubts),
         level=form.level,
     )
 
 
-def refused(facts: Facts) -> str | None:
+def refused(facts: Facts) -> str | None:  # noqa: PLR0911  # a reason each  # a reason each
     """Why nothing can be said at all."""
     d, settings = facts.diagnostics, facts.settings
     if d.audit == "broken":
@@ -173,9 +235,22 @@ def refused(facts: Facts) -> str | None:
     )
     if not d.rows:
         some = ", ".join(f"{count:,} {why}" for why, count in d.left_out.items())
-        if set(d.left_out) <= {"window not closed", "without a reward"}:
-            return f"no row has a final reward ({some})"
-        return f"in no row could all that the target chooses have been drawn ({some}): a floor=... in the policy gives every arm support"
+        final = set(d.left_out) <= {"window not closed", "without a reward"}
+        return (
+            f"no row has a final reward ({some})"
+            if final
+            else f"in no row could all that the target chooses have been drawn ({some}): a floor=... in the policy gives every arm support"
+        )
+    if d.missing > settings.max_missing:
+        return (
+            f"{d.missing:.1%} of the rows have no reward (at most {settings.max_missing:.0%} are let pass): if only some outcomes are "
+            "reported, what is left is no sample. A window with a default says what no report means"
+        )
+    if not facts.laws and facts.unseen > settings.max_unsupported:
+        return (
+            f"{facts.unseen:.1%} of what the target chooses are arms that were never drawn, and whose probabilities the log does not have "
+            f"(at most {settings.max_unsupported:.0%} are let pass)"
+        )
     if d.unsupported > settings.max_unsupported:
         return (
             f"what the target chooses could not have been drawn in {d.unsupported:.1%} of the rows "
@@ -184,7 +259,8 @@ def refused(facts: Facts) -> str | None:
     return None
 
 
-def _too_few(found: float, what: str, facts: Facts) -> str | None:
+def too_few(found: float, what: str, facts: Facts) -> str | None:
+    """Why so few rows are not enough, and what floor would have given more."""
     least = facts.settings.min_effective_size
     if found >= least:
         return None
@@ -207,13 +283,13 @@ def _refused_additive(forms: Sequence[Additive], facts: Facts) -> str | None:
         return "there is no interval by unit for it"
     if form.name == "dm":
         return None
-    return _too_few(d.effective_sample_size, "the effective size is", facts)
+    return too_few(d.effective_sample_size, "the effective size is", facts)
 
 
 def refused_sequential(name: str, facts: Facts) -> str | None:
     """Why an estimator that follows the log has no answer."""
     d = facts.diagnostics
-    if facts.repeated or facts.by_unit:
+    if facts.repeated or facts.settings.cluster is not None:
         return "it takes rows one by one, each drawn for itself; rows that repeat a draw, or are clustered by unit, need ips or snips"
     if name in NEEDS_LAWS and not facts.laws:
         return "the log has only the chosen arm's probability, in some rows at least, and this needs that of every arm"
@@ -222,5 +298,5 @@ def refused_sequential(name: str, facts: Facts) -> str | None:
             return "it needs the range of rewards: say reward_range=(low, high), --reward-range low..high, if there is one"
         return None
     if name == "aipw":
-        return _too_few(d.effective_sample_size, "the effective size is", facts)
-    return _too_few(float(d.positive), "the target's arms were drawn in", facts)
+        return too_few(d.effective_sample_size, "the effective size is", facts)
+    return too_few(float(d.positive), "the target's arms were drawn in", facts)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from maillard.errors import InvalidValue, UnknownName
-from maillard.evaluation.answers import Facts, normal, refused, refused_sequential
+from maillard.evaluation.answers import Facts, normal, refused, refused_sequential, too_few
 from maillard.evaluation.evaluating import reports_of
 from maillard.evaluation.following import ASSUMES, SEQUENCES, WEIGHTINGS, Follower
 from maillard.evaluation.looking import Looked, look
@@ -20,7 +20,7 @@ from maillard.evaluation.opened import open_log
 from maillard.evaluation.report import Answers, Estimate, Report, lines_of, plain
 from maillard.evaluation.settings import Options, Settings
 from maillard.evaluation.sums import rows_of
-from maillard.evaluation.targets import Target, bind
+from maillard.evaluation.targets import Target
 from maillard.policies import Policy
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ __all__ = ["COMPARING", "Comparison", "compare"]
 _BATCHED, _DECORRELATED = _OF_ARMS = ("bols", "w-decorrelation")
 COMPARING = ("ips", "snips", *WEIGHTINGS, *SEQUENCES, *_OF_ARMS)
 "The estimators of differences."
+_SHARED = "in the rows that both targets share,"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ def compare(
     opened = open_log(log, settings.reward_range, settings.on_rows, **settings.selection)
     try:
         looked = look(opened, settings)
-        pair = bind(a, opened.arms), bind(b, opened.arms)
+        pair = looked.bind(a), looked.bind(b)
         difference = pair[0] - pair[1]
         if not difference.laws.any():
             raise InvalidValue("b", str(b), f"another target than {pair[0].name}")
@@ -127,30 +128,34 @@ class _Paired:
         self.follower, self.pair, self.keep = follower, pair, keep
         self.moments: Moments | None = None
         self.kept: list[tuple[NDArray[Any], ...]] = []
-        self.batches, self._last = 0, np.zeros(0)
+        self.positive = np.zeros(2)
 
     def advance(self, rows: Rows) -> None:
         """Follow some further rows."""
         if not len(rows):
             return
         self.follower.advance(rows)
-        with np.errstate(invalid="ignore"):
-            inverse = np.exp(-rows.log_probability)
+        inverse = np.exp(-rows.log_probability)
         weights = [
             target.laws[np.minimum(rows.law, len(target.laws) - 1), rows.arm] * inverse
             for target in self.pair
         ]
+        self.positive += [(each > 0).sum() for each in weights]
         parts = np.stack([weights[0], weights[0] * rows.reward, weights[1], weights[1] * rows.reward])
         some = Moments.of(parts, rows.unit)
         self.moments = some if self.moments is None else self.moments + some
-        if self.keep and rows.chances is not None:
-            changes = (np.diff(rows.chances, axis=0) != 0).any(axis=1)
-            fresh = self._last.shape != rows.chances[0].shape or (self._last != rows.chances[0]).any()
-            batch = self.batches + np.cumsum(np.concatenate([[fresh], changes]))
-            self.batches, self._last = int(batch[-1]), rows.chances[-1]
-            self.kept.append((rows.arm, rows.reward, batch))
+        if self.keep:
+            self.kept.append((rows.arm, rows.reward, rows.state))
+
+    def effective_size(self, which: int) -> float:
+        """Of the weights of either target, in the rows that both share."""
+        assert self.moments is not None
+        n, mean = self.moments.count, self.moments.mean[2 * which]
+        squares = self.moments.scatter[2 * which, 2 * which] + n * mean**2
+        return float((n * mean) ** 2 / squares) if squares else 0.0
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _follow(looked: Looked, pair: tuple[Target, Target], difference: Target, names: Sequence[str]) -> _Paired:
     """One pass over the log, of which only the rows that both targets share count."""
     keep = bool(set(_OF_ARMS) & set(names))
@@ -169,19 +174,21 @@ def _refusal(name: str, first: Report, second: Report, facts: Facts, paired: _Pa
     """Why one estimator of the difference has no answer: what either target is refused for, and what it needs itself."""
     if paired.moments is None or not paired.moments.count:
         return "there is no row in which all that either target chooses could have been drawn"
-    for report in (first, second):
+    for place, report in enumerate((first, second)):
         # Of those that follow the log, aipw depends on weights as ips does.
         like = name if name in report else "ips" if name == "aipw" else None
         why = refused(report.facts) if like is None else report[like].refusal
-        if why:
+        if why is None and name in ("ips", "snips", "aipw"):
+            why = too_few(paired.effective_size(place), f"{_SHARED} the effective size is", facts)
+        if why is None and name in WEIGHTINGS:
+            few = too_few(float(paired.positive[place]), f"{_SHARED} its arms were drawn in", facts)
+            why = few or refused_sequential(name, report.facts)
+        if why is not None:
             return f"{report.target}: {why}"
-    if name in WEIGHTINGS:
-        return refused_sequential(name, first.facts) or refused_sequential(name, second.facts)
-    if name in _OF_ARMS:
-        if _arm(paired.pair[0]) is None or _arm(paired.pair[1]) is None:
-            return "it is for the difference of two arms"
-        if not paired.kept or facts.repeated or facts.by_unit:
-            return "it needs the probability of every arm, and rows each drawn for itself"
+    if name in _OF_ARMS and (_arm(paired.pair[0]) is None or _arm(paired.pair[1]) is None):
+        return "it is for the difference of two arms"
+    if name in _OF_ARMS and (facts.repeated or facts.by_unit):
+        return "it needs rows each drawn for itself"
     return None
 
 
@@ -195,14 +202,13 @@ def _answer(name: str, reports: tuple[Report, Report], paired: _Paired, facts: F
             upper=_known(a.upper) - _known(b.lower),
             interval="two confidence sequences, both of which hold",
             assumes=ASSUMES[name],
+            caveat="; ".join(dict.fromkeys([*reports[0].facts.doubts, *reports[1].facts.doubts])),
         )
     if name in ("ips", "snips"):
         value, error = _moment_difference(name, paired)
         assumes = ASSUMES["aipw"]
     else:
         (value, error), assumes = paired.follower.weighted()[name], ASSUMES[name]
-    if math.isnan(error):
-        return Estimate(name=name, refusal="fewer than three rows: no standard error")
     return normal(name, value, error, facts, assumes=assumes, caveat=facts.caveat)
 
 
@@ -248,7 +254,7 @@ def _of_arms(name: str, paired: _Paired, confidence: float, penalty: float | Non
                 lower=found.lower,
                 upper=found.upper,
                 interval=f"least squares in each of {found.batches:,} batches",
-                assumes="batches in which the policy did not change, and one variance for both arms",
+                assumes="batches, those of the log's states, whose ends do not depend on their rewards, and one variance for both arms",
             )
         if penalty is None:
             why = "it needs penalty=..., found without a look at the rewards (differences.decorrelation.choose_penalty)"

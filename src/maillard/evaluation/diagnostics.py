@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maillard.decisions.audit import Audit, Score
+from maillard.decisions.audit import TRUNCATION, Score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnostics", "EpochDiagnostics", "Overlap", "Spread", "spread_of"]
 
-_TRUNCATION = 0.01
 LOWEST, HIGHEST = -10, 30  # powers of two between which weights are counted
 
 
@@ -91,8 +90,6 @@ class Spread:
     largest: float
     positive: int
     histogram: NDArray[np.int64]
-    test: Floats
-    "Of weights with p >= 0.01: their sum, what it should be, its variance, the largest term. All 0 without whole laws."
 
     def __add__(self, other: Spread) -> Spread:
         return Spread(
@@ -103,13 +100,21 @@ class Spread:
             max(self.largest, other.largest),
             self.positive + other.positive,
             self.histogram + other.histogram,
-            np.append(self.test[:3] + other.test[:3], max(self.test[3], other.test[3])),
         )
 
     @property
     def effective_size(self) -> float:
         """(Σ w)² / Σ w²: as many rows drawn from the target itself would be worth as much."""
-        return self.total**2 / self.squares if self.squares else 0.0
+        return self.total / self.squares * self.total if self.squares else 0.0
+
+    @property
+    def error(self) -> float:
+        """Of the mean weight, as if rows were independent."""
+        return (
+            math.sqrt(max(self.squares / self.count - self.mean**2, 0.0) / self.count)
+            if self.count
+            else math.nan
+        )
 
     @property
     def mean(self) -> float:
@@ -131,23 +136,49 @@ def spread_of(rows: Rows) -> Spread:
         float(w.max(initial=0.0)),
         int(positive.sum()),
         histogram,
-        _test(rows),
     )
 
 
-def _test(rows: Rows) -> Floats:
-    """The sum of the weights of rows whose probability is at least 0.01, against what it should be given all before."""
+@dataclass(frozen=True)
+class WeightTest:
+    """Of weights with p >= 0.01: their sum, what it should be given all before, its variance, the largest there could be."""
+
+    found: float = 0.0
+    expected: float = 0.0
+    variance: float = 0.0
+    largest: float = 0.0
+
+    def __add__(self, other: WeightTest) -> WeightTest:
+        return WeightTest(
+            self.found + other.found,
+            self.expected + other.expected,
+            self.variance + other.variance,
+            max(self.largest, other.largest),
+        )
+
+    @property
+    def z(self) -> float | None:
+        """Standard deviations from what it should be; None where there is not enough data."""
+        variance = max(self.variance, 0.0)
+        return Score(
+            name="", found=self.found, expected=self.expected, variance=variance, largest=self.largest
+        ).z
+
+
+def weight_test(rows: Rows) -> WeightTest:
+    """The test of the weights of rows; nothing where only the chosen arm's probability is known."""
     rows = rows.where(~rows.repeated)
     if rows.chances is None or not len(rows):
-        return np.zeros(4)
+        return WeightTest()
     p = rows.chances
-    heavy = p >= _TRUNCATION
+    heavy = p >= TRUNCATION
     law = rows.laws[rows.law]
     expected = (law * heavy).sum(axis=1)
     ratio = np.divide(law * law, p, out=np.zeros_like(p), where=heavy)
     found = np.where(heavy[np.arange(len(rows)), rows.arm], rows.weight, 0.0)
     largest = float(np.divide(np.abs(law), p, out=np.zeros_like(p), where=heavy).max(initial=0.0))
-    return np.array([found.sum(), expected.sum(), (ratio.sum(axis=1) - expected**2).sum(), largest])
+    variance = float((ratio.sum(axis=1) - expected**2).sum())
+    return WeightTest(float(found.sum()), float(expected.sum()), variance, largest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,10 +207,14 @@ class Diagnostics:
     "Rows whose arm the target could have chosen."
     mean_weight_z: float | None
     "Standard deviations of the mean weight from 1 (weights with p >= 0.01); None where there is not enough data, or no whole law."
+    mean_weight_error: float
+    "The standard error of the mean weight, as if rows were independent."
     audit: str
     "Whether the draws agree with the probabilities: holds, broken or not enough data."
     unsupported: float
     "The share of rows in which the target would have chosen what could not be drawn."
+    missing: float
+    "The share of rows whose reward should be there, and is not."
     floor: float | None
     "The probability below which the log's policies say that no arm of the target ever fell."
     adaptive: bool
@@ -193,8 +228,9 @@ class Diagnostics:
     def of(
         cls,
         spread: Mapping[int, Spread],
+        test: WeightTest,
         left_out: Mapping[str, int],
-        audit: Audit,
+        audit: str,
         overlap: list[dict[str, object]],
         *,
         floor: float | None,
@@ -202,10 +238,6 @@ class Diagnostics:
     ) -> Diagnostics:
         """The diagnostics of a log whose weights, by epoch, are spread like this."""
         whole = sum_of(spread)
-        found, expected, variance, largest = whole.test.tolist()
-        score = Score(
-            name="mean weight", found=found, expected=expected, variance=max(variance, 0.0), largest=largest
-        )
         unsupported = left_out.get("without support", 0)
         return cls(
             rows=whole.count,
@@ -214,9 +246,12 @@ class Diagnostics:
             mean_weight=whole.mean,
             max_weight=whole.largest,
             positive=whole.positive,
-            mean_weight_z=score.z,
-            audit=audit.verdict,
+            mean_weight_z=test.z,
+            mean_weight_error=whole.error,
+            audit=audit,
             unsupported=unsupported / max(whole.count + unsupported, 1),
+            missing=left_out.get("without a reward", 0)
+            / max(whole.count + sum(left_out.values()) - left_out.get("window not closed", 0), 1),
             floor=floor,
             adaptive=adaptive,
             overlap=overlap,
@@ -236,7 +271,7 @@ class Diagnostics:
 
 def sum_of(spread: Mapping[int, Spread]) -> Spread:
     """All epochs together."""
-    nothing = Spread(0, 0.0, 0.0, 0.0, 0.0, 0, np.zeros(HIGHEST - LOWEST + 1, np.int64), np.zeros(4))
+    nothing = Spread(0, 0.0, 0.0, 0.0, 0.0, 0, np.zeros(HIGHEST - LOWEST + 1, np.int64))
     return sum(spread.values(), nothing)
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
+
 from maillard.errors import InvalidValue
 from maillard.evaluation import estimators as known
 from maillard.evaluation.answers import Facts, answer
@@ -23,7 +25,7 @@ from maillard.evaluation.opened import Opened, open_log
 from maillard.evaluation.report import Estimate, Report
 from maillard.evaluation.settings import Options, Settings
 from maillard.evaluation.sums import Asked, Sums, add_up, rows_of, sums_of, total_of
-from maillard.evaluation.targets import Target, bind
+from maillard.evaluation.targets import Target
 from maillard.policies import Policy
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def evaluate_each(
     opened = open_log(log, settings.reward_range, settings.on_rows, **settings.selection)
     try:
         looked = look(opened, settings)
-        return reports_of(looked, [bind(each, opened.arms) for each in targets], estimators)
+        return reports_of(looked, [looked.bind(each) for each in targets], estimators)
     finally:
         opened.close()
 
@@ -107,12 +109,14 @@ def _report(
     opened, settings, shares = looked.opened, looked.settings, looked.shares
     diagnostics = Diagnostics.of(
         mine.spread,
+        mine.test,
         sums.left_out + mine.left_out,
-        sums.audit,
+        sums.verdict(),
         sums.overlap.table(opened.arms),
         floor=None if shares is None else float(shares[(target.laws != 0).any(axis=0)].min(initial=1.0)),
         adaptive=(not sums.constant) if settings.adaptive is None else settings.adaptive,
     )
+    looked.check(target, diagnostics.max_weight, units=sums.units)
     facts = Facts(
         settings=settings,
         diagnostics=diagnostics,
@@ -121,7 +125,8 @@ def _report(
         reward_range=opened.reward_range,
         largest=looked.largest(target),
         laws=looked.laws and sums.laws,
-        floored=looked.shares is not None or opened.decay is not None,
+        floored=looked.shares is not None or (opened.decay is not None and opened.decay <= 0.7),
+        unseen=float((np.abs(target.laws) * (sums.drawn() == 0)).sum(axis=1).max()),
         modelled=settings.reward_model is not None,
         centre=looked.centre,
         repeated=sums.repeated,
@@ -210,6 +215,10 @@ def _chosen(wanted: Sequence[str] | None, settings: Settings, *, laws: bool, ran
             wanted.append("dr")
     if isinstance(wanted, str):
         wanted = [wanted]
+    if not isinstance(wanted, Sequence):
+        raise InvalidValue("estimators", wanted, "names of estimators")
+    if not wanted:
+        raise InvalidValue("estimators", wanted, f"at least one of {', '.join(names())}")
     all_names = tuple(names())
     chosen: dict[str, tuple[Additive, ...]] = {}
     for spec in wanted:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.errors import MaillardError
+from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Policy, Uniform, WithFloor, policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["floor_for", "promised_decay", "promised_shares"]
+__all__ = ["floor_for", "promised_decay", "promised_shares", "shares_of"]
 
 
 def promised_shares(specs: Iterable[str], arms: Sequence[str]) -> NDArray[np.float64] | None:
@@ -68,6 +68,23 @@ def _made(spec: str) -> Policy:
         MaillardError
     ):  # the scale of rewards is not in the spec where the bandit knew it; floors do not need it
         return policy(spec, sigma2=1.0)
+
+
+def shares_of(floor: Any, arms: int) -> NDArray[np.float64]:
+    """The least probability of each of K arms under a floor: floor / K, or a share for each.
+
+    >>> shares_of(0.2, 2)
+    array([0.1, 0.1])
+    """
+    allowed = f"a number above 0 and at most 1, as in a policy's floor= (each of {arms} arms gets floor / {arms}), or a share for each"
+    try:
+        given = np.asarray(floor, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidValue("floor", floor, allowed) from None
+    fits = given.shape in ((), (arms,)) and not isinstance(floor, bool)
+    if not fits or not (given > 0).all() or not given.sum() <= 1.0 + 1e-12:
+        raise InvalidValue("floor", floor, allowed)
+    return np.full(arms, float(given) / arms) if given.ndim == 0 else given
 
 
 def floor_for(size: float, rows: int, arms: int, squares: float) -> str:

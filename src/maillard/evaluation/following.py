@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maillard.errors import InvalidValue
+from maillard.evaluation.sequential.aipw import WEIGHTINGS, Weighted
+from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
+from maillard.evaluation.sequential.betting import Betting
+from maillard.evaluation.sequential.doubly_robust import DoublyRobust
 
 if TYPE_CHECKING:
     from maillard.evaluation.rows import Rows
-    from maillard.evaluation.sequential.aipw import Weighted
-    from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
-    from maillard.evaluation.sequential.betting import Betting
-    from maillard.evaluation.sequential.doubly_robust import DoublyRobust
 
 __all__ = ["ASSUMES", "NEEDS_LAWS", "SEQUENCES", "SEQUENTIAL", "WEIGHTINGS", "Follower"]
 
-WEIGHTINGS = ("aipw", "aipw-sqrt", "aipw-propensity", "aipw-two-point")
 SEQUENCES = ("cs-bernstein", "cs-dr", "cs-betting")
 SEQUENTIAL = WEIGHTINGS + SEQUENCES
 NEEDS_LAWS = frozenset({"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr"})
@@ -48,11 +47,6 @@ class Follower:
         largest: float | None,
         decay: float,
     ) -> None:
-        from maillard.evaluation.sequential.aipw import Weighted
-        from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
-        from maillard.evaluation.sequential.betting import Betting
-        from maillard.evaluation.sequential.doubly_robust import DoublyRobust
-
         wanted = set(names)
         self.busy = bool(wanted)
         self.rows, self._largest = 0, largest

@@ -10,12 +10,14 @@ import numpy as np
 
 from maillard.errors import InvalidValue
 from maillard.evaluation.estimators.additive import Additive
+from maillard.evaluation.floors import shares_of
 from maillard.evaluation.following import NEEDS_LAWS, SEQUENCES, Follower
 from maillard.evaluation.opened import Opened
 from maillard.evaluation.rows import Question
 from maillard.evaluation.settings import Settings
 from maillard.evaluation.sums import Asked, kinds_of
-from maillard.evaluation.targets import Target
+from maillard.evaluation.targets import Target, bind, by_place
+from maillard.policies import Policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,11 +43,22 @@ class Looked:
         """Whether the rows of a unit are taken to depend on each other."""
         return self.settings.cluster == "unit" or self.opened.sticky
 
+    def bind(self, target: str | Policy | Target) -> Target:
+        """A target over the log's arms, by name where their order says nothing."""
+        if self.opened.arms_found and by_place(target):
+            allowed = f"names of arms: {', '.join(self.opened.arms[:20])} have no order but that in which they were met"
+            raise InvalidValue("target", str(target), allowed)
+        if self.opened.arms_found and not isinstance(self.settings.reward_model, Mapping | None):
+            raise InvalidValue(
+                "reward_model", self.settings.reward_model, "numbers by the names of arms, here"
+            )
+        return bind(target, self.opened.arms)
+
     def question(self, target: Target) -> Question:
         """What is asked of every row, of one target."""
         return Question(
             target=target,
-            first_position=_first_position(self.opened, target),
+            first_position=_first_position(self.opened, target, self.settings.first_position),
             model=_model(self.settings.reward_model, target, self.opened.arms),
             by_unit=self.by_unit,
             centre=self.centre,
@@ -69,6 +82,15 @@ class Looked:
         return (
             None if self.shares is None else float((np.abs(target.laws) / self.shares).max()) * (1.0 + 1e-9)
         )
+
+    def check(self, target: Target, weight: float, *, units: bool) -> None:
+        """That the log keeps what is said of it: the floor, and that its rows are somebody's."""
+        most = self.largest(target)
+        if most is not None and weight > most:
+            allowed = f"what the floor allows: weights of at most {most:.6g}"
+            raise InvalidValue(f"{self.opened.source}: largest weight", weight, allowed)
+        if self.settings.cluster == "unit" and not units:
+            raise InvalidValue(f"{self.opened.source}: unit", None, "units, to cluster by")
 
     def follower(self, target: Target, names: Sequence[str]) -> Follower:
         """Whoever follows the rows for those of the named estimators that can do with what the log has."""
@@ -97,23 +119,8 @@ def look(opened: Opened, settings: Settings) -> Looked:
     laws = first.log_probabilities is not None and not np.isnan(first.log_probabilities).any()
     some = first.reward[np.isfinite(first.reward)]
     centre = float(some.mean()) if some.size else 0.0
-    return Looked(opened, settings, laws, _shares(settings.floor, opened), centre)
-
-
-def _shares(floor: Any, opened: Opened) -> NDArray[np.float64] | None:
-    """The least probability of each arm, by design."""
-    if floor is None:
-        return opened.shares
-    k = len(opened.arms)
-    allowed = f"a number above 0 and at most 1, as in a policy's floor= (each of {k} arms gets floor / {k}), or a share for each"
-    try:
-        given = np.asarray(floor, np.float64)
-    except (TypeError, ValueError):
-        raise InvalidValue("floor", floor, allowed) from None
-    fits = given.shape in ((), (k,)) and not isinstance(floor, bool)
-    if not fits or not (given > 0).all() or not given.sum() <= 1.0 + 1e-12:
-        raise InvalidValue("floor", floor, allowed)
-    return np.full(k, float(given) / k) if given.ndim == 0 else given
+    shares = opened.shares if settings.floor is None else shares_of(settings.floor, len(opened.arms))
+    return Looked(opened, settings, laws, shares, centre)
 
 
 def _model(model: Any, target: Target, arms: Sequence[str]) -> NDArray[np.float64] | None:
@@ -130,7 +137,7 @@ def _model(model: Any, target: Target, arms: Sequence[str]) -> NDArray[np.float6
         model = [model[arm] for arm in arms]
     try:
         array = np.asarray(model, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidValue("reward_model", model, allowed) from None
     array = array[np.newaxis] if array.ndim == 1 else array.T
     if (
@@ -143,11 +150,16 @@ def _model(model: Any, target: Target, arms: Sequence[str]) -> NDArray[np.float6
     return np.ascontiguousarray(np.broadcast_to(array, target.laws.shape))
 
 
-def _first_position(opened: Opened, target: Target) -> int:
+def _first_position(opened: Opened, target: Target, given: int | None) -> int:
     """Whether a log counts positions from 0 or from 1, where that matters."""
-    if target.positions == 1:
-        return 0
+    if target.positions == 1 or given is not None:
+        return given or 0
     found: set[int] = set()
     for some in opened.columns():
         found.update(np.unique(some.position).tolist())
-    return 1 if found and min(found) == 1 and max(found) == target.positions else 0
+    if 0 in found and max(found) > 0:
+        return 0
+    if found and max(found) == target.positions:
+        return 1
+    allowed = f"positions of which it is clear whether they begin at 0 or at 1, for {target.positions} columns; first_position= says it"
+    raise InvalidValue(f"{opened.source}: position", sorted(found)[:10], allowed)

@@ -73,7 +73,8 @@ class Moments:
         if not self.count:
             return 0.0
         if self.units is None:
-            return max(0.0, float(gradient @ self.scatter @ gradient)) / self.count**2
+            variance = float(gradient @ self.scatter @ gradient) / self.count**2
+            return 0.0 if variance < 0 else variance  # and not max(), to which NaN would be nothing
         sums = np.array(list(self.units.values()))
         apart = (sums[:, 1:] - sums[:, :1] * self.mean) @ gradient
         groups = len(sums)

@@ -15,13 +15,11 @@ import numpy as np
 from maillard import problems
 from maillard.decisions import read_log
 from maillard.decisions.columns import MOST_ROWS, Columns
-from maillard.errors import MaillardError
+from maillard.errors import InvalidValue, MaillardError
 from maillard.evaluation.floors import promised_decay, promised_shares
 from maillard.simulation import Log
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 __all__ = ["Opened", "open_log"]
@@ -44,6 +42,8 @@ class Opened:
     "Whether nothing is known but its rows."
     needs_closed: bool = False
     "Whether rewards are final only when their windows have closed."
+    arms_found: bool = False
+    "Whether its arms have names, and no order but that in which they were met."
     reward_range: tuple[float, float] | None = None
     shares: NDArray[np.float64] | None = None
     "Of each arm, the probability below which the log's policies say that it never was; None where they say nothing."
@@ -51,7 +51,6 @@ class Opened:
     "The exponent at which the floor under its probabilities sinks, 0 for one that does not; None where none is known."
     sticky: bool = False
     "Whether decisions may repeat the draw of another."
-    files: tuple[tuple[Path, ...], dict[str, str]] | None = None
     close: Callable[[], None] = lambda: None
 
 
@@ -63,36 +62,38 @@ def open_log(
 ) -> Opened:
     """Whatever `read_log` opens, or a simulated log."""
     if isinstance(log, Log):
+        for name, value in selection.items():
+            if value is not None:
+                raise InvalidValue(name, value, "None: a simulated log has no such thing")
         return _simulated(log, reward_range)
-    opened = read_log(log, **selection)
-    if on_rows is not None:
-        opened.on_rows = on_rows
-    parts, size, closing = opened.parts, opened.size, ExitStack()
-    if opened is not log:
-        closing.callback(opened.close)
-    if not parts or size is None:
-        spool = closing.enter_context(_Spool(opened.columns()))
-        columns: Callable[[], Iterable[Columns]] = spool
-        parts, size = (spool,), spool.rows
-    else:
-        columns = opened.columns
-    rule = opened.reward
-    return Opened(
-        source=opened.source,
-        experiment=opened.experiment,
-        arms=opened.arms,
-        parts=parts,
-        size=size,
-        columns=columns,
-        foreign=opened.foreign,
-        needs_closed=rule is not None and rule.window is not None,
-        reward_range=reward_range or (None if rule is None else rule.range),
-        shares=promised_shares(opened.policies.values(), opened.arms),
-        decay=promised_decay(opened.policies.values()),
-        sticky=any(event.payload.get("sticky") for event in opened.events),
-        files=opened.files if opened.selection.empty else None,
-        close=closing.close,
-    )
+    with ExitStack() as closing:
+        opened = read_log(log, **selection)
+        if opened is not log:
+            closing.callback(opened.close)
+        if on_rows is not None:
+            opened.on_rows = on_rows
+        parts, size, columns = opened.parts, opened.size, opened.columns
+        if not parts or size is None:
+            spool = closing.enter_context(_Spool())
+            spool.fill(columns())
+            parts, size, columns = (spool,), spool.rows, spool
+        rule = opened.reward
+        return Opened(
+            source=opened.source,
+            experiment=opened.experiment,
+            arms=opened.arms,
+            parts=parts,
+            size=size,
+            columns=columns,
+            foreign=opened.foreign,
+            needs_closed=opened.has_windows or (rule is not None and rule.window is not None),
+            arms_found=opened.arms_found,
+            reward_range=reward_range or (None if rule is None else rule.range),
+            shares=promised_shares(opened.policies.values(), opened.arms),
+            decay=promised_decay(opened.policies.values()),
+            sticky=any(event.payload.get("sticky") for event in opened.events),
+            close=closing.pop_all().close,
+        )
 
 
 def _simulated(log: Log, reward_range: tuple[float, float] | None) -> Opened:
@@ -149,9 +150,12 @@ def _simulated_columns(log: Log) -> Iterator[Columns]:
 class _Spool:
     """Columns that cost much to read, kept for further readings: in memory, or in a file once they are many."""
 
-    def __init__(self, columns: Iterable[Columns]) -> None:
+    def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # kept as long as this is
         self.rows = 0
+
+    def fill(self, columns: Iterable[Columns]) -> None:
+        """Keep these."""
         for some in columns:
             pickle.dump(some, self._file)
             self.rows += len(some)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maillard.decisions.files import check_aside, whole
 from maillard.errors import InvalidValue, MaillardError
 from maillard.evaluation.comparing import Comparison
 from maillard.evaluation.report import Estimate, Report
@@ -33,11 +34,12 @@ def write_page(
     facts: Mapping[str, str] | None = None,
 ) -> None:
     """Write what `evaluate`, `evaluate_each` or `compare` found as a page; `facts` are shown at its end, by their names."""
-    text = render(reports, facts)
-    try:
-        Path(path).write_text(text, encoding="utf8")
-    except OSError as error:
-        raise InvalidValue("page", str(path), f"a file that can be written ({error.strerror})") from None
+    given = [reports] if isinstance(reports, Report | Comparison) else list(reports)
+    sources = [each.source if isinstance(each, Report) else each.first.source for each in given]
+    check_aside(Path(path), sources)
+    text = render(given, facts)
+    with whole(Path(path)) as partial:
+        partial.write_text(text, encoding="utf8")
 
 
 def render(

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-__all__ = ["Question", "Rows", "rows_for", "with_rewards"]
+__all__ = ["SMALLEST", "Question", "Rows", "rows_for", "with_rewards"]
+
+SMALLEST = 1e-100  # probability of an arm that was drawn: nobody will live to see one
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,6 +64,7 @@ class Rows:
     propensity: Floats | None
     "1 / Σ π² / p: what a probability is for a single arm."
     epoch: Integers
+    state: Integers
     repeated: NDArray[np.bool_]
     "Whether it repeats the draw of another decision."
     unit: NDArray[np.object_] | None
@@ -111,15 +114,7 @@ def with_rewards(
 def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapping[str, int]]:
     """The rows that can say something of the target, and how many others there were, by why."""
     target, left = question.target, {}
-    if target.positions > 1:
-        law = some.position - question.first_position
-        if len(some) and not 0 <= law.min() <= law.max() < target.positions:
-            at = int(((law < 0) | (law >= target.positions)).argmax())
-            first = question.first_position
-            allowed = f"a place in the target's {target.positions} columns, from {first} on"
-            raise InvalidValue(f"{source}, row {some.row[at]}: position", int(some.position[at]), allowed)
-    else:
-        law = np.zeros(len(some), np.int64)
+    law = _law_places(some, question, source)
     wanted = target.laws != 0
     if some.eligible is not None:
         able = ~(wanted[law] & ~some.eligible).any(axis=1)
@@ -135,13 +130,14 @@ def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapp
         if not able.all():
             left["without support"] = int((~able).sum())
             some, law, chances = some.where(able), law[able], chances[able]
-        squares = target.laws**2
-        if (squares.sum(axis=0) > 0).sum() == 1:
-            arm = int(squares.sum(axis=0).argmax())
-            propensity = chances[:, arm] / squares[law, arm]
-        else:
-            ratio = np.divide(squares[law], chances, out=np.zeros_like(chances), where=chances > 0)
-            propensity = 1.0 / ratio.sum(axis=1)
+        propensity = _propensity(chances, target.laws**2, law)
+    tiny = some.log_probability < np.log(SMALLEST)
+    if tiny.any():
+        at = int(tiny.argmax())
+        where = f"{source}, row {some.row[at]}: log_probability"
+        raise InvalidValue(
+            where, float(some.log_probability[at]), "of an arm that can have been drawn: at least 1e-100"
+        )
     weight = target.laws[law, some.arm] * np.exp(-some.log_probability)
     nothing = np.broadcast_to(0.0, len(some))
     model, base = nothing, nothing
@@ -168,7 +164,32 @@ def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapp
         chances=chances,
         propensity=propensity,
         epoch=some.epoch,
+        state=some.state,
         repeated=some.repeated,
         unit=unit,
     )
     return rows, left
+
+
+def _law_places(some: Columns, question: Question, source: str) -> Integers:
+    """Which of the target's laws holds in each row: that of its position."""
+    count, first = question.target.positions, question.first_position
+    if count == 1:
+        return np.zeros(len(some), np.int64)
+    law = some.position - first
+    if len(some) and not 0 <= law.min() <= law.max() < count:
+        at = int(((law < 0) | (law >= count)).argmax())
+        allowed = f"a place in the target's {count} columns, from {first} on"
+        raise InvalidValue(f"{source}, row {some.row[at]}: position", int(some.position[at]), allowed)
+    return law
+
+
+def _propensity(chances: Floats, squares: Floats, law: Integers) -> Floats:
+    """1 / Σ π² / p."""
+    arms = np.flatnonzero(squares.any(axis=0))
+    if arms.size == 1:
+        alone: Floats = chances[:, arms[0]] / squares[law, arms[0]]
+        return alone
+    ratio = np.divide(squares[law], chances, out=np.zeros_like(chances), where=chances > 0)
+    several: Floats = 1.0 / ratio.sum(axis=1)
+    return several

@@ -13,13 +13,14 @@ import numpy as np
 
 from maillard.decisions.audit import Audit
 from maillard.decisions.files.arrow import pyarrow
-from maillard.decisions.files.columns import TableColumns, places_of
+from maillard.decisions.files.columns import TableColumns, cast, places_of
 from maillard.decisions.files.parquet import ParquetPart
 from maillard.decisions.records import SLACK
-from maillard.evaluation.diagnostics import HIGHEST, LOWEST, Overlap, Spread
+from maillard.evaluation.diagnostics import HIGHEST, LOWEST, Overlap, Spread, WeightTest
 from maillard.evaluation.moments import PRODUCT, REWARD, WEIGHT, Moments
+from maillard.evaluation.rows import SMALLEST
 from maillard.evaluation.sequential.compiling import compiled
-from maillard.evaluation.sums import Asked, Sums, TargetSums, total_of
+from maillard.evaluation.sums import Asked, Sums, TargetSums, sums_of, total_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,7 @@ _UNSEEN = {"eligible", "log_probabilities", "state", "epoch", "position", "origi
 # What a row adds, w its weight and r its reward from the centre.
 _W, _R, _WR, _WW, _RR, _WWR, _WRR, _WWRR, _LARGEST, _POSITIVE = range(10)
 _SIZE = 10
+_TINY = SMALLEST  # what compiled code has to see
 
 
 def applies(part: Any, asked: Asked) -> bool:
@@ -73,22 +75,19 @@ def _plain(asked: Asked) -> bool:
 
 def scan(part: TableColumns, asked: Asked) -> Sums | None:
     """The sums of a part of a log; None where it has no rows."""
-    return total_of(_batches(part, asked))
+    made = list(_batches(part, asked))
+    if None in made:  # the careful way says which row it is that cannot be, and why
+        return total_of(sums_of(some, asked) for some in part() if len(some))
+    return total_of(made)
 
 
-def _batches(part: TableColumns, asked: Asked) -> Iterator[Sums]:
+def _batches(part: TableColumns, asked: Asked) -> Iterator[Sums | None]:
     pa = pyarrow()
     arms, logs = pa.array(part.arms, pa.string()), "log_probability" in part.names
     names = ["arm", "log_probability" if logs else "probability", "reward"]
     for batch in part.batches(names, _ROWS):
-        chance, reward = (
-            batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False) for name in names[1:]
-        )
-        made = _sums(places_of(batch.column("arm"), arms), np.exp(chance) if logs else chance, reward, asked)
-        if made is None:  # the careful way says which row it is, and why
-            list(part())
-            return
-        yield made
+        chance, reward = (cast(batch, name, part.source).to_numpy(zero_copy_only=False) for name in names[1:])
+        yield _sums(places_of(batch.column("arm"), arms), np.exp(chance) if logs else chance, reward, asked)
 
 
 def quick_sums(some: Columns, asked: Asked) -> Sums | None:
@@ -110,10 +109,15 @@ def _sums(
     with np.errstate(divide="ignore"):
         chances = {0: np.log(overlap[3:])}
     targets = tuple(
-        TargetSums({epoch: _spread(n, each, counts, centre)}, {("none", None): _moments(n, each)}, Counter())
+        TargetSums(
+            {epoch: _spread(n, each, counts, centre)},
+            {("none", None): _moments(n, each)},
+            WeightTest(),
+            Counter(),
+        )
         for each, counts in zip(sums, histogram, strict=True)
     )
-    return Sums(n, False, 0, Counter(), Audit(), Overlap({epoch: overlap[:4]}), chances, targets)
+    return Sums(n, False, False, 0, Counter(), Audit(), Overlap({epoch: overlap[:4]}), chances, targets)
 
 
 @compiled
@@ -133,7 +137,13 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
     """Add up rows; false where one of them cannot be."""
     for i in range(arm.size):
         a, p, r = arm[i], chance[i], reward[i]
-        if a < 0 or not (0.0 < p <= most) or not (low <= r <= high) or r - r != 0.0:
+        if (
+            a < 0
+            or a >= overlap.shape[1]
+            or not (_TINY < p <= most)
+            or not (low <= r <= high)
+            or r - r != 0.0
+        ):
             return False
         overlap[1, a] += 1.0
         overlap[3, a] = min(overlap[3, a], p)
@@ -161,7 +171,7 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
 
 def _spread(count: int, sums: Floats, histogram: NDArray[np.int64], centre: float) -> Spread:
     w, ww, product = float(sums[_W]), float(sums[_WW]), float(sums[_WR] + centre * sums[_W])
-    return Spread(count, w, ww, product, float(sums[_LARGEST]), int(sums[_POSITIVE]), histogram, np.zeros(4))
+    return Spread(count, w, ww, product, float(sums[_LARGEST]), int(sums[_POSITIVE]), histogram)
 
 
 def _moments(count: int, sums: Floats) -> Moments:

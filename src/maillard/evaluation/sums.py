@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.decisions.audit import Audit
-from maillard.evaluation.diagnostics import Overlap, Spread, spread_of
+from maillard.decisions.audit import Audit, Score, judged
+from maillard.errors import InvalidValue
+from maillard.evaluation.diagnostics import Overlap, Spread, WeightTest, spread_of, weight_test
 from maillard.evaluation.rows import Question, Rows, rows_for, with_rewards
 
 if TYPE_CHECKING:
@@ -44,11 +45,16 @@ class TargetSums:
 
     spread: Mapping[int, Spread]
     sums: Mapping[tuple[str, float | None], Any]
+    test: WeightTest
+    "Of all draws, whether they have a reward or not."
     left_out: Counter[str]
 
     def __add__(self, other: TargetSums) -> TargetSums:
         return TargetSums(
-            merged(self.spread, other.spread), merged(self.sums, other.sums), self.left_out + other.left_out
+            merged(self.spread, other.spread),
+            merged(self.sums, other.sums),
+            self.test + other.test,
+            self.left_out + other.left_out,
         )
 
 
@@ -59,6 +65,8 @@ class Sums:
     rows: int
     laws: bool
     "Whether every row has the probability of every arm."
+    units: bool
+    "Whether some row is somebody's."
     repeated: int
     left_out: Counter[str]
     audit: Audit
@@ -75,6 +83,7 @@ class Sums:
         return Sums(
             self.rows + other.rows,
             self.laws and other.laws,
+            self.units or other.units,
             self.repeated + other.repeated,
             self.left_out + other.left_out,
             self.audit + other.audit,
@@ -82,6 +91,33 @@ class Sums:
             chances,
             tuple(one + another for one, another in zip(self.targets, other.targets, strict=True)),
         )
+
+    def drawn(self) -> Floats:
+        """How often each arm was drawn."""
+        total: Floats = sum((table[1] for table in self.overlap.epochs.values()), np.zeros(1))
+        return total
+
+    def verdict(self) -> str:
+        """Whether the draws agree with the probabilities: of whole laws, or of arms that always had the same."""
+        if (
+            self.laws
+            or not self.constant
+            or len(self.chances) > 1
+            or len(self.overlap.epochs) > 1
+            or self.repeated
+        ):
+            return self.audit.verdict
+        [(low, _)] = self.chances.values()
+        [(eligible, drawn, *_)] = self.overlap.epochs.values()
+        known = np.isfinite(low)
+        p, n = np.exp(low[known]), eligible[known]
+        if p.sum() > 1.0 + 1e-6 and (n == self.rows).all():
+            return "broken"
+        scores = [
+            Score(name="", found=float(d), expected=float(e), variance=float(v), largest=1.0)
+            for d, e, v in zip(drawn[known], n * p, n * p * np.maximum(1.0 - p, 0.0), strict=True)
+        ]
+        return judged(scores) if (n == self.rows).all() and scores else "not enough data"
 
     @property
     def constant(self) -> bool:
@@ -101,6 +137,7 @@ def rows_of(some: Columns, asked: Asked) -> tuple[list[tuple[Rows, Mapping[str, 
     return [rows_for(rewarded, question, asked.source) for question in asked.questions], left_out
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is too large is refused when it is solved
 def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | None = None) -> Sums:
     """What some decisions add; `then` is told the rows of each target."""
     from maillard.evaluation.scan import applies_to, quick_sums
@@ -108,6 +145,12 @@ def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | Non
     if then is None and applies_to(some, asked) and (made := quick_sums(some, asked)) is not None:
         return made
     k = len(asked.arms)
+    beyond = (some.arm < 0) | (some.arm >= k)
+    if beyond.any():
+        at = int(beyond.argmax())
+        raise InvalidValue(
+            f"{asked.source}, row {some.row[at]}: arm", int(some.arm[at]), f"a place among {k} arms"
+        )
     audit = Audit()
     if some.log_probabilities is not None:
         once = some.where(~some.repeated)
@@ -121,11 +164,24 @@ def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | Non
         if then is not None:
             then(place, rows)
         spread = {int(epoch): spread_of(rows.where(rows.epoch == epoch)) for epoch in np.unique(rows.epoch)}
+        drawn = (
+            rows if not any(left_out.values()) else rows_for(some, asked.questions[place], asked.source)[0]
+        )
         sums = {each.key: each.sums(rows) for each in asked.estimators}
-        targets.append(TargetSums(spread, sums, Counter(left)))
+        targets.append(TargetSums(spread, sums, weight_test(drawn), Counter(left)))
     repeated = int(some.repeated.sum())
     laws = some.log_probabilities is not None and not np.isnan(some.log_probabilities).any()
-    return Sums(len(some), laws, repeated, Counter(left_out), audit, overlap, chances, tuple(targets))
+    return Sums(
+        len(some),
+        laws,
+        some.unit is not None,
+        repeated,
+        Counter(left_out),
+        audit,
+        overlap,
+        chances,
+        tuple(targets),
+    )
 
 
 def _chances(some: Columns, arms: int, *, by_position: bool) -> dict[int, Floats]:
@@ -148,6 +204,7 @@ def add_up(part: Callable[[], Iterable[Columns]], asked: Asked) -> Sums | None:
     return total_of(sums_of(some, asked) for some in part() if len(some))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def total_of(parts: Iterable[Sums | None]) -> Sums | None:
     """The sums of several parts, in whatever order."""
     total: Sums | None = None

@@ -16,7 +16,7 @@ from maillard.policies.targets import FixedArm, FixedDistribution
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Target", "bind"]
+__all__ = ["Target", "bind", "by_place"]
 
 _LONG = 160  # characters of a name, in reports
 
@@ -45,6 +45,20 @@ class Target:
                 "targets", (self.laws.shape, other.laws.shape), "two over the same arms and positions"
             )
         return Target(f"{self.name} - {other.name}", self.laws - other.laws)
+
+
+def by_place(target: str | Policy | Target) -> bool:
+    """Whether a target means arms by their places and not by their names."""
+    if isinstance(target, str):
+        target = (
+            policy(target) if named(specs.read(target).name) in (FixedArm, FixedDistribution) else Uniform()
+        )
+    inner = target.policy if isinstance(target, WithFloor) else target
+    if isinstance(inner, FixedArm):
+        return not isinstance(inner.arm, str)
+    if not isinstance(inner, FixedDistribution):
+        return False
+    return not any(isinstance(share, tuple) and isinstance(share[0], str) for share in inner.shares)
 
 
 def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:

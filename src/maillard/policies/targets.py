@@ -88,7 +88,13 @@ class FixedArm(_Target, kw_only=False):
         return specs.Spec(self.name, (self.arm,), {})
 
     def bind(self, arms: Sequence[str]) -> FixedArm:
-        return FixedArm(_place(self.arm, arms)) if isinstance(self.arm, str) else self
+        if isinstance(self.arm, str):
+            return FixedArm(_place(self.arm, arms))
+        if str(self.arm) in arms and self.arm != list(arms).index(str(self.arm)):
+            name = f"{str(self.arm)!r}"
+            allowed = f"arm:{name}, FixedArm({name}), for the one of that name: the number is a place, from 0, and there is another arm"
+            raise InvalidValue("arm", self.arm, allowed)
+        return self
 
     def _law(self, k: int) -> Floats:
         if isinstance(self.arm, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from maillard.decisions.names import ENDINGS, FORMS, ending_of, shown
 from maillard.errors import InvalidValue
 
-__all__ = ["Written", "check_target", "form_of", "located", "whole"]
+__all__ = ["Written", "check_aside", "check_target", "form_of", "located", "whole"]
 
 _ENDINGS = ", ".join(ENDINGS)
 
@@ -49,6 +49,21 @@ def check_target(path: Path, source: str) -> None:
         # A SQLite log has a name of its own and, while it is open, a write-ahead log beside it.
         if ending_of(path) is None or Path(f"{path}-wal").exists():
             raise InvalidValue("file", shown(path), f"a new file, or one whose name ends in {_ENDINGS}")
+    except OSError as error:
+        raise InvalidValue("file", shown(path), f"a path ({error.strerror or error})") from None
+
+
+def check_aside(path: Path, sources: Iterable[str]) -> None:
+    """Whether a page or picture may be written here: never over a log, whatever it is called, nor through a link."""
+    try:
+        if not path.exists() and not path.is_symlink():
+            return
+        plain = path.is_file() and not path.is_symlink()
+        if not plain or any(_same(path, source) for source in sources):
+            raise InvalidValue("file", shown(path), "a new file, or a plain one that is no log")
+        with path.open("rb") as file:
+            if file.read(16) == b"SQLite format 3\0":
+                raise InvalidValue("file", shown(path), "a new file, or a plain one that is no log")
     except OSError as error:
         raise InvalidValue("file", shown(path), f"a path ({error.strerror or error})") from None
 

@@ -122,11 +122,12 @@ def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | 
             header = frame.attrs.get(KEY)
             table = pa.Table.from_pandas(frame, preserve_index=False)
         elif library == "polars":
-            table = (frame.collect() if type(frame).__name__ == "LazyFrame" else frame).to_arrow()
+            table = _collected(frame).to_arrow()
         else:
             table = pa.Table.from_batches([frame]) if type(frame).__name__ == "RecordBatch" else frame
+        ours = renamed(table.column_names, columns, f"{library} table")
         if columns:
-            table = table.rename_columns(renamed(table.column_names, columns, f"{library} table"))
+            table = table.rename_columns(ours)
         if {"state", "id"} <= set(table.column_names):
             table = table.sort_by([("state", "ascending"), ("id", "ascending")])
     except (pa.ArrowException, ValueError, TypeError) as error:
@@ -142,6 +143,16 @@ def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | 
         experiment,
         parts=[ArrowPart(table)] if len(table) else [],
     )
+
+
+def _collected(frame: Any) -> Any:
+    """A polars frame that is there, from one that is to be made."""
+    if type(frame).__name__ != "LazyFrame":
+        return frame
+    try:
+        return frame.collect()
+    except Exception as error:  # noqa: BLE001  # whatever its plan runs into
+        raise InvalidValue("frame", "LazyFrame", f"one that can be collected ({error})") from None
 
 
 @dataclass(frozen=True, eq=False)

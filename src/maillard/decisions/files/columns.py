@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from maillard.errors import InvalidValue
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Batches", "TableColumns", "arms_of", "places_of"]
+__all__ = ["Batches", "Contents", "TableColumns", "cast", "contents_of", "places_of"]
 
 # What evaluation reads of the table.
 _READ = (
-    "experiment", "time", "unit", "arm", "probability", "log_probability", "eligible", "log_probabilities", "state",
+    "id", "experiment", "time", "unit", "arm", "probability", "log_probability", "eligible", "log_probabilities", "state",
     "epoch", "position", "origin", "reward", "closed",
 )  # fmt: skip
 
@@ -42,21 +42,56 @@ class Batches(Protocol):
     def __call__(self, names: Sequence[str], rows: int = ..., /) -> Iterable[Any]: ...
 
 
-def arms_of(parts: Sequence[Batches], names: Sequence[str], source: str) -> tuple[list[str], list[str]]:
-    """The arms of a table, and its experiments, in the order in which they appear; numbered arms by their numbers."""
-    pc = pyarrow().compute
-    wanted = [name for name in ("eligible", "arm", "experiment") if name in names]
-    seen: dict[str, dict[str, None]] = {"arm": {}, "experiment": {}}
+class Contents(NamedTuple):
+    """What a table has in it."""
+
+    arms: list[str]
+    "In the order in which they appear; numbered ones by their numbers."
+    experiments: dict[str, int]
+    "How many rows each has."
+    windows: bool
+    "Whether some window had closed."
+
+
+def contents_of(parts: Sequence[Batches], names: Sequence[str], source: str) -> Contents:
+    """One reading of the columns that say what there is."""
+    pa = pyarrow()
+    pc = pa.compute
+    wanted = [name for name in ("eligible", "arm", "experiment", "closed") if name in names]
+    arms: dict[str, None] = {}
+    experiments: dict[str, int] = {}
+    rows, windows = 0, False
     for batch in itertools.chain.from_iterable(part(wanted, _MANY) for part in parts):
-        for name in wanted:
-            column = batch.column(name) if name == "arm" else _cast(batch, name, source)
-            if name == "eligible":
-                column = column.flatten()
-            found = pc.unique(column).cast(pyarrow().string()).to_pylist()
-            seen["experiment" if name == "experiment" else "arm"].update(
-                dict.fromkeys(each for each in found if each is not None)
-            )
-    return in_order(seen["arm"]), sorted(seen["experiment"]) or ["default"]
+        rows += batch.num_rows
+        for name in [each for each in wanted if each in ("eligible", "arm")]:
+            column = cast(batch, name, source).flatten() if name == "eligible" else _arm(batch, source)
+            arms.update(dict.fromkeys(pc.unique(column).cast(pa.string()).drop_null().to_pylist()))
+        if "experiment" in wanted:
+            for each in pc.value_counts(cast(batch, "experiment", source)).to_pylist():
+                name = each["values"] or "default"
+                experiments[name] = experiments.get(name, 0) + each["counts"]
+        if "closed" in wanted:
+            windows |= bool(pc.any(cast(batch, "closed", source)).as_py())
+    return Contents(in_order(arms), experiments or {"default": rows}, windows)
+
+
+def _arm(batch: Any, source: str) -> Any:
+    """The column of arms, if it can be one: names or numbers, in a dictionary or not."""
+    pa, column = pyarrow(), batch.column("arm")
+    plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    kinds = pa.types
+    if not any(
+        kind(plain)
+        for kind in (
+            kinds.is_string,
+            kinds.is_large_string,
+            kinds.is_string_view,
+            kinds.is_integer,
+            kinds.is_null,
+        )
+    ):
+        raise InvalidValue(f"{source}: arm", str(column.type), "names or whole numbers")
+    return column
 
 
 @dataclass(frozen=True)
@@ -72,13 +107,35 @@ class TableColumns:
     def __call__(self) -> Iterator[Columns]:
         pa, done = pyarrow(), self.batches.start
         lookup = pa.array(self.arms, pa.string())
+        last: tuple[Any, Any] = (None, None)
         for batch in self.batches([name for name in _READ if name in self.names]):
+            last = _check_once(batch, last, done, self.source)
             made = _columns(batch, lookup, done, self.source).check(self.source)
             done += len(made)
             if self.experiment is not None and "experiment" in self.names:
-                same = pa.compute.equal(_cast(batch, "experiment", self.source), self.experiment)
+                theirs = cast(batch, "experiment", self.source).fill_null("default")
+                same = pa.compute.equal(theirs, self.experiment)
                 made = made.where(same.to_numpy(zero_copy_only=False).astype(np.bool_))
             yield made
+
+
+def _check_once(batch: Any, last: tuple[Any, Any], done: int, source: str) -> tuple[Any, Any]:
+    """The state and id of the last row; an error where a decision is there twice."""
+    if not {"id", "state"} <= set(batch.schema.names) or not batch.num_rows:
+        return None, None
+    pa = pyarrow()
+    ids, states = cast(batch, "id", source), cast(batch, "state", source)
+    before = [
+        pa.concat_arrays([pa.array([one], each.type), each[:-1]])
+        for one, each in zip(last[::-1], (ids, states), strict=True)
+    ]
+    again = pa.compute.and_(pa.compute.equal(ids, before[0]), pa.compute.equal(states, before[1])).fill_null(
+        False
+    )
+    if pa.compute.any(again).as_py():
+        at = int(np.asarray(again).argmax())
+        raise InvalidValue(f"{source}, row {done + at + 1}: id", ids[at].as_py(), "each decision once")
+    return states[-1].as_py(), ids[-1].as_py()
 
 
 def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
@@ -94,17 +151,17 @@ def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
     def numbers(name: str, otherwise: float | NDArray[Any], kind: Any = np.int64) -> Any:
         if name not in names:
             return np.broadcast_to(np.asarray(otherwise, kind), n)
-        column = _cast(batch, name, source)
+        column = cast(batch, name, source)
         if column.null_count:
             column = pc.fill_null(column, otherwise if isinstance(otherwise, int | bool) else 0)
         return column.to_numpy(zero_copy_only=False).astype(kind, copy=False)
 
     def reals(name: str) -> NDArray[np.float64]:
-        column = _cast(batch, name, source)
+        column = cast(batch, name, source)
         values: NDArray[np.float64] = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         return values
 
-    arm = places_of(batch.column("arm"), arms)
+    arm = places_of(_arm(batch, source), arms)
     refuse("arm", arm < 0, "one of the log's arms")
     if "log_probability" in names:
         log = reals("log_probability")
@@ -122,7 +179,7 @@ def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
     laws, eligible = _laws(batch, arms, source, row)
     unit = None
     if "unit" in names and batch.column("unit").null_count < n:
-        unit = _cast(batch, "unit", source).to_numpy(zero_copy_only=False)
+        unit = cast(batch, "unit", source).to_numpy(zero_copy_only=False)
     return Columns(
         row=row,
         arm=arm,
@@ -169,12 +226,17 @@ def _laws(batch: Any, arms: Any, source: str, row: NDArray[Any]) -> tuple[Any, A
     who = logs = None
     size = np.full(n, k)
     if "eligible" in names:
-        column = _cast(batch, "eligible", source)
+        column = cast(batch, "eligible", source)
         _whole(column, "eligible", source, row)
         size = np.asarray(pc.list_value_length(column)).astype(np.int64)
-        who = np.asarray(pc.index_in(column.flatten(), arms)).astype(np.int64)
+        who = np.asarray(pc.index_in(column.flatten(), arms).fill_null(-1)).astype(np.int64)
+        if (who < 0).any():
+            at = int(np.repeat(np.arange(n), size)[(who < 0).argmax()])
+            raise InvalidValue(
+                f"{source}, row {row[at]}: eligible", column[at].as_py(), "arms of the experiment"
+            )
     if "log_probabilities" in names:
-        column = _cast(batch, "log_probabilities", source)
+        column = cast(batch, "log_probabilities", source)
         if column.null_count < n or who is None:
             _whole(column, "log_probabilities", source, row)
             lengths = np.asarray(pc.list_value_length(column)).astype(np.int64)
@@ -190,6 +252,10 @@ def _laws(batch: Any, arms: Any, source: str, row: NDArray[Any]) -> tuple[Any, A
     rows = np.repeat(np.arange(n), size)
     eligible = np.zeros((n, k), np.bool_)
     eligible[rows, who] = True
+    twice = eligible.sum(axis=1) != size
+    if twice.any():
+        at = int(twice.argmax())
+        raise InvalidValue(f"{source}, row {row[at]}: eligible", int(size[at]), "each name once")
     laws = None
     if logs is not None:
         laws = np.full((n, k), -np.inf)
@@ -204,12 +270,16 @@ def _whole(column: Any, name: str, source: str, row: NDArray[Any]) -> None:
         raise InvalidValue(f"{source}, row {row[at]}: {name}", None, "a list for each row")
 
 
-def _cast(batch: Any, name: str, source: str) -> Any:
+def cast(batch: Any, name: str, source: str) -> Any:
     """A column in the type that a log has there."""
     pa = pyarrow()
     exact = types(pa.timestamp("us", tz="UTC"), pa.string())[name]
     column = batch.column(name)
     try:
+        if name == "time" and pa.types.is_integer(column.type):
+            raise InvalidValue(
+                f"{source}: time", str(column.type), "timestamps: a number does not say of what"
+            )
         if name == "time":
             return column.cast(exact).cast(pa.int64())
         return column if column.type == exact else column.cast(exact)

@@ -29,11 +29,11 @@ _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def write(log: DecisionLog, path: Path) -> Written:
-    """Write a line for each decision that has a reward."""
+    """Write a line for each decision that has a reward, final if there are windows."""
     rows = left_out = 0
     with whole(path) as partial, partial.open("w", newline="", encoding="utf8") as file:
         for row in log.rows():
-            reward = log.reward_of(row)
+            reward = log.final_reward_of(row)
             if reward is None:
                 left_out += 1
             else:

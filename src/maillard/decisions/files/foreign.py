@@ -15,7 +15,7 @@ from maillard.decisions.log import DecisionLog, Row, choose_experiment
 from maillard.decisions.records import SLACK, Observation, text
 from maillard.errors import InvalidValue
 
-__all__ = ["foreign_log", "foreign_row", "in_order", "ordered"]
+__all__ = ["foreign_log", "foreign_row", "in_order", "numbered", "ordered"]
 
 _DEFAULTS = {
     "time": 0, "unit": None, "policy_version": 0, "formula_version": 0, "epoch": 0, "cold": False,
@@ -72,7 +72,9 @@ def foreign_log(
     def chosen() -> Iterator[Row]:
         return (row for row in rows() if row.decision.experiment == only)
 
-    return DecisionLog(chosen, experiment=only, source=source, arms=tuple(names))
+    log = DecisionLog(chosen, experiment=only, source=source, arms=tuple(names))
+    log.arms_found = bool(arms) and not numbered(log.arms)
+    return log
 
 
 def ordered(rows: Iterable[Row], source: str) -> Iterator[Row]:
@@ -99,3 +101,8 @@ def in_order(names: Iterable[str]) -> list[str]:
         if most < 10 * len(arms) + 100:  # not if they are some shop's numbers
             return [str(number) for number in range(most + 1)]
     return arms
+
+
+def numbered(arms: Sequence[str]) -> bool:
+    """Whether each arm's name is its place."""
+    return all(arm == str(place) for place, arm in enumerate(arms))

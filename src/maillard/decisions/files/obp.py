@@ -28,7 +28,7 @@ __all__ = ["open_feedback", "open_file", "to_obp", "write"]
 
 
 def to_obp(log: DecisionLog) -> dict[str, Any]:
-    """The decisions that have a reward, as OBP's estimators take them; an action is a place among `arms`.
+    """The decisions that have a reward, final if there are windows, as OBP's estimators take them; an action is a place among `arms`.
 
     >>> from maillard.decisions import Bandit
     >>> bandit = Bandit(["red", "blue"], "uniform")
@@ -49,7 +49,7 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
     laws: list[np.ndarray[Any, np.dtype[np.float64]]] = []
     left_out = 0
     for row in log.rows():
-        reward, d = log.reward_of(row), row.decision
+        reward, d = log.final_reward_of(row), row.decision
         if reward is None:
             left_out += 1
             continue
@@ -116,7 +116,13 @@ def open_feedback(
     ids, origins = (_names(feedback, name, count, source) for name in ("id", "origin"))
     if count and not 0 <= actions.min() <= actions.max() < len(arms):
         allowed = f"places among {len(arms)} arms, from 0"
-        raise InvalidValue(f"{source}: action", int(actions.max()), allowed)
+        worst = actions.min() if actions.min() < 0 else actions.max()
+        raise InvalidValue(f"{source}: action", int(worst), allowed)
+    if len(set(arms)) < len(arms):
+        raise InvalidValue(f"{source}: arms", list(arms), "each name once")
+    if laws is not None and not (laws >= 0).all():
+        at = int((~(laws >= 0)).any(axis=1).argmax())
+        raise InvalidValue(f"{source}, round {at}: pi_b", laws[at].tolist(), "numbers >= 0")
     if laws is not None and not (laws[np.arange(count), actions] > 0).all():
         raise InvalidValue(f"{source}: pi_b", 0.0, "a probability > 0 of every action that was taken")
 
@@ -191,7 +197,7 @@ def _columns(rounds: _Rounds, source: str) -> Iterator[Columns]:
             reward=rewards[part],
             log_probability=np.log(chances[part]),
             log_probabilities=logs,
-            eligible=None if laws is None or (laws[part] > 0).all() else laws[part] > 0,
+            eligible=None,
             position=none if slots is None else slots[part],
             epoch=none,
             state=row,
@@ -230,7 +236,10 @@ def _laws(
     """The law of each round; of the position that it was for, where there are several."""
     if feedback.get("pi_b") is None:
         return None
-    laws = np.asarray(feedback["pi_b"])
+    try:
+        laws = np.asarray(feedback["pi_b"])
+    except ValueError:  # ragged
+        laws = np.asarray(None)
     if laws.ndim == 2:
         laws = laws[:, :, np.newaxis]
     good = laws.ndim == 3 and laws.dtype.kind in "fiu" and len(laws) == count and laws.shape[1] > 0

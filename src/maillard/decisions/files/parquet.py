@@ -79,9 +79,7 @@ def open_files(
     def records() -> Iterator[Mapping[str, Any]]:
         return records_of(itertools.chain.from_iterable(part(known, 2_000) for part in parts), source)
 
-    log = open_table(records, ours, head, source, experiment, parts=parts)
-    log.files = tuple(paths), dict(zip(ours, theirs, strict=True))
-    return log
+    return open_table(records, ours, head, source, experiment, parts=parts)
 
 
 @dataclass(frozen=True)
@@ -102,6 +100,10 @@ class ParquetPart:
         wanted = [self.theirs[self.ours.index(name)] for name in names]
         # Few arms, many rows: their names need not be made again for each row.
         coded = [theirs for theirs, name in zip(wanted, names, strict=True) if name == "arm" and self.named]
-        with pyarrow().parquet.ParquetFile(self.path, read_dictionary=coded) as file:
-            for batch in file.iter_batches(batch_size=rows, row_groups=list(self.groups), columns=wanted):
-                yield batch.select(wanted).rename_columns(list(names))
+        pa = pyarrow()
+        try:
+            with pa.parquet.ParquetFile(self.path, read_dictionary=coded) as file:
+                for batch in file.iter_batches(batch_size=rows, row_groups=list(self.groups), columns=wanted):
+                    yield batch.select(wanted).rename_columns(list(names))
+        except (pa.ArrowException, OSError) as error:
+            raise InvalidValue("log", str(self.path), f"a Parquet file that can be read ({error})") from None

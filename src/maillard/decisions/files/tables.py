@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from maillard.decisions.files import located
-from maillard.decisions.files.foreign import foreign_log, foreign_row, in_order, ordered
+from maillard.decisions.files.foreign import foreign_log, foreign_row, in_order, numbered, ordered
 from maillard.decisions.files.metadata import Header
 from maillard.decisions.files.records import COLUMNS, NEEDED, rows_of
 from maillard.decisions.log import DecisionLog, Row, choose_experiment
@@ -49,13 +49,15 @@ def open_table(
     return log
 
 
-def _supply(log: DecisionLog, parts: Sequence[Batches], names: Sequence[str]) -> None:
+def _supply(
+    log: DecisionLog, parts: Sequence[Batches], names: Sequence[str], size: int | None = None
+) -> None:
     """Have the log's columns from Arrow."""
     if parts:
         from maillard.decisions.files.columns import TableColumns
 
         made = [TableColumns(part, tuple(names), log.arms, log.source, log.experiment) for part in parts]
-        log.supply(*made, size=sum(part.rows for part in parts))
+        log.supply(*made, size=sum(part.rows for part in parts) if size is None else size)
 
 
 def _open_foreign(
@@ -79,22 +81,29 @@ def _open_foreign(
 
     if not parts:
         return foreign_log(lambda: rows(tuple(arms)), source, experiment, arms)
-    from maillard.decisions.files.columns import arms_of
+    from maillard.decisions.files.columns import contents_of
 
-    arms, experiments = arms_of(parts, columns, source)
-    only = choose_experiment(experiments, experiment, source)
+    found = contents_of(parts, columns, source)
+    arms = found.arms
+    only = choose_experiment(sorted(found.experiments), experiment, source)
 
     def chosen() -> Iterator[Row]:
         return ordered((row for row in rows(tuple(arms)) if row.decision.experiment == only), source)
 
     log = DecisionLog(chosen, experiment=only, source=source, arms=arms)
-    _supply(log, parts, columns)
+    log.has_windows = found.windows
+    log.arms_found = "eligible" not in columns and not numbered(arms)
+    _supply(log, parts, columns, found.experiments[only])
     return log
 
 
 def renamed(names: Sequence[str], columns: Mapping[str, str] | None, source: str) -> list[str]:
     """A table's names, those that a caller has other names for replaced; `columns` maps ours to theirs."""
-    ours = dict(columns or {})
+    try:
+        ours = dict(columns or {})
+    except (TypeError, ValueError):
+        allowed = "what our columns are called there, as in {'arm': 'item_id'}"
+        raise InvalidValue("columns", columns, allowed) from None
     for name, theirs in ours.items():
         if name not in COLUMNS:
             raise UnknownName("column", name, list(COLUMNS))

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from maillard.evaluation.estimators.additive import Additive, Solution
-from maillard.evaluation.moments import BASE, MODEL, PRODUCT, WEIGHT, Moments
+from maillard.evaluation.moments import BASE, MODEL, PRODUCT, REWARD, WEIGHT, Moments
 
 __all__ = ["DoublyRobust"]
 
@@ -22,4 +22,9 @@ class DoublyRobust(Additive):
     def solve(self, sums: Moments, constant: float | None) -> Solution:
         gradient = np.zeros(5)
         gradient[[BASE, PRODUCT, MODEL, WEIGHT]] = 1.0, 1.0, -1.0, -(constant or 0.0)
-        return Solution(float(gradient @ sums.mean) + (constant or 0.0), gradient)
+        value = float(gradient @ sums.mean) + (constant or 0.0)
+        if (
+            constant is not None
+        ):  # the log's mean reward has an error too, which counts for what the weights are short of 1
+            gradient[REWARD] = 1.0 - float(sums.mean[WEIGHT])
+        return Solution(value, gradient)

@@ -29,6 +29,11 @@ class Cells:
     mean: float
     "Of the rewards."
 
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return int(self.sums[0].sum())
+
     def __add__(self, other: Cells) -> Cells:
         share = other.sums[0].sum() / max((self.sums[0] + other.sums[0]).sum(), 1.0)
         return Cells(self.laws, self.sums + other.sums, self.mean + (other.mean - self.mean) * share)

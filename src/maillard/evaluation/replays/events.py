@@ -11,6 +11,7 @@ import numpy as np
 
 from maillard import problems
 from maillard.decisions import DecisionLog, read_log
+from maillard.decisions.audit import Audit
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.evaluation.floors import promised_shares
 from maillard.simulation import Log
@@ -143,7 +144,11 @@ def _decided(
     among[places] = np.arange(places.size)
     left_out = {"without a reward": 0, "window still open": 0, "repeated": 0}
     parts: list[tuple[Any, ...]] = []
+    audit = Audit()
     for some in log.columns():
+        if some.log_probabilities is not None:
+            once = some.where(~some.repeated)
+            audit.take(log.arms, once.arm, once.log_probabilities)  # type: ignore[arg-type]  # as above
         opened = np.zeros(len(some), np.bool_) if rule is None or rule.window is None else ~some.closed
         absent = np.isnan(some.reward)
         left_out["repeated"] += int(some.repeated.sum())
@@ -151,6 +156,10 @@ def _decided(
         left_out["without a reward"] += int((absent & ~opened & ~some.repeated).sum())
         part = some.where(~(some.repeated | opened | absent))
         parts.append((part.row, among[part.arm], part.reward, *_laws(part, places, len(log.arms))))
+    if audit.verdict == "broken":
+        raise MaillardError(
+            f"{log.source}: the draws do not agree with the logged probabilities (maillard verify says where): nothing can be replayed on them"
+        )
     columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else []
     if not columns or not columns[0].size:
         raise MaillardError(

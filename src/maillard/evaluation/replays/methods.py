@@ -12,7 +12,8 @@ import numpy as np
 from maillard.errors import InvalidValue, MaillardError
 
 if TYPE_CHECKING:
-    from maillard.evaluation.replays.events import Events
+    from maillard.evaluation.floors import shares_of
+from maillard.evaluation.replays.events import Events
 
 __all__ = ["MATCHING", "METHODS", "QUEUES", "REJECTION", "Way", "find_way", "reach"]
 
@@ -47,7 +48,9 @@ def find_way(
     if method is not None and method not in METHODS:
         raise InvalidValue("method", method, ", ".join(METHODS))
     even = _uniform_chance(logs)
-    promised = min(events.promised for events in logs) if floor is None else _floor_chance(logs, floor)
+    promised = min(events.promised for events in logs)
+    if floor is not None:
+        promised = min(float(shares_of(floor, events.logged_arms).min()) for events in logs)
     if method == MATCHING or (method is None and floor is None and guaranteed is None and even):
         if not even:
             raise MaillardError(
@@ -94,20 +97,6 @@ def _uniform_chance(logs: Sequence[Events]) -> float:
         if not even.all() or len(counts) > 1:
             return 0.0
     return 1.0 / counts.pop()
-
-
-def _floor_chance(logs: Sequence[Events], floor: Any) -> float:
-    """The smallest probability that a floor leaves to any arm: ε / K, or the least of the shares of all arms."""
-    arms = logs[0].logged_arms
-    allowed = f"a number above 0 and at most 1, as in a policy's floor= (each of {arms} arms gets floor / {arms}), or a share for each"
-    try:
-        shares = np.asarray(floor, np.float64)
-    except (TypeError, ValueError):
-        raise InvalidValue("floor", floor, allowed) from None
-    fits = shares.ndim == 0 or shares.shape == (arms,)
-    if isinstance(floor, bool) or not fits or not ((shares > 0).all() and shares.sum() <= 1.0 + 1e-12):
-        raise InvalidValue("floor", floor, allowed)
-    return float(shares) / arms if shares.ndim == 0 else float(shares.min())
 
 
 def _check_floor(logs: Sequence[Events], chance: float) -> None:

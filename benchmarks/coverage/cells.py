@@ -1,0 +1,54 @@
+"""What is run: three loggers, three problems, two floors, two horizons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maillard.policies import Policy, WithFloor, policy
+from maillard.problems import UniformNoise
+
+__all__ = ["CELLS", "CONFIDENCE", "FLOORS", "HORIZONS", "LOGGERS", "MEANS", "RANGE", "SIGMA2", "Cell"]
+
+CONFIDENCE = 0.9
+HORIZONS = (1000, 10_000)
+MEANS = ((1.0, 1.0, 1.0), (0.9, 1.0, 1.1), (0.5, 1.0, 1.5))
+WIDTH = 1.0  # rewards are within it of their mean, uniformly
+SIGMA2 = (
+    WIDTH**2
+)  # Hoeffding's sub-Gaussian parameter of such rewards, (2 width)² / 4, and what loggers are told
+RANGE = (-0.5, 2.5)  # which the confidence sequences are told: of all rewards on all three problems
+LOGGERS = {"ms": "MS", "ms+:booster=4,c=0.01,d=0.01": "MS+", "ts": "TS"}
+FLOORS = {"t^-0.7": (1.0, 0.7), "5%": (0.05, 0.0)}  # what is mixed in, in round 1, and how fast it decays
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A logger with its floor, on a problem."""
+
+    logger: str
+    means: tuple[float, ...]
+    floor: str
+
+    @property
+    def policy(self) -> Policy:
+        """p = (1 - s_t) p_logger + s_t / K."""
+        share, decay = FLOORS[self.floor]
+        return WithFloor(policy(self.logger, sigma2=SIGMA2), share, decay=decay)
+
+    @property
+    def problem(self) -> UniformNoise:
+        """Uniform noise about the means."""
+        return UniformNoise(self.means, width=WIDTH)
+
+    def least(self, horizon: int) -> float:
+        """The least probability of an arm in any round up to the horizon, which the floor guarantees."""
+        share, decay = FLOORS[self.floor]
+        return share * float(float(horizon) ** -decay) / len(self.means)
+
+    @property
+    def name(self) -> str:
+        """As the page calls it."""
+        return f"{LOGGERS[self.logger]}, {', '.join(f'{mean:g}' for mean in self.means)}, {self.floor}"
+
+
+CELLS = tuple(Cell(logger, means, floor) for floor in FLOORS for logger in LOGGERS for means in MEANS)

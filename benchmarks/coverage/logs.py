@@ -1,0 +1,99 @@
+"""One run as the arrays that estimators read, compiled.
+
+Unlike with `simulate_log`, no round is forced: cold arms are drawn by formula, as live, so that every row has support; and Thompson
+sampling over three arms is compiled too. What is drawn from and logged is the law of `WithFloor`, p = (1 - s) p_policy + s / K.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import types
+
+from benchmarks.coverage.laws import win
+from maillard.policies import Policy, Sampled, WithFloor
+from maillard.simulation.compiling import address_of, borrowed, compile_function, parameters_of
+from maillard.simulation.engines.direct import CHANCE, begin, draw_from, learn, weigh
+from maillard.simulation.engines.rewards import draw_reward
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from maillard.problems import Problem
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Logger", "Rows"]
+
+_F8, _I8 = types.float64, types.int64
+_NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
+# The policy's addresses; the problem; shares; out: arms, rewards, chances; random numbers.
+_SIGNATURE = _I8(
+    _PLACES, _I8, _NUMBERS, _NUMBERS, _TABLE, _TABLE, _NUMBERS, _PLACES, _NUMBERS, _TABLE, types.npy_rng
+)
+
+
+def _build(law: Any, fingerprint: int) -> Any:
+    def run(f, kind, first, second, values, ends, shares, chosen, rewards, chances, rng):  # type: ignore[no-untyped-def]  # noqa: PLR0917  # compiled
+        arms, table = first.size, begin(first.size)
+        w, f, rng = borrowed(table), borrowed(f), borrowed(rng)
+        for t in range(chosen.size):
+            law(f, w, arms, t + 1)
+            for arm in range(arms):
+                w[CHANCE, arm] = (1.0 - shares[t]) * w[CHANCE, arm] + shares[t] / arms
+                chances[t, arm] = w[CHANCE, arm]
+            arm = draw_from(w, arms, rng)
+            reward = draw_reward(kind, 0, first, second, values, ends, arm, rng)
+            chosen[t], rewards[t] = arm, reward
+            learn(f, w, arms, arm, reward, t + 1)
+        return fingerprint * 0 * table.size  # so that the table lives until here
+
+    return run
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A log's arrays, in its order."""
+
+    arm: NDArray[np.int64]
+    reward: Floats
+    chances: Floats  # row x arm
+
+    @classmethod
+    def empty(cls, horizon: int, arms: int) -> Rows:
+        """Room for a run."""
+        return cls(np.zeros(horizon, np.int64), np.zeros(horizon), np.zeros((horizon, arms)))
+
+
+class Logger:
+    """What writes logs of a policy, with a floor or without, on a problem."""
+
+    def __init__(self, policy: Policy, problem: Problem, horizon: int) -> None:
+        self._law, self._name = problem.law(), f"{policy} on {problem}"
+        self.shares = np.zeros(horizon)  # of the uniform law, by round
+        if isinstance(policy, WithFloor):
+            assert isinstance(policy.epsilon, float)
+            self.shares = policy.epsilon * np.arange(1.0, horizon + 1) ** -policy.decay
+            policy = policy.policy
+        sampled = isinstance(policy, Sampled)
+        wanted: list[tuple[str, int, int]] = (
+            [("leader", 2, -1), ("rival", 4, -1)] if sampled else [("score", 2, 0), ("score", 2, 1)]
+        )
+        pairs = [address_of(policy, *formula) for formula in wanted]
+        parameters = parameters_of(policy)
+        self._alive = (parameters, pairs)  # as long as their addresses are used
+        self._addresses = np.array([parameters.ctypes.data, *(address for address, _ in pairs), 0], np.int64)
+        self._run = compile_function(_build, (weigh if sampled else win,), _SIGNATURE)
+
+    def write(self, rows: Rows, seed: int, run: int) -> None:
+        """Run number `run`, whose random numbers depend on nothing but the seed, the policy, the problem and the number."""
+        law = self._law
+        key = (zlib.crc32(self._name.encode()), run)
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+        self._run(
+            self._addresses, law.kind, law.first, law.second, law.values, law.ends, self.shares,
+            rows.arm, rows.reward, rows.chances, rng,
+        )  # fmt: skip

@@ -1,0 +1,104 @@
+"""Running the cells: how often each interval held the truth, on which side it missed, and how wide it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.coverage.cells import HORIZONS, MEANS, Cell
+from benchmarks.coverage.logs import Logger, Rows
+from benchmarks.coverage.methods import DECAY, METHODS, NAIVE, NORMAL, WEIGHTED, intervals
+from benchmarks.coverage.parallel import Work, gather
+from maillard.evaluation.sequential import aipw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["DISTANT", "Outcome", "distant", "run"]
+
+BLOCK = 25  # runs at a time
+DISTANT = (1000, 10_000, 100_000)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Shares and means over the runs of a cell; arrays begin with horizon x arm."""
+
+    runs: int
+    low: Floats  # x method: intervals below the truth
+    high: Floats  # x method: intervals above the truth
+    width: Floats  # x method
+    pulls: Floats  # x (pulls, effective pulls)
+    ever: Floats  # x naive method: an interval missed the truth after some row
+
+    @property
+    def covered(self) -> Floats:
+        """Intervals that held the truth."""
+        return 1.0 - self.low - self.high
+
+    def as_lists(self) -> dict[str, Any]:
+        """For a file."""
+        arrays = {name: getattr(self, name).tolist() for name in ("low", "high", "width", "pulls", "ever")}
+        return {"runs": self.runs, **arrays}
+
+    @classmethod
+    def from_lists(cls, given: dict[str, Any]) -> Outcome:
+        """From a file."""
+        return cls(given["runs"], *(np.array(given[name]) for name in ("low", "high", "width", "pulls", "ever")))  # fmt: skip
+
+
+def run(cell: Cell, runs: int, seed: int, work: Work) -> Outcome:
+    """All runs of a cell. A shorter horizon is the beginning of the longer: no logger here knows when its log will end."""
+    horizon, arms = HORIZONS[-1], len(cell.means)
+    logger, highest = Logger(cell.policy, cell.problem, horizon), 1 / cell.least(horizon)
+    truth = np.array(cell.means)[:, None]
+
+    def block(number: int) -> list[Floats]:
+        rows, shape = Rows.empty(horizon, arms), (len(HORIZONS), arms)
+        sums = [np.zeros((*shape, len(METHODS))) for _ in range(3)]
+        sums += [np.zeros((*shape, 2)), np.zeros((*shape, len(NAIVE)))]
+        for each in range(number * BLOCK, min((number + 1) * BLOCK, runs)):
+            logger.write(rows, seed, each)
+            found = intervals(rows, cell.means, HORIZONS, highest)
+            lower, upper = found.ends[..., 0], found.ends[..., 1]
+            # A mean of one reward has no interval: it counts as one below the truth, of no width.
+            below = ~(upper >= truth)
+            width = np.nan_to_num(upper - lower)
+            parts = (below, ~below & (lower > truth), width, found.pulls, found.ever)
+            for place, part in enumerate(parts):
+                sums[place] += np.asarray(part, np.float64)
+        return sums
+
+    made = gather(work, block, -(-runs // BLOCK), cell.name, BLOCK * horizon)
+    return Outcome(runs, *(sum(parts) / runs for parts in zip(*made, strict=True)))
+
+
+def distant(runs: int, seed: int, work: Work) -> Floats:
+    """MS with the decaying floor on the widest means, further out: coverage, horizon x arm x AIPW's weightings."""
+    cell = Cell("ms", MEANS[-1], "t^-0.7")
+    horizon, arms = DISTANT[-1], len(cell.means)
+    logger = Logger(cell.policy, cell.problem, horizon)
+
+    def one(rows: Rows, place: int, end: int) -> NDArray[np.bool_]:
+        arm, chance = rows.arm[:end], np.ascontiguousarray(rows.chances[:end, place])
+        weight, law = np.where(arm == place, 1.0 / chance, 0.0), np.zeros(end, np.int64)
+        found = aipw.estimate(
+            arm, rows.reward[:end], weight, chance, law, np.eye(1, arms, place), float(end), DECAY
+        )
+        covered: NDArray[np.bool_] = np.abs(found[:, 0] - cell.means[place]) <= NORMAL * found[:, 1]
+        return covered
+
+    def block(number: int) -> Floats:
+        rows, total = Rows.empty(horizon, arms), np.zeros((len(DISTANT), arms, len(WEIGHTED)))
+        for each in range(number * BLOCK, min((number + 1) * BLOCK, runs)):
+            logger.write(rows, seed + 1, each)
+            total += [[one(rows, place, end) for place in range(arms)] for end in DISTANT]
+        return total
+
+    made = gather(work, block, -(-runs // BLOCK), "further out", BLOCK * horizon / 3)
+    shares: Floats = sum(made) / runs  # type: ignore[assignment]
+    return shares

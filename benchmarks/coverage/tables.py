@@ -1,0 +1,247 @@
+"""The tables of docs/coverage.md: coverage at a fixed number of rows and at any time, and widths."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from benchmarks.coverage.cells import CONFIDENCE, FLOORS, HORIZONS, LOGGERS, MEANS, Cell
+from benchmarks.coverage.methods import FIRST, METHODS, NAIVE, NORMAL, SEQUENCES, STABILISED, WEIGHTED
+from benchmarks.coverage.study import DISTANT, Outcome
+
+__all__ = [
+    "BAND", "ENOUGH", "LEVEL", "anytime", "chance", "distant", "enough", "fixed", "percent", "sides", "stabilised", "table", "tests", "widths",
+]  # fmt: skip
+
+BAND = (0.88, 0.92)  # what a 90% interval is aimed at
+ENOUGH = 30  # effective pulls from which on the normal limit is relied on, as textbooks do
+BINS = (0, 15, ENOUGH, 100, 1000, np.inf)
+LEVEL = 0.05  # of all tests of sequences together
+
+
+def percent(share: float) -> str:
+    """A share with one digit, without its sign."""
+    return f"{100 * share:.1f}"
+
+
+def chance(value: float) -> str:
+    """A p-value."""
+    return f"{value:.2g}" if value < 0.999 else "over 0.999"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _row(cell: Cell) -> list[str]:
+    return [LOGGERS[cell.logger], ", ".join(f"{mean:g}" for mean in cell.means)]
+
+
+def stabilised(outcomes: dict[Cell, Outcome]) -> list[tuple[Cell, int, int, str, float, float]]:
+    """Cell, horizon, arm, method, coverage and effective pulls, of every stabilised interval."""
+    return [
+        (cell, horizon, arm, method, float(out.covered[number, arm, METHODS.index(method)]), float(out.pulls[number, arm, 1]))
+        for cell, out in outcomes.items()
+        for number, horizon in enumerate(HORIZONS)
+        for arm in range(len(cell.means))
+        for method in STABILISED
+    ]  # fmt: skip
+
+
+def tests(outcomes: dict[Cell, Outcome]) -> list[tuple[str, float, float]]:
+    """Method, share of runs whose sequence ever missed, and the chance of as many if it were 10%: of every arm, at the last horizon."""
+    rows = []
+    for out in outcomes.values():
+        for method in SEQUENCES:
+            missed = 1 - out.covered[-1, :, METHODS.index(method)]
+            for share in missed.tolist():
+                value = float(stats.binom.sf(round(share * out.runs) - 1, out.runs, 1 - CONFIDENCE))
+                rows.append((method, share, value))
+    return rows
+
+
+def _marked(share: float, judged: bool) -> str:
+    text = percent(share)
+    return f"**{text}**" if judged and not BAND[0] <= share <= BAND[1] else text
+
+
+def fixed(outcomes: dict[Cell, Outcome], horizon: int, floor: str) -> str:
+    """Coverage of every arm at a number of rows, of one floor."""
+    number, methods = HORIZONS.index(horizon), (*NAIVE, *WEIGHTED)
+    rows = []
+    for cell, out in outcomes.items():
+        if cell.floor == floor:
+            arms = range(len(cell.means))
+            shares = [
+                " / ".join(
+                    _marked(out.covered[number, arm, METHODS.index(method)], method in STABILISED)
+                    for arm in arms
+                )
+                for method in methods
+            ]
+            effective = " / ".join(f"{out.pulls[number, arm, 1]:,.0f}" for arm in arms)
+            rows.append([*_row(cell), effective, *shares])
+    first = horizon == HORIZONS[0] and floor == next(iter(FLOORS))
+    heading = "## At a fixed number of rows\n\n" if first else ""
+    explained = (
+        "Coverage in percent of the first, second and third arm. Effective pulls are (Σ √e_t)² / T, averaged over logs. Stabilised "
+        "coverages outside 88 to 92% are bold.\n\n"
+        if first
+        else ""
+    )
+    return f"""
+{heading}{explained}### T = {horizon:,}, floor {_floor(floor)}
+
+{table(["logger", "means", "effective pulls", *methods], rows)}"""
+
+
+def _floor(floor: str) -> str:
+    return "5% / 3" if floor == "5%" else "t^-0.7 / 3"
+
+
+def enough(outcomes: dict[Cell, Outcome]) -> str:
+    """Coverage by effective pulls, and all that is outside the band."""
+    methods = (*NAIVE, *WEIGHTED)
+    rows = []
+    for low, high in itertools.pairwise(BINS):
+        found: dict[str, list[float]] = {method: [] for method in methods}
+        for out in outcomes.values():
+            for number, arm in np.argwhere((out.pulls[..., 1] >= low) & (out.pulls[..., 1] < high)):
+                for method in methods:
+                    found[method].append(float(out.covered[number, arm, METHODS.index(method)]))
+        count = len(found[methods[0]])
+        if count:
+            between = f"{low:,} to {high:,.0f}" if high < np.inf else f"{low:,} or more"
+            spans = [f"{percent(min(each))} to {percent(max(each))}" for each in found.values()]
+            rows.append([between, str(count), *spans])
+    return f"""
+### How many pulls are enough?
+
+The same coverages, least to greatest, by the arm's effective pulls. An arm left to a floor of t^-0.7 / 3 has about
+{(HORIZONS[0] ** 0.65 / 0.65) ** 2 / HORIZONS[0] / 3:.0f} of them after {HORIZONS[0]:,} rows and {(HORIZONS[1] ** 0.65 / 0.65) ** 2 / HORIZONS[1] / 3:.0f} after {HORIZONS[1]:,}, however large the logger's certainty: too few for a normal
+interval of any kind. A floor of 5% / 3 gives {HORIZONS[0] * 0.05 / 3:.0f} and {HORIZONS[1] * 0.05 / 3:.0f}.
+
+{table(["effective pulls", "arms", *methods], rows)}
+
+The line at {ENOUGH} was drawn with a part of these numbers in sight, for no better reason than that textbooks draw it there; the table has them all.
+
+Stabilised coverages outside 88 to 92%, all of them. Beside each stands what a normal interval covers of the mean of as many independent Gaussian rewards whose
+variance is estimated (Student's distribution). Much of what is missing is missing there as well, where nothing
+adapts: it comes of few pulls. The rest, up to {percent(_gap(outcomes))} points, is not taken apart here.
+
+{table(["logger", "means", "floor", "T", "arm", "method", "coverage", "effective pulls", "independent rewards"], _outside(outcomes))}"""
+
+
+def _usual(pulls: float) -> float:
+    """What a normal interval covers of the mean of so many independent Gaussian rewards whose variance is estimated."""
+    return 2 * float(stats.t.cdf(NORMAL, pulls - 1)) - 1
+
+
+def _gap(outcomes: dict[Cell, Outcome]) -> float:
+    gaps = [_usual(row[5]) - row[4] for row in stabilised(outcomes) if not BAND[0] <= row[4] <= BAND[1]]
+    return max(gaps, default=0.0)
+
+
+def _outside(outcomes: dict[Cell, Outcome]) -> list[list[str]]:
+    rows = []
+    for cell, horizon, arm, method, share, pulls in stabilised(outcomes):
+        if not BAND[0] <= share <= BAND[1]:
+            place = ("first", "second", "third")[arm]
+            rows.append([*_row(cell), _floor(cell.floor), f"{horizon:,}", place, method, percent(share), f"{pulls:.0f}", percent(_usual(pulls))])  # fmt: skip
+    return rows
+
+
+def distant(found: dict[str, Any]) -> str:
+    """Coverage further out."""
+    shares = np.array(found["distant"])
+    runs = max(2, found["runs"] // 5)
+    rows = [
+        [f"{horizon:,}", *(" / ".join(percent(each) for each in shares[number, :, kind]) for kind in range(len(WEIGHTED)))]
+        for number, horizon in enumerate(DISTANT)
+    ]  # fmt: skip
+    return f"""
+Further out it gets better, slowly: MS with the floor t^-0.7 / 3 on means (0.5, 1, 1.5), {runs:,} logs of {DISTANT[-1]:,} rows
+(standard error {100 * np.sqrt(0.09 / runs):.1f} points), first / second / third arm.
+
+{table(["T", *WEIGHTED], rows)}"""
+
+
+def sides(outcomes: dict[Cell, Outcome]) -> str:
+    """Misses below and above, of the arms that are not the best, averaged over loggers and floors."""
+    methods, rows = (*NAIVE, *WEIGHTED), []
+    for means in MEANS[1:]:
+        for number, horizon in enumerate(HORIZONS):
+            chosen = [out for cell, out in outcomes.items() if cell.means == means]
+            sides = [
+                [np.mean([side[number, :-1, METHODS.index(method)] for side in each]) for method in methods]
+                for each in ([out.low for out in chosen], [out.high for out in chosen])
+            ]
+            texts = [f"{percent(low)} / {percent(high)}" for low, high in zip(*sides, strict=True)]
+            rows.append([", ".join(f"{mean:g}" for mean in means), f"{horizon:,}", *texts])
+    return f"""
+### On which side they miss
+
+A policy leaves an arm when its rewards were poor and does not come back to correct that: sample means of arms that are
+not the best are too low, and so are their intervals. Percent of intervals below / above the truth (5 / 5 would be right), of the two worse arms,
+averaged over loggers and floors.
+
+{table(["means", "T", *methods], rows)}"""
+
+
+def anytime(outcomes: dict[Cell, Outcome]) -> str:
+    """How often sequences, and naive intervals that are watched, never miss."""
+    rows = []
+    found = tests(outcomes)
+    for cell, out in outcomes.items():
+        texts = []
+        for method in SEQUENCES:
+            shares = out.covered[-1, :, METHODS.index(method)]
+            texts.append(" / ".join(percent(each) for each in shares))
+        peeked = [
+            " / ".join(percent(1 - each) for each in out.ever[-1, :, kind]) for kind in range(len(NAIVE))
+        ]
+        rows.append([*_row(cell), _floor(cell.floor), *texts, *peeked])
+    least = {method: min(row[2] for row in found if row[0] == method) for method in SEQUENCES}
+    most = {method: max(row[1] for row in found if row[0] == method) for method in SEQUENCES}
+    judged = [[method, percent(most[method]), chance(least[method])] for method in SEQUENCES]
+    return f"""
+## At any time
+
+A confidence sequence may be looked at after every row, and the reading may stop at any for any reason. What it has excluded
+stays excluded: the interval after n rows is the intersection of all up to there. So it holds the truth after {HORIZONS[-1]:,} rows exactly if it did after
+every row before, and one share answers both questions. Percent of logs in which it never excluded the arm's true mean, up to
+{HORIZONS[-1]:,} rows; beside it the same for naive intervals that somebody looks at after every row from the {FIRST}th on.
+
+{table(["logger", "means", "floor", *SEQUENCES, *(f"{each}, watched" for each in NAIVE)], rows)}
+
+Of each sequence, the largest share of logs in which it excluded the truth, and the smallest p-value of the hypothesis that
+this happens with probability at most 10% (exact binomial, one-sided; {len(found)} tests, so that
+one below {LEVEL / len(found):.1g} would reject at {LEVEL:g}).
+
+{table(["sequence", "excluded the truth, %", "smallest p-value"], judged)}"""
+
+
+def widths(outcomes: dict[Cell, Outcome]) -> str:
+    """Mean widths."""
+    tables = []
+    for number, horizon in enumerate(HORIZONS):
+        rows = []
+        for cell, out in outcomes.items():
+            texts = [
+                " / ".join(f"{out.width[number, arm, METHODS.index(method)]:.2f}" for arm in (0, -1))
+                for method in METHODS
+            ]
+            rows.append([*_row(cell), _floor(cell.floor), *texts])
+        tables.append(
+            f"### Width at T = {horizon:,}\n\n{table(['logger', 'means', 'floor', *METHODS], rows)}"
+        )
+    return "\n\n".join([
+        "## What it costs\n\nMean width of the intervals of the first / third arm. Rewards span 2 about each mean; the range that sequences are told has a width of 3.",
+        *tables,
+    ])  # fmt: skip
