@@ -118,7 +118,8 @@ class PostgreSQLStore:
             options["connect_timeout"] = max(2, round(self._timeout))  # less than 2 is not possible
         connection = Connection.connect(self._url, autocommit=True, context=Context(), **options)
         try:
-            connection.patience = self._timeout
+            # A little longer than the server waits for a lock: who holds it is more to hear of than that there was no answer.
+            connection.patience = self._timeout + 0.3
             self._prepare(connection)
         except BaseException:
             connection.close()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.errors import InvalidValue, MaillardError
+from maillard.evaluation.floors import shares_of
 
 if TYPE_CHECKING:
-    from maillard.evaluation.floors import shares_of
-from maillard.evaluation.replays.events import Events
+    from maillard.evaluation.replays.events import Events
 
 __all__ = ["MATCHING", "METHODS", "QUEUES", "REJECTION", "Way", "find_way", "reach"]
 
