@@ -145,7 +145,7 @@ def test_one_target_is_the_question(ordinary) -> None:
 
 
 def test_what_cannot_be_answered_is_said(ordinary) -> None:
-    log = simulate_log("ms+", "bernoulli:0.6,0.3", horizon=500, seed=1)
+    log = simulate_log("ms+:floor=0.3", "bernoulli:0.6,0.3", horizon=500, seed=1)
     text = render(evaluate_each(log, ["arm:1"], ["ips"], min_effective_size=1e6))
     assert "This log cannot say." in text
     assert "even uniform choices" in text

@@ -97,6 +97,33 @@ def test_rewards_that_are_all_alike() -> None:
     assert report["cs-betting"].upper > 0
 
 
+def test_rewards_of_an_arm_that_are_all_alike() -> None:
+    """By what they are, and not by an error that rounding has left."""
+    for seed in range(4):
+        log = simulate_log("ms+:floor=0.3", "bernoulli:0.5,0", horizon=600, seed=seed)
+        report = evaluate(log, "arm:1")
+        assert set(report.refusals) == {"ips", "snips", "aipw", "aipw-sqrt", "aipw-two-point"}
+        assert report["cs-betting"].lower == 0
+    rare = evaluate(simulate_log("uniform", "bernoulli:0.5,0.01", horizon=600, seed=1), "arm:1", ["ips"])[
+        "ips"
+    ]
+    assert "of the rarer kind" in rare.caveat
+
+
+def test_a_level_that_takes_most_of_the_weight() -> None:
+    table = pa.table(plain(2000, k=10))
+    found = evaluate(table, "arm:a1", ["clipped-ips:5", "clipped-ips:50"])
+    assert "takes away 50% of all weight" in found["clipped-ips:5"].caveat
+    assert not found["clipped-ips:50"].caveat
+
+
+def test_few_effective_pulls() -> None:
+    log = simulate_log("ms", "bernoulli:0.9,0.1", horizon=3000, seed=1)
+    report = evaluate(log, "arm:1")
+    assert report.diagnostics.effective_pulls < 30
+    assert "the effective pulls are" in report.refusals["aipw-two-point"]
+
+
 def test_few_units() -> None:
     table = pa.table(plain(500, unit=[f"u{i % 9}" for i in range(500)]))
     assert "9 units" in evaluate(table, "arm:a1", ["ips"], cluster="unit").refusals["ips"]

@@ -14,6 +14,7 @@ from maillard.decisions.audit import Audit
 from maillard.evaluation.floors import floor_for
 from maillard.evaluation.following import ASSUMES, NEEDS_LAWS, SEQUENCES, Follower
 from maillard.evaluation.intervals import bernstein_halfwidth
+from maillard.evaluation.moments import WEIGHT
 from maillard.evaluation.report import Estimate
 from maillard.evaluation.slope import choose
 
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["Facts", "answer", "normal", "refused", "refused_sequential", "too_few"]
 
 _NO_FLOOR = (
-    "this log was learned from while it grew, and no floor is known under its probabilities that does not sink faster than t^-0.7: "
-    "the interval may cover far less often than it says"
+    "the probabilities changed, so this log is taken to have been learned from while it grew (adaptive=False, --not-adaptive, if not), and no floor "
+    "under them is known that does not sink faster than t^-0.7: the interval may cover far less often than it says"
 )
+_FEW = 10  # outcomes of the rarer kind, from which a sum of them is near enough to normal
 _BIAS = ". It covers what the estimate is on average, and not the bias that shrinking makes"
 _FEWEST_UNITS = 10
+_ALIKE = "all rewards that count are alike: there is no error to make an interval of. The confidence sequences need none"
 _TOO_LARGE = "rewards and weights too large to be squared, or no weight at all"
 
 
@@ -68,6 +71,10 @@ class Facts:
             known.append(_NO_FLOOR + (". The confidence sequences hold" if self.reward_range else ""))
         if self.repeated and not self.by_unit:
             known.append(f'{self.repeated:,} rows repeat the draw of another; see cluster="unit"')
+        if d.rare is not None and d.rare < _FEW:
+            known.append(
+                f"only {d.rare} of the {d.positive:,} rewards that count are of the rarer kind: a confidence sequence is surer"
+            )
         return "; ".join([*known, *self.doubts])
 
     @property
@@ -124,8 +131,7 @@ def normal(name: str, value: float, error: float, facts: Facts, **more: Any) -> 
     if not (math.isfinite(value) and math.isfinite(error)):
         return Estimate(name=name, refusal=_TOO_LARGE)
     if not error > 0:
-        why = "all that was observed of it is alike: there is no error to make an interval of. The confidence sequences need none"
-        return Estimate(name=name, refusal=why)
+        return Estimate(name=name, refusal=_ALIKE)
     return Estimate(
         name=name,
         value=value,
@@ -170,9 +176,9 @@ def _additive(  # noqa: PLR0911  # a reason each
             )
         # Student's t, as a factor of the error: as many independent sums as there are units.
         variance *= (_student(facts.settings.confidence, units - 1) / facts.z) ** 2
-    made = normal(
-        name, value, math.sqrt(variance), facts, assumes=assumes, caveat=facts.caveat, level=form.level
-    )
+    cut = _cut(form, sums, facts)
+    caveat = "; ".join(filter(None, [facts.caveat, cut if len(forms) == 1 else ""]))
+    made = normal(name, value, math.sqrt(variance), facts, assumes=assumes, caveat=caveat, level=form.level)
     if len(forms) == 1 or made.value is None:
         return made
     # What was chosen for its small variance is biased by as much as the others allow: the least shrunken form bounds it.
@@ -184,6 +190,18 @@ def _additive(  # noqa: PLR0911  # a reason each
         upper=max(values[widest] + half, value),
         interval=f"normal, of {forms[widest]}",
         assumes=assumes + ", and that the least shrunken form is hardly biased",
+    )
+
+
+def _cut(form: Additive, sums: Mapping[Any, Any], facts: Facts) -> str:
+    """What a level does to the weights, where it does much."""
+    if form.level is None or not facts.diagnostics.mean_weight:
+        return ""
+    left = float(sums[form.key].mean[WEIGHT]) / facts.diagnostics.mean_weight
+    return (
+        f"its level takes away {1 - left:.0%} of all weight, and the estimate is biased by as much"
+        if left < 0.95
+        else ""
     )
 
 
@@ -226,7 +244,8 @@ def refused(facts: Facts) -> str | None:  # noqa: PLR0911  # a reason each  # a 
     """Why nothing can be said at all."""
     d, settings = facts.diagnostics, facts.settings
     if d.audit == "broken":
-        return "the draws do not agree with the logged probabilities (maillard verify says where): no weight can be trusted"
+        where = " (maillard verify says where)" if facts.laws else f": the mean weight is {d.mean_weight:.3g}"
+        return f"the draws do not agree with the logged probabilities{where}. No weight can be trusted"
     limit = Audit.limit_for(len(facts.arms))
     if d.mean_weight_z is not None and abs(d.mean_weight_z) > limit:
         return f"the mean weight is {d.mean_weight_z:+.1f} standard deviations from 1: the logged probabilities cannot be right"
@@ -268,15 +287,17 @@ def too_few(found: float, what: str, facts: Facts) -> str | None:
     return f"{what} {found:,.1f} of {rows:,} rows, below {least:g}; {floor_for(least, rows, len(facts.arms), facts.target.size)}"
 
 
-def _refused_additive(forms: Sequence[Additive], facts: Facts) -> str | None:
+def _refused_additive(forms: Sequence[Additive], facts: Facts) -> str | None:  # noqa: PLR0911  # a reason each
     d, form = facts.diagnostics, forms[0]
     if form.modelled and d.adaptive and (not facts.modelled or form.name == "mrdr"):
         return (
-            "its model of rewards is fitted to the whole log, which biases it on a log that was learned from while it grew: "
-            "use aipw, give a reward_model that was known before, or say adaptive=False if the log was not"
+            "its model of rewards is fitted to the whole log, which biases it where the log was learned from while it grew, and probabilities that "
+            "change say so: use aipw, give a reward_model that was known before, or say adaptive=False (--not-adaptive) if it was not"
         )
     if d.rows < 2:
         return "a single row has no variance"
+    if d.alike and form.name != "dm":
+        return _ALIKE
     if len(forms) > 1 and d.adaptive:
         return f"a level can be chosen from the data only where rows are independent; name one, as in {form.name}:{form.levels[2]:g}"
     if form.name == "mrdr" and facts.by_unit:
@@ -286,7 +307,7 @@ def _refused_additive(forms: Sequence[Additive], facts: Facts) -> str | None:
     return too_few(d.effective_sample_size, "the effective size is", facts)
 
 
-def refused_sequential(name: str, facts: Facts) -> str | None:
+def refused_sequential(name: str, facts: Facts) -> str | None:  # noqa: PLR0911  # a reason each
     """Why an estimator that follows the log has no answer."""
     d = facts.diagnostics
     if facts.repeated or facts.settings.cluster is not None:
@@ -297,6 +318,8 @@ def refused_sequential(name: str, facts: Facts) -> str | None:
         if facts.reward_range is None:
             return "it needs the range of rewards: say reward_range=(low, high), --reward-range low..high, if there is one"
         return None
-    if name == "aipw":
+    if d.alike:
+        return _ALIKE
+    if name == "aipw" or d.effective_pulls is None:
         return too_few(d.effective_sample_size, "the effective size is", facts)
-    return too_few(float(d.positive), "the target's arms were drawn in", facts)
+    return too_few(d.effective_pulls, "the effective pulls are", facts)

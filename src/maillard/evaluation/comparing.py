@@ -128,7 +128,7 @@ class _Paired:
         self.follower, self.pair, self.keep = follower, pair, keep
         self.moments: Moments | None = None
         self.kept: list[tuple[NDArray[Any], ...]] = []
-        self.positive = np.zeros(2)
+        self.roots = 0.0
 
     def advance(self, rows: Rows) -> None:
         """Follow some further rows."""
@@ -140,7 +140,8 @@ class _Paired:
             target.laws[np.minimum(rows.law, len(target.laws) - 1), rows.arm] * inverse
             for target in self.pair
         ]
-        self.positive += [(each > 0).sum() for each in weights]
+        if rows.propensity is not None:
+            self.roots += float(np.sqrt(rows.propensity).sum())
         parts = np.stack([weights[0], weights[0] * rows.reward, weights[1], weights[1] * rows.reward])
         some = Moments.of(parts, rows.unit)
         self.moments = some if self.moments is None else self.moments + some
@@ -181,7 +182,8 @@ def _refusal(name: str, first: Report, second: Report, facts: Facts, paired: _Pa
         if why is None and name in ("ips", "snips", "aipw"):
             why = too_few(paired.effective_size(place), f"{_SHARED} the effective size is", facts)
         if why is None and name in WEIGHTINGS:
-            few = too_few(float(paired.positive[place]), f"{_SHARED} its arms were drawn in", facts)
+            pulls = paired.roots**2 / paired.moments.count
+            few = too_few(pulls, f"{_SHARED} the effective pulls are", facts) if name != "aipw" else None
             why = few or refused_sequential(name, report.facts)
         if why is not None:
             return f"{report.target}: {why}"

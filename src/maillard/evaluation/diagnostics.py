@@ -90,6 +90,13 @@ class Spread:
     largest: float
     positive: int
     histogram: NDArray[np.int64]
+    low: float = np.inf
+    high: float = -np.inf
+    "Of the rewards that have a weight."
+    ends: tuple[int, int] = (0, 0)
+    "How many of those are at either end of the range of rewards."
+    roots: float = np.nan
+    "Σ √e, e = 1 / Σ π² / p; NaN without whole laws."
 
     def __add__(self, other: Spread) -> Spread:
         return Spread(
@@ -100,12 +107,21 @@ class Spread:
             max(self.largest, other.largest),
             self.positive + other.positive,
             self.histogram + other.histogram,
+            min(self.low, other.low),
+            max(self.high, other.high),
+            (self.ends[0] + other.ends[0], self.ends[1] + other.ends[1]),
+            self.roots + other.roots,
         )
 
     @property
     def effective_size(self) -> float:
         """(Σ w)² / Σ w²: as many rows drawn from the target itself would be worth as much."""
         return self.total / self.squares * self.total if self.squares else 0.0
+
+    @property
+    def effective_pulls(self) -> float | None:
+        """(Σ √e)² / n: what the weightings that settle the variance make of the log; None without whole laws."""
+        return None if math.isnan(self.roots) else self.roots**2 / max(self.count, 1)
 
     @property
     def error(self) -> float:
@@ -136,6 +152,13 @@ def spread_of(rows: Rows) -> Spread:
         float(w.max(initial=0.0)),
         int(positive.sum()),
         histogram,
+        float(rows.reward.min(initial=np.inf, where=positive)),
+        float(rows.reward.max(initial=-np.inf, where=positive)),
+        (
+            int((positive & (rows.reward == rows.ends[0])).sum()),
+            int((positive & (rows.reward == rows.ends[1])).sum()),
+        ),
+        np.nan if rows.propensity is None else float(np.sqrt(rows.propensity).sum()),
     )
 
 
@@ -205,6 +228,12 @@ class Diagnostics:
     max_weight: float
     positive: int
     "Rows whose arm the target could have chosen."
+    effective_pulls: float | None
+    "(Σ √e)² / n, e the target's probability: for aipw-sqrt and its like; None where the log has not got every arm's."
+    alike: bool
+    "Whether all rewards of those rows are the same."
+    rare: int | None
+    "Where these rewards lie at the two ends of their range: how many at the rarer one."
     mean_weight_z: float | None
     "Standard deviations of the mean weight from 1 (weights with p >= 0.01); None where there is not enough data, or no whole law."
     mean_weight_error: float
@@ -246,6 +275,9 @@ class Diagnostics:
             mean_weight=whole.mean,
             max_weight=whole.largest,
             positive=whole.positive,
+            effective_pulls=whole.effective_pulls,
+            alike=whole.low >= whole.high,
+            rare=min(whole.ends) if sum(whole.ends) == whole.positive else None,
             mean_weight_z=test.z,
             mean_weight_error=whole.error,
             audit=audit,
@@ -272,7 +304,8 @@ class Diagnostics:
 def sum_of(spread: Mapping[int, Spread]) -> Spread:
     """All epochs together."""
     nothing = Spread(0, 0.0, 0.0, 0.0, 0.0, 0, np.zeros(HIGHEST - LOWEST + 1, np.int64))
-    return sum(spread.values(), nothing)
+    first, *others = list(spread.values()) or [nothing]
+    return sum(others, first)
 
 
 def _number(value: float) -> float | None:

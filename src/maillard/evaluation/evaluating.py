@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -28,11 +28,9 @@ from maillard.evaluation.sums import Asked, Sums, add_up, rows_of, sums_of, tota
 from maillard.evaluation.targets import Target
 from maillard.policies import Policy
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["evaluate", "evaluate_each", "names", "reports_of"]
 
+_UNLESS_ADAPTIVE = "dr"  # in the report where nothing was asked for
 _AHEAD = 64  # parts that workers have been given and have not returned
 
 
@@ -89,14 +87,17 @@ def evaluate_each(
 def reports_of(looked: Looked, targets: Sequence[Target], estimators: Sequence[str] | None) -> list[Report]:
     """The reports of a log: one pass over it, two where workers add up."""
     opened, settings = looked.opened, looked.settings
-    chosen = _chosen(estimators, settings, laws=looked.laws, ranged=opened.reward_range is not None)
+    chosen = _chosen(estimators, laws=looked.laws, ranged=opened.reward_range is not None)
     asked = looked.asked(targets, [each for _, forms in chosen for each in forms])
     followers = [looked.follower(each, [name for name, forms in chosen if not forms]) for each in targets]
     sums = _pass(opened, asked, followers, settings.executor)
 
     def answers(place: int, facts: Facts) -> dict[str, Estimate]:
         mine = sums.targets[place].sums
-        return {name: answer(name, forms, mine, followers[place], facts) for name, forms in chosen}
+        told = {name: answer(name, forms, mine, followers[place], facts) for name, forms in chosen}
+        if estimators is None and facts.diagnostics.adaptive:
+            told.pop(_UNLESS_ADAPTIVE, None)
+        return told
 
     return [_report(looked, sums, place, each, partial(answers, place)) for place, each in enumerate(targets)]
 
@@ -205,14 +206,13 @@ class _Held:
 Chosen = tuple[str, tuple[Additive, ...]]
 
 
-def _chosen(wanted: Sequence[str] | None, settings: Settings, *, laws: bool, ranged: bool) -> list[Chosen]:
+def _chosen(wanted: Sequence[str] | None, *, laws: bool, ranged: bool) -> list[Chosen]:
     """Each estimator by its name, with the forms of it that have to be added up: several, where a level is to be chosen."""
     if wanted is None:
-        wanted = ["ips", "snips"]
-        wanted += ["aipw", "aipw-sqrt", "aipw-two-point"] if laws else []
-        wanted += [name for name in SEQUENCES if ranged and (laws or name not in NEEDS_LAWS)]
-        if not laws and settings.adaptive is not True:
-            wanted.append("dr")
+        wanted = ["ips", "snips", "aipw"]
+        wanted += ["aipw-sqrt", "aipw-two-point"] if laws else [_UNLESS_ADAPTIVE]
+        # Where rewards have no known range, one of them says so.
+        wanted += [name for name in SEQUENCES if laws or name not in NEEDS_LAWS] if ranged else ["cs-betting"]
     if isinstance(wanted, str):
         wanted = [wanted]
     if not isinstance(wanted, Sequence):

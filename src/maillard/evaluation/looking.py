@@ -62,6 +62,7 @@ class Looked:
             model=_model(self.settings.reward_model, target, self.opened.arms),
             by_unit=self.by_unit,
             centre=self.centre,
+            ends=self.opened.reward_range or (0.0, 1.0),
         )
 
     def asked(self, targets: Sequence[Target], estimators: Sequence[Additive] = ()) -> Asked:

@@ -35,6 +35,8 @@ class Question:
     model: Floats | None = None
     "What each arm is believed to give, of every position of the target: P x K."
     by_unit: bool = False
+    ends: tuple[float, float] = (0.0, 1.0)
+    "Of the range of rewards, or of what it mostly is."
     centre: float = 0.0
     "Near the mean reward: sums are of what rewards are apart from it, so that squares of large rewards cost no digits."
 
@@ -59,6 +61,7 @@ class Rows:
     base: Floats
     "Σ π q, from the centre; 0 without a model."
     centre: float
+    ends: tuple[float, float]
     chances: Floats | None
     "p of every arm, n x K; None where the log has not got them."
     propensity: Floats | None
@@ -79,10 +82,10 @@ class Rows:
         values = {
             each.name: getattr(self, each.name)
             for each in fields(self)
-            if each.name not in ("laws", "centre")
+            if each.name not in ("laws", "centre", "ends")
         }
         chosen: Any = {name: None if value is None else value[mask] for name, value in values.items()}
-        return Rows(laws=self.laws, centre=self.centre, **chosen)
+        return Rows(laws=self.laws, centre=self.centre, ends=self.ends, **chosen)
 
 
 def with_rewards(
@@ -161,6 +164,7 @@ def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapp
         model=model,
         base=base,
         centre=question.centre,
+        ends=question.ends,
         chances=chances,
         propensity=propensity,
         epoch=some.epoch,

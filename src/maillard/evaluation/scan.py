@@ -37,8 +37,8 @@ _ROWS = 1 << 17
 # Columns that this way does not look at: a table that has one goes the other.
 _UNSEEN = {"eligible", "log_probabilities", "state", "epoch", "position", "origin", "closed", "experiment"}
 # What a row adds, w its weight and r its reward from the centre.
-_W, _R, _WR, _WW, _RR, _WWR, _WRR, _WWRR, _LARGEST, _POSITIVE = range(10)
-_SIZE = 10
+_W, _R, _WR, _WW, _RR, _WWR, _WRR, _WWRR, _LARGEST, _POSITIVE, _LOW, _HIGH, _AT_LOW, _AT_HIGH = range(14)
+_SIZE = 14
 _TINY = SMALLEST  # what compiled code has to see
 
 
@@ -101,10 +101,11 @@ def _sums(
     laws = np.stack([question.target.laws[0] for question in asked.questions])
     low, high = asked.reward_range or (-np.inf, np.inf)
     n, k, centre = arm.size, len(asked.arms), asked.questions[0].centre
-    sums = np.zeros((len(laws), _SIZE))
+    sums, ends = np.zeros((len(laws), _SIZE)), asked.questions[0].ends
+    sums[:, [_LOW, _HIGH]] = np.inf, -np.inf
     histogram = np.zeros((len(laws), HIGHEST - LOWEST + 1), np.int64)
     overlap = np.array([np.full(k, n), np.zeros(k), np.full(k, np.nan), np.full(k, np.inf), np.zeros(k)])
-    if not _add(arm, chance, reward, laws, centre, low, high, 1.0 + SLACK, sums, histogram, overlap):
+    if not _add(arm, chance, reward, laws, centre, ends, low, high, 1.0 + SLACK, sums, histogram, overlap):
         return None
     with np.errstate(divide="ignore"):
         chances = {0: np.log(overlap[3:])}
@@ -127,6 +128,7 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
     reward: Floats,
     laws: Floats,
     centre: float,
+    ends: tuple[float, float],
     low: float,
     high: float,
     most: float,
@@ -164,6 +166,10 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
             row[_WWRR] += w * w * r * r
             row[_LARGEST] = max(row[_LARGEST], w)
             row[_POSITIVE] += 1.0
+            row[_LOW] = min(row[_LOW], reward[i])
+            row[_HIGH] = max(row[_HIGH], reward[i])
+            row[_AT_LOW] += reward[i] == ends[0]
+            row[_AT_HIGH] += reward[i] == ends[1]
             power = int(np.floor(np.log2(w)))
             histogram[t, min(max(power, LOWEST), HIGHEST) - LOWEST] += 1
     return True
@@ -171,7 +177,11 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
 
 def _spread(count: int, sums: Floats, histogram: NDArray[np.int64], centre: float) -> Spread:
     w, ww, product = float(sums[_W]), float(sums[_WW]), float(sums[_WR] + centre * sums[_W])
-    return Spread(count, w, ww, product, float(sums[_LARGEST]), int(sums[_POSITIVE]), histogram)
+    ends = int(sums[_AT_LOW]), int(sums[_AT_HIGH])
+    most, positive = float(sums[_LARGEST]), int(sums[_POSITIVE])
+    return Spread(
+        count, w, ww, product, most, positive, histogram, float(sums[_LOW]), float(sums[_HIGH]), ends
+    )
 
 
 def _moments(count: int, sums: Floats) -> Moments:

@@ -11,6 +11,7 @@ import numpy as np
 from maillard import specs
 from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Policy, Uniform, WithFloor, named, policy
+from maillard.policies import names as known_names
 from maillard.policies.targets import FixedArm, FixedDistribution
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
     if isinstance(target, Target):
         return target
     if isinstance(target, str):
+        if target in arms and target not in known_names():
+            raise InvalidValue("target", target, f"arm:{target}, if the arm of that name is meant")
         cls = named(specs.read(target).name)
         if not issubclass(cls, Uniform | FixedArm | FixedDistribution):
             raise _learns(target)
@@ -85,7 +88,7 @@ def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
             )
         name = f"dist over {laws.shape[1]} arms x {len(laws)} positions"
         return Target(name, laws / laws.sum(axis=1, keepdims=True))
-    name = str(made)
+    name = target if isinstance(target, str) else str(made)
     return Target(name if len(name) <= _LONG else name[: _LONG - 1] + "…", _law(bound, len(arms))[np.newaxis])
 
 
