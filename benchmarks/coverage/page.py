@@ -98,6 +98,10 @@ def _below(rows: list[tuple[Cell, int, int, str, float, float]]) -> int:
 
 def _design(found: dict[str, Any]) -> str:
     return f"""
+Rewards here are symmetric about their means, targets are single arms, and intervals are of 90%. Where rewards are rare (clicks, purchases) count successes and
+not pulls: with fewer than some ten of an arm, normal intervals fall far shorter than here (`maillard plan` shows how far), `evaluate` says so, and a
+confidence sequence is the one to read.
+
 ## What was run
 
 Three arms with means {"; ".join("(" + ", ".join(f"{m:g}" for m in means) + ")" for means in MEANS)}; a reward is its arm's mean plus noise that is uniform on

@@ -12,7 +12,7 @@ import numpy as np
 from maillard.errors import InvalidValue, MaillardError
 from maillard.evaluation.replays.assumptions import assumptions
 from maillard.evaluation.replays.events import Events, read_events
-from maillard.evaluation.replays.intervals import Part, kind_of, summarise
+from maillard.evaluation.replays.intervals import Curve, Part, kind_of, summarise
 from maillard.evaluation.replays.methods import QUEUES, find_way
 from maillard.evaluation.replays.result import Replay
 from maillard.evaluation.replays.stretches import parts_of, split
@@ -130,6 +130,9 @@ def replay_events(
             f"{logs[0].source}: no replay got past the first round: {sum(map(len, used))} rows, accepted with "
             f"probability {way.chance:.3g}; a longer log or a larger floor would answer"
         )
+    if way.method != QUEUES:  # rounds that no replay got to are not in the curve
+        reached = curve.share > 0
+        rounds, curve = rounds[reached], Curve(*(each[reached] for each in curve))
     known = (rounds <= way.guaranteed) if way.method == QUEUES else np.ones(rounds.size, np.bool_)
     return Replay(
         policy=str(policy if isinstance(plan.policy, FixedArm | FixedDistribution) else plan.policy),
