@@ -405,6 +405,21 @@ def test_targets(shop) -> None:
         evaluate_each(shop, [])
 
 
+def first(report) -> object:
+    assert report.best is not None
+    return report.best.name
+
+
+def test_the_one_to_read_first(shop) -> None:
+    assert first(evaluate(shop, "arm:blue")) == "aipw-two-point"
+    free = simulate_log("ms", "bernoulli:0.5,0.45", horizon=3000, seed=1)  # no floor
+    assert first(evaluate(free, "arm:1")) == "cs-betting"
+    table, *_ = random_log(n=600, seed=40)
+    assert first(evaluate(table, "arm:blue", adaptive=False)) == "snips"
+    assert evaluate(free, "arm:1", ["ips"]).best is None  # only with a caveat
+    assert json.loads(json.dumps(evaluate(free, "arm:1").to_dict()))["best"] == "cs-betting"
+
+
 def test_options_are_checked(shop) -> None:
     for options, message in (
         ({"confidence": 1.0}, "between 0 and 1"),

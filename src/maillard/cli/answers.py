@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from maillard.evaluation.wording import decimals_of, grouped
 if TYPE_CHECKING:
     from maillard.evaluation import Comparison, Estimate, Report
     from maillard.evaluation.replays import Replay
+    from maillard.evaluation.report import Answers
 
 __all__ = ["curves_of", "print_comparison", "print_replays", "print_reports"]
 
@@ -31,7 +32,7 @@ def print_reports(reports: Sequence[Report]) -> None:
     for each in reports:
         _title(console, f"{each.target} on {each.source}, experiment {each.experiment!r}")
         _weights(console, each)
-        _estimates(console, each.estimates, each.confidence)
+        _estimates(console, each)
         console.print()
     _assumptions(console, [each for report in reports for each in report.values()])
 
@@ -43,7 +44,7 @@ def print_comparison(found: Comparison) -> None:
     _title(console, f"{first.target} minus {second.target} {where}")
     for each in (first, second):
         _weights(console, each, f"{each.target}: ")
-    _estimates(console, found.estimates, found.confidence)
+    _estimates(console, found)
     console.print()
     _assumptions(console, found.values())
 
@@ -67,8 +68,9 @@ def _weights(console: Console, report: Report, before: str = "") -> None:
         _indented(console, Text(f"left out: {left}", "yellow"))
 
 
-def _estimates(console: Console, estimates: Mapping[str, Estimate], confidence: float) -> None:
-    table = _table("estimator", ("value", f"{100 * confidence:.4g}% interval"), "kind")
+def _estimates(console: Console, answers: Answers) -> None:
+    estimates, best = answers.estimates, answers.best
+    table = _table("estimator", ("value", f"{100 * answers.confidence:.4g}% interval"), "kind")
     digits = decimals_of(estimates.values())
     for each in estimates.values():
         if each.value is None:
@@ -76,9 +78,13 @@ def _estimates(console: Console, estimates: Mapping[str, Estimate], confidence: 
             continue
         ends = "" if each.lower is None else f"{each.lower:,.{digits}f} to {each.upper:,.{digits}f}"
         kind = each.interval + (f", level {each.level:g}" if each.level is not None else "")
-        table.add_row(each.name, f"{each.value:,.{digits}f}", ends, kind)
+        name = f"{each.name} *" if each is best else each.name
+        table.add_row(name, f"{each.value:,.{digits}f}", ends, kind, style="bold" if each is best else None)
     console.print()
     _indented(console, table)
+    if best is not None:
+        console.print()
+        _indented(console, Text("* to read first: by what it assumes, none of which is known to fail here"))
     notes = Table.grid(padding=(0, 2, 0, 0))
     for word, style, field in (("refused", "red", "refusal"), ("but", "yellow", "caveat")):
         for names, why in grouped((each.name, getattr(each, field) or "") for each in estimates.values()):

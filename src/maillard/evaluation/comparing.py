@@ -43,6 +43,10 @@ class Comparison(Answers):
     first: Report
     second: Report
 
+    @property
+    def adaptive(self) -> bool:
+        return self.first.adaptive
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON can hold them."""
         made: dict[str, Any] = plain(
@@ -51,6 +55,7 @@ class Comparison(Answers):
                 "second": self.second.to_dict(),
                 "confidence": self.confidence,
                 "estimates": {name: dataclasses.asdict(each) for name, each in self.estimates.items()},
+                "best": None if self.best is None else self.best.name,
                 "refusals": self.refusals,
             }
         )
@@ -58,7 +63,7 @@ class Comparison(Answers):
 
     def __str__(self) -> str:
         title = f"{self.first.target} minus {self.second.target} on {self.first.source}"
-        return "\n".join([title, *lines_of(self.estimates, self.confidence)])
+        return "\n".join([title, *lines_of(self)])
 
 
 def compare(

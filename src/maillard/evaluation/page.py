@@ -89,6 +89,8 @@ class Section:
     "The question, as one would ask it."
     estimates: Mapping[str, Estimate]
     confidence: float
+    best: str | None
+    "The estimator to read first."
     diagnostics: Diagnostics | None = None
     "None of a difference: it has those of both targets."
 
@@ -136,6 +138,7 @@ def _sections(given: Report | Comparison) -> list[Section]:
             words=f"How much more reward would a decision have had with {_chosen(one)} than with {_chosen(other)}?",
             estimates=given.estimates,
             confidence=given.confidence,
+            best=None if given.best is None else given.best.name,
         )
         both = f"The intervals are such that those of both targets hold together {100 * given.confidence:.4g}% of the time."
         return [
@@ -152,6 +155,7 @@ def _sections(given: Report | Comparison) -> list[Section]:
             words=f"How much reward would a decision have had with {_chosen(given)}?",
             estimates=given.estimates,
             confidence=given.confidence,
+            best=None if given.best is None else given.best.name,
             diagnostics=given.diagnostics,
         )
     ]

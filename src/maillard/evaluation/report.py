@@ -61,9 +61,31 @@ class Answers(Mapping[str, Estimate]):
         return len(self.estimates)
 
     @property
+    def adaptive(self) -> bool:
+        """Whether the log is taken to have been learned from while it grew."""
+        raise NotImplementedError
+
+    @property
+    def best(self) -> Estimate | None:
+        """The one to read first: by what they assume, never by what they say. None where all were refused, or assume what is not known.
+
+        On a log that was learned from aipw-two-point, then aipw-sqrt; where either has a caveat, a confidence sequence. On others snips.
+        """
+        order = _FIRST[self.adaptive] + tuple(self.estimates)
+        sure = (self.estimates[name] for name in order if name in self.estimates)
+        return next((each for each in sure if each.lower is not None and not each.caveat), None)
+
+    @property
     def refusals(self) -> dict[str, str]:
         """Why, for each estimator that gave no answer."""
         return {name: each.refusal for name, each in self.estimates.items() if each.refusal is not None}
+
+
+# What to read first, where the log was not and where it was learned from while it grew.
+_FIRST = (
+    ("snips", "dr", "aipw-two-point", "aipw-sqrt", "aipw"),
+    ("aipw-two-point", "aipw-sqrt", "cs-betting", "cs-dr", "cs-bernstein"),
+)
 
 
 class NotAsked(UnknownName, KeyError):
@@ -82,11 +104,16 @@ class Report(Answers):
     diagnostics: Diagnostics
     facts: Facts = field(repr=False, compare=False)
 
+    @property
+    def adaptive(self) -> bool:
+        return self.diagnostics.adaptive
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON can hold them."""
         made: dict[str, Any] = {
             name: getattr(self, name) for name in ("target", "source", "experiment", "confidence", "refusals")
         }
+        made["best"] = None if self.best is None else self.best.name
         made["estimates"] = {name: dataclasses.asdict(each) for name, each in self.estimates.items()}
         made["diagnostics"] = dataclasses.asdict(self.diagnostics)
         plain_values: dict[str, Any] = plain(made)
@@ -98,18 +125,21 @@ class Report(Answers):
             f"{self.target} on {self.source}: {d.rows:,} rows, effective size {d.effective_sample_size:,.1f}, "
             f"mean weight {d.mean_weight:.4g}, largest {d.max_weight:.4g}"
         ]
-        return "\n".join([*lines, *lines_of(self.estimates, self.confidence)])
+        return "\n".join([*lines, *lines_of(self)])
 
 
-def lines_of(estimates: Mapping[str, Estimate], confidence: float) -> list[str]:
-    """Estimates to read, a line for each and one for what is not known."""
-    lines, wide = [], max(map(len, estimates), default=0)
-    for name, each in estimates.items():
+def lines_of(answers: Answers) -> list[str]:
+    """Estimates to read, a line for each and one for what is not known; a star for the one to read first."""
+    lines, wide, best = [], max(map(len, answers), default=0), answers.best
+    for name, each in answers.items():
         if each.value is None:
             lines.append(f"  {name:{wide}}  refused: {each.refusal}")
             continue
-        bounds = "" if each.lower is None else f"  {confidence:.0%} [{each.lower:.6g}, {each.upper:.6g}]"
-        lines.append(f"  {name:{wide}}  {each.value:.6g}{bounds}  {each.interval}")
+        bounds = (
+            "" if each.lower is None else f"  {answers.confidence:.0%} [{each.lower:.6g}, {each.upper:.6g}]"
+        )
+        star = "*" if each is best else " "
+        lines.append(f"{star} {name:{wide}}  {each.value:.6g}{bounds}  {each.interval}")
         if each.caveat:
             lines.append(f"  {'':{wide}}  but {each.caveat}")
     return lines
