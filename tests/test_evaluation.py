@@ -21,8 +21,9 @@ from maillard.evaluation import estimators as known
 from maillard.evaluation import evaluate, evaluate_each, names
 from maillard.evaluation.looking import look
 from maillard.evaluation.opened import open_log
+from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
 from maillard.evaluation.settings import Settings
-from maillard.evaluation.slope import choose
+from maillard.evaluation.slope import choose, independent_widths
 from maillard.evaluation.sums import add_up, sums_of, total_of
 from maillard.evaluation.targets import bind
 from maillard.policies import WithFloor
@@ -487,12 +488,38 @@ def test_slope_is_lepskis_rule() -> None:
         cls = known.additive()[name]
         fixed = evaluate(table, "arm:blue", [f"{name}:{level:g}" for level in cls.levels], adaptive=False)
         values, errors = zip(*((each.value, each.standard_error) for each in fixed.values()), strict=True)
-        best = choose(values, [error**2 for error in errors], len(arm))
+        best = choose(values, independent_widths([error**2 for error in errors], len(arm)))
         assert (found.value, found.level) == (values[best], cls.levels[best])
     assert (
         "name one, as in clipped-ips:10"
         in evaluate(table, "arm:blue", ["clipped-ips"]).refusals["clipped-ips"]
     )
+
+
+@pytest.mark.parametrize("low", [0.0, -1.0])
+def test_slope_where_the_log_was_learned_from_goes_by_confidence_sequences(low) -> None:
+    log = simulate_log("ms+:floor=0.1", "bernoulli:0.6,0.4", horizon=3000, seed=3)
+    w = (log.arms == 1) * np.exp(-log.log_probability)
+    w, r = w[log.forced :], log.rewards[log.forced :]
+    given = {
+        "action": log.arms[2:],
+        "reward": r * (1 - low) + low,
+        "pscore": np.exp(log.log_probability[2:]),
+        "n_actions": 2,
+    }
+    found = evaluate(given, "arm:1", ["clipped-ips"], reward_range=(low, 1))["clipped-ips"]
+    levels = known.additive()["clipped-ips"].levels
+    values, widths = [], []
+    for level in levels:
+        sequence = EmpiricalBernstein.start(0.2)
+        shrunken = np.minimum(w, level)
+        sequence.advance(weight=shrunken, reward=r)
+        values.append((shrunken * r).mean() * (1 - low) + low * shrunken.mean())
+        widths.append(sequence.half_width() * (1 - low))
+    best = choose(values, widths)
+    assert found.level == levels[best]
+    assert found.value == pytest.approx(values[best])
+    assert found.lower <= found.value <= found.upper
 
 
 def test_bernstein_intervals_are_for_bounded_terms() -> None:

@@ -16,7 +16,7 @@ from maillard.evaluation.following import ASSUMES, NEEDS_LAWS, SEQUENCES, Follow
 from maillard.evaluation.intervals import bernstein_halfwidth
 from maillard.evaluation.moments import WEIGHT
 from maillard.evaluation.report import Estimate
-from maillard.evaluation.slope import choose
+from maillard.evaluation.slope import choose, independent_widths
 
 if TYPE_CHECKING:
     from maillard.evaluation.diagnostics import Diagnostics
@@ -104,7 +104,7 @@ def answer(
     if refusal:
         return Estimate(name=name, refusal=refusal)
     if forms:
-        return _additive(name, forms, sums, facts)
+        return _additive(name, forms, sums, follower, facts)
     if name in SEQUENCES:
         value, lower, upper = follower.sequences()[name]
         if math.isnan(value):
@@ -144,11 +144,21 @@ def normal(name: str, value: float, error: float, facts: Facts, **more: Any) -> 
 
 
 def _additive(  # noqa: PLR0911  # a reason each
-    name: str, forms: Sequence[Additive], sums: Mapping[Any, Any], facts: Facts
+    name: str, forms: Sequence[Additive], sums: Mapping[Any, Any], follower: Follower, facts: Facts
 ) -> Estimate:
     solved = [each.estimate(sums[each.key], model=facts.modelled, centre=facts.centre) for each in forms]
     values, variances = zip(*solved, strict=True)
-    best = choose(values, variances, facts.diagnostics.rows) if len(forms) > 1 else 0
+    best = 0
+    if len(forms) > 1:
+        widths = (
+            follower.widths(forms)
+            if facts.diagnostics.adaptive
+            else independent_widths(variances, facts.diagnostics.rows)
+        )
+        if widths is None:
+            why = f"a level can be chosen here only by confidence sequences, which need reward_range; name one, as in {name}:{forms[0].levels[2]:g}"
+            return Estimate(name=name, refusal=why)
+        best = choose(values, widths)
     form, value, variance = forms[best], values[best], variances[best]
     if not sums[form.key].count:
         return Estimate(name=name, refusal="no row in the log has an arm that the target would have chosen")
@@ -298,8 +308,8 @@ def _refused_additive(forms: Sequence[Additive], facts: Facts) -> str | None:  #
         return "a single row has no variance"
     if d.alike and form.name != "dm":
         return _ALIKE
-    if len(forms) > 1 and d.adaptive:
-        return f"a level can be chosen from the data only where rows are independent; name one, as in {form.name}:{form.levels[2]:g}"
+    if len(forms) > 1 and d.adaptive and form.modelled:
+        return f"its level can be chosen from the data only where rows are independent; name one, as in {form.name}:{form.levels[2]:g}"
     if form.name == "mrdr" and facts.by_unit:
         return "there is no interval by unit for it"
     if form.name == "dm":

@@ -89,7 +89,11 @@ def reports_of(looked: Looked, targets: Sequence[Target], estimators: Sequence[s
     opened, settings = looked.opened, looked.settings
     chosen = _chosen(estimators, laws=looked.laws, ranged=opened.reward_range is not None)
     asked = looked.asked(targets, [each for _, forms in chosen for each in forms])
-    followers = [looked.follower(each, [name for name, forms in chosen if not forms]) for each in targets]
+    # Levels are chosen by widths that hold on logs that were learned from, where there are such: of terms that are never negative.
+    sought = [each for _, forms in chosen if len(forms) > 1 for each in forms if not each.modelled]
+    followers = [
+        looked.follower(each, [name for name, forms in chosen if not forms], sought) for each in targets
+    ]
     sums = _pass(opened, asked, followers, settings.executor)
 
     def answers(place: int, facts: Facts) -> dict[str, Estimate]:

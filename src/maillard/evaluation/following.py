@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +12,10 @@ from maillard.evaluation.sequential.aipw import WEIGHTINGS, Weighted
 from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
 from maillard.evaluation.sequential.betting import Betting
 from maillard.evaluation.sequential.doubly_robust import DoublyRobust
+from maillard.evaluation.slope import DELTA
 
 if TYPE_CHECKING:
+    from maillard.evaluation.estimators.additive import Additive
     from maillard.evaluation.rows import Rows
 
 __all__ = ["ASSUMES", "NEEDS_LAWS", "SEQUENCES", "SEQUENTIAL", "WEIGHTINGS", "Follower"]
@@ -34,7 +36,7 @@ ASSUMES = {
 
 
 class Follower:
-    """The sequential estimators of one target that are asked for."""
+    """The sequential estimators of one target that are asked for; and `forms`, of whose levels one is to be chosen."""
 
     def __init__(
         self,
@@ -46,9 +48,11 @@ class Follower:
         reward_range: tuple[float, float] | None,
         largest: float | None,
         decay: float,
+        forms: Iterable[Additive] = (),
     ) -> None:
         wanted = set(names)
-        self.busy = bool(wanted)
+        self._forms = {each.key: (each, EmpiricalBernstein.start(2 * DELTA)) for each in forms}
+        self.busy = bool(wanted or self._forms)
         self.rows, self._largest = 0, largest
         self._low, high = reward_range or (0.0, 1.0)
         self._scale = high - self._low
@@ -80,6 +84,8 @@ class Follower:
                 laws=rows.laws,
             )
         scaled = np.clip((rows.reward - self._low) / self._scale, 0.0, 1.0)  # rounding apart, they lie there
+        for form, sequence in self._forms.values():
+            sequence.advance(weight=form.shrink(rows.weight, form.level or 0.0), reward=scaled)
         if self._bernstein is not None:
             self._bernstein.advance(weight=rows.weight, reward=scaled)
         if self._betting is not None:
@@ -102,6 +108,12 @@ class Follower:
         at = int(rows.weight.argmax())
         allowed = f"a probability that the floor allows: it makes weights of at most {self._largest:.6g}"
         raise InvalidValue(f"row {rows.row[at]}: weight", float(rows.weight[at]), allowed)
+
+    def widths(self, forms: Sequence[Additive]) -> list[float] | None:
+        """SLOPE's half-widths on a log that was learned from: a confidence sequence's, of ω (r - low); None where none was followed."""
+        if any(form.key not in self._forms for form in forms):
+            return None
+        return [self._forms[form.key][1].half_width() * self._scale for form in forms]
 
     def weighted(self) -> dict[str, tuple[float, float]]:
         """Value and standard error by each weighting."""

@@ -93,7 +93,7 @@ class Looked:
         if self.settings.cluster == "unit" and not units:
             raise InvalidValue(f"{self.opened.source}: unit", None, "units, to cluster by")
 
-    def follower(self, target: Target, names: Sequence[str]) -> Follower:
+    def follower(self, target: Target, names: Sequence[str], forms: Sequence[Additive] = ()) -> Follower:
         """Whoever follows the rows for those of the named estimators that can do with what the log has."""
         opened = self.opened
 
@@ -109,6 +109,7 @@ class Looked:
             reward_range=opened.reward_range,
             largest=self.largest(target),
             decay=max(opened.decay or 0.0, 0.7),
+            forms=forms if self.settings.adaptive is not False and opened.reward_range is not None else (),
         )
 
 

@@ -5,25 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["choose"]
+__all__ = ["DELTA", "choose", "independent_widths"]
 
-_DELTA = 0.1
+DELTA = 0.1
 _C = math.sqrt(6.0) - 1.0
 
 
-def choose(values: Sequence[float], variances: Sequence[float], count: int) -> int:
-    """Which of some estimates to take: the least variable that no more variable one contradicts.
-
-    `variances` are those of the estimates, whose rows must be independent. With c their half-widths, from the widest down:
-    as long as |θ_i - θ_j| <= c_i + (√6 - 1) c_j for every j before i.
-
-    >>> choose([0.5, 0.49, 0.1], [0.01, 0.001, 0.0001], 1000)
-    1
-    """
+def independent_widths(variances: Sequence[float], count: int) -> list[float]:
+    """Half-widths of estimates from independent rows: Student's, on one side, of their variances."""
     from scipy.special import stdtrit
 
-    quantile = float(stdtrit(count - 1, 1.0 - _DELTA))
-    widths = [quantile * math.sqrt(variance * count / (count - 1)) for variance in variances]
+    quantile = float(stdtrit(count - 1, 1.0 - DELTA))
+    return [quantile * math.sqrt(variance * count / (count - 1)) for variance in variances]
+
+
+def choose(values: Sequence[float], widths: Sequence[float]) -> int:
+    """Which of some estimates to take: the narrowest that no wider one contradicts.
+
+    With c their half-widths, from the widest down: as long as |θ_i - θ_j| <= c_i + (√6 - 1) c_j for every j before i.
+
+    >>> choose([0.5, 0.49, 0.1], [0.1, 0.03, 0.01])
+    1
+    """
     order = sorted(range(len(values)), key=lambda i: -widths[i])
     best = order[0]
     for place, i in enumerate(order[1:], 1):

@@ -137,6 +137,18 @@ class EmpiricalBernstein(ConfidenceSequence):
     def centre(self) -> float:
         return centre_of(self.run, 0.0)
 
+    def half_width(self) -> float:
+        """How far the lower bound of this row, and of no row before it, is below the mean that it bounds.
+
+        For terms whose mean moves, as shrunken ones' does where probabilities sink: there bounds of different rows do not intersect.
+        """
+        line = self.run[0]
+        return (
+            float((line[_WEIGHED] - line[_EVIDENCE] + self.level) / line[_LAMBDA])
+            if line[_LAMBDA]
+            else np.inf
+        )
+
 
 def interval_of(run: Numbers) -> tuple[float, float]:
     """The tightest of all bounds so far."""
