@@ -262,7 +262,7 @@ def test_dask_gives_the_same(folder) -> None:
     path, table = folder
     expected = evaluate(table, "arm:blue", ADDITIVE, adaptive=False)
     cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
     )
     with cluster, distributed.Client(cluster) as client:
         found = evaluate(path, "arm:blue", ADDITIVE, adaptive=False, executor=client.get_executor())

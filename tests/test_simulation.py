@@ -87,7 +87,9 @@ def test_the_same_bits_on_a_dask_cluster(single) -> None:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+        ) as cluster,
         Client(cluster) as client,
     ):
         assert same(single, run(executor=client.get_executor()))
