@@ -135,7 +135,7 @@ def test_ids_are_of_version_7_ascending_and_tell_their_time() -> None:
     assert all(check_id(each.upper()) == each for each in ids)
     now = to_microseconds("now", time.time())
     assert abs(made_at(ids[0]) - now) < 60_000_000
-    for bad in ("", "x", ids[0][:-1], ids[0].replace("-7", "-4", 1), None, 7):
+    for bad in ("", "x", ids[0][:-1], f"{ids[0][:14]}4{ids[0][15:]}", None, 7):
         with pytest.raises(InvalidValue, match="UUID of version 7"):
             check_id(bad)
 
