@@ -324,3 +324,21 @@ def test_every_name_has_an_answer_or_a_reason() -> None:
     table, *_ = random_log(n=400, seed=7)
     for each in evaluate(table, "arm:blue", names(), reward_range=(-9, 9)).values():
         assert (each.value is None) != (each.refusal is None)
+
+
+def test_open_windows_are_left_out_wherever_the_log_is() -> None:
+    """A frame that has lost the rules still says which windows had closed."""
+    from maillard.decisions.stores.memory import MemoryStore
+
+    now = [1_790_000_000_000_000]
+    bandit = Bandit(
+        ["red", "blue"], "uniform", reward=Reward(low=0, high=1, window=100), log=MemoryStore(lambda: now[0])
+    )
+    rng = random.Random(2)
+    for _ in range(400):
+        now[0] += 1_000_000
+        bandit.reward(bandit.choose().id, float(rng.random() < 0.5))
+    log = read_log(bandit)
+    for source in (log, log.to_polars(), log.to_pandas()):
+        assert evaluate(source, "arm:red", ["ips"]).diagnostics.left_out == {"window not closed": 100}
+        assert replay(source, "ms", reward_range=(0, 1), replays=2).left_out["window still open"] == 100

@@ -20,6 +20,8 @@ from maillard.decisions.records import Decision
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from maillard.decisions.columns import Columns
+
 __all__ = ["TRUNCATION", "Audit", "Score", "Verdict", "judged"]
 
 Verdict = Literal["holds", "broken", "not enough data"]
@@ -112,6 +114,12 @@ class Audit:
         self._weights += [drawn.sum(), count.sum(), (inverse.sum(axis=1) - count * count).sum()]
         if chosen.size:
             self._largest = max(self._largest, float((inverse.max(axis=1) - count).max()), float(count.max()))
+
+    def take_columns(self, arms: Sequence[str], some: Columns) -> None:
+        """Count the decisions of a batch that drew for themselves, where their laws were written down."""
+        once = some.where(~some.repeated)
+        if once.log_probabilities is not None:
+            self.take(arms, once.arm, once.log_probabilities)
 
     def __add__(self, other: Audit) -> Audit:
         """The audit of both's decisions."""

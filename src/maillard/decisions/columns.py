@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,11 @@ class Columns:
 
     def __len__(self) -> int:
         return self.arm.size
+
+    @cached_property
+    def whole_laws(self) -> bool:
+        """Whether the probability of every arm is known in every row."""
+        return self.log_probabilities is not None and not np.isnan(self.log_probabilities).any()
 
     def where(self, mask: NDArray[np.bool_]) -> Columns:
         """The rows for which the mask is true."""

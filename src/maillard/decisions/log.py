@@ -176,9 +176,14 @@ class DecisionLog:
         total = self.reward.total(row.rewards)
         return self.reward.default if total is None and self.is_closed(row.decision) else total
 
+    @property
+    def needs_closed(self) -> bool:
+        """Whether rewards are final only when their windows have closed."""
+        return self.has_windows or (self.reward is not None and self.reward.window is not None)
+
     def final_reward_of(self, row: Row) -> float | None:
         """The same, and None as long as its window is open: what is yet to come may change it."""
-        if self.reward is not None and self.reward.window is not None and not self.is_closed(row.decision):
+        if self.reward is not None and self.needs_closed and not self.is_closed(row.decision):
             return None
         return self.reward_of(row)
 

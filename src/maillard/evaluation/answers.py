@@ -250,7 +250,7 @@ def _bernstein(form: Additive, value: float, variance: float, name: str, facts: 
     )
 
 
-def refused(facts: Facts) -> str | None:  # noqa: PLR0911  # a reason each  # a reason each
+def refused(facts: Facts) -> str | None:  # noqa: PLR0911  # a reason each
     """Why nothing can be said at all."""
     d, settings = facts.diagnostics, facts.settings
     if d.audit == "broken":

@@ -109,7 +109,7 @@ def compare(
         # Each of the two confidence sequences may go wrong half as often.
         halved = replace(settings, confidence=0.5 + confidence / 2)
         both = ["ips", "snips", *(name for name in names if name in SEQUENCES)]
-        first, second = reports_of(look(opened, halved), pair, both)
+        first, second = reports_of(replace(looked, settings=halved), pair, both)
         paired = _follow(looked, pair, difference, names)
     finally:
         opened.close()

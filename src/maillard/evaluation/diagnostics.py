@@ -37,7 +37,7 @@ class Overlap:
         for epoch in np.unique(some.epoch):
             part = some.where(some.epoch == epoch)
             drawn = np.bincount(part.arm, minlength=arms).astype(np.float64)
-            if part.log_probabilities is None or np.isnan(part.log_probabilities).any():
+            if part.log_probabilities is None or not part.whole_laws:
                 eligible = (
                     np.full(arms, float(len(part))) if part.eligible is None else part.eligible.sum(axis=0)
                 )

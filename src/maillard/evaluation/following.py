@@ -53,7 +53,7 @@ class Follower:
         wanted = set(names)
         self._forms = {each.key: (each, EmpiricalBernstein.start(2 * DELTA)) for each in forms}
         self.busy = bool(wanted or self._forms)
-        self.rows, self._largest = 0, largest
+        self._largest = largest
         self._low, high = reward_range or (0.0, 1.0)
         self._scale = high - self._low
         self._weighted: Weighted | None = None
@@ -71,7 +71,6 @@ class Follower:
 
     def advance(self, rows: Rows) -> None:
         """Follow some further rows."""
-        self.rows += len(rows)
         if not self.busy:
             return
         if self._weighted is not None:

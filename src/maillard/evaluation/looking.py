@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,11 +55,29 @@ class Looked:
             )
         return bind(target, self.opened.arms)
 
+    @cached_property
+    def positions(self) -> set[int]:
+        """All that the log has: a reading of its own."""
+        return {int(each) for some in self.opened.columns() for each in np.unique(some.position)}
+
+    def _first_position(self, target: Target) -> int:
+        """Whether the log counts positions from 0 or from 1, where that matters."""
+        given = self.settings.first_position
+        if target.positions == 1 or given is not None:
+            return given or 0
+        found = self.positions
+        if 0 in found and max(found) > 0:
+            return 0
+        if found and max(found) == target.positions:
+            return 1
+        allowed = f"positions of which it is clear whether they begin at 0 or at 1, for {target.positions} columns; first_position= says it"
+        raise InvalidValue(f"{self.opened.source}: position", sorted(found)[:10], allowed)
+
     def question(self, target: Target) -> Question:
         """What is asked of every row, of one target."""
         return Question(
             target=target,
-            first_position=_first_position(self.opened, target, self.settings.first_position),
+            first_position=self._first_position(target),
             model=_model(self.settings.reward_model, target, self.opened.arms),
             by_unit=self.by_unit,
             centre=self.centre,
@@ -118,11 +137,10 @@ def look(opened: Opened, settings: Settings) -> Looked:
     first = next(iter(opened.columns()), None)
     if first is None or not opened.size:
         raise InvalidValue(f"{opened.source}: rows", 0, "at least one decision")
-    laws = first.log_probabilities is not None and not np.isnan(first.log_probabilities).any()
     some = first.reward[np.isfinite(first.reward)]
     centre = float(some.mean()) if some.size else 0.0
     shares = opened.shares if settings.floor is None else shares_of(settings.floor, len(opened.arms))
-    return Looked(opened, settings, laws, shares, centre)
+    return Looked(opened, settings, first.whole_laws, shares, centre)
 
 
 def _model(model: Any, target: Target, arms: Sequence[str]) -> NDArray[np.float64] | None:
@@ -150,18 +168,3 @@ def _model(model: Any, target: Target, arms: Sequence[str]) -> NDArray[np.float6
     ):
         raise InvalidValue("reward_model", array.T.shape, allowed)
     return np.ascontiguousarray(np.broadcast_to(array, target.laws.shape))
-
-
-def _first_position(opened: Opened, target: Target, given: int | None) -> int:
-    """Whether a log counts positions from 0 or from 1, where that matters."""
-    if target.positions == 1 or given is not None:
-        return given or 0
-    found: set[int] = set()
-    for some in opened.columns():
-        found.update(np.unique(some.position).tolist())
-    if 0 in found and max(found) > 0:
-        return 0
-    if found and max(found) == target.positions:
-        return 1
-    allowed = f"positions of which it is clear whether they begin at 0 or at 1, for {target.positions} columns; first_position= says it"
-    raise InvalidValue(f"{opened.source}: position", sorted(found)[:10], allowed)

@@ -22,7 +22,7 @@ from maillard.simulation import Log
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Opened", "open_log"]
+__all__ = ["Opened", "open_log", "simulated_world"]
 
 _IN_MEMORY = 1 << 28  # bytes of a log that has to be kept, before they go to a file
 
@@ -86,7 +86,7 @@ def open_log(
             size=size,
             columns=columns,
             foreign=opened.foreign,
-            needs_closed=opened.has_windows or (rule is not None and rule.window is not None),
+            needs_closed=opened.needs_closed,
             arms_found=opened.arms_found,
             reward_range=reward_range or (None if rule is None else rule.range),
             shares=promised_shares(opened.policies.values(), opened.arms),
@@ -98,17 +98,9 @@ def open_log(
 
 def _simulated(log: Log, reward_range: tuple[float, float] | None) -> Opened:
     """A run of the simulator. Its forced first pulls say nothing about other policies, and are left out."""
-    try:
-        world = problems.problem(log.provenance["problem"])
-    except MaillardError:  # a sampler of somebody's own
-        world = None
-    if log.log_probabilities is not None:
-        count = log.log_probabilities.shape[1]
-    else:
-        count = int(log.arms.max(initial=0)) + 1 if world is None else world.arms
+    world, names = simulated_world(log)
     if reward_range is None and world is not None and np.isfinite(world.support).all():
         reward_range = world.support
-    names = tuple(map(str, range(count)))
     columns = partial(_simulated_columns, log)
     spec = log.provenance["policy"]
     return Opened(
@@ -123,6 +115,19 @@ def _simulated(log: Log, reward_range: tuple[float, float] | None) -> Opened:
         shares=promised_shares([spec], names),
         decay=promised_decay([spec]),
     )
+
+
+def simulated_world(log: Log) -> tuple[problems.Problem | None, tuple[str, ...]]:
+    """The problem of a run, None where it is a sampler of somebody's own; and its arms, which have numbers for names."""
+    try:
+        world = problems.problem(log.provenance["problem"])
+    except MaillardError:
+        world = None
+    if log.log_probabilities is not None:
+        count = log.log_probabilities.shape[1]
+    else:
+        count = int(log.arms.max(initial=0)) + 1 if world is None else world.arms
+    return world, tuple(map(str, range(count)))
 
 
 def _simulated_columns(log: Log) -> Iterator[Columns]:

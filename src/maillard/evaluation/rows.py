@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-__all__ = ["SMALLEST", "Question", "Rows", "rows_for", "with_rewards"]
+__all__ = ["SMALLEST", "Question", "Rows", "check_range", "rows_for", "with_rewards"]
 
 SMALLEST = 1e-100  # probability of an arm that was drawn: nobody will live to see one
 
@@ -104,14 +104,20 @@ def with_rewards(
             raise InvalidValue(f"{source}, row {some.row[at]}: reward", None, allowed)
         left["without a reward"] = int(missing.sum())
         some = some.where(~missing)
-    if reward_range is not None:
-        low, high = reward_range
-        outside = ~((some.reward >= low) & (some.reward <= high))
-        if outside.any():
-            at = int(outside.argmax())
-            where = f"{source}, row {some.row[at]}: reward"
-            raise InvalidValue(where, float(some.reward[at]), f"a number from {low:g} to {high:g}")
+    check_range(some.reward, some.row, reward_range, source)
     return some, left
+
+
+def check_range(reward: Floats, row: Integers, limits: tuple[float, float] | None, source: str) -> None:
+    """An error that names the first reward outside its range, where that is known."""
+    if limits is None:
+        return
+    low, high = limits
+    outside = ~((reward >= low) & (reward <= high))
+    if outside.any():
+        at = int(outside.argmax())
+        allowed = f"a number from {low:g} to {high:g}, the reward range"
+        raise InvalidValue(f"{source}, row {row[at]}: reward", float(reward[at]), allowed)
 
 
 def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapping[str, int]]:
@@ -123,9 +129,7 @@ def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapp
         able = ~(wanted[law] & ~some.eligible).any(axis=1)
         left["not eligible"] = int((~able).sum())
         some, law = some.where(able), law[able]
-    logs = some.log_probabilities
-    if logs is not None and np.isnan(logs).any():
-        logs = None
+    logs = some.log_probabilities if some.whole_laws else None
     chances = propensity = None
     if logs is not None:
         chances = np.exp(logs)

@@ -39,7 +39,6 @@ _UNSEEN = {"eligible", "log_probabilities", "state", "epoch", "position", "origi
 # What a row adds, w its weight and r its reward from the centre.
 _W, _R, _WR, _WW, _RR, _WWR, _WRR, _WWRR, _LARGEST, _POSITIVE, _LOW, _HIGH, _AT_LOW, _AT_HIGH = range(14)
 _SIZE = 14
-_TINY = SMALLEST  # what compiled code has to see
 
 
 def applies(part: Any, asked: Asked) -> bool:
@@ -142,7 +141,7 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
         if (
             a < 0
             or a >= overlap.shape[1]
-            or not (_TINY < p <= most)
+            or not (SMALLEST < p <= most)
             or not (low <= r <= high)
             or r - r != 0.0
         ):

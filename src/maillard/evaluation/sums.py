@@ -152,9 +152,7 @@ def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | Non
             f"{asked.source}, row {some.row[at]}: arm", int(some.arm[at]), f"a place among {k} arms"
         )
     audit = Audit()
-    if some.log_probabilities is not None:
-        once = some.where(~some.repeated)
-        audit.take(asked.arms, once.arm, once.log_probabilities)  # type: ignore[arg-type]  # as above
+    audit.take_columns(asked.arms, some)
     overlap = Overlap.of(some, k)
     by_position = any(question.target.positions > 1 for question in asked.questions)
     chances = _chances(some, k, by_position=by_position)
@@ -170,10 +168,9 @@ def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | Non
         sums = {each.key: each.sums(rows) for each in asked.estimators}
         targets.append(TargetSums(spread, sums, weight_test(drawn), Counter(left)))
     repeated = int(some.repeated.sum())
-    laws = some.log_probabilities is not None and not np.isnan(some.log_probabilities).any()
     return Sums(
         len(some),
-        laws,
+        some.whole_laws,
         some.unit is not None,
         repeated,
         Counter(left_out),

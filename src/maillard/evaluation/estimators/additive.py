@@ -47,8 +47,6 @@ class Additive:
     "Whether it uses a model of rewards."
     moves: ClassVar[bool] = True
     "Whether it moves with the rewards: add 1 to each of them, and it is more by 1."
-    bounded: ClassVar[bool] = False
-    "Whether no shrunken weight is above `most`."
 
     def __post_init__(self) -> None:
         if self.level is not None and not self.accepts(self.level):

@@ -25,7 +25,6 @@ class Clipped(Additive):
     shrinkage: ClassVar[str] = "clip"
     levels: ClassVar[tuple[float, ...]] = _LARGE
     allowed: ClassVar[str] = "a number > 0, the largest weight"
-    bounded: ClassVar[bool] = True
 
     @staticmethod
     def shrink(weight: Floats, level: float) -> Floats:
@@ -41,7 +40,6 @@ class Switched(Additive):
     shrinkage: ClassVar[str] = "switch"
     levels: ClassVar[tuple[float, ...]] = _LARGE
     allowed: ClassVar[str] = "a number > 0, the largest weight that counts"
-    bounded: ClassVar[bool] = True
 
     @staticmethod
     def shrink(weight: Floats, level: float) -> Floats:
@@ -58,7 +56,6 @@ class Optimistic(Additive):
     shrinkage: ClassVar[str] = "optimistic"
     levels: ClassVar[tuple[float, ...]] = _LARGE
     allowed: ClassVar[str] = "a number > 0"
-    bounded: ClassVar[bool] = True
 
     @staticmethod
     def shrink(weight: Floats, level: float) -> Floats:
@@ -74,7 +71,6 @@ class SubGaussian(Additive):
     shrinkage: ClassVar[str] = "sub-Gaussian"
     levels: ClassVar[tuple[float, ...]] = _SHARES
     allowed: ClassVar[str] = "a number from 0 to 1"
-    bounded: ClassVar[bool] = True
 
     @classmethod
     def accepts(cls, level: float) -> bool:

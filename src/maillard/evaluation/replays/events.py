@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard import problems
 from maillard.decisions import DecisionLog, read_log
 from maillard.decisions.audit import Audit
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.evaluation.floors import promised_shares
+from maillard.evaluation.opened import simulated_world
+from maillard.evaluation.rows import check_range
 from maillard.simulation import Log
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def events_of(
     names = tuple(map(str, range(arms))) if isinstance(arms, int) else tuple(arms)
     reward = np.ascontiguousarray(reward, np.float64)
     chance = np.minimum(np.exp(np.asarray(log_probability, np.float64)), 1.0)
-    _check_range(reward, reward_range, source, np.arange(1, reward.size + 1))
+    check_range(reward, np.arange(1, reward.size + 1), reward_range, source)
     return Events(
         source=source,
         arms=names,
@@ -146,10 +147,8 @@ def _decided(
     parts: list[tuple[Any, ...]] = []
     audit = Audit()
     for some in log.columns():
-        if some.log_probabilities is not None:
-            once = some.where(~some.repeated)
-            audit.take(log.arms, once.arm, once.log_probabilities)  # type: ignore[arg-type]  # as above
-        opened = np.zeros(len(some), np.bool_) if rule is None or rule.window is None else ~some.closed
+        audit.take_columns(log.arms, some)
+        opened = ~some.closed if log.needs_closed else np.zeros(len(some), np.bool_)
         absent = np.isnan(some.reward)
         left_out["repeated"] += int(some.repeated.sum())
         left_out["window still open"] += int((opened & ~some.repeated).sum())
@@ -167,7 +166,7 @@ def _decided(
         )
     row, arm, reward, chance, least, eligible = columns
     limits = own if reward_range is None else reward_range
-    _check_range(reward, limits, log.source, row)
+    check_range(reward, row, limits, log.source)
     return Events(
         source=log.source,
         arms=names,
@@ -200,19 +199,11 @@ def _laws(some: Columns, places: Places, arms: int) -> tuple[Floats, Floats, Pla
 
 def _simulated(log: Log, arms: Sequence[str] | None, reward_range: tuple[float, float] | None) -> Events:
     """The events of `simulate_log`."""
-    try:
-        world = problems.problem(log.provenance["problem"])
-    except MaillardError:  # a sampler of somebody's own
-        world = None
+    world, names = simulated_world(log)
     if world is not None and world.churn:
         raise InvalidValue(
             "log", str(world), "a log of arms that stay: replays need rewards that do not change"
         )
-    if log.log_probabilities is not None:
-        count = log.log_probabilities.shape[1]
-    else:
-        count = int(log.arms.max()) + 1 if world is None else world.arms
-    names = tuple(map(str, range(count)))
     if arms is not None and tuple(arms) != names:
         raise InvalidValue("arms", arms, "all arms, where the log is a simulated one")
     limits, sigma2 = reward_range, None
@@ -228,7 +219,7 @@ def _simulated(log: Log, arms: Sequence[str] | None, reward_range: tuple[float, 
         arms=names,
         reward_range=limits,
         sigma2=sigma2 if limits is None or sigma2 is not None else (limits[1] - limits[0]) ** 2 / 4,
-        promised=_promised([log.provenance["policy"]], names, np.arange(count)),
+        promised=_promised([log.provenance["policy"]], names, np.arange(len(names))),
         source=f"log of {log.provenance['policy']}",
     )
 
@@ -250,16 +241,6 @@ def _check_arms(given: Sequence[str] | None, known: Sequence[str], source: str) 
     if len(set(given)) < len(given):
         raise InvalidValue("arms", list(given), "each name once")
     return tuple(given)
-
-
-def _check_range(reward: Floats, limits: tuple[float, float] | None, source: str, row: Places) -> None:
-    if limits is None:
-        return
-    bad = ~((reward >= limits[0]) & (reward <= limits[1]))
-    if bad.any():
-        first = int(bad.argmax())
-        allowed = f"a number from {limits[0]:g} to {limits[1]:g}, the reward range"
-        raise InvalidValue(f"{source}, row {row[first]}: reward", float(reward[first]), allowed)
 
 
 def _said(left_out: dict[str, int]) -> str:
