@@ -290,13 +290,22 @@ def test_arms_may_come_from_a_generator(log: Log) -> None:
     assert log.bandit(name for name in "ab").arms == ["a", "b"]
 
 
-def test_a_key_does_not_return_an_arm_that_is_not_eligible(log: Log) -> None:
+def test_a_key_belongs_to_a_choice_among_the_same_arms(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose(idempotency_key="k")
-    assert bandit.choose(idempotency_key="k", eligible=[made.arm]) == made
-    (other,) = {"red", "blue"} - {made.arm}
-    with pytest.raises(Conflict, match="not eligible"):
-        bandit.choose(idempotency_key="k", eligible=[other])
+    assert bandit.choose(idempotency_key="k", eligible=["blue", "red"]) == made
+    for arm in ("red", "blue"):
+        with pytest.raises(Conflict, match="among other arms: 'red', 'blue'"):
+            bandit.choose(idempotency_key="k", eligible=[arm])
+    bandit.add_arm("green")
+    assert bandit.choose(idempotency_key="k") == made  # all arms there were
+    bandit.retire_arm("red")
+    assert bandit.choose(idempotency_key="k") == made
+    few = bandit.choose(idempotency_key="l", eligible=["blue"])
+    with pytest.raises(Conflict, match="among other arms: 'blue'"):
+        bandit.choose(idempotency_key="l")
+    bandit.retire_arm("green")
+    assert bandit.choose(idempotency_key="l", eligible=["blue"]) == few
 
 
 def test_a_sticky_unit_keeps_an_arm_that_the_policy_would_not_draw(log: Log) -> None:

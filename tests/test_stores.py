@@ -133,24 +133,24 @@ def test_decisions_come_back_as_they_were(store: Store) -> None:
 def test_a_key_is_claimed_once(store: Store) -> None:
     first, second = decision(idempotency_key="k"), decision(idempotency_key="k", position=1)
     with write(store, lock=False) as transaction:
-        assert transaction.keyed("k") == []
-        assert transaction.claim(first)
-        assert not transaction.claim(decision(idempotency_key="k"))
+        assert transaction.keyed(["k"]) == {}
+        assert transaction.claim([first]) == {first.id}
+        assert not transaction.claim([decision(idempotency_key="k")])
         transaction.add_decisions([second])
-        assert transaction.keyed("k") == [first, second]
+        assert transaction.keyed(["k", "another"]) == {"k": [first, second]}
     with write(store, lock=False) as transaction:
-        assert not transaction.claim(decision(idempotency_key="k", position=1))
-        assert transaction.keyed("k") == [first, second]
-        assert transaction.keyed("another") == []
+        assert not transaction.claim([decision(idempotency_key="k", position=1)])
+        assert transaction.keyed(["k", "another"]) == {"k": [first, second]}
+        assert transaction.keyed(["another"]) == {}
 
 
 def test_keys_of_experiments_are_apart(store: Store) -> None:
     with write(store, "another") as transaction:
         transaction.create()
-        assert transaction.claim(decision(idempotency_key="k"))
+        assert transaction.claim([decision(idempotency_key="k")])
     with write(store) as transaction:
-        assert transaction.keyed("k") == []
-        assert transaction.claim(decision(idempotency_key="k"))
+        assert transaction.keyed(["k"]) == {}
+        assert transaction.claim([decision(idempotency_key="k")])
 
 
 def test_rewards_come_back_with_their_decisions(store: Store) -> None:
@@ -266,7 +266,7 @@ def test_a_unit_can_be_erased(store: Store) -> None:
         assert transaction.erase_unit("u", "token") == 3
         assert transaction.erase_unit("u", "token") == 0
         rows = transaction.decisions([row.id for row in [*mine, *others]])
-        assert transaction.keyed("k") == []
+        assert transaction.keyed(["k"]) == {}
         assert transaction.assigned(1, "u") is None
         assert transaction.assigned(1, "token") == mine[0].id
     assert [rows[row.id] for row in others] == others

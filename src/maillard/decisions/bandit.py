@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from maillard.decisions import ledger
+from maillard.decisions.choosing import Request
 from maillard.decisions.configuration import (
     check_arms,
     check_decision,
@@ -21,7 +22,7 @@ from maillard.decisions.configuration import (
     tally_for,
 )
 from maillard.decisions.identifiers import check_id
-from maillard.decisions.ledger import Outcome, Request
+from maillard.decisions.ledger import Outcome
 from maillard.decisions.records import NOW, Decision, Observation, text, to_microseconds
 from maillard.decisions.rules import Reward
 from maillard.decisions.session import Session
@@ -245,6 +246,10 @@ class Bandit:
         """Choose again."""
         self._session.change("resume", _empty)
 
+    def archive(self) -> None:
+        """Make no choices and no changes until `resume`; rewards are still taken."""
+        self._session.change("archive", _empty)
+
     def reset(self) -> None:
         """Forget what was learned: a new epoch begins. The log keeps everything."""
         self._session.change("reset", _empty)
@@ -338,6 +343,7 @@ class Bandit:
             "epoch": state.epoch,
             "state": state.number,
             "paused": state.paused,
+            "archived": state.archived,
             "sticky": state.sticky,
             "reward": dataclasses.asdict(state.reward),
             "decisions": sum(counts.decisions.values()),

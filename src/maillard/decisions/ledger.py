@@ -1,14 +1,12 @@
-"""What a transaction does with choices, rewards and changes: one definition for every store."""
+"""What a transaction does with rewards and changes: one definition for every store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
-import numpy as np
-
-from maillard.decisions.identifiers import made_at, new_ids
+from maillard.decisions.choosing import await_rewards
+from maillard.decisions.identifiers import made_at
 from maillard.decisions.records import ADMINISTRATIVE, NOW, Decision, Event, Kind, Observation
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State
@@ -18,15 +16,15 @@ from maillard.errors import Conflict, InvalidValue, MaillardError, Paused
 __all__ = [
     "MOST_PARKED",
     "Outcome",
-    "Request",
     "append",
     "change",
-    "decide",
     "observe",
+    "park",
     "settle",
 ]
 
 MOST_PARKED = 10_000
+_WHILE_ARCHIVED = ("resume", "archive", "erase_unit")
 _LONGEST_WAIT = 86_400_000_000  # microseconds that a reward waits for its decision, where there is no window
 
 Outcome = Literal[
@@ -43,178 +41,16 @@ Outcome = Literal[
 ]
 
 
-class Request(NamedTuple):
-    """A call of `choose`."""
-
-    unit: str | None
-    eligible: frozenset[str] | None
-    key: str | None
-    size: int
-
-
-def decide(
-    transaction: Transaction,
-    experiment: str,
-    state: State,
-    requests: Sequence[Request],
-    rng: np.random.Generator,
-) -> list[list[Decision] | MaillardError]:
-    """Draw from a state and log the draws, or find what an earlier call with the same key or unit logged."""
-    results: list[list[Decision] | MaillardError] = [[] for _ in requests]
-    plain: list[Decision] = []
-    draws = _Draws(transaction, experiment, state, rng, requests)
-
-    def turn(place: int) -> tuple[str, str]:
-        """Units and keys in one order everywhere, so that two processes that want the same ones do not wait for each other."""
-        unit, key = requests[place].unit, requests[place].key
-        return (unit or "") if state.sticky else "", key or ""
-
-    for place in sorted(range(len(requests)), key=turn):
-        request = requests[place]
-        try:
-            if request.key is None and not (state.sticky and request.unit is not None):
-                rows = draws.make(request)
-                plain += rows
-            else:
-                rows = _decide_once(transaction, draws, request)
-            results[place] = rows
-        except MaillardError as error:  # of this call alone
-            results[place] = error
-    if plain:
-        transaction.add_decisions(plain)
-        _await_rewards(transaction, state.reward, plain)
-    return results
-
-
-class _Draws:
-    """The one place where choices are made: the law that is drawn from is the law that is logged."""
-
-    def __init__(
-        self,
-        transaction: Transaction,
-        experiment: str,
-        state: State,
-        rng: np.random.Generator,
-        requests: Sequence[Request],
-    ) -> None:
-        self.experiment, self.state, self.rng, self.now = experiment, state, rng, transaction.now
-        self.sizes: dict[frozenset[str] | None, int] = {}
-        for request in requests:
-            self.sizes[request.eligible] = self.sizes.get(request.eligible, 0) + request.size
-        # Some more: a sticky call may draw for nothing, where another process is quicker.
-        spare = len(requests) if state.sticky else 0
-        self.ids = iter(new_ids(sum(self.sizes.values()) + spare))
-        self.places: dict[frozenset[str] | None, Iterator[int]] = {}
-
-    def make(self, request: Request) -> list[Decision]:
-        """The decisions of a call."""
-        state, eligible = self.state, request.eligible
-        self.check_running()
-        law = state.law(eligible)
-        if eligible not in self.places:  # for all calls with the same arms at once
-            self.places[eligible] = iter(law.draw(self.rng, self.sizes[eligible]))
-        return [
-            Decision(
-                id=next(self.ids),
-                experiment=self.experiment,
-                time=self.now,
-                unit=request.unit,
-                arm=law.arms[place],
-                eligible=law.arms,
-                log_probabilities=law.log_probabilities,
-                log_probability=law.log_probabilities[place],
-                policy_version=state.policy_version,
-                formula_version=state.policy.formula_version,
-                state=state.number,
-                epoch=state.epoch,
-                cold=law.cold[place],
-                idempotency_key=request.key,
-                position=position,
-            )
-            for position, place in enumerate(islice(self.places[eligible], request.size))
-        ]
-
-    def repeat(self, origin: Decision, request: Request) -> list[Decision]:
-        """Decisions that keep the arm, and the law, of another."""
-        self.check_running()
-        return [
-            origin._replace(
-                id=next(self.ids),
-                time=self.now,
-                idempotency_key=request.key,
-                position=position,
-                origin=origin.id,
-            )
-            for position in range(request.size)
-        ]
-
-    def check_running(self) -> None:
-        """Refuse to choose while the experiment is paused."""
-        if self.state.paused:
-            raise Paused(f"experiment {self.experiment!r} is paused; resume() lets it choose again")
-
-
-def _decide_once(transaction: Transaction, draws: _Draws, request: Request) -> list[Decision]:
-    """The decisions of a call with a key, or for a unit that keeps its arm."""
-    if request.key is not None and (stored := _find(transaction, request)):
-        return stored
-    if draws.state.sticky and request.unit is not None:
-        rows = _stick(transaction, draws, request)
-    else:
-        rows = draws.make(request)
-    if request.key is not None and not transaction.claim(rows[0]):
-        return _find(transaction, request)  # another process was quicker
-    transaction.add_decisions(rows if request.key is None else rows[1:])
-    _await_rewards(transaction, draws.state.reward, rows)
-    return rows
-
-
-def _find(transaction: Transaction, request: Request) -> list[Decision]:
-    """What the first call with this idempotency key logged; nothing if there was none."""
-    stored = transaction.keyed(request.key or "")
-    if not stored:
-        return []
-    what = None
-    if stored[0].unit != request.unit:
-        what = f"for another unit than {request.unit!r}"
-    elif len(stored) != request.size:
-        what = f"for {len(stored)} decisions, not {request.size}"
-    elif request.eligible is not None and not {row.arm for row in stored} <= request.eligible:
-        what = f"that drew {stored[0].arm!r}, which is not eligible now"
-    if what is not None:
-        raise Conflict(f"idempotency_key {request.key!r} belongs to a call {what}")
-    return stored
-
-
-def _stick(transaction: Transaction, draws: _Draws, request: Request) -> list[Decision]:
-    """A unit keeps the arm that was drawn for it first, with that draw's law, as long as the arm is eligible."""
-    unit, epoch, eligible = request.unit or "", draws.state.epoch, draws.state.allowed(request.eligible)
-    fresh: list[Decision] = []
-    while True:
-        found = transaction.assigned(epoch, unit)
-        origin = None if found is None else transaction.decisions([found]).get(found)
-        if origin is not None and origin.arm in eligible:
-            return draws.repeat(origin, request)
-        fresh = fresh or draws.make(request._replace(size=1))
-        if transaction.assign(epoch, unit, fresh[0].id, instead_of=found):
-            rest = draws.repeat(fresh[0], request)[1:] if request.size > 1 else []
-            return [*fresh, *rest]
-
-
-def _await_rewards(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> None:
-    if rule.settles:
-        transaction.add_pending({row.id: rule.closes(row.time) or 0 for row in rows})
-
-
 def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> int:
     """Add decisions that were drawn elsewhere, as they are; how many are new. Rewards that came before them are taken up."""
     known = transaction.drawn([row.id for row in rows])
     new = list({row.id: row for row in rows if row.id not in known}.values())
-    for key in {row.idempotency_key for row in new} - {None}:
-        if transaction.keyed(key or ""):
-            raise Conflict(f"idempotency_key {key!r} belongs to other decisions")
-    new = [row for row in new if transaction.claim(row)]  # the id may be another experiment's
-    _await_rewards(transaction, rule, new)
+    keys = {row.idempotency_key for row in new if row.idempotency_key is not None}
+    if keys and (taken := transaction.keyed(keys)):
+        raise Conflict(f"idempotency_key {next(iter(taken))!r} belongs to other decisions")
+    added = transaction.claim(new)  # the id may be another experiment's
+    new = [row for row in new if row.id in added]
+    await_rewards(transaction, rule, new)
     parked = transaction.parked([row.id for row in new])
     if parked:
         transaction.unpark(parked)
@@ -235,8 +71,7 @@ def observe(
     outcomes: list[Outcome | MaillardError] = []
     kept: list[Observation] = []
     for row in offered:
-        arrived = row if row.arrived != NOW else row._replace(arrived=book.now)
-        arrived = arrived if row.at != NOW else arrived._replace(at=arrived.arrived)
+        arrived = _timed(row, book.now)
         decision = drawn.get(row.decision)
         if decision is None:
             assert early is not None  # its id is unknown
@@ -256,6 +91,19 @@ def observe(
     transaction.add_observations(kept)
     book.write()
     return outcomes
+
+
+def park(transaction: Transaction, offered: Sequence[Observation]) -> list[Outcome | MaillardError]:
+    """Keep rewards whose decision no experiment knows yet, in a transaction of none."""
+    early = _Early(transaction, {row.decision for row in offered})
+    outcomes = [early.take(_timed(row, transaction.now), Reward()) for row in offered]
+    transaction.park(early.new)
+    return outcomes
+
+
+def _timed(row: Observation, now: int) -> Observation:
+    arrived = row if row.arrived != NOW else row._replace(arrived=now)
+    return arrived if row.at != NOW else arrived._replace(at=arrived.arrived)
 
 
 class _Early:
@@ -388,6 +236,8 @@ def change(
     assert kind in ADMINISTRATIVE
     head = _head(transaction)
     state = state.after(transaction.events(state.number))
+    if state.archived and kind not in _WHILE_ARCHIVED:
+        raise Paused("the experiment is archived; resume() brings it back")
     event = Event(number=head.number + 1, kind=kind, time=transaction.now, payload=make(state))
     changed = state.after([event]).check()
     transaction.add_events([event], Head(event.number, event.number, changed.epoch))

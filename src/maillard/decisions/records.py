@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 Kind = Literal[
-    "start", "add_arm", "retire_arm", "policy", "pause", "resume", "reset", "warm_start", "restore", "erase_unit",
+    "start", "add_arm", "retire_arm", "policy", "pause", "resume", "archive", "reset", "warm_start", "restore", "erase_unit",
     "reward", "revision", "default",
 ]  # fmt: skip
 # Events other than those that rewards make.

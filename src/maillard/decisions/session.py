@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from maillard.decisions import ledger
+from maillard.decisions import choosing, ledger
+from maillard.decisions.choosing import Request
 from maillard.decisions.configuration import check_same, start_payload
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.grouping import Group
-from maillard.decisions.ledger import Outcome, Request
+from maillard.decisions.ledger import Outcome
 from maillard.decisions.log import ODD, applied
 from maillard.decisions.records import Decision, Event, Kind, Observation
 from maillard.decisions.state import State, replay
@@ -22,14 +23,14 @@ from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head, Transaction
 from maillard.errors import InvalidValue, MaillardError, Unavailable
 
-__all__ = ["Session"]
+__all__ = ["Call", "Session"]
 
 _SETTLE_EVERY = 1.0  # seconds
 _SETTLE_AT_ONCE = 5_000  # windows
 _SAVE_EVERY = 5_000  # events
 
 
-class _Call(NamedTuple):
+class Call(NamedTuple):
     """Something to write: draws, rewards, windows to settle, or a change."""
 
     kind: str
@@ -46,9 +47,9 @@ class Session:
         self._refreshed = self._settled = time.monotonic()
         self.state = self._open(given)
         "The state after the events that this process knows of."
-        self._group: Group[_Call, Any] = Group(self._run)
+        self._group: Group[Call, Any] = Group(self.run)
         # Decisions change no state, so where the store can, they do not wait for what does.
-        self._choices: Group[_Call, Any] = Group(self._run) if store.separate_lanes else self._group
+        self._choices: Group[Call, Any] = Group(self.run) if store.separate_lanes else self._group
         renew_after_fork(self)
 
     def renew(self) -> None:
@@ -103,17 +104,20 @@ class Session:
         self._closed = True
         self.store.close()
 
-    def _submit(self, kind: str, what: Any, group: Group[_Call, Any]) -> Any:
+    def _submit(self, kind: str, what: Any, group: Group[Call, Any]) -> Any:
         self.check_open()
         if self.store.grouped:
-            return group.submit(_Call(kind, what))
-        (answer,) = self._run([_Call(kind, what)])
+            return group.submit(Call(kind, what))
+        (answer,) = self.run([Call(kind, what)])
         if isinstance(answer, MaillardError):
             raise answer
         return answer
 
-    def _run(self, calls: Sequence[_Call]) -> list[Any]:
-        """Everything that a group of calls writes, in one transaction."""
+    def run(self, calls: Sequence[Call]) -> list[Any]:
+        """What becomes of a group of calls, all in one transaction: for each its result, or an error of that call alone.
+
+        Threads share groups by themselves (`decide`, `observe`, `change`); a server that has calls at hand gives them here.
+        """
         draws = [call.what for call in calls if call.kind == "draws"]
         only_draws = len(draws) == len(calls)
         rewards = [] if only_draws else [row for call in calls if call.kind == "rewards" for row in call.what]
@@ -122,7 +126,9 @@ class Session:
         known = self.state
         with self.store.transaction(self.experiment, lock=locked, alone=alone) as transaction:
             state = self._seen(transaction, known)
-            made = iter(ledger.decide(transaction, self.experiment, state, draws, self._rng) if draws else ())
+            made = iter(
+                choosing.decide(transaction, self.experiment, state, draws, self._rng) if draws else ()
+            )
             outcomes = iter(ledger.observe(transaction, state.reward, rewards) if rewards else ())
             answers: list[Any] = []
             for kind, what in calls:

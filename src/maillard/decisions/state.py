@@ -20,7 +20,7 @@ from maillard.tally import Tally
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Law", "State", "replay", "write_tally"]
+__all__ = ["Law", "State", "arms_after", "replay", "write_tally"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +58,7 @@ class State:
     paused: bool
     reward: Reward
     sticky: bool
+    archived: bool = False
     _laws: dict[frozenset[str] | None, Law] = field(default_factory=dict, repr=False, init=False)
     _places: dict[str, int] = field(default_factory=dict, repr=False, init=False)
 
@@ -147,7 +148,15 @@ class State:
         """The whole state as JSON, for `read`."""
         plain = {
             name: getattr(self, name)
-            for name in ("number", "administrative", "epoch", "policy_version", "paused", "sticky")
+            for name in (
+                "number",
+                "administrative",
+                "epoch",
+                "policy_version",
+                "paused",
+                "archived",
+                "sticky",
+            )
         }
         return json.dumps({**plain, **self.snapshot(), "reward": dataclasses.asdict(self.reward)})
 
@@ -177,6 +186,21 @@ def replay(events: Iterable[Event]) -> State:
     if not events or events[0].kind != "start" or events[0].number != 1:
         raise MaillardError("the log does not begin with the start of its experiment")
     return _started(events[0]).after(events[1:])
+
+
+def arms_after(changes: Iterable[Event]) -> set[str]:
+    """The arms that are not retired after these administrative events, which begin with the first."""
+    arms: set[str] = set()
+    for kind, payload in ((event.kind, event.payload) for event in changes):
+        if kind == "start":
+            arms = set(payload["arms"])
+        elif kind == "add_arm":
+            arms.add(payload["arm"])
+        elif kind == "retire_arm":
+            arms.discard(payload["arm"])
+        elif kind == "restore":
+            arms = {arm for arm, on in zip(payload["arms"], payload["active"], strict=True) if on}
+    return arms
 
 
 def write_tally(tally: Tally) -> dict[str, Any]:
@@ -241,7 +265,11 @@ def _pause(state: dict[str, Any], payload: Mapping[str, Any]) -> None:  # noqa: 
 
 
 def _resume(state: dict[str, Any], payload: Mapping[str, Any]) -> None:  # noqa: ARG001  # the same
-    state["paused"] = False
+    state["paused"] = state["archived"] = False
+
+
+def _archive(state: dict[str, Any], payload: Mapping[str, Any]) -> None:  # noqa: ARG001  # the same
+    state["paused"] = state["archived"] = True
 
 
 def _reset(state: dict[str, Any], payload: Mapping[str, Any]) -> None:  # noqa: ARG001  # the same
@@ -271,6 +299,7 @@ _CHANGES = {
     "policy": _policy,
     "pause": _pause,
     "resume": _resume,
+    "archive": _archive,
     "reset": _reset,
     "warm_start": _warm_start,
     "restore": _restore,

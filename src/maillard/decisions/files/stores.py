@@ -198,7 +198,7 @@ class _Copy:
             raise InvalidValue(self.log.source, min(ids), "decisions with an id of their own each")
         self.transaction.add_decisions([row for row in decisions if row.idempotency_key is None])
         for row in decisions:
-            if row.idempotency_key is not None and not self.transaction.claim(row):
+            if row.idempotency_key is not None and not self.transaction.claim([row]):
                 allowed = "each key once at each position"
                 raise InvalidValue(f"{self.log.source}: idempotency_key", row.idempotency_key, allowed)
         self.transaction.add_observations([each for row in rows for each in row.rewards])

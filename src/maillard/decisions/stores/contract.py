@@ -89,14 +89,14 @@ class Transaction(Protocol):
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         """Those of the decisions that exist."""
 
-    def keyed(self, key: str) -> list[Decision]:
-        """The decisions of an idempotency key, by position."""
+    def keyed(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
+        """The decisions of those of the idempotency keys that were used, by position."""
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
         """Add decisions whose ids are new."""
 
-    def claim(self, row: Decision) -> bool:
-        """Add a decision, unless its idempotency key is taken at its position; whether it was added."""
+    def claim(self, rows: Sequence[Decision]) -> set[str]:
+        """Add decisions, except those whose id, or whose key at their position, is taken; the ids of those that were added."""
 
     def observations(self, ids: Iterable[str]) -> dict[str, list[Observation]]:
         """The rewards of those of the decisions that have any."""
@@ -142,6 +142,20 @@ class Transaction(Protocol):
 
     def erase_unit(self, unit: str, token: str) -> int:
         """Put a token in the place of a unit's name and of its idempotency keys; how many rows had it."""
+
+    # Of the whole store, whichever experiment the transaction is of; "" is none.
+
+    def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
+        """In which experiment those of the decisions are that exist."""
+
+    def decisions_between(self, after: str, before: str, limit: int) -> list[Decision]:
+        """Decisions of all experiments with ids between these, in the order of their ids, which is that of time."""
+
+    def documents(self, kind: str) -> dict[str, str]:
+        """Texts by their names: what a service keeps beside the log, as its API keys."""
+
+    def put_document(self, kind: str, name: str, content: str) -> None:
+        """Keep a text, in the place of the one of the same name."""
 
 
 class Store(Protocol):

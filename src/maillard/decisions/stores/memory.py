@@ -43,6 +43,8 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._experiments: dict[str, _Experiment] = {}
+        self._nowhere = _Experiment()
+        self._documents: dict[str, dict[str, str]] = {}
 
     @contextmanager
     def transaction(
@@ -95,7 +97,8 @@ class MemoryTransaction:
 
     def __init__(self, store: MemoryStore, experiment: str, clock: Callable[[], int]) -> None:
         self._all, self._name, self.now = store._experiments, experiment, clock()
-        self._kept = self._all.get(experiment) or _Experiment()
+        self._kept = self._all.get(experiment) or (_Experiment() if experiment else store._nowhere)
+        self._documents = store._documents
 
     @property
     def head(self) -> Head | None:
@@ -126,9 +129,9 @@ class MemoryTransaction:
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         return {key: self._kept.decisions[key] for key in ids if key in self._kept.decisions}
 
-    def keyed(self, key: str) -> list[Decision]:
-        found = [self._kept.decisions[each] for each in self._kept.keys.get(key, ())]
-        return sorted(found, key=lambda row: row.position)
+    def keyed(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
+        found = {key: [self._kept.decisions[each] for each in self._kept.keys.get(key, ())] for key in keys}
+        return {key: sorted(rows, key=lambda row: row.position) for key, rows in found.items() if rows}
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
         for row in rows:
@@ -136,11 +139,15 @@ class MemoryTransaction:
             if row.idempotency_key is not None:
                 self._kept.keys.setdefault(row.idempotency_key, []).append(row.id)
 
-    def claim(self, row: Decision) -> bool:
-        if any(each.position == row.position for each in self.keyed(row.idempotency_key or "")):
-            return False
-        self.add_decisions([row])
-        return True
+    def claim(self, rows: Sequence[Decision]) -> set[str]:
+        added: set[str] = set()
+        for row in rows:
+            key = row.idempotency_key or ""
+            taken = any(each.position == row.position for each in self.keyed([key]).get(key, ()))
+            if not taken and not self.experiments_of([row.id]):
+                self.add_decisions([row])
+                added.add(row.id)
+        return added
 
     def observations(self, ids: Iterable[str]) -> dict[str, list[Observation]]:
         return {key: list(self._kept.observations[key]) for key in ids if key in self._kept.observations}
@@ -227,3 +234,19 @@ class MemoryTransaction:
         for epoch, name in [place for place in self._kept.assigned if place[1] == unit]:
             self._kept.assigned[epoch, token] = self._kept.assigned.pop((epoch, name))
         return len(mine)
+
+    def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
+        wanted = list(ids)
+        return {key: name for name, kept in self._all.items() for key in wanted if key in kept.decisions}
+
+    def decisions_between(self, after: str, before: str, limit: int) -> list[Decision]:
+        rows = [
+            row for kept in self._all.values() for row in kept.decisions.values() if after < row.id < before
+        ]
+        return sorted(rows)[:limit]
+
+    def documents(self, kind: str) -> dict[str, str]:
+        return dict(sorted(self._documents.get(kind, {}).items()))
+
+    def put_document(self, kind: str, name: str, content: str) -> None:
+        self._documents.setdefault(kind, {})[name] = content

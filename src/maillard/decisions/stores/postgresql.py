@@ -346,6 +346,16 @@ class _Transaction(SQLTransaction):
         if rows:
             self.connection.cursor().executemany(_translated(statement), rows)
 
+    def _added(self, statement: str, rows: Sequence[Sequence[Any]], ending: str) -> list[Any]:
+        cursor = self.connection.cursor(binary=True)
+        cursor.executemany(_translated(statement + ending), rows, returning=True)
+        found: list[Any] = []
+        while rows:
+            found += cursor.fetchall()
+            if not cursor.nextset():
+                break
+        return found
+
     def _count(self, statement: str, parameters: Sequence[Any]) -> int:
         cursor = self._execute(statement, parameters)
         if self._pipeline is not None:

@@ -89,4 +89,14 @@ CREATE TABLE assignments (
 ) {table};
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+# What a service keeps beside the log.
+_DOCUMENTS = """
+CREATE TABLE documents (
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    content TEXT NOT NULL,
+    PRIMARY KEY (kind, name)
+) {table};
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _DOCUMENTS)

@@ -50,6 +50,10 @@ class SQLTransaction(ABC):
         """A statement for each row of parameters."""
 
     @abstractmethod
+    def _added(self, statement: str, rows: Sequence[Sequence[Any]], ending: str) -> list[Any]:
+        """What an INSERT returns, of several rows, with an ending after their values."""
+
+    @abstractmethod
     def _count(self, statement: str, parameters: Sequence[Any]) -> int:
         """How many rows a statement changed."""
 
@@ -123,20 +127,21 @@ class SQLTransaction(ABC):
         rows = self._all(sql, [self.experiment, values])
         return {row[0]: read_decision(row, self.name) for row in rows}
 
-    def keyed(self, key: str) -> list[Decision]:
-        sql = (
-            f"SELECT {DECISION} FROM decisions WHERE experiment = ? AND idempotency_key = ? ORDER BY position"
-        )
-        return [read_decision(row, self.name) for row in self._all(sql, [self.experiment, key])]
+    def keyed(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
+        among, values = self._among("idempotency_key", keys)
+        sql = f"SELECT {DECISION} FROM decisions WHERE experiment = ? AND {among} ORDER BY position"
+        found: dict[str, list[Decision]] = {}
+        for row in self._all(sql, [self.experiment, values]):
+            decision = read_decision(row, self.name)
+            found.setdefault(decision.idempotency_key or "", []).append(decision)
+        return found
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
         self._many(ADD_DECISION, [(*write_decision(row), self.experiment) for row in rows])
 
-    def claim(self, row: Decision) -> bool:
-        return (
-            self._count(f"{ADD_DECISION} ON CONFLICT DO NOTHING", (*write_decision(row), self.experiment))
-            == 1
-        )
+    def claim(self, rows: Sequence[Decision]) -> set[str]:
+        offered = [(*write_decision(row), self.experiment) for row in rows]
+        return {key for (key,) in self._added(ADD_DECISION, offered, " ON CONFLICT DO NOTHING RETURNING id")}
 
     def observations(self, ids: Iterable[str]) -> dict[str, list[Observation]]:
         among, values = self._among("decision", ids)
@@ -224,6 +229,29 @@ class SQLTransaction(ABC):
         sql = "UPDATE assignments SET unit = ? WHERE experiment = ? AND unit = ?"
         self._many(sql, [[token, self.experiment, unit]])
         return rows
+
+    # Of the whole store.
+
+    def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
+        among, values = self._among("decisions.id", ids)
+        sql = f"SELECT decisions.id, name FROM decisions JOIN experiments ON experiment = experiments.id WHERE {among}"
+        return dict(self._all(sql, [values]))
+
+    def decisions_between(self, after: str, before: str, limit: int) -> list[Decision]:
+        names = dict(self._all("SELECT id, name FROM experiments"))
+        sql = f"SELECT {DECISION}, experiment FROM decisions WHERE id > ? AND id < ? ORDER BY id LIMIT ?"
+        rows = self._all(sql, [after, before, limit])
+        return [read_decision(row, names.get(experiment, "")) for *row, experiment in rows]
+
+    def documents(self, kind: str) -> dict[str, str]:
+        return dict(self._all("SELECT name, content FROM documents WHERE kind = ? ORDER BY name", [kind]))
+
+    def put_document(self, kind: str, name: str, content: str) -> None:
+        sql = (
+            "INSERT INTO documents (kind, name, content) VALUES (?, ?, ?) "
+            "ON CONFLICT (kind, name) DO UPDATE SET content = excluded.content"
+        )
+        self._count(sql, [kind, name, content])
 
     def with_rewards(
         self, rows: Iterable[Any]

@@ -377,9 +377,15 @@ class _Transaction(SQLTransaction):
         if " VALUES " not in statement:
             self.connection.executemany(statement, rows)
             return
+        self._added(statement, rows, "")
+
+    def _added(self, statement: str, rows: Sequence[Sequence[Any]], ending: str) -> list[Any]:
+        found: list[Any] = []
         for start in range(0, len(rows), _MOST_ROWS):
             some = rows[start : start + _MOST_ROWS]
-            self.connection.execute(_for_rows(statement, len(some)), [value for row in some for value in row])
+            values = [value for row in some for value in row]
+            found += self.connection.execute(_for_rows(statement, len(some)) + ending, values).fetchall()
+        return found
 
     def _count(self, statement: str, parameters: Sequence[Any]) -> int:
         self.connection.execute(statement, parameters)
