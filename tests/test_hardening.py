@@ -244,12 +244,12 @@ def test_choices_do_not_wait_for_windows_to_be_settled(postgres) -> None:
     rule = Reward(low=0, high=1, window=0.01, default=0)
     bandit = Bandit(["a", "b"], "ms", reward=rule, log=PostgreSQLStore(postgres, timeout=3))
     bandit.choose()
-    bandit._session._settled -= 10
+    bandit.session._settled -= 10
     with PostgreSQLStore(postgres).transaction("default", lock=True):
         started = time.monotonic()
         bandit.choose()
         assert time.monotonic() - started < 2
-    bandit._session._settled -= 10
+    bandit.session._settled -= 10
     bandit.choose()
     assert bandit.state.tally.pulls.sum() >= 1  # now it was
 
@@ -261,7 +261,7 @@ def test_a_checkpoint_is_of_the_state_that_the_transaction_saw(tmp_path, monkeyp
     for _ in range(5):
         other.reward(other.choose().id, 1.0)
         bandit.reward(bandit.choose().id, 0.0)
-    assert Bandit(log=tmp_path / "log.db").tally == other._session.refresh().tally
+    assert Bandit(log=tmp_path / "log.db").tally == other.session.refresh().tally
 
 
 def test_what_was_late_once_stays_closed_when_the_clock_is_set_back(log: Log) -> None:
@@ -486,7 +486,7 @@ def test_windows_are_settled_as_fast_as_they_are_opened(log: Log) -> None:
     for _ in range(4):
         bandit.choose(size=3000)
         log.clock.forward(2)
-        bandit._session._settled -= 10
+        bandit.session._settled -= 10
     assert bandit.tally.pulls.sum() >= 9000
 
 

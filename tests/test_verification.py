@@ -32,7 +32,7 @@ def played(spec: str = "ms+:booster=8", rounds: int = 300, seed: int = 0, log: o
     """A bandit with a reward for most of its decisions, some revised."""
     rng = random.Random(seed)
     bandit = Bandit(ARMS, spec, reward=Reward(low=0, high=1, combine="max"), log=log)
-    bandit._session._rng = np.random.default_rng(seed)
+    bandit.session._rng = np.random.default_rng(seed)
     for _ in range(rounds):
         decision = bandit.choose()
         for event in range(rng.choice((0, 1, 1, 2))):

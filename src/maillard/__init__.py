@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maillard import policies, problems
-from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Unavailable, UnknownName
+from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Stale, Unavailable, UnknownName
 from maillard.exploration import explore
 from maillard.policies import *  # noqa: F403  # every policy's class; found, not listed
 from maillard.policies import policy
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
+    from maillard.client import AsyncClient, Client
     from maillard.decisions import Bandit, Decision, Reward, read_log, verify
     from maillard.evaluation import compare, evaluate, evaluate_each, plan, replay
     from maillard.policies.exports import *  # noqa: F403  # the same, for type checkers
     from maillard.simulation import Result, simulate, simulate_log
 
 __all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
+    "AsyncClient",
     "Bandit",
+    "Client",
     "Conflict",
     "Decision",
     "InvalidValue",
@@ -26,6 +29,7 @@ __all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
     "Paused",
     "Result",
     "Reward",
+    "Stale",
     "Tally",
     "Unavailable",
     "UnknownName",
@@ -51,6 +55,7 @@ _LATER = {
     for room, names in {
         "maillard.simulation": ("Result", "simulate", "simulate_log"),
         "maillard.decisions": ("Bandit", "Decision", "Reward", "read_log", "verify"),
+        "maillard.client": ("AsyncClient", "Client"),
         "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "plan", "replay"),
     }.items()
     for name in names

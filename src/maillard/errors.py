@@ -6,7 +6,7 @@ import difflib
 import reprlib
 from collections.abc import Iterable
 
-__all__ = ["Conflict", "InvalidValue", "MaillardError", "Paused", "Unavailable", "UnknownName"]
+__all__ = ["Conflict", "InvalidValue", "MaillardError", "Paused", "Stale", "Unavailable", "UnknownName"]
 
 
 _SHOWN = 60  # names that a message lists
@@ -54,6 +54,10 @@ class UnknownName(MaillardError, LookupError):
 
 class Conflict(MaillardError):
     """Something else is recorded under the same key."""
+
+
+class Stale(Conflict):
+    """It has changed since it was read."""
 
 
 class Paused(MaillardError):

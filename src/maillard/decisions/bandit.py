@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any, overload
 
 from maillard.decisions import ledger
-from maillard.decisions.choosing import Request
 from maillard.decisions.configuration import (
     check_arms,
     check_decision,
-    check_eligible,
-    check_size,
+    check_request,
     check_snapshot,
     describe_policy,
     start_payload,
@@ -79,7 +77,8 @@ class Bandit:
         self._arguments = log, staleness
         self._store = open_store(log, create=arms is not None)
         try:
-            self._session = Session(self._store, self.experiment, given, float(staleness))
+            self.session = Session(self._store, self.experiment, given, float(staleness))
+            "What stands between this bandit and its log, for whoever has many calls at hand."
         except BaseException:
             if self._store is not log:
                 self._store.close()
@@ -119,12 +118,9 @@ class Bandit:
         drawn from one law. A call with an `idempotency_key` that was used before draws nothing: it returns what that call
         returned.
         """
-        unit = None if unit is None else text("unit", unit)
-        key = None if idempotency_key is None else text("idempotency_key", idempotency_key)
-        among = None if eligible is None else check_eligible(eligible)
-        count = 1 if size is None else check_size(size)
-        self._session.check_open()
-        rows = self._session.decide(Request(unit, among, key, count)) if count else []
+        request = check_request(unit, eligible, idempotency_key, 1 if size is None else size)
+        self.session.check_open()
+        rows = self.session.decide(request) if request.size else []
         return rows[0] if size is None else rows
 
     def reward(
@@ -140,7 +136,7 @@ class Bandit:
         decision apart. The same event and value again is a "duplicate", another value an error.
         """
         row = self._observation(decision_id, value, at, event)
-        (outcome,) = self._session.observe([row])
+        (outcome,) = self.session.observe([row])
         if isinstance(outcome, MaillardError):
             raise outcome
         return outcome
@@ -153,7 +149,7 @@ class Bandit:
         """
         from maillard.decisions.frames import records_of
 
-        self._session.check_open()
+        self.session.check_open()
         offered = [
             self._observation(
                 row.get("decision_id"), row.get("value"), row.get("at"), row.get("event"), f"rows[{i}]: "
@@ -162,7 +158,7 @@ class Bandit:
         ]
         outcomes: list[Outcome] = []
         for start in range(0, len(offered), _MOST_ROWS):
-            for outcome in self._session.observe(offered[start : start + _MOST_ROWS]):
+            for outcome in self.session.observe(offered[start : start + _MOST_ROWS]):
                 refused: Outcome = "conflict" if isinstance(outcome, Conflict) else "refused"
                 outcomes.append(refused if isinstance(outcome, MaillardError) else outcome)
         return outcomes
@@ -185,7 +181,7 @@ class Bandit:
         Rewards may have come before them: those wait, "parked", and are learned now. `verify` checks what was appended like the rest.
         """
         rows = list(decisions)
-        self._session.check_open()
+        self.session.check_open()
 
         def add(transaction: Transaction, state: State) -> int:
             state = state.after(transaction.events(state.number))
@@ -193,7 +189,7 @@ class Bandit:
                 check_decision(row, self.experiment, state)
             return ledger.append(transaction, state.reward, rows)
 
-        added: int = self._session.write(add)
+        added: int = self.session.write(add)
         return added
 
     def settle(self) -> None:
@@ -201,12 +197,13 @@ class Bandit:
 
         Whatever is written does this by the way, so there is seldom a reason to call it.
         """
-        self._session.check_open()
-        self._session.settle()
+        self.session.check_open()
+        self.session.settle()
 
-    # Changes: each is an event of the log.
+    # Changes: each is an event of the log. With `expected`, the number of the last one that the caller knows of
+    # (`state.administrative`), it is made only if that is still the last one.
 
-    def add_arm(self, arm: str) -> None:
+    def add_arm(self, arm: str, *, expected: int | None = None) -> None:
         """A new arm, or one that was retired, which comes back with what it has learned."""
         arm = text("arm", arm)
 
@@ -215,9 +212,9 @@ class Bandit:
                 raise InvalidValue("arm", arm, "a name that no arm has")
             return {"arm": arm}
 
-        self._session.change("add_arm", payload)
+        self.session.change("add_arm", payload, expected)
 
-    def retire_arm(self, arm: str) -> None:
+    def retire_arm(self, arm: str, *, expected: int | None = None) -> None:
         """Choose an arm no more. What was learned of it stays, and rewards of its decisions still count."""
         arm = text("arm", arm)
 
@@ -228,40 +225,40 @@ class Bandit:
                 raise InvalidValue("arm", arm, "an arm that is not the last one")
             return {"arm": arm}
 
-        self._session.change("retire_arm", payload)
+        self.session.change("retire_arm", payload, expected)
 
-    def change_policy(self, policy: str | Policy) -> None:
+    def change_policy(self, policy: str | Policy, *, expected: int | None = None) -> None:
         """From now on another policy, as a new version; what was learned stays."""
 
         def payload(state: State) -> dict[str, Any]:
             return describe_policy(policy, state.reward)
 
-        self._session.change("policy", payload)
+        self.session.change("policy", payload, expected)
 
-    def pause(self) -> None:
+    def pause(self, *, expected: int | None = None) -> None:
         """Make no choices until `resume`; rewards are still taken."""
-        self._session.change("pause", _empty)
+        self.session.change("pause", _empty, expected)
 
-    def resume(self) -> None:
+    def resume(self, *, expected: int | None = None) -> None:
         """Choose again."""
-        self._session.change("resume", _empty)
+        self.session.change("resume", _empty, expected)
 
-    def archive(self) -> None:
+    def archive(self, *, expected: int | None = None) -> None:
         """Make no choices and no changes until `resume`; rewards are still taken."""
-        self._session.change("archive", _empty)
+        self.session.change("archive", _empty, expected)
 
-    def reset(self) -> None:
+    def reset(self, *, expected: int | None = None) -> None:
         """Forget what was learned: a new epoch begins. The log keeps everything."""
-        self._session.change("reset", _empty)
+        self.session.change("reset", _empty, expected)
 
     def snapshot(self) -> dict[str, Any]:
         """Arms, policy and tally as plain data, for `restore` here or in another log."""
-        return self._session.refresh().snapshot()
+        return self.session.refresh().snapshot()
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Begin a new epoch with the arms, policy and tally of a snapshot."""
         checked = check_snapshot(snapshot, self.state.reward)
-        self._session.change("restore", lambda _: checked)
+        self.session.change("restore", lambda _: checked)
 
     def warm_start(
         self, source: Tally | Mapping[str, tuple[int, float]] | str | Path, *, experiment: str | None = None
@@ -276,7 +273,7 @@ class Bandit:
         def payload(state: State) -> dict[str, Any]:
             return {"tally": write_tally(tally_for(given, state))}
 
-        self._session.change("warm_start", payload)
+        self.session.change("warm_start", payload)
 
     def erase_unit(self, unit: str) -> int:
         """Put a random token in the place of a unit's name, and of its idempotency keys, in every row; how many rows had it."""
@@ -286,7 +283,7 @@ class Bandit:
             ledger.change(transaction, state, "erase_unit", lambda _: {"token": token})
             return transaction.erase_unit(unit, token)
 
-        rows: int = self._session.write(erase)
+        rows: int = self.session.write(erase)
         self._store.scrub()
         return rows
 
@@ -310,12 +307,12 @@ class Bandit:
     @property
     def state(self) -> State:
         """The state that the next choice would be drawn from, as far as this process knows."""
-        return self._session.state
+        return self.session.state
 
     def decision(self, decision_id: str) -> Decision:
         """A decision of the log."""
         identifier = check_id(decision_id)
-        self._session.check_open()
+        self.session.check_open()
         with self._store.reading(self.experiment) as transaction:
             found = transaction.decisions([identifier])
         if not found:
@@ -329,7 +326,7 @@ class Bandit:
     def summary(self) -> dict[str, Any]:
         """Where the experiment stands."""
         self.settle()
-        state = self._session.refresh()
+        state = self.session.refresh()
         with self._store.reading(self.experiment) as transaction:
             counts = transaction.counts()
         law = state.law()
@@ -365,7 +362,7 @@ class Bandit:
 
     def close(self) -> None:
         """Let go of the log."""
-        self._session.close()
+        self.session.close()
 
     def __repr__(self) -> str:
         return (

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from maillard.decisions.choosing import Request
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.records import END_OF_TIME, Decision, text
 from maillard.decisions.rules import Reward
@@ -21,9 +22,8 @@ from maillard.tally import Tally
 __all__ = [
     "check_arms",
     "check_decision",
-    "check_eligible",
+    "check_request",
     "check_same",
-    "check_size",
     "check_snapshot",
     "describe_policy",
     "start_payload",
@@ -133,7 +133,19 @@ def check_same(given: Mapping[str, Any], started: Mapping[str, Any], state: Stat
             )
 
 
-def check_eligible(eligible: Iterable[str]) -> frozenset[str]:
+def check_request(unit: object, eligible: object, idempotency_key: object, size: object = 1) -> Request:
+    """A call of `choose`."""
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 <= size <= _MOST_DRAWS:
+        raise InvalidValue("size", size, f"a whole number from 0 to {_MOST_DRAWS}")
+    return Request(
+        unit=None if unit is None else text("unit", unit),
+        eligible=None if eligible is None else _check_eligible(eligible),
+        key=None if idempotency_key is None else text("idempotency_key", idempotency_key),
+        size=int(size),
+    )
+
+
+def _check_eligible(eligible: object) -> frozenset[str]:
     """Names of arms that may be drawn."""
     if isinstance(eligible, str | bytes) or not isinstance(eligible, Iterable):
         raise InvalidValue("eligible", eligible, "names of arms, as in ['red', 'blue']")
@@ -141,13 +153,6 @@ def check_eligible(eligible: Iterable[str]) -> frozenset[str]:
     if not names:
         raise InvalidValue("eligible", [], "at least one arm")
     return names
-
-
-def check_size(size: object) -> int:
-    """How many decisions a call asks for."""
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 <= size <= _MOST_DRAWS:
-        raise InvalidValue("size", size, f"a whole number from 0 to {_MOST_DRAWS}")
-    return int(size)
 
 
 def check_decision(row: object, experiment: str, state: State) -> None:

@@ -21,7 +21,7 @@ from maillard.decisions.records import Decision, Event, Kind, Observation
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head, Transaction
-from maillard.errors import InvalidValue, MaillardError, Unavailable
+from maillard.errors import InvalidValue, MaillardError, Stale, Unavailable
 
 __all__ = ["Call", "Session"]
 
@@ -75,9 +75,19 @@ class Session:
         while self.state.reward.settles and self._submit("settle", _settle, self._group):
             pass
 
-    def change(self, kind: Kind, payload: Callable[[State], dict[str, Any]]) -> None:
-        """An administrative event, its payload made from the state that it changes."""
-        self.write(lambda transaction, state: ledger.change(transaction, state, kind, payload))
+    def change(
+        self, kind: Kind, payload: Callable[[State], dict[str, Any]], expected: int | None = None
+    ) -> None:
+        """An administrative event, its payload made from the state that it changes; the last one must have the `expected` number."""
+
+        def checked(state: State) -> dict[str, Any]:
+            if expected not in (None, state.administrative):
+                raise Stale(
+                    f"experiment {self.experiment!r} has changed: its last change is number {state.administrative}, not {expected}"
+                )
+            return payload(state)
+
+        self.write(lambda transaction, state: ledger.change(transaction, state, kind, checked))
 
     def write(self, change: Callable[[Transaction, State], Any]) -> Any:
         """Whatever else is to be written. A change that raises must do so before it writes."""
