@@ -43,6 +43,8 @@ class Session:
     def __init__(self, store: Store, experiment: str, given: dict[str, Any], staleness: float) -> None:
         self.store, self.experiment, self._staleness = store, experiment, staleness
         self._closed = False
+        self.began = False
+        "Whether the experiment is new, and this process made it."
         self.renew()
         self._refreshed = self._settled = time.monotonic()
         self.state = self._open(given)
@@ -242,6 +244,7 @@ class Session:
                 event = Event(number=1, kind="start", time=transaction.now, payload=payload)
                 replay([event]).check()
                 transaction.add_events([event], Head(1, 1, 1))
+                self.began = True
 
 
 def _settle(transaction: Transaction, state: State) -> int:

@@ -1,0 +1,1 @@
+"""The decision service: the HTTP API, and the dashboard."""

@@ -1,0 +1,133 @@
+"""Answers: a status, a body, headers; and what becomes of errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Stale, Unavailable, UnknownName
+from maillard.service.experiments import Missing, Taken
+from maillard.service.messages import Error, Failure
+
+__all__ = ["Answer", "Refusal", "failure", "refuse"]
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class Answer(NamedTuple):
+    """What a handler answers."""
+
+    status: int
+    body: Any
+    "Data, to be written as JSON; bytes; or pieces of them that are made as they are sent."
+    headers: Headers = ()
+    media_type: bytes = b"application/json"
+    decision_id: str | None = None
+    "For the journal."
+    pieces: AsyncIterator[bytes] | None = None
+
+
+class Refusal(MaillardError):
+    """A request that is refused, with its status and code."""
+
+    def __init__(
+        self, status: int, code: str, message: str, path: str | None = None, headers: Headers = ()
+    ) -> None:
+        super().__init__(status, code, message, path, headers)
+        self.status, self.code, self.message, self.path, self.headers = status, code, message, path, headers
+
+    def __str__(self) -> str:
+        return self.message
+
+
+# What each error of the package is, in HTTP; the first that fits.
+_KINDS: tuple[tuple[type[Exception], int, str], ...] = (
+    (Missing, 404, "not_found"),
+    (Taken, 409, "exists"),
+    (Stale, 412, "stale"),
+    (Paused, 409, "paused"),
+    (Conflict, 409, "conflict"),
+    (InvalidValue, 422, "invalid_value"),
+    (UnknownName, 422, "invalid_value"),
+    (Unavailable, 503, "unavailable"),
+    (MaillardError, 422, "invalid_value"),
+)
+_RETRY = ((b"retry-after", b"1"),)
+_AT = re.compile(r"^(.*?)(?: - at `(.*)`)?$", re.DOTALL)
+_PATTERNS = {
+    r"'^[^\\x00]*$'": "without NUL",
+    "'^[A-Za-z0-9]": "of letters, digits and . _ ~ -, the first of them a letter or digit",
+    "'^[0-9a-fA-F]": "that is a UUID of version 7",
+}
+
+
+def failure(error: Exception) -> Refusal:
+    """What an error is to the caller. Errors that are nobody's fault but ours say nothing."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, msgspec.ValidationError):
+        return _invalid(str(error))
+    if isinstance(error, msgspec.DecodeError | RecursionError | UnicodeDecodeError):
+        what = (
+            str(error)
+            if isinstance(error, msgspec.DecodeError)
+            else "JSON in UTF-8, not too deep, is expected"
+        )
+        return Refusal(400, "bad_json", what)
+    for kind, status, code in _KINDS:
+        if isinstance(error, kind):
+            headers = _RETRY if status == 503 else ()
+            return Refusal(status, code, _words(error), _path(error), headers)
+    return Refusal(500, "internal", "Something went wrong here. The journal has more under this request_id.")
+
+
+def refuse(error: Refusal, request_id: str) -> Answer:
+    """The answer to a request that is refused."""
+    shown = Failure(code=error.code, message=error.message, path=error.path, request_id=request_id)
+    return Answer(error.status, Error(error=shown), error.headers)
+
+
+def _invalid(message: str) -> Refusal:
+    """A message of the decoder's, with its path apart."""
+    match = _AT.match(message)
+    words, path = (match[1], match[2]) if match else (message, None)
+    unknown = re.match(r"Object contains unknown field `(.*)`", words, re.DOTALL)
+    if unknown:
+        return Refusal(422, "unknown_field", words, f"{path or '$'}.{unknown[1]}")
+    missing = re.match(r"Object missing required field `(.*)`", words)
+    if missing:
+        path = f"{path or '$'}.{missing[1]}"
+    for pattern, meaning in _PATTERNS.items():
+        if pattern in words:
+            words = f"Expected a `str` {meaning}"
+    return Refusal(422, "invalid_value", words, path or "$")
+
+
+def _words(error: Exception) -> str:
+    """What an error says, without where the log is: that is no caller's business."""
+    if isinstance(error, Unavailable):
+        return "The log cannot be written or read now. Nothing was acknowledged; try again."
+    return str(error)
+
+
+# Fields whose names differ in requests.
+_FIELDS = {
+    "arm": "arm",
+    "eligible arm": "eligible",
+    "window": "window_s",
+    "combine": "aggregate",
+    "at": "occurred_at",
+    "(low, high)": "low",
+}
+
+
+def _path(error: Exception) -> str | None:
+    """Which field of a request an error is about."""
+    if isinstance(error, InvalidValue):
+        return ".".join(["$", *(_FIELDS.get(part, part) for part in error.field.split(": "))])
+    if isinstance(error, UnknownName):
+        return f"$.{_FIELDS.get(error.kind, error.kind)}"
+    return None

@@ -1,0 +1,272 @@
+"""The application: every operation behind one door, where keys, limits and bodies are checked and errors become answers."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from maillard.service.answers import Answer, Refusal, failure, refuse
+from maillard.service.handlers import Call
+from maillard.service.keys import Key, is_loopback
+from maillard.service.operations import OPERATIONS, Operation
+from maillard.service.running import Service
+
+__all__ = ["application"]
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_LARGEST = 1 << 20  # bytes of a body
+_LARGEST_BATCH = 4 << 20
+_encode = msgspec.json.Encoder().encode
+_ALWAYS = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+)
+_PAGE = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_SIMPLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+class _Holder:
+    """The service, once it runs."""
+
+    service: Service
+
+
+def application(start: Callable[[], Service]) -> Starlette:
+    """The ASGI application of a service, which starts and stops with it."""
+    holder = _Holder()
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        holder.service = start()
+        async with holder.service:
+            yield
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        codes = {404: "not_found", 405: "method_not_allowed"}
+        message = f"There is no {request.method} {request.url.path!r:.200}; /openapi.json lists all there is."
+        headers = tuple((name.encode(), value.encode()) for name, value in (error.headers or {}).items())
+        refusal = Refusal(
+            error.status_code, codes.get(error.status_code, "bad_request"), message, None, headers
+        )
+        answer = refuse(refusal, _request_id(dict(request.scope["headers"])))
+        return Response(
+            _encode(answer.body),
+            answer.status,
+            {name.decode(): value.decode() for name, value in (*_ALWAYS, *headers)},
+            "application/json",
+        )
+
+    routes: list[BaseRoute] = [
+        Route(operation.path, _Endpoint(operation, holder), methods=[operation.method])
+        for operation in OPERATIONS
+    ]
+    return Starlette(
+        routes=[*routes, *_pages()], lifespan=lifespan, exception_handlers={HTTPException: refused}
+    )
+
+
+class _Endpoint:
+    """The door of one operation."""
+
+    def __init__(self, operation: Operation, holder: _Holder) -> None:
+        self._operation, self._holder = operation, holder
+        self._decode: Callable[[bytes], Any] | None = None
+        if operation.body is not None:
+            self._decode = msgspec.json.Decoder(operation.body).decode
+        self._most = _LARGEST_BATCH if operation.items else _LARGEST
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI says."""
+        began, service, operation = time.perf_counter(), self._holder.service, self._operation
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request_id, key = _request_id(headers), None
+        try:
+            key = _admitted(service, operation, scope, headers)
+            body = None if self._decode is None else self._decode(await self._read(headers, receive))
+            if operation.items:
+                _slow_down(service, scope, key, len(getattr(body, operation.items)) - 1)
+            query = dict(parse_qsl(scope["query_string"].decode("latin-1"))) if operation.query else {}
+            answer = await operation.handler(Call(service, scope["path_params"], query, body, headers, key))
+        except Exception as error:  # noqa: BLE001  # whatever it is, there is an answer
+            refusal = failure(error)
+            if refusal.status >= 500:
+                _complain(service, request_id, error)
+            answer = refuse(refusal, request_id)
+        await _send(answer, request_id, send, head=scope["method"] == "HEAD")
+        seconds = time.perf_counter() - began
+        service.metrics.answered(operation.name, answer.status, seconds)
+        if not service.journal.quiet or answer.status >= 500:
+            service.journal.add(
+                {
+                    "time": round(time.time(), 6),
+                    "level": "info",
+                    "event": "request",
+                    "request_id": request_id,
+                    "operation": operation.name,
+                    "status": answer.status,
+                    "milliseconds": round(seconds * 1000, 3),
+                    "decision_id": answer.decision_id,
+                    "key": None if key is None else key.id,
+                }
+            )
+
+    async def _read(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """The body of a request. A client that is slow to send it is the business of `connections`."""
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != b"application/json":
+            got = kind.decode("latin-1") or "none"
+            what = f"Expected a body of application/json, got {got:.100}"
+            raise Refusal(415, "unsupported_media_type", what, "Content-Type")
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._most:
+            raise self._too_large()
+        message = await receive()
+        body: bytes = message.get("body", b"")
+        while message.get("more_body"):
+            if len(body) > self._most:
+                raise self._too_large()
+            message = await receive()
+            body += message.get("body", b"")
+        if message["type"] == "http.disconnect":
+            raise Refusal(408, "timeout", "The body did not come in time.")
+        if len(body) > self._most:
+            raise self._too_large()
+        return body
+
+    def _too_large(self) -> Refusal:
+        close = ((b"connection", b"close"),)  # the rest of it need not be read
+        return Refusal(413, "too_large", f"Expected a body of at most {self._most} bytes.", None, close)
+
+
+def _admitted(
+    service: Service, operation: Operation, scope: Scope, headers: dict[bytes, bytes]
+) -> Key | None:
+    """The key of the caller, if the caller may do this; None where no key is needed."""
+    if operation.scope is None:
+        return None
+    given = headers.get(b"authorization")
+    if given is None:
+        if not service.open:
+            raise _unauthorized("This needs an API key: Authorization: Bearer ...")
+        _check_local(headers)
+        _slow_down(service, scope, None)
+        return None
+    scheme, _, secret = given.decode("latin-1").partition(" ")
+    key = service.keyring.find(secret.strip()) if scheme.lower() == "bearer" else None
+    if key is None:
+        raise _unauthorized("This is no API key, or one that was revoked.")
+    _slow_down(service, scope, key)
+    if operation.scope != "any" and not key.may(operation.scope):
+        raise Refusal(403, "forbidden", f"This key does not have the scope {operation.scope!r}.")
+    if operation.limited and not key.reaches(scope["path_params"]["key"]):
+        raise Refusal(403, "forbidden", "This key is not for that experiment.")
+    return key
+
+
+def _unauthorized(message: str) -> Refusal:
+    return Refusal(401, "unauthorized", message, None, ((b"www-authenticate", b"Bearer"),))
+
+
+def _check_local(headers: dict[bytes, bytes]) -> None:
+    """While there are no keys, a web page from elsewhere that runs in a browser on this machine must not get through."""
+    host = headers.get(b"host", b"localhost").decode("latin-1")
+    origin = headers.get(b"origin")
+    if not is_loopback(urlsplit(f"//{host}").hostname or "") or (
+        origin is not None and urlsplit(origin.decode("latin-1")).netloc != host
+    ):
+        message = "Without API keys the service answers only to its own page and to programs on this machine, by a loopback name."
+        raise Refusal(403, "forbidden", message)
+
+
+def _slow_down(service: Service, scope: Scope, key: Key | None, cost: int = 1) -> None:
+    """Refuse who asks too often. A batch costs as much as its items."""
+    if key is not None:
+        wait = service.limiter.wait(key.id, cost, key.rate) if service.limiter else 0.0
+    else:
+        client = scope.get("client")
+        wait = service.limiter.wait(client[0] if client else "", cost) if service.limiter else 0.0
+    if wait:
+        seconds = str(max(1, -int(-wait // 1))).encode()
+        raise Refusal(429, "too_many_requests", "Too many requests.", None, ((b"retry-after", seconds),))
+
+
+def _request_id(headers: dict[bytes, bytes]) -> str:
+    """The caller's own, where it is one that can be written anywhere; otherwise a new one."""
+    given = headers.get(b"x-request-id")
+    if given is not None and 0 < len(given) <= 64 and _SIMPLE.issuperset(shown := given.decode("latin-1")):
+        return shown
+    return secrets.token_hex(8)
+
+
+async def _send(answer: Answer, request_id: str, send: Send, *, head: bool) -> None:
+    body = answer.body if isinstance(answer.body, bytes) else _encode(answer.body)
+    headers = [(b"content-type", answer.media_type), (b"x-request-id", request_id.encode())]
+    headers += _ALWAYS
+    headers += answer.headers
+    if answer.pieces is None:
+        headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    if answer.pieces is not None and not head:
+        async for piece in answer.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        body = b""
+    await send({"type": "http.response.body", "body": b"" if head else body})
+
+
+def _complain(service: Service, request_id: str, error: Exception) -> None:
+    """Into the journal; a traceback only where the error is a surprise."""
+    refusal = failure(error)
+    facts: dict[str, Any] = {"request_id": request_id, "error": f"{type(error).__name__}: {error}"}
+    if refusal.status == 500:
+        facts["traceback"] = "".join(traceback.format_exception(error))
+    service.journal.write("error", "failure", **facts)
+
+
+# The dashboard.
+
+
+def _pages() -> Iterable[Route]:
+    """A route for each file of the dashboard; index.html is at /."""
+    for file in files("maillard.service").joinpath("dashboard").iterdir():
+        suffix = "." + file.name.rpartition(".")[2]
+        if suffix in _TYPES:
+            path = "/" if file.name == "index.html" else f"/{file.name}"
+            yield Route(path, _page(file.read_bytes(), f"{_TYPES[suffix]}; charset=utf-8"), methods=["GET"])
+
+
+def _page(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
+    headers = {
+        "cache-control": "no-cache",
+        "content-security-policy": _PAGE.decode(),
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+    }
+
+    async def page(_: Request) -> Response:
+        return Response(content, 200, headers, media_type)
+
+    return page

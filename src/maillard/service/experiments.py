@@ -1,0 +1,180 @@
+"""The experiments of a service: those that are open, and which one a decision belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from maillard.decisions import Bandit, Reward, ledger
+from maillard.decisions.choosing import Request
+from maillard.decisions.ledger import Outcome
+from maillard.decisions.records import Decision, Observation
+from maillard.decisions.session import Call
+from maillard.decisions.stores import Store
+from maillard.errors import InvalidValue, MaillardError
+from maillard.service.lanes import Lane
+
+__all__ = ["Experiment", "Experiments", "Missing", "Taken"]
+
+_REMEMBERED = 50_000  # decisions whose experiment is known without asking the log
+_THREADS = 16
+
+Result = TypeVar("Result")
+
+
+class Experiment:
+    """An experiment that is open, and the lanes that its calls go in."""
+
+    def __init__(self, bandit: Bandit, threads: ThreadPoolExecutor, created_at: int) -> None:
+        self.bandit, self.created_at = bandit, created_at
+        self._changes = Lane(bandit.session.run, threads)
+        # Decisions change no state, so where the store can, they do not wait for what does.
+        apart = bandit.session.store.separate_lanes
+        self._choices = Lane(bandit.session.run, threads) if apart else self._changes
+        self._written: tuple[tuple[float, ...], tuple[str, ...], Raw, Raw] | None = None
+
+    async def decide(self, request: Request) -> list[Decision]:
+        """Draw and log."""
+        rows: list[Decision] = await self._choices.submit(Call("draws", request))
+        return rows
+
+    async def observe(self, rows: Sequence[Observation]) -> list[Outcome | MaillardError]:
+        """Log rewards and learn from them."""
+        outcomes: list[Outcome | MaillardError] = await self._changes.submit(Call("rewards", rows))
+        return outcomes
+
+    def written(self, row: Decision) -> tuple[Raw, Raw]:
+        """The probabilities of a decision and their logarithms, as JSON. Decisions of one law share them."""
+        known = self._written
+        if known is None or known[0] is not row.log_probabilities or known[1] is not row.eligible:
+            logs = dict(zip(row.eligible, row.log_probabilities, strict=True))
+            chances = Raw(msgspec.json.encode(row.probabilities))
+            known = row.log_probabilities, row.eligible, chances, Raw(msgspec.json.encode(logs))
+            self._written = known
+        return known[2], known[3]
+
+
+class Experiments:
+    """All experiments of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="log")
+        self._open: dict[str, Experiment] = {}
+        self._opening: dict[str, asyncio.Future[Experiment]] = {}
+        self._remembered: dict[str, str] = {}
+        self._lookups = Lane(self._look_up, self._threads)
+        self._parking = Lane(self._park, self._threads)
+
+    async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Whatever waits for the log, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    async def get(self, key: str) -> Experiment:
+        """An experiment; Missing where there is none."""
+        found = self._open.get(key)
+        if found is not None:
+            return found
+        if key not in self._opening:
+            self._opening[key] = asyncio.ensure_future(self._start(key, {}))
+            self._opening[key].add_done_callback(lambda _: self._opening.pop(key, None))
+        return await asyncio.shield(self._opening[key])
+
+    async def create(self, key: str, **given: Any) -> Experiment:
+        """Begin an experiment; Taken where there is one of this name."""
+        return await self._start(key, given)
+
+    async def _start(self, key: str, given: dict[str, Any]) -> Experiment:
+        bandit, created_at = await self.run(self._open_bandit, key, given)
+        return self._open.setdefault(key, Experiment(bandit, self._threads, created_at))
+
+    def _open_bandit(self, key: str, given: dict[str, Any]) -> tuple[Bandit, int]:
+        with self.store.reading(key) as transaction:
+            exists = transaction.head is not None and transaction.head.number > 0
+        if not exists and not given:
+            raise Missing(f"there is no experiment {key!r}")
+        bandit = None if exists and given else Bandit(log=self.store, experiment=key, **given)
+        if bandit is None or (given and not bandit.session.began):
+            raise Taken(f"there is an experiment {key!r} already")
+        with self.store.reading(key) as transaction:
+            (first,) = transaction.events(0, through=1)
+        return bandit, first.time
+
+    @property
+    def opened(self) -> Iterable[Experiment]:
+        """Those that are open."""
+        return list(self._open.values())
+
+    # Which experiment a decision belongs to.
+
+    def remember(self, decision_id: str, key: str) -> None:
+        """A decision was just made, so its reward will soon come."""
+        if len(self._remembered) >= _REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[decision_id] = key
+
+    async def of(self, decision_id: str) -> str | None:
+        """The experiment of a decision, if it is known."""
+        return self._remembered.get(decision_id) or await self._lookups.submit(decision_id)
+
+    def _look_up(self, ids: Sequence[str]) -> list[str | None]:
+        with self.store.reading("") as transaction:
+            found = transaction.experiments_of(ids)
+        return [found.get(each) for each in ids]
+
+    # Rewards of decisions that no experiment knows yet.
+
+    async def park(self, row: Observation) -> Outcome | MaillardError:
+        """Keep a reward until its decision is known."""
+        outcome: Outcome = await self._parking.submit(row)
+        return outcome
+
+    def _park(self, rows: Sequence[Observation]) -> list[Outcome | MaillardError]:
+        with self.store.transaction("", lock=True) as transaction:
+            return ledger.park(transaction, rows)
+
+    async def adopt(self) -> int:
+        """Give rewards that waited to the experiments that know their decisions by now; how many there were."""
+        waiting = await self.run(self._waiting)
+        for key in {key for _, key in waiting}:
+            experiment = await self.get(key)
+            rows = [row for row, owner in waiting if owner == key]
+            await experiment.observe([row for row in rows if _fits(row, experiment.bandit.state.reward)])
+            await self.run(self._forget, [row.decision for row in rows])
+        return len(waiting)
+
+    def _waiting(self) -> list[tuple[Observation, str]]:
+        with self.store.reading("") as transaction:
+            parked = [each.row for each in transaction.all_parked()]
+            owners = transaction.experiments_of({row.decision for row in parked}) if parked else {}
+        return [(row, owners[row.decision]) for row in parked if row.decision in owners]
+
+    def _forget(self, ids: Sequence[str]) -> None:
+        with self.store.transaction("", lock=True) as transaction:
+            transaction.unpark(ids)
+
+    def close(self) -> None:
+        """Let go of the log."""
+        self._threads.shutdown(wait=True)
+        self.store.close()
+
+
+class Taken(MaillardError):
+    """There is an experiment of this name."""
+
+
+class Missing(MaillardError):
+    """There is nothing of this name."""
+
+
+def _fits(row: Observation, rule: Reward) -> bool:
+    try:
+        rule.check(row.value)
+    except InvalidValue:
+        return False
+    return True

@@ -1,0 +1,280 @@
+"""Every operation of the API, as data: the router, the check of keys, the OpenAPI document and the tests read this table."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from maillard.service import handlers, messages
+from maillard.service.answers import Answer
+from maillard.service.handlers import Call
+
+__all__ = ["OPERATIONS", "Operation"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One method of one path."""
+
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    path: str
+    handler: Callable[[Call], Awaitable[Answer]]
+    scope: Literal["decide", "reward", "read", "admin", "any"] | None
+    "What a key must allow; any: whatever it allows; None: no key is needed."
+    body: type | None = None
+    answers: dict[int, tuple[Any, str]] = field(default_factory=dict)
+    "By status: the type of the body (None: not JSON), and when."
+    headers: tuple[tuple[str, bool, str], ...] = ()
+    "Of the request: name, whether it must be there, what it is."
+    query: tuple[tuple[str, str], ...] = ()
+    media_type: str = "application/json"
+    "Of a success."
+    items: str | None = None
+    "The field of a batch that holds its items."
+
+    @property
+    def name(self) -> str:
+        """As in the OpenAPI document."""
+        return self.handler.__name__
+
+    @property
+    def limited(self) -> bool:
+        """Whether it is about one experiment that the path names."""
+        return "{key}" in self.path
+
+    @property
+    def failures(self) -> dict[int, str]:
+        """By status: what else may come of it."""
+        found = {
+            400: "The request is not HTTP, or not JSON.",
+            408: "The request took too long to come.",
+            429: "Too many requests; Retry-After says when the next may come.",
+            503: "The log cannot be written or read now. Nothing was acknowledged.",
+        }
+        if self.scope is not None:
+            found |= {401: "There is no such key.", 403: "The key does not allow this."}
+        if "{" in self.path:
+            found |= {404: "There is no such thing.", 422: "A value is not allowed."}
+        if self.body is not None or self.query:
+            found |= {
+                413: "The body is too large.",
+                415: "The body is not JSON.",
+                422: "A value is not allowed.",
+            }
+        return {status: words for status, words in sorted(found.items()) if status not in self.answers}
+
+
+_EXPERIMENT = "/v1/experiments/{key}"
+_IF_MATCH = ("If-Match", False, "The ETag of the experiment, if only that version is to be changed.")
+_SHOWN = messages.Experiment
+_ARCHIVED = (messages.Error, "It is archived.")
+_STALE = (messages.Error, "It is another version than the one that If-Match names.")
+
+
+def _change(verb: str, handler: Callable[[Call], Awaitable[Answer]]) -> Operation:
+    return Operation(
+        method="POST",
+        path=f"{_EXPERIMENT}:{verb}",
+        handler=handler,
+        scope="admin",
+        headers=(_IF_MATCH,),
+        answers={200: (_SHOWN, "The experiment as it is now."), 409: _ARCHIVED, 412: _STALE},
+    )
+
+
+# In the order in which they are looked through: the busiest first.
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="POST",
+        path=f"{_EXPERIMENT}/decisions",
+        handler=handlers.decide,
+        scope="decide",
+        body=messages.DecisionToMake,
+        headers=(("Idempotency-Key", False, "The same key and body again give the same decision again."),),
+        answers={
+            201: (messages.Decision, "A new decision, durable."),
+            200: (messages.Decision, "The decision that an earlier request with this key made."),
+            409: (messages.Error, "The experiment is paused or archived."),
+        },
+    ),
+    Operation(
+        method="PUT",
+        path="/v1/decisions/{id}/reward",
+        handler=handlers.reward,
+        scope="reward",
+        body=messages.Reward,
+        answers={
+            201: (messages.RewardAnswer, "A new reward, durable."),
+            200: (messages.RewardAnswer, "The same reward again, or one that came after the window."),
+            202: (messages.RewardAnswer, "The decision is not known yet; the reward waits for it."),
+            409: (messages.Error, "The reward of this decision and event is another."),
+        },
+    ),
+    Operation(
+        method="POST",
+        path=f"{_EXPERIMENT}/decisions:batch",
+        handler=handlers.decide_batch,
+        scope="decide",
+        body=messages.DecisionBatch,
+        items="decisions",
+        answers={200: (messages.DecisionsMade, "A status for each.")},
+    ),
+    Operation(
+        method="POST",
+        path="/v1/rewards:batch",
+        handler=handlers.reward_batch,
+        scope="reward",
+        body=messages.RewardBatch,
+        items="rewards",
+        answers={200: (messages.RewardsTaken, "A status for each.")},
+    ),
+    Operation(
+        method="POST",
+        path="/v1/experiments",
+        handler=handlers.create_experiment,
+        scope="admin",
+        body=messages.NewExperiment,
+        answers={
+            201: (_SHOWN, "The experiment, which chooses from now on."),
+            409: (messages.Error, "There is one of this key."),
+        },
+    ),
+    Operation(
+        method="GET",
+        path="/v1/experiments",
+        handler=handlers.list_experiments,
+        scope="read",
+        query=(("archived", "Whether archived ones are listed too."),),
+        answers={200: (messages.Experiments, "Those that the key is for.")},
+    ),
+    Operation(
+        method="GET",
+        path=f"{_EXPERIMENT}/state",
+        handler=handlers.read_state,
+        scope="read",
+        answers={200: (messages.State, "As of now.")},
+    ),
+    Operation(
+        method="GET",
+        path=f"{_EXPERIMENT}/activity",
+        handler=handlers.read_activity,
+        scope="read",
+        answers={200: (messages.Activity, "As of a moment ago.")},
+    ),
+    Operation(
+        method="GET",
+        path=f"{_EXPERIMENT}/export",
+        handler=handlers.export,
+        scope="read",
+        media_type="application/vnd.apache.parquet",
+        answers={200: (None, "The log of the experiment, as `maillard export` writes it.")},
+    ),
+    Operation(
+        method="POST",
+        path=f"{_EXPERIMENT}/evaluations",
+        handler=handlers.evaluate,
+        scope="read",
+        body=messages.Question,
+        answers={200: (messages.Evaluation, "An answer with its interval, or a refusal with its reason.")},
+    ),
+    Operation(
+        method="POST",
+        path=f"{_EXPERIMENT}:verify",
+        handler=handlers.verify,
+        scope="read",
+        answers={200: (messages.Verification, "What was found.")},
+    ),
+    _change("pause", handlers.pause),
+    _change("resume", handlers.resume),
+    _change("reset", handlers.reset),
+    _change("archive", handlers.archive),
+    Operation(
+        method="POST",
+        path=f"{_EXPERIMENT}/arms",
+        handler=handlers.add_arm,
+        scope="admin",
+        body=messages.ArmToAdd,
+        headers=(_IF_MATCH,),
+        answers={201: (_SHOWN, "The experiment with the arm."), 409: _ARCHIVED, 412: _STALE},
+    ),
+    Operation(
+        method="DELETE",
+        path=f"{_EXPERIMENT}/arms/{{arm:path}}",
+        handler=handlers.retire_arm,
+        scope="admin",
+        headers=(_IF_MATCH,),
+        answers={200: (_SHOWN, "The experiment without the arm."), 409: _ARCHIVED, 412: _STALE},
+    ),
+    Operation(
+        method="GET",
+        path=_EXPERIMENT,
+        handler=handlers.read_experiment,
+        scope="read",
+        answers={200: (_SHOWN, "As it is now; its ETag is for If-Match.")},
+    ),
+    Operation(
+        method="PATCH",
+        path=_EXPERIMENT,
+        handler=handlers.change_experiment,
+        scope="admin",
+        body=messages.Change,
+        headers=(("If-Match", True, "The ETag of the experiment, or *."),),
+        answers={
+            200: (_SHOWN, "The experiment with its new policy."),
+            409: _ARCHIVED,
+            412: _STALE,
+            428: (messages.Error, "There is no If-Match."),
+        },
+    ),
+    Operation(
+        method="GET",
+        path="/v1/decisions/{id}",
+        handler=handlers.read_decision,
+        scope="read",
+        answers={200: (messages.Decision, "As it was made.")},
+    ),
+    Operation(
+        method="GET",
+        path="/v1/policies",
+        handler=handlers.list_policies,
+        scope="any",
+        answers={200: (messages.Policies, "All of them.")},
+    ),
+    Operation(
+        method="GET",
+        path="/v1/me",
+        handler=handlers.read_permissions,
+        scope="any",
+        answers={200: (messages.Permissions, "What the key allows.")},
+    ),
+    Operation(
+        method="GET",
+        path="/metrics",
+        handler=handlers.read_metrics,
+        scope="read",
+        media_type="text/plain",
+        answers={200: (None, "In the text format of Prometheus.")},
+    ),
+    Operation(
+        method="GET",
+        path="/healthz",
+        handler=handlers.health,
+        scope=None,
+        answers={200: (messages.Health, "It lives.")},
+    ),
+    Operation(
+        method="GET",
+        path="/readyz",
+        handler=handlers.readiness,
+        scope=None,
+        answers={200: (messages.Health, "The log can be written.")},
+    ),
+    Operation(
+        method="GET",
+        path="/openapi.json",
+        handler=handlers.read_description,
+        scope=None,
+        answers={200: (dict, "This document.")},
+    ),
+)

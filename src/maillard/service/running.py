@@ -1,0 +1,116 @@
+"""A service that runs: what its operations share, and what it does by itself once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import msgspec
+
+from maillard.decisions.stores import Store
+from maillard.service.experiments import Experiments
+from maillard.service.journal import Journal
+from maillard.service.keys import Keyring
+from maillard.service.limits import Limiter
+from maillard.service.metrics import Metrics
+from maillard.service.monitor import Monitor
+from maillard.service.openapi import describe
+from maillard.service.pool import Pool
+
+__all__ = ["Service"]
+
+_EVERY = 1.0  # seconds
+_FOLLOW = 0.4  # seconds that a request lets the monitor read on
+_PROBE = 0.5  # seconds that a probe is good for
+_PIECE = 1 << 18  # bytes
+
+
+class Service:
+    """Everything that operations share. Made inside the event loop; `async with` starts and stops it."""
+
+    def __init__(
+        self, store: Store, database: str, *, rate_limit: float, exposed: bool, journal: Journal
+    ) -> None:
+        self.store, self.journal, self._exposed = store, journal, exposed
+        self.experiments = Experiments(store)
+        self.keyring = Keyring(store)
+        self.limiter = Limiter(rate_limit) if rate_limit else None
+        self.metrics = Metrics()
+        self.monitor = Monitor(store)
+        self.pool = Pool(database)
+        self.description = msgspec.Raw(msgspec.json.encode(describe()))
+        self.folder = Path(tempfile.mkdtemp(prefix="maillard-"))
+        self._following: asyncio.Future[None] | None = None
+        self._probed = 0.0
+        self._probing = asyncio.Lock()
+        self._tidying: asyncio.Task[None] | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether no key is needed: none was ever made, and only this machine can reach the service."""
+        return not self._exposed and not self.keyring.any_made
+
+    async def follow(self) -> None:
+        """Let the monitor read what is new; who asks meanwhile waits for the same."""
+        if self._following is None:
+            self._following = asyncio.ensure_future(self.experiments.run(self.monitor.advance, _FOLLOW))
+            self._following.add_done_callback(self._followed)
+        await asyncio.shield(self._following)
+
+    def _followed(self, _: asyncio.Future[None]) -> None:
+        self._following = None
+
+    async def probe(self) -> None:
+        """Write to the log; raises where that cannot be done."""
+        async with self._probing:
+            if time.monotonic() - self._probed > _PROBE:
+                await self.experiments.run(self._write_probe)
+                self._probed = time.monotonic()
+
+    def _write_probe(self) -> None:
+        with self.store.transaction("", lock=False) as transaction:
+            transaction.put_document("probe", "probe", str(transaction.now))
+
+    async def pieces(self, file: IO[bytes]) -> AsyncIterator[bytes]:
+        """The content of an open file, which is closed in the end."""
+        try:
+            while piece := await self.experiments.run(file.read, _PIECE):
+                yield piece
+        finally:
+            file.close()
+
+    async def _tidy(self) -> None:
+        """Once a second: who may call, windows that have closed, rewards that have found their decision."""
+        while True:
+            await asyncio.sleep(_EVERY)
+            try:
+                await self.experiments.run(self.keyring.refresh)
+                for experiment in self.experiments.opened:
+                    if experiment.bandit.state.reward.settles:
+                        await self.experiments.run(experiment.bandit.settle)
+                await self.experiments.adopt()
+            except Exception as error:  # noqa: BLE001  # the next second may be better
+                self.journal.write("warning", "tidying failed", error=f"{type(error).__name__}: {error}")
+
+    async def __aenter__(self) -> Service:
+        self._tidying = asyncio.ensure_future(self._tidy())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._tidying is not None:
+            self._tidying.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._tidying
+        await self.pool.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.experiments.close)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.journal.flush()

@@ -1,0 +1,116 @@
+"""Serving: one process, or several that share a socket and a PostgreSQL."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.supervisors import Multiprocess
+
+from maillard.decisions.names import shown
+from maillard.decisions.stores import open_store
+from maillard.errors import InvalidValue, MaillardError
+from maillard.service.application import application
+from maillard.service.connections import Protocol
+from maillard.service.journal import Journal, LogLines
+from maillard.service.keys import check_exposure, is_loopback
+from maillard.service.running import Service
+
+__all__ = ["LEVELS", "run"]
+
+LEVELS = ("debug", "info", "warning", "error")
+_SWITCH = 0.001  # seconds that a thread keeps the interpreter while another wants it
+
+
+def run(
+    database: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    workers: int = 1,
+    rate_limit: float = 10_000.0,
+    log_level: str = "info",
+    on_listening: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until interrupted. `on_listening` is told the address."""
+    store = open_store(database)  # whatever is wrong with it comes up before anything listens
+    try:
+        check_exposure(store, host)
+    finally:
+        store.close()
+    if not store.separate_lanes and workers > 1:
+        raise InvalidValue(
+            "workers", workers, f"1, for {shown(database)} is a SQLite file, which has one writer"
+        )
+    with _listening(host, port) as listening:
+        address = listening.getsockname()
+        name = f"[{address[0]}]" if ":" in address[0] else address[0]
+        options: dict[str, Any] = {
+            "database": database,
+            "exposed": not is_loopback(host),
+            "rate_limit": rate_limit,
+            "log_level": log_level,
+        }
+        config = configured(partial(_application, **options), workers=workers)
+        if on_listening is not None:
+            on_listening(f"http://{name}:{address[1]}")
+        if workers == 1:
+            uvicorn.Server(config).run(sockets=[listening])
+            return
+        with tempfile.TemporaryDirectory(prefix="maillard-metrics-") as folder:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # before the workers begin to count
+            Multiprocess(config, sockets=[listening]).run()
+
+
+def configured(make: Callable[[], Starlette], *, workers: int = 1) -> uvicorn.Config:
+    """How every application is served here."""
+    return uvicorn.Config(
+        make,
+        factory=True,
+        http=Protocol,
+        ws="none",
+        lifespan="on",
+        workers=workers,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+        backlog=1024,
+    )
+
+
+def _application(*, database: str, exposed: bool, rate_limit: float, log_level: str) -> Starlette:
+    """The application of one worker."""
+    sys.setswitchinterval(_SWITCH)
+    journal = Journal(quiet=LEVELS.index(log_level) > LEVELS.index("info"))
+    logging.basicConfig(handlers=[LogLines(journal)], level=log_level.upper(), force=True)
+
+    def start() -> Service:
+        return Service(
+            open_store(database), database, rate_limit=rate_limit, exposed=exposed, journal=journal
+        )
+
+    return application(start)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family, backlog=1024)
+    except OverflowError:
+        raise InvalidValue("port", port, "a whole number from 0 to 65535") from None
+    except OSError as error:
+        raise MaillardError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from None
+    listening.set_inheritable(True)
+    return listening
