@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 import maillard
-from maillard.cli import evaluation, logs
+from maillard.cli import evaluation, logs, service
 from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Policy, named, names
 from maillard.policies.table import COLUMNS, cells
@@ -65,6 +65,9 @@ for _command in (
     logs.export,
     logs.import_,
     logs.verify,
+    service.demo,
+    service.keys,
+    service.serve,
 ):
     main.add_command(_command)
 

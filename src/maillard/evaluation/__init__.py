@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from maillard.evaluation.comparing import Comparison, compare
-from maillard.evaluation.evaluating import evaluate, evaluate_each, names
-from maillard.evaluation.planning import Plan, plan
-from maillard.evaluation.replays import Replay, replay
-from maillard.evaluation.report import Estimate, Report
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from maillard.evaluation.comparing import Comparison, compare
+    from maillard.evaluation.evaluating import evaluate, evaluate_each, names
+    from maillard.evaluation.planning import Plan, plan
+    from maillard.evaluation.replays import Replay, replay
+    from maillard.evaluation.report import Estimate, Report
 
 __all__ = [
     "Comparison",
@@ -21,3 +24,25 @@ __all__ = [
     "plan",
     "replay",
 ]
+
+# Imported when they are asked for: numba is, and who wants a part of this room need not wait for all of it.
+_LATER = {
+    name: module
+    for module, them in {
+        "comparing": ("Comparison", "compare"),
+        "evaluating": ("evaluate", "evaluate_each", "names"),
+        "planning": ("Plan", "plan"),
+        "replays": ("Replay", "replay"),
+        "report": ("Estimate", "Report"),
+    }.items()
+    for name in them
+}
+
+
+def __getattr__(name: str) -> object:
+    """A name of this room."""
+    if name in _LATER:
+        import importlib
+
+        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, Router
 
 from maillard.service.answers import Answer, Refusal, failure, refuse
-from maillard.service.handlers import Call
+from maillard.service.handlers.calls import Call
 from maillard.service.keys import Key, is_loopback
 from maillard.service.operations import OPERATIONS, Operation
-from maillard.service.running import Service
+from maillard.service.services import Service
 
-__all__ = ["application"]
+__all__ = ["ASGI", "application"]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _LARGEST = 1 << 20  # bytes of a body
 _LARGEST_BATCH = 4 << 20
 _encode = msgspec.json.Encoder().encode
 _ALWAYS = (
     (b"cache-control", b"no-store"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"x-content-type-options", b"nosniff"),
 )
 _PAGE = (
@@ -46,24 +47,28 @@ _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".
 _SIMPLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
+# Of requests whose callers gave no id: unlike any other process's, and without a call to the system for each.
+_START = secrets.token_hex(6) + "-"
+_numbers = itertools.count(1)
+
+
 class _Holder:
     """The service, once it runs."""
 
     service: Service
 
 
-def application(start: Callable[[], Service]) -> Starlette:
+def application(start: Callable[[], Service]) -> ASGI:
     """The ASGI application of a service, which starts and stops with it."""
     holder = _Holder()
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_: Router) -> AsyncIterator[None]:
         holder.service = start()
         async with holder.service:
             yield
 
-    async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
         codes = {404: "not_found", 405: "method_not_allowed"}
         message = f"There is no {request.method} {request.url.path!r:.200}; /openapi.json lists all there is."
         headers = tuple((name.encode(), value.encode()) for name, value in (error.headers or {}).items())
@@ -82,9 +87,18 @@ def application(start: Callable[[], Service]) -> Starlette:
         Route(operation.path, _Endpoint(operation, holder), methods=[operation.method])
         for operation in OPERATIONS
     ]
-    return Starlette(
-        routes=[*routes, *_pages()], lifespan=lifespan, exception_handlers={HTTPException: refused}
-    )
+    router = Router([*routes, *_pages()], lifespan=lifespan, redirect_slashes=False)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        # Starlette's router without the middleware of a Starlette application: an endpoint turns its errors into answers itself.
+        scope["app"] = router
+        try:
+            await router(scope, receive, send)
+        except HTTPException as error:
+            response = await refused(Request(scope), error)
+            await response(scope, receive, send)
+
+    return serve
 
 
 class _Endpoint:
@@ -118,18 +132,13 @@ class _Endpoint:
         seconds = time.perf_counter() - began
         service.metrics.answered(operation.name, answer.status, seconds)
         if not service.journal.quiet or answer.status >= 500:
-            service.journal.add(
-                {
-                    "time": round(time.time(), 6),
-                    "level": "info",
-                    "event": "request",
-                    "request_id": request_id,
-                    "operation": operation.name,
-                    "status": answer.status,
-                    "milliseconds": round(seconds * 1000, 3),
-                    "decision_id": answer.decision_id,
-                    "key": None if key is None else key.id,
-                }
+            service.journal.request(
+                request_id,
+                operation.name,
+                answer.status,
+                seconds,
+                answer.decision_id,
+                None if key is None else key.id,
             )
 
     async def _read(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
@@ -191,13 +200,19 @@ def _unauthorized(message: str) -> Refusal:
 
 def _check_local(headers: dict[bytes, bytes]) -> None:
     """While there are no keys, a web page from elsewhere that runs in a browser on this machine must not get through."""
-    host = headers.get(b"host", b"localhost").decode("latin-1")
-    origin = headers.get(b"origin")
-    if not is_loopback(urlsplit(f"//{host}").hostname or "") or (
-        origin is not None and urlsplit(origin.decode("latin-1")).netloc != host
-    ):
+    if not _is_local(headers.get(b"host", b"localhost"), headers.get(b"origin")):
         message = "Without API keys the service answers only to its own page and to programs on this machine, by a loopback name."
         raise Refusal(403, "forbidden", message)
+
+
+@lru_cache(maxsize=1024)
+def _is_local(host: bytes, origin: bytes | None) -> bool:
+    try:
+        name = urlsplit("//" + host.decode("latin-1")).hostname or ""
+        page = host if origin is None else urlsplit(origin).netloc
+    except ValueError:
+        return False
+    return is_loopback(name) and page == host
 
 
 def _slow_down(service: Service, scope: Scope, key: Key | None, cost: int = 1) -> None:
@@ -217,7 +232,7 @@ def _request_id(headers: dict[bytes, bytes]) -> str:
     given = headers.get(b"x-request-id")
     if given is not None and 0 < len(given) <= 64 and _SIMPLE.issuperset(shown := given.decode("latin-1")):
         return shown
-    return secrets.token_hex(8)
+    return f"{_START}{next(_numbers):x}"
 
 
 async def _send(answer: Answer, request_id: str, send: Send, *, head: bool) -> None:

@@ -48,7 +48,8 @@ MOST_ITEMS = 1_000
 "Of a batch, and arms of an experiment."
 
 _NO_NUL = r"^[^\x00]*$"
-Name = Annotated[str, Meta(min_length=1, max_length=512, pattern=_NO_NUL)]
+# (What a name may hold is checked where it enters the log; here it is only described, for it would be looked for twice.)
+Name = Annotated[str, Meta(min_length=1, max_length=512, extra_json_schema={"pattern": _NO_NUL})]
 # A key is part of paths, so it has only characters that need no escape there.
 Key = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$(?!\n)", max_length=128, examples=["home"])

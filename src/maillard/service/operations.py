@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from maillard.service import handlers, messages
+from maillard.service import messages
 from maillard.service.answers import Answer
-from maillard.service.handlers import Call
+from maillard.service.handlers import decisions, experiments, looking, rewards, service
+from maillard.service.handlers.calls import Call
 
 __all__ = ["OPERATIONS", "Operation"]
 
@@ -88,7 +89,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=f"{_EXPERIMENT}/decisions",
-        handler=handlers.decide,
+        handler=decisions.decide,
         scope="decide",
         body=messages.DecisionToMake,
         headers=(("Idempotency-Key", False, "The same key and body again give the same decision again."),),
@@ -101,7 +102,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="PUT",
         path="/v1/decisions/{id}/reward",
-        handler=handlers.reward,
+        handler=rewards.reward,
         scope="reward",
         body=messages.Reward,
         answers={
@@ -114,7 +115,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=f"{_EXPERIMENT}/decisions:batch",
-        handler=handlers.decide_batch,
+        handler=decisions.decide_batch,
         scope="decide",
         body=messages.DecisionBatch,
         items="decisions",
@@ -123,7 +124,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path="/v1/rewards:batch",
-        handler=handlers.reward_batch,
+        handler=rewards.reward_batch,
         scope="reward",
         body=messages.RewardBatch,
         items="rewards",
@@ -132,7 +133,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path="/v1/experiments",
-        handler=handlers.create_experiment,
+        handler=experiments.create_experiment,
         scope="admin",
         body=messages.NewExperiment,
         answers={
@@ -143,7 +144,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path="/v1/experiments",
-        handler=handlers.list_experiments,
+        handler=experiments.list_experiments,
         scope="read",
         query=(("archived", "Whether archived ones are listed too."),),
         answers={200: (messages.Experiments, "Those that the key is for.")},
@@ -151,21 +152,21 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path=f"{_EXPERIMENT}/state",
-        handler=handlers.read_state,
+        handler=looking.read_state,
         scope="read",
         answers={200: (messages.State, "As of now.")},
     ),
     Operation(
         method="GET",
         path=f"{_EXPERIMENT}/activity",
-        handler=handlers.read_activity,
+        handler=looking.read_activity,
         scope="read",
         answers={200: (messages.Activity, "As of a moment ago.")},
     ),
     Operation(
         method="GET",
         path=f"{_EXPERIMENT}/export",
-        handler=handlers.export,
+        handler=looking.export,
         scope="read",
         media_type="application/vnd.apache.parquet",
         answers={200: (None, "The log of the experiment, as `maillard export` writes it.")},
@@ -173,7 +174,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=f"{_EXPERIMENT}/evaluations",
-        handler=handlers.evaluate,
+        handler=looking.evaluate,
         scope="read",
         body=messages.Question,
         answers={200: (messages.Evaluation, "An answer with its interval, or a refusal with its reason.")},
@@ -181,18 +182,18 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=f"{_EXPERIMENT}:verify",
-        handler=handlers.verify,
+        handler=looking.verify,
         scope="read",
         answers={200: (messages.Verification, "What was found.")},
     ),
-    _change("pause", handlers.pause),
-    _change("resume", handlers.resume),
-    _change("reset", handlers.reset),
-    _change("archive", handlers.archive),
+    _change("pause", experiments.pause),
+    _change("resume", experiments.resume),
+    _change("reset", experiments.reset),
+    _change("archive", experiments.archive),
     Operation(
         method="POST",
         path=f"{_EXPERIMENT}/arms",
-        handler=handlers.add_arm,
+        handler=experiments.add_arm,
         scope="admin",
         body=messages.ArmToAdd,
         headers=(_IF_MATCH,),
@@ -201,7 +202,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="DELETE",
         path=f"{_EXPERIMENT}/arms/{{arm:path}}",
-        handler=handlers.retire_arm,
+        handler=experiments.retire_arm,
         scope="admin",
         headers=(_IF_MATCH,),
         answers={200: (_SHOWN, "The experiment without the arm."), 409: _ARCHIVED, 412: _STALE},
@@ -209,14 +210,14 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path=_EXPERIMENT,
-        handler=handlers.read_experiment,
+        handler=experiments.read_experiment,
         scope="read",
         answers={200: (_SHOWN, "As it is now; its ETag is for If-Match.")},
     ),
     Operation(
         method="PATCH",
         path=_EXPERIMENT,
-        handler=handlers.change_experiment,
+        handler=experiments.change_experiment,
         scope="admin",
         body=messages.Change,
         headers=(("If-Match", True, "The ETag of the experiment, or *."),),
@@ -230,28 +231,28 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path="/v1/decisions/{id}",
-        handler=handlers.read_decision,
+        handler=decisions.read_decision,
         scope="read",
         answers={200: (messages.Decision, "As it was made.")},
     ),
     Operation(
         method="GET",
         path="/v1/policies",
-        handler=handlers.list_policies,
+        handler=service.list_policies,
         scope="any",
         answers={200: (messages.Policies, "All of them.")},
     ),
     Operation(
         method="GET",
         path="/v1/me",
-        handler=handlers.read_permissions,
+        handler=service.read_permissions,
         scope="any",
         answers={200: (messages.Permissions, "What the key allows.")},
     ),
     Operation(
         method="GET",
         path="/metrics",
-        handler=handlers.read_metrics,
+        handler=service.read_metrics,
         scope="read",
         media_type="text/plain",
         answers={200: (None, "In the text format of Prometheus.")},
@@ -259,21 +260,21 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path="/healthz",
-        handler=handlers.health,
+        handler=service.health,
         scope=None,
         answers={200: (messages.Health, "It lives.")},
     ),
     Operation(
         method="GET",
         path="/readyz",
-        handler=handlers.readiness,
+        handler=service.readiness,
         scope=None,
         answers={200: (messages.Health, "The log can be written.")},
     ),
     Operation(
         method="GET",
         path="/openapi.json",
-        handler=handlers.read_description,
+        handler=service.read_description,
         scope=None,
         answers={200: (dict, "This document.")},
     ),

@@ -5,29 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
 from uvicorn.supervisors import Multiprocess
 
 from maillard.decisions.names import shown
 from maillard.decisions.stores import open_store
 from maillard.errors import InvalidValue, MaillardError
-from maillard.service.application import application
+from maillard.service.application import ASGI, application
 from maillard.service.connections import Protocol
 from maillard.service.journal import Journal, LogLines
 from maillard.service.keys import check_exposure, is_loopback
-from maillard.service.running import Service
+from maillard.service.services import COUNTS, Service
 
 __all__ = ["LEVELS", "run"]
 
 LEVELS = ("debug", "info", "warning", "error")
-_SWITCH = 0.001  # seconds that a thread keeps the interpreter while another wants it
 
 
 def run(
@@ -66,11 +63,11 @@ def run(
             uvicorn.Server(config).run(sockets=[listening])
             return
         with tempfile.TemporaryDirectory(prefix="maillard-metrics-") as folder:
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # before the workers begin to count
+            os.environ[COUNTS] = folder  # before the workers begin to count
             Multiprocess(config, sockets=[listening]).run()
 
 
-def configured(make: Callable[[], Starlette], *, workers: int = 1) -> uvicorn.Config:
+def configured(make: Callable[[], ASGI], *, workers: int = 1) -> uvicorn.Config:
     """How every application is served here."""
     return uvicorn.Config(
         make,
@@ -90,9 +87,8 @@ def configured(make: Callable[[], Starlette], *, workers: int = 1) -> uvicorn.Co
     )
 
 
-def _application(*, database: str, exposed: bool, rate_limit: float, log_level: str) -> Starlette:
+def _application(*, database: str, exposed: bool, rate_limit: float, log_level: str) -> ASGI:
     """The application of one worker."""
-    sys.setswitchinterval(_SWITCH)
     journal = Journal(quiet=LEVELS.index(log_level) > LEVELS.index("info"))
     logging.basicConfig(handlers=[LogLines(journal)], level=log_level.upper(), force=True)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -24,7 +26,10 @@ from maillard.service.monitor import Monitor
 from maillard.service.openapi import describe
 from maillard.service.pool import Pool
 
-__all__ = ["Service"]
+__all__ = ["COUNTS", "Service"]
+
+COUNTS = "MAILLARD_COUNTS"
+"Names the folder, in the environment, where processes that serve together leave their counts."
 
 _EVERY = 1.0  # seconds
 _FOLLOW = 0.4  # seconds that a request lets the monitor read on
@@ -42,12 +47,13 @@ class Service:
         self.experiments = Experiments(store)
         self.keyring = Keyring(store)
         self.limiter = Limiter(rate_limit) if rate_limit else None
-        self.metrics = Metrics()
+        self.metrics = Metrics(os.environ.get(COUNTS))
         self.monitor = Monitor(store)
         self.pool = Pool(database)
         self.description = msgspec.Raw(msgspec.json.encode(describe()))
         self.folder = Path(tempfile.mkdtemp(prefix="maillard-"))
         self._following: asyncio.Future[None] | None = None
+        self._parent = os.getppid() if COUNTS in os.environ else None
         self._probed = 0.0
         self._probing = asyncio.Lock()
         self._tidying: asyncio.Task[None] | None = None
@@ -90,8 +96,11 @@ class Service:
         """Once a second: who may call, windows that have closed, rewards that have found their decision."""
         while True:
             await asyncio.sleep(_EVERY)
+            if self._parent not in (None, os.getppid()):  # who started this worker has been killed
+                signal.raise_signal(signal.SIGTERM)
             try:
                 await self.experiments.run(self.keyring.refresh)
+                await self.experiments.run(self.metrics.share)
                 for experiment in self.experiments.opened:
                     if experiment.bandit.state.reward.settles:
                         await self.experiments.run(experiment.bandit.settle)

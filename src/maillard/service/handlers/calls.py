@@ -1,0 +1,64 @@
+"""Requests that were let in, and what several operations make of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from maillard.decisions.state import State
+from maillard.service import messages
+from maillard.service.answers import Refusal
+from maillard.service.experiments import Experiment
+
+if TYPE_CHECKING:
+    from maillard.service.keys import Key
+    from maillard.service.services import Service
+
+__all__ = ["Call", "failed", "owner_of", "status_of"]
+
+
+class Call(NamedTuple):
+    """A request that was let in."""
+
+    service: Service
+    parameters: dict[str, str]
+    "Of the path."
+    query: dict[str, str]
+    body: Any
+    headers: dict[bytes, bytes]
+    key: Key | None
+    "Of the caller; None where nobody needs one."
+
+    async def experiment(self) -> Experiment:
+        """The one that the path names."""
+        return await self.service.experiments.get(self.parameters["key"])
+
+    @property
+    def expected(self) -> int | None:
+        """The number that If-Match names; None where it names none."""
+        given = self.headers.get(b"if-match", b"*").strip()
+        if given == b"*":
+            return None
+        inner = given.removeprefix(b"W/").strip(b'"')
+        return int(inner) if inner.isdigit() and len(inner) < 19 else -1
+
+
+async def owner_of(call: Call, identifier: str) -> str | None:
+    """The experiment of a decision. A key that is limited to others learns nothing, not even whether there is one."""
+    key = await call.service.experiments.of(identifier)
+    limited = call.key is not None and call.key.experiments is not None
+    if limited and (key is None or not call.key.reaches(key)):  # type: ignore[union-attr]  # it is not None
+        raise Refusal(403, "forbidden", "This key is not for the experiment of that decision.")
+    return key
+
+
+def status_of(state: State) -> messages.Status:
+    """Whether an experiment chooses."""
+    if state.archived:
+        return "archived"
+    return "paused" if state.paused else "running"
+
+
+def failed(refusal: Refusal, where: str | None = None) -> messages.Failure:
+    """What was wrong with an item, with the path to it."""
+    path = refusal.path if where is None else where + (refusal.path or "$")[1:]
+    return messages.Failure(code=refusal.code, message=refusal.message, path=path)

@@ -1,0 +1,103 @@
+"""Decisions: drawn, logged, and found again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING
+
+from maillard.decisions.choosing import Repeated
+from maillard.decisions.configuration import check_request
+from maillard.decisions.identifiers import check_id
+from maillard.decisions.records import Decision, from_microseconds
+from maillard.errors import Conflict, InvalidValue, MaillardError
+from maillard.service import messages
+from maillard.service.answers import Answer, Refusal, failure
+from maillard.service.experiments import Experiment, Missing
+from maillard.service.handlers.calls import Call, failed, owner_of
+
+if TYPE_CHECKING:
+    from maillard.service.services import Service
+
+__all__ = ["decide", "decide_batch", "read_decision"]
+
+
+async def decide(call: Call) -> Answer:
+    """Draw an arm and log it; the answer comes when it is durable."""
+    asked: messages.DecisionToMake = call.body
+    key = call.headers.get(b"idempotency-key")
+    experiment = await call.experiment()
+    try:
+        request = check_request(asked.unit, asked.eligible, None if key is None else key.decode("latin-1"))
+        rows = await experiment.decide(request)
+    except Conflict as error:
+        raise Refusal(422, "key_reused", str(error), "Idempotency-Key") from None
+    except InvalidValue as error:
+        if error.field == "idempotency_key":
+            raise Refusal(422, "invalid_value", str(error), "Idempotency-Key") from None
+        raise
+    (row,) = rows
+    return Answer(
+        200 if isinstance(rows, Repeated) else 201,
+        _decision(call.service, experiment, row),
+        decision_id=row.id,
+    )
+
+
+async def decide_batch(call: Call) -> Answer:
+    """Several decisions, each with a status of its own."""
+    experiment = await call.experiment()
+
+    async def one(place: int, asked: messages.KeyedDecision) -> messages.MadeDecision:
+        where = f"$.decisions[{place}]"
+        try:
+            request = check_request(asked.unit, asked.eligible, asked.idempotency_key)
+            rows = await experiment.decide(request)
+        except Conflict as error:
+            again = Refusal(422, "key_reused", str(error), f"{where}.idempotency_key")
+            return messages.MadeDecision(status=422, error=failed(again))
+        except MaillardError as error:
+            return messages.MadeDecision(status=failure(error).status, error=failed(failure(error), where))
+        status = 200 if isinstance(rows, Repeated) else 201
+        return messages.MadeDecision(status=status, decision=_decision(call.service, experiment, rows[0]))
+
+    made = await asyncio.gather(*(one(*item) for item in enumerate(call.body.decisions)))
+    return Answer(200, messages.DecisionsMade(results=made))
+
+
+async def read_decision(call: Call) -> Answer:
+    """A decision of the log."""
+    identifier = check_id(call.parameters["id"])
+    key = await owner_of(call, identifier)
+    if key is None:
+        raise Missing(f"there is no decision {identifier}")
+    experiment = await call.service.experiments.get(key)
+    row = await call.service.experiments.run(experiment.bandit.decision, identifier)
+    return Answer(200, _decision(call.service, experiment, row, made=False), decision_id=row.id)
+
+
+def _decision(
+    service: Service, experiment: Experiment, row: Decision, *, made: bool = True
+) -> messages.Decision:
+    if made:
+        service.experiments.remember(row.id, row.experiment)
+        service.metrics.decided(row.experiment, row.arm)
+    closes = experiment.bandit.state.reward.closes(row.time)
+    probabilities, logs = experiment.written(row)
+    return messages.Decision(
+        decision_id=row.id,
+        experiment=row.experiment,
+        arm=row.arm,
+        probability=math.exp(row.log_probability),
+        log_probability=row.log_probability,
+        probabilities=probabilities,
+        log_probabilities=logs,
+        policy_version=row.policy_version,
+        formula_version=row.formula_version,
+        state_version=row.state,
+        epoch=row.epoch,
+        unit=row.unit,
+        cold=row.cold,
+        decided_at=from_microseconds(row.time),
+        expires_at=None if closes is None else from_microseconds(closes),
+    )

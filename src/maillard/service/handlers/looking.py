@@ -1,0 +1,112 @@
+"""Looking at an experiment: its state, its activity, and questions to its log."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+
+from maillard.decisions.state import State
+from maillard.service import messages, questions
+from maillard.service.answers import Answer
+from maillard.service.handlers.calls import Call, status_of
+
+__all__ = ["evaluate", "export", "read_activity", "read_state", "verify"]
+
+_CONFIDENCE = 0.95
+_INTERVAL = "confidence sequence: valid at all times, however often it is looked at"
+_NO_RANGE = (
+    "There is no interval without the range of a reward: give the experiment reward.low and reward.high."
+)
+
+
+async def read_state(call: Call) -> Answer:
+    """What an experiment has learned, and what it would choose."""
+    experiment = await call.experiment()
+    state: State = await call.service.experiments.run(experiment.bandit.session.refresh)
+    law = state.law()
+    logs = dict(zip(law.arms, law.log_probabilities, strict=True))
+    pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
+    bounds = await call.service.experiments.run(_bounds, state)
+    arms = [
+        messages.StateArm(
+            arm=arm,
+            active=state.active[place],
+            pulls=pulls[place],
+            sum=sums[place],
+            mean=sums[place] / pulls[place] if pulls[place] else None,
+            lower=bounds[place][0],
+            upper=bounds[place][1],
+            probability=math.exp(logs.get(arm, -math.inf)),
+            log_probability=logs.get(arm, -math.inf),  # written as null where it is infinite
+        )
+        for place, arm in enumerate(state.arms)
+    ]
+    interval = messages.StateInterval(
+        confidence=_CONFIDENCE, kind=_INTERVAL, refusal=_NO_RANGE if state.reward.range is None else None
+    )
+    return Answer(
+        200,
+        messages.State(
+            key=experiment.bandit.experiment,
+            status=status_of(state),
+            policy=str(state.policy),
+            policy_version=state.policy_version,
+            epoch=state.epoch,
+            state_version=state.number,
+            arms=arms,
+            interval=interval,
+        ),
+    )
+
+
+def _bounds(state: State) -> Sequence[tuple[float | None, float | None]]:
+    """Of each arm's mean."""
+    from maillard.evaluation.means import mean_intervals  # scipy, in a thread: nobody waits for it
+
+    tally, known = state.tally, state.reward.range
+    if known is None:
+        return [(None, None)] * len(tally)
+    return mean_intervals(tally.pulls, tally.sums, *known, _CONFIDENCE)
+
+
+async def read_activity(call: Call) -> Answer:
+    """What happened so far: traffic, rewards over time, and the audit of the draws."""
+    experiment = await call.experiment()
+    await call.service.follow()
+    arms = list(experiment.bandit.state.arms)
+    return Answer(200, call.service.monitor.activity(experiment.bandit.experiment, arms))
+
+
+async def evaluate(call: Call) -> Answer:
+    """What would have been, had a target made the choices."""
+    asked: messages.Question = call.body
+    experiment = await call.experiment()
+    key, estimators = experiment.bandit.experiment, asked.estimators
+    return Answer(
+        200, await call.service.pool.run(questions.what_if, key, asked.target, estimators, asked.confidence)
+    )
+
+
+async def verify(call: Call) -> Answer:
+    """Compute every logged probability again, and audit the draws."""
+    experiment = await call.experiment()
+    return Answer(200, await call.service.pool.run(questions.check, experiment.bandit.experiment))
+
+
+async def export(call: Call) -> Answer:
+    """The whole log of an experiment as Parquet."""
+    experiment = await call.experiment()
+    key = experiment.bandit.experiment
+    path = call.service.folder / f"{secrets.token_hex(8)}.parquet"
+    try:
+        await call.service.pool.run(questions.export, key, str(path))
+        opened = await call.service.experiments.run(lambda: path.open("rb"))
+    finally:
+        path.unlink(missing_ok=True)  # what is open can be read on
+    name = "".join(
+        letter if (letter.isalnum() and letter.isascii()) or letter in "._-" else "_" for letter in key
+    )
+    headers = ((b"content-disposition", f'attachment; filename="{name}.parquet"'.encode()),)
+    pieces = call.service.pieces(opened)
+    return Answer(200, b"", headers, b"application/vnd.apache.parquet", pieces=pieces)
