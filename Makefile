@@ -81,6 +81,8 @@ bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about twelve minut
 	$(BIN)/python -m benchmarks.decisions
 	@echo "== evaluation"
 	$(BIN)/python -m benchmarks.evaluation
+	@echo "== service"
+	$(BIN)/python -m benchmarks.service
 
 docs: $(READY) ## write again the generated parts of docs/ and its pictures
 	$(BIN)/python -m docs.generate

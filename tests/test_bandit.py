@@ -18,7 +18,7 @@ from maillard.decisions import Bandit, Decision, Reward, ledger
 from maillard.decisions.state import replay
 from maillard.decisions.stores import open_store
 from maillard.decisions.stores.sqlite import SQLiteStore
-from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Unavailable, UnknownName
+from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Stale, Unavailable, UnknownName
 from maillard.tally import Tally
 from tests import choosers
 from tests.stores import (
@@ -319,6 +319,42 @@ def test_a_pause_takes_rewards_and_makes_no_choices(log: Log) -> None:
     bandit.resume()
     assert bandit.choose().state == 4
     assert other.choose().state == 4
+
+
+def test_an_archive_makes_no_choices_and_no_changes(log: Log) -> None:
+    bandit = log.bandit()
+    made = bandit.choose()
+    bandit.archive()
+    assert bandit.summary()["archived"]
+    with pytest.raises(Paused, match="archived"):
+        bandit.choose()
+    for change in (bandit.pause, bandit.reset, lambda: bandit.add_arm("green")):
+        with pytest.raises(Paused, match="archived"):
+            change()
+    assert bandit.reward(made.id, 1) == "learned"
+    again = log.bandit()
+    assert again.state.archived
+    again.resume()
+    assert again.choose().arm in ("red", "blue")
+    assert not bandit.summary()["paused"]
+
+
+def test_a_change_may_expect_to_be_the_next_one(log: Log) -> None:
+    bandit, other = log.bandit(), log.bandit()
+    seen = bandit.state.administrative
+    bandit.reward(bandit.choose().id, 1)  # no change of that kind
+    bandit.change_policy("ms+", expected=seen)
+    for verb in ("pause", "resume", "archive", "reset"):
+        with pytest.raises(Stale, match=f"not {seen}"):
+            getattr(other, verb)(expected=seen)
+    with pytest.raises(Stale):
+        other.add_arm("green", expected=seen)
+    with pytest.raises(Stale):
+        other.retire_arm("red", expected=seen)
+    with pytest.raises(Stale):
+        other.change_policy("ms", expected=seen)
+    assert (other.session.refresh().policy_version, other.arms) == (2, ["red", "blue"])
+    other.pause(expected=other.state.administrative)
 
 
 def test_a_reset_begins_an_epoch(log: Log) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from maillard.decisions import Bandit
+from maillard.decisions import Bandit, ledger
 from maillard.decisions.records import Event, system_clock
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Counts, Drawn, Head, Parked
@@ -151,6 +151,63 @@ def test_keys_of_experiments_are_apart(store: Store) -> None:
     with write(store) as transaction:
         assert transaction.keyed(["k"]) == {}
         assert transaction.claim([decision(idempotency_key="k")])
+
+
+def test_several_keys_are_claimed_at_once(store: Store) -> None:
+    rows = [decision(idempotency_key=f"k{i}") for i in range(150)]
+    with write(store, lock=False) as transaction:
+        assert transaction.claim(rows[:70]) == {row.id for row in rows[:70]}
+        # Some are taken, by their key or by their id.
+        again = [decision(idempotency_key="k3"), *rows[60:]]
+        assert transaction.claim(again) == {row.id for row in rows[70:]}
+        assert transaction.claim([]) == set()
+        assert transaction.keyed(f"k{i}" for i in range(200)) == {row.idempotency_key: [row] for row in rows}
+
+
+def test_decisions_are_found_in_whichever_experiment_they_are(store: Store) -> None:
+    mine, theirs = [decision() for _ in range(3)], decision(experiment="another")
+    with write(store, "another") as transaction:
+        transaction.create()
+        transaction.add_decisions([theirs])
+    with write(store) as transaction:
+        transaction.add_decisions(mine)
+    ids = sorted(row.id for row in (*mine, theirs))
+    for experiment in ("", EXPERIMENT):
+        with store.reading(experiment) as transaction:
+            found = transaction.experiments_of([*ids, new_id()])
+            assert found == {theirs.id: "another"} | {row.id: EXPERIMENT for row in mine}
+            assert transaction.decisions_between("0", "g", 10) == sorted([*mine, theirs])
+            assert [row.id for row in transaction.decisions_between("0", "g", 2)] == ids[:2]
+            assert [row.id for row in transaction.decisions_between(ids[0], ids[3], 10)] == ids[1:3]
+
+
+def test_documents_are_kept_by_kind_and_name(log: Log) -> None:
+    store = log.open()
+    with write(store, "", lock=False) as transaction:
+        transaction.put_document("key", "b", "1")
+        transaction.put_document("key", "a", "2 \N{SNOWMAN}")
+        transaction.put_document("probe", "a", "3")
+        transaction.put_document("key", "b", "4")
+    with log.open().reading("") as transaction:
+        assert transaction.documents("key") == {"a": "2 \N{SNOWMAN}", "b": "4"}
+        assert transaction.documents("none") == {}
+    assert store.experiments() == []
+
+
+def test_rewards_are_parked_with_no_experiment(store: Store) -> None:
+    early = observation(new_id())._replace(arrived=system_clock())
+    old = observation("01800000-0000-7000-8000-000000000000")._replace(arrived=system_clock())
+    with write(store, "") as transaction:
+        outcomes = ledger.park(transaction, [early, early, old])
+        assert outcomes[:2] == ["parked", "duplicate"]
+        assert isinstance(outcomes[2], InvalidValue)  # more than a day old, and nobody knows it
+    with store.reading("") as transaction:
+        assert [each.row for each in transaction.all_parked()] == [early]
+    with store.reading(EXPERIMENT) as transaction:
+        assert transaction.all_parked() == []
+    with write(store, "") as transaction:
+        transaction.unpark([early.decision])
+        assert transaction.all_parked() == []
 
 
 def test_rewards_come_back_with_their_decisions(store: Store) -> None:
@@ -321,7 +378,7 @@ def test_a_program_may_end_without_closing_its_log(kind: str, tmp_path: Path, re
     where = request.getfixturevalue("postgres") if kind == "postgresql" else str(tmp_path / "log.db")
     program = """
 import sys
-from maillard.decisions import Bandit
+from maillard.decisions import Bandit, ledger
 Bandit(["red", "blue"], "uniform", log=sys.argv[1]).choose()
 bandit = Bandit(log=sys.argv[1])
 bandit.choose()
