@@ -6,11 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from maillard.errors import MaillardError
 
@@ -28,24 +30,23 @@ def running(
     port = port or _free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "maillard", "serve", "--port", str(port), "--log-level", log_level]
-    process = subprocess.Popen(
-        [*command, "--database", str(database)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        _await(process, url)
-        yield url
-    finally:
-        process.send_signal(signal.SIGTERM)
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [*command, "--database", str(database)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+        )
         try:
-            process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
+            _await(process, url, said)
+            yield url
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def _free_port() -> int:
@@ -53,14 +54,15 @@ def _free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def _await(process: subprocess.Popen[bytes], url: str) -> None:
+def _await(process: subprocess.Popen[bytes], url: str, said: IO[bytes]) -> None:
     """Wait until the service is ready."""
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end:
         if process.poll() is not None:
-            assert process.stderr is not None
-            said = process.stderr.read().decode(errors="replace").strip()
-            raise MaillardError(f"the service ended at once: {said[-500:]}")
+            said.seek(0)
+            raise MaillardError(
+                f"the service ended at once: {said.read().decode(errors='replace').strip()[-500:]}"
+            )
         try:
             with urllib.request.urlopen(f"{url}/readyz", timeout=5):
                 return

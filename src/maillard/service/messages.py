@@ -287,6 +287,9 @@ class Decision(_Answer):
     unit: str | None
     cold: bool
     "Whether the arm had no reward yet."
+    origin: str | None
+    "The decision that drew the arm, where this one repeats it for a unit that keeps its arm."
+    idempotency_key: str | None
     decided_at: Moment
     expires_at: Moment | None
     "When the window for its rewards closes."

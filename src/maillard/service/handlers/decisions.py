@@ -98,6 +98,8 @@ def _decision(
         epoch=row.epoch,
         unit=row.unit,
         cold=row.cold,
+        origin=row.origin,
+        idempotency_key=row.idempotency_key,
         decided_at=from_microseconds(row.time),
         expires_at=None if closes is None else from_microseconds(closes),
     )
