@@ -17,7 +17,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import Route, Router
 
 from maillard.service.answers import Answer, Refusal, failure, refuse
 from maillard.service.handlers.calls import Call
@@ -68,26 +68,23 @@ def application(start: Callable[[], Service]) -> ASGI:
         async with holder.service:
             yield
 
-    async def refused(request: Request, error: HTTPException) -> Response:
-        codes = {404: "not_found", 405: "method_not_allowed"}
-        message = f"There is no {request.method} {request.url.path!r:.200}; /openapi.json lists all there is."
-        headers = tuple((name.encode(), value.encode()) for name, value in (error.headers or {}).items())
-        refusal = Refusal(
-            error.status_code, codes.get(error.status_code, "bad_request"), message, None, headers
-        )
-        answer = refuse(refusal, _request_id(dict(request.scope["headers"])))
-        return Response(
-            _encode(answer.body),
-            answer.status,
-            {name.decode(): value.decode() for name, value in (*_ALWAYS, *headers)},
-            "application/json",
-        )
+    async def refuse_unknown(status: int, scope: Scope, send: Send) -> None:
+        method, path, request_id = scope["method"], scope["path"], _request_id(dict(scope["headers"]))
+        message = f"There is no {method} {path!r:.200}; /openapi.json lists all there is."
+        if status == 405:
+            fitting = (route.methods or () for route in everything if route.path_regex.match(path))
+            allowed = ", ".join(sorted({name for names in fitting for name in names}))
+            refusal = Refusal(405, "method_not_allowed", message, None, ((b"allow", allowed.encode()),))
+        else:
+            refusal = Refusal(status, "not_found", message)
+        await _send(refuse(refusal, request_id), request_id, send, head=method == "HEAD")
 
-    routes: list[BaseRoute] = [
+    everything = [
         Route(operation.path, _Endpoint(operation, holder), methods=[operation.method])
         for operation in OPERATIONS
     ]
-    router = Router([*routes, *_pages()], lifespan=lifespan, redirect_slashes=False)
+    everything += _pages()
+    router = Router(everything, lifespan=lifespan, redirect_slashes=False)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         # Starlette's router without the middleware of a Starlette application: an endpoint turns its errors into answers itself.
@@ -95,8 +92,7 @@ def application(start: Callable[[], Service]) -> ASGI:
         try:
             await router(scope, receive, send)
         except HTTPException as error:
-            response = await refused(Request(scope), error)
-            await response(scope, receive, send)
+            await refuse_unknown(error.status_code, scope, send)
 
     return serve
 
@@ -120,11 +116,11 @@ class _Endpoint:
             key = _admitted(service, operation, scope, headers)
             body = None if self._decode is None else self._decode(await self._read(headers, receive))
             if operation.items:
-                _slow_down(service, scope, key, len(getattr(body, operation.items)) - 1)
+                _charge(service, scope, key, len(getattr(body, operation.items)) - 1)
             query = dict(parse_qsl(scope["query_string"].decode("latin-1"))) if operation.query else {}
             answer = await operation.handler(Call(service, scope["path_params"], query, body, headers, key))
         except Exception as error:  # noqa: BLE001  # whatever it is, there is an answer
-            refusal = failure(error)
+            refusal = failure(error, operation.fields)
             if refusal.status >= 500:
                 _complain(service, request_id, error)
             answer = refuse(refusal, request_id)
@@ -215,16 +211,25 @@ def _is_local(host: bytes, origin: bytes | None) -> bool:
     return is_loopback(name) and page == host
 
 
-def _slow_down(service: Service, scope: Scope, key: Key | None, cost: int = 1) -> None:
-    """Refuse who asks too often. A batch costs as much as its items."""
-    if key is not None:
-        wait = service.limiter.wait(key.id, cost, key.rate) if service.limiter else 0.0
-    else:
-        client = scope.get("client")
-        wait = service.limiter.wait(client[0] if client else "", cost) if service.limiter else 0.0
+def _slow_down(service: Service, scope: Scope, key: Key | None) -> None:
+    """Refuse who asks too often."""
+    wait = service.limiter.wait(_caller(scope, key), rate=None if key is None else key.rate)
     if wait:
         seconds = str(max(1, -int(-wait // 1))).encode()
         raise Refusal(429, "too_many_requests", "Too many requests.", None, ((b"retry-after", seconds),))
+
+
+def _charge(service: Service, scope: Scope, key: Key | None, more: int) -> None:
+    """Take the rest of what a batch costs: as much as its items. It is let in as one, and slows down what comes after it."""
+    if more > 0:
+        service.limiter.spend(_caller(scope, key), more, None if key is None else key.rate)
+
+
+def _caller(scope: Scope, key: Key | None) -> str:
+    if key is not None:
+        return key.id
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:

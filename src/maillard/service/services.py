@@ -46,7 +46,7 @@ class Service:
         self.store, self.journal, self._exposed = store, journal, exposed
         self.experiments = Experiments(store)
         self.keyring = Keyring(store)
-        self.limiter = Limiter(rate_limit) if rate_limit else None
+        self.limiter = Limiter(rate_limit or None)
         self.metrics = Metrics(os.environ.get(COUNTS))
         self.monitor = Monitor(store)
         self.pool = Pool(database)

@@ -1,0 +1,359 @@
+"""The commands of the service: real files, real processes, real requests."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from click.testing import CliRunner
+
+from maillard.cli import main
+from maillard.cli.service import check_workers
+from maillard.decisions.stores import open_store
+from maillard.errors import InvalidValue
+from maillard.service.keys import Keyring, every
+
+MAILLARD = [sys.executable, "-m", "maillard"]
+
+
+def run(*arguments: str, code: int = 0) -> tuple[str, str]:
+    """What a command prints, on stdout and on stderr."""
+    result = CliRunner().invoke(main, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.stdout, result.stderr
+
+
+@pytest.fixture
+def database(tmp_path) -> str:
+    return str(tmp_path / "maillard.db")
+
+
+# Keys.
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_key_is_made_listed_and_revoked(kind, request, database) -> None:
+    where = database if kind == "sqlite" else request.getfixturevalue("postgres")
+    arguments = ["--scope", "reward", "--scope", "decide", "--experiment", "home", "--rate", "100"]
+    secret, words = run("keys", "create", "--database", where, "--name", "web", *arguments)
+    assert re.fullmatch(r"mk_[0-9a-f]{12}_[\w-]{43}\n", secret)  # alone, so that it can be piped
+    assert "(web)" in words
+    assert "for home: decide, reward" in words
+    assert secret.strip() not in words
+    store = open_store(where)
+    ring = Keyring(store)
+    (key,) = every(store)
+    assert ring.find(secret.strip()) == key
+
+    table, _ = run("keys", "list", "--database", where)
+    row = table.splitlines()[1].split("  ")
+    assert [cell.strip() for cell in row if cell][:5] == [key.id, "web", "decide, reward", "home", "100"]
+    (shown,) = json.loads(run("keys", "list", "--database", where, "--json")[0])["keys"]
+    assert (shown["id"], shown["experiments"], shown["revoked"]) == (key.id, ["home"], None)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", shown["created"])
+    for printed in (table, json.dumps(shown), words):
+        assert key.digest[:16] not in printed
+
+    assert run("keys", "revoke", key.id, "--database", where)[0] == f"Key {key.id} (web) is revoked.\n"
+    ring.refresh()
+    assert ring.find(secret.strip()) is None
+    assert json.loads(run("keys", "list", "--database", where, "--json")[0])["keys"][0]["revoked"]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["create", "--name", "x", "--scope", "write"], "one or more of decide, reward, read, admin, got 'write'"),
+        (["create", "--name", "", "--scope", "read"], "name: expected a string of 1 to 512 characters"),
+        (["create", "--name", "x"], "Missing option '--scope'"),
+        (["create", "--name", "x", "--scope", "read", "--rate", "0"], "rate: expected requests a second"),
+        (["create", "--name", "x", "--scope", "read", "--experiment", ""], "experiments: expected"),
+        (["revoke", "0123456789ab"], "key: unknown name '0123456789ab'"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(arguments, message, database) -> None:
+    open_store(database).close()
+    out, err = run("keys", *arguments, "--database", database, code=2)
+    assert out == ""
+    assert message in err
+
+
+def test_only_create_makes_a_database(database) -> None:
+    for arguments in (["list"], ["revoke", "x"]):
+        assert "a file that exists" in run("keys", *arguments, "--database", database, code=2)[1]
+    assert not Path(database).exists()
+    run("keys", "create", "--name", "x", "--scope", "read", "--database", database)
+    assert Path(database).exists()
+
+
+def test_no_key_yet(database) -> None:
+    open_store(database).close()
+    assert run("keys", "list", "--database", database) == (
+        "",
+        "There is no key: maillard keys create makes one.\n",
+    )
+    assert json.loads(run("keys", "list", "--database", database, "--json")[0]) == {"keys": []}
+
+
+def test_names_are_printed_as_they_are_and_damage_is_told(database) -> None:
+    name = "[bold]\x1b[2Jx\ny"
+    run("keys", "create", "--name", name, "--scope", "read", "--database", database)
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("INSERT INTO documents (kind, name, content) VALUES ('key', 'broken', '{')")
+        connection.commit()
+    table, words = run("keys", "list", "--database", database)
+    assert name.encode("unicode_escape").decode() in table
+    assert "\x1b" not in table
+    assert words == "broken cannot be read as a key; it opens nothing\n"
+
+
+def test_the_database_may_come_from_the_environment(database, monkeypatch) -> None:
+    """So that a URL with a password need not be an argument, which every user of the machine can read."""
+    monkeypatch.setenv("MAILLARD_DATABASE", database)
+    run("keys", "create", "--name", "x", "--scope", "read")
+    assert len(json.loads(run("keys", "list", "--json")[0])["keys"]) == 1
+
+
+# Serving.
+
+
+class Served:
+    """`maillard serve` in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], stderr: IO[str]) -> None:
+        self.process, self._stderr = process, stderr
+        end = time.monotonic() + 30
+        while not (match := re.search(r"http://[\w.\[\]:]+:(\d+)/\n", self.said)):
+            assert process.poll() is None, self.said
+            assert time.monotonic() < end, self.said
+            time.sleep(0.02)
+        self.port = int(match[1])
+
+    @property
+    def said(self) -> str:
+        self._stderr.seek(0)
+        return self._stderr.read()
+
+    def ask(self, method: str, path: str, body: Any = None, key: str | None = None) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        with contextlib.closing(connection):
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+
+@contextlib.contextmanager
+def serving(database: str, *options: str) -> Iterator[Served]:
+    with (
+        Path(database).with_suffix(".log").open("w+") as stderr,
+        subprocess.Popen(
+            [*MAILLARD, "serve", "--database", database, "--port", "0", *options], stderr=stderr, text=True
+        ) as process,
+    ):
+        try:
+            yield Served(process, stderr)
+        finally:
+            process.terminate()
+
+
+def test_a_service_from_its_first_lines_to_its_end(database) -> None:
+    with serving(database) as served:
+        first, dashboard, example, *_ = served.said.splitlines()
+        url = f"http://127.0.0.1:{served.port}"
+        assert first.endswith(f"serves {database} to this machine alone, no key needed")
+        assert dashboard == f"dashboard: {url}/"
+        assert served.ask("GET", "/v1/experiments") == (200, {"experiments": []})
+        done = subprocess.run(  # as it stands there
+            ["bash", "-c", example.removeprefix("try: ") + " --silent"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert json.loads(done.stdout)["key"] == "home"
+        status, decision = served.ask("POST", "/v1/experiments/home/decisions", {})
+        assert (status, decision["arm"] in ("red", "blue")) == (201, True)
+
+        # Keys count from the next second on; until one is made, nobody needs any.
+        secret, _ = run("keys", "create", "--name", "x", "--scope", "read", "--database", database)
+        wait_until(lambda: served.ask("GET", "/v1/experiments")[0] == 401)
+        assert served.ask("GET", "/v1/experiments", key=secret.strip())[0] == 200
+        assert served.ask("POST", "/v1/experiments/home/decisions", {}, secret.strip())[0] == 403
+        run("keys", "revoke", secret.split("_")[1], "--database", database)
+        began = time.monotonic()
+        wait_until(lambda: served.ask("GET", "/v1/experiments", key=secret.strip())[0] == 401)
+        assert time.monotonic() - began < 3
+        served.process.send_signal(signal.SIGINT)
+        assert served.process.wait(20) in (0, 130, -signal.SIGINT)
+        assert "Traceback" not in served.said
+
+
+def wait_until(true: Any, seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_the_first_lines_show_where_a_key_goes(database) -> None:
+    run("keys", "create", "--name", "x", "--scope", "read", "--database", database)
+    with serving(database, "--host", "0.0.0.0") as served:
+        first, dashboard, example, *_ = served.said.splitlines()
+        assert first.endswith("to whoever has a key")
+        assert dashboard == f"dashboard: http://127.0.0.1:{served.port}/"
+        assert '-H "Authorization: Bearer $MAILLARD_KEY"' in example
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--host", "0.0.0.0"], "(maillard keys create makes the first one), got '0.0.0.0'"),
+        (["--host", ""], "maillard keys create"),
+        (["--workers", "2"], "--workers: expected 1 with SQLite, which has one writer at a time"),
+        (["--workers", "0"], "0 is not in the range x>=1"),
+        (["--port", "65536"], "65536 is not in the range 0<=x<=65535"),
+        (["--rate-limit", "-1"], "--rate-limit: expected requests a second"),
+        (["--rate-limit", "nan"], "--rate-limit: expected requests a second"),
+        (["--database", "exported.parquet"], "a name for a SQLite log"),
+        (["--database", "no/such/folder.db"], "a file, in a folder that exists"),
+    ],
+)
+def test_what_is_not_served(options, message, database) -> None:
+    out, err = run("serve", "--database", database, "--port", "0", *options, code=2)
+    assert out == ""
+    assert message in err
+
+
+def test_a_port_that_is_taken(database) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert f"port {port}" in run("serve", "--database", database, "--port", port, code=2)[1]
+
+
+def test_several_workers_need_a_server() -> None:
+    check_workers("maillard.db", 1)
+    check_workers("postgresql://localhost/shop", 8)
+    check_workers("postgres://localhost/shop", 8)
+    with pytest.raises(InvalidValue, match="one writer at a time"):
+        check_workers("./postgresql.db", 2)
+
+
+# The demo.
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                found += [child, *children(child)]
+    return found
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_the_demo_prints_what_is_true_beside_what_was_learned(tmp_path) -> None:
+    log = str(tmp_path / "demo.db")
+    done = subprocess.run(
+        [*MAILLARD, "demo", "--seconds", "4.5", "--rate", "60", "--database", log],
+        capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"},
+    )  # fmt: skip
+    first, header, *rows = done.stdout.splitlines()
+    assert re.fullmatch(r"dashboard: http://127\.0\.0\.1:\d+/", first)
+    assert header.split("  ")[0] == "button"
+    arms = {row.split()[0]: row.split() for row in rows[:3]}
+    assert set(arms) == {"green", "blue", "orange"}
+    assert {float(cells[1]) for cells in arms.values()} == {0.1, 0.18, 0.3}
+    for cells in arms.values():  # true rate, learned, lower "to" upper, learned from, shown
+        assert float(cells[3]) <= float(cells[2]) <= float(cells[5])
+        assert int(cells[6]) <= int(cells[7])
+    total = sum(int(cells[7]) for cells in arms.values())
+    assert total > 100
+    assert rows[-1].startswith(f"audit: holds ({total} of {total} probabilities recomputed from the log")
+    assert done.stderr == f"The log is kept: maillard verify {log}\n"
+    with contextlib.closing(sqlite3.connect(log)) as file:
+        ((clicks,),) = file.execute("SELECT count(*) FROM rewards").fetchall()
+    assert 0 < clicks < total
+
+    # It goes on where it was, until it is told to end.
+    with subprocess.Popen(
+        [*MAILLARD, "demo", "--database", log], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as again:
+        assert again.stdout is not None
+        assert again.stdout.readline().startswith("dashboard: http://")
+        time.sleep(0.5)
+        again.terminate()
+        said, _ = again.communicate()
+    assert again.returncode == 0
+    recomputed = re.search(r"audit:\s+holds\s+\((\d+) of", said)
+    assert recomputed is not None
+    assert int(recomputed[1]) > total
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGKILL"])
+def test_the_demo_ends_with_all_that_it_started(how, tmp_path) -> None:
+    """On a terminal, where it shows what happens; even if it is killed."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= {"TMPDIR": str(tmp_path), "COLUMNS": "100", "TERM": "xterm"}
+        os.execv(sys.executable, [*MAILLARD, "demo", "--rate", "30"])
+    began, said = time.monotonic(), b""
+    with os.fdopen(terminal, "rb", buffering=0) as output:
+        while not re.search(rb"visitor-\d+ sees \w+, p = 0\.\d+", said):
+            said += output.read(65536)
+        shown = time.monotonic() - began
+        started = children(pid)
+        assert started
+        if how == "Ctrl-C":
+            os.write(terminal, b"\x03")
+        else:
+            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):  # so a terminal ends
+            while piece := output.read(65536):
+                said += piece
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    wait_until(lambda: all(map(gone, started)), 20)
+    assert shown < 20  # on an idle machine it takes two seconds
+    if how == "SIGKILL":
+        return
+    assert status == 0
+    assert b"audit:" in said
+    assert b"Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_has_no_key(database) -> None:
+    run("keys", "create", "--name", "x", "--scope", "read", "--database", database)
+    assert "a database without API keys" in run("demo", "--database", database, code=2)[1]
+
+
+def test_the_demo_says_why_it_cannot_begin(tmp_path) -> None:
+    assert (
+        "a file, in a folder that exists"
+        in run("demo", "--database", str(tmp_path / "no" / "x.db"), code=2)[1]
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert f"port {port}" in run("demo", "--port", port, code=2)[1]
