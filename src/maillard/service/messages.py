@@ -55,7 +55,10 @@ Key = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$(?!\n)", max_length=128, examples=["home"])
 ]
 Spec = Annotated[str, Meta(min_length=1, max_length=2_000, pattern=_NO_NUL, examples=["ms+:booster=8"])]
-Arms = Annotated[list[Name], Meta(min_length=1, max_length=MOST_ITEMS)]
+Names = Annotated[list[Name], Meta(min_length=1, max_length=MOST_ITEMS)]
+# An arm is retired by its path, and no URL can end in . or ..
+Arm = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^(?!\.\.?$)[^\x00]*$")]
+Arms = Annotated[list[Arm], Meta(min_length=1, max_length=MOST_ITEMS)]
 DecisionId = Annotated[
     str,
     Meta(
@@ -141,14 +144,14 @@ class Change(_Request):
 class ArmToAdd(_Request):
     """A new arm, or one that was retired."""
 
-    arm: Name
+    arm: Arm
 
 
 class DecisionToMake(_Request):
     """For whom a choice is, and among which arms; by default among all that are not retired."""
 
     unit: Name | None = None
-    eligible: Arms | None = None
+    eligible: Names | None = None
 
 
 class KeyedDecision(DecisionToMake):

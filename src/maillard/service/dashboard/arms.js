@@ -1,0 +1,140 @@
+// The table of arms: traffic, mean reward with its interval on one axis, and the probability of the next draw.
+
+import { Rows, drawn, element, find, mark, say, show } from "./elements.js";
+import { axis, place } from "./scales.js";
+import { count, decimalsFor, level, number, percent, sentence, shown } from "./words.js";
+
+export const MOST_ROWS = 25;
+const COLOURS = 10;
+const DASHES = [null, "6 3", "2 2.5", "8 3 2 3", "10 3", "8 3 2 3 2 3", "4 2.5"];
+
+/** The look of the arm at this place: a class that sets its colour, and dashes where the colours begin again. */
+export function lookOf(index) {
+  return { colour: `colour-${index % COLOURS}`, dashes: DASHES[Math.floor(index / COLOURS) % DASHES.length] };
+}
+
+export class Arms {
+  #rows = new Rows(find("arms"), (arm) => this.#makeRow(arm));
+  #retire;
+  #all = false;
+  #last = null;
+  #axis = null;
+  #decimals = 3;
+
+  /** `retire(arm)` is asked when somebody wants an arm retired. */
+  constructor(retire) {
+    this.#retire = retire;
+    find("arms-all").addEventListener("click", () => {
+      this.#all = true;
+      this.update(this.#last);
+      find("title-experiment").focus();
+    });
+  }
+
+  clear() {
+    this.#all = false;
+    this.#last = null;
+    this.#rows.clear();
+  }
+
+  /** Shows {state, activity, reward, admin}. */
+  update(seen) {
+    this.#last = seen;
+    const { state, activity, reward, admin } = seen;
+    const traffic = new Map(activity.arms.map((each) => [each.arm, each]));
+    const retirable = admin && state.arms.filter((each) => each.active).length > 1;
+    const items = state.arms.map((each, index) => (
+      { ...each, ...lookOf(index), traffic: traffic.get(each.arm), retirable }));
+    const chosen = this.#chosen(items);
+    this.#setAxis(chosen, reward);
+    this.#rows.update(chosen, (item) => item.arm);
+
+    show(chosen.length < items.length, find("arms-more"));
+    say(find("arms-more-text"), `These are the ${MOST_ROWS} most likely to be drawn of ${count(items.length)}.`);
+    const { confidence, kind, refusal } = state.interval;
+    show(Boolean(refusal), find("arms-refusal"));
+    say(find("arms-refusal"), refusal ? `No intervals: ${sentence(refusal)}` : "");
+    say(find("arms-mean"), refusal ? "Mean reward" : `Mean reward, ${level(confidence)} interval`);
+    show(!refusal, find("arms-kind"));
+    say(find("arms-kind"), refusal ? "" : sentence(kind));
+  }
+
+  #chosen(items) {
+    // As they were declared, those that can still be drawn first; of very many, those that are drawn.
+    const ordered = [...items.filter((item) => item.active), ...items.filter((item) => !item.active)];
+    if (this.#all || ordered.length <= MOST_ROWS) return ordered;
+    const likeliest = [...items].sort((one, other) => other.probability - one.probability).slice(0, MOST_ROWS);
+    const kept = new Set(likeliest);
+    return ordered.filter((item) => kept.has(item));
+  }
+
+  #setAxis(items, reward) {
+    const ends = items.flatMap((item) => [item.mean, item.lower, item.upper]).filter((value) => value !== null);
+    const bounds = [reward.low ?? -Infinity, reward.high ?? Infinity];
+    this.#axis = ends.length ? axis(ends, 4, bounds) : null;
+    this.#decimals = decimalsFor(items.map((item) => (item.upper - item.lower) / 2));
+    const labels = (this.#axis?.marks ?? []).map((value) => {
+      const at = place(value, this.#axis);
+      const anchor = at === 0 ? "start" : at === 1 ? "end" : "middle";
+      return drawn("text", { x: `${100 * at}%`, y: 12, "text-anchor": anchor }, number(value, this.#axis.decimals));
+    });
+    find("arms-axis").replaceChildren(...labels);
+  }
+
+  #makeRow(arm) {
+    const name = element("span", { class: "clamp", title: shown(arm) }, element("bdi", {}, shown(arm)));
+    const retired = element("span", { class: "badge", hidden: "" }, "retired");
+    const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
+    const bar = element("span", { class: "fill" });
+    const [share, mean, range] = ["number", "number", "range"].map((kind) => element("span", { class: kind }));
+    const grid = drawn("g", { class: "grid" });
+    const line = drawn("line", { class: "interval", y1: 14, y2: 14 });
+    const dot = drawn("circle", { class: "point", cy: 14, r: 4.5 });
+    const picture = drawn("svg", { class: "forest", "aria-hidden": "true" }, grid, line, dot);
+    const numbers = ["Probability now", "Decisions", "Rewards"].map((label) =>
+      element("td", { role: "cell", class: "right number", "data-label": label }));
+    const said = `Retire ${shown(arm)}`;
+    const button = element("button", { type: "button", class: "quiet small", "aria-label": said }, "Retire…");
+    button.addEventListener("click", () => this.#retire(arm));
+    const node = element("tr", { role: "row" },
+      element("th", { role: "rowheader", scope: "row" }, element("span", { class: "who" }, swatch, name, retired)),
+      element("td", { role: "cell", class: "share" },
+        element("span", { class: "bar", "aria-hidden": "true" }, bar), share),
+      element("td", { role: "cell", class: "mean" }, picture, element("span", { class: "figures" }, mean, range)),
+      ...numbers,
+      element("td", { role: "cell", class: "right change" }, button));
+
+    const update = (item) => {
+      mark(swatch, { class: `swatch ${item.colour}` });
+      mark(node, { class: item.active ? null : "retired" });
+      show(!item.active, retired);
+      show(item.active && item.retirable, button);
+      const part = item.traffic?.share ?? 0;
+      bar.style.setProperty("inline-size", `${100 * part}%`);
+      say(share, percent(part));
+      say(mean, item.mean === null ? "no reward yet" : number(item.mean, this.#decimals));
+      mark(mean, { class: item.mean === null ? "nothing" : "number" });
+      const known = item.lower !== null && item.mean !== null;
+      say(range, known ? `${number(item.lower, this.#decimals)} to ${number(item.upper, this.#decimals)}` : "");
+      this.#draw(item, { grid, line, dot });
+      say(numbers[0], item.active ? percent(item.probability, item.log_probability) : "–");
+      say(numbers[1], count(item.traffic?.decisions ?? 0));
+      say(numbers[2], count(item.pulls));
+    };
+    return { node, update };
+  }
+
+  #draw(item, { grid, line, dot }) {
+    const at = (value) => `${100 * place(value, this.#axis)}%`;
+    const marks = this.#axis?.marks ?? [];
+    while (grid.childElementCount > marks.length) grid.lastElementChild.remove();
+    marks.forEach((value, index) => {
+      const rule = grid.children[index] ?? grid.appendChild(drawn("line", { y1: 0, y2: "100%" }));
+      mark(rule, { x1: at(value), x2: at(value) });
+    });
+    const known = item.lower !== null && item.upper !== null && this.#axis !== null;
+    mark(line, { visibility: known ? null : "hidden", ...(known && { x1: at(item.lower), x2: at(item.upper) }) });
+    const seen = item.mean !== null && this.#axis !== null;
+    mark(dot, { visibility: seen ? null : "hidden", ...(seen && { cx: at(item.mean) }) });
+  }
+}

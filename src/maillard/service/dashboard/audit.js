@@ -1,0 +1,129 @@
+// The integrity of the log: a light with its word, the numbers behind it, and a whole verification on request.
+
+import { MOST_ROWS } from "./arms.js";
+import { Rows, drawn, element, find, mark, say, show } from "./elements.js";
+import { count, counted, deviations, error, number, sentence, shown } from "./words.js";
+
+const MOST_PROBLEMS = 10;
+const REACH = 1.3; // how far past the limit the drawings of z go
+
+const WORDS = {
+  holds: {
+    light: "good",
+    tile: "agree",
+    said: "Holds: the draws agree with the logged probabilities.",
+    meaning:
+      "Each arm was drawn about as often as its probabilities said. A log whose probabilities are right passes a limit " +
+      "of this audit by chance once in 10,000 times.",
+  },
+  broken: {
+    light: "bad",
+    tile: "disagree",
+    said: "Broken: the draws do not agree with the logged probabilities.",
+    meaning:
+      "What was shown was not drawn from what was logged: a retry that drew again, a choice that was changed after the " +
+      "draw, a row that was edited. Do not trust estimates from this log before the cause is known.",
+  },
+  "not enough data": {
+    light: "unknown",
+    tile: "too few to say",
+    said: "Not enough data: too few draws to judge.",
+    meaning:
+      "The audit speaks when chance has had enough room, from about a hundred draws of arms that could each have been " +
+      "drawn or not.",
+  },
+  reading: {
+    light: "busy",
+    tile: "still reading",
+    said: "Still reading the log.",
+    meaning:
+      "The service is going through decisions that were made before it started; the numbers below are of those that it " +
+      "has read.",
+  },
+};
+
+export class Audit {
+  #rows = new Rows(find("audit-rows"), makeRow);
+
+  clear() {
+    this.#rows.clear();
+    find("verified").replaceChildren();
+  }
+
+  /** Shows an Activity's audit. */
+  update({ audit, complete, decisions }) {
+    // What is broken stays so, however much is still to be read.
+    const words = WORDS[complete || audit.verdict === "broken" ? audit.verdict : "reading"];
+    for (const id of ["tile-light", "audit-light"]) mark(find(id), { "data-light": words.light });
+    say(find("tile-verdict"), words.tile);
+    say(find("audit-verdict"), words.said);
+    say(find("audit-meaning"), words.meaning);
+
+    // Of very many arms, those that are furthest from what is expected.
+    const size = (arm) => Math.abs(arm.z ?? 0);
+    const few = audit.arms.length <= MOST_ROWS;
+    const arms = few ? audit.arms : audit.arms.toSorted((one, other) => size(other) - size(one)).slice(0, MOST_ROWS);
+    this.#rows.update(arms.map((arm) => ({ ...arm, limit: audit.limit })), (arm) => arm.arm);
+    show(decisions > 0 && arms.length, find("audit-scroll"), find("audit-weights"));
+    say(find("audit-limit"), `between ±${number(audit.limit, 1)}`);
+    const rest = audit.arms.length - arms.length;
+    show(rest > 0, find("audit-more"));
+    say(find("audit-more"), `${counted(rest, "more arm")}, none of them further from what is expected.`);
+    const { mean, expected, z } = audit.weights;
+    const weights = `1 / p of what was drawn, where p is at least 0.01, is ${number(mean, 3)} on average`;
+    const wanted = `${number(expected, 3)} is expected (z ${deviations(z)})`;
+    say(find("audit-weights"), mean === null || expected === null ? "" : `Weights: ${weights}; ${wanted}.`);
+    const asides = [
+      audit.impossible && `${counted(audit.impossible, "decision")} drew an arm whose logged probability is 0.`,
+      audit.left_out &&
+        `${counted(audit.left_out, "decision")} left out, which repeat the draw of another, or whose probabilities are not known in whole.`,
+    ];
+    say(find("audit-aside"), asides.filter(Boolean).join(" "));
+  }
+
+  /** Shows a Verification. */
+  verified(found) {
+    const whole = found.recomputed === found.decisions;
+    const good = found.verdict !== "broken" && !found.problem_count;
+    const all = `Verified: all ${counted(found.decisions, "probability was", "probabilities were")} recomputed`;
+    const some = `${count(found.recomputed)} of ${counted(found.decisions, "probability", "probabilities")} recomputed`;
+    const said = found.decisions
+      ? `${whole && good ? all : some} from the log alone. The largest error is ${error(found.largest_error)}.`
+      : "There is no decision to verify yet.";
+    const verdict = WORDS[found.verdict]?.said ?? sentence(found.verdict);
+    const problems = found.problems.slice(0, MOST_PROBLEMS).map((each) =>
+      element("li", {}, element("code", {}, shown(each.decision ?? "")), " ", sentence(each.what)));
+    const left = found.problem_count - problems.length;
+    if (left > 0) problems.push(element("li", {}, `and ${count(left)} more`));
+    const lead = good ? [said] : [`${counted(found.problem_count, "problem")} found. `, said];
+    find("verified").replaceChildren(element("div", { class: `box ${good ? "good" : "refused"}` },
+      element("p", {}, element("strong", {}, lead[0]), ...lead.slice(1)),
+      element("p", {}, verdict),
+      ...(problems.length ? [element("ul", {}, ...problems)] : [])));
+  }
+
+  /** Says that a verification could not be made. */
+  failed(why) {
+    find("verified").replaceChildren(element("p", { class: "box partly" }, `Not verified: ${sentence(why)}`));
+  }
+}
+
+function makeRow(arm) {
+  const cells = ["right number", "right number", "right number"].map((kind) => element("td", { class: kind }));
+  const zone = drawn("rect", { class: "zone", y: 2, height: 16, rx: 2 });
+  const zero = drawn("line", { class: "zero", x1: "50%", x2: "50%", y1: 0, y2: 20 });
+  const dot = drawn("circle", { class: "point", cy: 10, r: 4 });
+  const picture = drawn("svg", { class: "deviation", "aria-hidden": "true" }, zone, zero, dot);
+  const name = element("span", { class: "clamp", title: shown(arm) }, element("bdi", {}, shown(arm)));
+  const node = element("tr", {}, element("th", { scope: "row" }, name), ...cells, element("td", {}, picture));
+  const update = ({ chosen, expected, z, limit }) => {
+    say(cells[0], count(chosen));
+    say(cells[1], number(expected, expected < 1000 ? 1 : 0));
+    say(cells[2], deviations(z));
+    const at = (value) => 50 + 48 * Math.min(Math.max(value / (REACH * limit), -1), 1);
+    mark(zone, { x: `${at(-limit)}%`, width: `${at(limit) - at(-limit)}%` });
+    mark(dot, z === null ? { visibility: "hidden" } : { visibility: null, cx: `${at(z)}%` });
+    mark(picture, { class: z !== null && Math.abs(z) > limit ? "deviation beyond" : "deviation" });
+  };
+  return { node, update };
+}

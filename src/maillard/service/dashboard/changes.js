@@ -1,0 +1,156 @@
+// Changes to an experiment, each asked for once more where it cannot be undone.
+
+import { experimentPath } from "./api.js";
+import { find, focusTitle, mark, say } from "./elements.js";
+import { quoted, sentence, shown } from "./words.js";
+
+export class Changes {
+  #service;
+  #subject = null;
+  #busy = false;
+  #confirmed = null;
+  #etag = null;
+
+  constructor(service) {
+    this.#service = service;
+    const on = (id, action) => find(id).addEventListener("click", action);
+    on("pause", () => this.#pauseOrResume());
+    on("add-arm", () => this.#open("dialog-arm", "arm-name", ""));
+    on("change-policy", () => this.#askPolicy());
+    on("reset", () => this.#askReset());
+    on("archive", () => this.#askArchive());
+    for (const dialog of document.querySelectorAll("dialog")) {
+      dialog.querySelector("[data-closes]").addEventListener("click", () => dialog.close());
+      dialog.addEventListener("close", () => this.#keepFocus());
+    }
+    this.#onSubmit("dialog-confirm", "confirm-error", () => this.#confirmed());
+    this.#onSubmit("dialog-arm", "arm-error", () => this.#addArm());
+    this.#onSubmit("dialog-policy", "policy-error", () => this.#changePolicy());
+  }
+
+  /** Begins with another experiment: {key, signal, experiment(), changed(experiment, words), failed(error)}. */
+  clear(subject) {
+    this.#subject = subject;
+    for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  }
+
+  /** Asks whether an arm should be retired. */
+  retire(arm) {
+    const text = "It will be drawn no more. Rewards of decisions that were made still count, and its rows stay in the log.";
+    this.#confirm(`Retire ${quoted(arm)}?`, text, "Retire the arm",
+      () => this.#change("DELETE", `/arms/${encodeURIComponent(arm)}`, {}, `${quoted(arm)} is retired.`));
+  }
+
+  async #pauseOrResume() {
+    const paused = this.#subject.experiment()?.status === "paused";
+    const failed = this.#subject.failed;
+    try {
+      const words = paused ? "Resumed." : "Paused: no decisions until it is resumed; rewards are still taken.";
+      await this.#change("POST", paused ? ":resume" : ":pause", {}, words);
+    } catch (error) {
+      failed(error);
+    }
+  }
+
+  #askReset() {
+    const text = "A new epoch begins with nothing learned: every arm is as good as unknown. The log keeps every row.";
+    this.#confirm("Start afresh?", text, "Reset", () => this.#change("POST", ":reset", {}, "A new epoch has begun."));
+  }
+
+  #askArchive() {
+    const text = "It makes no more decisions, for good. Its log stays and can be read, evaluated and downloaded.";
+    this.#confirm(`Archive ${quoted(this.#subject.key)}?`, text, "Archive",
+      () => this.#change("POST", ":archive", {}, "Archived."));
+  }
+
+  async #askPolicy() {
+    const { key, signal, failed } = this.#subject;
+    try {
+      // What is changed is what is shown now: the tag says so when it is sent.
+      const { data, etag } = await this.#service.ask("GET", experimentPath(key), { signal });
+      if (signal.aborted) return;
+      this.#etag = etag;
+      say(find("policy-now"), `Now: ${shown(data.policy)}, version ${data.policy_version}.`);
+      this.#open("dialog-policy", "policy-spec", data.policy);
+    } catch (error) {
+      if (!signal.aborted) failed(error);
+    }
+  }
+
+  async #changePolicy() {
+    try {
+      const body = { policy: find("policy-spec").value.trim() };
+      await this.#change("PATCH", "", { body, etag: this.#etag }, "The policy is changed.");
+    } catch (error) {
+      if (error.status !== 412) throw error;
+      find("dialog-policy").close();
+      const words = "Somebody else changed the experiment meanwhile. Here is how it is now; your change was not made.";
+      this.#subject.changed(null, words);
+    }
+  }
+
+  async #addArm() {
+    const arm = find("arm-name").value.trim();
+    await this.#change("POST", "/arms", { body: { arm } }, `${quoted(arm)} is added.`);
+  }
+
+  async #change(method, rest, request, words) {
+    const { key, signal, changed } = this.#subject;
+    // Not given up when the page turns to something else: it may have been made.
+    const { data } = await this.#service.ask(method, experimentPath(key, rest), request);
+    if (!signal.aborted) changed(data, words);
+  }
+
+  #confirm(title, text, yes, action) {
+    this.#confirmed = action;
+    say(find("confirm-title"), title);
+    say(find("confirm-text"), text);
+    say(find("confirm-yes"), yes);
+    this.#open("dialog-confirm");
+  }
+
+  #open(id, field = null, value = null) {
+    const dialog = find(id);
+    for (const each of dialog.querySelectorAll(".wrong")) say(each, "");
+    if (field) {
+      find(field).value = value;
+      mark(find(field), { "aria-invalid": null });
+    }
+    dialog.showModal();
+    if (field) find(field).select();
+  }
+
+  #onSubmit(id, errors, action) {
+    const dialog = find(id);
+    dialog.querySelector("form").addEventListener("submit", async (event) => {
+      event.preventDefault();
+      if (this.#busy) return;
+      this.#busy = true;
+      const { signal, failed } = this.#subject;
+      say(find(errors), "");
+      try {
+        await action();
+        dialog.close();
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error.status === 401) {
+          dialog.close();
+          failed(error);
+        } else {
+          say(find(errors), sentence(error.message));
+          const field = dialog.querySelector("input");
+          if (field) mark(field, { "aria-invalid": "true" });
+        }
+      } finally {
+        this.#busy = false;
+      }
+    });
+  }
+
+  /** What opened a dialog may be gone when it closes; then focus goes to the title, not to nowhere. */
+  #keepFocus() {
+    queueMicrotask(() => {
+      if (!document.activeElement || document.activeElement === document.body) focusTitle();
+    });
+  }
+}

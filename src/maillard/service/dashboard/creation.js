@@ -1,0 +1,99 @@
+// The form that creates an experiment.
+
+import { find, mark, say, show } from "./elements.js";
+import { sentence } from "./words.js";
+
+// Which field a path in the service's answer is about.
+const FIELDS = {
+  key: "new-key", arms: "new-arms", policy: "new-policy", low: "new-low", high: "new-high",
+  window_s: "new-window", default: "new-default", aggregate: "new-aggregate",
+};
+
+export class Creation {
+  #service;
+  #created;
+  #failed;
+  #sending = false;
+
+  /** `created(experiment)` and `failed(error)` hear what came of it. */
+  constructor(service, { created, failed }) {
+    this.#service = service;
+    this.#created = created;
+    this.#failed = failed;
+    find("form-new").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#send();
+    });
+  }
+
+  /** Begins with an empty form. */
+  clear() {
+    find("form-new").reset();
+    this.#clearErrors();
+  }
+
+  async #send() {
+    if (this.#sending) return;
+    this.#clearErrors();
+    const body = this.#read();
+    if (!body) return;
+    this.#sending = true;
+    try {
+      this.#created((await this.#service.ask("POST", "v1/experiments", { body })).data);
+    } catch (error) {
+      if ([409, 422].includes(error.status)) this.#explain(error);
+      else this.#failed(error);
+    } finally {
+      this.#sending = false;
+    }
+  }
+
+  /** What was typed, as the service takes it; null where something is missing, which is said. */
+  #read() {
+    const value = (name) => find(FIELDS[name]).value.trim();
+    const arms = find("new-arms").value.split("\n").map((line) => line.trim()).filter(Boolean);
+    const wrong = [];
+    if (!value("key")) wrong.push(["key", "An experiment needs a key."]);
+    if (!arms.length) wrong.push(["arms", "At least one arm, one a line."]);
+    if (!value("policy")) wrong.push(["policy", "A policy, such as ms+."]);
+    const reward = { aggregate: value("aggregate"), mature_only: find("new-mature").checked };
+    for (const name of ["low", "high", "window_s", "default"]) {
+      const text = value(name);
+      if (!text) continue;
+      reward[name] = Number(text);
+      if (!Number.isFinite(reward[name])) wrong.push([name, `“${text}” is no number, such as 0.5.`]);
+    }
+    for (const [name, text] of wrong) this.#wrong(name, text);
+    if (wrong.length) {
+      find(FIELDS[wrong[0][0]]).focus();
+      return null;
+    }
+    return { key: value("key"), arms, policy: value("policy"), reward, sticky: find("new-sticky").checked };
+  }
+
+  #explain(error) {
+    const parts = (error.path ?? "").split(/[.[\]$]+/);
+    const name = error.code === "exists" ? "key" : parts.findLast((part) => part in FIELDS);
+    if (name) {
+      this.#wrong(name, sentence(error.message));
+      find(FIELDS[name]).focus();
+    } else {
+      say(find("new-error"), sentence(error.message));
+      show(true, find("new-error"));
+    }
+  }
+
+  #wrong(name, text) {
+    const field = find(FIELDS[name]);
+    mark(field, { "aria-invalid": "true" });
+    say(find(`${field.id}-wrong`), text);
+  }
+
+  #clearErrors() {
+    show(false, find("new-error"));
+    for (const id of Object.values(FIELDS)) {
+      mark(find(id), { "aria-invalid": null });
+      say(find(`${id}-wrong`), "");
+    }
+  }
+}

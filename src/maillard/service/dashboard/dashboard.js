@@ -1,0 +1,191 @@
+// The dashboard: which view is shown, with which key, and what is said about the service.
+
+import { Refusal, Service } from "./api.js";
+import { Creation } from "./creation.js";
+import { element, find, focusTitle, mark, say, show } from "./elements.js";
+import { ExperimentView } from "./experiment.js";
+import { Listing } from "./listing.js";
+import { poll } from "./poller.js";
+import { quoted, sentence } from "./words.js";
+
+const VIEWS = ["key", "trouble", "list", "new", "experiment"];
+const TITLE = "maillard";
+const SHORT = 6000; // milliseconds that a message stays
+
+const service = new Service();
+const listing = new Listing(service);
+const experimentView = new ExperimentView(service);
+const creation = new Creation(service, {
+  created: (experiment) => {
+    location.hash = `#/experiments/${encodeURIComponent(experiment.key)}`;
+    tell("Created.");
+  },
+  failed,
+});
+
+let me = null; // what the key may do; null while that is not known
+let view = new AbortController(); // aborts when another view is shown
+let forgetting = null;
+
+/** Shows one view; what the one before was waiting for is given up. */
+function turnTo(name, title) {
+  view.abort();
+  view = new AbortController();
+  for (const each of VIEWS) show(each === name, find(`view-${each}`));
+  document.title = title ? `${title} · ${TITLE}` : TITLE;
+  show(false, find("connection"));
+}
+
+/** The view that the address asks for. */
+function route(moved) {
+  if (!me) {
+    begin();
+    return;
+  }
+  const [, place, name] = location.hash.split("/");
+  const common = { admin: me.scopes.includes("admin"), open: me.open, reached, missed, tell, failed };
+  const key = place === "experiments" && name ? decoded(name) : null;
+  if (key) {
+    turnTo("experiment", key);
+    experimentView.open({ ...common, key, signal: view.signal });
+  } else if (place === "new" && common.admin) {
+    turnTo("new", "New experiment");
+    creation.clear();
+    readPolicies();
+  } else {
+    turnTo("list");
+    listing.open({ ...common, signal: view.signal });
+  }
+  if (moved) {
+    // A new page begins at its title, for eyes and for screen readers.
+    scrollTo(0, 0);
+    focusTitle();
+  }
+}
+
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
+}
+
+/** Asks what this key may do, again and again until there is an answer, and shows what was asked for. */
+function begin() {
+  me = null;
+  turnTo(null);
+  show(Boolean(service.key), find("forget"));
+  const step = async (ends) => {
+    const answer = await service.get("v1/me", ends);
+    if (ends.aborted) return;
+    me = answer;
+    readPolicies();
+    route(false);
+  };
+  poll(step, { signal: view.signal, reached: () => {}, missed });
+}
+
+/** Locks the page until a key is given; nothing of what another key could see is left on it. */
+function lock(words) {
+  me = null;
+  turnTo("key", "An API key");
+  experimentView.clear();
+  listing.clear();
+  show(false, find("forget"));
+  say(find("key-error"), words);
+  mark(find("key-secret"), { "aria-invalid": words ? "true" : null });
+  find("key-secret").focus();
+}
+
+function reached() {
+  mark(find("connection"), { "data-state": "live" });
+  say(find("connection-text"), "Live");
+  show(true, find("connection"));
+}
+
+/** A question of the page's own went wrong: false where it is no use to ask again. */
+function missed(error) {
+  if (error instanceof Refusal && error.status < 500 && error.status !== 429 && error.status !== 408) {
+    failed(error, true);
+    return false;
+  }
+  mark(find("connection"), { "data-state": "missed" });
+  say(find("connection-text"), error.status === 429 ? "Asked too often; trying again" : "Not reached; trying again");
+  show(true, find("connection"));
+  return true;
+}
+
+/** Says that something went wrong; what makes a view useless takes its place. */
+function failed(error, fatal = false) {
+  if (error.status === 401) {
+    lock(service.key ? "The service does not know this key, or it has been revoked." : "");
+  } else if (fatal) {
+    const key = decoded(location.hash.split("/")[2] ?? "");
+    turnTo("trouble");
+    const titles = { 403: "That is not allowed", 404: "No such experiment" };
+    say(find("title-trouble"), titles[error.status] ?? "That did not work");
+    const missing = `There is none called ${quoted(key)}.`;
+    say(find("trouble-text"), error.status === 404 ? missing : sentence(error.message));
+  } else {
+    const unknown = "The service was not reached, so it is not known whether that was done. Please try again.";
+    tell(error instanceof Refusal ? sentence(error.message) : unknown, true);
+  }
+}
+
+/** Tells something in passing; what went wrong stays until it is dismissed. */
+function tell(words, stays = false) {
+  clearTimeout(forgetting);
+  mark(find("message"), { "data-kind": stays ? "wrong" : "news" });
+  show(true, find("message-close"));
+  say(find("message-text"), words);
+  if (!stays) forgetting = setTimeout(hush, SHORT);
+}
+
+function hush() {
+  mark(find("message"), { "data-kind": null });
+  show(false, find("message-close"));
+  say(find("message-text"), "");
+}
+
+async function readPolicies() {
+  if (find("policies").childElementCount) return;
+  try {
+    const { policies } = await service.get("v1/policies");
+    const options = () => policies.map((each) => element("option", { value: each.name, label: each.summary ?? "" }));
+    find("policies").replaceChildren(...options());
+    find("targets").replaceChildren(...options());
+  } catch {
+    // Suggestions only: the field takes what is typed.
+  }
+}
+
+async function copy(button) {
+  const source = find(button.dataset.copies);
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    say(button, "Copied");
+    setTimeout(() => say(button, "Copy"), 2000);
+  } catch {
+    getSelection().selectAllChildren(source); // where the clipboard is out of reach: one key away
+  }
+}
+
+find("form-key").addEventListener("submit", (event) => {
+  event.preventDefault();
+  service.key = find("key-secret").value.trim();
+  find("key-secret").value = "";
+  begin();
+});
+find("forget").addEventListener("click", () => {
+  service.key = null;
+  begin();
+});
+find("message-close").addEventListener("click", hush);
+for (const button of document.querySelectorAll("[data-copies]")) button.addEventListener("click", () => copy(button));
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address says which view is shown
+  find("main").focus();
+});
+addEventListener("hashchange", () => route(true));
+begin();

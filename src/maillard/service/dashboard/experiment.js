@@ -1,0 +1,157 @@
+// One experiment: what is asked of the service every two seconds, and where it is shown.
+
+import { experimentPath } from "./api.js";
+import { Arms } from "./arms.js";
+import { Audit } from "./audit.js";
+import { Changes } from "./changes.js";
+import { Chart } from "./chart.js";
+import { commands } from "./commands.js";
+import { element, find, mark, say, show } from "./elements.js";
+import { poll } from "./poller.js";
+import { Questions } from "./questions.js";
+import { count, decimalsFor, fullDate, number, shown } from "./words.js";
+
+const TILES = ["tile-decisions", "tile-rewards", "tile-mean", "tile-verdict"];
+const TEXTS = [
+  "title-experiment", "experiment-status", "experiment-policy", "experiment-since", "audit-verdict", "audit-meaning",
+];
+
+export class ExperimentView {
+  #service;
+  #changes;
+  #questions;
+  #audit = new Audit();
+  #chart = new Chart();
+  #arms;
+  #subject = null;
+  #experiment = null;
+  #shownFor = "";
+  #again = () => {};
+
+  constructor(service) {
+    this.#service = service;
+    this.#changes = new Changes(service);
+    this.#questions = new Questions(service);
+    this.#arms = new Arms((arm) => this.#changes.retire(arm));
+    find("verify").addEventListener("click", () => this.#verify());
+    find("download").addEventListener("click", () => this.#download());
+  }
+
+  /**
+   * Shows an experiment and follows it, until `signal` aborts: {key, signal, admin, open, tell, failed, reached, missed}.
+   */
+  open(subject) {
+    this.#subject = subject;
+    const { key, signal, failed } = subject;
+    this.clear();
+    say(find("title-experiment"), shown(key));
+    this.#questions.clear({ key, signal, failed });
+    const changed = (experiment, words) => this.#changed(experiment, words);
+    this.#changes.clear({ key, signal, failed, changed, experiment: () => this.#experiment });
+    const lines = commands(key, !subject.open);
+    say(find("curl-decide"), lines.decide);
+    say(find("curl-reward"), lines.reward);
+    this.#again = poll((ends) => this.#step(ends), subject);
+  }
+
+  /** Leaves nothing of an experiment on the page. */
+  clear() {
+    this.#experiment = null;
+    this.#shownFor = "";
+    for (const id of TILES) say(find(id), "–");
+    for (const id of ["tile-light", "audit-light"]) mark(find(id), { "data-light": "unknown" });
+    for (const id of TEXTS) say(find(id), "");
+    show(false, find("first-decision"), ...document.querySelectorAll("#view-experiment .needs-admin"));
+    for (const part of [this.#arms, this.#chart, this.#audit, this.#questions, this.#changes]) part.clear(null);
+  }
+
+  async #step(ends) {
+    const { key } = this.#subject;
+    const [state, activity] = await Promise.all(
+      ["/state", "/activity"].map((rest) => this.#service.get(experimentPath(key, rest), ends)));
+    // Rules and names are asked for when the state shows that they changed.
+    const arms = state.arms.map((each) => [each.arm, each.active]);
+    const signs = JSON.stringify([state.status, state.policy_version, state.epoch, arms]);
+    if (signs !== this.#shownFor) this.#experiment = await this.#service.get(experimentPath(key), ends);
+    if (ends.aborted) return;
+    this.#shownFor = signs;
+    this.#show(state, activity);
+  }
+
+  #show(state, activity) {
+    const { admin } = this.#subject;
+    const experiment = this.#experiment;
+    const changeable = admin && state.status !== "archived";
+    show(changeable, ...document.querySelectorAll("#view-experiment .needs-admin"));
+    say(find("pause"), state.status === "paused" ? "Resume" : "Pause");
+    say(find("experiment-status"), state.status);
+    mark(find("experiment-status"), { "data-status": state.status });
+    say(find("experiment-policy"), shown(state.policy));
+    const epoch = state.epoch > 1 ? `, epoch ${count(state.epoch)}` : "";
+    const since = fullDate(new Date(experiment.created_at));
+    say(find("experiment-since"), `version ${count(state.policy_version)}${epoch}, since ${since}`);
+
+    const pulls = state.arms.reduce((sum, arm) => sum + arm.pulls, 0);
+    const total = state.arms.reduce((sum, arm) => sum + arm.sum, 0);
+    // What is learned is forgotten at a reset; what was counted is not.
+    const [counted, learned] = state.epoch > 1 ? [", all epochs", ", this epoch"] : ["", ""];
+    say(find("name-decisions"), `Decisions${counted}`);
+    say(find("name-rewards"), `Rewards${counted}`);
+    say(find("name-mean"), `Mean reward${learned}`);
+    say(find("tile-decisions"), count(activity.decisions));
+    say(find("tile-rewards"), count(activity.rewards));
+    const mean = pulls ? total / pulls : NaN;
+    say(find("tile-mean"), number(mean, decimalsFor([Math.max(Math.abs(mean), 1e-9) / 10])));
+    show(activity.decisions === 0 && activity.complete && state.status === "running", find("first-decision"));
+
+    this.#arms.update({ state, activity, reward: experiment.reward, admin: changeable });
+    this.#chart.update(activity.series, state.arms.map((each) => each.arm));
+    this.#audit.update(activity);
+    this.#questions.update(state.arms.map((each) => each.arm), experiment.reward);
+  }
+
+  #changed(experiment, words) {
+    if (experiment) this.#experiment = experiment;
+    this.#subject.tell(words);
+    this.#again();
+  }
+
+  async #verify() {
+    const { key, signal, failed } = this.#subject;
+    await this.#busily("verify", "Verifying…", async () => {
+      const { data } = await this.#service.ask("POST", experimentPath(key, ":verify"), { signal, patience: null });
+      if (!signal.aborted) this.#audit.verified(data);
+    }, (error) => (error.status === 401 ? failed(error) : this.#audit.failed(error.message)));
+  }
+
+  async #download() {
+    const { key, signal, failed } = this.#subject;
+    await this.#busily("download", "Preparing…", async () => {
+      const file = await this.#service.download(experimentPath(key, "/export"), signal);
+      if (signal.aborted) return;
+      const address = URL.createObjectURL(file);
+      const name = key.replace(/[^\p{L}\p{N}._-]+/gu, "-").slice(0, 100);
+      element("a", { href: address, download: `${name}.parquet` }).click();
+      // The browser has taken hold of the file by then.
+      setTimeout(() => URL.revokeObjectURL(address), 60_000);
+    }, failed);
+  }
+
+  /** Runs what takes a while: its button says so, keeps the focus, and cannot be pressed twice. */
+  async #busily(id, words, action, failed) {
+    const button = find(id);
+    if (button.getAttribute("aria-disabled")) return;
+    const { signal } = this.#subject;
+    const before = button.textContent;
+    mark(button, { "aria-disabled": "true" });
+    say(button, words);
+    try {
+      await action();
+    } catch (error) {
+      if (!signal.aborted) failed(error);
+    } finally {
+      mark(button, { "aria-disabled": null });
+      say(button, before);
+    }
+  }
+}

@@ -1,0 +1,56 @@
+// The list of experiments.
+
+import { commands } from "./commands.js";
+import { Rows, element, find, mark, say, show } from "./elements.js";
+import { poll } from "./poller.js";
+import { counted, fullDate, shown } from "./words.js";
+
+const EVERY = 5000; // milliseconds
+
+export class Listing {
+  #service;
+  #rows = new Rows(find("list"), makeCard);
+  #again = () => {};
+
+  constructor(service) {
+    this.#service = service;
+    find("list-archived").addEventListener("change", () => this.#again());
+  }
+
+  clear() {
+    this.#rows.clear();
+  }
+
+  /** Shows the list and keeps it as it is, until `signal` aborts. */
+  open({ signal, admin, open, reached, missed }) {
+    const lines = commands("home", !open);
+    say(find("curl-create"), lines.create);
+    say(find("curl-first"), lines.decide);
+    say(find("curl-outcome"), lines.reward);
+    show(admin, find("new-link"), find("empty-new"), find("empty-or"));
+    const step = async (ends) => {
+      const archived = find("list-archived").checked;
+      const { experiments } = await this.#service.get(`v1/experiments${archived ? "?archived=true" : ""}`, ends);
+      if (ends.aborted) return;
+      this.#rows.update(experiments, (experiment) => experiment.key);
+      show(!experiments.length && !archived, find("list-empty"));
+    };
+    this.#again = poll(step, { signal, reached, missed, every: EVERY });
+  }
+}
+
+function makeCard(key) {
+  const href = `#/experiments/${encodeURIComponent(key)}`;
+  const link = element("a", { class: "name", href }, element("bdi", {}, shown(key)));
+  const status = element("span", { class: "badge" });
+  const policy = element("code", { class: "policy" });
+  const facts = element("span", {});
+  const node = element("li", {}, element("h2", {}, link), element("p", { class: "facts" }, status, policy, facts));
+  const update = (experiment) => {
+    say(status, experiment.status);
+    mark(status, { "data-status": experiment.status });
+    say(policy, shown(experiment.policy));
+    say(facts, `${counted(experiment.arms.length, "arm")}, since ${fullDate(new Date(experiment.created_at))}`);
+  };
+  return { node, update };
+}

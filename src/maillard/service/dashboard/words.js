@@ -1,0 +1,116 @@
+// Numbers, times and names as people read them.
+
+const MOST_DECIMALS = 10;
+const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+const LENGTHS = [[1, "s"], [60, "min"], [3600, "h"], [86_400, "days"]];
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const seconds = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const year = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
+const formats = new Map();
+
+/** A count: 12,345. */
+export function count(n) {
+  return whole.format(n);
+}
+
+/** A count and what is counted: "1 arm", "3 arms". */
+export function counted(n, one, many = `${one}s`) {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}
+
+/** A number with so many decimals, and a minus that is one. */
+export function number(value, decimals) {
+  if (!Number.isFinite(value)) return "–";
+  if (Math.abs(value) >= 1e9) return scientific(Math.log10(Math.abs(value)), value < 0);
+  const places = Math.min(Math.max(decimals, 0), MOST_DECIMALS);
+  if (!formats.has(places)) {
+    const digits = { minimumFractionDigits: places, maximumFractionDigits: places, signDisplay: "negative" };
+    formats.set(places, new Intl.NumberFormat("en", digits));
+  }
+  return formats.get(places).format(value).replace("-", "−");
+}
+
+/** A number as it was declared, without more digits than it has. */
+export function plain(value) {
+  return Math.abs(value) >= 1e9 ? number(value, 0) : String(Number(value.toPrecision(12))).replace("-", "−");
+}
+
+/** The decimals that show two digits of the narrowest half-width, so that numbers below each other can be compared. */
+export function decimalsFor(halves) {
+  const least = Math.min(...halves.filter((half) => half > 0 && half < Infinity));
+  return least < Infinity ? Math.min(Math.max(1 - Math.floor(Math.log10(least)), 0), MOST_DECIMALS) : 3;
+}
+
+/** A share or probability as a percentage that never rounds to an impossible or a certain one. */
+export function percent(share, log = null) {
+  if (share === 0 && log === null) return "0%";
+  if (share >= 1) return "100%";
+  if (share >= 0.9995) return "> 99.9%";
+  if (share >= 0.0095) return `${number(100 * share, 1)}%`;
+  if (share >= 0.00001) return `${number(100 * share, 1 - Math.floor(Math.log10(100 * share)))}%`;
+  return scientific(log === null ? Math.log10(share) : log / Math.LN10);
+}
+
+/** A level of confidence, as it was given: 95%, 99.9%. */
+export function level(confidence) {
+  return `${plain(Number((100 * confidence).toPrecision(6)))}%`;
+}
+
+/** Standard deviations from what is expected. */
+export function deviations(z) {
+  if (z === null) return "–";
+  const size = number(Math.abs(z), 1);
+  return size === "0.0" ? size : (z < 0 ? "−" : "+") + size;
+}
+
+/** A very small error, or a very large one. */
+export function error(value) {
+  return value === 0 ? "0" : scientific(Math.log10(Math.abs(value)), value < 0);
+}
+
+function scientific(log, negative = false) {
+  let power = Math.floor(log);
+  let first = (10 ** (log - power)).toFixed(1);
+  if (first === "10.0") [first, power] = ["1.0", power + 1];
+  const raised = [...String(Math.abs(power))].map((digit) => SUPERSCRIPTS[digit]).join("");
+  return `${negative ? "−" : ""}${first} × 10${power < 0 ? "⁻" : ""}${raised}`;
+}
+
+/** About how long: 64 s, 4.3 min, 11 h, 3 days. */
+export function duration(length) {
+  const [size, unit] = LENGTHS.findLast(([each]) => length >= 1.5 * each) ?? LENGTHS[0];
+  const many = length / size;
+  return `${plain(Number(many.toFixed(many < 10 ? 1 : 0)))} ${unit}`;
+}
+
+/** A moment of today by the clock, with seconds where they matter; another day by its name too. */
+export function moment(date, withSeconds = false) {
+  const time = (withSeconds ? seconds : clock).format(date);
+  return date.toDateString() === new Date().toDateString() ? time : `${day.format(date)}, ${time}`;
+}
+
+export const timeOfDay = (date, withSeconds) => (withSeconds ? seconds : clock).format(date);
+export const shortDate = (date) => day.format(date);
+export const fullDate = (date) => year.format(date);
+
+// What has no shape of its own, or would turn the text around it.
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
+
+/** A name as it may be shown: what cannot be seen, or would turn the text around, as an escape. */
+export function shown(name) {
+  return name.replace(UNSEEN, (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** A name in a sentence. */
+export function quoted(name) {
+  // Isolated, so that a name in another script leaves the sentence's order alone.
+  return `“\u2068${shown(name)}\u2069”`;
+}
+
+/** A sentence that begins with a capital and ends with one full stop; text of the service, which does neither. */
+export function sentence(text) {
+  const trimmed = text.trim();
+  return trimmed && trimmed[0].toUpperCase() + trimmed.slice(1) + (/[.!?]$/.test(trimmed) ? "" : ".");
+}
