@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Stale, Unavailable, UnknownName
 from maillard.service.experiments import Missing, Taken
 from maillard.service.messages import Error, Failure
+from maillard.service.pool import Failed
 
 __all__ = ["Answer", "Refusal", "failure", "refuse"]
 
@@ -53,19 +54,21 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (InvalidValue, 422, "invalid_value"),
     (UnknownName, 422, "invalid_value"),
     (Unavailable, 503, "unavailable"),
+    (Failed, 500, "internal"),
     (MaillardError, 422, "invalid_value"),
 )
 _RETRY = ((b"retry-after", b"1"),)
 _AT = re.compile(r"^(.*?)(?: - at `(.*)`)?$", re.DOTALL)
 _PATTERNS = {
     r"'^[^\\x00]*$'": "without NUL",
+    r"'^(?!\\.\\.?$)": "without NUL, and not . or ..",
     "'^[A-Za-z0-9]": "of letters, digits and . _ ~ -, the first of them a letter or digit",
     "'^[0-9a-fA-F]": "that is a UUID of version 7",
 }
 
 
-def failure(error: Exception) -> Refusal:
-    """What an error is to the caller. Errors that are nobody's fault but ours say nothing."""
+def failure(error: Exception, fields: Sequence[str] = ()) -> Refusal:
+    """What an error is to the caller, who gave these fields. Errors that are nobody's fault but ours say nothing."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, msgspec.ValidationError):
@@ -79,8 +82,10 @@ def failure(error: Exception) -> Refusal:
         return Refusal(400, "bad_json", what)
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
+            if status == 500:
+                break
             headers = _RETRY if status == 503 else ()
-            return Refusal(status, code, _words(error), _path(error), headers)
+            return Refusal(status, code, _words(error), _path(error, fields), headers)
     return Refusal(500, "internal", "Something went wrong here. The journal has more under this request_id.")
 
 
@@ -108,7 +113,7 @@ def _invalid(message: str) -> Refusal:
 
 def _words(error: Exception) -> str:
     """What an error says, without where the log is: that is no caller's business."""
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable) and str(error).startswith("log "):  # as every store's begins
         return "The log cannot be written or read now. Nothing was acknowledged; try again."
     return str(error)
 
@@ -124,10 +129,14 @@ _FIELDS = {
 }
 
 
-def _path(error: Exception) -> str | None:
+def _path(error: Exception, fields: Sequence[str]) -> str | None:
     """Which field of a request an error is about."""
     if isinstance(error, InvalidValue):
-        return ".".join(["$", *(_FIELDS.get(part, part) for part in error.field.split(": "))])
-    if isinstance(error, UnknownName):
-        return f"$.{_FIELDS.get(error.kind, error.kind)}"
-    return None
+        parts = [_FIELDS.get(part, part) for part in error.field.split(": ")]
+    elif isinstance(error, UnknownName):
+        parts = [_FIELDS.get(error.kind, error.kind)]
+    else:
+        return None
+    if parts[0] not in fields:  # it is one of several names, or something within a spec
+        parts = next(([name] for name in (f"{parts[0]}s", "policy", "target") if name in fields), parts)
+    return ".".join(["$", *parts])
