@@ -146,7 +146,7 @@ class Audit:
 
     def weights(self) -> Score:
         """The sum of the truncated weights against what it should be."""
-        self.scores()
+        self._take_all()
         total, expected, variance = self._weights.tolist()
         return Score(
             name="weights",

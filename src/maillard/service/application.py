@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import secrets
 import time
 import traceback
@@ -41,9 +42,10 @@ _ALWAYS = (
 )
 _PAGE = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 _SIMPLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -203,12 +205,12 @@ def _check_local(headers: dict[bytes, bytes]) -> None:
 
 @lru_cache(maxsize=1024)
 def _is_local(host: bytes, origin: bytes | None) -> bool:
+    name = _HOST.fullmatch(host)
     try:
-        name = urlsplit("//" + host.decode("latin-1")).hostname or ""
         page = host if origin is None else urlsplit(origin).netloc
     except ValueError:
         return False
-    return is_loopback(name) and page == host
+    return name is not None and is_loopback(name[1].decode()) and page == host
 
 
 def _slow_down(service: Service, scope: Scope, key: Key | None) -> None:

@@ -40,6 +40,11 @@ class Operation:
         return self.handler.__name__
 
     @property
+    def fields(self) -> tuple[str, ...]:
+        """Of the body."""
+        return getattr(self.body, "__struct_fields__", ())
+
+    @property
     def limited(self) -> bool:
         """Whether it is about one experiment that the path names."""
         return "{key}" in self.path

@@ -66,12 +66,16 @@ class Service:
     async def follow(self) -> None:
         """Let the monitor read what is new; who asks meanwhile waits for the same."""
         if self._following is None:
-            self._following = asyncio.ensure_future(self.experiments.run(self.monitor.advance, _FOLLOW))
-            self._following.add_done_callback(self._followed)
+            self._following = asyncio.ensure_future(self._follow())
         await asyncio.shield(self._following)
 
-    def _followed(self, _: asyncio.Future[None]) -> None:
-        self._following = None
+    async def _follow(self) -> None:
+        try:
+            await self.experiments.run(self.monitor.advance, _FOLLOW)
+        except Exception as error:  # noqa: BLE001  # what it has counted is still true; it says how old that is
+            self.journal.write("warning", "following failed", error=f"{type(error).__name__}: {error}")
+        finally:
+            self._following = None
 
     async def probe(self) -> None:
         """Write to the log; raises where that cannot be done."""

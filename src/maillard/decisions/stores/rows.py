@@ -80,6 +80,9 @@ def _read_payload(number: int, payload: str) -> dict[str, Any]:
     return data
 
 
+_numbers = json.JSONDecoder(parse_int=float)
+
+
 @lru_cache(maxsize=256)
 def _write_arms(arms: tuple[str, ...]) -> str:
     return json.dumps(arms, ensure_ascii=False)
@@ -100,9 +103,10 @@ def _write_logs(logs: tuple[float, ...]) -> str:
     return text.replace("-inf", "null")
 
 
+@lru_cache(maxsize=256)
 def _read_logs(content: str) -> tuple[float, ...]:
-    """The log probabilities that `_write_logs` wrote."""
-    data = json.loads(content, parse_int=float)
+    """The log probabilities that `_write_logs` wrote. Decisions of one state share them."""
+    data = _numbers.decode(content)
     logs = [-math.inf if log is None else log for log in data] if isinstance(data, list) else []
     if not logs or not all(type(log) is float and log <= SLACK for log in logs):
         raise ValueError("log_probabilities is not a list of numbers <= 0")

@@ -36,12 +36,9 @@ async def decide(call: Call) -> Answer:
         if error.field == "idempotency_key":
             raise Refusal(422, "invalid_value", str(error), "Idempotency-Key") from None
         raise
-    (row,) = rows
-    return Answer(
-        200 if isinstance(rows, Repeated) else 201,
-        _decision(call.service, experiment, row),
-        decision_id=row.id,
-    )
+    (row,), new = rows, not isinstance(rows, Repeated)
+    shown = _decision(call.service, experiment, row, made=new)
+    return Answer(201 if new else 200, shown, decision_id=row.id)
 
 
 async def decide_batch(call: Call) -> Answer:
@@ -58,8 +55,9 @@ async def decide_batch(call: Call) -> Answer:
             return messages.MadeDecision(status=422, error=failed(again))
         except MaillardError as error:
             return messages.MadeDecision(status=failure(error).status, error=failed(failure(error), where))
-        status = 200 if isinstance(rows, Repeated) else 201
-        return messages.MadeDecision(status=status, decision=_decision(call.service, experiment, rows[0]))
+        new = not isinstance(rows, Repeated)
+        shown = _decision(call.service, experiment, rows[0], made=new)
+        return messages.MadeDecision(status=201 if new else 200, decision=shown)
 
     made = await asyncio.gather(*(one(*item) for item in enumerate(call.body.decisions)))
     return Answer(200, messages.DecisionsMade(results=made))
@@ -76,9 +74,7 @@ async def read_decision(call: Call) -> Answer:
     return Answer(200, _decision(call.service, experiment, row, made=False), decision_id=row.id)
 
 
-def _decision(
-    service: Service, experiment: Experiment, row: Decision, *, made: bool = True
-) -> messages.Decision:
+def _decision(service: Service, experiment: Experiment, row: Decision, *, made: bool) -> messages.Decision:
     if made:
         service.experiments.remember(row.id, row.experiment)
         service.metrics.decided(row.experiment, row.arm)

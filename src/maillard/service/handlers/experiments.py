@@ -37,11 +37,12 @@ async def create_experiment(call: Call) -> Answer:
 
 async def list_experiments(call: Call) -> Answer:
     """All experiments that the caller may see."""
+    archived = _flag(call, "archived")
     everyone = await call.service.experiments.run(call.service.store.experiments)
     mine = [name for name in everyone if call.key is None or call.key.reaches(name)]
     opened = await asyncio.gather(*(call.service.experiments.get(name) for name in mine))
     await asyncio.gather(*(call.service.experiments.run(each.bandit.session.refresh) for each in opened))
-    shown = [each for each in opened if _flag(call, "archived") or not each.bandit.state.archived]
+    shown = [each for each in opened if archived or not each.bandit.state.archived]
     return Answer(200, messages.Experiments(experiments=[_experiment(each) for each in shown]))
 
 

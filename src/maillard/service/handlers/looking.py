@@ -14,9 +14,15 @@ from maillard.service.handlers.calls import Call, status_of
 __all__ = ["evaluate", "export", "read_activity", "read_state", "verify"]
 
 _CONFIDENCE = 0.95
-_INTERVAL = "confidence sequence: valid at all times, however often it is looked at"
+_INTERVAL = (
+    "Confidence sequence of each arm by itself: it holds at all times, however often it is looked at, for rewards in the declared range "
+    "whose mean does not change, if whether a reward comes does not depend on what it is."
+)
 _NO_RANGE = (
     "There is no interval without the range of a reward: give the experiment reward.low and reward.high."
+)
+_NO_SUM = (
+    "Some arms have no interval: what they began with are sums that no rewards in the declared range have."
 )
 
 
@@ -42,8 +48,11 @@ async def read_state(call: Call) -> Answer:
         )
         for place, arm in enumerate(state.arms)
     ]
+    refusal = _NO_SUM if (None, None) in bounds else None
     interval = messages.StateInterval(
-        confidence=_CONFIDENCE, kind=_INTERVAL, refusal=_NO_RANGE if state.reward.range is None else None
+        confidence=_CONFIDENCE,
+        kind=_INTERVAL,
+        refusal=_NO_RANGE if state.reward.range is None else refusal,
     )
     return Answer(
         200,
@@ -74,8 +83,9 @@ async def read_activity(call: Call) -> Answer:
     """What happened so far: traffic, rewards over time, and the audit of the draws."""
     experiment = await call.experiment()
     await call.service.follow()
-    arms = list(experiment.bandit.state.arms)
-    return Answer(200, call.service.monitor.activity(experiment.bandit.experiment, arms))
+    arms, monitor = list(experiment.bandit.state.arms), call.service.monitor
+    found = await call.service.experiments.run(monitor.activity, experiment.bandit.experiment, arms)
+    return Answer(200, found)
 
 
 async def evaluate(call: Call) -> Answer:

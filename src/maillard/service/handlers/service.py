@@ -7,7 +7,7 @@ import msgspec
 import maillard
 from maillard.policies import named, names
 from maillard.service import messages
-from maillard.service.answers import Answer
+from maillard.service.answers import Answer, Refusal
 from maillard.service.handlers.calls import Call
 from maillard.service.keys import SCOPES
 
@@ -61,6 +61,8 @@ async def readiness(call: Call) -> Answer:
 
 async def read_metrics(call: Call) -> Answer:
     """Counters and durations, as Prometheus reads them."""
+    if call.key is not None and call.key.experiments is not None:
+        raise Refusal(403, "forbidden", "This key is for some experiments; the metrics are of all.")
     await call.service.follow()
     text_, media_type = await call.service.experiments.run(call.service.metrics.write, call.service.monitor)
     return Answer(200, text_, media_type=media_type)

@@ -1,0 +1,83 @@
+"""Rewards over time, in a bounded number of buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from maillard.decisions.records import from_microseconds
+
+__all__ = ["Series"]
+
+_BUCKETS, _CELLS = 240, 24_000  # at most; a cell is an arm's part of a bucket
+
+
+@dataclass
+class Series:
+    """Rewards of each arm, in buckets of time that double in width when there are too many.
+
+    A revision changes the sum of the bucket in which its arm last learned a reward: it has learned at least the one that is revised. So
+    each mean is a mean of rewards, all buckets together come to what was learned, and a single one may lie outside the rewards'
+    range where much of what it holds was revised.
+
+    >>> series = Series()
+    >>> for second in range(300): series.learn(second * 1_000_000, "red", second % 2)
+    >>> series.width // 1_000_000, len(list(series.points()))
+    (2, 150)
+    """
+
+    width: int = 1_000_000
+    "Of a bucket, in microseconds."
+    buckets: dict[int, dict[str, list[float]]] = field(default_factory=dict)
+    "Of each bucket, of each arm that learned in it: how many rewards, and their sum."
+    latest: dict[str, int] = field(default_factory=dict)
+    "Of each arm, the bucket in which it last learned a reward."
+    cells: int = 0
+
+    def learn(self, at: int, arm: str, value: float) -> None:
+        """Add a reward that was learned at this time, in microseconds since 1970."""
+        bucket = self.latest[arm] = at // self.width
+        cell = self.buckets.setdefault(bucket, {}).get(arm)
+        if cell is not None:
+            cell[0] += 1
+            cell[1] += value
+            return
+        self.buckets[bucket][arm] = [1, value]
+        self.cells += 1
+        while len(self.buckets) > 1 and self._overflows():
+            self._double()
+
+    def revise(self, arm: str, difference: float) -> None:
+        """Change one of an arm's rewards by so much."""
+        if arm in self.latest:
+            self.buckets[self.latest[arm]][arm][1] += difference
+
+    def _overflows(self) -> bool:
+        return self.cells > _CELLS or max(self.buckets) - min(self.buckets) >= _BUCKETS
+
+    def _double(self) -> None:
+        narrow, self.buckets, self.width = self.buckets, {}, 2 * self.width
+        for bucket, arms in narrow.items():
+            wide = self.buckets.setdefault(bucket // 2, {})
+            for arm, (count, total) in arms.items():
+                cell = wide.setdefault(arm, [0, 0.0])
+                cell[0] += count
+                cell[1] += total
+        self.latest = {arm: bucket // 2 for arm, bucket in self.latest.items()}
+        self.cells = sum(map(len, self.buckets.values()))
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """Every bucket from the first to the last."""
+        for bucket in range(min(self.buckets), max(self.buckets) + 1) if self.buckets else ():
+            arms = self.buckets.get(bucket, {})
+            count = int(sum(cell[0] for cell in arms.values()))
+            yield {
+                "at": from_microseconds(bucket * self.width),
+                "rewards": count,
+                "mean": sum(cell[1] for cell in arms.values()) / count if count else None,
+                "arms": {
+                    arm: {"rewards": int(count), "mean": total / count}
+                    for arm, (count, total) in arms.items()
+                },
+            }

@@ -1,0 +1,655 @@
+from __future__ import annotations
+
+import math
+import random
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from maillard import Bandit, Reward, verify
+from maillard.decisions import import_log
+from maillard.decisions.identifiers import made_at
+from maillard.decisions.records import from_microseconds, system_clock
+from maillard.decisions.stores import Store
+from maillard.decisions.stores.memory import MemoryStore
+from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.errors import MaillardError, Unavailable
+from maillard.service import messages
+from maillard.service.monitor import Monitor
+from tests.stores import EXPERIMENT, Log, decision, new_id, write
+
+ARMS = ["red", "blue", "green"]
+MEANS = {"red": 0.3, "blue": 0.5, "green": 0.4, "grey": 0.9}
+
+
+def play(bandit: Bandit, rounds: int, seed: int = 0, size: int = 1) -> None:
+    """Choices, with a reward for most, some of them revised."""
+    rng = random.Random(seed)
+    for _ in range(rounds):
+        rewards = [
+            {"decision_id": made.id, "value": float(rng.random() < MEANS[made.arm]), "event": str(event)}
+            for made in bandit.choose(size=size)
+            for event in range(rng.choice((0, 1, 1, 2)))
+        ]
+        bandit.rewards(rewards)
+
+
+def seen(store: Store, monitor: Monitor | None = None, arms: Any = ARMS) -> dict[str, Any]:
+    """The activity of a monitor that has read all there is."""
+    monitor = monitor or Monitor(store, lag=0)
+    monitor.advance(60)
+    activity = monitor.activity(EXPERIMENT, arms)
+    assert activity["complete"]
+    return activity
+
+
+def rounded(thing: Any) -> Any:
+    """Sums depend, in their last digits, on what was added at once; when one looked is another matter."""
+    if isinstance(thing, dict):
+        return {key: rounded(value) for key, value in thing.items() if key != "as_of"}
+    if isinstance(thing, list):
+        return [rounded(value) for value in thing]
+    return round(thing, 9) if isinstance(thing, float) else thing
+
+
+def near(z: float | None) -> Any:
+    return None if z is None else pytest.approx(z, rel=1e-9, abs=1e-9)
+
+
+def check_against_the_log(activity: dict[str, Any], bandit: Bandit) -> None:
+    """Everything that `summary` and `verify` say of the same log."""
+    summary, found = bandit.summary(), verify(bandit)
+    assert found.weights is not None
+    assert activity["decisions"] == summary["decisions"] == found.decisions
+    traffic = {each["arm"]: each for each in activity["arms"]}
+    for arm, each in summary["arms"].items():
+        assert traffic[arm]["decisions"] == each["decisions"]
+        assert traffic[arm]["share"] == pytest.approx(each["decisions"] / max(summary["decisions"], 1))
+    audit = activity["audit"]
+    assert audit["verdict"] == found.draws
+    assert audit["limit"] == pytest.approx(found.limit, rel=1e-12)
+    assert audit["left_out"] == found.not_counted
+    scores = {each["arm"]: each for each in audit["arms"]}
+    for score in found.arms:
+        assert scores[score.name]["chosen"] == score.found
+        assert scores[score.name]["expected"] == pytest.approx(score.expected, rel=1e-12)
+        assert scores[score.name]["z"] == near(score.z)
+    counted = found.decisions - found.not_counted
+    assert audit["weights"]["mean"] == pytest.approx(found.weights.found / counted, rel=1e-12)
+    assert audit["weights"]["expected"] == pytest.approx(found.weights.expected / counted, rel=1e-12)
+    assert audit["weights"]["z"] == near(found.weights.z)
+
+
+def learned(activity: dict[str, Any]) -> dict[str, tuple[int, Any]]:
+    """Of each arm, what all buckets come to."""
+    count: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for point in activity["series"]["points"]:
+        for arm, cell in point["arms"].items():
+            count[arm] += cell["rewards"]
+            total[arm] += cell["rewards"] * cell["mean"]
+    return {arm: (count[arm], pytest.approx(total[arm], rel=1e-12, abs=1e-9)) for arm in count}
+
+
+def tallied(bandit: Bandit) -> dict[str, tuple[int, float]]:
+    arms = bandit.summary()["arms"]
+    return {arm: (each["pulls"], each["sum"]) for arm, each in arms.items() if each["pulls"]}
+
+
+# The numbers.
+
+
+def test_it_says_what_summary_and_verify_say(log: Log) -> None:
+    bandit = log.bandit(ARMS, "ms+:booster=8,floor=0.3", Reward(low=0, high=1, combine="last"))
+    bandit.session._rng = np.random.default_rng(0)
+    play(bandit, 100)
+    play(bandit, 10, seed=1, size=40)
+    activity = seen(log.open())
+    check_against_the_log(activity, bandit)
+    assert learned(activity) == tallied(bandit)
+    assert activity["rewards"] == sum(pulls for pulls, _ in tallied(bandit).values())
+    assert activity["audit"]["verdict"] == "holds"
+
+
+def test_arms_that_come_and_go_and_an_epoch_that_ends(log: Log) -> None:
+    bandit = log.bandit(ARMS, "ms:floor=0.3", Reward(low=0, high=1, combine="sum"))
+    play(bandit, 60)
+    bandit.add_arm("grey")
+    bandit.retire_arm("red")
+    play(bandit, 60, seed=1)
+    first = tallied(bandit)
+    bandit.reset()
+    play(bandit, 60, seed=2)
+    bandit.choose(size=100, eligible=["blue"])
+    activity = seen(log.open(), arms=["red", "blue", "green", "grey"])
+    check_against_the_log(activity, bandit)
+    both = {
+        arm: tuple(map(sum, zip(first.get(arm, (0, 0)), tallied(bandit).get(arm, (0, 0)), strict=True)))
+        for arm in activity["series"]["points"][0]["arms"]
+    }
+    assert learned(activity) == both  # of all epochs
+
+
+def test_units_that_keep_their_arm(log: Log) -> None:
+    bandit = log.bandit(ARMS, "uniform", sticky=True)
+    for n in range(120):
+        bandit.choose(unit=f"user-{n % 80}")
+    activity = seen(log.open())
+    check_against_the_log(activity, bandit)
+    assert activity["audit"]["left_out"] == 40
+    assert activity["decisions"] == 120
+
+
+def test_defaults_are_learned_too(log: Log) -> None:
+    bandit = log.bandit(reward=Reward(low=0, high=1, window=60, default=0))
+    made = bandit.choose(size=30)
+    for each in made[:10]:
+        bandit.reward(each.id, 1)
+    log.clock.forward(61)
+    bandit.settle()
+    activity = seen(log.open())
+    assert activity["rewards"] == 30
+    assert learned(activity) == tallied(bandit)
+    points = activity["series"]["points"]
+    assert (points[0]["rewards"], points[0]["mean"]) == (10, 1.0)
+    assert (points[-1]["rewards"], points[-1]["mean"]) == (20, 0.0)
+
+
+def test_the_answer_has_the_shape_that_the_service_promises(log: Log) -> None:
+    bandit = log.bandit(ARMS)
+    play(bandit, 50)
+    monitor = Monitor(log.open(), lag=0)
+    for activity in (monitor.activity("nothing", ARMS), seen(log.open(), monitor)):
+        written = msgspec.json.encode(activity)
+        answer = msgspec.json.decode(written, type=messages.Activity)
+        assert {each.arm for each in answer.arms} == set(ARMS)
+        assert {each.arm for each in answer.audit.arms} == set(ARMS)
+        assert msgspec.json.decode(written).keys() == msgspec.json.decode(msgspec.json.encode(answer)).keys()
+    assert b'Z"' in written
+
+
+def test_what_nobody_has_chosen_yet(log: Log) -> None:
+    log.bandit(ARMS)
+    activity = seen(log.open())
+    assert (activity["decisions"], activity["rewards"], activity["series"]["points"]) == (0, 0, [])
+    assert activity["audit"]["verdict"] == "not enough data"
+    assert activity["arms"] == [{"arm": arm, "decisions": 0, "share": 0.0} for arm in ARMS]
+    assert activity["audit"]["weights"] == {"mean": None, "expected": None, "z": None}
+    unread = Monitor(log.open()).activity(EXPERIMENT, ARMS)
+    assert (unread["as_of"], unread["complete"]) == (None, False)
+
+
+# Draws that do not agree with their probabilities.
+
+
+def logged(store: Store, law: tuple[float, float], draws: tuple[float, float], rows: int = 2000) -> None:
+    """Decisions that are drawn by one law, and logged with another."""
+    rng = random.Random(5)
+    with write(store) as transaction:
+        chosen = rng.choices(("red", "blue"), draws, k=rows)
+        logs = tuple(math.log(p) if p else -math.inf for p in law)
+        transaction.add_decisions(
+            [
+                decision(arm=arm, log_probabilities=logs, log_probability=logs[("red", "blue").index(arm)])
+                for arm in chosen
+            ]
+        )
+
+
+@pytest.mark.parametrize(
+    ("law", "draws", "verdict"),
+    [
+        ((0.8, 0.2), (0.8, 0.2), "holds"),
+        ((0.9, 0.1), (0.8, 0.2), "broken"),  # the branch's probability, not the arm's
+        ((0.76, 0.24), (0.8, 0.2), "broken"),
+        ((1.0, 0.0), (1.0, 0.0), "not enough data"),
+        ((1.0, 0.0), (0.99, 0.01), "broken"),  # an arm that could not be drawn
+    ],
+)
+def test_a_log_whose_probabilities_were_changed_is_found_broken(
+    store: Store, law: tuple[float, float], draws: tuple[float, float], verdict: str
+) -> None:
+    logged(store, law, draws)
+    monitor = Monitor(store, lag=0)
+    audit = seen(store, monitor, ("red", "blue"))["audit"]
+    assert audit["verdict"] == verdict
+    assert (audit["impossible"] > 0) == (law[1] == 0 < draws[1])
+    far = [z for _, _, z in monitor.calibration() if abs(z) > audit["limit"]]
+    assert bool(far) == (verdict == "broken" and law[1] > 0)
+
+
+def test_a_log_that_turns_bad(store: Store) -> None:
+    monitor = Monitor(store, lag=0)
+    logged(store, (0.5, 0.5), (0.5, 0.5))
+    assert seen(store, monitor)["audit"]["verdict"] == "holds"
+    logged(store, (0.5, 0.5), (0.9, 0.1))
+    assert seen(store, monitor)["audit"]["verdict"] == "broken"
+
+
+def test_a_file_that_was_tampered_with(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    bandit = Bandit(["red", "blue"], "uniform", log=path, experiment=EXPERIMENT)
+    bandit.choose(size=2000)
+    bandit.close()
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(
+            "UPDATE decisions SET log_probabilities = '[-0.35667494393873245, -1.2039728043259361]', "
+            "log_probability = CASE arm WHEN 'red' THEN -0.35667494393873245 ELSE -1.2039728043259361 END"
+        )
+        file.commit()
+    with closing(SQLiteStore(path)) as store:
+        assert seen(store)["audit"]["verdict"] == "broken"
+
+
+def test_the_calibration_of_every_experiment(log: Log) -> None:
+    for name in ("one", "two"):
+        log.bandit(ARMS, "uniform", experiment=name).choose(size=400)
+    log.bandit(ARMS, "uniform", experiment="three").choose(size=3)
+    monitor = Monitor(log.open(), lag=0)
+    assert list(monitor.calibration()) == []
+    monitor.advance(60)
+    found = {(name, arm): z for name, arm, z in monitor.calibration()}
+    assert found.keys() == {(name, arm) for name in ("one", "two") for arm in ARMS}
+    for (name, arm), z in found.items():
+        scores = {each["arm"]: each["z"] for each in monitor.activity(name, ARMS)["audit"]["arms"]}
+        assert z == scores[arm]
+        assert abs(z) < 6
+
+
+# Reading what is new.
+
+
+def test_bit_by_bit_or_all_at_once(log: Log) -> None:
+    """However the reading is cut into pieces, and whenever it happens."""
+    bandits = [
+        log.bandit(ARMS, "ms", Reward(low=0, high=1, combine="last"), experiment=name)
+        for name in (EXPERIMENT, "other")
+    ]
+    eager, seldom, store = Monitor(log.open(), lag=0), Monitor(log.open(), lag=0), log.open()
+    for step in range(12):
+        play(bandits[step % 2], 15, seed=step, size=1 + step)
+        log.clock.forward(7.3)
+        eager.advance(0)  # a single piece
+        if step == 5:
+            seldom.advance(60)
+    whole = seen(store)
+    check_against_the_log(whole, bandits[0])
+    for monitor in (eager, seldom):
+        assert rounded(seen(store, monitor)) == rounded(whole)
+    other = [rounded(each.activity("other", ARMS)) for each in (eager, seldom)]
+    assert other[0] == other[1]
+    assert other[0]["decisions"] == bandits[1].summary()["decisions"]
+
+
+def test_short_of_time_everything_has_its_turn(store: Store) -> None:
+    bandit = Bandit(log=store, experiment=EXPERIMENT)
+    bandit.rewards([{"decision_id": made.id, "value": 1} for made in bandit.choose(size=2500)][:2000])
+    monitor = Monitor(store, lag=0)
+    steps = 0
+    while not (activity := monitor.activity(EXPERIMENT, ARMS))["complete"]:
+        monitor.advance(0)
+        steps += 1
+        assert steps < 50
+        if 0 < activity["decisions"] < 2500:
+            with store.reading("") as transaction:
+                (last,) = transaction.decisions_between("0", "g", activity["decisions"])[-1:]
+            assert activity["as_of"] == from_microseconds(made_at(last.id))
+    assert activity["decisions"] == 2500
+    assert activity["rewards"] == bandit.summary()["rewards"]
+    assert steps > 4
+    bandit.choose(size=5000)
+    monitor.advance(0)
+    assert not monitor.activity(EXPERIMENT, ARMS)["complete"]
+    monitor.advance(60)
+    monitor.advance(0)  # a round that is not over, with nothing to read so far, is no reason to say otherwise
+    assert seen(store, monitor)["decisions"] == 7500
+    assert monitor.activity(EXPERIMENT, ARMS)["complete"]
+
+
+class Watched:
+    """A store whose readings are counted, and fail where they are told to."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.readings, self.rows = store, 0, 0
+        self.failing: Iterator[bool] = iter(())
+        self.separate_lanes = store.separate_lanes
+
+    def experiments(self) -> list[str]:
+        self._attempt()
+        return self.store.experiments()
+
+    @contextmanager
+    def reading(self, experiment: str) -> Iterator[Any]:
+        self._attempt()
+        with self.store.reading(experiment) as transaction:
+            self.transaction = transaction
+            yield self if experiment == "" else transaction
+
+    def decisions_between(self, after: str, before: str, limit: int) -> Any:
+        rows = self.transaction.decisions_between(after, before, limit)
+        self.rows += len(rows)
+        return rows
+
+    def _attempt(self) -> None:
+        self.readings += 1
+        if next(self.failing, False):
+            raise Unavailable("the store is away")
+
+
+def test_a_store_that_is_away_loses_nothing(store: Store) -> None:
+    bandit = Bandit(log=store, experiment=EXPERIMENT)
+    play(bandit, 15, size=100)
+    watched = Watched(store)
+    rng = random.Random(0)
+    watched.failing = iter([rng.random() < 0.6 for _ in range(60)])
+    monitor = Monitor(watched, lag=0)
+    failed = 0
+    while not monitor.activity(EXPERIMENT, ARMS)["complete"]:
+        try:
+            monitor.advance(60)
+        except Unavailable:
+            failed += 1
+            assert not monitor.activity(EXPERIMENT, ARMS)["complete"]
+    assert failed > 5
+    watched.failing = iter(())
+    activity = seen(store, monitor)
+    check_against_the_log(activity, bandit)
+    assert learned(activity) == tallied(bandit)
+
+
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_a_round_that_failed_begins_anew(store: Store, which: int) -> None:
+    """The names, the decisions or the events: nothing is complete before they were read, too."""
+    bandit = Bandit(log=store, experiment=EXPERIMENT)
+    bandit.rewards([{"decision_id": made.id, "value": 1} for made in bandit.choose(size=80)])
+    watched = Watched(store)
+    watched.failing = iter([attempt == which for attempt in range(1, which + 1)])
+    monitor = Monitor(watched, lag=0)
+    with pytest.raises(Unavailable):
+        monitor.advance(60)
+    while not (activity := monitor.activity(EXPERIMENT, ARMS))["complete"]:
+        monitor.advance(0)
+    assert (activity["decisions"], activity["rewards"]) == (80, 80)
+
+
+def test_a_file_that_goes_and_comes_back(tmp_path: Path) -> None:
+    path, aside = tmp_path / "log.db", tmp_path / "aside.db"
+    bandit = Bandit(["red", "blue"], "uniform", log=path, experiment=EXPERIMENT)
+    bandit.choose(size=500)
+    with closing(SQLiteStore(path)) as store:
+        monitor = Monitor(store, lag=0)
+        assert seen(store, monitor)["decisions"] == 500
+        path.rename(aside)
+        with pytest.raises(Unavailable, match="gone"):
+            monitor.advance(1)
+        assert not monitor.activity(EXPERIMENT, ARMS)["complete"]
+        assert monitor.activity(EXPERIMENT, ARMS)["decisions"] == 500
+        aside.rename(path)
+        bandit.choose(size=7)
+        assert seen(store, monitor)["decisions"] == 507
+    bandit.close()
+
+
+def test_nothing_new_costs_a_reading_for_each_experiment(log: Log) -> None:
+    for name in ("one", "two", "three"):
+        play(log.bandit(ARMS, experiment=name), 40)
+    watched = Watched(log.open())
+    monitor = Monitor(watched, lag=0)
+    monitor.advance(60)
+    rows, watched.readings = watched.rows, 0
+    monitor.advance(60)
+    assert watched.readings == 2 + 3  # their names, the decisions of all, the events of each
+    assert watched.rows == rows == 120
+
+
+def test_decisions_of_a_moment_ago_are_left_for_later(log: Log) -> None:
+    store = log.open()
+    bandit = log.bandit(ARMS)
+    bandit.choose(size=50)
+    monitor = Monitor(store)
+    before = datetime.now(UTC)
+    monitor.advance(60)
+    activity = monitor.activity(EXPERIMENT, ARMS)
+    assert (activity["decisions"], activity["complete"]) == (0, True)
+    lag = 6 if log.kind == "postgresql" else 1
+    assert lag - 0.1 <= (before - activity["as_of"]).total_seconds() <= lag + 0.1
+    assert seen(store)["decisions"] == 50
+    sooner = Monitor(store, lag=0.2)
+    sooner.advance(60)
+    assert sooner.activity(EXPERIMENT, ARMS)["decisions"] in (0, 50)
+    time.sleep(0.3)
+    assert seen(store, sooner)["decisions"] == 50
+
+
+def test_following_while_others_write_misses_nothing(log: Log) -> None:
+    """With the lag that a service has: at the end every row is counted once."""
+    names = [EXPERIMENT, "other"]
+    bandits = [
+        log.bandit(ARMS, "ms", experiment=name, sticky=name == "other") for name in names for _ in range(2)
+    ]
+    monitor, stop = Monitor(log.open()), threading.Event()
+    errors: list[BaseException] = []
+
+    def work(bandit: Bandit, seed: int) -> None:
+        rng = random.Random(seed)
+        try:
+            while not stop.is_set():
+                for made in bandit.choose(unit=f"user-{rng.randrange(500)}", size=rng.choice((1, 1, 7))):
+                    bandit.reward(made.id, rng.random())
+        except BaseException as error:  # noqa: BLE001  # told below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(bandit, seed)) for seed, bandit in enumerate(bandits)]
+    lag = 6.0 if log.kind == "postgresql" else 1.0
+    for thread in threads:
+        thread.start()
+    counts = []
+    end = time.monotonic() + lag + 1.5
+    while time.monotonic() < end:
+        monitor.advance(0.05)
+        counts.append(monitor.activity(EXPERIMENT, ARMS)["decisions"])
+        time.sleep(0.02)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert counts == sorted(counts)
+    assert counts[-1] > 0
+    time.sleep(lag)
+    for name, bandit in zip(names, bandits[::2], strict=True):
+        monitor.advance(60)
+        activity = monitor.activity(name, ARMS)
+        assert counts[-1] < monitor.activity(EXPERIMENT, ARMS)["decisions"]
+        check_against_the_log(activity, bandit)
+        assert learned(activity) == tallied(bandit)
+
+
+def test_looking_while_it_reads(log: Log) -> None:
+    bandit = log.bandit([f"arm-{n}" for n in range(40)], "uniform")
+    bandit.choose(size=4000)
+    monitor = Monitor(log.open(), lag=0)
+    reader = threading.Thread(target=monitor.advance, args=(60,))
+    reader.start()
+    totals = []
+    while reader.is_alive():
+        activity = monitor.activity(EXPERIMENT, ())
+        list(monitor.calibration())
+        totals.append(activity["decisions"])
+        assert sum(each["decisions"] for each in activity["arms"]) == activity["decisions"]
+        assert sum(each["chosen"] for each in activity["audit"]["arms"]) == activity["decisions"]
+    reader.join()
+    assert totals == sorted(totals)
+    assert monitor.activity(EXPERIMENT, ())["decisions"] == 4000
+
+
+# Experiments that come later.
+
+
+def test_an_experiment_that_begins_later_is_not_looked_for_in_the_past(log: Log) -> None:
+    first = log.bandit(ARMS, "uniform", experiment="first")
+    first.choose(size=300)
+    watched = Watched(log.open())
+    monitor = Monitor(watched, lag=0)
+    monitor.advance(60)
+    log.clock.now = system_clock()
+    bandit = log.bandit(ARMS, "uniform")
+    bandit.choose(size=200)
+    assert seen(log.open(), monitor)["decisions"] == 200
+    assert watched.rows == 500
+    assert monitor.activity("first", ARMS)["decisions"] == 300
+
+
+@pytest.mark.parametrize("read_between", [False, True])
+def test_an_experiment_that_was_imported_is_read_from_its_beginning(log: Log, read_between: bool) -> None:
+    old = MemoryStore()
+    bandit = Bandit(ARMS, "ms", reward=Reward(low=0, high=1), log=old, experiment="old")
+    play(bandit, 300)
+    time.sleep(0.01)
+    log.clock.now = system_clock()
+    here = log.bandit(ARMS, "uniform")
+    here.choose(size=1500)
+    store = log.open()
+    monitor = Monitor(store, lag=0)
+    assert seen(store, monitor)["decisions"] == 1500
+    import_log(bandit, store, "old")
+    resumed = Bandit(log=store, experiment="old", staleness=0)
+    if read_between:
+        monitor.advance(0)
+    play(resumed, 20, seed=1)  # it goes on here
+    here.choose(size=10)
+    assert seen(store, monitor)["decisions"] == 1510
+    activity = monitor.activity("old", ARMS)
+    check_against_the_log(activity, resumed)
+    assert learned(activity) == tallied(resumed)
+    again = Monitor(store, lag=0)
+    again.advance(60)
+    assert rounded(again.activity("old", ARMS)) == rounded(activity)
+
+
+def test_several_imports_at_once_in_small_steps(log: Log) -> None:
+    old = []
+    for n in range(3):
+        bandit = Bandit(ARMS, "uniform", reward=Reward(low=0, high=1), experiment=f"old-{n}")
+        bandit.choose(size=150 + n)
+        old.append(bandit)
+    time.sleep(0.01)
+    log.clock.now = system_clock()
+    log.bandit(ARMS, "uniform").choose(size=20)
+    store = log.open()
+    monitor = Monitor(store, lag=0)
+    monitor.advance(60)
+    for bandit in old:
+        import_log(bandit, store)
+    for _ in range(40):
+        monitor.advance(0)
+    for n in range(3):
+        assert monitor.activity(f"old-{n}", ARMS)["decisions"] == 150 + n
+    assert seen(store, monitor)["decisions"] == 20
+
+
+# Rewards over time.
+
+
+def test_a_revision_changes_what_its_arm_last_learned(log: Log) -> None:
+    bandit = log.bandit(ARMS, "uniform", Reward(low=0, high=10, combine="sum"))
+    first, second = (bandit.choose(eligible=["red"]) for _ in range(2))
+    other = bandit.choose(eligible=["blue"])
+    bandit.reward(first.id, 2, event="a")
+    log.clock.forward(5)
+    bandit.reward(second.id, 1, event="a")
+    log.clock.forward(5)
+    bandit.reward(other.id, 7)
+    bandit.reward(first.id, 3, event="b")
+    activity = seen(log.open())
+    means = {n: each["arms"] for n, each in enumerate(activity["series"]["points"]) if each["arms"]}
+    assert means == {
+        0: {"red": {"rewards": 1, "mean": 2.0}},
+        5: {"red": {"rewards": 1, "mean": 4.0}},
+        10: {"blue": {"rewards": 1, "mean": 7.0}},
+    }
+    assert activity["rewards"] == 3
+    assert learned(activity) == tallied(bandit)
+
+
+def test_a_revision_after_buckets_have_doubled(log: Log) -> None:
+    bandit = log.bandit(ARMS, "uniform", Reward(low=0, high=10, combine="sum"))
+    early, late = (bandit.choose(eligible=[arm]) for arm in ("red", "blue"))
+    bandit.reward(early.id, 2, event="a")
+    log.clock.forward(1000)
+    bandit.reward(late.id, 5)
+    bandit.reward(early.id, 4, event="b")
+    activity = seen(log.open())
+    assert activity["series"]["bucket_s"] == 8
+    assert activity["series"]["points"][0]["arms"] == {"red": {"rewards": 1, "mean": 6.0}}
+    assert learned(activity) == tallied(bandit)
+
+
+def test_what_it_holds_does_not_grow_with_the_log() -> None:
+    store = MemoryStore()
+    bandit = Bandit(["red", "blue"], "uniform", log=store, experiment=EXPERIMENT)
+    monitor = Monitor(store, lag=0)
+    for _ in range(6):
+        bandit.choose(size=8000)
+        monitor.advance(60)
+        (known,) = monitor._experiments.values()
+        held = sum(len(rows) for rows in known.audit._waiting.values())
+        assert held <= 10_000
+    assert seen(store, monitor)["decisions"] == 48_000
+
+
+# Rows that no log writes.
+
+
+def test_ids_that_are_none(store: Store) -> None:
+    """They are counted where they sort; what time they are of is nobody's guess."""
+    with write(store) as transaction:
+        transaction.add_decisions([decision(id=f"01-odd-{n}") for n in range(150)])
+        transaction.add_decisions([decision(id=new_id()) for _ in range(20)])
+    monitor = Monitor(store, lag=0)
+    while not monitor.activity(EXPERIMENT, ARMS)["complete"]:
+        monitor.advance(0)
+    assert monitor.activity(EXPERIMENT, ARMS)["decisions"] == 170
+
+
+def test_events_that_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    bandit = Bandit(ARMS, "uniform", reward=Reward(low=0, high=1), log=path, experiment=EXPERIMENT)
+    bandit.rewards([{"decision_id": made.id, "value": 1} for made in bandit.choose(size=2500)])
+    bandit.close()
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("DELETE FROM events WHERE number BETWEEN 100 AND 2000")
+        file.commit()
+    with closing(SQLiteStore(path)) as store:
+        assert seen(store)["rewards"] == 2500 - 1901
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_row_that_cannot_be_read_is_an_error_and_holds_up_no_events(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "log.db"
+    with closing(SQLiteStore(path)) as store:
+        for name in ("one", "two", "three"):
+            bandit = Bandit(ARMS, "uniform", reward=Reward(low=0, high=1), log=store, experiment=name)
+            bandit.rewards([{"decision_id": made.id, "value": 1} for made in bandit.choose(size=1100)])
+        with store.reading("") as transaction:
+            rows = transaction.decisions_between("0", "g", 10_000)
+        with closing(sqlite3.connect(path)) as file:
+            file.execute("UPDATE decisions SET log_probabilities = 'x' WHERE id = ?", [rows[place].id])
+            file.commit()
+        monitor = Monitor(store, lag=0)
+        for _ in range(8):
+            with pytest.raises(MaillardError, match="Expecting value"):
+                monitor.advance(60)
+        for name in ("one", "two", "three"):
+            activity = monitor.activity(name, ARMS)
+            assert (activity["rewards"], activity["complete"]) == (1100, False)
+        assert monitor.activity("one", ARMS)["decisions"] == (1100 if place else 0)  # those before it
