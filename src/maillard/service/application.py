@@ -22,6 +22,7 @@ from starlette.routing import Route, Router
 
 from maillard.service.answers import Answer, Refusal, failure, refuse
 from maillard.service.handlers.calls import Call
+from maillard.service.journal import Line
 from maillard.service.keys import Key, is_loopback
 from maillard.service.operations import OPERATIONS, Operation
 from maillard.service.services import Service
@@ -130,14 +131,10 @@ class _Endpoint:
         seconds = time.perf_counter() - began
         service.metrics.answered(operation.name, answer.status, seconds)
         if not service.journal.quiet or answer.status >= 500:
-            service.journal.request(
-                request_id,
-                operation.name,
-                answer.status,
-                seconds,
-                answer.decision_id,
-                None if key is None else key.id,
-            )
+            user = None if key is None else key.id
+            microseconds, decision = int(1e6 * seconds), answer.decision_id
+            line = Line(time.time(), "info", "request", request_id, operation.name, answer.status, microseconds, decision, user)  # fmt: skip
+            service.journal.request(line)
 
     async def _read(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         """The body of a request. A client that is slow to send it is the business of `connections`."""
@@ -244,9 +241,12 @@ def _request_id(headers: dict[bytes, bytes]) -> str:
 
 async def _send(answer: Answer, request_id: str, send: Send, *, head: bool) -> None:
     body = answer.body if isinstance(answer.body, bytes) else _encode(answer.body)
-    headers = [(b"content-type", answer.media_type), (b"x-request-id", request_id.encode())]
-    headers += _ALWAYS
-    headers += answer.headers
+    headers = [
+        (b"content-type", answer.media_type),
+        (b"x-request-id", request_id.encode()),
+        *_ALWAYS,
+        *answer.headers,
+    ]
     if answer.pieces is None:
         headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

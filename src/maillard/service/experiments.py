@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -38,15 +38,13 @@ class Experiment:
         self._choices = Lane(bandit.session.run, threads) if apart else self._changes
         self._written: tuple[tuple[float, ...], tuple[str, ...], Raw, Raw] | None = None
 
-    async def decide(self, request: Request) -> list[Decision]:
+    def decide(self, request: Request) -> Awaitable[list[Decision]]:
         """Draw and log."""
-        rows: list[Decision] = await self._choices.submit(Call("draws", request))
-        return rows
+        return self._choices.submit(Call("draws", request))
 
-    async def observe(self, rows: Sequence[Observation]) -> list[Outcome | MaillardError]:
+    def observe(self, rows: Sequence[Observation]) -> Awaitable[list[Outcome | MaillardError]]:
         """Log rewards and learn from them."""
-        outcomes: list[Outcome | MaillardError] = await self._changes.submit(Call("rewards", rows))
-        return outcomes
+        return self._changes.submit(Call("rewards", rows))
 
     def written(self, row: Decision) -> tuple[Raw, Raw]:
         """The probabilities of a decision and their logarithms, as JSON. Decisions of one law share them."""

@@ -10,11 +10,26 @@ from typing import IO, Any
 
 import msgspec
 
-__all__ = ["Journal", "LogLines"]
+__all__ = ["Journal", "Line", "LogLines"]
 
 _EVERY = 0.25  # seconds
 _MOST = 1 << 20  # bytes that wait to be written
 _encode = msgspec.json.Encoder().encode
+
+
+class Line(msgspec.Struct):
+    """What is written of a request: a structure, for it is written in a fifth of the time of a dictionary."""
+
+    time: float
+    level: str
+    event: str
+    request_id: str
+    operation: str
+    status: int
+    microseconds: int
+    decision_id: str | None
+    key: str | None
+    "The id of the caller's key."
 
 
 class Journal:
@@ -22,7 +37,7 @@ class Journal:
 
     def __init__(self, stream: IO[str] | None = None, *, quiet: bool = False) -> None:
         self._stream, self._quiet = stream or sys.stderr, quiet
-        self._lines: list[str] = []
+        self._lines: list[bytes] = []
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -30,26 +45,13 @@ class Journal:
         """Add a line."""
         if self._quiet and level == "info":
             return
-        self._add(_encode({"time": round(time.time(), 6), "level": level, "event": event, **facts}).decode())
+        self._add(_encode({"time": round(time.time(), 6), "level": level, "event": event, **facts}))
 
-    def request(  # noqa: PLR0917  # by place: it is called for every request
-        self,
-        request_id: str,
-        operation: str,
-        status: int,
-        seconds: float,
-        decision: str | None,
-        key: str | None,
-    ) -> None:
-        """Add a line for a request. None of these has a character that JSON would escape."""
-        ids = ("null" if decision is None else f'"{decision}"'), ("null" if key is None else f'"{key}"')
-        self._add(
-            f'{{"time":{time.time():.6f},"level":"info","event":"request","request_id":"{request_id}",'
-            f'"operation":"{operation}","status":{status},"milliseconds":{1000 * seconds:.3f},'
-            f'"decision_id":{ids[0]},"key":{ids[1]}}}'
-        )
+    def request(self, line: Line) -> None:
+        """Add a line for a request."""
+        self._add(_encode(line))
 
-    def _add(self, line: str) -> None:
+    def _add(self, line: bytes) -> None:
         self._lines.append(line)
         self._size += len(line)
         if self._size > _MOST:
@@ -70,7 +72,7 @@ class Journal:
         lines, self._lines, self._size, self._timer = self._lines, [], 0, None
         if lines:
             try:
-                self._stream.write("\n".join(lines) + "\n")
+                self._stream.write(b"\n".join(lines).decode() + "\n")
                 self._stream.flush()
             except (OSError, ValueError):  # nobody reads it any more; decisions go on
                 pass

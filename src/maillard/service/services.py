@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -113,6 +114,8 @@ class Service:
                 self.journal.write("warning", "tidying failed", error=f"{type(error).__name__}: {error}")
 
     async def __aenter__(self) -> Service:
+        gc.collect()
+        gc.freeze()  # what there is now stays: nobody need look through it again and again
         self._tidying = asyncio.ensure_future(self._tidy())
         return self
 
