@@ -1,22 +1,21 @@
-"""What requests and answers look like: data that the decoder, the OpenAPI document and the tests all read."""
+"""What answers hold."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from maillard.decisions.rules import Reward as Rule
+from maillard.service.messages.kinds import Moment, Outcome, Status
+from maillard.service.messages.requests import RewardRule
 
 __all__ = [
-    "MOST_ITEMS",
     "Activity",
-    "ArmToAdd",
-    "Change",
+    "ArmScore",
+    "AuditAnswer",
+    "Calibration",
+    "Contradiction",
     "Decision",
-    "DecisionBatch",
-    "DecisionToMake",
     "DecisionsMade",
     "Error",
     "Evaluation",
@@ -24,178 +23,26 @@ __all__ = [
     "Experiments",
     "Failure",
     "Health",
-    "KeyedDecision",
     "MadeDecision",
-    "NewExperiment",
     "Permissions",
+    "Point",
     "Policies",
     "PolicyInfo",
-    "Question",
-    "Reward",
     "RewardAnswer",
-    "RewardBatch",
-    "RewardRule",
     "RewardTaken",
-    "RewardToGive",
     "RewardsTaken",
+    "Series",
     "State",
     "StateArm",
     "StateInterval",
+    "Traffic",
     "Verification",
+    "Weights",
 ]
-
-MOST_ITEMS = 1_000
-"Of a batch, and arms of an experiment."
-
-_NO_NUL = r"^[^\x00]*$"
-# (What a name may hold is checked where it enters the log; here it is only described, for it would be looked for twice.)
-Name = Annotated[str, Meta(min_length=1, max_length=512, extra_json_schema={"pattern": _NO_NUL})]
-# A key is part of paths, so it has only characters that need no escape there.
-Key = Annotated[
-    str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$(?!\n)", max_length=128, examples=["home"])
-]
-Spec = Annotated[str, Meta(min_length=1, max_length=2_000, pattern=_NO_NUL, examples=["ms+:booster=8"])]
-Names = Annotated[list[Name], Meta(min_length=1, max_length=MOST_ITEMS)]
-# An arm is retired by its path, and no URL can end in . or ..
-Arm = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^(?!\.\.?$)[^\x00]*$")]
-Arms = Annotated[list[Arm], Meta(min_length=1, max_length=MOST_ITEMS)]
-DecisionId = Annotated[
-    str,
-    Meta(
-        pattern=r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$(?!\n)",
-        description="A UUID of version 7.",
-    ),
-]
-Time = (
-    Annotated[datetime, Meta(tz=True)]
-    | Annotated[float, Meta(ge=0, lt=253_402_300_800, description="Seconds since 1970.")]
-)
-Moment = Annotated[datetime, Meta(tz=True)]
-Status = Literal["running", "paused", "archived"]
-Outcome = Literal["learned", "revised", "unchanged", "waiting", "old epoch", "duplicate", "parked", "late"]
-
-
-class _Request(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What comes in: nothing that is not known."""
 
 
 class _Answer(Struct, kw_only=True):
     """What goes out."""
-
-
-# Requests.
-
-
-class RewardRule(_Request):
-    """What a reward is. With `low` and `high`, policies that need a variance have one."""
-
-    low: float | None = None
-    high: float | None = None
-    window_s: float | None = None
-    "How long after its decision a reward may arrive, in seconds."
-    default: float | None = None
-    "The reward of a decision whose window closes without one."
-    aggregate: Literal["first", "last", "sum", "max"] = "first"
-    "What several rewards of one decision come to."
-    mature_only: bool = False
-    "Learn rewards when their window closes, not before."
-
-    def rule(self) -> Rule:
-        """The rule that decisions keep to."""
-        return Rule(
-            low=self.low,
-            high=self.high,
-            window=self.window_s,
-            default=self.default,
-            combine=self.aggregate,
-            mature_only=self.mature_only,
-        )
-
-    @classmethod
-    def of(cls, rule: Rule) -> RewardRule:
-        """The rule in the words of the API."""
-        return cls(
-            low=rule.low,
-            high=rule.high,
-            window_s=rule.window,
-            default=rule.default,
-            aggregate=rule.combine,  # type: ignore[arg-type]  # one of the four
-            mature_only=rule.mature_only,
-        )
-
-
-class NewExperiment(_Request, kw_only=True):
-    """An experiment to begin."""
-
-    key: Key
-    arms: Arms
-    policy: Spec
-    reward: RewardRule = field(default_factory=RewardRule)
-    sticky: bool = False
-    "Whether a unit keeps the arm that was first drawn for it."
-
-
-class Change(_Request):
-    """What of an experiment can be changed: a new policy makes a new version of it."""
-
-    policy: Spec
-
-
-class ArmToAdd(_Request):
-    """A new arm, or one that was retired."""
-
-    arm: Arm
-
-
-class DecisionToMake(_Request):
-    """For whom a choice is, and among which arms; by default among all that are not retired."""
-
-    unit: Name | None = None
-    eligible: Names | None = None
-
-
-class KeyedDecision(DecisionToMake):
-    """A choice of a batch: the same key again gives the same decision again."""
-
-    idempotency_key: Name | None = None
-
-
-class DecisionBatch(_Request):
-    """Several choices."""
-
-    decisions: Annotated[list[KeyedDecision], Meta(max_length=MOST_ITEMS)]
-
-
-class Reward(_Request):
-    """A reward of a decision; `event` tells several of one decision apart."""
-
-    value: float
-    occurred_at: Time | None = None
-    "With an offset, or seconds since 1970; by default now."
-    event: Name | None = None
-
-
-class RewardToGive(Reward, kw_only=True):
-    """A reward of a batch."""
-
-    decision_id: DecisionId
-
-
-class RewardBatch(_Request):
-    """Several rewards."""
-
-    rewards: Annotated[list[RewardToGive], Meta(max_length=MOST_ITEMS)]
-
-
-class Question(_Request):
-    """What if? A target is arm:NAME, uniform, dist:NAME=SHARE,... or the spec of a policy that learns."""
-
-    target: Annotated[str, Meta(min_length=1, max_length=20_000, pattern=_NO_NUL, examples=["arm:blue"])]
-    estimators: Annotated[list[Name], Meta(min_length=1, max_length=40)] | None = None
-    confidence: Annotated[float, Meta(gt=0, lt=1)] = 0.95
-
-
-# Answers.
 
 
 class Failure(_Answer):
