@@ -206,7 +206,7 @@ def test_rewards_are_parked_with_no_experiment(store: Store) -> None:
     with store.reading(EXPERIMENT) as transaction:
         assert transaction.all_parked() == []
     with write(store, "") as transaction:
-        transaction.unpark([early.decision])
+        transaction.unpark([early])
         assert transaction.all_parked() == []
 
 
@@ -278,8 +278,10 @@ def test_parked_rewards_wait_until_they_are_taken_up(store: Store, log: Log) -> 
     with write(store) as transaction:
         transaction.park([])
         assert transaction.parked([known, other]) == {known: rows[:2]}  # what has expired makes room
-        transaction.unpark([known, new_id()])
+        transaction.unpark([rows[0].row, observation(new_id())])
         transaction.unpark([])
+        assert transaction.all_parked() == rows[1:2]  # another event of the same decision
+        transaction.unpark([rows[1].row])
         assert transaction.all_parked() == []
 
 

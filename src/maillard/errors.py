@@ -6,7 +6,7 @@ import difflib
 import reprlib
 from collections.abc import Iterable
 
-__all__ = ["Conflict", "InvalidValue", "MaillardError", "Paused", "Stale", "Unavailable", "UnknownName"]
+__all__ = ["Archived", "Conflict", "InvalidValue", "MaillardError", "Paused", "Stale", "Unavailable", "UnknownName"]
 
 
 _SHOWN = 60  # names that a message lists
@@ -62,6 +62,10 @@ class Stale(Conflict):
 
 class Paused(MaillardError):
     """The experiment is paused: it takes rewards but makes no choices."""
+
+
+class Archived(Paused):
+    """The experiment is archived: it takes rewards, but makes no choices and no changes."""
 
 
 class Unavailable(MaillardError):

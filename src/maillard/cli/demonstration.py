@@ -5,26 +5,22 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
-import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from maillard.errors import Conflict, InvalidValue, MaillardError
+from maillard.errors import Conflict, InvalidValue
+from maillard.service.background import running
 
 if TYPE_CHECKING:
     from maillard.client import Client
@@ -39,76 +35,17 @@ _POLICY = "ms+:booster=8,floor=0.1"
 _WINDOW = 3.0  # seconds in which a click counts; who has not clicked by then did not
 _DELAY = 0.6  # seconds until a click, on average
 _LATE, _TWICE = 0.03, 0.1  # shares of the clicks
-_PATIENCE = 30.0  # seconds for the service to start, or to end
 _STYLES = {"holds": "bold green", "broken": "bold red", "not enough data": "bold yellow"}
 
 
 @contextlib.contextmanager
 def serving(database: str | None, port: int) -> Iterator[str]:
-    """The address of a service on this machine that ends with the block, or with this process however that ends."""
-    with tempfile.TemporaryDirectory(prefix="maillard-demo-") as folder, _journal(folder) as journal:
-        options = {"database": database or str(Path(folder, "demo.db")), "port": port, "log_level": "warning"}
-        with (
-            subprocess.Popen(
-                [sys.executable, "-m", "maillard.cli.demonstration"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=journal,
-                text=True,
-                start_new_session=True,  # Ctrl-C is for this process, which has something to ask before it ends the other
-            ) as process
-        ):
-            try:
-                yield _listening(process, options, Path(journal.name))
-            finally:
-                _end(process)
-
-
-def _journal(folder: str) -> Any:
-    return Path(folder, "journal").open("w")  # who asks for it closes it
-
-
-def _listening(process: subprocess.Popen[str], options: dict[str, Any], journal: Path) -> str:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    # Not as arguments, which every user of the machine can read: a URL may hold a password.
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(options) + "\n")
-        process.stdin.flush()
-    import maillard.client  # noqa: F401  # takes a while, and so does the other process
-
-    url = process.stdout.readline().strip()
-    if not url:
-        last = journal.read_text(errors="replace").strip().rpartition("\n")[2]
-        raise MaillardError(last.removeprefix("maillard: ") or "the service ended before it began")
-    return url
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):  # with whatever it has started
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _serve() -> None:
-    """The other process: serve as the first line of standard input says, until standard input ends."""
-    from maillard.service.server import run
-
-    options = json.loads(sys.stdin.readline())
-
-    def follow() -> None:
-        while os.read(0, 1):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=follow, daemon=True).start()
-    try:
-        run(**options, on_listening=lambda url: print(url, flush=True))  # noqa: T201  # to the first process
-    except MaillardError as error:
-        sys.exit(f"maillard: {error}")
+    """The address of a service on this machine that ends with the block; without a database, its log does too."""
+    with (
+        tempfile.TemporaryDirectory(prefix="maillard-demo-") as folder,
+        running(database or Path(folder, "demo.db"), port=port) as url,
+    ):
+        yield url
 
 
 class Stop:
@@ -245,7 +182,3 @@ def print_report(client: Client, visitors: Visitors) -> None:
     console.print(
         Text.assemble("\naudit: ", verdict, f" ({rows}, largest difference {verified['largest_error']:.1g})")
     )
-
-
-if __name__ == "__main__":
-    _serve()

@@ -13,6 +13,7 @@ from maillard.decisions import ledger
 from maillard.decisions.configuration import (
     check_arms,
     check_decision,
+    check_observation,
     check_request,
     check_snapshot,
     describe_policy,
@@ -21,7 +22,7 @@ from maillard.decisions.configuration import (
 )
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.ledger import Outcome
-from maillard.decisions.records import NOW, Decision, Observation, text, to_microseconds
+from maillard.decisions.records import Decision, text
 from maillard.decisions.rules import Reward
 from maillard.decisions.session import Session
 from maillard.decisions.state import State, write_tally
@@ -135,7 +136,7 @@ class Bandit:
         `at` is when it occurred (an aware datetime, or seconds since 1970; by default now), `event` tells several rewards of one
         decision apart. The same event and value again is a "duplicate", another value an error.
         """
-        row = self._observation(decision_id, value, at, event)
+        row = check_observation(self.state.reward, decision_id, value, at, event)
         (outcome,) = self.session.observe([row])
         if isinstance(outcome, MaillardError):
             raise outcome
@@ -150,10 +151,9 @@ class Bandit:
         from maillard.decisions.frames import records_of
 
         self.session.check_open()
+        rule, names = self.state.reward, ("decision_id", "value", "at", "event")
         offered = [
-            self._observation(
-                row.get("decision_id"), row.get("value"), row.get("at"), row.get("event"), f"rows[{i}]: "
-            )
+            check_observation(rule, *map(row.get, names), where=f"rows[{i}]: ")
             for i, row in enumerate(records_of(rows))
         ]
         outcomes: list[Outcome] = []
@@ -162,18 +162,6 @@ class Bandit:
                 refused: Outcome = "conflict" if isinstance(outcome, Conflict) else "refused"
                 outcomes.append(refused if isinstance(outcome, MaillardError) else outcome)
         return outcomes
-
-    def _observation(
-        self, decision: object, value: object, at: Any, event: object, where: str = ""
-    ) -> Observation:
-        identifier = check_id(decision, f"{where}decision_id")
-        return Observation(
-            decision=identifier,
-            event=identifier if event is None else text(f"{where}event", event),
-            value=self.state.reward.check(value, f"{where}value"),
-            at=NOW if at is None else to_microseconds(f"{where}at", at),
-            arrived=NOW,
-        )
 
     def append(self, decisions: Iterable[Decision]) -> int:
         """Log decisions that another process drew from this experiment's states and could not log itself; how many are new.

@@ -13,7 +13,7 @@ from maillard.decisions.records import Decision
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State, arms_after
 from maillard.decisions.stores.contract import Transaction
-from maillard.errors import Conflict, MaillardError, Paused
+from maillard.errors import Archived, Conflict, MaillardError, Paused
 
 __all__ = ["Repeated", "Request", "await_rewards", "decide"]
 
@@ -166,9 +166,10 @@ class _Draws:
 
     def check_running(self) -> None:
         """Refuse to choose while the experiment is paused."""
+        if self.state.archived:
+            raise Archived(f"experiment {self.experiment!r} is archived; resume() brings it back")
         if self.state.paused:
-            how = "archived" if self.state.archived else "paused"
-            raise Paused(f"experiment {self.experiment!r} is {how}; resume() lets it choose again")
+            raise Paused(f"experiment {self.experiment!r} is paused; resume() lets it choose again")
 
 
 def _decide_for_unit(transaction: Transaction, draws: _Draws, request: Request) -> list[Decision]:

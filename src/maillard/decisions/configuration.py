@@ -12,7 +12,7 @@ import numpy as np
 
 from maillard.decisions.choosing import Request
 from maillard.decisions.identifiers import check_id
-from maillard.decisions.records import END_OF_TIME, Decision, text
+from maillard.decisions.records import END_OF_TIME, NOW, Decision, Observation, text, to_microseconds
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State, read_tally, write_tally
 from maillard.errors import InvalidValue, MaillardError, UnknownName
@@ -22,6 +22,7 @@ from maillard.tally import Tally
 __all__ = [
     "check_arms",
     "check_decision",
+    "check_observation",
     "check_request",
     "check_same",
     "check_snapshot",
@@ -142,6 +143,20 @@ def check_request(unit: object, eligible: object, idempotency_key: object, size:
         eligible=None if eligible is None else _check_eligible(eligible),
         key=None if idempotency_key is None else text("idempotency_key", idempotency_key),
         size=int(size),
+    )
+
+
+def check_observation(
+    rule: Reward, decision: object, value: object, at: Any = None, event: object = None, *, where: str = ""
+) -> Observation:
+    """A reward as it arrives: its times are the transaction's, unless it says when it occurred."""
+    identifier = check_id(decision, f"{where}decision_id")
+    return Observation(
+        decision=identifier,
+        event=identifier if event is None else text(f"{where}event", event),
+        value=rule.check(value, f"{where}value"),
+        at=NOW if at is None else to_microseconds(f"{where}at", at),
+        arrived=NOW,
     )
 
 

@@ -11,7 +11,7 @@ from maillard.decisions.records import ADMINISTRATIVE, NOW, Decision, Event, Kin
 from maillard.decisions.rules import Reward
 from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Drawn, Head, Parked, Transaction
-from maillard.errors import Conflict, InvalidValue, MaillardError, Paused
+from maillard.errors import Archived, Conflict, InvalidValue, MaillardError, Unavailable
 
 __all__ = [
     "MOST_PARKED",
@@ -53,8 +53,9 @@ def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> 
     await_rewards(transaction, rule, new)
     parked = transaction.parked([row.id for row in new])
     if parked:
-        transaction.unpark(parked)
-        observe(transaction, rule, [early.row for each in parked.values() for early in each])
+        early = [each.row for some in parked.values() for each in some]
+        transaction.unpark(early)
+        observe(transaction, rule, early)
     return len(new)
 
 
@@ -123,7 +124,7 @@ class _Early:
         if repeated := _repeated(row, [each.row for each in before]):
             return repeated
         if len(self.new) >= self.room:
-            return MaillardError(
+            return Unavailable(
                 f"decision {row.decision} is not known, and {MOST_PARKED} rewards wait for such decisions already: no more are taken"
             )
         since = min(made_at(row.decision), row.arrived)
@@ -237,7 +238,7 @@ def change(
     head = _head(transaction)
     state = state.after(transaction.events(state.number))
     if state.archived and kind not in _WHILE_ARCHIVED:
-        raise Paused("the experiment is archived; resume() brings it back")
+        raise Archived("the experiment is archived; resume() brings it back")
     event = Event(number=head.number + 1, kind=kind, time=transaction.now, payload=make(state))
     changed = state.after([event]).check()
     transaction.add_events([event], Head(event.number, event.number, changed.epoch))

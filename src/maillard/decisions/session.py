@@ -73,9 +73,13 @@ class Session:
 
     def settle(self) -> None:
         """Close the windows that are due."""
-        self._settled = time.monotonic()
-        while self.state.reward.settles and self._submit("settle", _settle, self._group):
+        while self.settle_some():
             pass
+
+    def settle_some(self) -> bool:
+        """Close some of the windows that are due; whether there may be more."""
+        self._settled = time.monotonic()
+        return self.state.reward.settles and self._submit("settle", _settle, self._group) == _SETTLE_AT_ONCE
 
     def change(
         self, kind: Kind, payload: Callable[[State], dict[str, Any]], expected: int | None = None

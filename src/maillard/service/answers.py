@@ -8,12 +8,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Stale, Unavailable, UnknownName
+from maillard.errors import (
+    Archived,
+    Conflict,
+    InvalidValue,
+    MaillardError,
+    Paused,
+    Stale,
+    Unavailable,
+    UnknownName,
+)
 from maillard.service.experiments import Missing, Taken
 from maillard.service.messages import Error, Failure
-from maillard.service.pool import Failed
+from maillard.service.pool import TooLong
 
-__all__ = ["Answer", "Refusal", "failure", "refuse"]
+__all__ = ["Answer", "Refusal", "failure", "malformed", "refuse"]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -26,7 +35,7 @@ class Answer(NamedTuple):
     "Data, to be written as JSON; bytes; or pieces of them that are made as they are sent."
     headers: Headers = ()
     media_type: bytes = b"application/json"
-    decision_id: str | None = None
+    decision_id: str | list[str] | None = None
     "For the journal."
     pieces: AsyncIterator[bytes] | None = None
 
@@ -49,13 +58,13 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (Missing, 404, "not_found"),
     (Taken, 409, "exists"),
     (Stale, 412, "stale"),
+    (Archived, 409, "archived"),
     (Paused, 409, "paused"),
     (Conflict, 409, "conflict"),
     (InvalidValue, 422, "invalid_value"),
     (UnknownName, 422, "invalid_value"),
+    (TooLong, 422, "too_long"),
     (Unavailable, 503, "unavailable"),
-    (Failed, 500, "internal"),
-    (MaillardError, 422, "invalid_value"),
 )
 _RETRY = ((b"retry-after", b"1"),)
 _AT = re.compile(r"^(.*?)(?: - at `(.*)`)?$", re.DOTALL)
@@ -71,22 +80,23 @@ def failure(error: Exception, fields: Sequence[str] = ()) -> Refusal:
     """What an error is to the caller, who gave these fields. Errors that are nobody's fault but ours say nothing."""
     if isinstance(error, Refusal):
         return error
-    if isinstance(error, msgspec.ValidationError):
-        return _invalid(str(error))
-    if isinstance(error, msgspec.DecodeError | RecursionError | UnicodeDecodeError):
-        what = (
-            str(error)
-            if isinstance(error, msgspec.DecodeError)
-            else "JSON in UTF-8, not too deep, is expected"
-        )
-        return Refusal(400, "bad_json", what)
-    for kind, status, code in _KINDS:
+    # What else the package raises, and whatever is wrong with the log itself, is no fault of the caller's.
+    ours = isinstance(error, InvalidValue) and error.field.startswith("log")
+    for kind, status, code in () if ours else _KINDS:
         if isinstance(error, kind):
-            if status == 500:
-                break
             headers = _RETRY if status == 503 else ()
             return Refusal(status, code, _words(error), _path(error, fields), headers)
     return Refusal(500, "internal", "Something went wrong here. The journal has more under this request_id.")
+
+
+def malformed(error: Exception) -> Refusal:
+    """What was wrong with a body that could not be decoded."""
+    if isinstance(error, msgspec.ValidationError):
+        return _invalid(str(error))
+    what = (
+        str(error) if isinstance(error, msgspec.DecodeError) else "JSON in UTF-8, not too deep, is expected"
+    )
+    return Refusal(400, "bad_json", what)
 
 
 def refuse(error: Refusal, request_id: str) -> Answer:
@@ -120,7 +130,6 @@ def _words(error: Exception) -> str:
 
 # Fields whose names differ in requests.
 _FIELDS = {
-    "arm": "arm",
     "eligible arm": "eligible",
     "window": "window_s",
     "combine": "aggregate",
@@ -137,6 +146,6 @@ def _path(error: Exception, fields: Sequence[str]) -> str | None:
         parts = [_FIELDS.get(error.kind, error.kind)]
     else:
         return None
-    if parts[0] not in fields:  # it is one of several names, or something within a spec
-        parts = next(([name] for name in (f"{parts[0]}s", "policy", "target") if name in fields), parts)
-    return ".".join(["$", *parts])
+    if fields and parts[0] not in fields:  # one of several names, or something within a spec, or no field
+        parts = next(([name] for name in (f"{parts[0]}s", "policy", "target") if name in fields), [])
+    return ".".join(["$", *parts]) if parts else None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-import re
 import secrets
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -20,10 +19,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from maillard.service.answers import Answer, Refusal, failure, refuse
+from maillard.service.admission import admitted, charge
+from maillard.service.answers import Answer, Refusal, failure, malformed, refuse
 from maillard.service.handlers.calls import Call
 from maillard.service.journal import Line
-from maillard.service.keys import Key, is_loopback
+from maillard.service.keys import Key
 from maillard.service.operations import OPERATIONS, Operation
 from maillard.service.services import Service
 
@@ -46,7 +46,6 @@ _PAGE = (
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 _SIMPLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -80,7 +79,13 @@ def application(start: Callable[[], Service]) -> ASGI:
             refusal = Refusal(405, "method_not_allowed", message, None, ((b"allow", allowed.encode()),))
         else:
             refusal = Refusal(status, "not_found", message)
-        await _send(refuse(refusal, request_id), request_id, send, head=method == "HEAD")
+        answer = refuse(refusal, request_id)
+        await _send(answer, request_id, send, head=method == "HEAD")
+        service = holder.service
+        service.metrics.answered("none", status, 0.0)
+        if not service.journal.quiet:
+            line = Line(time.time(), "info", "request", request_id, "none", status, 0, None, None)
+            service.journal.request(line)
 
     everything = [
         Route(operation.path, _Endpoint(operation, holder), methods=[operation.method])
@@ -116,19 +121,24 @@ class _Endpoint:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id, key = _request_id(headers), None
         try:
-            key = _admitted(service, operation, scope, headers)
-            body = None if self._decode is None else self._decode(await self._read(headers, receive))
+            key = admitted(service, operation, scope, headers)
+            body = None if self._decode is None else self._decoded(await self._read(headers, receive))
             if operation.items:
-                _charge(service, scope, key, len(getattr(body, operation.items)) - 1)
-            query = dict(parse_qsl(scope["query_string"].decode("latin-1"))) if operation.query else {}
-            answer = await operation.handler(Call(service, scope["path_params"], query, body, headers, key))
+                charge(service, scope, key, len(getattr(body, operation.items)) - 1)
+            query = _query(scope) if operation.query else {}
+            handled = operation.handler(Call(service, scope["path_params"], query, body, headers, key))
+            answer = await (_while_connected(handled, receive) if operation.patient else handled)
         except Exception as error:  # noqa: BLE001  # whatever it is, there is an answer
             refusal = failure(error, operation.fields)
             if refusal.status >= 500:
                 _complain(service, request_id, error)
             answer = refuse(refusal, request_id)
         await _send(answer, request_id, send, head=scope["method"] == "HEAD")
-        seconds = time.perf_counter() - began
+        self._note(service, began, request_id, answer, key)
+
+    def _note(self, service: Service, began: float, request_id: str, answer: Answer, key: Key | None) -> None:
+        """Count the request, and write it into the journal."""
+        seconds, operation = time.perf_counter() - began, self._operation
         service.metrics.answered(operation.name, answer.status, seconds)
         if not service.journal.quiet or answer.status >= 500:
             user = None if key is None else key.id
@@ -159,76 +169,41 @@ class _Endpoint:
             raise self._too_large()
         return body
 
+    def _decoded(self, body: bytes) -> Any:
+        assert self._decode is not None  # it has a body
+        try:
+            return self._decode(body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise malformed(error) from None
+
     def _too_large(self) -> Refusal:
         close = ((b"connection", b"close"),)  # the rest of it need not be read
         return Refusal(413, "too_large", f"Expected a body of at most {self._most} bytes.", None, close)
 
 
-def _admitted(
-    service: Service, operation: Operation, scope: Scope, headers: dict[bytes, bytes]
-) -> Key | None:
-    """The key of the caller, if the caller may do this; None where no key is needed."""
-    if operation.scope is None:
-        return None
-    given = headers.get(b"authorization")
-    if given is None:
-        if not service.open:
-            raise _unauthorized("This needs an API key: Authorization: Bearer ...")
-        _check_local(headers)
-        _slow_down(service, scope, None)
-        return None
-    scheme, _, secret = given.decode("latin-1").partition(" ")
-    key = service.keyring.find(secret.strip()) if scheme.lower() == "bearer" else None
-    if key is None:
-        raise _unauthorized("This is no API key, or one that was revoked.")
-    _slow_down(service, scope, key)
-    if operation.scope != "any" and not key.may(operation.scope):
-        raise Refusal(403, "forbidden", f"This key does not have the scope {operation.scope!r}.")
-    if operation.limited and not key.reaches(scope["path_params"]["key"]):
-        raise Refusal(403, "forbidden", "This key is not for that experiment.")
-    return key
+def _query(scope: Scope) -> dict[str, str]:
+    return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
 
 
-def _unauthorized(message: str) -> Refusal:
-    return Refusal(401, "unauthorized", message, None, ((b"www-authenticate", b"Bearer"),))
-
-
-def _check_local(headers: dict[bytes, bytes]) -> None:
-    """While there are no keys, a web page from elsewhere that runs in a browser on this machine must not get through."""
-    if not _is_local(headers.get(b"host", b"localhost"), headers.get(b"origin")):
-        message = "Without API keys the service answers only to its own page and to programs on this machine, by a loopback name."
-        raise Refusal(403, "forbidden", message)
-
-
-@lru_cache(maxsize=1024)
-def _is_local(host: bytes, origin: bytes | None) -> bool:
-    name = _HOST.fullmatch(host)
+async def _while_connected(handled: Awaitable[Answer], receive: Receive) -> Answer:
+    """The answer, unless the caller goes away: then nobody need look for it any longer."""
+    working = asyncio.ensure_future(handled)
+    gone = asyncio.ensure_future(_gone(receive))
     try:
-        page = host if origin is None else urlsplit(origin).netloc
-    except ValueError:
-        return False
-    return name is not None and is_loopback(name[1].decode()) and page == host
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+            raise Refusal(499, "gone", "The caller has gone.")
+        return working.result()
+    finally:
+        for task in (working, gone):
+            task.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
 
 
-def _slow_down(service: Service, scope: Scope, key: Key | None) -> None:
-    """Refuse who asks too often."""
-    wait = service.limiter.wait(_caller(scope, key), rate=None if key is None else key.rate)
-    if wait:
-        seconds = str(max(1, -int(-wait // 1))).encode()
-        raise Refusal(429, "too_many_requests", "Too many requests.", None, ((b"retry-after", seconds),))
-
-
-def _charge(service: Service, scope: Scope, key: Key | None, more: int) -> None:
-    """Take the rest of what a batch costs: as much as its items. It is let in as one, and slows down what comes after it."""
-    if more > 0:
-        service.limiter.spend(_caller(scope, key), more, None if key is None else key.rate)
-
-
-def _caller(scope: Scope, key: Key | None) -> str:
-    if key is not None:
-        return key.id
-    client = scope.get("client")
-    return client[0] if client else ""
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:

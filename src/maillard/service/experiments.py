@@ -13,16 +13,18 @@ from msgspec import Raw
 from maillard.decisions import Bandit, Reward, ledger
 from maillard.decisions.choosing import Request
 from maillard.decisions.ledger import Outcome
-from maillard.decisions.records import Decision, Observation
+from maillard.decisions.records import Decision, Observation, text
 from maillard.decisions.session import Call
 from maillard.decisions.stores import Store
-from maillard.errors import InvalidValue, MaillardError
+from maillard.decisions.stores.contract import Head
+from maillard.errors import InvalidValue, MaillardError, Unavailable
 from maillard.service.lanes import Lane
 
 __all__ = ["Experiment", "Experiments", "Missing", "Taken"]
 
-_REMEMBERED = 50_000  # decisions whose experiment is known without asking the log
-_THREADS = 16
+_REMEMBERED = 25_000  # decisions, twice, whose experiment is known without asking the log
+_WRITING, _READING = 16, 4  # threads: whoever reads does not keep a decision waiting
+_MOST_READING = 500  # calls
 
 Result = TypeVar("Result")
 
@@ -62,22 +64,37 @@ class Experiments:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="log")
+        self._threads = ThreadPoolExecutor(_WRITING, thread_name_prefix="lane")
+        self._readers = ThreadPoolExecutor(_READING, thread_name_prefix="reader")
+        self._reading = 0
         self._open: dict[str, Experiment] = {}
         self._opening: dict[str, asyncio.Future[Experiment]] = {}
-        self._remembered: dict[str, str] = {}
+        self._young: dict[
+            str, str
+        ] = {}  # experiments of decisions, in two generations: to forget the older one costs nothing
+        self._old: dict[str, str] = {}
         self._lookups = Lane(self._look_up, self._threads)
         self._parking = Lane(self._park, self._threads)
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Whatever waits for the log, in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+        """Whatever waits for the log and is no decision or reward, in a thread."""
+        if self._reading >= _MOST_READING:
+            raise Unavailable("too many requests are being answered already; try again")
+        self._reading += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
+        finally:
+            self._reading -= 1
 
     async def get(self, key: str) -> Experiment:
         """An experiment; Missing where there is none."""
         found = self._open.get(key)
         if found is not None:
             return found
+        try:
+            text("experiment", key)
+        except InvalidValue:
+            raise Missing(f"there is no experiment {key!r:.100}") from None
         if key not in self._opening:
             self._opening[key] = asyncio.ensure_future(self._start(key, {}))
             self._opening[key].add_done_callback(lambda _: self._opening.pop(key, None))
@@ -96,9 +113,18 @@ class Experiments:
             exists = transaction.head is not None and transaction.head.number > 0
         if not exists and not given:
             raise Missing(f"there is no experiment {key!r}")
-        bandit = None if exists and given else Bandit(log=self.store, experiment=key, **given)
-        if bandit is None or (given and not bandit.session.began):
-            raise Taken(f"there is an experiment {key!r} already")
+        taken = Taken(f"there is an experiment {key!r} already")
+        if exists and given:
+            raise taken
+        try:
+            bandit = Bandit(log=self.store, experiment=key, **given)
+        except InvalidValue:
+            with self.store.reading(key) as transaction:
+                if given and transaction.head is not None:  # somebody was quicker, with something else
+                    raise taken from None
+            raise
+        if given and not bandit.session.began:
+            raise taken
         with self.store.reading(key) as transaction:
             (first,) = transaction.events(0, through=1)
         return bandit, first.time
@@ -108,17 +134,37 @@ class Experiments:
         """Those that are open."""
         return list(self._open.values())
 
+    async def every(self, wanted: Callable[[str], bool]) -> tuple[list[Experiment], dict[str, MaillardError]]:
+        """Those that are wanted, as they are now; and those that cannot be opened, with the reason."""
+        heads = await self.run(self._heads)
+        found: list[Experiment] = []
+        broken: dict[str, MaillardError] = {}
+        for name in filter(wanted, heads):
+            try:
+                experiment = await self.get(name)
+                if experiment.bandit.state.number < heads[name].number:
+                    await self.run(experiment.bandit.session.refresh)
+                found.append(experiment)
+            except MaillardError as error:
+                broken[name] = error
+        return found, broken
+
+    def _heads(self) -> dict[str, Head]:
+        with self.store.reading("") as transaction:
+            return transaction.heads()
+
     # Which experiment a decision belongs to.
 
     def remember(self, decision_id: str, key: str) -> None:
         """A decision was just made, so its reward will soon come."""
-        if len(self._remembered) >= _REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]
-        self._remembered[decision_id] = key
+        if len(self._young) >= _REMEMBERED:
+            self._young, self._old = {}, self._young
+        self._young[decision_id] = key
 
     async def of(self, decision_id: str) -> str | None:
         """The experiment of a decision, if it is known."""
-        return self._remembered.get(decision_id) or await self._lookups.submit(decision_id)
+        known = self._young.get(decision_id) or self._old.get(decision_id)
+        return known or await self._lookups.submit(decision_id)
 
     def _look_up(self, ids: Sequence[str]) -> list[str | None]:
         with self.store.reading("") as transaction:
@@ -127,24 +173,27 @@ class Experiments:
 
     # Rewards of decisions that no experiment knows yet.
 
-    async def park(self, row: Observation) -> Outcome | MaillardError:
+    async def park(self, row: Observation) -> Outcome:
         """Keep a reward until its decision is known."""
         outcome: Outcome = await self._parking.submit(row)
         return outcome
 
     def _park(self, rows: Sequence[Observation]) -> list[Outcome | MaillardError]:
-        with self.store.transaction("", lock=True) as transaction:
+        with self.store.transaction("", lock=True, alone=True) as transaction:
             return ledger.park(transaction, rows)
 
-    async def adopt(self) -> int:
-        """Give rewards that waited to the experiments that know their decisions by now; how many there were."""
+    async def adopt(self) -> list[Observation]:
+        """Give rewards that waited to the experiments that know their decisions by now; those that are not in the experiment's range."""
         waiting = await self.run(self._waiting)
+        refused: list[Observation] = []
         for key in {key for _, key in waiting}:
             experiment = await self.get(key)
             rows = [row for row, owner in waiting if owner == key]
-            await experiment.observe([row for row in rows if _fits(row, experiment.bandit.state.reward)])
-            await self.run(self._forget, [row.decision for row in rows])
-        return len(waiting)
+            fit = [row for row in rows if _fits(row, experiment.bandit.state.reward)]
+            await experiment.observe(fit)
+            await self.run(self._forget, rows)
+            refused += [row for row in rows if row not in fit]
+        return refused
 
     def _waiting(self) -> list[tuple[Observation, str]]:
         with self.store.reading("") as transaction:
@@ -152,13 +201,14 @@ class Experiments:
             owners = transaction.experiments_of({row.decision for row in parked}) if parked else {}
         return [(row, owners[row.decision]) for row in parked if row.decision in owners]
 
-    def _forget(self, ids: Sequence[str]) -> None:
-        with self.store.transaction("", lock=True) as transaction:
-            transaction.unpark(ids)
+    def _forget(self, rows: Sequence[Observation]) -> None:
+        with self.store.transaction("", lock=True, alone=True) as transaction:
+            transaction.unpark(rows)
 
     def close(self) -> None:
         """Let go of the log."""
-        self._threads.shutdown(wait=True)
+        for threads in (self._readers, self._threads):
+            threads.shutdown(wait=True)
         self.store.close()
 
 

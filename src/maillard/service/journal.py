@@ -27,7 +27,8 @@ class Line(msgspec.Struct):
     operation: str
     status: int
     microseconds: int
-    decision_id: str | None
+    decision_id: str | list[str] | None
+    "Of a batch, all of them."
     key: str | None
     "The id of the caller's key."
 
@@ -46,6 +47,8 @@ class Journal:
         if self._quiet and level == "info":
             return
         self._add(_encode({"time": round(time.time(), 6), "level": level, "event": event, **facts}))
+        if level in ("error", "critical"):  # it may be the last one
+            self.flush()
 
     def request(self, line: Line) -> None:
         """Add a line for a request."""

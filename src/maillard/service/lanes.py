@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any
 
 from maillard.errors import MaillardError, Unavailable
@@ -23,7 +23,7 @@ class Lane:
     `decisions.grouping` does for threads, without a thread for each call.
     """
 
-    def __init__(self, run: Callable[[Sequence[Any]], Sequence[Any]], threads: ThreadPoolExecutor) -> None:
+    def __init__(self, run: Callable[[Sequence[Any]], Sequence[Any]], threads: Executor) -> None:
         self._run, self._threads = run, threads
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Any, asyncio.Future[Any]]] = []
@@ -53,7 +53,8 @@ class Lane:
         stays away is expected no more, so a lone caller never waits.
         """
         if len(self._waiting) >= self._expected:
-            self._start()
+            self._busy = True
+            self._loop.call_soon(self._start)  # after the requests that are being read now
         elif self._timer is None:
             self._timer = self._loop.call_later(_PATIENCE, self._start)
 

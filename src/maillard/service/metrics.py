@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
@@ -84,34 +84,44 @@ class Metrics:
         row[-1] += seconds
 
     def share(self) -> None:
-        """Leave the counts where the other processes find them."""
-        if self._folder is None:
-            return
+        """Leave the counts where the other processes find them. Quick: it is called where they are counted."""
+        if self._folder is not None:
+            part = self._folder / f"{os.getpid()}.part"
+            part.write_bytes(msgspec.json.encode(self._kept()))
+            part.rename(part.with_suffix(".json"))  # whoever reads it finds it whole
+
+    def _kept(self) -> _Kept:
         mine = self._counts
-        kept = _Kept(
+        return _Kept(
             [(*pair, count) for pair, count in mine.decisions.items()],
             dict(mine.rewards),
             [(*pair, count) for pair, count in mine.requests.items()],
-            dict(mine.durations),
+            {operation: list(row) for operation, row in mine.durations.items()},
         )
-        part = self._folder / f"{os.getpid()}.part"
-        part.write_bytes(msgspec.json.encode(kept))
-        part.rename(part.with_suffix(".json"))  # whoever reads it finds it whole
 
-    def write(self, monitor: Calibrated) -> tuple[bytes, bytes]:
-        """Everything in Prometheus' text format, and its media type."""
-        registry = CollectorRegistry()
-        registry.register(_Reading(self._all(), monitor))
-        return generate_latest(registry), _TYPE
+    def writer(self, monitor: Calibrated) -> Callable[[], tuple[bytes, bytes]]:
+        """What writes everything in Prometheus' text format, with its media type: as counted now, and in any thread."""
+        mine = self._kept()
 
-    def _all(self) -> _Counts:
+        def write() -> tuple[bytes, bytes]:
+            registry = CollectorRegistry()
+            registry.register(_Reading(self._all(mine), monitor))
+            return generate_latest(registry), _TYPE
+
+        return write
+
+    def _all(self, mine: _Kept) -> _Counts:
+        """The counts of this process and of its fellows."""
+        others = [] if self._folder is None else sorted(self._folder.glob("*.json"))
         every = _Counts(Counter(), Counter(), Counter(), {})
-        if self._folder is None:
-            every.add(self._counts)
-            return every
-        self.share()
-        for file in self._folder.glob("*.json"):
-            kept = msgspec.json.decode(file.read_bytes(), type=_Kept)
+        for kept in [
+            mine,
+            *(
+                msgspec.json.decode(file.read_bytes(), type=_Kept)
+                for file in others
+                if file.stem != str(os.getpid())
+            ),
+        ]:
             every.add(
                 _Counts(
                     Counter({(experiment, arm): count for experiment, arm, count in kept.decisions}),

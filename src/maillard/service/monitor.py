@@ -112,6 +112,11 @@ class Monitor:
         self._failures = 0
         self._size = 100  # of the next piece, until it is known how long a row is
 
+    @property
+    def complete(self) -> bool:
+        """Whether the log was read up to where it should be."""
+        return not self._late and not self._behind
+
     def advance(self, limit_s: float) -> None:
         """Read what is new, piece by piece, for about so many seconds; at least one piece.
 
@@ -226,7 +231,7 @@ class Monitor:
             return {
                 "key": key,
                 "as_of": None if self._as_of is None else from_microseconds(self._as_of),
-                "complete": not self._late and not self._behind,
+                "complete": self.complete,
                 "decisions": total,
                 "rewards": known.rewards,
                 "arms": [

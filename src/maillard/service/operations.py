@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -33,6 +34,8 @@ class Operation:
     "Of a success."
     items: str | None = None
     "The field of a batch that holds its items."
+    patient: bool = False
+    "Whether it may take minutes: it ends when its caller has gone."
 
     @property
     def name(self) -> str:
@@ -41,8 +44,9 @@ class Operation:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Of the body."""
-        return getattr(self.body, "__struct_fields__", ())
+        """Of the body, and of the path as errors name them."""
+        path = re.findall(r"{(\w+)", self.path.replace("{id}", "{decision_id}"))
+        return (*getattr(self.body, "__struct_fields__", ()), *path)
 
     @property
     def limited(self) -> bool:
@@ -173,6 +177,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path=f"{_EXPERIMENT}/export",
         handler=looking.export,
         scope="read",
+        patient=True,
         media_type="application/vnd.apache.parquet",
         answers={200: (None, "The log of the experiment, as `maillard export` writes it.")},
     ),
@@ -181,6 +186,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path=f"{_EXPERIMENT}/evaluations",
         handler=looking.evaluate,
         scope="read",
+        patient=True,
         body=messages.Question,
         answers={200: (messages.Evaluation, "An answer with its interval, or a refusal with its reason.")},
     ),
@@ -189,6 +195,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path=f"{_EXPERIMENT}:verify",
         handler=looking.verify,
         scope="read",
+        patient=True,
         answers={200: (messages.Verification, "What was found.")},
     ),
     _change("pause", experiments.pause),

@@ -28,7 +28,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from maillard.errors import InvalidValue, MaillardError, Unavailable, UnknownName
 
-__all__ = ["Failed", "Pool", "without_secrets"]
+__all__ = ["Failed", "Pool", "TooLong", "without_secrets"]
 
 _JOURNAL = logging.getLogger(__name__)
 _SPAWN = multiprocessing.get_context("spawn")
@@ -42,6 +42,10 @@ _PLAIN = (str, int, float, bool, type(None))
 _CLOSED = "the service is ending"
 
 Job = Callable[..., Any]
+
+
+class TooLong(Unavailable):
+    """A question that would take as long again."""
 
 
 class Failed(MaillardError):
@@ -114,7 +118,7 @@ class Pool:
                 answer = await self._working().ask(job)
         except TimeoutError:
             self._let_go()
-            raise Unavailable(
+            raise TooLong(
                 f"the question took more than {self.timeout:g} seconds and was given up; an exported log can be asked at leisure"
             ) from None
         except (EOFError, OSError):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -32,7 +33,8 @@ __all__ = ["COUNTS", "Service"]
 COUNTS = "MAILLARD_COUNTS"
 "Names the folder, in the environment, where processes that serve together leave their counts."
 
-_EVERY = 1.0  # seconds
+_KEYS, _EVERY = 0.8, 1.0  # seconds
+_ADOPT = 3  # turns
 _FOLLOW = 0.4  # seconds that a request lets the monitor read on
 _PROBE = 0.5  # seconds that a probe is good for
 _PIECE = 1 << 18  # bytes
@@ -54,10 +56,11 @@ class Service:
         self.description = msgspec.Raw(msgspec.json.encode(describe()))
         self.folder = Path(tempfile.mkdtemp(prefix="maillard-"))
         self._following: asyncio.Future[None] | None = None
+        self._followed = False
         self._parent = os.getppid() if COUNTS in os.environ else None
         self._probed = 0.0
         self._probing = asyncio.Lock()
-        self._tidying: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
 
     @property
     def open(self) -> bool:
@@ -66,6 +69,7 @@ class Service:
 
     async def follow(self) -> None:
         """Let the monitor read what is new; who asks meanwhile waits for the same."""
+        self._followed = True
         if self._following is None:
             self._following = asyncio.ensure_future(self._follow())
         await asyncio.shield(self._following)
@@ -74,7 +78,7 @@ class Service:
         try:
             await self.experiments.run(self.monitor.advance, _FOLLOW)
         except Exception as error:  # noqa: BLE001  # what it has counted is still true; it says how old that is
-            self.journal.write("warning", "following failed", error=f"{type(error).__name__}: {error}")
+            self._warn("following failed", error)
         finally:
             self._following = None
 
@@ -97,35 +101,54 @@ class Service:
         finally:
             file.close()
 
-    async def _tidy(self) -> None:
-        """Once a second: who may call, windows that have closed, rewards that have found their decision."""
+    # What it does by itself. Whatever fails, the rest goes on, and the next time may be better.
+
+    async def _read_keys(self) -> None:
         while True:
-            await asyncio.sleep(_EVERY)
+            await asyncio.sleep(_KEYS)
             if self._parent not in (None, os.getppid()):  # who started this worker has been killed
                 signal.raise_signal(signal.SIGTERM)
-            try:
+            with self._warned("reading keys failed"):
                 await self.experiments.run(self.keyring.refresh)
-                await self.experiments.run(self.metrics.share)
-                for experiment in self.experiments.opened:
-                    if experiment.bandit.state.reward.settles:
-                        await self.experiments.run(experiment.bandit.settle)
-                await self.experiments.adopt()
-            except Exception as error:  # noqa: BLE001  # the next second may be better
-                self.journal.write("warning", "tidying failed", error=f"{type(error).__name__}: {error}")
+            with self._warned("sharing counts failed"):
+                self.metrics.share()
+
+    async def _tidy(self) -> None:
+        for turn in itertools.count(1):
+            await asyncio.sleep(_EVERY)
+            for experiment in self.experiments.opened:
+                if experiment.bandit.state.reward.settles:
+                    with self._warned("closing windows failed"):
+                        await self.experiments.run(experiment.bandit.session.settle_some)
+            if turn % _ADOPT == 0:
+                with self._warned("adopting rewards failed"):
+                    for row in await self.experiments.adopt():
+                        self.journal.write("warning", "reward out of range", decision_id=row.decision)
+            if self._followed and not self.monitor.complete:
+                await self.follow()  # there was more to read than who asked could wait for
+
+    @contextmanager
+    def _warned(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # see above
+            self._warn(what, error)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        self.journal.write("warning", what, error=f"{type(error).__name__}: {error}")
 
     async def __aenter__(self) -> Service:
         gc.collect()
         gc.freeze()  # what there is now stays: nobody need look through it again and again
-        self._tidying = asyncio.ensure_future(self._tidy())
+        self._chores = [asyncio.ensure_future(chore) for chore in (self._read_keys(), self._tidy())]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._tidying is not None:
-            self._tidying.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._tidying
+        for chore in self._chores:
+            chore.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
         await self.pool.close()
         await asyncio.get_running_loop().run_in_executor(None, self.experiments.close)
         shutil.rmtree(self.folder, ignore_errors=True)

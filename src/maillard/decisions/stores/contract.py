@@ -116,8 +116,8 @@ class Transaction(Protocol):
     def park(self, rows: Sequence[Parked]) -> None:
         """Keep rewards whose decision is not known, instead of those that have expired."""
 
-    def unpark(self, ids: Iterable[str]) -> None:
-        """Forget the parked rewards of these decisions."""
+    def unpark(self, rows: Iterable[Observation]) -> None:
+        """Forget these parked rewards."""
 
     def pending(self, ids: Iterable[str]) -> set[str]:
         """Those of the decisions that something is to happen to when their window closes."""
@@ -144,6 +144,9 @@ class Transaction(Protocol):
         """Put a token in the place of a unit's name and of its idempotency keys; how many rows had it."""
 
     # Of the whole store, whichever experiment the transaction is of; "" is none.
+
+    def heads(self) -> dict[str, Head]:
+        """Where every experiment stands."""
 
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         """In which experiment those of the decisions are that exist."""

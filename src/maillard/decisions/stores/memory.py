@@ -176,9 +176,13 @@ class MemoryTransaction:
         for each in rows:
             self._kept.parked.setdefault(each.row.decision, []).append(each)
 
-    def unpark(self, ids: Iterable[str]) -> None:
-        for key in list(ids):
-            self._kept.parked.pop(key, None)
+    def unpark(self, rows: Iterable[Observation]) -> None:
+        gone = {(row.decision, row.event) for row in rows}
+        for key in {decision for decision, _ in gone} & self._kept.parked.keys():
+            left = [each for each in self._kept.parked[key] if (key, each.row.event) not in gone]
+            self._kept.parked[key] = left
+            if not left:
+                del self._kept.parked[key]
 
     def pending(self, ids: Iterable[str]) -> set[str]:
         return self._kept.closing.keys() & set(ids)
@@ -234,6 +238,9 @@ class MemoryTransaction:
         for epoch, name in [place for place in self._kept.assigned if place[1] == unit]:
             self._kept.assigned[epoch, token] = self._kept.assigned.pop((epoch, name))
         return len(mine)
+
+    def heads(self) -> dict[str, Head]:
+        return {name: kept.head for name, kept in sorted(self._all.items())}
 
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         wanted = list(ids)

@@ -280,7 +280,9 @@ class PostgreSQLStore:
         try:
             yield
         except (psycopg.Error, UnicodeError) as error:
-            reason = shown = " ".join(str(error).split())
+            # The server's own words without its details, which quote what was to be written.
+            said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+            reason = shown = " ".join((said or str(error)).split())
             for secret in self._secrets:
                 shown = shown.replace(secret, "***")
             raise Unavailable(

@@ -177,9 +177,9 @@ class SQLTransaction(ABC):
         sql = f"INSERT INTO parked ({REWARD}, expires, experiment) VALUES (?, ?, ?, ?, ?, ?, ?)"
         self._many(sql, [(*write_reward(each.row), each.expires, self.experiment) for each in rows])
 
-    def unpark(self, ids: Iterable[str]) -> None:
-        among, values = self._among("decision", ids)
-        self._many(f"DELETE FROM parked WHERE experiment = ? AND {among}", [[self.experiment, values]])
+    def unpark(self, rows: Iterable[Observation]) -> None:
+        sql = "DELETE FROM parked WHERE experiment = ? AND decision = ? AND event = ?"
+        self._many(sql, [(self.experiment, row.decision, row.event) for row in rows])
 
     def pending(self, ids: Iterable[str]) -> set[str]:
         among, values = self._among("decision", ids)
@@ -231,6 +231,10 @@ class SQLTransaction(ABC):
         return rows
 
     # Of the whole store.
+
+    def heads(self) -> dict[str, Head]:
+        rows = self._all("SELECT name, number, administrative, epoch FROM experiments ORDER BY name")
+        return {name: Head(*head) for name, *head in rows}
 
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         among, values = self._among("decisions.id", ids)

@@ -6,6 +6,8 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from maillard.decisions.choosing import Repeated
 from maillard.decisions.configuration import check_request
 from maillard.decisions.identifiers import check_id
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from maillard.service.services import Service
 
 __all__ = ["decide", "decide_batch", "read_decision"]
+
+_LARGEST = 32 << 20  # characters of the answer to a batch
+_NUMBERS = 60  # of them for an arm's probability and its logarithm
 
 
 async def decide(call: Call) -> Answer:
@@ -44,6 +49,10 @@ async def decide(call: Call) -> Answer:
 async def decide_batch(call: Call) -> Answer:
     """Several decisions, each with a status of its own."""
     experiment = await call.experiment()
+    law = sum(_NUMBERS + len(arm) for arm in experiment.bandit.state.arms)
+    if law * len(call.body.decisions) > _LARGEST:
+        message = f"Expected fewer decisions at once: the laws of {len(call.body.decisions)} would fill {_LARGEST >> 20} MiB."
+        raise Refusal(413, "too_large", message, "$.decisions")
 
     async def one(place: int, asked: messages.KeyedDecision) -> messages.MadeDecision:
         where = f"$.decisions[{place}]"
@@ -54,13 +63,15 @@ async def decide_batch(call: Call) -> Answer:
             again = Refusal(422, "key_reused", str(error), f"{where}.idempotency_key")
             return messages.MadeDecision(status=422, error=failed(again))
         except MaillardError as error:
-            return messages.MadeDecision(status=failure(error).status, error=failed(failure(error), where))
+            refusal = failure(error)
+            return messages.MadeDecision(status=refusal.status, error=failed(refusal, where))
         new = not isinstance(rows, Repeated)
         shown = _decision(call.service, experiment, rows[0], made=new)
         return messages.MadeDecision(status=201 if new else 200, decision=shown)
 
     made = await asyncio.gather(*(one(*item) for item in enumerate(call.body.decisions)))
-    return Answer(200, messages.DecisionsMade(results=made))
+    ids = [each.decision.decision_id for each in made if each.decision is not msgspec.UNSET]
+    return Answer(200, messages.DecisionsMade(results=made), decision_id=ids)
 
 
 async def read_decision(call: Call) -> Answer:

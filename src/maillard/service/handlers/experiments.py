@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from maillard.decisions.records import from_microseconds
+from maillard.decisions.state import State
 from maillard.service import messages
 from maillard.service.answers import Answer, Refusal
 from maillard.service.experiments import Experiment
@@ -38,12 +37,15 @@ async def create_experiment(call: Call) -> Answer:
 async def list_experiments(call: Call) -> Answer:
     """All experiments that the caller may see."""
     archived = _flag(call, "archived")
-    everyone = await call.service.experiments.run(call.service.store.experiments)
-    mine = [name for name in everyone if call.key is None or call.key.reaches(name)]
-    opened = await asyncio.gather(*(call.service.experiments.get(name) for name in mine))
-    await asyncio.gather(*(call.service.experiments.run(each.bandit.session.refresh) for each in opened))
-    shown = [each for each in opened if archived or not each.bandit.state.archived]
-    return Answer(200, messages.Experiments(experiments=[_experiment(each) for each in shown]))
+    found, broken = await call.service.experiments.every(
+        lambda name: call.key is None or call.key.reaches(name)
+    )
+    for name, error in broken.items():  # one that cannot be opened is no reason to hide the others
+        call.service.journal.write("warning", "experiment left out", experiment=name, error=str(error))
+    shown = [each for each in found if archived or not each.bandit.state.archived]
+    return Answer(
+        200, messages.Experiments(experiments=[_experiment(each, each.bandit.state) for each in shown])
+    )
 
 
 async def read_experiment(call: Call) -> Answer:
@@ -83,6 +85,9 @@ async def archive(call: Call) -> Answer:
 
 async def add_arm(call: Call) -> Answer:
     """A new arm, or one that was retired, which comes back with what it has learned."""
+    experiment = await call.experiment()
+    if len(experiment.bandit.state.arms) >= messages.MOST_ITEMS:
+        raise Refusal(422, "invalid_value", f"An experiment has at most {messages.MOST_ITEMS} arms.", "$.arm")
     return await _change(call, "add_arm", call.body.arm, status=201)
 
 
@@ -106,12 +111,13 @@ async def _change(call: Call, verb: str, *arguments: str, status: int = 200) -> 
 def _described(
     experiment: Experiment, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> Answer:
-    etag = b'"%d"' % experiment.bandit.state.administrative
-    return Answer(status, _experiment(experiment), ((b"etag", etag), *headers))
-
-
-def _experiment(experiment: Experiment) -> messages.Experiment:
     state = experiment.bandit.state
+    return Answer(
+        status, _experiment(experiment, state), ((b"etag", b'"%d"' % state.administrative), *headers)
+    )
+
+
+def _experiment(experiment: Experiment, state: State) -> messages.Experiment:
     return messages.Experiment(
         key=experiment.bandit.experiment,
         status=status_of(state),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-import secrets
+import shutil
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
+from maillard.decisions.rules import Reward
 from maillard.decisions.state import State
+from maillard.errors import MaillardError
 from maillard.service import messages, questions
-from maillard.service.answers import Answer
+from maillard.service.answers import Answer, Refusal
 from maillard.service.handlers.calls import Call, status_of
 
 __all__ = ["evaluate", "export", "read_activity", "read_state", "verify"]
@@ -21,6 +25,10 @@ _INTERVAL = (
 _NO_RANGE = (
     "There is no interval without the range of a reward: give the experiment reward.low and reward.high."
 )
+_NO_END = (
+    "There is no interval of rewards that may still change: with aggregate last, sum or max, only what is learned when windows close "
+    "(mature_only) has one."
+)
 _NO_SUM = (
     "Some arms have no interval: what they began with are sums that no rewards in the declared range have."
 )
@@ -30,7 +38,7 @@ async def read_state(call: Call) -> Answer:
     """What an experiment has learned, and what it would choose."""
     experiment = await call.experiment()
     state: State = await call.service.experiments.run(experiment.bandit.session.refresh)
-    law = state.law()
+    law = await call.service.experiments.run(state.law)  # some policies take their time for it
     logs = dict(zip(law.arms, law.log_probabilities, strict=True))
     pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
     bounds = await call.service.experiments.run(_bounds, state)
@@ -48,12 +56,7 @@ async def read_state(call: Call) -> Answer:
         )
         for place, arm in enumerate(state.arms)
     ]
-    refusal = _NO_SUM if (None, None) in bounds else None
-    interval = messages.StateInterval(
-        confidence=_CONFIDENCE,
-        kind=_INTERVAL,
-        refusal=_NO_RANGE if state.reward.range is None else refusal,
-    )
+    interval = messages.StateInterval(confidence=_CONFIDENCE, kind=_INTERVAL, refusal=_refusal(state, bounds))
     return Answer(
         200,
         messages.State(
@@ -69,12 +72,26 @@ async def read_state(call: Call) -> Answer:
     )
 
 
+def _refusal(state: State, bounds: Sequence[tuple[float | None, float | None]]) -> str | None:
+    """Why there is no interval, or not for all arms."""
+    if state.reward.range is None:
+        return _NO_RANGE
+    if _is_provisional(state.reward):
+        return _NO_END
+    return _NO_SUM if (None, None) in bounds else None
+
+
+def _is_provisional(rule: Reward) -> bool:
+    """Whether means are of rewards that may yet become others."""
+    return rule.combine != "first" and not rule.mature_only
+
+
 def _bounds(state: State) -> Sequence[tuple[float | None, float | None]]:
     """Of each arm's mean."""
     from maillard.evaluation.means import mean_intervals  # scipy, in a thread: nobody waits for it
 
     tally, known = state.tally, state.reward.range
-    if known is None:
+    if known is None or _is_provisional(state.reward):
         return [(None, None)] * len(tally)
     return mean_intervals(tally.pulls, tally.sums, *known, _CONFIDENCE)
 
@@ -93,9 +110,15 @@ async def evaluate(call: Call) -> Answer:
     asked: messages.Question = call.body
     experiment = await call.experiment()
     key, estimators = experiment.bandit.experiment, asked.estimators
-    return Answer(
-        200, await call.service.pool.run(questions.what_if, key, asked.target, estimators, asked.confidence)
-    )
+    try:
+        answer = await call.service.pool.run(
+            questions.what_if, key, asked.target, estimators, asked.confidence
+        )
+    except MaillardError as error:
+        if type(error) is MaillardError:  # the question's fault, not the log's
+            raise Refusal(422, "invalid_value", str(error), "$.target") from None
+        raise
+    return Answer(200, answer)
 
 
 async def verify(call: Call) -> Answer:
@@ -108,12 +131,12 @@ async def export(call: Call) -> Answer:
     """The whole log of an experiment as Parquet."""
     experiment = await call.experiment()
     key = experiment.bandit.experiment
-    path = call.service.folder / f"{secrets.token_hex(8)}.parquet"
+    folder = Path(tempfile.mkdtemp(dir=call.service.folder))
     try:
-        await call.service.pool.run(questions.export, key, str(path))
-        opened = await call.service.experiments.run(lambda: path.open("rb"))
+        await call.service.pool.run(questions.export, key, str(folder / "log.parquet"))
+        opened = await call.service.experiments.run(lambda: (folder / "log.parquet").open("rb"))
     finally:
-        path.unlink(missing_ok=True)  # what is open can be read on
+        shutil.rmtree(folder, ignore_errors=True)  # what is open can be read on
     name = "".join(
         letter if (letter.isalnum() and letter.isascii()) or letter in "._-" else "_" for letter in key
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
+from maillard.decisions.configuration import check_observation
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.ledger import Outcome
-from maillard.decisions.records import NOW, Observation, text, to_microseconds
+from maillard.decisions.records import Observation
 from maillard.decisions.rules import Reward
 from maillard.errors import Conflict, InvalidValue, MaillardError
 from maillard.service import messages
 from maillard.service.answers import Answer, failure
-from maillard.service.experiments import Missing
+from maillard.service.experiments import Experiment, Missing
 from maillard.service.handlers.calls import Call, failed, owner_of
 
 __all__ = ["reward", "reward_batch"]
@@ -36,28 +39,20 @@ async def reward_batch(call: Call) -> Answer:
         return messages.RewardTaken(status=_code(answer.outcome), reward=answer)
 
     taken = await asyncio.gather(*(one(*item) for item in enumerate(call.body.rewards)))
-    return Answer(200, messages.RewardsTaken(results=taken))
+    ids = [each.reward.decision_id for each in taken if each.reward is not msgspec.UNSET]
+    return Answer(200, messages.RewardsTaken(results=taken), decision_id=ids)
 
 
 async def _reward(call: Call, identifier: str, given: messages.Reward) -> messages.RewardAnswer:
     key = await owner_of(call, identifier)
     experiment = None if key is None else await call.service.experiments.get(key)
     rule = Reward() if experiment is None else experiment.bandit.state.reward
-    row = Observation(
-        decision=identifier,
-        event=identifier if given.event is None else text("event", given.event),
-        value=rule.check(given.value),
-        at=NOW if given.occurred_at is None else to_microseconds("at", given.occurred_at),
-        arrived=NOW,
-    )
-    outcome: Outcome | MaillardError
-    if experiment is None:
-        outcome = await _park(call, row)
-    else:
-        (outcome,) = await experiment.observe([row])
-    if isinstance(outcome, MaillardError):
-        call.service.metrics.rewarded("conflict" if isinstance(outcome, Conflict) else "refused")
-        raise outcome
+    try:
+        row = check_observation(rule, identifier, given.value, given.occurred_at, given.event)
+        outcome = await (_park(call, row) if experiment is None else _observe(experiment, row))
+    except MaillardError as error:
+        call.service.metrics.rewarded("conflict" if isinstance(error, Conflict) else "refused")
+        raise
     call.service.metrics.rewarded(outcome)
     return messages.RewardAnswer(
         decision_id=identifier,
@@ -68,11 +63,18 @@ async def _reward(call: Call, identifier: str, given: messages.Reward) -> messag
     )
 
 
-async def _park(call: Call, row: Observation) -> Outcome | MaillardError:
+async def _observe(experiment: Experiment, row: Observation) -> Outcome:
+    (outcome,) = await experiment.observe([row])
+    if isinstance(outcome, MaillardError):
+        raise outcome
+    return outcome
+
+
+async def _park(call: Call, row: Observation) -> Outcome:
     try:
         return await call.service.experiments.park(row)
     except InvalidValue as error:
-        return Missing(str(error))
+        raise Missing(str(error)) from None
 
 
 def _code(outcome: str) -> int:

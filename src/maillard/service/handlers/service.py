@@ -64,8 +64,9 @@ async def read_metrics(call: Call) -> Answer:
     if call.key is not None and call.key.experiments is not None:
         raise Refusal(403, "forbidden", "This key is for some experiments; the metrics are of all.")
     await call.service.follow()
-    text_, media_type = await call.service.experiments.run(call.service.metrics.write, call.service.monitor)
-    return Answer(200, text_, media_type=media_type)
+    write = call.service.metrics.writer(call.service.monitor)
+    written, media_type = await call.service.experiments.run(write)
+    return Answer(200, written, media_type=media_type)
 
 
 async def read_description(call: Call) -> Answer:
