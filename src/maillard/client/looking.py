@@ -64,7 +64,7 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
         "policy_version": state["policy_version"],
         "epoch": state["epoch"],
         "state": state["state_version"],
-        "paused": state["status"] == "paused",
+        "paused": state["status"] != "running",
         "archived": state["status"] == "archived",
         "sticky": described["sticky"],
         "reward": dataclasses.asdict(rule_of(described)),
