@@ -261,6 +261,9 @@ def test_a_log_is_exported_verified_and_evaluated(url, log, kind, tmp_path) -> N
 
 
 def test_a_summary_counts_what_was_made(home) -> None:
+    assert "may still change" in home.summary()["interval"]["refusal"]  # rewards of several events
+    home.create(f"{home.experiment}-once", ARMS, "ms", reward=Reward(low=0, high=1))
+    home = home.bandit(f"{home.experiment}-once")
     home.rewards({"decision_id": each.id, "value": 1} for each in home.choose(size=30))
     summary = home.summary()
     for _ in range(50):  # the service counts what is older than a second

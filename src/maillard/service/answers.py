@@ -70,7 +70,6 @@ _RETRY = ((b"retry-after", b"1"),)
 _AT = re.compile(r"^(.*?)(?: - at `(.*)`)?$", re.DOTALL)
 _PATTERNS = {
     r"'^[^\\x00]*$'": "without NUL",
-    r"'^(?!\\.\\.?$)": "without NUL, and not . or ..",
     "'^[A-Za-z0-9]": "of letters, digits and . _ ~ -, the first of them a letter or digit",
     "'^[0-9a-fA-F]": "that is a UUID of version 7",
 }

@@ -9,8 +9,6 @@ from msgspec import Meta
 
 __all__ = [
     "MOST_ITEMS",
-    "Arm",
-    "Arms",
     "DecisionId",
     "Key",
     "Moment",
@@ -35,9 +33,6 @@ Key = Annotated[
 ]
 Spec = Annotated[str, Meta(min_length=1, max_length=2_000, pattern=_NO_NUL, examples=["ms+:booster=8"])]
 Names = Annotated[list[Name], Meta(min_length=1, max_length=MOST_ITEMS)]
-# An arm is retired by its path, and no URL can end in . or ..
-Arm = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^(?!\.\.?$)[^\x00]*$")]
-Arms = Annotated[list[Arm], Meta(min_length=1, max_length=MOST_ITEMS)]
 DecisionId = Annotated[
     str,
     Meta(

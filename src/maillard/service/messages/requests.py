@@ -9,8 +9,6 @@ from msgspec import Meta, Struct, field
 from maillard.decisions.rules import Reward as Rule
 from maillard.service.messages.kinds import (
     MOST_ITEMS,
-    Arm,
-    Arms,
     DecisionId,
     Key,
     Name,
@@ -81,7 +79,7 @@ class NewExperiment(_Request, kw_only=True):
     """An experiment to begin."""
 
     key: Key
-    arms: Arms
+    arms: Names
     policy: Spec
     reward: RewardRule = field(default_factory=RewardRule)
     sticky: bool = False
@@ -97,7 +95,7 @@ class Change(_Request):
 class ArmToAdd(_Request):
     """A new arm, or one that was retired."""
 
-    arm: Arm
+    arm: Name
 
 
 class DecisionToMake(_Request):
