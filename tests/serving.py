@@ -21,6 +21,9 @@ _TRIES = 5  # ports, if another process takes one meanwhile
 
 MAILLARD = ("-m", "maillard")
 
+# Waits until whoever started it has gone, however that came, and ends a group of processes.
+_GUARD = 'read line; kill -9 "-$0"'
+
 
 class Service:
     """A server, its processes a group of their own.
@@ -36,6 +39,7 @@ class Service:
         self._command, self._patience, self._wanted = command, patience, port
         self.port = port or free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115  # closed by `close`
 
     @property
@@ -71,6 +75,9 @@ class Service:
             stdout=self._said,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+        )
+        self._guard = subprocess.Popen(
+            ["sh", "-c", _GUARD, str(self.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
 
     def start(self) -> float:
@@ -130,6 +137,10 @@ class Service:
         if self._process is None:
             return 0
         process, self._process = self._process, None
+        if self._guard is not None:  # before the number of the group can be another's
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
         with suppress(ProcessLookupError):  # all have ended by themselves
             os.killpg(process.pid, how)
         try:

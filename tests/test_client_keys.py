@@ -44,14 +44,14 @@ def test_a_key_shows_nowhere(service, kind, caplog) -> None:
         fault(400, "bad_json", f"What is {handler.headers['authorization']}?")(handler, body)
 
     said = [repr(kind(service.url, KEY))]
-    for behaviour in (echo, tell, drop, slow(0.5), fault(401, "unauthorized")):
+    for behaviour in (echo, tell, drop, slow(1.5), fault(401, "unauthorized")):
         with pytest.raises(MaillardError) as caught:
             talk(
                 kind,
                 service.does(behaviour).url,
                 lambda client: client.choose(),
                 key=KEY,
-                timeout=0.1,
+                timeout=0.4,
                 retries=0,
             )
         assert service.seen[0].headers["authorization"] == f"Bearer {KEY}"

@@ -122,8 +122,10 @@ def _archived(api: Api) -> set[str]:
 
 
 def test_many_who_make_the_same_experiment(api: Api) -> None:
-    body = {"key": "contested", "arms": ARMS, "policy": "ms+", "reward": UNIT}
-    answers = together(16, lambda _: api.client.post("/v1/experiments", json=body))
+    body = {"key": "contested", "policy": "ms+", "reward": UNIT}
+    answers = together(
+        16, lambda n: api.client.post("/v1/experiments", json=body | {"arms": [*ARMS, str(n)]})
+    )
     assert Counter(answer.status_code for answer in answers) == {201: 1, 409: 15}
     (made,) = (answer.json() for answer in answers if answer.status_code == 201)
     assert api.client.get("/v1/experiments/contested").json() == made

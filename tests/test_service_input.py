@@ -118,7 +118,7 @@ WRONG = [
     (new(arms=["red", ""]), "$.arms[1]"),
     (new(arms=["red", "x" * 513]), "$.arms[1]"),
     (new(arms=["red", "red"]), "$.arms"),
-    (new(arms=["red", "blu\0e"]), "$.arms[1]"),
+    (new(arms=["red", "blu\0e"]), "$.arms"),
     (new(arms=[str(n) for n in range(1001)]), "$.arms"),
     (new(policy=""), "$.policy"),
     (new(policy="no such"), "$.policy"),
@@ -310,7 +310,7 @@ def test_keys_in_headers_are_bytes(service) -> None:
         b'{"value": 1, "event": "\n"}',
         b"\xef\xbb\xbf{}",
         '{"value": 1}'.encode("utf-16"),
-        gzip.compress(b'{"value": 1}'),
+        gzip.compress(b'{"value": 1}', mtime=0),
         b"<value>1</value>",
         b"value=1",
     ],
@@ -575,7 +575,7 @@ def test_paths_that_are_not_there(client, path) -> None:
     "operation", [each for each in OPERATIONS if each.limited], ids=lambda each: each.name
 )
 def test_experiments_that_are_not_there(client, operation, key) -> None:
-    path = operation.path.replace("{arm:path}", "red").format(key=key)
+    path = operation.path.replace("{arm:anything}", "red").format(key=key)
     bodies = {"decide": {}, "decide_batch": {"decisions": [{}]}, "evaluate": {"target": "uniform"}}
     bodies |= {"add_arm": {"arm": "green"}, "change_experiment": {"policy": "ms"}}
     answer = client.request(operation.method, path, json=bodies.get(operation.name), headers=ANY_VERSION)

@@ -48,7 +48,7 @@ class Place:
 
     def ask(self, operation: Operation, authorization: Any, *, key: str, id: str, **options: Any) -> Any:
         """The answer to an operation on one experiment or decision."""
-        path = operation.path.replace("{arm:path}", "crimson").format(key=key, id=id)
+        path = operation.path.replace("{arm:anything}", "crimson").format(key=key, id=id)
         headers = {} if authorization is None else {"Authorization": authorization}
         if operation.body is not None:
             options = {"json": body_of(operation, key, id)} | options
@@ -328,7 +328,7 @@ ORIGINS = [
 
 @pytest.mark.parametrize("operation", GUARDED, ids=by_name)
 def test_a_page_from_elsewhere_gets_nothing(unlocked: Service, operation: Operation) -> None:
-    path = operation.path.replace("{arm:path}", "crimson").format(key="home", id=new_id())
+    path = operation.path.replace("{arm:anything}", "crimson").format(key="home", id=new_id())
     body = json.dumps(body_of(operation, "home", new_id())).encode() if operation.body else b""
     for origin in ORIGINS:
         asked = written(
@@ -392,7 +392,7 @@ def test_no_key_no_other_machine(tmp_path: Path, host: str) -> None:
 
 @pytest.mark.parametrize("path", sorted({each.path for each in OPERATIONS} | {"/", "/dashboard.js"}))
 def test_cors_is_off(visitor: httpx2.Client, path: str) -> None:
-    where = path.replace("{arm:path}", "crimson").format(key="home", id=new_id())
+    where = path.replace("{arm:anything}", "crimson").format(key="home", id=new_id())
     preflight = {"Origin": "http://evil.example", "Access-Control-Request-Private-Network": "true"}
     preflight |= {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
     for method, headers in (("OPTIONS", preflight), ("GET", {"Origin": "http://evil.example"}), ("GET", {})):

@@ -147,6 +147,8 @@ def test_two_workers_are_one_service(postgres: str) -> None:
             return sum(number for (_, name), number in decisions.items() if name == experiment.key)
 
         until(lambda: counted() == 320)
+        scraped = together(16, lambda _: [client.get("/metrics").status_code for _ in range(5)])
+        assert Counter(status for some in scraped for status in some) == {200: 80}
         for _ in range(6):  # whichever of them is asked
             with talking(service) as other:
                 text = other.get("/metrics", headers={"Authorization": f"Bearer {admin}"}).text

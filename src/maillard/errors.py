@@ -6,10 +6,20 @@ import difflib
 import reprlib
 from collections.abc import Iterable
 
-__all__ = ["Archived", "Conflict", "InvalidValue", "MaillardError", "Paused", "Stale", "Unavailable", "UnknownName"]
+__all__ = [
+    "Archived",
+    "Conflict",
+    "InvalidValue",
+    "MaillardError",
+    "Paused",
+    "Stale",
+    "Unavailable",
+    "UnknownName",
+]
 
 
 _SHOWN = 60  # names that a message lists
+_COMPARED, _LONG = 200, 64  # names that one is compared with; characters of a name that is
 
 
 class MaillardError(Exception):
@@ -45,7 +55,9 @@ class UnknownName(MaillardError, LookupError):
         self.kind, self.name, self.known = kind, str(name), tuple(self.args[2])
 
     def __str__(self) -> str:
-        near = difflib.get_close_matches(self.name, self.known, n=1, cutoff=0.5)
+        # To compare takes time that grows with the square of a name's length.
+        short = [name for name in self.known[:_COMPARED] if len(name) <= _LONG]
+        near = difflib.get_close_matches(self.name, short, n=1, cutoff=0.5) if len(self.name) <= _LONG else []
         hint = f" Did you mean {near[0]!r}?" if near else ""
         some = [name if name.isprintable() else repr(name) for name in self.known[:_SHOWN]]
         more = f" and {len(self.known) - _SHOWN} more" if len(self.known) > _SHOWN else ""

@@ -14,6 +14,7 @@ from maillard.decisions.stores.contract import Drawn, Head, Parked, Transaction
 from maillard.errors import Archived, Conflict, InvalidValue, MaillardError, Unavailable
 
 __all__ = [
+    "MOST_EVENTS",
     "MOST_PARKED",
     "Outcome",
     "append",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 MOST_PARKED = 10_000
+MOST_EVENTS = 1_000  # of one decision
 _WHILE_ARCHIVED = ("resume", "archive", "erase_unit")
 _LONGEST_WAIT = 86_400_000_000  # microseconds that a reward waits for its decision, where there is no window
 
@@ -82,6 +84,9 @@ def observe(
         if repeated := _repeated(row, before):
             outcomes.append(repeated)
             continue
+        if len(before) >= MOST_EVENTS:
+            outcomes.append(InvalidValue("event", row.event, f"at most {MOST_EVENTS} of one decision"))
+            continue
         late = _is_late(arrived, decision, rule, before, row.decision in pending)
         arrived = arrived._replace(late=late) if late else arrived
         kept.append(arrived)
@@ -123,16 +128,16 @@ class _Early:
         before = self.parked.setdefault(row.decision, [])
         if repeated := _repeated(row, [each.row for each in before]):
             return repeated
-        if len(self.new) >= self.room:
-            return Unavailable(
-                f"decision {row.decision} is not known, and {MOST_PARKED} rewards wait for such decisions already: no more are taken"
-            )
         since = min(made_at(row.decision), row.arrived)
         closes = rule.closes(since)
         expires = since + _LONGEST_WAIT if closes is None else closes
         if expires <= row.arrived:
             return InvalidValue(
                 "decision_id", row.decision, "a decision that is known, or one whose window is open"
+            )
+        if len(self.new) >= self.room:
+            return Unavailable(
+                f"decision {row.decision} is not known, and {MOST_PARKED} rewards wait for such decisions already: no more are taken"
             )
         before.append(Parked(row, expires))
         self.new.append(before[-1])

@@ -140,6 +140,11 @@ class Session:
         locked = not only_draws or not self.store.separate_lanes
         alone = not only_draws and any(call.kind == "change" for call in calls)
         known = self.state
+        for eligible in {request.eligible for request in draws}:
+            with suppress(MaillardError):  # it is raised, for who asked, where it is drawn from
+                known.law(
+                    eligible
+                )  # some policies take their time for it: not while others wait for the lock
         with self.store.transaction(self.experiment, lock=locked, alone=alone) as transaction:
             state = self._seen(transaction, known)
             made = iter(

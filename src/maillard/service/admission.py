@@ -51,7 +51,8 @@ def _unauthorized(message: str) -> Refusal:
 
 def _check_local(headers: dict[bytes, bytes]) -> None:
     """While there are no keys, neither a page from elsewhere in a browser on this machine nor a proxy's caller gets through."""
-    local = _is_local(headers.get(b"host", b"localhost"), headers.get(b"origin"))
+    own = headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin")  # as browsers say
+    local = own and _is_local(headers.get(b"host", b"localhost"), headers.get(b"origin"))
     if not local or not _PASSED_ON.isdisjoint(headers):
         message = "Without API keys the service answers only to its own page and to programs on this machine, by a loopback name."
         raise Refusal(403, "forbidden", message)

@@ -60,13 +60,13 @@ class _Holder:
     service: Service
 
 
-def application(start: Callable[[], Service]) -> ASGI:
+def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
     """The ASGI application of a service, which starts and stops with it."""
     holder = _Holder()
 
     @asynccontextmanager
     async def lifespan(_: Router) -> AsyncIterator[None]:
-        holder.service = start()
+        holder.service = await start()
         async with holder.service:
             yield
 
@@ -128,6 +128,12 @@ class _Endpoint:
             query = _query(scope) if operation.query else {}
             handled = operation.handler(Call(service, scope["path_params"], query, body, headers, key))
             answer = await (_while_connected(handled, receive) if operation.patient else handled)
+        except asyncio.CancelledError:  # the service ends, and has waited long enough
+            answer = refuse(
+                Refusal(503, "unavailable", "The service is ending; it may have been done."), request_id
+            )
+            await _send(answer, request_id, send, head=scope["method"] == "HEAD")
+            raise
         except Exception as error:  # noqa: BLE001  # whatever it is, there is an answer
             refusal = failure(error, operation.fields)
             if refusal.status >= 500:

@@ -23,7 +23,11 @@ from maillard.service.lanes import Lane
 __all__ = ["Experiment", "Experiments", "Missing", "Taken"]
 
 _REMEMBERED = 25_000  # decisions, twice, whose experiment is known without asking the log
-_WRITING, _READING = 16, 4  # threads: whoever reads does not keep a decision waiting
+_WRITING, _CHANGING, _READING = (
+    16,
+    4,
+    4,
+)  # threads: neither who changes nor who reads keeps a decision waiting
 _MOST_READING = 500  # calls
 
 Result = TypeVar("Result")
@@ -65,6 +69,7 @@ class Experiments:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._threads = ThreadPoolExecutor(_WRITING, thread_name_prefix="lane")
+        self._changers = ThreadPoolExecutor(_CHANGING, thread_name_prefix="change")
         self._readers = ThreadPoolExecutor(_READING, thread_name_prefix="reader")
         self._reading = 0
         self._open: dict[str, Experiment] = {}
@@ -77,12 +82,21 @@ class Experiments:
         self._parking = Lane(self._park, self._threads)
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Whatever waits for the log and is no decision or reward, in a thread."""
+        """Whatever reads the log, in a thread."""
+        return await self._bounded(self._readers, function, *arguments)
+
+    async def change(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Whatever writes to the log and is no decision or reward, in a thread."""
+        return await self._bounded(self._changers, function, *arguments)
+
+    async def _bounded(
+        self, threads: ThreadPoolExecutor, function: Callable[..., Result], *arguments: Any
+    ) -> Result:
         if self._reading >= _MOST_READING:
             raise Unavailable("too many requests are being answered already; try again")
         self._reading += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
+            return await asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
         finally:
             self._reading -= 1
 
@@ -105,7 +119,9 @@ class Experiments:
         return await self._start(key, given)
 
     async def _start(self, key: str, given: dict[str, Any]) -> Experiment:
-        bandit, created_at = await self.run(self._open_bandit, key, given)
+        bandit, created_at = await (self.change if given else self.run)(self._open_bandit, key, given)
+        if given:  # it is new, whatever was known of one of this name
+            self._open.pop(key, None)
         return self._open.setdefault(key, Experiment(bandit, self._threads, created_at))
 
     def _open_bandit(self, key: str, given: dict[str, Any]) -> tuple[Bandit, int]:
@@ -191,7 +207,7 @@ class Experiments:
             rows = [row for row, owner in waiting if owner == key]
             fit = [row for row in rows if _fits(row, experiment.bandit.state.reward)]
             await experiment.observe(fit)
-            await self.run(self._forget, rows)
+            await self.change(self._forget, rows)
             refused += [row for row in rows if row not in fit]
         return refused
 
@@ -207,7 +223,7 @@ class Experiments:
 
     def close(self) -> None:
         """Let go of the log."""
-        for threads in (self._readers, self._threads):
+        for threads in (self._readers, self._changers, self._threads):
             threads.shutdown(wait=True)
         self.store.close()
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import sys
+import threading
 import time
+from contextlib import suppress
 from typing import IO, Any
 
 import msgspec
@@ -13,7 +16,9 @@ import msgspec
 __all__ = ["Journal", "Line", "LogLines"]
 
 _EVERY = 0.25  # seconds
-_MOST = 1 << 20  # bytes that wait to be written
+_MOST = 1 << 20  # bytes that are written at once
+_MOST_WAITING = 16  # times as many that wait for a reader
+_PATIENCE = 1.0  # seconds
 _encode = msgspec.json.Encoder().encode
 
 
@@ -34,17 +39,25 @@ class Line(msgspec.Struct):
 
 
 class Journal:
-    """Lines that are written together, a few times a second: a line each would cost as much as a decision."""
+    """Lines that are written together, a few times a second, by a thread: nobody waits for whoever reads them.
+
+    A line each would cost as much as a decision. Where they are not read, lines are dropped, and how many is the next line.
+    """
 
     def __init__(self, stream: IO[str] | None = None, *, quiet: bool = False) -> None:
-        self._stream, self._quiet = stream or sys.stderr, quiet
+        self._stream, self.quiet = stream or sys.stderr, quiet
+        "Whether requests that went well are left out."
         self._lines: list[bytes] = []
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._dropped = 0
+        self._written: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
+        self._writer = threading.Thread(target=self._work, name="journal", daemon=True)
+        self._writer.start()
 
     def write(self, level: str, event: str, **facts: Any) -> None:
         """Add a line."""
-        if self._quiet and level == "info":
+        if self.quiet and level == "info":
             return
         self._add(_encode({"time": round(time.time(), 6), "level": level, "event": event, **facts}))
         if level in ("error", "critical"):  # it may be the last one
@@ -65,20 +78,32 @@ class Journal:
             except RuntimeError:  # before or after the service, or in a thread of its
                 self.flush()
 
-    @property
-    def quiet(self) -> bool:
-        """Whether requests that went well are left out."""
-        return self._quiet
-
     def flush(self) -> None:
-        """Write what waits."""
+        """Have written what waits."""
         lines, self._lines, self._size, self._timer = self._lines, [], 0, None
+        if self._dropped and lines:
+            lines.insert(0, _encode({"level": "warning", "event": "lines dropped", "count": self._dropped}))
         if lines:
             try:
-                self._stream.write(b"\n".join(lines).decode() + "\n")
+                self._written.put_nowait(b"\n".join(lines) + b"\n")
+                self._dropped = 0
+            except queue.Full:
+                self._dropped += len(lines)
+
+    def close(self) -> None:
+        """Write what waits, if somebody reads it."""
+        self.flush()
+        with suppress(queue.Full):
+            self._written.put_nowait(None)
+            self._writer.join(_PATIENCE)
+
+    def _work(self) -> None:
+        while (some := self._written.get()) is not None:
+            with suppress(
+                OSError, ValueError, AttributeError
+            ):  # it is closed, or there is none; decisions go on
+                self._stream.write(some.decode())
                 self._stream.flush()
-            except (OSError, ValueError):  # nobody reads it any more; decisions go on
-                pass
 
 
 class LogLines(logging.Handler):

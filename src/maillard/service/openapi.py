@@ -33,7 +33,7 @@ def describe() -> dict[str, Any]:
     _, components = msgspec.json.schema_components([*wanted, messages.Error], ref_template=_REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        path = operation.path.replace(":path}", "}")
+        path = operation.path.replace(":anything}", "}")
         paths.setdefault(path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",

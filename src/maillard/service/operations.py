@@ -7,12 +7,23 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from starlette.convertors import StringConvertor, register_url_convertor
+
 from maillard.service import messages
 from maillard.service.answers import Answer
 from maillard.service.handlers import decisions, experiments, looking, rewards, service
 from maillard.service.handlers.calls import Call
 
 __all__ = ["OPERATIONS", "Operation"]
+
+
+class _Anything(StringConvertor):
+    """What is left of a path, slashes and line breaks too."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("anything", _Anything())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +224,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="DELETE",
-        path=f"{_EXPERIMENT}/arms/{{arm:path}}",
+        path=f"{_EXPERIMENT}/arms/{{arm:anything}}",
         handler=experiments.retire_arm,
         scope="admin",
         headers=(_IF_MATCH,),

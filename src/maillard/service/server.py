@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -15,7 +16,7 @@ from uvicorn.supervisors import Multiprocess
 
 from maillard.decisions.names import shown
 from maillard.decisions.stores import open_store
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import InvalidValue, MaillardError, Unavailable
 from maillard.service.application import ASGI, application
 from maillard.service.connections import Protocol
 from maillard.service.journal import Journal, LogLines
@@ -24,6 +25,8 @@ from maillard.service.services import COUNTS, Service
 
 __all__ = ["LEVELS", "run"]
 
+_CONNECTIONS = 12  # to PostgreSQL, of one process
+_PAUSE = 1.0  # seconds
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -92,10 +95,15 @@ def _application(*, database: str, exposed: bool, rate_limit: float, log_level: 
     journal = Journal(quiet=LEVELS.index(log_level) > LEVELS.index("info"))
     logging.basicConfig(handlers=[LogLines(journal)], level=log_level.upper(), force=True)
 
-    def start() -> Service:
-        return Service(
-            open_store(database), database, rate_limit=rate_limit, exposed=exposed, journal=journal
-        )
+    async def start() -> Service:
+        # The log was there a moment ago. A worker that starts while a server is away waits for it, beside the others.
+        while True:
+            try:
+                store = open_store(database, connections=_CONNECTIONS)
+                return Service(store, database, rate_limit=rate_limit, exposed=exposed, journal=journal)
+            except Unavailable as error:
+                journal.write("warning", "the log cannot be opened", error=str(error))
+                await asyncio.sleep(_PAUSE)
 
     return application(start)
 

@@ -6,13 +6,10 @@ import asyncio
 import gc
 import itertools
 import os
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import IO
 
@@ -54,12 +51,11 @@ class Service:
         self.monitor = Monitor(store)
         self.pool = Pool(database)
         self.description = msgspec.Raw(msgspec.json.encode(describe()))
-        self.folder = Path(tempfile.mkdtemp(prefix="maillard-"))
         self._following: asyncio.Future[None] | None = None
         self._followed = False
         self._parent = os.getppid() if COUNTS in os.environ else None
         self._probed = 0.0
-        self._probing = asyncio.Lock()
+        self._probing: asyncio.Future[None] | None = None
         self._chores: list[asyncio.Task[None]] = []
 
     @property
@@ -83,11 +79,16 @@ class Service:
             self._following = None
 
     async def probe(self) -> None:
-        """Write to the log; raises where that cannot be done."""
-        async with self._probing:
-            if time.monotonic() - self._probed > _PROBE:
-                await self.experiments.run(self._write_probe)
-                self._probed = time.monotonic()
+        """Write to the log; raises where that cannot be done. Who asks meanwhile, or soon after, hears the same."""
+        if self._probing is None or (self._probing.done() and time.monotonic() - self._probed > _PROBE):
+            self._probing = asyncio.ensure_future(self.experiments.change(self._write_probe))
+            self._probing.add_done_callback(self._note_probe)
+        await asyncio.shield(self._probing)
+
+    def _note_probe(self, probing: asyncio.Future[None]) -> None:
+        self._probed = time.monotonic()
+        if not probing.cancelled():
+            probing.exception()  # who asked has heard of it
 
     def _write_probe(self) -> None:
         with self.store.transaction("", lock=False) as transaction:
@@ -109,7 +110,7 @@ class Service:
             if self._parent not in (None, os.getppid()):  # who started this worker has been killed
                 signal.raise_signal(signal.SIGTERM)
             with self._warned("reading keys failed"):
-                await self.experiments.run(self.keyring.refresh)
+                await asyncio.to_thread(self.keyring.refresh)  # whatever else waits for the log
             with self._warned("sharing counts failed"):
                 self.metrics.share()
 
@@ -119,7 +120,7 @@ class Service:
             for experiment in self.experiments.opened:
                 if experiment.bandit.state.reward.settles:
                     with self._warned("closing windows failed"):
-                        await self.experiments.run(experiment.bandit.session.settle_some)
+                        await self.experiments.change(experiment.bandit.session.settle_some)
             if turn % _ADOPT == 0:
                 with self._warned("adopting rewards failed"):
                     for row in await self.experiments.adopt():
@@ -151,5 +152,4 @@ class Service:
         await asyncio.gather(*self._chores, return_exceptions=True)
         await self.pool.close()
         await asyncio.get_running_loop().run_in_executor(None, self.experiments.close)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.journal.flush()
+        self.journal.close()

@@ -14,17 +14,19 @@ __all__ = ["Store", "is_store", "open_store"]
 _ALLOWED = "None, a path, or a postgresql://user:password@host:5432/database URL"
 
 
-def open_store(log: str | Path | Store | None, *, read_only: bool = False, create: bool = True) -> Store:
+def open_store(
+    log: str | Path | Store | None, *, read_only: bool = False, create: bool = True, connections: int = 4
+) -> Store:
     """The store of a `log=` argument: None is memory, a postgresql:// URL a server, a path a SQLite file.
 
-    Without `create` a file must exist.
+    Without `create` a file must exist. At most so many `connections` to a server are open at a time.
     """
     if log is None:
         return MemoryStore()
     if isinstance(log, str) and log.startswith(("postgresql://", "postgres://")):
         from maillard.decisions.stores.postgresql import PostgreSQLStore
 
-        return PostgreSQLStore(log)
+        return PostgreSQLStore(log, pool_size=connections)
     if isinstance(log, str | Path):
         name = str(log)
         if shown(name) != name:  # it may hold a password

@@ -214,7 +214,7 @@ class SQLiteStore:
         wait: bool = True,  # noqa: ARG002
     ) -> Iterator[SQLTransaction]:
         """A transaction that has the right to write from its beginning."""
-        with self._lock, self._explained():
+        with self._own_turn(), self._explained():
             connection = self._writing()
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -224,6 +224,18 @@ class SQLiteStore:
                 self._roll_back(connection)
                 raise
             self._check_point(connection)
+
+    @contextmanager
+    def _own_turn(self) -> Iterator[None]:
+        """The lock that threads of this process share; who waits for it does not wait for ever."""
+        if not self._lock.acquire(timeout=self._timeout):
+            raise Unavailable(
+                f"log {self.where}: other writes have taken {self._timeout:g} seconds. Nothing was acknowledged; try again."
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _check_point(self, connection: Any) -> None:
         """Copy the write-ahead log into the database now and then, while nobody else writes.

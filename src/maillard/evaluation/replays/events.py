@@ -179,7 +179,7 @@ def _decided(
         eligible=eligible,
         promised=_promised(log.policies.values(), log.arms, places),
         reward_range=limits,
-        sigma2=None if limits is None else (limits[1] - limits[0]) ** 2 / 4,
+        sigma2=None if limits is None else _spread(limits),
         left_out=left_out,
     )
 
@@ -218,7 +218,7 @@ def _simulated(log: Log, arms: Sequence[str] | None, reward_range: tuple[float, 
         log.log_probabilities,
         arms=names,
         reward_range=limits,
-        sigma2=sigma2 if limits is None or sigma2 is not None else (limits[1] - limits[0]) ** 2 / 4,
+        sigma2=sigma2 if limits is None or sigma2 is not None else _spread(limits),
         promised=_promised([log.provenance["policy"]], names, np.arange(len(names))),
         source=f"log of {log.provenance['policy']}",
     )
@@ -246,3 +246,9 @@ def _check_arms(given: Sequence[str] | None, known: Sequence[str], source: str) 
 def _said(left_out: dict[str, int]) -> str:
     some = [f"{count} {why}" for why, count in left_out.items() if count]
     return f" ({', '.join(some)})" if some else ""
+
+
+def _spread(limits: tuple[float, float]) -> float:
+    """The most that the variance of a reward within these can be."""
+    width = limits[1] - limits[0]  # whose power would raise where its product is infinite
+    return width * width / 4

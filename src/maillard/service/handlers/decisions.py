@@ -33,7 +33,7 @@ async def decide(call: Call) -> Answer:
     key = call.headers.get(b"idempotency-key")
     experiment = await call.experiment()
     try:
-        request = check_request(asked.unit, asked.eligible, None if key is None else key.decode("latin-1"))
+        request = check_request(asked.unit, asked.eligible, None if key is None else _text(key))
         rows = await experiment.decide(request)
     except Conflict as error:
         raise Refusal(422, "key_reused", str(error), "Idempotency-Key") from None
@@ -44,6 +44,14 @@ async def decide(call: Call) -> Answer:
     (row,), new = rows, not isinstance(rows, Repeated)
     shown = _decision(call.service, experiment, row, made=new)
     return Answer(201 if new else 200, shown, decision_id=row.id)
+
+
+def _text(header: bytes) -> str:
+    """UTF-8, as in a body; what is not that is Latin-1, as headers once were."""
+    try:
+        return header.decode()
+    except UnicodeDecodeError:
+        return header.decode("latin-1")
 
 
 async def decide_batch(call: Call) -> Answer:

@@ -104,7 +104,7 @@ async def _change(call: Call, verb: str, *arguments: str, status: int = 200) -> 
     def change() -> None:
         getattr(experiment.bandit, verb)(*arguments, expected=call.expected)
 
-    await call.service.experiments.run(change)
+    await call.service.experiments.change(change)
     return _described(experiment, status)
 
 

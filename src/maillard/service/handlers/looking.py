@@ -131,7 +131,7 @@ async def export(call: Call) -> Answer:
     """The whole log of an experiment as Parquet."""
     experiment = await call.experiment()
     key = experiment.bandit.experiment
-    folder = Path(tempfile.mkdtemp(dir=call.service.folder))
+    folder = Path(tempfile.mkdtemp(prefix="maillard-export-"))
     try:
         await call.service.pool.run(questions.export, key, str(folder / "log.parquet"))
         opened = await call.service.experiments.run(lambda: (folder / "log.parquet").open("rb"))

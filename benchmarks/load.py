@@ -1,0 +1,376 @@
+"""Load for an HTTP server from a process of its own, cheap enough that the server is what is measured.
+
+A *closed* load keeps some connections busy: each sends its next request when the last one is answered, so it measures how much a
+server can do. An *open* load sends at times that were drawn beforehand, whatever the server does, and counts latency from the time
+at which a request was due: a server that stalls makes every request wait that came meanwhile, and all of them are counted.
+
+Alone, it prints what it costs itself against a server that only sends a constant: `python -m benchmarks.load`.
+Against another: `python -m benchmarks.load http://127.0.0.1:8000/v1/experiments/home/decisions --rate 1000 --seconds 20`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import multiprocessing
+import os
+import random
+import selectors
+import socket
+import time
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import numpy as np
+
+__all__ = ["Connection", "Plan", "Report", "decision", "drive", "free_port", "numbered", "request", "run"]
+
+SPAWN = multiprocessing.get_context("spawn")  # nothing of the parent's: neither its memory nor its threads
+_PATIENCE = 60.0  # seconds without any answer, after which the load gives up
+
+
+def request(method: str, path: str, body: bytes = b"", headers: str = "") -> bytes:
+    """An HTTP/1.1 request to a server of this machine; `headers` are whole lines, with their ends."""
+    content = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
+    return f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}{content}\r\n".encode() + body
+
+
+def decision(path: str, prefix: str, number: int) -> bytes:
+    """A request for one decision, with a key of its own, for one of 100,000 units."""
+    body = b'{"unit":"user-%d"}' % (number % 100_000)
+    return request("POST", path, body, f"Idempotency-Key: {prefix}-{number}\r\n")
+
+
+def numbered(requests: list[bytes], number: int) -> bytes:
+    """One of some that were made beforehand."""
+    return requests[number]
+
+
+class Connection(asyncio.Protocol):
+    """A connection that is kept alive and carries one request at a time.
+
+    `answered(connection, status, body)` is called once for each request; status 0 says that the connection broke before the answer
+    was whole. The parser knows what it needs of HTTP: a status line, a Content-Length, a body.
+    """
+
+    def __init__(self, answered: Callable[[Connection, int, bytes], None]) -> None:
+        self.answered = answered
+        self._received = b""
+        self.waiting = False
+        self.due = 0.0
+        "When the request should have been sent, by the monotonic clock (that of uvloop counts in milliseconds)."
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def send(self, message: bytes) -> None:
+        """Send a request; the answer to the last one must have come."""
+        self.waiting = True
+        self.transport.write(message)
+
+    def data_received(self, data: bytes) -> None:
+        if self._received:
+            data = self._received + data
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            self._received = data
+            return
+        head = data[:end].lower()
+        at = head.find(b"\r\ncontent-length:")
+        if at < 0:
+            raise ValueError(f"an answer without Content-Length: {data[:200]!r}")
+        stop = head.find(b"\r\n", at + 17)
+        size = int(head[at + 17 : stop if stop >= 0 else end])
+        if len(data) < end + 4 + size:
+            self._received = data
+            return
+        self._received = b""
+        self.waiting = False
+        self.answered(self, int(data[9:12]), data[end + 4 :])
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if self.waiting:
+            self.waiting = False
+            self.answered(self, 0, b"")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to send where. `make` gives the request of each number, from 0."""
+
+    host: str = "127.0.0.1"
+    port: int
+    make: Callable[[int], bytes]
+    requests: int
+    connections: int = 64
+    rate: float | None = None
+    "Requests a second of an open load, at the times of a Poisson process; None is a closed load."
+    keep: bool = False
+    "Whether the report has the bodies of the answers."
+    seed: int = 0
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What came of a load. Times are in seconds."""
+
+    requests: int
+    seconds: float
+    a_second: float
+    statuses: dict[int, int]
+    "How many answers had each status; 0 where a connection broke."
+    p50: float
+    p99: float
+    p999: float
+    most: float
+    lateness: float
+    "99th percentile of how late an open load was at sending; its connections' waiting included."
+    own_cpu: float
+    "Processor time of the load itself, a request."
+    bodies: list[bytes] = field(default_factory=list)
+
+    @property
+    def failed(self) -> int:
+        """Answers that were no success."""
+        return sum(count for status, count in self.statuses.items() if not 200 <= status < 300)
+
+
+class _Load:
+    """A load while it runs."""
+
+    def __init__(self, plan: Plan, loop: asyncio.AbstractEventLoop) -> None:
+        self.plan, self.loop = plan, loop
+        self.statuses: Counter[int] = Counter()
+        self.taken, self.late = array("d"), array("d")
+        self.bodies: list[bytes] = []
+        self.sent = 0
+        self.done = loop.create_future()
+        self.opened: list[Connection] = []
+        self.free: deque[Connection] = deque()
+
+    async def run(self) -> float:
+        """Seconds from the first request to the last answer."""
+        plan = self.plan
+        for _ in range(min(plan.connections, plan.requests)):
+            _, made = await self.loop.create_connection(
+                lambda: Connection(self.answered), plan.host, plan.port
+            )
+            self.opened.append(made)
+        self.free.extend(self.opened)
+        gaps = np.random.default_rng(plan.seed).exponential(1 / plan.rate if plan.rate else 0, plan.requests)
+        began = time.monotonic()
+        self.times: list[float] | None = None
+        if plan.rate:
+            self.times = (began + np.cumsum(gaps)).tolist()
+            self._send_due()
+        else:
+            for each in self.opened:
+                self._send(each, time.monotonic())
+        watch = self.loop.create_task(self._give_up())
+        try:
+            await self.done
+        finally:
+            watch.cancel()
+            for each in self.opened:
+                each.transport.abort()
+            await asyncio.sleep(0)  # so that they do
+        return time.monotonic() - began
+
+    def _send(self, connection: Connection, due: float) -> None:
+        number = self.sent
+        self.sent += 1
+        connection.due = due
+        connection.send(self.plan.make(number))
+
+    def _send_due(self) -> None:
+        """Whatever is due and finds a free connection; then sleep until the next is due."""
+        assert self.times is not None
+        while self.sent < self.plan.requests and self.free:
+            due, now = self.times[self.sent], time.monotonic()
+            if due > now:
+                self.loop.call_at(due, self._send_due)
+                return
+            self.late.append(now - due)
+            self._send(self.free.popleft(), due)
+
+    def answered(self, connection: Connection, status: int, body: bytes) -> None:
+        now = time.monotonic()
+        self.taken.append(now - connection.due)
+        self.statuses[status] += 1
+        if self.plan.keep:
+            self.bodies.append(body)
+        if len(self.taken) >= self.plan.requests or not status:
+            if not self.done.done():
+                self.done.set_result(None)
+        elif self.times is None:
+            if self.sent < self.plan.requests:
+                self._send(connection, now)
+        else:
+            self.free.append(connection)
+            if len(self.free) == 1:  # all were busy, so nobody sleeps until the next is due
+                self._send_due()
+
+    async def _give_up(self) -> None:
+        answers = -1
+        while len(self.taken) > answers:
+            answers = len(self.taken)
+            await asyncio.sleep(_PATIENCE)
+        if not self.done.done():
+            self.done.set_exception(TimeoutError(f"no answer for {_PATIENCE:g} s, after {answers}"))
+
+
+def _loop(plan: Plan) -> asyncio.AbstractEventLoop:
+    """The fastest loop for a closed load. For an open one, a loop that wakes up in time: others count in milliseconds."""
+    if plan.rate is None:
+        try:
+            import uvloop
+        except ImportError:
+            return asyncio.new_event_loop()
+        return uvloop.new_event_loop()
+    return asyncio.SelectorEventLoop(selectors.SelectSelector())
+
+
+def drive(plan: Plan) -> Report:
+    """Run a load in this process."""
+    gc.collect()
+    gc.disable()  # nothing here makes cycles, and a pause would be counted as the server's
+    loop = _loop(plan)
+    try:
+        load = _Load(plan, loop)
+        before = time.process_time()
+        seconds = loop.run_until_complete(load.run())
+        used = time.process_time() - before
+    finally:
+        loop.close()
+        gc.enable()
+    p50, p99, p999, most = np.quantile(load.taken, [0.5, 0.99, 0.999, 1.0]).tolist()
+    answers = len(load.taken)
+    return Report(
+        requests=answers,
+        seconds=seconds,
+        a_second=answers / seconds,
+        statuses=dict(load.statuses),
+        p50=p50,
+        p99=p99,
+        p999=p999,
+        most=most,
+        lateness=float(np.quantile(load.late, 0.99)) if load.late else 0.0,
+        own_cpu=used / answers,
+        bodies=load.bodies,
+    )
+
+
+def run(plan: Plan) -> Report:
+    """Run a load in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
+        return pool.submit(drive, plan).result()
+
+
+def free_port() -> int:
+    """A port that was free a moment ago, below those that the system gives to clients.
+
+    Among those, a client that tries again and again while a server is down would once in a while be given the very port that it
+    wants to reach, connect to itself, and keep the server from coming back.
+    """
+    while True:
+        port = random.randrange(20_000, 32_768)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
+# What the load costs by itself.
+
+_CONSTANT = (
+    b"HTTP/1.1 201 Created\r\ncontent-length: 500\r\ncontent-type: application/json\r\n\r\n" + b"x" * 500
+)
+
+
+class _Constant(asyncio.Protocol):
+    """Answers whatever comes with the same bytes. Small requests come in one piece."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, _: bytes) -> None:
+        self.transport.write(_CONSTANT)
+
+
+def _serve_constant(port: int) -> None:
+    async def serve() -> None:
+        server = await asyncio.get_running_loop().create_server(_Constant, "127.0.0.1", port)
+        await server.serve_forever()
+
+    loop = _loop(Plan(port=port, make=partial(numbered, []), requests=0))
+    loop.run_until_complete(serve())
+
+
+@contextmanager
+def constant_server() -> Iterator[int]:
+    """The port of a server, in a process of its own, that does nothing but answer."""
+    port = free_port()
+    server = SPAWN.Process(target=_serve_constant, args=(port,), daemon=True)
+    server.start()
+    try:
+        for _ in range(500):
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.02)
+        yield port
+    finally:
+        server.kill()
+        server.join()
+
+
+def own_cost(requests: int = 50_000) -> Report:
+    """What the load does against a server that does nothing."""
+    with constant_server() as port:
+        return run(
+            Plan(
+                port=port, make=partial(decision, "/v1/experiments/load/decisions", "own"), requests=requests
+            )
+        )
+
+
+def main() -> None:
+    """Run a load and print its report as JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("url", nargs="?", help="of decisions; without one, a server that sends a constant")
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--requests", type=int, default=50_000, help="of a closed load")
+    parser.add_argument("--rate", type=float, help="requests a second of an open load")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of an open load")
+    given = parser.parse_args()
+    if given.url is None:
+        report = own_cost(given.requests)
+    else:
+        where = urlsplit(given.url)
+        report = run(
+            Plan(
+                host=where.hostname or "127.0.0.1",
+                port=where.port or 80,
+                make=partial(decision, where.path, f"load-{os.getpid()}-{time.time_ns()}"),
+                requests=int(given.rate * given.seconds) if given.rate else given.requests,
+                connections=given.connections,
+                rate=given.rate,
+            )
+        )
+    shown: dict[str, Any] = asdict(report)
+    del shown["bodies"]
+    print(json.dumps(shown, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,349 @@
+"""What a request to the service costs, beside a bare Starlette endpoint that is served by the same server in the same run.
+
+Each server is a process of its own, and so is the load (see `benchmarks.load`); the cost is the processor time of all the server's processes
+and threads, by the system's account. Runs of the bare endpoint and of the service alternate, and a ratio is the median of theirs,
+so the machine's good and bad minutes fall on both. Latencies are those of an open load: requests come at random times, 1,000 a second,
+whether or not the last ones are answered, and time counts from when a request was due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from benchmarks.load import Plan, Report, decision, numbered, own_cost, request, run
+from tests.postgres import Server
+from tests.serving import Service, running, serving
+
+ARMS = [f"arm-{i}" for i in range(10)]
+EXPERIMENT = "bench"
+PATH = f"/v1/experiments/{EXPERIMENT}/decisions"
+CONNECTIONS = 64
+RATE = 1_000
+MOST_RATIO, MOST_P99, MOST_GROWTH = 2.5, 0.015, 0.05
+_BATCH = 1_000
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+# The limit is there for strangers; here it would be what is measured.
+_UNLIMITED = ("--rate-limit", "1e9")
+
+
+# What the system says of a server's processes.
+
+
+def _processes(service: Service) -> list[list[str]]:
+    """Of each process in the group of a service, the fields of /proc/<pid>/stat from the third on."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = each.read_text().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            continue
+        if int(fields[2]) == service.pid:
+            found.append(fields)
+    return found
+
+
+def processor_time(service: Service) -> float:
+    """Seconds that all threads of a service have used, in user and in system mode."""
+    return sum(int(time) for fields in _processes(service) for time in fields[11:15]) / _TICK
+
+
+def memory(service: Service) -> int:
+    """Bytes that a service has resident."""
+    return sum(int(fields[21]) for fields in _processes(service)) * _PAGE
+
+
+# Requests.
+
+_run_number = iter(range(10**9))
+
+
+def decisions() -> Callable[[int], bytes]:
+    """Requests for decisions with keys that are new in each run."""
+    return partial(decision, PATH, f"run-{next(_run_number)}")
+
+
+def rewards(service: Service, count: int) -> list[bytes]:
+    """Rewards of so many fresh decisions."""
+    body = json.dumps({"decisions": [{}] * _BATCH}).encode()
+    found: list[bytes] = []
+    made = run(
+        Plan(
+            port=service.port,
+            make=partial(numbered, [request("POST", f"{PATH}:batch", body)] * -(-count // _BATCH)),
+            requests=-(-count // _BATCH),
+            connections=2,
+            keep=True,
+        )
+    )
+    for answer in made.bodies:
+        for each in json.loads(answer)["results"]:
+            identifier = each["decision"]["decision_id"]
+            value = b'{"value":%.2f}' % (hash(identifier) % 100 / 100)
+            found.append(request("PUT", f"/v1/decisions/{identifier}/reward", value))
+    return found[:count]
+
+
+def mixed(service: Service, count: int) -> Callable[[int], bytes]:
+    """A decision and a reward in turn."""
+    make = decisions()
+    every = rewards(service, count // 2)
+    return partial(numbered, [each for n, reward in enumerate(every) for each in (make(n), reward)])
+
+
+# Measurements.
+
+
+class Table:
+    """Rows that are printed as they come, and kept."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        print(
+            f"{'what':46s} {'CPU':>8s} {'ratio':>6s} {'a second':>9s} {'p50':>8s} {'p99':>8s} {'p99.9':>8s}  limit"
+        )
+
+    def add(self, what: str, report: Report, limit: str = "", met: bool | None = None, **more: Any) -> None:
+        """One line; `more` may have `cpu` (seconds a request) and its `ratio` to that of the bare endpoint."""
+        row = {
+            "what": what,
+            "a_second": report.a_second,
+            "p50": report.p50,
+            "p99": report.p99,
+            "p999": report.p999,
+            **more,
+        }
+        if met is not None:
+            row |= {"limit": limit, "met": met}
+        self.rows.append(row)
+        cpu = f"{more['cpu'] * 1e6:5.1f} us" if "cpu" in more else ""
+        ratio = f"{more['ratio']:6.2f}" if "ratio" in more else ""
+        times = " ".join(f"{each * 1e3:5.2f} ms" for each in (report.p50, report.p99, report.p999))
+        verdict = "" if met is None else f"{limit}: {'met' if met else 'MISSED'}"
+        print(f"{what:46s} {cpu:>8s} {ratio:>6s} {report.a_second:9,.0f} {times}  {verdict}", flush=True)
+
+
+def measure(service: Service, make: Callable[[int], bytes], count: int) -> tuple[float, Report]:
+    """Processor time of the server a request under a closed load, and the load's report."""
+    before = processor_time(service)
+    report = checked(run(Plan(port=service.port, make=make, requests=count, connections=CONNECTIONS)))
+    return (processor_time(service) - before) / count, report
+
+
+def checked(report: Report) -> Report:
+    """A report, if every request was answered as it should be."""
+    if report.failed:
+        raise RuntimeError(f"not all requests succeeded: {report.statuses}")
+    return report
+
+
+def middle(reports: list[Report]) -> Report:
+    """The one with the median speed."""
+    return sorted(reports, key=lambda report: report.a_second)[len(reports) // 2]
+
+
+class Bench:
+    """A bare server, and services to be measured beside it."""
+
+    def __init__(self, table: Table, bare: Service, count: int, repetitions: int) -> None:
+        self.table, self.bare, self.count, self.repetitions = table, bare, count, repetitions
+        self.bare_costs: list[float] = []
+        self.bare_reports: list[Report] = []
+        self._measure_bare(warm_up=True)
+
+    def _measure_bare(self, warm_up: bool = False) -> float:
+        cost, report = measure(self.bare, decisions(), self.count // (10 if warm_up else 1))
+        if not warm_up:
+            self.bare_costs.append(cost)
+            self.bare_reports.append(report)
+        return cost
+
+    def compare(
+        self,
+        what: str,
+        service: Service,
+        make: Callable[[int], Callable[[int], bytes]],
+        limit: float | None = None,
+    ) -> None:
+        """A row: what requests cost, beside the bare endpoint before and after."""
+        measure(service, make(self.count // 10), self.count // 10)
+        costs, ratios, reports = [], [], []
+        before = self._measure_bare()
+        for _ in range(self.repetitions if limit is not None else min(self.repetitions, 3)):
+            cost, report = measure(service, make(self.count), self.count)
+            after = self._measure_bare()
+            costs.append(cost)
+            ratios.append(cost / ((before + after) / 2))
+            reports.append(report)
+            before = after
+        ratio = statistics.median(ratios)
+        met = None if limit is None else ratio <= limit
+        self.table.add(
+            what,
+            middle(reports),
+            f"at most {limit} times bare",
+            met,
+            cpu=statistics.median(costs),
+            ratio=ratio,
+            ratios=ratios,
+        )
+
+    def add_bare(self) -> None:
+        """The row of the bare endpoint, over all its runs."""
+        self.table.add(
+            f"bare Starlette, a constant ({len(self.bare_costs)} runs)",
+            middle(self.bare_reports),
+            cpu=statistics.median(self.bare_costs),
+        )
+
+    def latency(self, what: str, service: Service, seconds: float, limit: float | None = None) -> None:
+        """A row: latencies of decisions at a fixed rate."""
+        count = int(RATE * seconds)
+        plan = Plan(port=service.port, make=decisions(), requests=count, connections=CONNECTIONS, rate=RATE)
+        report = checked(run(plan))
+        self.table.add(
+            f"{what}, {RATE:,} a second",
+            report,
+            f"p99 at most {MOST_P99 * 1e3:g} ms",
+            None if limit is None else report.p99 <= limit,
+            lateness=report.lateness,
+        )
+
+
+def begin(service: Service) -> None:
+    """An experiment with ten arms, which have been observed."""
+    body = {"key": EXPERIMENT, "arms": ARMS, "policy": "ms+:booster=8", "reward": {"low": 0, "high": 1}}
+    httpx2.post(f"{service.url}/v1/experiments", json=body).raise_for_status()
+    measure(service, partial(numbered, rewards(service, 1_000)), 1_000)
+
+
+def grow(table: Table, service: Service, total: int, limit: float | None) -> None:
+    """Memory over many decisions, nine in ten of them in batches of 1,000; one in ten by itself, with a key and a reward."""
+    part = total // 10
+    body = json.dumps({"decisions": [{"unit": f"user-{n}"} for n in range(_BATCH)]}).encode()
+    batches = [request("POST", f"{PATH}:batch", body)] * (part * 9 // 10 // _BATCH)
+    found: list[int] = []
+    for _ in range(10):
+        report = checked(
+            run(
+                Plan(port=service.port, make=partial(numbered, batches), requests=len(batches), connections=4)
+            )
+        )
+        measure(service, decisions(), part // 10)
+        measure(service, partial(numbered, rewards(service, part // 10)), part // 10)
+        found.append(memory(service))
+    growth = found[-1] / found[1] - 1
+    megabytes = ", ".join(f"{each / 1e6:.0f}" for each in found)
+    print(f"memory after each {part:,} decisions, in MB: {megabytes}")
+    table.add(
+        f"memory over {total:,} decisions: {growth:+.1%}",
+        report,
+        f"at most {MOST_GROWTH:+.0%} after the first fifth",
+        None if limit is None else growth <= limit,
+        memory=found,
+        growth=growth,
+    )
+
+
+def bare_server() -> Any:
+    """A Starlette application with one endpoint, that answers a constant as long as a decision."""
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    law = dict.fromkeys(ARMS, -2.3025850929940455)
+    constant = {"decision_id": "0" * 36, "experiment": EXPERIMENT, "arm": ARMS[0], "unit": "user-12345"}
+    body = json.dumps(constant | {"probabilities": law, "log_probabilities": law, "more": "." * 200}).encode()
+
+    async def choose(_: Request) -> Response:
+        return Response(body, 201, media_type="application/json")
+
+    async def ready(_: Request) -> Response:
+        return Response()
+
+    return Starlette(
+        routes=[
+            Route("/v1/experiments/{key}/decisions", choose, methods=["POST"]),
+            Route("/readyz", ready),
+        ]
+    )
+
+
+def serve_bare(port: int) -> None:
+    """Serve the bare application as the service is served."""
+    import uvicorn
+
+    from maillard.service.server import configured
+
+    with socket.create_server(("127.0.0.1", port), backlog=1024) as listening:
+        uvicorn.Server(configured(bare_server)).run(sockets=[listening])
+
+
+def bench(quick: bool) -> list[dict[str, Any]]:
+    """All rows."""
+    count, repetitions, seconds, total = (5_000, 2, 5.0, 100_000) if quick else (20_000, 5, 20.0, 1_000_000)
+    busy = os.getloadavg()[0]
+    if busy > 0.5:
+        print(
+            f"OTHERS ARE BUSY HERE: {busy:.1f} threads on average in the last minute; latencies are theirs too"
+        )
+    table = Table()
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        bare = stack.enter_context(running(["-m", "benchmarks.service", "--bare", "{port}"]))
+        sqlite = stack.enter_context(serving(Path(folder) / "log.db", options=_UNLIMITED))
+        begin(sqlite)
+        alone = own_cost(count)
+        table.add("the load itself, against a constant", alone, own_cpu=alone.own_cpu)
+        both = Bench(table, bare, count, repetitions)
+        both.compare("SQLite FULL, decision", sqlite, lambda _: decisions(), MOST_RATIO)
+        both.compare("SQLite FULL, reward", sqlite, lambda n: partial(numbered, rewards(sqlite, n)))
+        both.compare("SQLite FULL, decision and reward in turn", sqlite, lambda n: mixed(sqlite, n))
+        both.latency("bare Starlette", bare, seconds)
+        both.latency("SQLite FULL, decision", sqlite, seconds, MOST_P99)
+        server = Server()
+        stack.callback(server.release)
+        with serving(server.url(), options=_UNLIMITED) as postgresql:
+            begin(postgresql)
+            both.compare("PostgreSQL, decision", postgresql, lambda _: decisions())
+            both.latency("PostgreSQL, decision", postgresql, seconds)
+        both.add_bare()
+        with serving(Path(folder) / "large.db", options=_UNLIMITED) as large:
+            begin(large)
+            grow(table, large, total, None if quick else MOST_GROWTH)  # caches fill up first
+    return table.rows
+
+
+def main() -> None:
+    """Print the table and write it as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer requests, and nothing written")
+    parser.add_argument(
+        "--bare", type=int, metavar="PORT", help="serve the bare endpoint, and do nothing else"
+    )
+    arguments = parser.parse_args()
+    if arguments.bare:
+        serve_bare(arguments.bare)
+        return
+    rows = bench(arguments.quick)
+    if not arguments.quick:
+        Path(__file__).with_name("service.json").write_text(json.dumps(rows, indent=1), encoding="utf8")
+
+
+if __name__ == "__main__":
+    main()

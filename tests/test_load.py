@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+from benchmarks.load import Connection, Plan, decision, drive, free_port, own_cost
+
+ANSWER = b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 4\r\nx: y\r\n\r\nbody"
+
+
+class Wire:
+    """The part of a transport that a connection uses."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+
+class Answers(list[tuple[int, bytes]]):
+    """What a connection without a network is answered."""
+
+    def __init__(self) -> None:
+        self.connection = Connection(lambda _, status, body: self.append((status, body)))
+        self.connection.connection_made(Wire())
+
+
+@pytest.mark.parametrize("size", [1, 7, 80, len(ANSWER)])
+def test_answers_may_come_in_pieces(size: int) -> None:
+    answers = Answers()
+    connection = answers.connection
+    for _ in range(2):
+        connection.send(b"?")
+        for start in range(0, len(ANSWER), size):
+            connection.data_received(ANSWER[start : start + size])
+    connection.connection_lost(None)  # and nothing is waited for
+    assert answers == [(201, b"body")] * 2
+
+
+def test_a_connection_that_breaks_answers_0() -> None:
+    answers = Answers()
+    connection = answers.connection
+    connection.send(b"?")
+    connection.data_received(ANSWER[:-1])
+    connection.connection_lost(None)
+    assert answers == [(0, b"")]
+
+
+def test_an_answer_without_its_length_is_an_error() -> None:
+    connection = Answers().connection
+    connection.send(b"?")
+    with pytest.raises(ValueError, match="Content-Length"):
+        connection.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+
+
+@contextmanager
+def server(before: Callable[[int], None]) -> Iterator[int]:
+    """The port of a server that calls `before` with the number of each request, and answers."""
+    count = 0
+    loop = asyncio.new_event_loop()
+    port = free_port()
+
+    class Answering(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            nonlocal count
+            count += 1
+            before(count)
+            self.transport.write(ANSWER)
+
+    listening = loop.run_until_complete(loop.create_server(Answering, "127.0.0.1", port))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield port
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        listening.close()
+        loop.run_until_complete(asyncio.sleep(0.01))  # connections close
+        loop.close()
+
+
+def plan(port: int, **more: object) -> Plan:
+    return Plan(port=port, make=partial(decision, "/", "test"), **{"requests": 500, "connections": 4} | more)
+
+
+def stall(number: int) -> None:
+    if number == 100:
+        time.sleep(0.4)
+
+
+def test_a_closed_load_sends_so_many_requests_and_no_more() -> None:
+    seen: list[int] = []
+    with server(seen.append) as port:
+        found = drive(plan(port, keep=True))
+    assert len(seen) == found.requests == 500
+    assert found.statuses == {201: 500}
+    assert found.bodies == [b"body"] * 500
+    assert found.failed == 0
+
+
+def test_an_open_load_counts_those_who_waited_while_the_server_stood_still() -> None:
+    with server(stall) as port:
+        opened, closed = drive(plan(port, rate=500)), drive(plan(port))
+    # In 0.4 s 200 of 500 requests are due. A closed load sends 4 meanwhile, one of each connection.
+    assert opened.requests == 500
+    assert 0.8 < opened.seconds < 3
+    assert opened.p99 > 0.3
+    assert closed.p99 < 0.3
+
+
+def test_a_server_that_goes_away_ends_a_load() -> None:
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=_answer_some, args=(listening, 10))
+        thread.start()
+        found = drive(plan(listening.getsockname()[1], connections=1))
+        thread.join()
+    assert found.statuses == {201: 10, 0: 1}
+    assert found.failed == 1
+
+
+def _answer_some(listening: socket.socket, count: int) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        for _ in range(count):
+            connection.recv(65536)
+            connection.sendall(ANSWER)
+        connection.recv(65536)
+
+
+def test_the_load_itself_is_cheap() -> None:
+    found = own_cost(5_000)
+    assert found.statuses == {201: 5_000}
+    assert (
+        found.own_cpu < 0.5e-3
+    )  # seconds a request: a bound for the slowest of machines, a tenth of it is usual
