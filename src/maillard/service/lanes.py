@@ -13,7 +13,6 @@ __all__ = ["Lane"]
 
 _MOST = 256  # calls of one transaction
 _MOST_WAITING = 20_000
-_PATIENCE = 0.001  # seconds
 
 
 class Lane:
@@ -28,8 +27,6 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Any, asyncio.Future[Any]]] = []
         self._busy = False
-        self._expected = 0  # calls: as many as the last group had, and as came meanwhile
-        self._timer: asyncio.TimerHandle | None = None
 
     async def submit(self, call: Any) -> Any:
         """The answer to a call, when it is durable."""
@@ -40,29 +37,14 @@ class Lane:
         answered = self._loop.create_future()
         self._waiting.append((call, answered))
         if not self._busy:
-            self._gather()
+            self._busy = True
+            self._loop.call_soon(self._start)  # after the requests that are being read now
         answer = await answered
         if isinstance(answer, MaillardError):
             raise answer
         return answer
 
-    def _gather(self) -> None:
-        """Start a group, or wait a moment for those who called a moment ago: they are about to call again.
-
-        Otherwise they find the next group on its way, and a thread that writes gets in the way of the one that reads requests. Whoever
-        stays away is expected no more, so a lone caller never waits.
-        """
-        if len(self._waiting) >= self._expected:
-            self._busy = True
-            self._loop.call_soon(self._start)  # after the requests that are being read now
-        elif self._timer is None:
-            self._timer = self._loop.call_later(_PATIENCE, self._start)
-
     def _start(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._busy = True
         group, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
         self._threads.submit(self._work, group)
 
@@ -84,10 +66,10 @@ class Lane:
                 answered.set_exception(answer)
             else:
                 answered.set_result(answer)
-        self._busy = False
-        self._expected = min(len(group) + len(self._waiting), _MOST)
         if self._waiting:
-            self._gather()
+            self._start()
+        else:
+            self._busy = False
 
 
 def _same(error: MaillardError) -> MaillardError:

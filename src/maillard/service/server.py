@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +28,7 @@ __all__ = ["LEVELS", "run"]
 
 _CONNECTIONS = 12  # to PostgreSQL, of one process
 _PAUSE = 1.0  # seconds
+_SWITCH = 0.0005  # seconds that a thread keeps the interpreter while the one that writes wants it: with 5 ms, as usual, it waits long
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -92,6 +94,7 @@ def configured(make: Callable[[], ASGI], *, workers: int = 1) -> uvicorn.Config:
 
 def _application(*, database: str, exposed: bool, rate_limit: float, log_level: str) -> ASGI:
     """The application of one worker."""
+    sys.setswitchinterval(_SWITCH)
     journal = Journal(quiet=LEVELS.index(log_level) > LEVELS.index("info"))
     logging.basicConfig(handlers=[LogLines(journal)], level=log_level.upper(), force=True)
 
