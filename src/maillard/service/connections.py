@@ -56,6 +56,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watch.stop(self)
+        self._unset_keepalive_if_required()  # which uvicorn leaves running where there was an error
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

@@ -393,8 +393,11 @@ class _Transaction(SQLTransaction):
 
     def _added(self, statement: str, rows: Sequence[Sequence[Any]], ending: str) -> list[Any]:
         found: list[Any] = []
-        for start in range(0, len(rows), _MOST_ROWS):
-            some = rows[start : start + _MOST_ROWS]
+        start = 0
+        while start < len(rows):
+            # Sizes that are powers of two, so that few statements are prepared and kept.
+            some = rows[start : start + min(_MOST_ROWS, 1 << (len(rows) - start).bit_length() - 1)]
+            start += len(some)
             values = [value for row in some for value in row]
             found += self.connection.execute(_for_rows(statement, len(some)) + ending, values).fetchall()
         return found
