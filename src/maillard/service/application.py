@@ -137,7 +137,7 @@ class _Endpoint:
         except Exception as error:  # noqa: BLE001  # whatever it is, there is an answer
             refusal = failure(error, operation.fields)
             if refusal.status >= 500:
-                _complain(service, request_id, error)
+                _complain(service, request_id, error, refusal.status)
             answer = refuse(refusal, request_id)
         await _send(answer, request_id, send, head=scope["method"] == "HEAD")
         self._note(service, began, request_id, answer, key)
@@ -238,11 +238,10 @@ async def _send(answer: Answer, request_id: str, send: Send, *, head: bool) -> N
     await send({"type": "http.response.body", "body": b"" if head else body})
 
 
-def _complain(service: Service, request_id: str, error: Exception) -> None:
+def _complain(service: Service, request_id: str, error: Exception, status: int) -> None:
     """Into the journal; a traceback only where the error is a surprise."""
-    refusal = failure(error)
     facts: dict[str, Any] = {"request_id": request_id, "error": f"{type(error).__name__}: {error}"}
-    if refusal.status == 500:
+    if status == 500:
         facts["traceback"] = "".join(traceback.format_exception(error))
     service.journal.write("error", "failure", **facts)
 

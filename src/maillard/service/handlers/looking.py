@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from maillard.decisions.rules import Reward
-from maillard.decisions.state import State
+from maillard.decisions.session import Session
+from maillard.decisions.state import Law, State
 from maillard.errors import MaillardError
 from maillard.service import messages, questions
 from maillard.service.answers import Answer, Refusal
@@ -37,11 +38,9 @@ _NO_SUM = (
 async def read_state(call: Call) -> Answer:
     """What an experiment has learned, and what it would choose."""
     experiment = await call.experiment()
-    state: State = await call.service.experiments.run(experiment.bandit.session.refresh)
-    law = await call.service.experiments.run(state.law)  # some policies take their time for it
+    state, law, bounds = await call.service.experiments.run(_looked_at, experiment.bandit.session)
     logs = dict(zip(law.arms, law.log_probabilities, strict=True))
     pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
-    bounds = await call.service.experiments.run(_bounds, state)
     arms = [
         messages.StateArm(
             arm=arm,
@@ -70,6 +69,12 @@ async def read_state(call: Call) -> Answer:
             interval=interval,
         ),
     )
+
+
+def _looked_at(session: Session) -> tuple[State, Law, Sequence[tuple[float | None, float | None]]]:
+    """The state, its law and the bounds of its means: all that takes its time, in one turn of a thread."""
+    state = session.refresh()
+    return state, state.law(), _bounds(state)
 
 
 def _refusal(state: State, bounds: Sequence[tuple[float | None, float | None]]) -> str | None:
