@@ -39,9 +39,9 @@ def evaluate(policy: Policy, name: str, arity: int, part: int, arguments: list[f
 @pytest.mark.parametrize("spec", [*NAMES, *VARIANTS])
 def test_formulas_compile_to_the_same_numbers(spec) -> None:
     policy = make(spec)
-    shape = machine._shape(policy)
+    shape = machine.shape_of(policy)
     assert shape is not None
-    for name, arity, part in machine._FORMULAS[shape]:
+    for name, arity, part in machine.FORMULAS[shape]:
         formula = getattr(type(policy), name)
         names = formula.__code__.co_varnames[1 : 1 + arity]
         with np.errstate(all="ignore"):
@@ -134,7 +134,7 @@ CACHED = """
 import maillard
 from maillard.simulation import compiling, machine
 policy = maillard.policy("ms+:booster={booster}", sigma2=0.25)
-hits = [compiling.address_of(policy, *formula)[1].cache_hits for formula in machine._FORMULAS["sampled"]]
+hits = [compiling.address_of(policy, *formula)[1].cache_hits for formula in machine.FORMULAS["sampled"]]
 print(hits)
 """
 

@@ -11,7 +11,7 @@ from scipy import stats
 import maillard
 from maillard import Policy, problems
 from maillard.problems import Problem
-from maillard.simulation.machine import DIRECT, LAZY, PLAIN, Plan, _engines, _inner, check_plan, run_trials
+from maillard.simulation.machine import DIRECT, LAZY, PLAIN, Plan, _engines, check_plan, inner_of, run_trials
 from tests.conftest import NAMES, VARIANTS
 
 TRIALS = 2000
@@ -283,7 +283,7 @@ def test_a_false_declaration_is_found_out() -> None:
 
 
 def test_the_policies_that_run_lazily() -> None:
-    assert isinstance(_inner(plan_of("ms:floor=0.1", PROBLEMS["ties"], 10, 0).policy), Policy)
+    assert isinstance(inner_of(plan_of("ms:floor=0.1", PROBLEMS["ties"], 10, 0).policy), Policy)
     late = plan_of("ms", "bernoulli:0.5,0.4,delay=3", 10, 0)
     assert _engines(late) == [DIRECT, PLAIN]
     assert isinstance(late.problem, Problem)

@@ -26,12 +26,12 @@ POLICIES = ["ms+", "ts", "ucb1", "dmed", "phe"]
 WORLD = "bernoulli:0.5,0.45,0.4"
 
 
-def run(**options) -> Result:
+def run(**options) -> Any:
     return maillard.simulate(POLICIES, WORLD, 300, 60, seed=7, **options)
 
 
 @pytest.fixture(scope="module")
-def single() -> Result:
+def single() -> Any:
     return run(threads=1)
 
 

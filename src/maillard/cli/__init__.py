@@ -112,6 +112,20 @@ def policies(name: str | None, form: str) -> None:
     "--engine", type=click.Choice(["lazy", "direct", "plain"]), help="By default the fastest that is exact."
 )
 @click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda", "auto"]),
+    default="cpu",
+    show_default=True,
+    help="cuda is an NVIDIA GPU; auto is one if there is one.",
+)
+@click.option(
+    "--keep",
+    type=click.Choice(["trials", "summary"]),
+    default="trials",
+    show_default=True,
+    help="Every trial's curve and pulls; or, of very many trials, their summary.",
+)
+@click.option(
     "--output",
     "outputs",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -132,6 +146,8 @@ def simulate(  # noqa: PLR0917  # click passes them by name
     threads: int | None,
     scheduler: str | None,
     engine: str | None,
+    device: str,
+    keep: str,
     outputs: tuple[Path, ...],
     form: str,
     progress: bool | None,
@@ -141,16 +157,21 @@ def simulate(  # noqa: PLR0917  # click passes them by name
     \b
     maillard simulate ms+ ts ucb1 --problem gaussian-equal:arms=10 --trials 1000
     maillard simulate ms+:booster=8 kl-ms --problem bernoulli:0.1,0.05 --output curves.png --output result.npz
+    maillard simulate ms+ --device cuda --trials 1000000 --keep summary
     """  # noqa: D301  # click looks for this very character
-    from maillard.simulation.files import FORMATS, write
+    from maillard.simulation.files import FORMATS, SUMMARIES, write
     from maillard.simulation.runner import check_folder
 
     for path in outputs:
         check_folder("--output", path)
         if path.suffix not in FORMATS:
             raise InvalidValue("--output", str(path), "a name that ends in " + ", ".join(FORMATS))
+        if keep == "summary" and path.suffix not in SUMMARIES:
+            raise InvalidValue(
+                "--output with --keep summary", str(path), "a name that ends in " + ", ".join(SUMMARIES)
+            )
     given = [maillard.policy(spec, sigma2=sigma2) if sigma2 is not None else spec for spec in specs]
-    options: dict[str, Any] = {"engine": engine, "progress": progress}
+    options: dict[str, Any] = {"engine": engine, "device": device, "keep": keep, "progress": progress}
     try:
         with _executor(scheduler) as executor:
             result = maillard.simulate(

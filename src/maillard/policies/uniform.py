@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from maillard.policies.shapes.guarantees import Guarantees
 from maillard.policies.shapes.sampled import Sampled
 
@@ -28,4 +26,4 @@ class Uniform(Sampled):
     )
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
-        return np.zeros_like(n)
+        return 0.0 * n

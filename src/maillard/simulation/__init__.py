@@ -6,5 +6,6 @@ from maillard.simulation.compiling import SlowFormula
 from maillard.simulation.logs import Log, simulate_log
 from maillard.simulation.result import Result
 from maillard.simulation.runner import Interrupted, simulate
+from maillard.simulation.summary import Summary
 
-__all__ = ["Interrupted", "Log", "Result", "SlowFormula", "simulate", "simulate_log"]
+__all__ = ["Interrupted", "Log", "Result", "SlowFormula", "Summary", "simulate", "simulate_log"]

@@ -40,8 +40,11 @@ __all__ = [
     "borrowed",
     "call",
     "compile_function",
+    "numbers_of",
+    "others_of",
     "parameters_of",
     "rare",
+    "stand_in",
 ]
 
 _F8 = types.float64
@@ -208,16 +211,17 @@ _NUMBERS, _SLOTS = 12, 4
 
 def parameters_of(policy: Any) -> np.ndarray:
     """A policy's numbers, as its compiled formulas read them."""
-    numbers = [np.nan if value is None else float(value) for value in _numbers(policy).values()]
+    numbers = [np.nan if value is None else float(value) for value in numbers_of(policy).values()]
     return np.array(numbers + [np.nan] * (_NUMBERS - len(numbers)))
 
 
-def _numbers(policy: Any) -> dict[str, Any]:
+def numbers_of(policy: Any) -> dict[str, Any]:
+    """The numbers that a policy's formulas use, by their names."""
     values = {name: getattr(policy, name) for name, _, _ in policy.parameters()}
     return {"pad": 0.0} | {name: value for name, value in values.items() if not isinstance(value, str | bool)}
 
 
-def _others(policy: Any) -> dict[str, Any]:
+def others_of(policy: Any) -> dict[str, Any]:
     """What formulas use besides numbers, in a fixed count: flags, and the properties they are said to use."""
     flags = {name: getattr(policy, name) for name, _, _ in policy.parameters()}
     used = {name: value for name, value in flags.items() if isinstance(value, bool)}
@@ -225,7 +229,7 @@ def _others(policy: Any) -> dict[str, Any]:
     return used | {f"spare{place}": 0.0 for place in range(_SLOTS - len(used))}
 
 
-def _stand_in(fields: tuple[str, ...]) -> Any:
+def stand_in(fields: tuple[str, ...]) -> Any:
     """The class whose instances compiled formulas get as `self`; one for each set of fields, found by its name."""
     # With lengths: without them x, y_x would be called as x_y, x.
     name = "Parameters" + "".join(f"_{len(field)}{field}" for field in fields)
@@ -266,8 +270,8 @@ _COMPILED: dict[Any, Any] = {}
 
 def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int, Any]:
     """The address of a policy's formula (of one part of what it returns), and what must live as long as it is used."""
-    formula, others = getattr(type(policy), name), _others(policy)
-    key = (formula, tuple(others.items()), tuple(_numbers(policy)), part)
+    formula, others = getattr(type(policy), name), others_of(policy)
+    key = (formula, tuple(others.items()), tuple(numbers_of(policy)), part)
     if key not in _COMPILED:
         _COMPILED[key] = _compile_formula(formula, policy, others, arity, part)
     made = _COMPILED[key]
@@ -278,13 +282,13 @@ def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int,
 
 
 def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: int, part: int) -> Any:
-    numbers = _numbers(policy)
+    numbers = numbers_of(policy)
     try:
         if len(numbers) > _NUMBERS or len(others) > _SLOTS:
             raise TypeError(f"more than {_NUMBERS} numbers or {_SLOTS} flags")  # noqa: TRY301
         if any(_may_raise(each) for each in _reached(formula, set())):
             raise TypeError("it may raise an error, which compiled formulas cannot")  # noqa: TRY301
-        cls = _stand_in((*numbers, *others))
+        cls = stand_in((*numbers, *others))
         for each in (formula, *others.values()):
             jitable(each)
         values = tuple(others.values())

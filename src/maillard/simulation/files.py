@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from maillard.errors import InvalidValue, MaillardError
-from maillard.simulation.result import Result
+from maillard.simulation.result import Outcome, Result
 
-__all__ = ["FORMATS", "pyarrow", "write"]
+__all__ = ["FORMATS", "SUMMARIES", "pyarrow", "write"]
 
 
-def write(result: Result, path: str | Path) -> None:
-    """Write a result in the format that the name's ending says.
+def write(result: Outcome, path: str | Path) -> None:
+    """Write a result in the format that the name's ending says; a `Summary` has no trials for .npz, .csv and .parquet.
 
     .npz is everything, for `Result.load`; .json the summary and the curves; .csv and .parquet a row for each trial, with
     its pulls of each arm; .png and .svg the curves, or the final distributions if the name holds "distributions".
@@ -25,10 +25,12 @@ def write(result: Result, path: str | Path) -> None:
     path = Path(path)
     if path.suffix not in FORMATS:
         raise InvalidValue("output", str(path), "a name that ends in " + ", ".join(FORMATS))
+    if not isinstance(result, Result) and path.suffix not in SUMMARIES:
+        raise InvalidValue("output of a summary", str(path), "a name that ends in " + ", ".join(SUMMARIES))
     FORMATS[path.suffix](result, path)
 
 
-def _json(result: Result, path: Path) -> None:
+def _json(result: Outcome, path: Path) -> None:
     low, high = result.quantile([0.05, 0.95])
     curves = {"mean": result.mean, "sd": result.sd, "5%": low, "95%": high, "max": result.max}
     content = {
@@ -80,7 +82,7 @@ def _parquet(result: Result, path: Path) -> None:
     pq.write_table(table, path)
 
 
-def _picture(result: Result, path: Path) -> None:
+def _picture(result: Outcome, path: Path) -> None:
     from maillard import figures
 
     figures.save(result.plot("distributions" if "distributions" in path.stem else "curves"), path)
@@ -90,7 +92,8 @@ def _npz(result: Result, path: Path) -> None:
     result.save(path)
 
 
-FORMATS: dict[str, Callable[[Result, Path], None]] = {
+SUMMARIES = (".json", ".png", ".svg")
+FORMATS: dict[str, Callable[[Any, Path], None]] = {
     ".npz": _npz,
     ".json": _json,
     ".csv": _csv,

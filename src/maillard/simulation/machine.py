@@ -26,9 +26,25 @@ from maillard.tally import Tally
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Plan", "Stopped", "check_plan", "generator", "prepare", "record", "run_trials"]
+__all__ = [
+    "DEVICES",
+    "FORMULAS",
+    "Plan",
+    "Stopped",
+    "check_plan",
+    "forced_rounds",
+    "generator",
+    "inner_of",
+    "number_of",
+    "prepare",
+    "record",
+    "run_trials",
+    "shape_of",
+    "shares_of",
+]
 
 LAZY, DIRECT, PLAIN = "lazy", "direct", "plain"
+CPU, CUDA = DEVICES = ("cpu", "cuda")
 
 
 class Stopped(MaillardError):
@@ -44,6 +60,7 @@ class Plan:
     checkpoints: tuple[int, ...]
     seed: int
     engine: str | None = None  # the fastest that is exact for the policy, unless told
+    device: str = CPU
 
     @property
     def horizon(self) -> int:
@@ -53,14 +70,15 @@ class Plan:
 
 def generator(seed: int, policy: Policy, trial: int) -> np.random.Generator:
     """The random numbers of one trial."""
-    return np.random.Generator(_bits(seed, _number_of(policy), trial))
+    return np.random.Generator(_bits(seed, number_of(policy), trial))
 
 
 def _bits(seed: int, number: int, trial: int) -> np.random.PCG64:
     return np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number, trial)))
 
 
-def _number_of(policy: Policy) -> int:
+def number_of(policy: Policy) -> int:
+    """By which number a policy's random numbers differ from others'."""
     return zlib.crc32(str(policy).encode())
 
 
@@ -74,7 +92,7 @@ def check_plan(plan: Plan) -> None:
         raise InvalidValue(
             f"{policy.name} on the problem {str(problem)[:60]!r}", f"rewards from {have}", allowed
         )
-    inner = _inner(policy)
+    inner = inner_of(policy)
     if getattr(inner, "family", "") == "exponential" and not problem.positive:
         raise InvalidValue(f"{policy.name}: family", "exponential", "another, where rewards may be 0 or less")
     if inner.name == "giro" and not problem.binary:
@@ -87,7 +105,11 @@ def check_plan(plan: Plan) -> None:
         raise InvalidValue(
             "WithFloor: epsilon", policy.epsilon, f"one number, or one for each of {problem.arms} arms"
         )
-    if plan.engine is not None and plan.engine not in (engines := _engines(plan)):
+    if plan.device == CUDA:
+        from maillard.simulation.cuda import machine as device
+
+        device.check(plan)
+    elif plan.engine is not None and plan.engine not in (engines := _engines(plan)):
         raise InvalidValue(f"engine of {policy.name} on this problem", plan.engine, " or ".join(engines))
     if isinstance(inner, FixedArm | FixedDistribution):
         inner.constant_part(problem.arms)
@@ -104,14 +126,20 @@ def check_plan(plan: Plan) -> None:
 
 def prepare(plan: Plan) -> None:
     """Compile what the plan needs, or find it compiled: seconds once on a machine, milliseconds afterwards."""
-    _machine(plan)
+    if plan.device == CUDA:
+        from maillard.simulation.cuda import machine as device
+
+        device.prepare(plan)
+    else:
+        _machine(plan)
 
 
-def _inner(policy: Policy) -> Policy:
+def inner_of(policy: Policy) -> Policy:
+    """A policy without its floor."""
     return policy.policy if isinstance(policy, WithFloor) else policy
 
 
-def _shape(policy: Policy) -> str | None:  # noqa: PLR0911  # a case a line
+def shape_of(policy: Policy) -> str | None:  # noqa: PLR0911  # a case a line
     """Which engine's formulas a policy has; None if it goes its own way."""
     cls = type(policy)
     if cls._solve not in (Sampled._solve, Indexed._solve, Perturbed._solve, EpsilonGreedy._solve):
@@ -140,10 +168,10 @@ def _shape(policy: Policy) -> str | None:  # noqa: PLR0911  # a case a line
 
 def _engines(plan: Plan) -> list[str]:
     """Which engines can run a plan, fastest first."""
-    policy, problem = _inner(plan.policy), plan.problem
+    policy, problem = inner_of(plan.policy), plan.problem
     if isinstance(policy, FixedArm | FixedDistribution):
         return [DIRECT]
-    shape = _shape(policy)
+    shape = shape_of(policy)
     if shape is None:
         return [PLAIN]
     still = (problem.delay is None or problem.delay.at_once) and not problem.churn
@@ -152,7 +180,7 @@ def _engines(plan: Plan) -> list[str]:
 
 
 # Per shape: the formulas whose addresses an engine gets, as (method, arguments, part of what it returns).
-_FORMULAS: dict[str, list[tuple[str, int, int]]] = {
+FORMULAS: dict[str, list[tuple[str, int, int]]] = {
     "sampled": [("leader", 2, -1), ("rival", 4, -1), ("estimate", 2, -1)],
     "indexed": [("index", 5, -1)],
     "pooled": [("pooled_index", 5, -1), ("pooling", 0, -1)],
@@ -192,26 +220,26 @@ class _Machine:
 
 @functools.lru_cache(maxsize=4096)
 def _machine(plan: Plan) -> _Machine:
-    policy, arms = _inner(plan.policy), plan.problem.arms
+    policy, arms = inner_of(plan.policy), plan.problem.arms
     kind = plan.engine or _engines(plan)[0]
     if kind == PLAIN:  # whose choice has the shares in it
         run, nothing = _plain(plan.policy), np.zeros(0)
-        return _Machine(run, np.zeros(1, np.int64), nothing, nothing, 0.0, _forced(policy, arms), ())
+        return _Machine(run, np.zeros(1, np.int64), nothing, nothing, 0.0, forced_rounds(policy, arms), ())
     shape, made = formulas(plan.policy, arms)
     return dataclasses.replace(made, run=_engine(kind, shape))
 
 
 def formulas(policy: Policy, arms: int) -> tuple[str, _Machine]:
     """A policy's shape, and what a loop around the functions of an engine for that shape needs: all but the loop."""
-    inner = _inner(policy)
-    shares, fading, decay = _shares(policy, arms)
-    ends, forced = np.cumsum(shares), _forced(inner, arms)
+    inner = inner_of(policy)
+    shares, fading, decay = shares_of(policy, arms)
+    ends, forced = np.cumsum(shares), forced_rounds(inner, arms)
     if isinstance(inner, FixedArm | FixedDistribution):
         inner, ends[-1] = Uniform(), 1.0
-    shape = _shape(inner)
+    shape = shape_of(inner)
     assert shape is not None
     parameters = compiling.parameters_of(inner)
-    pairs = [compiling.address_of(inner, *formula) for formula in _FORMULAS[shape]]
+    pairs = [compiling.address_of(inner, *formula) for formula in FORMULAS[shape]]
     addresses = [address for address, _ in pairs]
     if isinstance(inner, Sampled) and inner.compares_means:
         addresses[2] = 0  # the empirical mean, which an engine computes by itself
@@ -224,7 +252,7 @@ def formulas(policy: Policy, arms: int) -> tuple[str, _Machine]:
     return shape, _Machine(None, table, ends, np.cumsum(fading), decay, forced, alive)
 
 
-def _shares(policy: Policy, arms: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def shares_of(policy: Policy, arms: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """What is mixed into a policy's formulas: constant shares, those that are mixed in over them and fade, and their decay."""
     fading, decay, rest = np.zeros(0), 0.0, policy
     if isinstance(policy, WithFloor) and policy.decay:
@@ -233,7 +261,7 @@ def _shares(policy: Policy, arms: int) -> tuple[NDArray[np.float64], NDArray[np.
     return np.zeros(0) if constant is None else constant, fading, decay
 
 
-def _forced(policy: Policy, arms: int) -> int:
+def forced_rounds(policy: Policy, arms: int) -> int:
     """How many rounds pull one arm after the other: none for a policy that needs no rewards to begin."""
     ready = isinstance(policy, FixedArm | FixedDistribution) or getattr(policy, "has_prior", False)
     return 0 if ready else arms
@@ -300,7 +328,7 @@ def run_trials(
     churn, truth = np.array(problem.churn, np.float64), problem.true_means.copy()
     stop = np.zeros(1, np.int64) if stop is None else stop
     sampler = _Sampler(problem)
-    number, bits = _number_of(plan.policy), [np.random.PCG64(0) for _ in range(loop.TOGETHER)]
+    number, bits = number_of(plan.policy), [np.random.PCG64(0) for _ in range(loop.TOGETHER)]
     rngs = tuple(np.random.Generator(each) for each in bits)
     sampler.rng = rngs[0]  # a user's sampler has its trials one by one
     together = 1 if sampler.address else loop.TOGETHER
@@ -352,11 +380,11 @@ def _compiled_recorder(shape: str) -> Any:
 @functools.lru_cache(maxsize=64)
 def _recorder(plan: Plan) -> _Machine:
     """What records a plan: compiled where a policy's law is, else around `policy.log_probabilities`."""
-    policy, arms = _inner(plan.policy), plan.problem.arms
-    shares, fading, _ = _shares(plan.policy, arms)
+    policy, arms = inner_of(plan.policy), plan.problem.arms
+    shares, fading, _ = shares_of(plan.policy, arms)
     if isinstance(policy, FixedArm | FixedDistribution):
         policy = Uniform()
-    shape = _shape(policy)
+    shape = shape_of(policy)
     if shape in direct.LAWS:
         base = _machine(dataclasses.replace(plan, engine=DIRECT))
         return dataclasses.replace(base, run=_compiled_recorder(shape), shares=shares, fading=fading)
@@ -370,7 +398,9 @@ def _recorder(plan: Plan) -> _Machine:
 
     run = recording.build(law, direct.learn, 1)
     # The law has the shares in it.
-    return _Machine(run, np.zeros(1, np.int64), np.zeros(0), np.zeros(0), 0.0, _forced(policy, arms), ())
+    return _Machine(
+        run, np.zeros(1, np.int64), np.zeros(0), np.zeros(0), 0.0, forced_rounds(policy, arms), ()
+    )
 
 
 def _delay_of(problem: Problem) -> tuple[int, float]:
@@ -387,7 +417,7 @@ def _explain(plan: Plan, machine: _Machine, t: int, arm: int, n: Any, s: Any) ->
             raise InvalidValue(where, repr(error), "a formula that gives a number") from error
         if error is not None:
             raise error
-    _inner(plan.policy).log_probabilities(Tally(n.astype(np.int64), s))  # says which number is bad
+    inner_of(plan.policy).log_probabilities(Tally(n.astype(np.int64), s))  # says which number is bad
     if (plan.engine or _engines(plan)[0]) == LAZY:
         raise InvalidValue(f"{where}: monotone", True, "False: the formula does not keep what that declares")
     raise InvalidValue(where, math.nan, "a formula that gives a number")

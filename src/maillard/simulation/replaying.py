@@ -85,7 +85,7 @@ def _replayer(plan: machine.Plan) -> Any:
 
     run = replaying.build(direct.begin, choose, direct.learn, 1)
     # The choice has the shares in it.
-    forced = machine._forced(machine._inner(plan.policy), plan.problem.arms)
+    forced = machine.forced_rounds(machine.inner_of(plan.policy), plan.problem.arms)
     return machine._Machine(run, np.zeros(1, np.int64), _NOTHING, _NOTHING, 0.0, forced, ())
 
 

@@ -21,32 +21,33 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Result"]
+__all__ = ["Outcome", "Result"]
 
 _FORMAT = "maillard simulation 1"
 _QUANTILES = (0.5, 0.95)
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
-    """Regret (or, of a threshold problem, loss) and pulls of every trial of every policy."""
+class Outcome:
+    """What results have in common, however much they keep of each trial."""
 
     policies: tuple[str, ...]
     measure: str  # "regret" or "loss"
     rounds: NDArray[np.int64]  # the checkpoints
-    values: Floats  # policy x trial x checkpoint
-    pulls: NDArray[np.int64]  # policy x trial x arm
     provenance: dict[str, Any]
+    mean: Any
+    sd: Any
+    max: Any
+    final: Any
+    trials: Any
 
-    @property
-    def regret(self) -> Floats:
-        """Cumulative regret: policy x trial x checkpoint."""
-        return self._of("regret", self.values)
+    def quantile(self, q: float | Sequence[float]) -> Floats:
+        """Quantiles over trials: policy x checkpoint, or with several q, q first."""
+        raise NotImplementedError
 
     @property
     def final_regret(self) -> Floats:
         """Cumulative regret at the horizon: policy x trial."""
-        return self._of("regret", self.values[:, :, -1])
+        return self._of("regret", self.final)
 
     @property
     def mean_regret(self) -> Floats:
@@ -56,7 +57,7 @@ class Result:
     @property
     def final_loss(self) -> Floats:
         """Of a threshold problem, whether the final answer is wrong: policy x trial."""
-        return self._of("loss", self.values[:, :, -1])
+        return self._of("loss", self.final)
 
     @property
     def mean_loss(self) -> Floats:
@@ -64,29 +65,13 @@ class Result:
         return self._of("loss", self.mean)
 
     @property
-    def mean(self) -> Floats:
-        """Mean over trials: policy x checkpoint."""
-        return np.asarray(self.values.mean(axis=1))
-
-    @property
-    def sd(self) -> Floats:
-        """Standard deviation over trials: policy x checkpoint; 0 for a single trial."""
-        more = self.values.shape[1] > 1
-        return np.asarray(self.values.std(axis=1, ddof=1)) if more else np.zeros_like(self.mean)
-
-    @property
     def standard_error(self) -> Floats:
         """Of the mean: policy x checkpoint."""
-        return np.asarray(self.sd / np.sqrt(self.values.shape[1]))
+        return np.asarray(self.sd / np.sqrt(self.trials))
 
-    @property
-    def max(self) -> Floats:
-        """Largest over trials: policy x checkpoint."""
-        return np.asarray(self.values.max(axis=1))
-
-    def quantile(self, q: float | Sequence[float]) -> Floats:
-        """Quantiles over trials: policy x checkpoint, or with several q, q first."""
-        return np.asarray(np.quantile(self.values, q, axis=1))
+    def tail(self, above: float) -> NDArray[np.int64]:
+        """In how many trials the final regret (or loss) exceeds a value: one exact count a policy."""
+        return np.asarray((self.final > above).sum(axis=1))
 
     def _of(self, measure: str, values: Floats) -> Floats:
         if measure != self.measure:
@@ -95,7 +80,7 @@ class Result:
 
     def summary(self) -> list[dict[str, Any]]:
         """A row for each policy: mean, its standard error, deviation, quantiles, maximum, at the horizon."""
-        last = self.values[:, :, -1]
+        last = self.final
         quantiles = np.quantile(last, _QUANTILES, axis=1)
         mean, error, deviation = self.mean[:, -1], self.standard_error[:, -1], self.sd[:, -1]
         return [
@@ -115,7 +100,7 @@ class Result:
         """A figure: "curves" of the mean with bands from the 5% to the 95% quantile, or final "distributions"."""
         from maillard import figures
 
-        title = f"{self.provenance['problem']}, {self.values.shape[1]} trials"
+        title = f"{self.provenance['problem']}, {self.trials} trials"
         if kind == "curves":
             low, high = self.quantile([0.05, 0.95])
             return figures.curves(
@@ -123,9 +108,56 @@ class Result:
             )
         if kind == "distributions":
             return figures.distributions(
-                self.policies, self.values[:, :, -1], label=f"final {self.measure}", title=title
+                self.policies, self.final, label=f"final {self.measure}", title=title
             )
         raise InvalidValue("kind", kind, "curves or distributions")
+
+
+@dataclass(frozen=True, eq=False)
+class Result(Outcome):
+    """Regret (or, of a threshold problem, loss) and pulls of every trial of every policy."""
+
+    policies: tuple[str, ...]
+    measure: str  # "regret" or "loss"
+    rounds: NDArray[np.int64]  # the checkpoints
+    values: Floats  # policy x trial x checkpoint
+    pulls: NDArray[np.int64]  # policy x trial x arm
+    provenance: dict[str, Any]
+
+    @property
+    def regret(self) -> Floats:
+        """Cumulative regret: policy x trial x checkpoint."""
+        return self._of("regret", self.values)
+
+    @property
+    def trials(self) -> int:
+        """Trials of each policy."""
+        return int(self.values.shape[1])
+
+    @property
+    def final(self) -> Floats:
+        """What was measured at the horizon: policy x trial."""
+        return self.values[:, :, -1]
+
+    @property
+    def mean(self) -> Floats:
+        """Mean over trials: policy x checkpoint."""
+        return np.asarray(self.values.mean(axis=1))
+
+    @property
+    def sd(self) -> Floats:
+        """Standard deviation over trials: policy x checkpoint; 0 for a single trial."""
+        more = self.trials > 1
+        return np.asarray(self.values.std(axis=1, ddof=1)) if more else np.zeros_like(self.mean)
+
+    @property
+    def max(self) -> Floats:
+        """Largest over trials: policy x checkpoint."""
+        return np.asarray(self.values.max(axis=1))
+
+    def quantile(self, q: float | Sequence[float]) -> Floats:
+        """Quantiles over trials: policy x checkpoint, or with several q, q first."""
+        return np.asarray(np.quantile(self.values, q, axis=1))
 
     def save(self, path: str | Path) -> None:
         """Write everything to a file (.npz) that `Result.load` reads."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import os
 import platform
 import queue
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -22,8 +23,9 @@ from maillard.errors import InvalidValue
 from maillard.policies import Policy, policy
 from maillard.problems import Problem
 from maillard.problems import problem as problem_of
-from maillard.simulation.machine import Plan, check_plan, prepare, run_trials
+from maillard.simulation.machine import CPU, CUDA, DEVICES, Plan, check_plan, prepare, run_trials
 from maillard.simulation.result import Result
+from maillard.simulation.summary import Part, Summary, merge, sum_up
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -32,6 +34,7 @@ __all__ = [
     "Interrupted",
     "Study",
     "check_count",
+    "check_device",
     "check_folder",
     "check_seed",
     "make_plan",
@@ -42,12 +45,50 @@ __all__ = [
     "workers_for",
 ]
 
+AUTO = "auto"  # a device: a GPU if there is one
+KEEP = _, SUMMARY = ("trials", "summary")
 _CHECKPOINTS = 64
 _ROUNDS = 4_000_000  # of one task: a fraction of a second
 
 
 class Interrupted(KeyboardInterrupt):
     """Somebody pressed Ctrl-C; the message says what was done by then."""
+
+
+@overload
+def simulate(
+    policies: str | Policy | Sequence[str | Policy],
+    problem: str | Problem,
+    horizon: int,
+    trials: int = 200,
+    seed: int = 0,
+    threads: int | None = None,
+    executor: Executor | None = None,
+    *,
+    checkpoints: ArrayLike | None = None,
+    engine: str | None = None,
+    device: str = "cpu",
+    keep: Literal["trials"] = "trials",
+    progress: bool | None = None,
+) -> Result: ...
+
+
+@overload
+def simulate(
+    policies: str | Policy | Sequence[str | Policy],
+    problem: str | Problem,
+    horizon: int,
+    trials: int = 200,
+    seed: int = 0,
+    threads: int | None = None,
+    executor: Executor | None = None,
+    *,
+    keep: Literal["summary"],
+    checkpoints: ArrayLike | None = None,
+    engine: str | None = None,
+    device: str = "cpu",
+    progress: bool | None = None,
+) -> Summary: ...
 
 
 def simulate(
@@ -61,26 +102,46 @@ def simulate(
     *,
     checkpoints: ArrayLike | None = None,
     engine: str | None = None,
+    device: str = "cpu",
+    keep: str = "trials",
     progress: bool | None = None,
-) -> Result:
+) -> Result | Summary:
     """Run every policy on the problem, `trials` times `horizon` rounds, and return regret and pulls.
 
     A trial depends on the seed, the policy and its own number alone: not on threads, chunks, the other policies or the
     machine that runs it. `threads` are all cores unless told; `executor` is any `concurrent.futures.Executor`, such as a process pool or
     Dask's `client.get_executor()`. Policies by name get sigma2 from the problem, and the horizon if they need one. `checkpoints` are
     the rounds at which regret is kept (64 of them, evenly spaced in log t). `engine` forces "direct", the obvious loop, or
-    "plain", the same around `policy.choose`; without it the fastest that is exact is used. `progress` shows a bar, by default on terminals.
+    "plain", the same around `policy.choose`; without it the fastest that is exact is used. `device="cuda"` runs on an NVIDIA GPU, "auto" there
+    if it can and else here; a GPU's random numbers are others, so its trials are too. `keep="summary"` returns a `Summary`
+    instead of a `Result`: curves, quantiles, mean pulls, and of each trial the final regret alone, for very many trials.
+    `progress` shows a bar, by default on terminals.
 
     >>> result = simulate(["ms", "uniform"], "bernoulli:0.5,0.4", horizon=100, trials=10, seed=1)
     >>> result.final_regret.shape, result.rounds[-1]
     ((2, 10), np.int64(100))
     """
-    study = make_study(policies, problem, horizon, trials, seed, checkpoints=checkpoints, engine=engine)
+    check_device(device)
+    if keep not in KEEP:
+        raise InvalidValue("keep", keep, " or ".join(KEEP))
+    study = make_study(
+        policies,
+        problem,
+        horizon,
+        trials,
+        seed,
+        checkpoints=checkpoints,
+        engine=engine,
+        device=device,
+        keep=keep,
+    )
     workers = workers_for(threads)
     if executor is not None and not isinstance(executor, Executor):
         raise InvalidValue(
             "executor", executor, "a concurrent.futures.Executor (Dask: client.get_executor())"
         )
+    if executor is not None and device == CUDA:
+        raise InvalidValue("executor with device 'cuda'", executor, "None: a GPU runs all trials itself")
     done = np.zeros(len(study.plans), np.int64)
     try:
         with _bar(len(study.plans) * trials, progress) as show:
@@ -104,6 +165,7 @@ class Study:
     plans: tuple[Plan, ...]
     names: tuple[str, ...]
     trials: int
+    keep: str = "trials"  # or "summary"
 
 
 def make_study(
@@ -115,6 +177,8 @@ def make_study(
     *,
     checkpoints: ArrayLike | None = None,
     engine: str | None = None,
+    device: str = "cpu",
+    keep: str = "trials",
 ) -> Study:
     """Check all that can be refused before anything runs."""
     world = problem_of(problem)
@@ -124,8 +188,35 @@ def make_study(
     if not given:
         raise InvalidValue("policies", policies, "at least one policy")
     check_count("trials", trials, 10**8)
-    plans = tuple(make_plan(each, world, horizon, seed, checkpoints, engine) for each in given)
-    return Study(plans, tuple(_label(each) for each in given), trials)
+    plans = [make_plan(each, world, horizon, seed, checkpoints, engine) for each in given]
+    plans = [dataclasses.replace(plan, device=_device_for(plan, device)) for plan in plans]
+    for plan in plans:
+        check_plan(plan)
+    return Study(tuple(plans), tuple(_label(each) for each in given), trials, keep)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that there is not."""
+    if device not in (*DEVICES, AUTO):
+        raise InvalidValue("device", device, " or ".join((*DEVICES, AUTO)))
+    if device == CUDA:
+        from maillard.simulation.cuda import toolkit
+
+        toolkit.require_device()
+
+
+def _device_for(plan: Plan, device: str) -> str:
+    """Where a plan runs: "auto" is a GPU where there is one, and an engine for the plan on it."""
+    if device != AUTO:
+        return device
+    from maillard.simulation.cuda import toolkit
+
+    try:
+        toolkit.require_device()
+        check_plan(dataclasses.replace(plan, device=CUDA))
+    except (toolkit.NoDevice, InvalidValue):
+        return CPU
+    return CUDA
 
 
 def make_plan(
@@ -192,9 +283,7 @@ def run_studies(
                 return
             place, policy, first, count = futures.pop(future)
             study = under_way[place]
-            block = slice(first, first + count)
-            study.regret[policy, block], study.pulls[policy, block] = future.result()
-            study.left -= count
+            study.take(policy, first, count, future.result())
             advance(place, policy, count)
             if not study.left:
                 yield place, under_way.pop(place).result()
@@ -202,6 +291,15 @@ def run_studies(
     with contextlib.ExitStack() as stack:
         # The tasks end within milliseconds of `stop`; whoever waits for them waits no longer.
         pool = executor or stack.enter_context(concurrent.futures.ThreadPoolExecutor(workers))
+        gpu: list[Executor] = []  # one thread, so that its waves come one after the other
+
+        def pool_of(plan: Plan) -> Executor:
+            if plan.device == CPU:
+                return pool
+            if not gpu:
+                gpu.append(stack.enter_context(concurrent.futures.ThreadPoolExecutor(1)))
+            return gpu[0]
+
         try:
             for place, study in enumerate(studies):
                 if own:
@@ -210,7 +308,8 @@ def run_studies(
                 under_way[place] = _UnderWay(study)
                 for i, first, count in _tasks(study, workers):
                     extra = (stop,) if own else ()  # which other processes could not see
-                    future = pool.submit(_chunk, study.plans[i], first, count, *extra)
+                    plan = study.plans[i]
+                    future = pool_of(plan).submit(_chunk, plan, first, count, study.keep, *extra)
                     futures[future] = (place, i, first, count)
                     future.add_done_callback(finished.put)
                 yield from collect(wait=False)
@@ -224,14 +323,17 @@ def run_studies(
 
 
 def _tasks(study: Study, workers: int) -> list[tuple[int, int, int]]:
-    """Policy, first trial, number of trials: a fraction of a second each."""
-    trials = study.trials
-    chunk = max(1, min(_ROUNDS // study.plans[0].horizon, -(-trials // (4 * workers)), 1000))
-    return [
-        (i, first, min(chunk, trials - first))
-        for i in range(len(study.plans))
-        for first in range(0, trials, chunk)
-    ]
+    """Policy, first trial, number of trials: a fraction of a second each, or on a GPU a wave."""
+    trials, tasks = study.trials, []
+    for i, plan in enumerate(study.plans):
+        if plan.device == CUDA:
+            from maillard.simulation.cuda import machine as device
+
+            chunk = device.wave_size(plan)
+        else:
+            chunk = max(1, min(_ROUNDS // plan.horizon, -(-trials // (4 * workers)), 1000))
+        tasks += [(i, first, min(chunk, trials - first)) for first in range(0, trials, chunk)]
+    return tasks
 
 
 class _UnderWay:
@@ -240,11 +342,22 @@ class _UnderWay:
     def __init__(self, study: Study) -> None:
         self.study, self.started = study, time.perf_counter()
         plan, policies = study.plans[0], len(study.plans)
-        self.regret = np.zeros((policies, study.trials, len(plan.checkpoints)))
-        self.pulls = np.zeros((policies, study.trials, plan.problem.arms), np.int64)
+        trials = 0 if study.keep == SUMMARY else study.trials
+        self.regret = np.zeros((policies, trials, len(plan.checkpoints)))
+        self.pulls = np.zeros((policies, trials, plan.problem.arms), np.int64)
+        self.parts: list[dict[int, Part]] = [{} for _ in range(policies)]
         self.left = policies * study.trials
 
-    def result(self) -> Result:
+    def take(self, policy: int, first: int, count: int, done: Any) -> None:
+        """Put what a task gave in its place."""
+        self.left -= count
+        if self.study.keep == SUMMARY:
+            self.parts[policy][first] = done
+        else:
+            block = slice(first, first + count)
+            self.regret[policy, block], self.pulls[policy, block] = done
+
+    def result(self) -> Any:
         plans = self.study.plans
         provenance = {
             "policies": [str(plan.policy) for plan in plans],
@@ -253,17 +366,37 @@ class _UnderWay:
             "trials": self.study.trials,
             "seed": plans[0].seed,
             "engine": plans[0].engine or "fastest",
+            "device": _device_names(plans),
             "versions": versions(),
             "seconds": round(time.perf_counter() - self.started, 3),  # without compiling
         }
-        rounds = np.array(plans[0].checkpoints, np.int64)
-        return Result(self.study.names, plans[0].problem.measure, rounds, self.regret, self.pulls, provenance)
+        rounds, measure = np.array(plans[0].checkpoints, np.int64), plans[0].problem.measure
+        if self.study.keep == SUMMARY:
+            # Merged in the order of trials, so that the same bits come whichever was first.
+            parts = tuple(merge([part for _, part in sorted(each.items())]) for each in self.parts)
+            return Summary(self.study.names, measure, rounds, parts, provenance)
+        return Result(self.study.names, measure, rounds, self.regret, self.pulls, provenance)
 
 
-def _chunk(plan: Plan, first: int, count: int, stop: NDArray[np.int64] | None = None) -> tuple[Any, Any]:
+def _device_names(plans: Sequence[Plan]) -> str:
+    """What the trials ran on."""
+    used = {plan.device for plan in plans}
+    if CUDA not in used:
+        return CPU
+    from maillard.simulation.cuda import machine as device
+
+    return " and ".join([CPU] * (CPU in used) + [f"{CUDA} ({device.device_name()})"])
+
+
+def _chunk(plan: Plan, first: int, count: int, keep: str, stop: NDArray[np.int64] | None = None) -> Any:
     """One task; a module's function, so that other processes find it."""
+    if plan.device == CUDA:
+        from maillard.simulation.cuda import machine as device
+
+        wave = device.run_wave(plan, first, count, whole=keep != SUMMARY, stop=stop)
+        return wave.part if keep == SUMMARY else (wave.regret, wave.pulls)
     made = run_trials(plan, first, count, stop=stop)
-    return made.regret, made.pulls
+    return sum_up(made.regret, made.pulls) if keep == SUMMARY else (made.regret, made.pulls)
 
 
 @contextlib.contextmanager

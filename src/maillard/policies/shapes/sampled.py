@@ -27,7 +27,7 @@ class Sampled(Policy):
 
     def leader(self, n: Any, t: Any) -> Any:
         """Log weight of an arm with the best mean, pulled n times, in round t."""
-        return np.zeros_like(n)
+        return 0.0 * n
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
         """Log weight of another arm."""

@@ -13,6 +13,7 @@ import numpy as np
 from maillard.policies.numerics import noise
 from maillard.policies.numerics.families import poisson
 from maillard.simulation.compiling import rare
+from maillard.simulation.engines.draws import exponential, normal, uniform
 
 __all__ = ["draw_above", "draw_below", "draw_score", "hazard", "level", "lowest", "usable"]
 
@@ -30,9 +31,14 @@ def usable(code: int, a: float, b: float) -> bool:
 def draw_score(code: int, a: float, b: float, rng: Any) -> float:
     """A score."""
     if code == GAUSSIAN:
-        return a + b * rng.standard_normal()
+        return a + b * normal(rng)
     if code == GUMBEL:
-        return a - b * np.log(rng.standard_exponential())
+        return a - b * np.log(exponential(rng))
+    return draw_beta(a, b, rng)
+
+
+def draw_beta(a: float, b: float, rng: Any) -> float:
+    """A Beta(a, b)."""
     return rng.beta(a, b)
 
 
@@ -75,7 +81,7 @@ def draw_above(code: int, a: float, b: float, threshold: float, above: float, rn
     if code == GAUSSIAN:
         return a + b * draw_normal_above((threshold - a) / b, rng)
     if code == GUMBEL:  # -ln F of a score is exponential: here, given that it is less than at the threshold
-        return a - b * np.log(-np.log1p(rng.random() * np.expm1(-above)))
+        return a - b * np.log(-np.log1p(uniform(rng) * np.expm1(-above)))
     return draw_beta_above(a, b, threshold, above, rng)
 
 
@@ -91,14 +97,14 @@ def draw_below(code: int, a: float, b: float, threshold: float, rng: Any) -> flo
 def draw_normal_above(z: float, rng: Any) -> float:
     """A standard normal above z: drawn until it is, or from an exponential envelope (Robert 1995)."""
     if z < 0.5:
-        x = rng.standard_normal()
+        x = normal(rng)
         while x <= z:
-            x = rng.standard_normal()
+            x = normal(rng)
         return x
     rate = 0.5 * (z + np.sqrt(z * z + 4.0))
     while True:
-        x = z + rng.standard_exponential() / rate
-        if 2.0 * rng.standard_exponential() > (x - rate) * (x - rate):
+        x = z + exponential(rng) / rate
+        if 2.0 * exponential(rng) > (x - rate) * (x - rate):
             return x
 
 
@@ -107,18 +113,18 @@ def draw_beta_above(a: float, b: float, threshold: float, above: float, rng: Any
     """A Beta(a, b), a, b >= 1, above a threshold: drawn until it is, or under the tangent of its log-concave density."""
     slope = (b - 1.0) / (1.0 - threshold) - (a - 1.0) / threshold
     if above > 0.1 or slope == 0.0:
-        x = rng.beta(a, b)
+        x = draw_beta(a, b, rng)
         while x <= threshold:
-            x = rng.beta(a, b)
+            x = draw_beta(a, b, rng)
         return x
     within = -np.expm1(-slope * (1.0 - threshold))
     while True:
-        step = -np.log1p(-rng.random() * within) / slope
+        step = -np.log1p(-uniform(rng) * within) / slope
         x = threshold + step
         if x >= 1.0:
             continue
         log = (a - 1.0) * np.log1p(step / threshold) + (b - 1.0) * np.log1p(-step / (1.0 - threshold))
-        if rng.standard_exponential() > -(log + slope * step):
+        if exponential(rng) > -(log + slope * step):
             return x
 
 

@@ -1,0 +1,187 @@
+"""The kernel: every thread runs a trial, and the threads of a warp do together what few rounds need.
+
+A thread goes on by itself while its lead is chosen at a glance. When it comes to something else it waits, until so many
+threads of its warp wait, or none goes on; then they `consider` and `adapt` in step. What is dearer still, all bounds anew, waits once
+more. So threads of a warp are in different rounds. When they wait changes what a round costs, never what a trial does:
+a trial depends on its seed and number alone.
+
+An engine has six functions, all with the numbers in registers `x`, the memory `w`, the arms, and how many arms a block has:
+`begin` when every arm has its first numbers; `glance` says whether the lead is chosen at once; `note` whether its new
+reward leaves all as it is; `consider` returns an arm, -1 to draw again, or -2 where a formula gives no number; `adapt`
+says what is to be renewed after that (ALL waits); `renew` does so, and says for how many rounds it lasts, or 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maillard.problems import kinds
+from maillard.simulation.cuda import toolkit
+from maillard.simulation.cuda.draws import begin_stream, normals
+from maillard.simulation.cuda.engines.memory import ALL, COUNT, LEAD, PLACES, SUM, N, S, record_at
+from maillard.simulation.engines.draws import normal, uniform
+
+__all__ = ["LANES", "PAUSED", "build", "count", "together"]
+
+cuda = toolkit.cuda()
+EVERYONE = 0xFFFFFFFF
+LANES = 32
+REGISTERS = 8
+PAUSED = REGISTERS + 3  # numbers that a thread leaves behind when it pauses
+GAUSSIAN = kinds.GAUSSIAN
+GOES, WAITS, MOVED, HOLDS, READY, OVER = range(6)  # what a thread is about to do
+
+
+def count(yes: bool) -> int:
+    """Of how many threads of the warp this is true."""
+    return cuda.popc(cuda.ballot_sync(EVERYONE, yes))
+
+
+def together() -> None:
+    """All threads of the warp come here before any goes on, so that they go on in step."""
+    cuda.syncwarp(EVERYONE)
+
+
+def draw_reward(kind: int, first: Any, second: Any, arm: int, rng: Any) -> float:
+    """One reward of an arm."""
+    if kind == GAUSSIAN:
+        return first[arm & PLACES] + second[arm & PLACES] * normal(rng)
+    return 1.0 if uniform(rng) < first[arm & PLACES] else 0.0
+
+
+def draw_share(shares: Any, total: float, rng: Any) -> int:
+    """An arm by the shares that are mixed in, each from where the last ends; or -1."""
+    u = uniform(rng) * total
+    arm = 0
+    while arm < shares.size and u >= shares[arm & PLACES]:
+        arm += 1
+    return arm if arm < shares.size else -1
+
+
+def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades: bool) -> Any:
+    """The kernel around an engine. `scores`: a glance needs a normal number; `shared`, `fades`: shares are mixed in."""
+    begin, glance, note, consider, adapt, renew = engine
+
+    def advance(  # type: ignore[no-untyped-def]
+        memory, paused, streams, key, trial, parameters, kind, first, second, gaps, shares, fading, decay,
+        forced, since, until, checkpoints, regret, failures, shift, enough, many, rounds,
+    ):  # fmt: skip
+        thread = cuda.grid(1)
+        w, kept = memory[thread], paused[thread]
+        rng = cuda.local.array(2, np.uint64)
+        x = cuda.local.array(REGISTERS, np.float64)
+        f = (parameters, *codes)
+        arms, horizon = first.size & PLACES, checkpoints[checkpoints.size - 1]
+        t, place, left, state, arm, what = since, 0, 0, HOLDS, -1, ALL
+        if since == 1:
+            begin_stream(rng, key, np.uint64(trial + thread))
+            lost = 0.0
+            for each in range(arms):
+                at = record_at(each)
+                w[at + N], w[at + S] = 0.0, 0.0
+                if each < forced and t <= horizon:
+                    w[at + N], w[at + S] = 1.0, draw_reward(kind, first, second, each, rng)
+                    lost += gaps[each & PLACES]
+                    if t == checkpoints[place & PLACES]:
+                        regret[place & PLACES, thread] = lost
+                        place += 1
+                    t += 1
+            x[LEAD], x[COUNT], x[SUM] = 0.0, w[record_at(0) + N], w[record_at(0) + S]
+            if t > horizon:
+                state = OVER
+            else:
+                begin(f, x, w, arms, shift, t)
+        else:
+            rng[0], rng[1] = streams[0, thread], streams[1, thread]
+            for each in range(REGISTERS):
+                x[each] = kept[each]
+            t, left, place = int(kept[REGISTERS]), int(kept[REGISTERS + 1]), int(kept[REGISTERS + 2])
+            state = OVER if t > horizon or failures[thread] > 0 else GOES
+        lead = int(x[LEAD])
+        mean, deviation = first[lead & PLACES], second[lead & PLACES]
+        while True:
+            waiting, holding = count(WAITS <= state <= MOVED), count(state == HOLDS)
+            going = count(state == GOES and t <= until)
+            if waiting + holding + going == 0:
+                break
+            if waiting < enough and holding < many and going > 0:
+                for _ in range(rounds):
+                    together()
+                    one = two = 0.0
+                    for half in range(2):
+                        if state == GOES and t <= until:
+                            arm = -1
+                            if fades:
+                                arm = draw_share(fading, float(t) ** decay, rng)
+                            if shared and arm < 0:
+                                arm = draw_share(shares, 1.0, rng)
+                            if (scores or kind == GAUSSIAN) and (scores or half == 0):
+                                one, two = normals(rng)
+                            if arm < 0 and glance(f, x, w, arms, shift, t, one, rng):
+                                if kind == GAUSSIAN:
+                                    reward = mean + deviation * (two if scores or half else one)
+                                else:
+                                    reward = 1.0 if uniform(rng) < mean else 0.0
+                                x[COUNT] += 1.0
+                                x[SUM] += reward
+                                t += 1
+                                left -= 1
+                                if not note(f, x) or left <= 0:
+                                    state = MOVED
+                            else:
+                                state = WAITS
+                continue
+            if waiting >= enough or (going == 0 and waiting > 0):
+                if state == MOVED:
+                    arm = -1
+                if state == WAITS:
+                    if arm < 0:
+                        arm = consider(f, x, w, arms, shift, t, rng)
+                    if arm >= 0:
+                        reward = draw_reward(kind, first, second, arm, rng)
+                        if arm == lead:
+                            x[COUNT] += 1.0
+                            x[SUM] += reward
+                        else:
+                            at = record_at(arm)
+                            w[at + N] += 1.0
+                            w[at + S] += reward
+                        t += 1
+                if WAITS <= state <= MOVED:
+                    state = READY
+                    if t > checkpoints[place & PLACES]:
+                        w[record_at(lead) + N], w[record_at(lead) + S] = x[COUNT], x[SUM]
+                        lost = 0.0
+                        for each in range(arms):
+                            lost += w[record_at(each) + N] * gaps[each & PLACES]
+                        regret[place & PLACES, thread] = lost
+                        place += 1
+                    if t > horizon:
+                        state = OVER
+                    elif arm < -1:
+                        failures[thread] = t
+                        state = OVER
+                    else:
+                        what = adapt(f, x, w, arms, shift, arm, t)
+                        if what == ALL:
+                            state = HOLDS
+            together()
+            if state == READY or (state == HOLDS and (holding >= many or (going == 0 and waiting == 0))):
+                left = renew(f, x, w, arms, shift, what, t)
+                lead = int(x[LEAD])
+                mean, deviation = first[lead & PLACES], second[lead & PLACES]
+                state = GOES
+                if left <= 0:
+                    failures[thread] = t
+                    state = OVER
+                else:
+                    left = min(left, checkpoints[place & PLACES] + 1 - t)
+        w[record_at(lead) + N], w[record_at(lead) + S] = x[COUNT], x[SUM]
+        streams[0, thread], streams[1, thread] = rng[0], rng[1]
+        for each in range(REGISTERS):
+            kept[each] = x[each]
+        kept[REGISTERS], kept[REGISTERS + 1], kept[REGISTERS + 2] = t, left, place
+
+    return advance

@@ -1,0 +1,320 @@
+"""From a plan to trials on a GPU: its kernel, compiled once, and waves of threads that fit into the device's memory."""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from maillard.errors import InvalidValue
+from maillard.policies import Indexed, Perturbed, Policy, Sampled
+from maillard.policies.numerics import noise
+from maillard.problems import Problem, kinds
+from maillard.simulation import compiling, machine
+from maillard.simulation.compiling import call
+from maillard.simulation.cuda import kernel, reducing
+from maillard.simulation.cuda.engines import direct, indexed, perturbed, sampled
+from maillard.simulation.cuda.engines.memory import N, S, block_shift, record_at, words
+from maillard.simulation.cuda.toolkit import cuda, jit, simulated
+from maillard.simulation.cuda.twins import Twins
+from maillard.simulation.summary import BINS, Part
+from maillard.tally import Tally
+
+__all__ = ["Wave", "check", "device_name", "prepare", "run_wave", "wave_size"]
+
+# How many threads of a warp wait before they do together what few rounds need, and what is dearer still; and how many pairs of rounds they
+# go on in between. Measured on an H200: from 6 to 12, and 1 to 4, a round costs within a tenth of the same.
+ENOUGH, MANY, PAIRS = 8, 8, 2
+THREADS_A_BLOCK = 128
+THREADS_A_PROCESSOR = 1536  # of a wave; two to three times those that run at once
+REGISTERS = 80  # a thread's: with more, too few run at once to hide what they wait for
+MOST_ARMS = 100_000
+SPELL = 0.2  # seconds of one launch: then somebody may want to stop
+
+
+def check(plan: machine.Plan) -> None:
+    """Refuse what has no engine on a GPU."""
+    policy, problem = machine.inner_of(plan.policy), plan.problem
+    if plan.engine is not None and plan.engine not in _engines(policy):
+        raise InvalidValue(
+            f"engine of {policy.name} on device 'cuda'",
+            plan.engine,
+            " or ".join(_engines(policy)) or "device='cpu'",
+        )
+    if not _engines(policy):
+        allowed = "sampled, indexed and Gaussian-perturbed policies; others run with device='cpu'"
+        raise InvalidValue("policy on device 'cuda'", str(plan.policy), allowed)
+    late = problem.delay is not None and not problem.delay.at_once
+    if (
+        problem.law().kind not in (kinds.GAUSSIAN, kinds.BERNOULLI)
+        or late
+        or problem.churn
+        or problem.threshold is not None
+    ):
+        allowed = "Gaussian and Bernoulli rewards, observed at once, and regret; others run with device='cpu'"
+        raise InvalidValue("problem on device 'cuda'", str(problem)[:60], allowed)
+    if problem.arms > MOST_ARMS:
+        raise InvalidValue("arms on device 'cuda'", problem.arms, f"at most {MOST_ARMS}")
+
+
+def _engines(policy: Policy) -> list[str]:
+    """Which engines a policy has on a GPU, fastest first."""
+    shape = machine.shape_of(policy)
+    if shape == "perturbed" and isinstance(policy, Perturbed):
+        return [machine.LAZY] if policy.noise is noise.GAUSSIAN else []
+    if shape == "sampled":
+        return [machine.LAZY] * policy.monotone + [machine.DIRECT]
+    if shape == "indexed" and isinstance(policy, Indexed):
+        return [machine.LAZY] * (policy.monotone and not policy.uses_best) + [machine.DIRECT]
+    return []
+
+
+_ENGINES: dict[tuple[str, str], Any] = {
+    ("sampled", machine.LAZY): sampled.ENGINE,
+    ("indexed", machine.LAZY): indexed.ENGINE,
+    ("perturbed", machine.LAZY): perturbed.ENGINE,
+    ("sampled", machine.DIRECT): direct.SAMPLED,
+    ("indexed", machine.DIRECT): direct.INDEXED,
+}
+
+
+def _adapt(formula: Any, cls: Any, count: int, arity: int, part: int, others: tuple[Any, ...]) -> Any:
+    """A formula as a function of its parameters and five numbers."""
+    a, b, c, d = others
+
+    def adapted(p, v, w, x, y, z):  # type: ignore[no-untyped-def]
+        numbers = (p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11])[:count]
+        policy = cls(*numbers, a, b, c, d)
+        arguments = (v, w, x, y, z)[:arity]
+        if part < 0:
+            return formula(policy, *arguments) + 0.0
+        return formula(policy, *arguments)[part] + 0.0
+
+    return adapted
+
+
+def _caller(first: Any, second: Any, third: Any) -> Any:
+    """What engines call formulas by: not by their addresses, but by their places."""
+
+    def called(place, parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
+        if place == 1:
+            return first(parameters, a, b, c, d, e)
+        if place == 2:
+            return second(parameters, a, b, c, d, e)
+        return third(parameters, a, b, c, d, e)
+
+    return called
+
+
+def _alone(yes: bool) -> int:
+    """In the simulator every thread is a warp of its own."""
+    return kernel.LANES if yes else 0
+
+
+def _nothing() -> None:
+    """As the others of its warp are always there."""
+
+
+def source(policy: Policy, engine: str, shared: bool, fades: bool) -> Any:
+    """The kernel of a policy, not yet compiled."""
+    shape = machine.shape_of(policy)
+    assert shape is not None
+    stands_for = {kernel.count: _alone, kernel.together: _nothing} if simulated() else {}
+    numbers, others = compiling.numbers_of(policy), compiling.others_of(policy)
+    cls = compiling.stand_in((*numbers, *others))
+    places = [
+        _adapt(getattr(type(policy), name), cls, len(numbers), arity, part, tuple(others.values()))
+        for name, arity, part in machine.FORMULAS[shape]
+    ]
+    places += places[-1:] * (3 - len(places))
+    twins = Twins({**stands_for, call: _caller(*places)})
+    codes: tuple[int, ...] = ()
+    match policy:
+        case Sampled():
+            codes = (1, 2, 0 if policy.compares_means else 3)
+        case Indexed():
+            codes = (1, int(policy.uses_best), int(policy.uses_round))
+        case Perturbed():
+            codes = (1, 2, policy.noise.code, int(policy.has_prior))
+    return twins.copy(kernel.build(_ENGINES[shape, engine], codes, shape == "perturbed", shared, fades))
+
+
+_KERNELS: dict[Any, Any] = {}
+
+
+def _kernel_of(plan: machine.Plan) -> Any:
+    policy = machine.inner_of(plan.policy)
+    shares, fading, _ = machine.shares_of(plan.policy, plan.problem.arms)
+    how = (plan.engine or _engines(policy)[0], bool(shares.size), bool(fading.size))
+    key = (type(policy), tuple(compiling.others_of(policy).items()), how)
+    if key not in _KERNELS:
+        _KERNELS[key] = jit(source(policy, *how), max_registers=REGISTERS)
+    return _KERNELS[key]
+
+
+@functools.cache
+def _reducer(function: Any) -> Any:
+    return jit(Twins().copy(function))
+
+
+def device_name() -> str:
+    """What the device is called."""
+    if simulated():
+        return "numba's simulator of a GPU"
+    name = cuda().get_current_device().name
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def wave_size(plan: machine.Plan) -> int:
+    """How many trials run at once: as many as keep the device busy and fit into half of its free memory."""
+    if simulated():
+        return 64
+    device, (free, _) = cuda().get_current_device(), cuda().current_context().get_memory_info()
+    a_trial = 8 * (words(plan.problem.arms) + plan.problem.arms + len(plan.checkpoints) + kernel.PAUSED + 4)
+    fits = int(free / 2) // a_trial // THREADS_A_BLOCK * THREADS_A_BLOCK
+    if fits < THREADS_A_BLOCK:
+        raise InvalidValue(
+            "arms on device 'cuda'", plan.problem.arms, f"fewer: {free >> 20} MiB of its memory are free"
+        )
+    return min(fits, device.MULTIPROCESSOR_COUNT * THREADS_A_PROCESSOR)
+
+
+def prepare(plan: machine.Plan) -> None:
+    """Compile what the plan needs: seconds, once a process."""
+    run_wave(plan, 0, 1, whole=False, horizon=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Wave:
+    """What trials of a wave gave: everything, or their sum."""
+
+    regret: Any  # trial x checkpoint
+    pulls: Any  # trial x arm
+    part: Part | None
+
+
+def run_wave(
+    plan: machine.Plan,
+    first: int,
+    count: int,
+    *,
+    whole: bool,
+    stop: Any = None,
+    horizon: int | None = None,
+) -> Wave:
+    """Run the trials `first`, ..., `first + count - 1`, and keep each whole, or what they sum up to."""
+    device, problem, policy = cuda(), plan.problem, machine.inner_of(plan.policy)
+    block = 1 if simulated() else THREADS_A_BLOCK
+    threads = -(-count // block) * block
+    checkpoints = np.array(plan.checkpoints if horizon is None else [horizon], np.int64)
+    memory = device.device_array((threads, words(problem.arms)))
+    regret = device.device_array((checkpoints.size, threads))
+    failures = device.to_device(np.zeros(threads, np.int64))
+    arguments = (
+        memory,
+        device.device_array((threads, kernel.PAUSED)),
+        device.device_array((2, threads), np.uint64),
+        device.to_device(_key(plan)),
+        first,
+        device.to_device(compiling.parameters_of(policy)),
+        *_law(problem),
+        *_shares(plan),
+        machine.forced_rounds(policy, problem.arms),
+    )
+    rest = (device.to_device(checkpoints), regret, failures, block_shift(problem.arms), ENOUGH, MANY, PAIRS)
+    compiled = _kernel_of(plan)
+    with (
+        warnings.catch_warnings(),
+        np.errstate(all="ignore"),
+    ):  # few trials leave a GPU idle; the simulator's numbers are NumPy's
+        warnings.simplefilter("ignore")
+        since, last = 1, int(checkpoints[-1])
+        ahead = last if simulated() else max(1, 100_000_000 // threads)
+        while since <= last:
+            if stop is not None and stop[0]:
+                raise machine.Stopped("stopped")
+            started, until = time.perf_counter(), min(since + ahead - 1, last)
+            compiled[threads // block, block](*arguments, since, until, *rest)
+            device.synchronize()
+            took = time.perf_counter() - started
+            ahead = int(ahead * min(max(SPELL / max(took, 1e-3), 0.25), 4.0)) + 1
+            since = until + 1
+        _explain(plan, first, count, memory, failures)
+        return (
+            _collect(memory, regret, count, problem.arms)
+            if whole
+            else _sum(memory, regret, count, problem.arms)
+        )
+
+
+def _key(plan: machine.Plan) -> Any:
+    """128 bits that a study's streams are keyed by."""
+    seeds = np.random.SeedSequence(plan.seed, spawn_key=(machine.number_of(plan.policy),))
+    return seeds.generate_state(2, np.uint64)
+
+
+def _law(problem: Problem) -> tuple[Any, ...]:
+    law = problem.law()
+    second = law.second if law.second.size == problem.arms else np.zeros(problem.arms)
+    return (
+        int(law.kind),
+        *(
+            cuda().to_device(np.ascontiguousarray(each, np.float64))
+            for each in (law.first, second, problem.gaps)
+        ),
+    )
+
+
+def _shares(plan: machine.Plan) -> tuple[Any, Any, float]:
+    """Where each arm's share ends; of what is not mixed in, one number that nobody reads."""
+    shares, fading, decay = machine.shares_of(plan.policy, plan.problem.arms)
+    ends = (np.cumsum(each) if each.size else np.zeros(1) for each in (shares, fading))
+    constant, sinking = (cuda().to_device(each) for each in ends)
+    return constant, sinking, float(decay)
+
+
+def _collect(memory: Any, regret: Any, count: int, arms: int) -> Wave:
+    pulls = cuda().device_array((count, arms), np.int64)
+    block = 1 if simulated() else THREADS_A_BLOCK
+    _reducer(reducing.list_pulls)[-(-count // block), block](memory, count, pulls)
+    return Wave(np.ascontiguousarray(regret.copy_to_host()[:, :count].T), pulls.copy_to_host(), None)
+
+
+def _sum(memory: Any, regret: Any, count: int, arms: int) -> Wave:
+    places, threads = regret.shape[0], 2 if simulated() else reducing.THREADS
+    mean, square, most = (cuda().device_array(places) for _ in range(3))
+    histogram = cuda().to_device(np.zeros((places, BINS), np.int64))
+    pulls = cuda().device_array(arms)
+    _reducer(reducing.reduce_curves)[places, threads](regret, count, mean, square, most, histogram)
+    _reducer(reducing.count_pulls)[arms, threads](memory, count, pulls)
+    part = Part(
+        mean.copy_to_host(),
+        square.copy_to_host(),
+        most.copy_to_host(),
+        histogram.copy_to_host(),
+        pulls.copy_to_host(),
+        np.ascontiguousarray(regret.copy_to_host()[-1, :count]),
+    )
+    return Wave(None, None, part)
+
+
+def _explain(plan: machine.Plan, first: int, count: int, memory: Any, failures: Any) -> None:
+    """Say what a trial met that it could not go on from."""
+    rounds = failures.copy_to_host()[:count]
+    if not rounds.any():
+        return
+    trial = int(np.argmax(rounds > 0))
+    w = memory.copy_to_host()[trial]
+    places = np.array([record_at(arm) for arm in range(plan.problem.arms)])
+    tally = Tally(w[places + N].astype(np.int64), w[places + S])
+    machine.inner_of(plan.policy).log_probabilities(tally)  # says which number is bad
+    where = f"{plan.policy.name}: trial {first + trial}, round {rounds[trial]}"
+    raise InvalidValue(
+        where,
+        "no number, or a weight above its bound",
+        "a formula that gives a number, and keeps what `monotone` declares",
+    )

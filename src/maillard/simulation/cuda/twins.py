@@ -1,0 +1,132 @@
+"""Device functions from plain ones: the same code, compiled for a GPU.
+
+A formula or an engine is an ordinary function that names others. Its twin is a copy in which these names mean their twins, or what
+stands for them on a GPU: numbers instead of arrays, a GPU's random numbers. In numba's simulator of a GPU the copies stay Python.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import math
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from maillard.policies.numerics import elementwise
+from maillard.simulation.cuda import draws as device_draws
+from maillard.simulation.cuda.toolkit import jit, simulated
+from maillard.simulation.engines import draws, noise
+
+__all__ = ["Twins"]
+
+
+class Twins:
+    """The twins of one kernel; `stands_for` adds to what stands for functions there."""
+
+    def __init__(self, stands_for: dict[Any, Any] | None = None) -> None:
+        self._made: dict[Any, Any] = {}
+        self._stands_for = {
+            draws.uniform: device_draws.uniform,
+            draws.normal: device_draws.normal,
+            draws.exponential: device_draws.exponential,
+            elementwise.where: _where,
+            elementwise.branch: _branch,
+            noise.draw_beta: _not_here,  # only Gaussian scores come here, but compiled code types every branch
+            noise.beta_hazard: _not_here,
+            noise.draw_beta_above: _not_here,
+        }
+        if not simulated():
+            from numba.cuda import libdevice
+
+            self._made[device_draws.sincospi] = libdevice.sincospi
+        self._stands_for |= stands_for or {}
+
+    def of(self, function: Any) -> Any:
+        """A function's twin."""
+        function = self._stands_for.get(function, function)
+        if (
+            function is _branch
+        ):  # one within the other are different functions, or they would look like a recursion
+            return self._compile(_copy(function, lambda value: value))
+        if function not in self._made:
+            self._made[function] = self._compile(_copy(function, self.of))
+        return self._made[function]
+
+    def copy(self, function: Any) -> Any:
+        """The function itself, not yet compiled, over the twins of what it names: a kernel."""
+        return _copy(function, self.of)
+
+    def _compile(self, function: Any) -> Any:
+        if simulated() and "cuda" not in function.__globals__:  # it is Python already
+            return function
+        return jit(function, device=True, forceinline=True)
+
+
+def _copy(function: Any, replace: Callable[[Any], Any]) -> Any:
+    """A copy of a function in which the functions of ours that it names are replaced."""
+
+    def swap(value: Any) -> Any:
+        if isinstance(value, tuple) and any(isinstance(each, types.FunctionType) for each in value):
+            return tuple(swap(each) for each in value)
+        ours = isinstance(value, types.FunctionType) and (value.__module__ or "").split(".")[0] not in (
+            "numba",
+            "numpy",
+        )
+        return replace(value) if ours else value
+
+    known = function.__globals__
+    loaded = {step.argval for step in dis.get_instructions(function) if step.opname == "LOAD_GLOBAL"}
+    names = {name: swap(known[name]) for name in sorted(loaded & known.keys())}
+    if names.get("np") is np and not simulated():
+        names["np"] = _numpy()
+    names |= {"__name__": function.__module__, "__builtins__": known["__builtins__"]}
+    cells = tuple(types.CellType(swap(cell.cell_contents)) for cell in function.__closure__ or ())
+    copy = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
+    copy.__qualname__ = function.__qualname__
+    return copy
+
+
+@functools.cache
+def _numpy() -> Any:
+    """What formulas and engines use of NumPy, for single numbers: numba-cuda lacks some of it."""
+    module = types.ModuleType("numpy_for_numbers")
+    found = {
+        name: getattr(math, name)
+        for name in ("exp", "expm1", "log", "log1p", "sqrt", "floor", "isnan", "isfinite")
+    }
+    found |= {name: getattr(np, name) for name in ("inf", "nan", "pi", "float64", "uint64")}
+    chosen = {"abs": _abs, "minimum": _minimum, "maximum": _maximum, "add": _add}
+    found |= {name: jit(each, device=True, forceinline=True) for name, each in chosen.items()}
+    vars(module).update(found)
+    return module
+
+
+def _where(condition: Any, yes: Any, no: Any) -> Any:
+    return yes + 0.0 if condition else no + 0.0
+
+
+def _branch(condition: Any, yes: Any, no: Any, x: Any, y: Any) -> Any:
+    return yes(x, y) + 0.0 if condition else no(x, y) + 0.0
+
+
+def _not_here(*_: float) -> float:
+    return math.nan
+
+
+def _abs(x: float) -> float:
+    return abs(x)
+
+
+def _add(x: float, y: float) -> float:
+    return x + y
+
+
+def _minimum(x: float, y: float) -> float:
+    return x if x < y or x != x else y  # noqa: PLR0124  # nan passes through, as in NumPy
+
+
+def _maximum(x: float, y: float) -> float:
+    return x if x > y or x != x else y  # noqa: PLR0124

@@ -1,0 +1,22 @@
+"""The random numbers that engines draw, by name: on a GPU the same names stand for other generators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["exponential", "normal", "uniform"]
+
+
+def uniform(rng: Any) -> float:
+    """Uniform on [0, 1)."""
+    return rng.random()
+
+
+def normal(rng: Any) -> float:
+    """Standard normal."""
+    return rng.standard_normal()
+
+
+def exponential(rng: Any) -> float:
+    """Exponential of mean 1."""
+    return rng.standard_exponential()

@@ -1,0 +1,138 @@
+"""What is kept of very many trials: curves of moments and quantiles, mean pulls, and every trial's final value.
+
+A `Part` sums up some trials; parts of different trials are merged. Quantiles at checkpoints come from bins that are narrower than 1%
+of their value; at the horizon they, and all counts of tails, are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard.errors import InvalidValue
+from maillard.simulation.result import Outcome
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["BINS", "Part", "Summary", "bin_of", "merge", "sum_up"]
+
+PER_OCTAVE = 128
+LEAST = 2.0**-20  # at most this much is as good as nothing
+OCTAVES = 64
+BINS = 1 + PER_OCTAVE * OCTAVES
+_FIRST = -19  # the exponent, as frexp has it, of the smallest values above LEAST
+
+
+def bin_of(value: float) -> int:
+    """The bin of a value: 0 for nothing, then 128 of equal width to each doubling."""
+    if not value > LEAST:
+        return 0
+    mantissa, exponent = math.frexp(value)
+    return min(1 + (exponent - _FIRST) * PER_OCTAVE + int((mantissa - 0.5) * (2 * PER_OCTAVE)), BINS - 1)
+
+
+def _middles() -> Floats:
+    """The middle of each bin."""
+    octave, place = np.divmod(np.arange(BINS - 1), PER_OCTAVE)
+    middles = np.ldexp(0.5 + (place + 0.5) / (2 * PER_OCTAVE), octave + _FIRST)
+    return np.concatenate([[0.0], middles])
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some trials of one policy, summed up."""
+
+    mean: Floats  # at each checkpoint
+    square: Floats  # sum of squared deviations from that
+    most: Floats  # maximum
+    histogram: NDArray[np.int64]  # checkpoint x bin
+    pulls: Floats  # of each arm, by all trials
+    final: Floats  # of each trial
+
+
+def merge(parts: Sequence[Part]) -> Part:
+    """All together, one after the other (Chan, Golub and LeVeque 1983)."""
+    done, mean, square, most = 0, parts[0].mean, parts[0].square * 0.0, parts[0].most
+    histogram, pulls = parts[0].histogram * 0, parts[0].pulls * 0.0
+    for part in parts:
+        more = part.final.size
+        difference, share = part.mean - mean, more / (done + more)
+        mean = mean + difference * share
+        square = square + part.square + difference**2 * (done * share)
+        most, histogram, pulls = np.maximum(most, part.most), histogram + part.histogram, pulls + part.pulls
+        done += more
+    return Part(mean, square, most, histogram, pulls, np.concatenate([part.final for part in parts]))
+
+
+def sum_up(values: Floats, pulls: NDArray[np.int64]) -> Part:
+    """A part from its trials: trial x checkpoint, and trial x arm."""
+    mean = values.mean(axis=0)
+    mantissa, exponent = np.frexp(values)
+    bins = 1 + (exponent - _FIRST) * PER_OCTAVE + ((mantissa - 0.5) * (2 * PER_OCTAVE)).astype(np.int64)
+    bins = np.where(values > LEAST, np.minimum(bins, BINS - 1), 0)
+    histogram = np.stack([np.bincount(column, minlength=BINS) for column in bins.T])
+    square = ((values - mean) ** 2).sum(axis=0)
+    return Part(
+        mean, square, values.max(axis=0), histogram, pulls.sum(axis=0, dtype=np.float64), values[:, -1].copy()
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Summary(Outcome):
+    """Curves, quantiles, tails and mean pulls of every policy, and every trial's final regret (or loss)."""
+
+    policies: tuple[str, ...]
+    measure: str  # "regret" or "loss"
+    rounds: NDArray[np.int64]  # the checkpoints
+    parts: tuple[Part, ...]
+    provenance: dict[str, Any]
+
+    @property
+    def trials(self) -> int:
+        """Trials of each policy."""
+        return self.parts[0].final.size
+
+    @property
+    def final(self) -> Floats:
+        """What was measured at the horizon: policy x trial."""
+        return np.stack([part.final for part in self.parts])
+
+    @property
+    def mean(self) -> Floats:
+        """Mean over trials: policy x checkpoint."""
+        return np.stack([part.mean for part in self.parts])
+
+    @property
+    def sd(self) -> Floats:
+        """Standard deviation over trials: policy x checkpoint; 0 for a single trial."""
+        return np.sqrt(np.stack([part.square for part in self.parts]) / max(self.trials - 1, 1))
+
+    @property
+    def max(self) -> Floats:
+        """Largest over trials: policy x checkpoint."""
+        return np.stack([part.most for part in self.parts])
+
+    @property
+    def mean_pulls(self) -> Floats:
+        """How often each arm was pulled, on average: policy x arm."""
+        return np.stack([part.pulls for part in self.parts]) / self.trials
+
+    def quantile(self, q: float | Sequence[float]) -> Floats:
+        """Quantiles over trials: policy x checkpoint, or with several q, q first. Exact at the horizon, else within 0.4%."""
+        levels = np.atleast_1d(np.asarray(q, np.float64))
+        if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
+            raise InvalidValue("q", q, "numbers from 0 to 1")
+        found = np.empty((levels.size, len(self.parts), self.rounds.size))
+        middles, ranks = _middles(), np.maximum(np.ceil(levels * self.trials), 1)
+        for i, part in enumerate(self.parts):
+            for place, counts in enumerate(part.histogram.cumsum(axis=1)):
+                found[:, i, place] = np.minimum(middles[np.searchsorted(counts, ranks)], part.most[place])
+            found[:, i, -1] = np.quantile(part.final, levels)
+        return found[0] if np.ndim(q) == 0 else found
