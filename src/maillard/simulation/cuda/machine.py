@@ -233,7 +233,7 @@ def run_wave(
     ):  # few trials leave a GPU idle; the simulator's numbers are NumPy's
         warnings.simplefilter("ignore")
         since, last = 1, int(checkpoints[-1])
-        ahead = last if simulated() else max(1, 100_000_000 // threads)
+        ahead = _first_spell(threads, last)
         while since <= last:
             if stop is not None and stop[0]:
                 raise machine.Stopped("stopped")
@@ -249,6 +249,11 @@ def run_wave(
             if whole
             else _sum(memory, regret, count, problem.arms)
         )
+
+
+def _first_spell(threads: int, last: int) -> int:
+    """How many rounds the first launch runs: few enough for any device; the simulator runs all at once."""
+    return last if simulated() else max(1, 100_000_000 // threads)
 
 
 def _key(plan: machine.Plan) -> Any:

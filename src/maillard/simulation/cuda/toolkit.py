@@ -53,5 +53,5 @@ def simulated() -> bool:
 def require_device() -> None:
     """Refuse to go on without a GPU."""
     if not cuda().is_available():
-        reason = cuda().cuda_error() or "no CUDA device was found"
-        raise NoDevice(f"device 'cuda': {reason}")
+        reason = " ".join(str(cuda().cuda_error() or "no CUDA device was found").split())
+        raise NoDevice(f"device 'cuda': {reason} (device='auto' runs on the CPU where there is no GPU)")
