@@ -8,7 +8,10 @@ line is one policy on one problem: a wave of trials, with its memory, its reduct
 from __future__ import annotations
 
 import argparse
+import csv
+import dataclasses
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import maillard
+from maillard.problems import problem
 from maillard.reproduction.experiments import read
 from maillard.simulation.cuda import machine
 from maillard.simulation.cuda.draws import begin_stream, normals, uniform
@@ -43,14 +47,15 @@ CELLS: list[tuple[str, str, float | None]] = [
     ("ts", LOUD.format(10), None),
     ("ts", LOUD.format(100), None),
     ("ucb1", LOUD.format(10), None),
-    ("ucb1", LOUD.format(100), None),
     ("moss", LOUD.format(100), None),
-    ("aoucb", "bernoulli-equal:arms=100", None),
     ("ms+", "bernoulli-equal:arms=10", None),
     ("ms+", "bernoulli-equal:arms=100", None),
     ("ms+", GAUSSIAN.format(1000), None),
 ]
 GRID_TRIALS, GRID_SECONDS = 100_000, 120.0
+DATA = Path(__file__).parent.parent / "docs" / "gpu.json"
+START = "<!-- speeds: written by `python -m benchmarks.gpu --grid --output docs/gpu.json` -->"
+END = "<!-- end of speeds -->"
 
 
 @dataclass(frozen=True)
@@ -119,27 +124,109 @@ def measure(policy: str, where: str, asked: float | None, repeats: int) -> Cell:
     return Cell(policy, where, trials, trials * HORIZON / took, least, asked, registers, compiling)
 
 
-def run_grid() -> dict[str, float]:
-    """The paper's policies on its ten problems: seconds, and rounds a second."""
+def run_grid(folder: Path | None) -> dict[str, float]:
+    """The paper's policies on its ten problems, most arms first: seconds, and rounds a second."""
     groups, started = read("experiments.toml")["groups"], time.perf_counter()
-    problems = [*groups["gaussian-1"], *groups["bernoulli"]]
+    problems = sorted([*groups["gaussian-1"], *groups["bernoulli"]], key=lambda spec: -problem(spec).arms)
     for each in problems:
         before = time.perf_counter()
         done = maillard.simulate(
             groups["paper"], each, HORIZON, GRID_TRIALS, device=CUDA, keep="summary", progress=False
         )
-        print(
-            f"  {each:38} {time.perf_counter() - before:6.1f} s   mean regret {' '.join(f'{mean:.1f}' for mean in done.mean[:, -1])}",
-            flush=True,
-        )
+        means = " ".join(f"{mean:.1f}" for mean in done.mean[:, -1])
+        print(f"  {each:38} {time.perf_counter() - before:6.1f} s   mean regret {means}", flush=True)
+        if folder is not None:  # to be compared with the same from a CPU
+            name = each.translate(str.maketrans(":,=", "___"))
+            np.savez_compressed(
+                folder / f"{name}.npz", final=done.final.astype(np.float32), pulls=done.mean_pulls
+            )
     took = time.perf_counter() - started
-    rounds = len(problems) * len(groups["paper"]) * GRID_TRIALS * HORIZON
+    cells = len(problems) * len(groups["paper"])
     return {
         "seconds": took,
         "asked": GRID_SECONDS,
-        "speed": rounds / took,
-        "cells": len(problems) * len(groups["paper"]),
+        "speed": cells * GRID_TRIALS * HORIZON / took,
+        "cells": cells,
     }
+
+
+# What a profiler counts of a kernel, and what it is called here.
+COUNTED = {
+    "smsp__thread_inst_executed_per_inst_executed.ratio": "threads of 32 active",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active": "issue slots used, %",
+    "sm__warps_active.avg.per_cycle_active": "warps at once",
+    "smsp__average_warps_issue_stalled_no_instruction_per_issue_active.ratio": "waits for instructions",
+    "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio": "waits for memory",
+    "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio": "waits for the last result",
+    "smsp__average_warps_issue_stalled_math_pipe_throttle_per_issue_active.ratio": "waits for arithmetic",
+    "l1tex__t_sector_hit_rate.pct": "L1 hits, %",
+    "lts__t_sector_hit_rate.pct": "L2 hits, %",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "memory bandwidth used, %",
+    "sm__inst_executed_pipe_fp64.avg.pct_of_peak_sustained_active": "float64 units used, %",
+}
+PROFILED = 2_000  # rounds: a profiler runs a kernel a dozen times
+
+
+def profile(policy: str, where: str) -> dict[str, float]:
+    """What bounds a cell: the counters of NVIDIA's profiler, ncu, which must be installed."""
+    counters = ["--metrics", ",".join(COUNTED), "--csv", "--clock-control", "none"]
+    kernel = ["--kernel-name", "regex:advance", "--launch-skip", "1", "--launch-count", "1"]
+    again = [sys.executable, "-m", "benchmarks.gpu", "--one", policy, where]
+    done = subprocess.run(["ncu", *counters, *kernel, *again], capture_output=True, text=True, check=True)
+    rows = csv.DictReader(line for line in done.stdout.splitlines() if line.startswith('"'))
+    values = {row["Metric Name"]: row["Metric Value"].replace(",", "") for row in rows}
+    return {said: float(values[name]) for name, said in COUNTED.items() if name in values}
+
+
+def run_one(policy: str, where: str) -> None:
+    """One launch of a cell's kernel, for a profiler."""
+    plan = dataclasses.replace(plan_of(policy, where), checkpoints=(PROFILED,))
+    machine.prepare(plan)
+    machine._first_spell = lambda threads, last: last  # noqa: ARG005
+    machine.run_wave(plan, 0, machine.wave_size(plan) // 2, whole=False)
+
+
+def table(found: dict[str, Any]) -> str:
+    """What was measured, for docs/gpu.md."""
+    lines = [
+        f"Rounds a second on one {found['device']}, T = {found['horizon']:,}, waves of trials with all that belongs to a run but compiling, which takes",
+        f"{min(c['compiling'] for c in found['cells'] if c['compiling'] > 1):.0f} to {max(c['compiling'] for c in found['cells']):.0f} s for each policy's class, once a process. The floor, measured in the same run, draws one uniform and one normal number a round and does nothing else.",
+        "",
+        "| policy | problem | rounds/s | asked | floor / it |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    for cell in found["cells"]:
+        asked = "" if cell["asked"] is None else f"{cell['asked']:.0e}"
+        lines.append(
+            f"| `{cell['policy']}` | `{cell['problem']}` | {cell['speed']:.2e} | {asked} | {cell['floor'] / cell['speed']:.1f} |"
+        )
+    if grid := found.get("grid"):
+        lines += [
+            "",
+            f"The paper's nine policies on its ten problems, {GRID_TRIALS:,} trials in each of {grid['cells']} cells, compiling included: {grid['seconds']:.0f} s ({grid['asked']:.0f} asked).",
+        ]
+    if profiles := found.get("profiles"):
+        lines += [
+            "",
+            f"What bounds it, by the profiler's counters at T = {PROFILED:,} (waits are in cycles between two instructions of a warp):",
+            "",
+            "| | " + " | ".join(f"`{each}`" for each in profiles) + " |",
+            "| --- |" + " ---: |" * len(profiles),
+        ]
+        lines += [
+            f"| {said} | "
+            + " | ".join(f"{each.get(said, float('nan')):.1f}" for each in profiles.values())
+            + " |"
+            for said in COUNTED.values()
+        ]
+    return "\n".join(lines)
+
+
+def write_page(found: dict[str, Any], page: Path) -> None:
+    """Put the table into its place on the page."""
+    text = page.read_text(encoding="utf8")
+    before, rest = text.split(START)
+    page.write_text(f"{before}{START}\n\n{table(found)}\n\n{END}{rest.split(END)[1]}", encoding="utf8")
 
 
 def main() -> int:
@@ -147,29 +234,44 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/gpu.json"))
     parser.add_argument("--grid", action="store_true", help="also the paper's policies on its ten problems")
+    parser.add_argument("--save", type=Path, help="a folder for the final regrets of the grid")
+    parser.add_argument(
+        "--profile", action="store_true", help="also what bounds the cells for which a speed is asked"
+    )
+    parser.add_argument("--asked", action="store_true", help="only the cells for which a speed is asked")
+    parser.add_argument("--one", nargs=2, metavar=("POLICY", "PROBLEM"), help="one launch, for a profiler")
+    parser.add_argument("--page", action="store_true", help="only write docs/gpu.md from docs/gpu.json")
     parser.add_argument("--repeats", type=int, default=2)
     given = parser.parse_args()
+    if given.page:
+        write_page(json.loads(DATA.read_text(encoding="utf8")), DATA.with_suffix(".md"))
+        return 0
     require_device()
-    print(f"{machine.device_name()}: rounds a second, T = {HORIZON}")
-    cells = []
-    for policy, where, asked in CELLS:
+    if given.one:
+        run_one(*given.one)
+        return 0
+    chosen = [cell for cell in CELLS if cell[2] is not None or not given.asked]
+    found: dict[str, Any] = {"device": machine.device_name(), "horizon": HORIZON, "cells": []}
+    if given.output.exists():  # what is not measured now stays
+        found = json.loads(given.output.read_text(encoding="utf8")) | {"cells": []}
+    print(f"{found['device']}: rounds a second, T = {HORIZON}")
+    for policy, where, asked in chosen:
         cell = measure(policy, where, asked, given.repeats)
-        cells.append(cell)
+        found["cells"].append(asdict(cell))
         verdict = "" if asked is None else f"   asked {asked:.1e}: {'yes' if cell.speed >= asked else 'NO'}"
-        line = f"{policy:6} {where:34} {cell.trials:7} trials {cell.speed:9.3g}/s   floor {cell.floor:9.3g}/s   ratio {cell.floor / cell.speed:6.1f}"
+        line = f"{policy:6} {where:34} {cell.speed:9.3g}/s   floor {cell.floor:9.3g}/s   ratio {cell.floor / cell.speed:6.1f}"
         print(
             f"{line}   {cell.registers} registers, compiled in {cell.compiling:4.1f} s{verdict}", flush=True
         )
-    found: dict[str, Any] = {
-        "device": machine.device_name(),
-        "horizon": HORIZON,
-        "cells": [asdict(cell) for cell in cells],
-    }
     if given.grid:
-        found["grid"] = run_grid()
+        grid = found["grid"] = run_grid(given.save)
         print(
-            f"grid: {found['grid']['cells']} cells of {GRID_TRIALS} trials in {found['grid']['seconds']:.1f} s, compiling included; asked {GRID_SECONDS:.0f}"
+            f"grid: {grid['cells']} cells of {GRID_TRIALS} trials in {grid['seconds']:.1f} s; asked {GRID_SECONDS:.0f}"
         )
+    if given.profile:
+        found["profiles"] = {
+            f"{policy} {where}": profile(policy, where) for policy, where, asked in CELLS if asked
+        }
     given.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
     return 0
 

@@ -33,6 +33,7 @@ THREADS_A_BLOCK = 128
 THREADS_A_PROCESSOR = 1536  # of a wave; two to three times those that run at once
 REGISTERS = 80  # a thread's: with more, too few run at once to hide what they wait for
 MOST_ARMS = 100_000
+FEW = 128  # up to so many arms an index of every arm costs less than bounds on them: no thread waits for another
 SPELL = 0.2  # seconds of one launch: then somebody may want to stop
 
 
@@ -71,6 +72,12 @@ def _engines(policy: Policy) -> list[str]:
     if shape == "indexed" and isinstance(policy, Indexed):
         return [machine.LAZY] * (policy.monotone and not policy.uses_best) + [machine.DIRECT]
     return []
+
+
+def _fastest(policy: Policy, arms: int) -> str:
+    """Which of them to use, unless told."""
+    few = isinstance(policy, Indexed) and arms <= FEW
+    return machine.DIRECT if few else _engines(policy)[0]
 
 
 _ENGINES: dict[tuple[str, str], Any] = {
@@ -149,7 +156,7 @@ _KERNELS: dict[Any, Any] = {}
 def _kernel_of(plan: machine.Plan) -> Any:
     policy = machine.inner_of(plan.policy)
     shares, fading, _ = machine.shares_of(plan.policy, plan.problem.arms)
-    how = (plan.engine or _engines(policy)[0], bool(shares.size), bool(fading.size))
+    how = (plan.engine or _fastest(policy, plan.problem.arms), bool(shares.size), bool(fading.size))
     key = (type(policy), tuple(compiling.others_of(policy).items()), how)
     if key not in _KERNELS:
         _KERNELS[key] = jit(source(policy, *how), max_registers=REGISTERS)

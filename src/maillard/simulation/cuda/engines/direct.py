@@ -7,13 +7,24 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
-from maillard.simulation.cuda.engines.memory import COUNT, LEAD, PLACES, SUM, N, S, line_at, record_at
+from maillard.simulation.cuda.engines.memory import (
+    COUNT,
+    LEAD,
+    PLACES,
+    SUM,
+    N,
+    S,
+    line_at,
+    record_at,
+    second_at,
+)
 from maillard.simulation.engines.direct import estimate
 from maillard.simulation.engines.draws import uniform
 
 __all__ = ["INDEXED", "SAMPLED"]
 
 MEAN = 2  # of a record
+WINNER = 3  # of x
 LONG = 1 << 30
 
 
@@ -42,14 +53,13 @@ def renew(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> i
     return LONG
 
 
-def find_means(f: Any, x: Any, w: Any, arms: int, sampled: bool) -> float:
+def find_means(f: Any, x: Any, w: Any, arms: int) -> float:
     """Every arm's mean into its record; the best."""
     best = -np.inf
     w[record_at(0) + N], w[record_at(0) + S] = x[COUNT], x[SUM]
     for arm in range(arms):
         at = record_at(arm)
-        n, s = w[at + N], w[at + S]
-        w[at + MEAN] = estimate(f, n, s) if sampled else s / n
+        w[at + MEAN] = estimate(f, w[at + N], w[at + S])
         best = max(best, w[at + MEAN])
     return best
 
@@ -57,7 +67,7 @@ def find_means(f: Any, x: Any, w: Any, arms: int, sampled: bool) -> float:
 def consider_sampled(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
     """An arm with probability proportional to exp(log weight)."""
     line, top, total = line_at(arms), -np.inf, 0.0
-    best = find_means(f, x, w, arms, True)
+    best = find_means(f, x, w, arms)
     for arm in range(arms):
         at = record_at(arm)
         if w[at + MEAN] == best:
@@ -81,23 +91,63 @@ def consider_sampled(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng:
     return last
 
 
-def consider_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
-    """An arm with the largest index, ties alike."""
-    winner, top, ties = 0, -np.inf, 0.0
-    best = find_means(f, x, w, arms, False)
+def begin_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
+    """Pulls and sums of all arms in two lines, which are read in every round."""
+    begin(f, x, w, arms, shift, t)
     for arm in range(arms):
-        at = record_at(arm)
-        index = call(f[1], f[0], w[at + N], w[at + MEAN], best, float(t), float(arms))
-        if np.isnan(index):
-            return -2
+        copy_numbers(w, arms, arm)
+
+
+def copy_numbers(w: Any, arms: int, arm: int) -> None:
+    """An arm's numbers, from its record into the lines."""
+    w[(line_at(arms) + arm) & PLACES] = w[record_at(arm) + N]
+    w[(second_at(arms) + arm) & PLACES] = w[record_at(arm) + S]
+
+
+def glance_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
+    """Every arm's index, and whether the lead's is the largest; ties alike."""
+    lead, line, second, best = int(x[LEAD]), line_at(arms), second_at(arms), np.nan
+    if f[2]:
+        best = x[SUM] / x[COUNT]
+        for arm in range(arms):
+            if arm != lead:
+                best = max(best, w[(second + arm) & PLACES] / w[(line + arm) & PLACES])
+    winner, top, ties = lead, -np.inf, 0.0
+    for arm in range(arms):
+        n, s = w[(line + arm) & PLACES], w[(second + arm) & PLACES]
+        if arm == lead:
+            n, s = x[COUNT], x[SUM]
+        index = call(f[1], f[0], n, s / n, best, float(t), float(arms))
         if index > top or ties == 0.0:
             winner, top, ties = arm, index, 1.0
         elif index == top:
             ties += 1.0
             if uniform(rng) * ties < 1.0:
                 winner = arm
-    return winner
+        elif np.isnan(index):
+            top = np.inf
+            winner = -2
+    x[WINNER] = winner if top == top else -2.0  # noqa: PLR0124  # nan is not
+    return winner == lead and top == top  # noqa: PLR0124
+
+
+def consider_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
+    """The arm that a glance found, which looks at all."""
+    return int(x[WINNER])
+
+
+def adapt_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
+    """The arm with the most pulls leads."""
+    lead = int(x[LEAD])
+    if arm >= 0 and arm != lead:
+        at, old = record_at(arm), record_at(lead)
+        copy_numbers(w, arms, arm)
+        if w[at + N] > x[COUNT]:
+            w[old + N], w[old + S] = x[COUNT], x[SUM]
+            copy_numbers(w, arms, lead)
+            x[LEAD], x[COUNT], x[SUM] = arm, w[at + N], w[at + S]
+    return 0
 
 
 SAMPLED = (begin, glance, note, consider_sampled, adapt, renew)
-INDEXED = (begin, glance, note, consider_indexed, adapt, renew)
+INDEXED = (begin_indexed, glance_indexed, note, consider_indexed, adapt_indexed, renew)
