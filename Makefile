@@ -9,7 +9,7 @@ PEERS_READY := $(PEERS)/.ready
 # without its own wishes, and with what it imports.
 OBP_NEEDS := matplotlib pandas pyyaml scikit-learn scipy seaborn torch tqdm
 
-.PHONY: help reproduce setup browser check test torture coverage peers bench docs clean
+.PHONY: help reproduce setup browser check test torture coverage peers bench gpu tails docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -83,6 +83,14 @@ bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about twelve minut
 	$(BIN)/python -m benchmarks.evaluation
 	@echo "== service"
 	$(BIN)/python -m benchmarks.service
+
+gpu: $(READY) ## on an NVIDIA GPU: measure the simulator (some minutes), and write docs/gpu.md
+	$(BIN)/python -m benchmarks.gpu --grid --output docs/gpu.json
+	$(BIN)/python -m benchmarks.gpu --page
+
+tails: $(READY) ## on an NVIDIA GPU: the tail study (some ten minutes), and write docs/tails.md
+	$(BIN)/python -m benchmarks.tails --device cuda
+	$(BIN)/python -m benchmarks.tails --page
 
 docs: $(READY) ## write again the generated parts of docs/ and its pictures
 	$(BIN)/python -m docs.generate

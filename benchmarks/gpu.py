@@ -213,12 +213,10 @@ def table(found: dict[str, Any]) -> str:
             "| | " + " | ".join(f"`{each}`" for each in profiles) + " |",
             "| --- |" + " ---: |" * len(profiles),
         ]
-        lines += [
-            f"| {said} | "
-            + " | ".join(f"{each.get(said, float('nan')):.1f}" for each in profiles.values())
-            + " |"
-            for said in COUNTED.values()
-        ]
+        for said in COUNTED.values():
+            found_here = [f"{each[said]:.1f}" if said in each else "" for each in profiles.values()]
+            if any(found_here):
+                lines.append(f"| {said} | " + " | ".join(found_here) + " |")
     return "\n".join(lines)
 
 

@@ -81,10 +81,14 @@ from [tails.json](tails.json).
 
 def _numbers_of_trials(study: Study) -> str:
     """Who has how many."""
+    wide = int(study.settings.get("wide", study.trials))
+    where = f"{study.trials:,} on every problem"
+    if wide != study.trials:
+        where = f"{study.trials:,} on every problem of fewer than {plan.WIDE} arms and {wide:,} on the others"
     fewer = sorted({cell.trials for problem in plan.PROBLEMS for cell in study.of(problem, plan.OTHERS)})
-    if fewer in ([], [study.trials]):
-        return f"every policy has {study.trials:,} on every problem"
-    return f"MS+ has {study.trials:,} on every problem, and every other policy {listed([f'{each:,}' for each in fewer])}"
+    if not fewer or (fewer == [study.trials] and wide == study.trials):
+        return f"every policy has {where}"
+    return f"MS+ has {where}, and every other policy {listed([f'{each:,}' for each in fewer])}"
 
 
 def _left_out(study: Study) -> str:
@@ -113,7 +117,7 @@ def _best(study: Study) -> str:
     return f"""
 ## Which booster?
 
-The B with the least of each measure of regret. In brackets those that {study.trials:,} trials do not tell from it: whose {plan.CONFIDENCE:.0%} intervals meet its own. (The interval of
+The B with the least of each measure of regret. In brackets those that so many trials do not tell from it: whose {plan.CONFIDENCE:.0%} intervals meet its own. (The interval of
 a standard deviation rests on the fourth moment: where a few trials decide that, it is too short.)
 
 {table(["problem", *(f"least {name}" for name in MEASURES)], rows)}"""
@@ -238,12 +242,12 @@ def _again(study: Study) -> str:
 ## Making it again
 
 ```
-python -m benchmarks.tails --device cuda --trials {study.trials} --others {settings["others"]} --horizon {settings["horizon"]} --seed {settings["seed"]} --output docs/tails.json
+python -m benchmarks.tails --device cuda --trials {study.trials} --others {settings["others"]} --wide {settings.get("wide", study.trials)} --horizon {settings["horizon"]} --seed {settings["seed"]} --output docs/tails.json
 python -m benchmarks.tails --page
 ```
 
 The first command takes an NVIDIA GPU; with `--device cpu --trials 200 --horizon 2000 --output small.json` a small run goes without. `--others` is the number of
-trials of the policies other than MS+. It keeps each cell as it is done, and the same command goes on where it was stopped; with `--budget SECONDS` it stops by
+trials of the policies other than MS+, `--wide` of MS+ where there are {plan.WIDE} arms. It keeps each cell as it is done, and the same command goes on where it was stopped; with `--budget SECONDS` it stops by
 itself. The second writes this page and its pictures, once all of MS+ is there.
 
 These numbers were made on {listed(settings["devices"])}: {counted}, in {number(sum(seconds) / 60)} minutes of

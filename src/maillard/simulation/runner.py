@@ -302,11 +302,11 @@ def run_studies(
 
         try:
             for place, study in enumerate(studies):
-                under_way[place], ready = _UnderWay(study), -1
+                if own:
+                    for plan in study.plans:
+                        prepare(plan)
+                under_way[place] = _UnderWay(study)
                 for i, first, count in _tasks(study, workers):
-                    if own and i > ready:  # compiled while those before it run
-                        prepare(study.plans[i])
-                        ready = i
                     extra = (stop,) if own else ()  # which other processes could not see
                     plan = study.plans[i]
                     future = pool_of(plan).submit(_chunk, plan, first, count, study.keep, *extra)

@@ -17,7 +17,7 @@ from maillard.problems import Problem, kinds
 from maillard.simulation import compiling, machine
 from maillard.simulation.compiling import call
 from maillard.simulation.cuda import kernel, reducing
-from maillard.simulation.cuda.engines import direct, indexed, perturbed, sampled
+from maillard.simulation.cuda.engines import direct, few, indexed, perturbed, sampled
 from maillard.simulation.cuda.engines.memory import N, S, block_shift, record_at, words
 from maillard.simulation.cuda.toolkit import cuda, jit, simulated
 from maillard.simulation.cuda.twins import Twins
@@ -33,7 +33,7 @@ THREADS_A_BLOCK = 128
 THREADS_A_PROCESSOR = 1536  # of a wave; two to three times those that run at once
 REGISTERS = 80  # a thread's: with more, too few run at once to hide what they wait for
 MOST_ARMS = 100_000
-FEW = 128  # up to so many arms an index of every arm costs less than bounds on them: no thread waits for another
+FEW, LAZY_FEW = 16, "lazy, few arms"  # of which bounds are kept without blocks
 SPELL = 0.2  # seconds of one launch: then somebody may want to stop
 
 
@@ -74,15 +74,10 @@ def _engines(policy: Policy) -> list[str]:
     return []
 
 
-def _fastest(policy: Policy, arms: int) -> str:
-    """Which of them to use, unless told."""
-    few = isinstance(policy, Indexed) and arms <= FEW
-    return machine.DIRECT if few else _engines(policy)[0]
-
-
 _ENGINES: dict[tuple[str, str], Any] = {
     ("sampled", machine.LAZY): sampled.ENGINE,
     ("indexed", machine.LAZY): indexed.ENGINE,
+    ("indexed", LAZY_FEW): few.ENGINE,
     ("perturbed", machine.LAZY): perturbed.ENGINE,
     ("sampled", machine.DIRECT): direct.SAMPLED,
     ("indexed", machine.DIRECT): direct.INDEXED,
@@ -150,13 +145,21 @@ def source(policy: Policy, engine: str, shared: bool, fades: bool) -> Any:
     return twins.copy(kernel.build(_ENGINES[shape, engine], codes, shape == "perturbed", shared, fades))
 
 
+def _engine_of(plan: machine.Plan) -> str:
+    """The engine of a plan: as told, or the fastest; lazy indices of few arms have one of their own."""
+    policy = machine.inner_of(plan.policy)
+    engine = plan.engine or _engines(policy)[0]
+    few_indices = isinstance(policy, Indexed) and plan.problem.arms <= FEW
+    return LAZY_FEW if engine == machine.LAZY and few_indices else engine
+
+
 _KERNELS: dict[Any, Any] = {}
 
 
 def _kernel_of(plan: machine.Plan) -> Any:
     policy = machine.inner_of(plan.policy)
     shares, fading, _ = machine.shares_of(plan.policy, plan.problem.arms)
-    how = (plan.engine or _fastest(policy, plan.problem.arms), bool(shares.size), bool(fading.size))
+    how = (_engine_of(plan), bool(shares.size), bool(fading.size))
     key = (type(policy), tuple(compiling.others_of(policy).items()), how)
     if key not in _KERNELS:
         _KERNELS[key] = jit(source(policy, *how), max_registers=REGISTERS)

@@ -148,28 +148,35 @@ def renew(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> i
         arm = int(w[CHAIN])
         at = record_at(arm)
         w[CHAIN] = w[at + LINK]
-        n, s, rise, ahead, index, end, step = w[at + N], w[at + S], w[at + RISE], float(t), 0.0, 0.0, 0
-        while step < 2 and arm != lead:  # now and at the end of the window, in one place of the code
-            index, end = end, index_of(f, n, s, t + ahead * step, arms)
-            if step == 0:
-                room = max(SHARE * (w[LAST] - end), 0.0)
-                if f[3] == 0:
-                    index, ahead, step = end, FOREVER, 1
-                elif rise > 0.0:
-                    ahead = min(
-                        max(np.floor(room / rise), 1.0 + np.floor(t / 32.0) if room == 0.0 else 8.0), ahead
-                    )
-                elif rise != 0.0:
-                    ahead = 1.0 + np.floor(t / 32.0)
-            step += 1
         if arm != lead:
-            w[at + RISE] = (end - index) / ahead
-            # Once falling, always falling.
-            set_two(w, arms, shift, arm, max(index, end), -FOREVER if end < index else -(t + ahead))
-            if not end <= np.inf:
+            bound, ends, w[at + RISE] = window(f, w[at + N], w[at + S], w[at + RISE], w[LAST], t, arms)
+            set_two(w, arms, shift, arm, bound, -ends)
+            if not bound <= np.inf:
                 w[BAD] = arm
     x[BOUND] = max_of(w, arms, shift, line)
     return 0 if w[BAD] >= 0.0 else int(min(-max_of(w, arms, shift, second) - t, float(LONG))) + 1
+
+
+def window(
+    f: Any, n: float, s: float, rise: float, top: float, t: int, arms: int
+) -> tuple[float, float, float]:
+    """A bound on an arm's index, until when it holds, and how fast the index rises: as far as takes it a share of the way to the top."""
+    ahead, index, end, step = float(t), 0.0, 0.0, 0
+    while step < 2:  # now and at the end of the window, in one place of the code
+        index, end = end, index_of(f, n, s, t + ahead * step, arms)
+        if step == 0:
+            room = max(SHARE * (top - end), 0.0)
+            if f[3] == 0:
+                index, ahead, step = end, FOREVER, 1
+            elif rise > 0.0:
+                ahead = min(
+                    max(np.floor(room / rise), 1.0 + np.floor(t / 32.0) if room == 0.0 else 8.0), ahead
+                )
+            elif rise != 0.0:
+                ahead = 1.0 + np.floor(t / 32.0)
+        step += 1
+    # Once falling, always falling.
+    return max(index, end), FOREVER if end < index else t + ahead, (end - index) / ahead
 
 
 def index_of(f: Any, n: float, s: float, t: float, arms: int) -> float:

@@ -1,0 +1,23 @@
+"""What docs/gpu.md says is what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks.gpu import DATA, END, START, table, write_page
+
+
+def test_the_page_is_what_its_numbers_say(tmp_path: Path) -> None:
+    found = json.loads(DATA.read_text(encoding="utf8"))
+    page = DATA.with_suffix(".md").read_text(encoding="utf8")
+    assert page.split(START)[1].split(END)[0].strip() == table(found)
+
+
+def test_another_number_is_another_page(tmp_path: Path) -> None:
+    found = json.loads(DATA.read_text(encoding="utf8"))
+    page = tmp_path / "gpu.md"
+    page.write_text(DATA.with_suffix(".md").read_text(encoding="utf8"), encoding="utf8")
+    found["cells"][0]["speed"] *= 2
+    write_page(found, page)
+    assert page.read_text(encoding="utf8") != DATA.with_suffix(".md").read_text(encoding="utf8")
