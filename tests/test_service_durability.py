@@ -100,7 +100,7 @@ class Lives:
         return self.requests / self.seconds
 
 
-@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.torture)])
 def test_kills_under_load_lose_nothing_and_double_nothing(where: str, kills: int) -> None:
     with serving(where) as service:
         begin(service)
@@ -223,7 +223,7 @@ def test_restarts_of_postgresql_under_load(private_postgres: Server, restarts: i
     check_lives(lives)
 
 
-@pytest.mark.parametrize("decisions", [10_000, pytest.param(100_000, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("decisions", [5_000, pytest.param(100_000, marks=pytest.mark.torture)])
 def test_two_services_on_one_postgresql(postgres: str, decisions: int) -> None:
     with ExitStack() as stack:
         services = [stack.enter_context(serving(postgres)) for _ in range(2)]

@@ -350,6 +350,7 @@ def test_memory_does_not_grow_with_the_horizon() -> None:
     assert sizes[1] - sizes[0] < 5 * 1024
 
 
+@pytest.mark.torture  # it compiles anew: most of a minute
 def test_one_engine_serves_every_policy_of_its_shape(tmp_path) -> None:
     code = "import maillard; maillard.simulate(['ms', 'ms+', 'boltzmann', 'uniform'], 'bernoulli:0.5,0.4', 50, 2)"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

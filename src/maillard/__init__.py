@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from maillard.decisions import Bandit, Decision, Reward, read_log, verify
     from maillard.evaluation import compare, evaluate, evaluate_each, plan, replay
     from maillard.policies.exports import *  # noqa: F403  # the same, for type checkers
-    from maillard.simulation import Result, simulate, simulate_log
+    from maillard.simulation import Result, Summary, simulate, simulate_log
 
 __all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
     "AsyncClient",
@@ -30,6 +30,7 @@ __all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
     "Result",
     "Reward",
     "Stale",
+    "Summary",
     "Tally",
     "Unavailable",
     "UnknownName",
@@ -53,7 +54,7 @@ __version__ = "0.1.0"
 _LATER = {
     name: room
     for room, names in {
-        "maillard.simulation": ("Result", "simulate", "simulate_log"),
+        "maillard.simulation": ("Result", "Summary", "simulate", "simulate_log"),
         "maillard.decisions": ("Bandit", "Decision", "Reward", "read_log", "verify"),
         "maillard.client": ("AsyncClient", "Client"),
         "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "plan", "replay"),
