@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,8 +143,11 @@ def test_two_workers_are_one_service(postgres: str) -> None:
         done = together(32, lambda n: [experiment.decide(f"k{n}-{m}").status_code for m in range(10)])
         assert Counter(status for some in done for status in some) == {201: 320}
 
+        def decisions_of(asking: Any) -> dict[Any, float]:
+            return samples(asking.get("/metrics").text)["maillard_decisions_total"]
+
         def counted() -> float:
-            decisions = samples(client.get("/metrics").text)["maillard_decisions_total"]
+            decisions = decisions_of(client)
             return sum(number for (_, name), number in decisions.items() if name == experiment.key)
 
         until(lambda: counted() == 320)
@@ -151,9 +155,9 @@ def test_two_workers_are_one_service(postgres: str) -> None:
         assert Counter(status for some in scraped for status in some) == {200: 80}
         for _ in range(6):  # whichever of them is asked
             with talking(service) as other:
-                text = other.get("/metrics", headers={"Authorization": f"Bearer {admin}"}).text
-                assert len(samples(text)["maillard_decisions_total"]) == 3
-                assert sum(samples(text)["maillard_decisions_total"].values()) == 320
+                other.headers["Authorization"] = f"Bearer {admin}"
+                until(lambda: sum(decisions_of(other).values()) == 320)
+                assert len(decisions_of(other)) == 3
 
         # A change is known to both at once.
         experiment.ask("POST", ":pause")
