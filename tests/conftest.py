@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+# Without a GPU, kernels run in numba's simulator of one, as Python. numba looks for this once, when it is imported.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
 
 import hypothesis
 
