@@ -298,7 +298,7 @@ def test_every_policy_with_an_engine_is_compared() -> None:
 
 @pytest.mark.parametrize(("spec", "text", "engine"), FEWER)
 def test_trials_are_distributed_as_on_the_cpu(spec, text, engine) -> None:
-    trials = 16 if spec.startswith("kl-ucb") else 32  # whose formulas search
+    trials = 12 if spec.startswith("kl-ucb") else 24  # whose formulas search
     assert min(compare(spec, text, engine, trials, 20)) > SURE
 
 

@@ -213,7 +213,9 @@ def _device_for(plan: Plan, device: str) -> str:
 
     try:
         toolkit.require_device()
-        check_plan(dataclasses.replace(plan, device=CUDA))
+        there = dataclasses.replace(plan, device=CUDA)
+        check_plan(there)
+        prepare(there)
     except (toolkit.NoDevice, InvalidValue):
         return CPU
     return CUDA
@@ -345,17 +347,23 @@ class _UnderWay:
         trials = 0 if study.keep == SUMMARY else study.trials
         self.regret = np.zeros((policies, trials, len(plan.checkpoints)))
         self.pulls = np.zeros((policies, trials, plan.problem.arms), np.int64)
+        self.final = np.zeros((policies, study.trials if study.keep == SUMMARY else 0))
         self.parts: list[dict[int, Part]] = [{} for _ in range(policies)]
         self.left = policies * study.trials
 
     def take(self, policy: int, first: int, count: int, done: Any) -> None:
         """Put what a task gave in its place."""
         self.left -= count
-        if self.study.keep == SUMMARY:
-            self.parts[policy][first] = done
-        else:
-            block = slice(first, first + count)
+        block = slice(first, first + count)
+        if self.study.keep != SUMMARY:
             self.regret[policy, block], self.pulls[policy, block] = done
+            return
+        self.final[policy, block] = done.final
+        parts = self.parts[policy]
+        parts[first] = dataclasses.replace(done, final=done.final[:0])
+        # Merged in the order of trials, so that the same bits come whichever was first; and at once, as each is megabytes.
+        while (whole := parts.get(0)) and whole.count in parts:
+            parts[0] = merge([whole, parts.pop(whole.count)])
 
     def result(self) -> Any:
         plans = self.study.plans
@@ -372,8 +380,9 @@ class _UnderWay:
         }
         rounds, measure = np.array(plans[0].checkpoints, np.int64), plans[0].problem.measure
         if self.study.keep == SUMMARY:
-            # Merged in the order of trials, so that the same bits come whichever was first.
-            parts = tuple(merge([part for _, part in sorted(each.items())]) for each in self.parts)
+            parts = tuple(
+                dataclasses.replace(each[0], final=self.final[i]) for i, each in enumerate(self.parts)
+            )
             return Summary(self.study.names, measure, rounds, parts, provenance)
         return Result(self.study.names, measure, rounds, self.regret, self.pulls, provenance)
 

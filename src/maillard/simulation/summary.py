@@ -49,6 +49,7 @@ def _middles() -> Floats:
 class Part:
     """Some trials of one policy, summed up."""
 
+    count: int  # of trials
     mean: Floats  # at each checkpoint
     square: Floats  # sum of squared deviations from that
     most: Floats  # maximum
@@ -62,13 +63,14 @@ def merge(parts: Sequence[Part]) -> Part:
     done, mean, square, most = 0, parts[0].mean, parts[0].square * 0.0, parts[0].most
     histogram, pulls = parts[0].histogram * 0, parts[0].pulls * 0.0
     for part in parts:
-        more = part.final.size
+        more = part.count
         difference, share = part.mean - mean, more / (done + more)
         mean = mean + difference * share
         square = square + part.square + difference**2 * (done * share)
         most, histogram, pulls = np.maximum(most, part.most), histogram + part.histogram, pulls + part.pulls
         done += more
-    return Part(mean, square, most, histogram, pulls, np.concatenate([part.final for part in parts]))
+    final = np.concatenate([part.final for part in parts])
+    return Part(done, mean, square, most, histogram, pulls, final)
 
 
 def sum_up(values: Floats, pulls: NDArray[np.int64]) -> Part:
@@ -79,9 +81,8 @@ def sum_up(values: Floats, pulls: NDArray[np.int64]) -> Part:
     bins = np.where(values > LEAST, np.minimum(bins, BINS - 1), 0)
     histogram = np.stack([np.bincount(column, minlength=BINS) for column in bins.T])
     square = ((values - mean) ** 2).sum(axis=0)
-    return Part(
-        mean, square, values.max(axis=0), histogram, pulls.sum(axis=0, dtype=np.float64), values[:, -1].copy()
-    )
+    counts = pulls.sum(axis=0, dtype=np.float64)
+    return Part(len(values), mean, square, values.max(axis=0), histogram, counts, values[:, -1].copy())
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +98,7 @@ class Summary(Outcome):
     @property
     def trials(self) -> int:
         """Trials of each policy."""
-        return self.parts[0].final.size
+        return self.parts[0].count
 
     @property
     def final(self) -> Floats:

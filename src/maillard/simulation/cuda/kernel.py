@@ -66,7 +66,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
 
     def advance(  # type: ignore[no-untyped-def]
         memory, paused, streams, key, trial, parameters, kind, first, second, gaps, shares, fading, decay,
-        forced, since, until, checkpoints, regret, failures, shift, enough, many, rounds,
+        forced, since, until, checkpoints, regret, failures, shift, enough, many, pairs,
     ):  # fmt: skip
         thread = cuda.grid(1)
         w, kept = memory[thread], paused[thread]
@@ -74,7 +74,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
         x = cuda.local.array(REGISTERS, np.float64)
         f = (parameters, *codes)
         arms, horizon = first.size & PLACES, checkpoints[checkpoints.size - 1]
-        t, place, left, state, arm, what = since, 0, 0, HOLDS, -1, ALL
+        t, place, left, state, arm, what, drawn = since, 0, 0, HOLDS, -1, ALL, False
         if since == 1:
             begin_stream(rng, key, np.uint64(trial + thread))
             lost = 0.0
@@ -107,16 +107,21 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
             if waiting + holding + going == 0:
                 break
             if waiting < enough and holding < many and going > 0:
-                for _ in range(rounds):
+                for _ in range(max(pairs, 1)):
                     together()
                     one = two = 0.0
+                    pair = (
+                        state == GOES and t <= until
+                    )  # both rounds or none, so that no pause takes a number away
                     for half in range(2):
-                        if state == GOES and t <= until:
-                            arm = -1
-                            if fades:
-                                arm = draw_share(fading, float(t) ** decay, rng)
-                            if shared and arm < 0:
-                                arm = draw_share(shares, 1.0, rng)
+                        if pair and state == GOES and (half == 0 or pairs > 0):
+                            if not drawn:
+                                arm = -1
+                                if fades:
+                                    arm = draw_share(fading, float(t) ** decay, rng)
+                                if shared and arm < 0:
+                                    arm = draw_share(shares, 1.0, rng)
+                                drawn = shared or fades  # once a round, however often `consider` draws again
                             if (scores or kind == GAUSSIAN) and (scores or half == 0):
                                 one, two = normals(rng)
                             if arm < 0 and glance(f, x, w, arms, shift, t, one, rng):
@@ -128,6 +133,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                                 x[SUM] += reward
                                 t += 1
                                 left -= 1
+                                drawn = False
                                 if not note(f, x) or left <= 0:
                                     state = MOVED
                             else:
@@ -149,6 +155,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                             w[at + N] += 1.0
                             w[at + S] += reward
                         t += 1
+                        drawn = False
                 if WAITS <= state <= MOVED:
                     state = READY
                     if t > checkpoints[place & PLACES]:

@@ -98,7 +98,7 @@ def _numpy() -> Any:
         for name in ("exp", "expm1", "log", "log1p", "sqrt", "floor", "isnan", "isfinite")
     }
     found |= {name: getattr(np, name) for name in ("inf", "nan", "pi", "float64", "uint64")}
-    chosen = {"abs": _abs, "minimum": _minimum, "maximum": _maximum, "add": _add}
+    chosen = {"where": _where, "abs": _abs, "minimum": _minimum, "maximum": _maximum, "add": _add}
     found |= {name: jit(each, device=True, forceinline=True) for name, each in chosen.items()}
     vars(module).update(found)
     return module

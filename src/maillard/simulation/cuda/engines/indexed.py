@@ -53,6 +53,9 @@ def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
         w[record_at(arm) + RISE] = np.nan
         if arm > 0:
             free(w, arm)
+    for block in range(((arms - 1) >> shift) + 1):
+        w[(line_at(arms) + arms + block) & PLACES] = -np.inf
+        w[(second_at(arms) + arms + block) & PLACES] = -np.inf
     at = record_at(0)
     x[LEAD], x[COUNT], x[SUM], x[BOUND] = 0.0, w[at + N], w[at + S], np.inf
 
@@ -175,6 +178,10 @@ def window(
             elif rise != 0.0:
                 ahead = 1.0 + np.floor(t / 32.0)
         step += 1
+    if not (
+        index <= np.inf and end <= np.inf
+    ):  # an index that is no number now is an error; one that may be so later is looked at again
+        return index, float(t), np.nan
     # Once falling, always falling.
     return max(index, end), FOREVER if end < index else t + ahead, (end - index) / ahead
 
