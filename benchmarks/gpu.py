@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 import maillard
-from maillard.problems import problem
-from maillard.reproduction.experiments import read
+from benchmarks.agreement import HORIZON, file_of, grid
 from maillard.simulation.cuda import machine
 from maillard.simulation.cuda.draws import begin_stream, normals, uniform
 from maillard.simulation.cuda.toolkit import cuda, jit, require_device
@@ -31,7 +30,6 @@ from maillard.simulation.cuda.twins import Twins
 from maillard.simulation.machine import CUDA, Plan
 from maillard.simulation.runner import make_study
 
-HORIZON = 20_000
 GAUSSIAN = "gaussian-equal:arms={}"
 LOUD = "gaussian-equal:arms={},variance=1"
 # Policy, problem, rounds a second that are asked for.
@@ -126,22 +124,20 @@ def measure(policy: str, where: str, asked: float | None, repeats: int) -> Cell:
 
 def run_grid(folder: Path | None) -> dict[str, float]:
     """The paper's policies on its ten problems, most arms first: seconds, and rounds a second."""
-    groups, started = read("experiments.toml")["groups"], time.perf_counter()
-    problems = sorted([*groups["gaussian-1"], *groups["bernoulli"]], key=lambda spec: -problem(spec).arms)
-    for each in problems:
+    (problems, policies), started = grid(), time.perf_counter()
+    for each in reversed(problems):
         before = time.perf_counter()
         done = maillard.simulate(
-            groups["paper"], each, HORIZON, GRID_TRIALS, device=CUDA, keep="summary", progress=False
+            policies, each, HORIZON, GRID_TRIALS, device=CUDA, keep="summary", progress=False
         )
         means = " ".join(f"{mean:.1f}" for mean in done.mean[:, -1])
         print(f"  {each:38} {time.perf_counter() - before:6.1f} s   mean regret {means}", flush=True)
         if folder is not None:  # to be compared with the same from a CPU
-            name = each.translate(str.maketrans(":,=", "___"))
             np.savez_compressed(
-                folder / f"{name}.npz", final=done.final.astype(np.float32), pulls=done.mean_pulls
+                file_of(folder, each), final=done.final.astype(np.float32), pulls=done.mean_pulls
             )
     took = time.perf_counter() - started
-    cells = len(problems) * len(groups["paper"])
+    cells = len(problems) * len(policies)
     return {
         "seconds": took,
         "asked": GRID_SECONDS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 # Without a GPU, kernels run in numba's simulator of one, as Python. numba looks for this once, when it is imported.
 if not Path("/dev/nvidiactl").exists():
@@ -42,3 +43,14 @@ VARIANTS = [
 def make(spec: str) -> Policy:
     """A policy of this spec, with what it needs to know."""
     return maillard.policy(spec, sigma2=0.25, horizon=10**6)
+
+
+def runs_on(plan: Any) -> bool:
+    """Whether a policy can run on a problem."""
+    from maillard.simulation.machine import check_plan
+
+    try:
+        check_plan(plan)
+    except maillard.InvalidValue:
+        return False
+    return True

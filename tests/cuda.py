@@ -16,7 +16,7 @@ import maillard
 from maillard import problems
 from maillard.simulation.cuda import machine as device
 from maillard.simulation.cuda.engines.memory import N, S, record_at
-from maillard.simulation.machine import CUDA, Plan, check_plan
+from maillard.simulation.machine import CUDA, Plan
 from maillard.tally import Tally
 
 Floats = NDArray[np.float64]
@@ -33,14 +33,6 @@ def plan_of(
 ) -> Plan:
     policy = maillard.policy(spec, sigma2=0.25, horizon=horizon) if isinstance(spec, str) else spec
     return Plan(policy, problems.problem(text), (horizon,), seed, engine, where)
-
-
-def runs_on(plan: Plan) -> bool:
-    try:
-        check_plan(plan)
-    except maillard.InvalidValue:
-        return False
-    return True
 
 
 class _Stepwise:

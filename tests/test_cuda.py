@@ -33,8 +33,8 @@ from maillard.simulation.cuda.engines import memory, sampled
 from maillard.simulation.cuda.engines.memory import LEAD, find
 from maillard.simulation.cuda.engines.sampled import DRAWN, HIGH
 from maillard.simulation.machine import CPU, DIRECT, LAZY, Stopped, inner_of, run_trials
-from tests.conftest import NAMES
-from tests.cuda import Watched, chances, compiling, finish, freedman, plan_of, python, runs_on, watch
+from tests.conftest import NAMES, runs_on
+from tests.cuda import Watched, chances, compiling, finish, freedman, plan_of, python, watch
 
 # About 500 comparisons with the CPU and 200 with exact probabilities, or in `make torture` twice as many: by chance, less than one
 # suite in a thousand fails.

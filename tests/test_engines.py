@@ -11,8 +11,8 @@ from scipy import stats
 import maillard
 from maillard import Policy, problems
 from maillard.problems import Problem
-from maillard.simulation.machine import DIRECT, LAZY, PLAIN, Plan, _engines, check_plan, inner_of, run_trials
-from tests.conftest import NAMES, VARIANTS
+from maillard.simulation.machine import DIRECT, LAZY, PLAIN, Plan, _engines, inner_of, run_trials
+from tests.conftest import NAMES, VARIANTS, runs_on
 
 TRIALS = 2000
 # All tests of this module together may fail by chance once in a thousand suites of a thousand comparisons.
@@ -44,14 +44,6 @@ def plan_of(spec: str, problem: str, horizon: int, seed: int, engine: str | None
     world = problems.problem(problem)
     policy = maillard.policy(spec, sigma2=0.25, horizon=horizon)
     return Plan(policy, world, (horizon,), seed, engine)
-
-
-def runs_on(plan: Plan) -> bool:
-    try:
-        check_plan(plan)
-    except maillard.InvalidValue:
-        return False
-    return True
 
 
 def has_lazy(spec: str) -> bool:

@@ -36,6 +36,7 @@ from maillard.policies.numerics.elementwise import branch, where
 __all__ = [
     "C_FORMULA",
     "SlowFormula",
+    "adapt_formula",
     "address_of",
     "borrowed",
     "call",
@@ -238,7 +239,7 @@ def stand_in(fields: tuple[str, ...]) -> Any:
     return globals()[name]
 
 
-def _adapt(
+def adapt_formula(
     formula: Any,
     cls: Any,
     count: int,
@@ -250,6 +251,8 @@ def _adapt(
     z: Any,
     fingerprint: int,
 ) -> Any:
+    """A formula as a function of its parameters, as `parameters_of` has them, and five numbers."""
+
     def adapted(parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
         if fingerprint == 0:  # it never is; but only what the code names becomes a part of the cache's key
             return np.nan
@@ -294,7 +297,7 @@ def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: i
         values = tuple(others.values())
         fingerprint = _fingerprint(formula, *values)
         w, x, y, z = values
-        adapted = _adapt(formula, cls, len(numbers), arity, part, w, x, y, z, fingerprint)
+        adapted = adapt_formula(formula, cls, len(numbers), arity, part, w, x, y, z, fingerprint)
         _name(adapted, formula)
         # On disk only what is ours: a fingerprint cannot see everything that a formula of others may depend on.
         ours = all((each.__module__ or "").startswith("maillard.") for each in _reached(formula, set()))

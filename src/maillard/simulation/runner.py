@@ -188,10 +188,10 @@ def make_study(
     if not given:
         raise InvalidValue("policies", policies, "at least one policy")
     check_count("trials", trials, 10**8)
-    plans = [make_plan(each, world, horizon, seed, checkpoints, engine) for each in given]
-    plans = [dataclasses.replace(plan, device=_device_for(plan, device)) for plan in plans]
-    for plan in plans:
-        check_plan(plan)
+    where = CPU if device == AUTO else device
+    plans = [make_plan(each, world, horizon, seed, checkpoints, engine, device=where) for each in given]
+    if device == AUTO:
+        plans = [_at_best(plan) for plan in plans]
     return Study(tuple(plans), tuple(_label(each) for each in given), trials, keep)
 
 
@@ -205,20 +205,18 @@ def check_device(device: str) -> None:
         toolkit.require_device()
 
 
-def _device_for(plan: Plan, device: str) -> str:
-    """Where a plan runs: "auto" is a GPU where there is one, and an engine for the plan on it."""
-    if device != AUTO:
-        return device
+def _at_best(plan: Plan) -> Plan:
+    """The plan on a GPU, where there is one, and an engine for the plan on it; else as it is."""
     from maillard.simulation.cuda import toolkit
 
+    there = dataclasses.replace(plan, device=CUDA)
     try:
         toolkit.require_device()
-        there = dataclasses.replace(plan, device=CUDA)
         check_plan(there)
         prepare(there)
     except (toolkit.NoDevice, InvalidValue):
-        return CPU
-    return CUDA
+        return plan
+    return there
 
 
 def make_plan(
@@ -229,6 +227,7 @@ def make_plan(
     checkpoints: ArrayLike | None = None,
     engine: str | None = None,
     names: Sequence[str] | None = None,
+    device: str = CPU,
 ) -> Plan:
     """A policy's plan, checked: what can be refused is refused before anything runs. `names` are those of the problem's arms."""
     check_count("horizon", horizon, 2**53)
@@ -245,7 +244,7 @@ def make_plan(
     elif given.needs_horizon is False or _has_horizon(given):
         context = {}
     made = policy(given, **context).bind(names or [str(arm) for arm in range(problem.arms)])
-    plan = Plan(made, problem, _check_checkpoints(checkpoints, int(horizon)), int(seed), engine)
+    plan = Plan(made, problem, _check_checkpoints(checkpoints, int(horizon)), int(seed), engine, device)
     check_plan(plan)
     return plan
 

@@ -85,21 +85,6 @@ _ENGINES: dict[tuple[str, str], Any] = {
 }
 
 
-def _adapt(formula: Any, cls: Any, count: int, arity: int, part: int, others: tuple[Any, ...]) -> Any:
-    """A formula as a function of its parameters and five numbers."""
-    a, b, c, d = others
-
-    def adapted(p, v, w, x, y, z):  # type: ignore[no-untyped-def]
-        numbers = (p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11])[:count]
-        policy = cls(*numbers, a, b, c, d)
-        arguments = (v, w, x, y, z)[:arity]
-        if part < 0:
-            return formula(policy, *arguments) + 0.0
-        return formula(policy, *arguments)[part] + 0.0
-
-    return adapted
-
-
 def _caller(first: Any, second: Any, third: Any) -> Any:
     """What engines call formulas by: not by their addresses, but by their places."""
 
@@ -129,8 +114,9 @@ def source(policy: Policy, engine: str, shared: bool, fades: bool) -> Any:
     stands_for = {kernel.count: _alone, kernel.together: _nothing} if simulated() else {}
     numbers, others = compiling.numbers_of(policy), compiling.others_of(policy)
     cls = compiling.stand_in((*numbers, *others))
+    w, x, y, z = others.values()
     places = [
-        _adapt(getattr(type(policy), name), cls, len(numbers), arity, part, tuple(others.values()))
+        compiling.adapt_formula(getattr(type(policy), name), cls, len(numbers), arity, part, w, x, y, z, 1)
         for name, arity, part in machine.FORMULAS[shape]
     ]
     places += places[-1:] * (3 - len(places))
@@ -245,10 +231,8 @@ def run_wave(
     )
     rest = (device.to_device(checkpoints), regret, failures, block_shift(problem.arms), ENOUGH, MANY, PAIRS)
     compiled = _kernel_of(plan)
-    with (
-        warnings.catch_warnings(),
-        np.errstate(all="ignore"),
-    ):  # few trials leave a GPU idle; the simulator's numbers are NumPy's
+    # Few trials leave a GPU idle, of which numba warns; the simulator's numbers are NumPy's.
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         since, last = 1, int(checkpoints[-1])
         ahead = _first_spell(threads, last)

@@ -47,9 +47,7 @@ class Twins:
     def of(self, function: Any) -> Any:
         """A function's twin."""
         function = self._stands_for.get(function, function)
-        if (
-            function is _branch
-        ):  # one within the other are different functions, or they would look like a recursion
+        if function is _branch:  # a new one each time: one within another would look like a recursion
             return self._compile(_copy(function, lambda value: value))
         if function not in self._made:
             self._made[function] = self._compile(_copy(function, self.of))

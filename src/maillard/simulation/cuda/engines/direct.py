@@ -10,6 +10,7 @@ from maillard.simulation.compiling import call
 from maillard.simulation.cuda.engines.memory import (
     COUNT,
     LEAD,
+    LONG,
     PLACES,
     SUM,
     N,
@@ -25,7 +26,6 @@ __all__ = ["INDEXED", "SAMPLED"]
 
 MEAN = 2  # of a record
 WINNER = 3  # of x
-LONG = 1 << 30
 
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:

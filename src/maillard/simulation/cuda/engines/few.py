@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from maillard.simulation.cuda.engines.indexed import FOREVER, LONG, index_of, note, window
-from maillard.simulation.cuda.engines.memory import COUNT, LEAD, PLACES, SUM, N, S, line_at, record_at
+from maillard.simulation.cuda.engines.indexed import BOUND, FOREVER, glance, index_of, note, window
+from maillard.simulation.cuda.engines.memory import COUNT, LEAD, LONG, PLACES, SUM, N, S, line_at, record_at
 from maillard.simulation.engines.draws import uniform
 
 __all__ = ["ENGINE"]
 
-BOUND = 3  # of x: the largest bound
 BAD, LAST = range(2)  # of w's header: an arm without an index, and the last winner's index
-DUE, RISE = (
-    2,
-    3,
-)  # of a record: a bound holds up to this round; it ends at a half, and a whole number says that it is that round's index
+# Of a record: a bound holds up to round DUE, which is a half; a whole number says that it is that round's index.
+DUE, RISE = 2, 3
 
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
@@ -30,11 +27,6 @@ def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
         w[record_at(arm) + DUE], w[record_at(arm) + RISE] = -1.0, np.nan
     at = record_at(0)
     x[LEAD], x[COUNT], x[SUM], x[BOUND] = 0.0, w[at + N], w[at + S], np.inf
-
-
-def glance(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
-    """Whether the lead's index is above all bounds."""
-    return index_of(f, x[COUNT], x[SUM], t, arms) > x[BOUND]
 
 
 def consider(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:

@@ -15,6 +15,7 @@ from maillard.simulation.compiling import call
 from maillard.simulation.cuda.engines.memory import (
     COUNT,
     LEAD,
+    LONG,
     PLACES,
     SUM,
     N,
@@ -31,17 +32,12 @@ from maillard.simulation.engines.draws import uniform
 __all__ = ["ENGINE"]
 
 BOUND = 3  # of x: the largest bound
-BAD, LAST, CHAIN = range(
-    3
-)  # of w's header: an arm without an index, the last winner's index, the first arm without a bound
-RISE, LINK = (
-    2,
-    3,
-)  # of a record: how fast the index rises with t, and the next arm of the chain of those without a bound
+# Of w's header: an arm without an index, the last winner's index, the first arm without a bound.
+BAD, LAST, CHAIN = range(3)
+RISE, LINK = 2, 3  # of a record: how fast the index rises with t, and the next arm without a bound
 SHARE = 0.25  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon
 NOBODY = -1.0
 FOREVER = 1e15
-LONG = 1 << 30
 # The line has the bounds; the second line minus the rounds in which they end, so that the largest ends next.
 
 
@@ -178,9 +174,8 @@ def window(
             elif rise != 0.0:
                 ahead = 1.0 + np.floor(t / 32.0)
         step += 1
-    if not (
-        index <= np.inf and end <= np.inf
-    ):  # an index that is no number now is an error; one that may be so later is looked at again
+    # An index that is no number now is an error; one that will be none is looked at again.
+    if not (index <= np.inf and end <= np.inf):
         return index, float(t), np.nan
     # Once falling, always falling.
     return max(index, end), FOREVER if end < index else t + ahead, (end - index) / ahead

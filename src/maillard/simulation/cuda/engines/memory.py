@@ -20,6 +20,7 @@ __all__ = [
     "COUNT",
     "HEADER",
     "LEAD",
+    "LONG",
     "PLACES",
     "RECORD",
     "SUM",
@@ -42,10 +43,10 @@ __all__ = [
 
 HEADER, RECORD = 16, 4
 N, S = 0, 1  # of a record
-LEAD, COUNT, SUM = range(
-    3
-)  # of x, the numbers in registers: the lead, and its pulls and sum, which its record has only when asked
+# Of x, the numbers in registers: the lead, and its pulls and sum, which its record has only when asked.
+LEAD, COUNT, SUM = range(3)
 ALL = -1  # what an engine is to renew: everything; else what it likes
+LONG = 1 << 30  # rounds: what lasts so long lasts
 PLACES = 0xFFFFFF  # a place under this mask is not negative, as a compiler sees, and then it need not look whether it is
 
 

@@ -11,6 +11,7 @@ from maillard.simulation.cuda.engines.memory import (
     ALL,
     COUNT,
     LEAD,
+    LONG,
     PLACES,
     SUM,
     N,
@@ -26,12 +27,10 @@ from maillard.simulation.engines.noise import draw_above, hazard, level, lowest,
 
 __all__ = ["ENGINE"]
 
-MIDDLE, SPREAD, THRESHOLD, ALONE, SCORE = range(
-    3, 8
-)  # of x: ALONE is the chance that no rival is above the threshold
-STRETCH, HEIGHT, WORK, BAD, POINT = range(5)  # of w's header
+# Of x; ALONE is the chance that no rival is above the threshold.
+MIDDLE, SPREAD, THRESHOLD, ALONE, SCORE = range(3, 8)
+STRETCH, HEIGHT, WORK, BAD = range(4)  # of w's header
 A, B = 2, 3  # of a record: the middle and the spread of a score
-LONG = 1 << 30
 
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
