@@ -168,7 +168,8 @@ def profile(policy: str, where: str) -> dict[str, float]:
     counters = ["--metrics", ",".join(COUNTED), "--csv", "--clock-control", "none"]
     kernel = ["--kernel-name", "regex:advance", "--launch-skip", "1", "--launch-count", "1"]
     again = [sys.executable, "-m", "benchmarks.gpu", "--one", policy, where]
-    done = subprocess.run(["ncu", *counters, *kernel, *again], capture_output=True, text=True, check=True)
+    command = ["ncu", *counters, *kernel, *again]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     rows = csv.DictReader(line for line in done.stdout.splitlines() if line.startswith('"'))
     values = {row["Metric Name"]: row["Metric Value"].replace(",", "") for row in rows}
     return {said: float(values[name]) for name, said in COUNTED.items() if name in values}
@@ -248,6 +249,11 @@ def main() -> int:
     found: dict[str, Any] = {"device": machine.device_name(), "horizon": HORIZON, "cells": []}
     if given.output.exists():  # what is not measured now stays
         found = json.loads(given.output.read_text(encoding="utf8")) | {"cells": []}
+
+    def keep(**more: Any) -> None:
+        found.update(more)
+        given.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
+
     print(f"{found['device']}: rounds a second, T = {HORIZON}")
     for policy, where, asked in chosen:
         cell = measure(policy, where, asked, given.repeats)
@@ -257,16 +263,19 @@ def main() -> int:
         print(
             f"{line}   {cell.registers} registers, compiled in {cell.compiling:4.1f} s{verdict}", flush=True
         )
+    keep()
     if given.grid:
-        grid = found["grid"] = run_grid(given.save)
+        keep(grid=(grid := run_grid(given.save)))
         print(
             f"grid: {grid['cells']} cells of {GRID_TRIALS} trials in {grid['seconds']:.1f} s; asked {GRID_SECONDS:.0f}"
         )
     if given.profile:
-        found["profiles"] = {
-            f"{policy} {where}": profile(policy, where) for policy, where, asked in CELLS if asked
-        }
-    given.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
+        profiles: dict[str, Any] = {}
+        for policy, where, asked in CELLS:
+            if asked is not None:
+                profiles[f"{policy} {where}"] = counted = profile(policy, where)
+                print(f"{policy} on {where}:", json.dumps(counted), flush=True)
+                keep(profiles=profiles)
     return 0
 
 

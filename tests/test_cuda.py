@@ -29,7 +29,7 @@ from maillard.policies.numerics.elementwise import where
 from maillard.simulation import Result
 from maillard.simulation.cuda import draws, kernel, toolkit
 from maillard.simulation.cuda import machine as device
-from maillard.simulation.cuda.engines import memory, sampled
+from maillard.simulation.cuda.engines import indexed, memory, sampled
 from maillard.simulation.cuda.engines.memory import LEAD, find
 from maillard.simulation.cuda.engines.sampled import DRAWN, HIGH
 from maillard.simulation.machine import CPU, DIRECT, LAZY, Stopped, inner_of, run_trials
@@ -190,15 +190,15 @@ def test_nothing_in_memory_overlaps(arms) -> None:
     blocks = ((arms - 1) >> shift) + 1
     assert 1 <= blocks <= arms
     assert blocks <= 2**shift
-    ends = [
-        (0, memory.HEADER),
-        (memory.record_at(0), memory.record_at(arms - 1) + memory.RECORD),
-        (memory.line_at(arms), memory.line_at(arms) + arms),
-        (memory.sums_at(arms), memory.sums_at(arms) + blocks),
-        (memory.second_at(arms), memory.second_at(arms) + arms + blocks),
-        (memory.words(arms), memory.words(arms)),
-    ]
-    assert all(one[1] <= other[0] for one, other in itertools.pairwise(ends))
+    for after, length in ((memory.sums_at, blocks), (memory.second_at, arms)):
+        ends = [
+            (0, memory.HEADER),
+            (memory.record_at(0), memory.record_at(arms - 1) + memory.RECORD),
+            (memory.line_at(arms), memory.line_at(arms) + arms),
+            (after(arms), after(arms) + length),
+            (memory.words(arms), memory.words(arms)),
+        ]
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(ends))
     assert memory.words(arms) % 4 == 0
 
 
@@ -225,27 +225,6 @@ def test_places_on_a_line(arms) -> None:
             assert memory.find(w, arms, shift, position) == (arm, position - (ends[arm] - lengths[arm]))
         for past in (ends[-1], ends[-1] + 1):
             assert memory.find(w, arms, shift, past) == (arms - 1, past - (ends[-1] - lengths[-1]))
-
-
-@pytest.mark.parametrize("arms", ARMS)
-def test_maxima_of_lines(arms) -> None:
-    rng, shift = np.random.default_rng(arms), memory.block_shift(arms)
-    w, lines = np.full(memory.words(arms), np.nan), np.full((2, arms), -np.inf)
-    places = [memory.line_at(arms), memory.second_at(arms)]
-    for place in places:
-        w[place : place + arms] = -np.inf
-    for arm in range(arms):  # as begin leaves them, every block is made before it is read
-        memory.set_two(w, arms, shift, arm, -np.inf, -np.inf)
-    assert [memory.max_of(w, arms, shift, place) for place in places] == [-np.inf, -np.inf]
-    for _ in range(100):
-        arm = int(rng.integers(arms))
-        lines[:, arm] = np.where(rng.random(2) < 0.2, -np.inf, rng.integers(-5, 5, 2))
-        memory.set_two(w, arms, shift, arm, *lines[:, arm])
-        for place, numbers in zip(places, lines, strict=True):
-            assert np.array_equal(w[place : place + arms], numbers)
-            assert memory.max_of(w, arms, shift, place) == numbers.max()
-            best, most = memory.find_max(w, arms, shift, place)
-            assert most == numbers[best] == numbers.max()
 
 
 # The law of trials
@@ -307,9 +286,9 @@ INDICES = ["ucb1", "ucb1:floor=0.2", "aoucb", "moss", "moss-anytime", "ocucb", "
 
 @pytest.mark.parametrize("spec", INDICES)
 def test_indices_of_many_arms_have_the_same_law(spec, monkeypatch) -> None:
-    """Bounds in blocks, which few arms do not need, on few arms."""
-    monkeypatch.setattr(device, "FEW", 0)
-    assert device._engine_of(plan_of(spec, BERNOULLI, 20, 1, LAZY)) == LAZY
+    """Sweeps that note few arms at a time, as those over very many do."""
+    monkeypatch.setattr(indexed, "CHUNK", 4)
+    monkeypatch.setattr(device, "_KERNELS", {})
     assert min(compare(spec, BERNOULLI, LAZY, 24, 20)) > SURE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 import warnings
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from maillard.problems import Problem, kinds
 from maillard.simulation import compiling, machine
 from maillard.simulation.compiling import call
 from maillard.simulation.cuda import kernel, reducing
-from maillard.simulation.cuda.engines import direct, few, indexed, perturbed, sampled
+from maillard.simulation.cuda.engines import direct, indexed, perturbed, sampled
 from maillard.simulation.cuda.engines.memory import N, S, block_shift, record_at, words
 from maillard.simulation.cuda.toolkit import cuda, jit, simulated
 from maillard.simulation.cuda.twins import Twins
@@ -34,7 +35,6 @@ THREADS_A_BLOCK = 128
 THREADS_A_PROCESSOR = 1536  # of a wave; two to three times those that run at once
 REGISTERS = 80  # a thread's: with more, too few run at once to hide what they wait for
 MOST_ARMS = 100_000
-FEW, LAZY_FEW = 16, "lazy, few arms"  # of which bounds are kept without blocks
 SPELL = 0.2  # seconds of one launch: then somebody may want to stop
 
 
@@ -78,7 +78,6 @@ def _engines(policy: Policy) -> list[str]:
 _ENGINES: dict[tuple[str, str], Any] = {
     ("sampled", machine.LAZY): sampled.ENGINE,
     ("indexed", machine.LAZY): indexed.ENGINE,
-    ("indexed", LAZY_FEW): few.ENGINE,
     ("perturbed", machine.LAZY): perturbed.ENGINE,
     ("sampled", machine.DIRECT): direct.SAMPLED,
     ("indexed", machine.DIRECT): direct.INDEXED,
@@ -132,21 +131,13 @@ def source(policy: Policy, engine: str, shared: bool, fades: bool) -> Any:
     return twins.copy(kernel.build(_ENGINES[shape, engine], codes, shape == "perturbed", shared, fades))
 
 
-def _engine_of(plan: machine.Plan) -> str:
-    """The engine of a plan: as told, or the fastest; lazy indices of few arms have one of their own."""
-    policy = machine.inner_of(plan.policy)
-    engine = plan.engine or _engines(policy)[0]
-    few_indices = isinstance(policy, Indexed) and plan.problem.arms <= FEW
-    return LAZY_FEW if engine == machine.LAZY and few_indices else engine
-
-
 _KERNELS: dict[Any, Any] = {}
 
 
 def _kernel_of(plan: machine.Plan) -> Any:
     policy = machine.inner_of(plan.policy)
     shares, fading, _ = machine.shares_of(plan.policy, plan.problem.arms)
-    how = (_engine_of(plan), bool(shares.size), bool(fading.size))
+    how = (plan.engine or _engines(policy)[0], bool(shares.size), bool(fading.size))
     key = (type(policy), tuple(compiling.others_of(policy).items()), how)
     if key not in _KERNELS:
         _KERNELS[key] = jit(source(policy, *how), max_registers=REGISTERS)
@@ -215,7 +206,9 @@ def run_wave(
     block = 1 if simulated() else THREADS_A_BLOCK
     threads = -(-count // block) * block
     checkpoints = np.array(plan.checkpoints if horizon is None else [horizon], np.int64)
-    memory = device.device_array((threads, words(problem.arms)))
+    # Engines that sweep over all arms do so in step: then what threads read at once lies side by side.
+    order = "F" if machine.shape_of(policy) == "indexed" else "C"
+    memory = device.device_array((threads, words(problem.arms)), order=order)
     regret = device.device_array((checkpoints.size, threads))
     failures = device.to_device(np.zeros(threads, np.int64))
     arguments = (
@@ -231,26 +224,36 @@ def run_wave(
     )
     rest = (device.to_device(checkpoints), regret, failures, block_shift(problem.arms), ENOUGH, MANY, PAIRS)
     compiled = _kernel_of(plan)
-    # Few trials leave a GPU idle, of which numba warns; the simulator's numbers are NumPy's.
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    since, last = 1, int(checkpoints[-1])
+    ahead = _first_spell(threads, last)
+    while since <= last:
+        if stop is not None and stop[0]:
+            raise machine.Stopped("stopped")
+        started, until = time.perf_counter(), min(since + ahead - 1, last)
+        _launch(compiled, threads // block, block, *arguments, since, until, *rest)
+        device.synchronize()
+        took = time.perf_counter() - started
+        ahead = int(ahead * min(max(SPELL / max(took, 1e-3), 0.25), 4.0)) + 1
+        since = until + 1
+    _explain(plan, first, count, memory, failures)
+    return (
+        _collect(memory, regret, count, problem.arms) if whole else _sum(memory, regret, count, problem.arms)
+    )
+
+
+_ALONE = threading.Lock()
+
+
+def _launch(compiled: Any, blocks: int, threads: int, *arguments: Any) -> None:
+    """Start a kernel. numba warns of few threads, which leave a GPU idle, and the simulator of its numbers, which are NumPy's."""
+    # What is warned of is everybody's: two threads at once would leave the other's behind.
+    with _ALONE, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        since, last = 1, int(checkpoints[-1])
-        ahead = _first_spell(threads, last)
-        while since <= last:
-            if stop is not None and stop[0]:
-                raise machine.Stopped("stopped")
-            started, until = time.perf_counter(), min(since + ahead - 1, last)
-            compiled[threads // block, block](*arguments, since, until, *rest)
-            device.synchronize()
-            took = time.perf_counter() - started
-            ahead = int(ahead * min(max(SPELL / max(took, 1e-3), 0.25), 4.0)) + 1
-            since = until + 1
-        _explain(plan, first, count, memory, failures)
-        return (
-            _collect(memory, regret, count, problem.arms)
-            if whole
-            else _sum(memory, regret, count, problem.arms)
-        )
+        configured = compiled[blocks, threads]
+        if simulated():
+            configured(*arguments)
+            return
+    configured(*arguments)
 
 
 def _first_spell(threads: int, last: int) -> int:
@@ -287,7 +290,7 @@ def _shares(plan: machine.Plan) -> tuple[Any, Any, float]:
 def _collect(memory: Any, regret: Any, count: int, arms: int) -> Wave:
     pulls = cuda().device_array((count, arms), np.int64)
     block = 1 if simulated() else THREADS_A_BLOCK
-    _reducer(reducing.list_pulls)[-(-count // block), block](memory, count, pulls)
+    _launch(_reducer(reducing.list_pulls), -(-count // block), block, memory, count, pulls)
     return Wave(np.ascontiguousarray(regret.copy_to_host()[:, :count].T), pulls.copy_to_host(), None)
 
 
@@ -296,8 +299,9 @@ def _sum(memory: Any, regret: Any, count: int, arms: int) -> Wave:
     mean, square, most = (cuda().device_array(places) for _ in range(3))
     histogram = cuda().to_device(np.zeros((places, BINS), np.int64))
     pulls = cuda().device_array(arms)
-    _reducer(reducing.reduce_curves)[places, threads](regret, count, mean, square, most, histogram)
-    _reducer(reducing.count_pulls)[arms, threads](memory, count, pulls)
+    curves = mean, square, most, histogram
+    _launch(_reducer(reducing.reduce_curves), places, threads, regret, count, *curves)
+    _launch(_reducer(reducing.count_pulls), arms, threads, memory, count, pulls)
     part = Part(
         count,
         mean.copy_to_host(),

@@ -1,8 +1,8 @@
 """The lazy engine for the indexed shape, as `maillard.simulation.engines.indexed` has it, for indices that do not use the best mean.
 
 Every arm but the lead, the one with the most pulls, has a bound on its index and a round until which it holds. If the lead's exact index
-is above all bounds, it is pulled; otherwise the others are evaluated, the largest bound first, until the largest exact index is
-above all bounds that are left.
+is above all bounds, it is pulled. Otherwise the arm with the largest bound is evaluated, and then those whose bounds reach the largest
+index so far. Threads sweep over all bounds in step, and evaluate in step what each has found: that costs less than to skip, each for itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
+from maillard.simulation.cuda import toolkit
 from maillard.simulation.cuda.engines.memory import (
     COUNT,
     LEAD,
@@ -20,57 +21,54 @@ from maillard.simulation.cuda.engines.memory import (
     SUM,
     N,
     S,
-    find_max,
     line_at,
-    max_of,
     record_at,
     second_at,
-    set_two,
 )
 from maillard.simulation.engines.draws import uniform
 
 __all__ = ["ENGINE"]
 
-BOUND = 3  # of x: the largest bound
-# Of w's header: an arm without an index, the last winner's index, the first arm without a bound.
-BAD, LAST, CHAIN = range(3)
-RISE, LINK = 2, 3  # of a record: how fast the index rises with t, and the next arm without a bound
-SHARE = 0.25  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon
-NOBODY = -1.0
-FOREVER = 1e15
-# The line has the bounds; the second line minus the rounds in which they end, so that the largest ends next.
+cuda = toolkit.cuda()
+BOUND, PLACE, OWN = (
+    3,
+    4,
+    5,
+)  # of x: the largest bound, whose it is, and the lead's index when it was last looked at
+# Of w's header: an arm without an index, the last winner's index, the first arm that needs a bound, a round before which none ends.
+BAD, LAST, CHAIN, NEXT = range(4)
+RISE, LINK = 2, 3  # of a record: how fast the index rises with t, and the next arm that needs a bound
+SHARE = 0.125  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon
+NOBODY, UNCHAINED = -1.0, -2.0
+FOREVER, LOWEST = 1e15, -1.7976931348623157e308
+CHUNK = 60  # arms of which one sweep notes which to evaluate, a bit each
+# The line has the bounds; the second line the rounds in which they end.
 
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
     """No bounds yet: every arm but the lead is in the chain."""
-    w[BAD], w[LAST], w[CHAIN] = NOBODY, -np.inf, NOBODY
+    w[BAD], w[LAST], w[CHAIN], w[NEXT] = NOBODY, -np.inf, NOBODY, FOREVER
     for arm in range(arms):
-        w[(line_at(arms) + arm) & PLACES], w[(second_at(arms) + arm) & PLACES] = -np.inf, -np.inf
-        w[record_at(arm) + RISE] = np.nan
+        w[(line_at(arms) + arm) & PLACES], w[(second_at(arms) + arm) & PLACES] = -np.inf, FOREVER
+        w[record_at(arm) + RISE], w[record_at(arm) + LINK] = np.nan, UNCHAINED
         if arm > 0:
             free(w, arm)
-    for block in range(((arms - 1) >> shift) + 1):
-        w[(line_at(arms) + arms + block) & PLACES] = -np.inf
-        w[(second_at(arms) + arms + block) & PLACES] = -np.inf
     at = record_at(0)
     x[LEAD], x[COUNT], x[SUM], x[BOUND] = 0.0, w[at + N], w[at + S], np.inf
 
 
 def free(w: Any, arm: int) -> None:
-    """Put an arm into the chain of those without a bound."""
-    w[record_at(arm) + LINK] = w[CHAIN]
-    w[CHAIN] = arm
-
-
-def lose(w: Any, arms: int, shift: int, arm: int) -> None:
-    """An arm loses its bound."""
-    set_two(w, arms, shift, arm, -np.inf, -np.inf)
-    free(w, arm)
+    """Put an arm into the chain of those that need a bound, unless it is there; until then it keeps the old one."""
+    at = record_at(arm)
+    if w[at + LINK] == UNCHAINED:
+        w[at + LINK] = w[CHAIN]
+        w[CHAIN] = arm
 
 
 def glance(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
     """Whether the lead's index is above all bounds."""
-    return index_of(f, x[COUNT], x[SUM], t, arms) > x[BOUND]
+    x[OWN] = index_of(f, x[COUNT], x[SUM], t, arms)
+    return x[OWN] > x[BOUND]
 
 
 def note(f: Any, x: Any) -> bool:
@@ -78,82 +76,97 @@ def note(f: Any, x: Any) -> bool:
     return True
 
 
+def lowest(bits: int) -> int:
+    """The place of the lowest bit."""
+    return cuda.ffs(bits) - 1
+
+
 def consider(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
     """An arm with the largest index, ties alike; or -2 where an index is no number.
 
     Arms with the same pulls and sum, of which rewards 0 and 1 make hundreds, have the same index: one of them is evaluated.
     """
-    lead, line, others = int(x[LEAD]), line_at(arms), 0.0
-    n, s, top = x[COUNT], x[SUM], index_of(f, x[COUNT], x[SUM], t, arms)
-    winner, leading = lead, top
-    while True:
-        arm, most, like, twin = -1, -np.inf, 0.0, lead
-        for block in range(((arms - 1) >> shift) + 1):
-            if w[(line + arms + block) & PLACES] >= top:
-                for each in range(block << shift, min((block + 1) << shift, arms)):
-                    bound, at = w[(line + each) & PLACES], record_at(each)
-                    if bound >= top and bound > -np.inf:
-                        if w[at + N] == n and w[at + S] == s:
-                            like += 1.0
-                            if uniform(rng) * like < 1.0:
-                                twin = each
-                        elif bound > most:
-                            arm, most = each, bound
-        if arm < 0:
-            break
-        at = record_at(arm)
-        index = index_of(f, w[at + N], w[at + S], t, arms)
-        if not index <= np.inf:
-            return -2
-        if index > top:
-            n, s, top, others = w[at + N], w[at + S], index, 0.0
+    line, lead, first = line_at(arms), int(x[LEAD]), int(x[PLACE])
+    n, s, top, winner, ties = x[COUNT], x[SUM], x[OWN], lead, 1.0
+    for since in range(-CHUNK, arms, CHUNK):  # before all, the arm with the largest bound
+        start, bits = max(since, 0), 0
+        if since < 0:
+            start, bits = first, 1
         else:
-            lose(w, arms, shift, arm)
-            if index == top:  # another index that happens to be as large
-                others += 1.0
-                if uniform(rng) * others < 1.0:
+            level = max(top, LOWEST)
+            for i in range(min(CHUNK, arms - since)):
+                if w[(line + since + i) & PLACES] >= level:
+                    bits |= 1 << i
+            if since <= first < since + CHUNK:
+                bits &= ~(1 << (first - since))
+        while bits != 0:
+            arm = start + lowest(bits)
+            bits &= bits - 1
+            at = record_at(arm)
+            index = top
+            if not (w[at + N] == n and w[at + S] == s):
+                index = index_of(f, w[at + N], w[at + S], t, arms)
+            if index > top:
+                if winner != lead:
+                    free(w, winner)
+                n, s, top, winner, ties = w[at + N], w[at + S], index, arm, 1.0
+            elif index == top:
+                ties += 1.0
+                if uniform(rng) * ties < 1.0:
                     winner = arm
+            elif index < top:
+                free(w, arm)
+            else:
+                return -2
     w[LAST] = top
-    if not top <= np.inf:
-        return -2
-    if leading == top:
-        others += 1.0
-        if uniform(rng) * others < 1.0:
-            winner = lead
-    return twin if uniform(rng) * (like + others) < like else winner
+    return winner if top <= np.inf else -2
 
 
 def adapt(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
-    """Perhaps another lead; and the arms whose bounds have ended lose them."""
+    """Perhaps another lead; and the arms whose bounds have ended need others."""
     lead, second = int(x[LEAD]), second_at(arms)
     if arm >= 0 and arm != lead:
         at = record_at(arm)
-        if w[(second + arm) & PLACES] > -np.inf:  # it was not considered: a share that is mixed in chose it
-            lose(w, arms, shift, arm)
-        if w[at + N] > x[COUNT]:  # it is in the chain, where renew passes over it
+        free(w, arm)
+        if w[at + N] > x[COUNT]:
             old = record_at(lead)
             w[old + N], w[old + S] = x[COUNT], x[SUM]
             x[LEAD], x[COUNT], x[SUM] = arm, w[at + N], w[at + S]
             free(w, lead)
-    while -max_of(w, arms, shift, second) < t:
-        lose(w, arms, shift, find_max(w, arms, shift, second)[0])
+    if w[NEXT] < t:
+        soonest = FOREVER
+        for each in range(arms):
+            end = w[(second + each) & PLACES]
+            if end < t:
+                free(w, each)
+            else:
+                soonest = min(soonest, end)
+        w[NEXT] = soonest
     return 0
 
 
 def renew(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
-    """A bound for every arm that has none, for as many rounds as take it a share of the way to the top."""
-    lead, line, second = x[LEAD], line_at(arms), second_at(arms)
+    """A bound for every arm that needs one, for as many rounds as take it a share of the way to the top."""
+    line, second, soonest = line_at(arms), second_at(arms), w[NEXT]
     while w[CHAIN] >= 0.0:
         arm = int(w[CHAIN])
         at = record_at(arm)
-        w[CHAIN] = w[at + LINK]
-        if arm != lead:
-            bound, ends, w[at + RISE] = window(f, w[at + N], w[at + S], w[at + RISE], w[LAST], t, arms)
-            set_two(w, arms, shift, arm, bound, -ends)
+        w[CHAIN], w[at + LINK] = w[at + LINK], UNCHAINED
+        bound, end = -np.inf, FOREVER
+        if arm != x[LEAD]:
+            bound, end, w[at + RISE] = window(f, w[at + N], w[at + S], w[at + RISE], w[LAST], t, arms)
             if not bound <= np.inf:
                 w[BAD] = arm
-    x[BOUND] = max_of(w, arms, shift, line)
-    return 0 if w[BAD] >= 0.0 else int(min(-max_of(w, arms, shift, second) - t, float(LONG))) + 1
+        w[(line + arm) & PLACES], w[(second + arm) & PLACES] = bound, end
+        soonest = min(soonest, end)
+    w[NEXT] = soonest
+    most, place = -np.inf, 0
+    for each in range(arms):
+        bound = w[(line + each) & PLACES]
+        if bound > most:
+            most, place = bound, each
+    x[BOUND], x[PLACE] = most, place
+    return 0 if w[BAD] >= 0.0 else int(min(soonest - t, float(LONG))) + 1
 
 
 def window(

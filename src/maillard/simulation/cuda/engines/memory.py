@@ -3,8 +3,7 @@
     [0, HEADER)              numbers that few rounds read
     HEADER + RECORD arm      an arm's record: pulls, sum of rewards, and two more: one sector of 32 bytes
     line_at(arms) + arm      the line: one number an arm
-    sums_at(arms) + block    the sum (or the maximum) of each block of the line
-    second_at(arms) + arm    a second line, and after it the maxima of its blocks
+    sums_at(arms) + block    the sum of each block of the line; or a second line, at second_at(arms)
 
 A line is read block by block: the sums first, then one block. There are about as many blocks as arms in each.
 """
@@ -12,8 +11,6 @@ A line is read block by block: the sums first, then one block. There are about a
 from __future__ import annotations
 
 from typing import Any
-
-import numpy as np
 
 __all__ = [
     "ALL",
@@ -29,13 +26,10 @@ __all__ = [
     "add_up",
     "block_shift",
     "find",
-    "find_max",
     "line_at",
-    "max_of",
     "record_at",
     "second_at",
     "set_line",
-    "set_two",
     "sums_at",
     "total_of",
     "words",
@@ -74,13 +68,13 @@ def sums_at(arms: int) -> int:
 
 
 def second_at(arms: int) -> int:
-    """Where the second line begins: there are fewer blocks than arms, or as many."""
-    return HEADER + (RECORD + 2) * (arms & PLACES)
+    """Where a second line begins, if there are no sums."""
+    return sums_at(arms)
 
 
 def words(arms: int) -> int:
     """How many numbers a trial keeps: a multiple of four."""
-    return -(-(second_at(arms) + 2 * arms) // 4) * 4
+    return -(-(second_at(arms) + arms) // 4) * 4
 
 
 def add_up(w: Any, arms: int, shift: int, block: int) -> None:
@@ -116,33 +110,3 @@ def find(w: Any, arms: int, shift: int, position: float) -> tuple[int, float]:
         position -= w[(line + arm) & PLACES]
         arm += 1
     return arm, position
-
-
-def set_two(w: Any, arms: int, shift: int, arm: int, one: float, two: float) -> None:
-    """Change an arm's numbers in both lines, and the maxima of its block, which follow each line."""
-    first, second, block = line_at(arms), second_at(arms), arm >> shift
-    w[(first + arm) & PLACES], w[(second + arm) & PLACES] = one, two
-    one = two = -np.inf
-    for each in range(block << shift, min((block + 1) << shift, arms)):
-        one, two = max(one, w[(first + each) & PLACES]), max(two, w[(second + each) & PLACES])
-    w[(first + arms + block) & PLACES], w[(second + arms + block) & PLACES] = one, two
-
-
-def max_of(w: Any, arms: int, shift: int, line: int) -> float:
-    """The largest number of a line."""
-    most = -np.inf
-    for place in range(line + arms, line + arms + ((arms - 1) >> shift) + 1):
-        most = max(most, w[place & PLACES])
-    return most
-
-
-def find_max(w: Any, arms: int, shift: int, line: int) -> tuple[int, float]:
-    """An arm with the largest number of a line, and that number."""
-    best, most = 0, -np.inf
-    for block in range(((arms - 1) >> shift) + 1):
-        if w[(line + arms + block) & PLACES] > most:
-            best, most = block, w[(line + arms + block) & PLACES]
-    arm = best << shift
-    while arm < arms - 1 and w[(line + arm) & PLACES] < most:
-        arm += 1
-    return arm, most
