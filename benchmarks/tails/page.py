@@ -250,5 +250,5 @@ The first command takes an NVIDIA GPU; with `--device cpu --trials 200 --horizon
 trials of the policies other than MS+, `--wide` of MS+ where there are {plan.WIDE} arms. It keeps each cell as it is done, and the same command goes on where it was stopped; with `--budget SECONDS` it stops by
 itself. The second writes this page and its pictures, once all of MS+ is there.
 
-These numbers were made on {listed(settings["devices"])}: {counted}, in {number(sum(seconds) / 60)} minutes of
-simulation; a cell took {span(seconds)} seconds, {number(speed(cells, settings["horizon"]))} rounds a second on average ({made}; seed {settings["seed"]})."""
+These numbers were made on {listed(settings["devices"])}: {counted}, in {number(sum(seconds) / 60)} minutes,
+in part with compiling; a cell took {span(seconds)} seconds, {number(speed(cells, settings["horizon"]))} rounds a second on average ({made}; seed {settings["seed"]})."""
