@@ -310,7 +310,9 @@ def run_studies(
                 for i, first, count in _tasks(study, workers):
                     extra = (stop,) if own else ()  # which other processes could not see
                     plan = study.plans[i]
-                    if plan.device == CUDA and i > 0 and first == 0:  # while the trials of those before it run
+                    if (
+                        plan.device == CUDA and i > 0 and first == 0
+                    ):  # while the trials of those before it run
                         prepare(plan)
                     future = pool_of(plan).submit(_chunk, plan, first, count, study.keep, *extra)
                     futures[future] = (place, i, first, count)
@@ -377,7 +379,9 @@ class _UnderWay:
             "engine": plans[0].engine or "fastest",
             "device": _device_names(plans),
             "versions": versions(),
-            "seconds": round(time.perf_counter() - self.started, 3),  # without compiling but that of a GPU's further kernels
+            "seconds": round(
+                time.perf_counter() - self.started, 3
+            ),  # without compiling but that of a GPU's further kernels
         }
         rounds, measure = np.array(plans[0].checkpoints, np.int64), plans[0].problem.measure
         if self.study.keep == SUMMARY:
