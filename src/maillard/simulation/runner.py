@@ -267,7 +267,7 @@ def run_studies(
     """The studies' results as they are done, each with its place; all share the workers.
 
     `advance` hears of every task that ends: which study, which of its policies, how many trials. A study is compiled while those before
-    it run.
+    it run, and a GPU's kernel while its other policies run.
     """
     stop = np.zeros(1, np.int64)
     own = executor is None
@@ -310,10 +310,9 @@ def run_studies(
                 for i, first, count in _tasks(study, workers):
                     extra = (stop,) if own else ()  # which other processes could not see
                     plan = study.plans[i]
-                    if (
-                        plan.device == CUDA and i > 0 and first == 0
-                    ):  # while the trials of those before it run
-                        prepare(plan)
+                    if plan.device == CUDA and i > 0 and first == 0:
+                        prepare(plan)  # while the trials of those before it run
+                        yield from collect(wait=False)
                     future = pool_of(plan).submit(_chunk, plan, first, count, study.keep, *extra)
                     futures[future] = (place, i, first, count)
                     future.add_done_callback(finished.put)
@@ -379,9 +378,8 @@ class _UnderWay:
             "engine": plans[0].engine or "fastest",
             "device": _device_names(plans),
             "versions": versions(),
-            "seconds": round(
-                time.perf_counter() - self.started, 3
-            ),  # without compiling but that of a GPU's further kernels
+            # Without compiling, but for that of a GPU's further kernels.
+            "seconds": round(time.perf_counter() - self.started, 3),
         }
         rounds, measure = np.array(plans[0].checkpoints, np.int64), plans[0].problem.measure
         if self.study.keep == SUMMARY:

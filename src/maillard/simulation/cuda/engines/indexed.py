@@ -30,11 +30,8 @@ from maillard.simulation.engines.draws import uniform
 __all__ = ["ENGINE"]
 
 cuda = toolkit.cuda()
-BOUND, PLACE, OWN = (
-    3,
-    4,
-    5,
-)  # of x: the largest bound, whose it is, and the lead's index when it was last looked at
+# Of x: the largest bound, whose it is, and the lead's index when it was last looked at.
+BOUND, PLACE, OWN = range(3, 6)
 # Of w's header: an arm without an index, the last winner's index, the first arm that needs a bound, a round before which none ends.
 BAD, LAST, CHAIN, NEXT = range(4)
 RISE, LINK = 2, 3  # of a record: how fast the index rises with t, and the next arm that needs a bound
@@ -88,17 +85,17 @@ def consider(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) ->
     """
     line, lead, first = line_at(arms), int(x[LEAD]), int(x[PLACE])
     n, s, top, winner, ties = x[COUNT], x[SUM], x[OWN], lead, 1.0
-    for since in range(-CHUNK, arms, CHUNK):  # before all, the arm with the largest bound
-        start, bits = max(since, 0), 0
-        if since < 0:
-            start, bits = first, 1
-        else:
+    for since in range(-CHUNK, arms, CHUNK):
+        start, bits = since, 0
+        if since >= 0:
             level = max(top, LOWEST)
             for i in range(min(CHUNK, arms - since)):
                 if w[(line + since + i) & PLACES] >= level:
                     bits |= 1 << i
             if since <= first < since + CHUNK:
                 bits &= ~(1 << (first - since))
+        elif x[BOUND] > -np.inf:  # before all others the arm with the largest bound
+            start, bits = first, 1
         while bits != 0:
             arm = start + lowest(bits)
             bits &= bits - 1
