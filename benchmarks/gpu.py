@@ -28,7 +28,7 @@ from maillard.simulation.cuda.draws import begin_stream, normals, uniform
 from maillard.simulation.cuda.toolkit import cuda, jit, require_device
 from maillard.simulation.cuda.twins import Twins
 from maillard.simulation.machine import CUDA, Plan
-from maillard.simulation.runner import make_study
+from maillard.simulation.plans import make_study
 
 GAUSSIAN = "gaussian-equal:arms={}"
 LOUD = "gaussian-equal:arms={},variance=1"

@@ -25,7 +25,7 @@ import numpy as np
 import maillard
 from maillard.problems import problem
 from maillard.simulation.machine import run_trials
-from maillard.simulation.runner import make_plan
+from maillard.simulation.plans import make_plan
 
 PAPER = (
     "ms",

@@ -22,8 +22,8 @@ from maillard.evaluation.replays.replaying import replay_events
 from maillard.evaluation.replays.stretches import parts_of
 from maillard.policies import Policy
 from maillard.problems import problem
+from maillard.simulation.plans import make_plan
 from maillard.simulation.replaying import Played, Rows, play
-from maillard.simulation.runner import make_plan
 from tests.stores import Clock
 
 WORLD = problem("bernoulli:0.7,0.5,0.4")

@@ -12,7 +12,7 @@ from benchmarks import tails
 from benchmarks.tails import plan
 from benchmarks.tails.cells import Study, read
 from benchmarks.tails.running import run
-from maillard.simulation.runner import versions
+from maillard.simulation.plans import versions
 
 DATA = Path(__file__).parent.parent.parent / "docs" / "tails.json"
 

@@ -160,7 +160,7 @@ def simulate(  # noqa: PLR0917  # click passes them by name
     maillard simulate ms+ --device cuda --trials 1000000 --keep summary
     """  # noqa: D301  # click looks for this very character
     from maillard.simulation.files import FORMATS, SUMMARIES, write
-    from maillard.simulation.runner import check_folder
+    from maillard.simulation.plans import check_folder
 
     for path in outputs:
         check_folder("--output", path)

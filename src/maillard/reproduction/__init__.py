@@ -23,7 +23,7 @@ from maillard.reproduction.running import key, run, work_of
 from maillard.reproduction.sections import sections
 from maillard.reproduction.thompson import seconds
 from maillard.reproduction.writing import write_json, write_page, write_results
-from maillard.simulation.runner import versions, workers_for
+from maillard.simulation.plans import versions, workers_for
 
 __all__ = ["Settings", "experiments", "reproduce"]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
-from maillard.simulation.runner import Study, check_count, check_seed, make_study
+from maillard.simulation.plans import Study, check_count, check_seed, make_study
 
 __all__ = ["PAPER", "Experiment", "Part", "Settings", "experiments", "label", "parts", "read", "rounds"]
 

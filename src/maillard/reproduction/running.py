@@ -15,7 +15,8 @@ from maillard.reproduction.experiments import Part, Settings, parts
 from maillard.reproduction.progress import Progress
 from maillard.reproduction.results import Results
 from maillard.simulation import Result
-from maillard.simulation.runner import Study, run_studies, versions
+from maillard.simulation.plans import Study, versions
+from maillard.simulation.runner import run_studies
 
 __all__ = ["key", "run", "work_of"]
 

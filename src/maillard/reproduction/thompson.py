@@ -12,7 +12,7 @@ import numpy as np
 from maillard.policies import policy
 from maillard.problems import problem
 from maillard.simulation.machine import run_trials
-from maillard.simulation.runner import make_plan
+from maillard.simulation.plans import make_plan
 from maillard.tally import Tally
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from maillard.reproduction.folder import FORMAT, RESULTS
 from maillard.reproduction.report import Report, Row
 from maillard.reproduction.results import Results
 from maillard.simulation.files import pyarrow
-from maillard.simulation.runner import versions
+from maillard.simulation.plans import versions
 
 __all__ = ["write_json", "write_page", "write_results"]
 

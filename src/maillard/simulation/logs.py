@@ -18,7 +18,7 @@ from maillard.problems import Problem
 from maillard.problems import problem as problem_of
 from maillard.simulation.files import pyarrow
 from maillard.simulation.machine import Plan, record
-from maillard.simulation.runner import check_count, check_folder, make_plan, workers_for
+from maillard.simulation.plans import check_count, check_folder, make_plan, workers_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

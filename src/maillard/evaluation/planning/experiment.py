@@ -59,7 +59,7 @@ def plan(
     'ms+:floor=0.05,sigma2=0.25'
     """
     from maillard.evaluation.planning.runs import WEIGHTINGS, option_of, run_all
-    from maillard.simulation.runner import make_plan, workers_for
+    from maillard.simulation.plans import make_plan, workers_for
 
     world = _check_problem(problem)
     _check_sizes(world.arms, horizon, runs)
@@ -101,7 +101,7 @@ def plan(
 
 
 def _check_sizes(arms: int, horizon: int, runs: int) -> None:
-    from maillard.simulation.runner import check_count
+    from maillard.simulation.plans import check_count
 
     check_count("horizon", horizon, 10**9)
     check_count("runs", runs, 10**6)

@@ -18,8 +18,8 @@ from maillard.evaluation.replays.result import Replay
 from maillard.evaluation.replays.stretches import parts_of, split
 from maillard.evaluation.replays.worlds import variances_of, world_of
 from maillard.policies.targets import FixedArm, FixedDistribution
+from maillard.simulation.plans import check_count, make_plan, workers_for
 from maillard.simulation.replaying import Played, Rows, play, prepare
-from maillard.simulation.runner import check_count, make_plan, workers_for
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

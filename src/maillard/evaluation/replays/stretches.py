@@ -10,8 +10,8 @@ import numpy as np
 from maillard.errors import InvalidValue, MaillardError
 from maillard.evaluation.replays.intervals import ENOUGH
 from maillard.evaluation.replays.methods import QUEUES, Way, reach
+from maillard.simulation.plans import check_count
 from maillard.simulation.replaying import Rows
-from maillard.simulation.runner import check_count
 
 if TYPE_CHECKING:
     from maillard.evaluation.replays.events import Events

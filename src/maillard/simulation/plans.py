@@ -1,0 +1,199 @@
+"""What is to be simulated, checked before anything runs: policies on a problem, for how long, where."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard import specs
+from maillard.errors import InvalidValue
+from maillard.policies import Policy, policy
+from maillard.problems import Problem
+from maillard.problems import problem as problem_of
+from maillard.simulation.machine import CPU, CUDA, DEVICES, Plan, check_plan, prepare
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = [
+    "KEEP",
+    "SUMMARY",
+    "Study",
+    "check_count",
+    "check_device",
+    "check_folder",
+    "check_seed",
+    "make_plan",
+    "make_study",
+    "versions",
+    "workers_for",
+]
+
+AUTO = "auto"  # a device: a GPU if there is one
+KEEP = _, SUMMARY = ("trials", "summary")
+_CHECKPOINTS = 64
+
+
+@dataclass(frozen=True)
+class Study:
+    """Policies on one problem, checked: what `simulate` runs."""
+
+    plans: tuple[Plan, ...]
+    names: tuple[str, ...]
+    trials: int
+    keep: str = "trials"  # or "summary"
+
+
+def make_study(
+    policies: str | Policy | Sequence[str | Policy],
+    problem: str | Problem,
+    horizon: int,
+    trials: int,
+    seed: int,
+    *,
+    checkpoints: ArrayLike | None = None,
+    engine: str | None = None,
+    device: str = "cpu",
+    keep: str = "trials",
+) -> Study:
+    """Check all that can be refused before anything runs."""
+    world = problem_of(problem)
+    if not isinstance(policies, str | Policy | Iterable):
+        raise InvalidValue("policies", policies, "policies and their specs")
+    given = [policies] if isinstance(policies, str | Policy) else list(policies)
+    if not given:
+        raise InvalidValue("policies", policies, "at least one policy")
+    check_count("trials", trials, 10**8)
+    where = CPU if device == AUTO else device
+    plans = [make_plan(each, world, horizon, seed, checkpoints, engine, device=where) for each in given]
+    if device == AUTO:
+        plans = [_at_best(plan) for plan in plans]
+    return Study(tuple(plans), tuple(_label(each) for each in given), trials, keep)
+
+
+def make_plan(
+    given: str | Policy,
+    problem: Problem,
+    horizon: int,
+    seed: int,
+    checkpoints: ArrayLike | None = None,
+    engine: str | None = None,
+    names: Sequence[str] | None = None,
+    device: str = CPU,
+) -> Plan:
+    """A policy's plan, checked: what can be refused is refused before anything runs. `names` are those of the problem's arms."""
+    check_count("horizon", horizon, 2**53)
+    check_seed(seed)
+    context: dict[str, Any] = {"horizon": int(horizon)}
+    if isinstance(given, str):
+        said = specs.read(given).options
+        if not {"sigma2", "reward_range"} & set(said) and problem.sigma2 is not None:
+            context["sigma2"] = problem.sigma2
+        if "horizon" in said:
+            del context["horizon"]
+    elif not isinstance(given, Policy):
+        raise InvalidValue("policies", given, "policies and their specs")
+    elif given.needs_horizon is False or _has_horizon(given):
+        context = {}
+    made = policy(given, **context).bind(names or [str(arm) for arm in range(problem.arms)])
+    plan = Plan(made, problem, _check_checkpoints(checkpoints, int(horizon)), int(seed), engine, device)
+    check_plan(plan)
+    return plan
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that there is not."""
+    if device not in (*DEVICES, AUTO):
+        raise InvalidValue("device", device, " or ".join((*DEVICES, AUTO)))
+    if device == CUDA:
+        from maillard.simulation.cuda import toolkit
+
+        toolkit.require_device()
+
+
+def _at_best(plan: Plan) -> Plan:
+    """The plan on a GPU, where there is one, and an engine for the plan on it; else as it is."""
+    from maillard.simulation.cuda import toolkit
+
+    there = dataclasses.replace(plan, device=CUDA)
+    try:
+        toolkit.require_device()
+        check_plan(there)
+        prepare(there)
+    except (toolkit.NoDevice, InvalidValue):
+        return plan
+    return there
+
+
+def _has_horizon(given: Policy) -> bool:
+    inner = getattr(given, "policy", given)
+    return getattr(inner, "horizon", None) is not None
+
+
+def _label(given: str | Policy) -> str:
+    return given if isinstance(given, str) else str(given)
+
+
+def _check_checkpoints(given: ArrayLike | None, horizon: int) -> tuple[int, ...]:
+    if given is None:
+        spaced = np.rint(np.geomspace(1, horizon, _CHECKPOINTS)).astype(np.int64)
+        return tuple(np.unique(spaced).tolist())
+    allowed = f"increasing whole numbers from 1 to the horizon, {horizon}, the last"
+    try:
+        rounds = np.asarray(given)
+        whole = rounds.astype(np.int64)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidValue("checkpoints", given, allowed) from None
+    if rounds.ndim != 1 or not rounds.size or (whole != rounds).any() or (np.diff(whole) <= 0).any():
+        raise InvalidValue("checkpoints", given, allowed)
+    if whole[0] < 1 or whole[-1] != horizon:
+        raise InvalidValue("checkpoints", given, allowed)
+    return tuple(whole.tolist())
+
+
+def check_count(name: str, value: object, most: int) -> None:
+    """Refuse what is not a whole number from 1 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
+        raise InvalidValue(name, value, f"a whole number >= 1 (and <= {most})")
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what is not a whole number >= 0."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InvalidValue("seed", seed, "a whole number >= 0")
+
+
+def check_folder(name: str, path: str | Path) -> None:
+    """Refuse a file in a folder that is not there, before anything runs."""
+    if not Path(path).absolute().parent.is_dir():
+        raise InvalidValue(name, str(path), "a file in a folder that exists")
+
+
+def workers_for(threads: int | None) -> int:
+    """How many threads to use: as told, or one for each core that this process may use."""
+    if threads is not None:
+        check_count("threads", threads, 1024)
+        return int(threads)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def versions() -> dict[str, str]:
+    """What a result's bits depend on besides its settings."""
+    import numba
+
+    import maillard
+
+    return {
+        "maillard": maillard.__version__,
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
