@@ -47,6 +47,8 @@ check: $(READY) ## lint, types, and which room may import which
 	$(BIN)/lint-imports
 
 test: $(READY) browser ## run every test, on all cores
+	@echo "== compiling the engines: a minute the first time"
+	$(BIN)/python -m tests.warm
 	@echo "== pytest"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 

@@ -89,7 +89,7 @@ def check(log: str, decisions: int) -> None:
 
 
 def test_eight_processes_on_postgresql(postgres) -> None:
-    check(postgres, 40_000)
+    check(postgres, 15_000)
 
 
 def test_eight_processes_on_sqlite(tmp_path) -> None:

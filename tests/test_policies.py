@@ -129,7 +129,7 @@ def test_ten_thousand_arms_of_any_kind(name) -> None:
     check_distribution(policy, Tally(pulls, np.rint(pulls * rng.random(10_000))))
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", [name for name in FAST if name in NAMES])
 def test_a_million_arms_answer(name) -> None:
     policy, rng = make(name), np.random.default_rng(2)
     pulls = rng.integers(1, 50, 10**6)

@@ -287,8 +287,7 @@ def narrowed(document: Any) -> Any:
         "key": {"enum": KEYS},
         "policy": {"enum": POLICIES},
         "arms": {"enum": [ARMS, ["red"], ["red", "blue"]]},
-        # Without the widest range: a replay of a policy on it asks for a variance that no float holds.
-        "reward": {"enum": [rule for rule in RULES if rule.get("high", 0) < 1e100]},
+        "reward": {"enum": RULES},
     }
     schemas["Change"]["properties"]["policy"] = {"enum": POLICIES}
     schemas["ArmToAdd"]["properties"]["arm"] = {"enum": [*ARMS, "green"]}
