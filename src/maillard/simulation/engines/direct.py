@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
-from maillard.simulation.engines.draws import uniform
 from maillard.simulation.engines.noise import draw_score, usable
 
 __all__ = ["ENGINES", "LAWS"]
@@ -158,7 +157,7 @@ def split(w: Any, arms: int) -> int:
 
 def draw_from(w: Any, arms: int, rng: Any) -> int:
     """An arm with these chances."""
-    u, last = uniform(rng), 0
+    u, last = rng.random(), 0
     for arm in range(arms):
         u -= w[CHANCE, arm]
         if u < 0.0:
@@ -197,7 +196,7 @@ def pick_cold(w: Any, arms: int, rng: Any) -> int:
             warm += 1
     if warm == arms:
         return -1
-    place = int(uniform(rng) * arms)
+    place = int(rng.random() * arms)
     return place if w[N, place] == 0 or warm == 0 else -1
 
 
@@ -207,7 +206,7 @@ def choose_binomial(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     for arm in range(arms):
         n, s = w[N, arm], w[S, arm]
         up = call(f[5], f[0], n, 0.0, 0.0, 0.0, 0.0)
-        up = 1.0 if up > 0.0 and uniform(rng) < up else 0.0
+        up = 1.0 if up > 0.0 and rng.random() < up else 0.0
         offset = call(f[1], f[0], n, s, up, 0.0, 0.0)
         trials = int(call(f[2], f[0], n, s, up, 0.0, 0.0))
         chance = call(f[3], f[0], n, s, up, 0.0, 0.0)
@@ -219,7 +218,7 @@ def choose_binomial(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
             top, winner, ties = score, arm, 1
         elif score == top:
             ties += 1
-            if uniform(rng) * ties < 1.0:
+            if rng.random() * ties < 1.0:
                 winner = arm
     return winner
 

@@ -1,4 +1,4 @@
-"""The random numbers that engines draw, by name: on a GPU the same names stand for other generators."""
+"""Random numbers by name, for what a CPU and a GPU share: there the same names stand for other generators."""
 
 from __future__ import annotations
 

@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call, rare
-from maillard.simulation.engines.draws import uniform
-from maillard.simulation.engines.joining import joined
 from maillard.simulation.engines.trees import fill_max, find_max, leaves_for, set_max
 
-__all__ = ["ENGINE", "PARTS"]
+__all__ = ["ENGINE"]
 
 # Rows of the table: pulls, sums, means; trees of bounds, of minus the round in which a bound ends (so that the maximum ends next),
 # of the best mean below which it ends, and of the others' means; how fast an index changes with t and with the best mean; the arms that
@@ -41,16 +39,8 @@ def begin(arms: int) -> Any:
     return w
 
 
-def glance(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """The lead, where its index is above all bounds; else -1. f: index, whether it uses the best mean, whether t."""
-    if w[X, LEAD] < 0.0 or -w[DUE, 1] <= t:
-        return -1
-    lead = int(w[X, LEAD])
-    return lead if index_of(f, w, arms, lead, t) > w[BOUND, 1] else -1
-
-
-def consider(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """An arm with the largest index, where a glance did not tell."""
+def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
+    """An arm with the largest index. f: index, whether it uses the best mean, whether t."""
     half = w.shape[1] // 2
     if w[X, LEAD] < 0.0:
         renew(f, w, arms, t)
@@ -86,16 +76,16 @@ def contest(f: Any, w: Any, arms: int, lead: int, top: float, t: int, rng: Any) 
         arm = int(w[STACK, i])
         if w[VALUE, i] == top:
             ties += w[SIZE, arm]
-            if ties == w[SIZE, arm] or uniform(rng) * ties < w[SIZE, arm]:
+            if ties == w[SIZE, arm] or rng.random() * ties < w[SIZE, arm]:
                 winner = arm
         if w[VALUE, i] == top or w[KEPT, i] == w[VALUE, i]:  # the bound did not mislead
             set_max(w, BOUND, half + arm, w[KEPT, i])
         else:
             place(f, w, arms, arm, w[VALUE, i], top, t)
     if top == -np.inf:
-        return int(uniform(rng) * arms)  # all arms alike, those in chains too
+        return int(rng.random() * arms)  # all arms alike, those in chains too
     if w[SIZE, winner] > 1.0:
-        winner = part(w, winner, int(uniform(rng) * w[SIZE, winner]))
+        winner = part(w, winner, int(rng.random() * w[SIZE, winner]))
     if w[N, winner] > w[N, lead]:
         w[X, LEAD] = winner
         for tree in (BOUND, DUE, FLOOR, MEANS):
@@ -160,25 +150,17 @@ def part_anyway(w: Any, arms: int, arm: int) -> None:
                 each = int(w[NEXT, each])
 
 
-def note(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> bool:
-    """Count a reward; whether there is more to do, which for the lead there rarely is."""
+def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
+    """Take in a reward; t is the next round."""
     lead = int(w[X, LEAD])
     if lead >= 0 and arm != lead and (w[SIZE, arm] > 1.0 or w[BOUND, w.shape[1] // 2 + arm] == -np.inf):
         part_anyway(w, arms, arm)
     w[N, arm] += 1.0
     w[S, arm] += reward
     w[MEAN, arm] = w[S, arm] / w[N, arm]
-    if arm != lead:
-        return lead >= 0
-    if not f[2]:
-        return False
-    w[X, BEST] = max(w[MEAN, lead], w[MEANS, 1])
-    return w[FLOOR, 1] > w[X, BEST]
-
-
-def adapt(f: Any, w: Any, arms: int, arm: int, t: int) -> None:
-    """Bounds after an arm's mean has changed; t is the next round."""
-    half, lead = w.shape[1] // 2, int(w[X, LEAD])
+    if lead < 0:
+        return
+    half = w.shape[1] // 2
     if f[2]:
         if arm != lead:
             set_max(w, MEANS, half + arm, w[MEAN, arm])
@@ -253,5 +235,4 @@ def place(f: Any, w: Any, arms: int, arm: int, index: float, top: float, t: int)
     set_max(w, BOUND, half + arm, bound)
 
 
-PARTS = (glance, consider, note, adapt)
-ENGINE = (begin, *joined(*PARTS))
+ENGINE = (begin, choose, learn)

@@ -16,7 +16,6 @@ from numba import types
 
 from maillard.problems import kinds
 from maillard.simulation.compiling import borrowed, compile_function, rare
-from maillard.simulation.engines.draws import uniform
 from maillard.simulation.engines.rewards import draw_reward
 
 __all__ = ["SIGNATURE", "STOPPED", "TOGETHER", "engine"]
@@ -129,14 +128,14 @@ def pick(
 ) -> int:
     """An arm by its share of this round, or else by its constant share, or else by the policy."""
     if fading.size:
-        u = uniform(rng) * float(t) ** decay
+        u = rng.random() * float(t) ** decay
         if u < fading[-1]:
             arm = 0
             while u >= fading[arm]:
                 arm += 1
             return arm
     if shares.size:
-        u = uniform(rng)
+        u = rng.random()
         if u < shares[-1]:
             arm = 0
             while u >= shares[arm]:
@@ -170,7 +169,7 @@ def wait(
         first = 1 + head
         taken = first
         if lateness == GEOMETRIC:  # memoryless: any of them may be next, and the first takes its place
-            taken = 1 + (head + int(uniform(rng) * waiting)) % size
+            taken = 1 + (head + int(rng.random() * waiting)) % size
         which, value, when = int(queue[0, taken]), queue[1, taken], queue[2, taken]
         queue[:, taken] = queue[:, first]
         head = (head + 1) % size
@@ -227,8 +226,8 @@ def replace(w: Any, first: Any, truth: Any, since: Any, churn: Any, arm: int, t:
     if not churn.size:
         return 0.0
     lost = truth.max() - truth[arm]
-    if uniform(rng) < churn[0]:
-        gone = int(uniform(rng) * truth.size)
+    if rng.random() < churn[0]:
+        gone = int(rng.random() * truth.size)
         truth[gone] = first[gone] = rng.beta(churn[1], churn[2])
         w[N, gone], w[S, gone], since[gone] = 0.0, 0.0, t
     return lost

@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call, rare
-from maillard.simulation.engines.draws import exponential
-from maillard.simulation.engines.joining import joined
 from maillard.simulation.engines.noise import (
     draw_above,
     draw_below,
@@ -31,11 +29,11 @@ from maillard.simulation.engines.noise import (
 )
 from maillard.simulation.engines.trees import fill_sum, find_sum, leaves_for, set_sum
 
-__all__ = ["ENGINE", "PARTS"]
+__all__ = ["ENGINE"]
 
-# Rows of the table: pulls, sums, parameters of scores, stretches; and in X: the threshold, how many deviations it is from the middle of the lead's law, work since it was set, an arm without a score, the lead; the lead's score and the first point that a glance left undecided.
+# Rows of the table: pulls, sums, parameters of scores, stretches; and in X: the threshold, how many deviations it is from the middle of the lead's law, work since it was set, an arm without a score, the lead.
 N, S, A, B, TREE, X = range(6)
-THRESHOLD, HEIGHT, WORK, BAD, LEAD, TOP, POINT = range(7)
+THRESHOLD, HEIGHT, WORK, BAD, LEAD = range(5)
 
 
 def begin(arms: int) -> Any:
@@ -45,26 +43,18 @@ def begin(arms: int) -> Any:
     return w
 
 
-def glance(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """The lead, where it alone is above the threshold; else -1. f: location, spread, the family's code."""
-    if w[X, LEAD] < 0.0 or w[X, WORK] > 6.0 * arms or w[X, BAD] >= 0.0:
-        return -1
-    lead = int(w[X, LEAD])
-    w[X, TOP], w[X, POINT] = draw_score(f[3], w[A, lead], w[B, lead], rng), exponential(rng)
-    return lead if w[X, TOP] > w[X, THRESHOLD] and w[X, POINT] >= w[TREE, 1] else -1
-
-
-def consider(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """The arm with the largest score, where a glance did not tell."""
+def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
+    """The arm with the largest score. f: location, spread, the family's code."""
     half = w.shape[1] // 2
     if w[X, LEAD] < 0.0 or w[X, WORK] > 6.0 * arms:
         renew(f, w, arms)
-        lead = int(w[X, LEAD])
-        w[X, TOP], w[X, POINT] = draw_score(f[3], w[A, lead], w[B, lead], rng), exponential(rng)
     if w[X, BAD] >= 0.0:
         return -1 - int(w[X, BAD])
-    lead, threshold, top, position = int(w[X, LEAD]), w[X, THRESHOLD], w[X, TOP], w[X, POINT]
-    winner = lead if top > threshold else -1
+    lead, threshold = int(w[X, LEAD]), w[X, THRESHOLD]
+    top, winner = draw_score(f[3], w[A, lead], w[B, lead], rng), lead
+    if top <= threshold:
+        winner = -1
+    position = rng.standard_exponential()
     while position < w[TREE, 1]:
         w[X, WORK] += 1.0
         leaf, into = find_sum(w, TREE, half, position)
@@ -74,7 +64,7 @@ def consider(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
             if score > top or winner < 0:
                 top, winner = score, arm
         # One point is enough: go on from the end of the stretch.
-        position = max(position, position - into + w[TREE, leaf]) + exponential(rng)
+        position = max(position, position - into + w[TREE, leaf]) + rng.standard_exponential()
     return winner if winner >= 0 else choose_below(f, w, arms, top, rng)
 
 
@@ -91,20 +81,16 @@ def choose_below(f: Any, w: Any, arms: int, top: float, rng: Any) -> int:
     return winner
 
 
-def note(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> bool:
-    """Count a reward; whether there is more to do, which for the lead there is not."""
+def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
+    """Take in a reward."""
     w[N, arm] += 1.0
     w[S, arm] += reward
     if w[X, LEAD] < 0.0:
-        return False
+        return
     score_of(f, w, arm)
-    return arm != int(w[X, LEAD])
-
-
-def adapt(f: Any, w: Any, arms: int, arm: int, t: int) -> None:
-    """A rival's chance to exceed the threshold, after its score has changed."""
-    above = hazard(f[3], w[A, arm], w[B, arm], w[X, THRESHOLD])
-    set_sum(w, TREE, w.shape[1] // 2 + arm, above)
+    if arm != int(w[X, LEAD]):
+        above = hazard(f[3], w[A, arm], w[B, arm], w[X, THRESHOLD])
+        set_sum(w, TREE, w.shape[1] // 2 + arm, above)
 
 
 def score_of(f: Any, w: Any, arm: int) -> None:
@@ -154,5 +140,4 @@ def stretch(f: Any, w: Any, arms: int) -> None:
     fill_sum(w, TREE, half)
 
 
-PARTS = (glance, consider, note, adapt)
-ENGINE = (begin, *joined(*PARTS))
+ENGINE = (begin, choose, learn)

@@ -11,7 +11,6 @@ from typing import Any
 from numba import types
 
 from maillard.simulation.compiling import borrowed, compile_function
-from maillard.simulation.engines.draws import uniform
 from maillard.simulation.engines.loop import N, S, pick
 
 __all__ = ["build", "replayer"]
@@ -91,7 +90,7 @@ def build(begin: Any, choose: Any, learn: Any, fingerprint: int) -> Any:
 def wait(drawn: Any, keep: Any, row: int, arm: int, rng: Any) -> int:
     """The next row that has drawn this arm and is kept."""
     while row < drawn.size:
-        if drawn[row] == arm and (keep[row] >= 1.0 or uniform(rng) < keep[row]):
+        if drawn[row] == arm and (keep[row] >= 1.0 or rng.random() < keep[row]):
             return row
         row += 1
     return row

@@ -6,7 +6,6 @@ from typing import Any
 
 from maillard.problems import kinds
 from maillard.simulation.compiling import call, rare
-from maillard.simulation.engines.draws import exponential, normal, uniform
 
 __all__ = ["draw_reward"]
 
@@ -19,9 +18,9 @@ def draw_reward(
 ) -> float:
     """`first` and `second` are the two parameters an arm has; `values` and `ends` a finite support and its law."""
     if kind == GAUSSIAN:
-        return first[arm] + second[arm] * normal(rng)
+        return first[arm] + second[arm] * rng.standard_normal()
     if kind == BERNOULLI:
-        return 1.0 if uniform(rng) < first[arm] else 0.0
+        return 1.0 if rng.random() < first[arm] else 0.0
     return draw_other(kind, sampler, first, second, values, ends, arm, rng)
 
 
@@ -31,13 +30,13 @@ def draw_other(
 ) -> float:
     """The same for the kinds that few people use."""
     if kind == UNIFORM:
-        return first[arm] + second[arm] * (2.0 * uniform(rng) - 1.0)
+        return first[arm] + second[arm] * (2.0 * rng.random() - 1.0)
     if kind == EXPONENTIAL:
-        return first[arm] * exponential(rng)
+        return first[arm] * rng.standard_exponential()
     if kind == POISSON:
         return float(rng.poisson(first[arm]))
     if kind == FINITE:
-        u, place = uniform(rng), 0
+        u, place = rng.random(), 0
         while u >= ends[arm, place]:
             place += 1
         return values[arm, place]

@@ -19,8 +19,6 @@ import numpy as np
 
 from maillard.simulation.compiling import call, rare
 from maillard.simulation.engines.direct import estimate
-from maillard.simulation.engines.draws import uniform
-from maillard.simulation.engines.joining import joined
 from maillard.simulation.engines.trees import (
     fill_max,
     fill_sum,
@@ -31,14 +29,13 @@ from maillard.simulation.engines.trees import (
     set_sum,
 )
 
-__all__ = ["ENGINE", "PARTS"]
+__all__ = ["ENGINE"]
 
 # Rows of the table: pulls, sums, means, log bounds, trees of bounds and of means; and
 # in X: what is accepted unseen, the lead's bound, the floor, its width, the scale of weights, until which round bounds hold, up to
-# how many pulls the lead's lower bound does, wasted draws, an arm whose weight is unusable, the lead, for how much of t bounds hold, the
-# draw that a glance left undecided.
+# how many pulls the lead's lower bound does, wasted draws, an arm whose weight is unusable, the lead, for how much of t bounds hold.
 N, S, MEAN, LOG, TREE, TOP, X = range(7)
-LOW, HIGH, FLOOR, WIDTH, SCALE, ROUND, PULLS, WASTED, BAD, LEAD, SPAN, DRAWN = range(12)
+LOW, HIGH, FLOOR, WIDTH, SCALE, ROUND, PULLS, WASTED, BAD, LEAD, SPAN = range(11)
 WASTE = 0.4  # draws that may be wasted, for each arm, before bounds are made anew: what the renewal costs
 SLACK = 1e-9  # rounding, beyond which a log weight above its bound refutes the policy's declaration
 
@@ -52,23 +49,15 @@ def begin(arms: int) -> Any:
     return w
 
 
-def glance(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """The lead, where one draw tells that it is chosen; else -1."""
-    if t > w[X, ROUND]:
-        return -1
-    w[X, DRAWN] = uniform(rng) * (w[X, HIGH] + w[TREE, 1])
-    return int(w[X, LEAD]) if w[X, DRAWN] < w[X, LOW] else -1
-
-
-def consider(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """An arm, where a glance did not tell: with it, each with exactly the policy's probability."""
-    half, u = w.shape[1] // 2, w[X, DRAWN]
-    if t > w[X, ROUND]:
+def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
+    """An arm with exactly the policy's probability."""
+    half = w.shape[1] // 2
+    if w[X, LEAD] < 0.0 or t > w[X, ROUND]:
         w[X, SPAN] = min(2.0 * w[X, SPAN], 1.0)
         renew(f, w, arms, t)
-        u = uniform(rng) * (w[X, HIGH] + w[TREE, 1])
     while w[X, BAD] < 0.0:
         lead = int(w[X, LEAD])
+        u = rng.random() * (w[X, HIGH] + w[TREE, 1])
         if u < w[X, LOW]:
             return lead
         if u < w[X, HIGH]:
@@ -95,31 +84,26 @@ def consider(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
             ):  # it grows with t, and is bounded for too long
                 w[X, SPAN] = max(0.5 * w[X, SPAN], 1e-6)
             renew(f, w, arms, t)
-        u = uniform(rng) * (w[X, HIGH] + w[TREE, 1])
     return -1 - int(w[X, BAD])
 
 
-def note(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> bool:
-    """Count a reward; whether there is more to do, which for the lead there rarely is."""
+def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
+    """Take in a reward; t is the next round."""
+    lead = int(w[X, LEAD])
     w[N, arm] += 1.0
     w[S, arm] += reward
     mean = estimate(f, w[N, arm], w[S, arm])
     w[MEAN, arm] = mean
-    if arm != int(w[X, LEAD]):
-        return w[X, LEAD] >= 0.0
-    return mean < w[TOP, 1] or mean < w[X, FLOOR] or w[N, arm] > w[X, PULLS]
-
-
-def adapt(f: Any, w: Any, arms: int, arm: int, t: int) -> None:
-    """Bounds, and perhaps another lead, after an arm's mean has changed; t is the next round."""
-    half, lead, mean = w.shape[1] // 2, int(w[X, LEAD]), w[MEAN, arm]
+    if lead < 0:
+        return
+    half = w.shape[1] // 2
     if arm == lead:
         if mean < w[TOP, 1]:
             set_max(w, TOP, half + arm, mean)
             follow(f, w, arms, arm, find_max(w, TOP, half) - half, t)
         elif mean < w[X, FLOOR]:
             fall(f, w, arms, t)
-        else:
+        elif w[N, arm] > w[X, PULLS]:
             welcome(f, w, t)
     elif mean > w[MEAN, lead]:
         set_max(w, TOP, half + lead, w[MEAN, lead])
@@ -215,5 +199,4 @@ def weight_leading(f: Any, w: Any, arm: int, t: int) -> float:
     return np.exp(call(f[1], f[0], w[N, arm], float(t), 0.0, 0.0, 0.0) - w[X, SCALE])
 
 
-PARTS = (glance, consider, note, adapt)
-ENGINE = (begin, *joined(*PARTS))
+ENGINE = (begin, choose, learn)
