@@ -315,6 +315,7 @@ LAWS = [
     ("moss-anytime", "bernoulli:0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5", LAZY, 5, 60),
     ("ucb1", "bernoulli-equal:arms=20", LAZY, 4, 70),
     ("aoucb", "gaussian-linear:arms=20", LAZY, 4, 70),
+    ("ucb1", "bernoulli-equal:arms=70", LAZY, 2, 130),  # more than one chunk
     ("imed", BERNOULLI, DIRECT, 15, 40),
 ]
 
