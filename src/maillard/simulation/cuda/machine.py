@@ -106,11 +106,19 @@ def _nothing() -> None:
     """As the others of its warp are always there."""
 
 
+def _lowest(bits: int) -> int:
+    """As the simulator counts to 32 alone."""
+    return (bits & -bits).bit_length() - 1
+
+
+_IN_SIMULATION = {kernel.count: _alone, kernel.together: _nothing, indexed.lowest: _lowest}
+
+
 def source(policy: Policy, engine: str, shared: bool, fades: bool) -> Any:
     """The kernel of a policy, not yet compiled."""
     shape = machine.shape_of(policy)
     assert shape is not None
-    stands_for = {kernel.count: _alone, kernel.together: _nothing} if simulated() else {}
+    stands_for = _IN_SIMULATION if simulated() else {}
     numbers, others = compiling.numbers_of(policy), compiling.others_of(policy)
     cls = compiling.stand_in((*numbers, *others))
     w, x, y, z = others.values()
