@@ -93,7 +93,7 @@ def test_eight_processes_on_postgresql(postgres) -> None:
 
 
 def test_eight_processes_on_sqlite(tmp_path) -> None:
-    check(str(tmp_path / "log.db"), 10_000)
+    check(str(tmp_path / "log.db"), 5_000)
 
 
 @pytest.mark.torture

@@ -114,7 +114,7 @@ def test_probabilities_are_a_distribution(name, data) -> None:
 
 
 @pytest.mark.parametrize("name", SLOW)
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_quadrature_is_a_distribution(name, data) -> None:
     policy = make(name)

@@ -59,7 +59,7 @@ def z_score(some: Any, others: Any) -> float:
     return float((some.mean() - others.mean()) / np.sqrt(some.var() / some.size + others.var() / others.size))
 
 
-def regrets(policy: str, world: Any, n: int, trials: int = 10_000) -> Any:
+def regrets(policy: str, world: Any, n: int, trials: int = 5_000) -> Any:
     return maillard.simulate(policy, world, n, trials, seed=9).final_regret[0].round(6)
 
 

@@ -22,7 +22,7 @@ from maillard.service.operations import OPERATIONS
 from tests.serving import Service, serving
 from tests.talking import error
 
-FEW, MANY = 50, 500  # examples of each operation, in `make test` and in `make torture`
+FEW, MANY = 30, 500  # examples of each operation, in `make test` and in `make torture`
 SLOW = {"export": 10, "evaluate": 10, "verify": 10}  # in `make test`: a child process answers these
 
 KEYS = ["one", "two"]
