@@ -52,7 +52,7 @@ CELLS: list[tuple[str, str, float | None]] = [
 ]
 GRID_TRIALS, GRID_SECONDS = 100_000, 120.0
 DATA = Path(__file__).parent.parent / "docs" / "gpu.json"
-START = "<!-- speeds: written by `python -m benchmarks.gpu --grid --output docs/gpu.json` -->"
+START = "<!-- speeds: written by `python -m benchmarks.gpu --grid --profile --output docs/gpu.json` -->"
 END = "<!-- end of speeds -->"
 
 

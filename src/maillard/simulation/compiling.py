@@ -45,6 +45,7 @@ __all__ = [
     "others_of",
     "parameters_of",
     "rare",
+    "reason_of",
     "stand_in",
 ]
 
@@ -303,10 +304,15 @@ def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: i
         ours = all((each.__module__ or "").startswith("maillard.") for each in _reached(formula, set()))
         return numba.cfunc(_FORMULA, cache=ours, error_model="numpy")(adapted)
     except (NumbaError, TypeError, ValueError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-        message = f"{formula.__qualname__} runs as Python, a hundred times slower: {reason}"
+        message = f"{formula.__qualname__} runs as Python, a hundred times slower: {reason_of(error)}"
         warnings.warn(message, SlowFormula, stacklevel=2)
         return None
+
+
+def reason_of(error: Exception) -> str:
+    """Why something cannot be compiled: the last line of what numba says."""
+    said = str(error).strip()
+    return said.splitlines()[-1] if said else type(error).__name__
 
 
 def _may_raise(function: Any) -> bool:

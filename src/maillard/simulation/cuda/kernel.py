@@ -110,9 +110,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                 for _ in range(max(pairs, 1)):
                     together()
                     one = two = 0.0
-                    pair = (
-                        state == GOES and t <= until
-                    )  # both rounds or none, so that no pause takes a number away
+                    pair = state == GOES and t <= until  # both rounds: no pause takes a number away
                     for half in range(2):
                         if pair and state == GOES and (half == 0 or pairs > 0):
                             if not drawn:

@@ -186,9 +186,9 @@ def prepare(plan: machine.Plan) -> None:
     try:
         run_wave(plan, 0, 1, whole=False, horizon=1)
     except (NumbaError, AttributeError, NotImplementedError, TypeError) as error:
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         allowed = "formulas that numba-cuda compiles; others run with device='cpu'"
-        raise InvalidValue(f"{plan.policy.name} on device 'cuda'", reason, allowed) from error
+        where = f"{plan.policy.name} on device 'cuda'"
+        raise InvalidValue(where, compiling.reason_of(error), allowed) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +214,7 @@ def run_wave(
     block = 1 if simulated() else THREADS_A_BLOCK
     threads = -(-count // block) * block
     checkpoints = np.array(plan.checkpoints if horizon is None else [horizon], np.int64)
-    # Engines that sweep over all arms do so in step: then what threads read at once lies side by side.
+    # Indices are swept over in step: then what threads read at once lies side by side.
     order = "F" if machine.shape_of(policy) == "indexed" else "C"
     memory = device.device_array((threads, words(problem.arms)), order=order)
     regret = device.device_array((checkpoints.size, threads))
