@@ -47,5 +47,7 @@ def test_add_a_policy_in_five_steps(tmp_path) -> None:
     out = run("-m", "pytest", "-q", "-p", "no:cacheprovider", files[1][0])
     assert "passed" in out
     # The contract finds the newcomer by itself.
-    out = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_policies.py", "-k", f"{name}")
+    out = run(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/policies/test_policies.py", "-k", f"{name}"
+    )
     assert int(re.findall(r"(\d+) passed", out)[0]) >= 8

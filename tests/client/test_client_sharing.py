@@ -1,0 +1,154 @@
+"""A client among threads, after a fork, in a loop; and that both clients are one definition."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import os
+import threading
+from collections.abc import Iterator
+from typing import assert_type
+
+import pytest
+
+from maillard import Bandit, Decision, Policy
+from maillard.client import AsyncClient, Client
+from maillard.decisions.ledger import Outcome
+from maillard.errors import InvalidValue, MaillardError
+from tests.client.misbehaving import CHOSEN, ID, Misbehaving, misbehaving
+
+
+@pytest.fixture
+def service() -> Iterator[Misbehaving]:
+    with misbehaving() as made:
+        yield made.does(CHOSEN)
+
+
+def test_threads_share_a_client(service) -> None:
+    with Client(service.url, experiment="home") as client:
+        made: list[str] = []
+
+        def choose() -> None:
+            made.extend(client.choose().id for _ in range(20))
+
+        threads = [threading.Thread(target=choose) for _ in range(8)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert len(made) == 160
+    assert len({each.headers["idempotency-key"] for each in service.seen}) == 160
+    assert len(service.connections) <= 8
+
+
+def test_a_forked_child_has_connections_of_its_own(service) -> None:
+    with Client(service.url, experiment="home") as client:
+        client.choose()
+        (of_parent,) = service.connections
+        child = os.fork()
+        if not child:
+            try:
+                client.choose()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert len(service.connections) == 2
+        service.connections.clear()
+        client.choose()
+        assert service.connections == {of_parent}
+
+
+def test_a_closed_client_says_so(service) -> None:
+    client = Client(service.url)
+    bound = client.bandit("home")
+    with bound:
+        assert bound.choose().id == ID
+    assert bound.choose().id == ID  # the connections are the other's
+    assert len(service.connections) == 1
+    client.close()
+    client.close()
+    for each in (client, bound):
+        with pytest.raises(MaillardError, match="this client is closed"):
+            each.choose(experiment="home")
+
+
+def test_an_asynchronous_client_belongs_to_its_loop(service) -> None:
+    client = AsyncClient(service.url, experiment="home")
+
+    async def choose() -> None:
+        await asyncio.gather(*(client.choose() for _ in range(300)))
+        assert len(service.seen) == 300
+        assert len(service.connections) <= 32
+
+    with asyncio.Runner() as runner:
+        runner.run(choose())
+        with pytest.raises(MaillardError, match="another event loop"):
+            asyncio.run(choose())
+        runner.run(client.close())
+        with pytest.raises(MaillardError, match="this client is closed"):
+            runner.run(choose())
+
+
+def test_a_call_without_an_experiment_says_what_to_do() -> None:
+    with pytest.raises(
+        InvalidValue, match=r"experiment: expected a name: experiment='home' here or in Client"
+    ):
+        Client("http://127.0.0.1:9").choose()
+
+
+# One definition of each verb.
+
+
+def test_both_clients_have_the_verbs_of_a_bandit() -> None:
+    verbs = [
+        "choose",
+        "reward",
+        "rewards",
+        "decision",
+        "add_arm",
+        "retire_arm",
+        "change_policy",
+        "pause",
+        "resume",
+        "reset",
+        "archive",
+        "summary",
+    ]
+    for name, kind in itertools.product(verbs, (Client, AsyncClient)):
+        theirs = dict(inspect.signature(getattr(Bandit, name)).parameters)
+        mine = dict(inspect.signature(getattr(kind, name)).parameters)
+        theirs.pop("expected", None)  # over HTTP it is an etag
+        assert [(each.name, each.kind, each.default) for each in theirs.values()] == [
+            (each.name, each.kind, each.default)
+            for each in mine.values()
+            if each.name not in ("experiment", "etag")
+        ]
+    public = [{name for name in vars(kind) if not name.startswith("_")} for kind in (Client, AsyncClient)]
+    assert (
+        public[0]
+        == public[1]
+        > {*verbs, "create", "experiments", "evaluate", "verify", "export", "arms", "policy"}
+    )
+
+
+def test_methods_say_what_they_take_and_return() -> None:
+    assert str(inspect.signature(Client.choose)).endswith("-> 'Decision | list[Decision]'")
+    assert str(inspect.signature(AsyncClient.evaluate)).endswith("-> 'dict[str, Any]'")
+    assert "Log a reward" in (AsyncClient.reward.__doc__ or "")
+    assert inspect.iscoroutinefunction(AsyncClient.choose)
+    assert not inspect.iscoroutinefunction(Client.choose)
+
+
+async def types(client: Client, other: AsyncClient) -> None:
+    """What type checkers make of it; this is checked by one, and never run."""
+    assert_type(client.choose(unit="u"), Decision)
+    assert_type(client.choose(size=2), list[Decision])
+    assert_type(await other.choose(unit="u"), Decision)
+    assert_type(await other.choose(size=2, experiment="home"), list[Decision])
+    assert_type(client.reward(ID, 1.0), Outcome)
+    assert_type(await other.rewards([]), list[Outcome])
+    assert_type(client.arms, list[str])
+    assert_type(await other.policy, Policy)
+    assert_type(other.bandit("home"), AsyncClient)
+    client.reward(ID)  # type: ignore[call-arg]

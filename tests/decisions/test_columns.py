@@ -1,0 +1,221 @@
+"""A log as columns: the same from rows, files and frames; parts of it; what cannot be is refused with its row."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from maillard.decisions.columns import Columns
+from maillard.decisions.files.obp import to_obp
+from maillard.decisions.opening import read_log, write_log
+from maillard.decisions.records import from_microseconds
+from maillard.decisions.stores.memory import MemoryStore
+from maillard.errors import InvalidValue, MaillardError, UnknownName
+from tests.decisions.test_log_files import RULES, Clock, tell
+
+
+def joined(log) -> dict[str, Any]:
+    parts = list(log.columns())
+    found = {}
+    for field in dataclasses.fields(Columns):
+        values = [getattr(part, field.name) for part in parts]
+        if field.name == "eligible":
+            values = [
+                np.ones((len(p), len(log.arms)), bool) if v is None else v
+                for p, v in zip(parts, values, strict=True)
+            ]
+        if field.name == "unit":
+            values = [np.full(len(p), None) if v is None else v for p, v in zip(parts, values, strict=True)]
+        found[field.name] = None if values[0] is None else np.concatenate(values)
+    return found
+
+
+def same(one, other, left_out=()) -> None:
+    for name, values in joined(one).items():
+        if name not in left_out:
+            np.testing.assert_array_equal(values, joined(other)[name], err_msg=name)
+
+
+@pytest.fixture(params=RULES)
+def told(request):
+    clock = Clock()
+    store = MemoryStore(clock)
+    tell(store, clock, RULES[request.param], seed=len(request.param), sticky=True)
+    return read_log(store)
+
+
+def test_columns_are_the_rows(told) -> None:
+    columns, rows = joined(told), list(told.rows())
+    assert columns["arm"].tolist() == [told.arms.index(row.decision.arm) for row in rows]
+    assert columns["log_probability"].tolist() == [row.decision.log_probability for row in rows]
+    rewards = [told.reward_of(row) for row in rows]
+    assert [None if np.isnan(each) else each for each in columns["reward"]] == rewards
+    for law, can, row in zip(columns["log_probabilities"], columns["eligible"], rows, strict=True):
+        chances = {arm: p for arm, p, c in zip(told.arms, np.exp(law), can, strict=True) if c}
+        assert chances == {arm: np.exp(np.log(p) if p else -np.inf) for arm, p in chances.items()}
+        assert set(chances) == set(row.decision.eligible)
+        np.testing.assert_allclose(
+            [chances[a] for a in row.decision.eligible], list(row.decision.probabilities.values())
+        )
+    assert columns["repeated"].any()
+    assert not columns["repeated"].all()
+
+
+def test_files_and_frames_have_the_same_columns(told, tmp_path) -> None:
+    write_log(told, tmp_path / "log.parquet")
+    write_log(told, tmp_path / "log.csv")
+    opened = read_log(tmp_path / "log.parquet")
+    assert opened.parts
+    for other in (
+        opened,
+        read_log(tmp_path / "log.csv"),
+        read_log(told.to_arrow()),
+        read_log(told.to_pandas()),
+    ):
+        same(told, other)
+    # A foreign log has its arms in the order in which they appear.
+    foreign = read_log(told.to_polars())
+    assert sorted(foreign.arms) == sorted({arm for row in told.rows() for arm in row.decision.eligible})
+    assert joined(foreign)["log_probability"].tolist() == joined(told)["log_probability"].tolist()
+
+
+def test_an_obp_dict_has_the_columns_of_its_rows(told) -> None:
+    opened = read_log(to_obp(told))
+    rewarded = ~np.isnan(joined(told)["reward"])
+    if told.reward.window is not None:  # what is not final yet is not written
+        rewarded &= joined(told)["closed"]
+    for name in ("arm", "reward", "repeated"):
+        assert joined(opened)[name].tolist() == joined(told)[name][rewarded].tolist()
+    np.testing.assert_allclose(
+        joined(opened)["log_probability"], joined(told)["log_probability"][rewarded], atol=1e-14
+    )
+    rows = list(opened.rows())
+    assert joined(opened)["arm"].tolist() == [int(opened.arms.index(row.decision.arm)) for row in rows]
+
+
+def test_parts_of_a_log(told, tmp_path) -> None:
+    write_log(told, tmp_path / "log.parquet")
+    rows = list(told.rows())
+    times = sorted(row.decision.time for row in rows)
+    unit = next(row.decision.unit for row in rows if row.decision.unit)
+    since, until = from_microseconds(times[20]), from_microseconds(times[60])
+    for kwargs, wanted in (
+        ({"since": since, "until": until}, lambda d: times[20] <= d.time < times[60]),
+        ({"unit": unit}, lambda d: d.unit == unit),
+        ({"unit": [unit, "nobody"], "epoch": 1}, lambda d: d.unit == unit and d.epoch == 1),
+        ({"epoch": [2, 3]}, lambda d: d.epoch in (2, 3)),
+    ):
+        expected = [row for row in rows if wanted(row.decision)]
+        for part in (told.only(**kwargs), read_log(tmp_path / "log.parquet", **kwargs)):
+            assert list(part.rows()) == expected
+            assert sum(len(some) for some in part.columns()) == len(expected)
+            assert part.arms == told.arms
+            with pytest.raises(MaillardError, match="only a part"):
+                part.final_state()
+    assert told.only() is told
+    with pytest.raises(InvalidValue, match="after since"):
+        told.only(since=until, until=since)
+    with pytest.raises(InvalidValue, match="epoch"):
+        told.only(epoch=-1)
+
+
+def test_files_of_others_may_name_their_columns(tmp_path) -> None:
+    frame = pd.DataFrame(
+        {
+            "when": [datetime(2026, 1, 1, tzinfo=UTC)] * 3,
+            "item_id": [2, 0, 2],
+            "click": [0, 1, 0],
+            "propensity_score": [0.5, 0.25, 0.5],
+            "reward": ["not", "this", "one"],
+        }
+    )
+    names = {"arm": "item_id", "reward": "click", "probability": "propensity_score", "time": "when"}
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for source in (frame, tmp_path / "a.parquet", tmp_path / "a.csv"):
+        log = read_log(source, columns=names)
+        assert log.arms == ("0", "1", "2")
+        found = joined(log)
+        assert found["arm"].tolist() == [2, 0, 2]
+        assert found["reward"].tolist() == [0, 1, 0]
+        assert np.exp(found["log_probability"]).tolist() == [0.5, 0.25, 0.5]
+        with pytest.raises(InvalidValue, match="the one that is to be arm, 'item'"):
+            read_log(source, columns=names | {"arm": "item"})
+        with pytest.raises(UnknownName, match="Did you mean"):
+            read_log(source, columns={"arms": "item_id"})
+    with pytest.raises(InvalidValue, match="nothing here"):
+        read_log(
+            {"action": np.array([0]), "reward": np.array([0.0]), "pscore": np.array([1.0])}, columns=names
+        )
+
+
+def test_a_folder_of_files_is_one_log(tmp_path) -> None:
+    for number in range(3):
+        table = pa.table(
+            {"arm": [f"a{number}", "b"], "probability": [0.5, 0.5], "reward": [1.0, float(number)]}
+        )
+        pq.write_table(table, tmp_path / f"part-{number}.parquet")
+    for source in (tmp_path, sorted(tmp_path.glob("*.parquet"))):
+        log = read_log(source)
+        assert log.arms == ("a0", "b", "a1", "a2")
+        assert joined(log)["reward"].tolist() == [1, 0, 1, 1, 1, 2]
+        assert joined(log)["row"].tolist() == [1, 2, 3, 4, 5, 6]
+    pq.write_table(pa.table({"arm": ["x"], "p": [1.0]}), tmp_path / "part-9.parquet")
+    with pytest.raises(InvalidValue, match=r"part-9.parquet: columns"):
+        read_log(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidValue, match=r"folder with \.parquet files"):
+        read_log(tmp_path / "empty")
+
+
+BAD = {
+    "probability": ({"probability": [0.5, 0.0]}, "row 2: probability: expected a number > 0"),
+    "over one": ({"probability": [0.5, 1.5]}, "row 2: probability"),
+    "NaN": ({"probability": [float("nan"), 0.5]}, "row 1: probability"),
+    "reward": ({"reward": [1.0, float("nan")]}, "row 2: reward: expected a finite number"),
+    "infinite": ({"reward": [1.0, float("inf")]}, "row 2: reward"),
+    "no arm": ({"arm": ["red", None]}, "row 2: arm"),
+    "text": ({"reward": ["one", "two"]}, "reward: expected values of type double"),
+    "not one": (
+        {"eligible": [["red", "blue"]] * 2, "log_probabilities": [np.log([0.5, 0.5]), np.log([0.7, 0.2])]},
+        "row 2: log_probability",
+    ),
+    "sum": (
+        {"eligible": [["red", "blue"]] * 2, "log_probabilities": [np.log([0.5, 0.5]), np.log([0.2, 0.5])]},
+        "row 2: log_probabilities: expected probabilities that add up to 1, got 0.7",
+    ),
+    "lengths": (
+        {"eligible": [["red", "blue"]] * 2, "log_probabilities": [np.log([0.5, 0.5]), [0.0]]},
+        "row 2: log_probabilities",
+    ),
+    "not eligible": ({"eligible": [["red", "blue"], ["red"]]}, "row 2: eligible"),
+    "backwards": ({"state": [5, 4]}, "row 2: state"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_tables_are_refused_with_their_row(what, tmp_path) -> None:
+    change, message = BAD[what]
+    table = {"arm": ["red", "blue"], "probability": [0.5, 0.5], "reward": [1.0, 0.0]}
+    good, bad = pa.table(table), pa.table(table | change)
+    assert len(joined(read_log(good))["arm"]) == 2
+    pq.write_table(bad, tmp_path / "bad.parquet")
+    for source in (bad, tmp_path / "bad.parquet"):
+        with pytest.raises(InvalidValue) as caught:
+            list(read_log(source).columns())
+        assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("pscore", 0.0), ("pscore", 2.0), ("reward", np.nan)])
+def test_bad_dicts_are_refused_with_their_round(name, value) -> None:
+    feedback = {"action": np.array([0, 1]), "reward": np.array([1.0, 0.0]), "pscore": np.array([0.5, 0.5])}
+    feedback[name][1] = value
+    with pytest.raises(InvalidValue, match="round 1"):
+        list(read_log(feedback).columns())

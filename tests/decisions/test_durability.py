@@ -1,0 +1,250 @@
+"""What was acknowledged is in the log: after kills, after power loss, and from forked processes."""
+
+from __future__ import annotations
+
+import os
+import select
+import sqlite3
+import threading
+import time
+from collections import Counter
+from contextlib import closing
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from maillard.decisions import Bandit
+from maillard.decisions.state import replay
+from maillard.decisions.stores import Store, open_store
+from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.errors import MaillardError
+from maillard.tally import Tally
+from tests.decisions import choosers
+from tests.decisions.power import Disk
+
+# Other tests of the process may have imported JAX, which warns of every fork.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
+PROCESSES = get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.decisions.choosers", "maillard.decisions.stores.sqlite", "psycopg"])
+DURABLE = ["sqlite", "postgresql"]
+
+
+@pytest.fixture(params=DURABLE)
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "log.db")
+    return str(request.getfixturevalue("postgres"))
+
+
+class Worker:
+    """A process that acknowledges through a pipe what it has done."""
+
+    def __init__(self, target: Any, *arguments: Any) -> None:
+        self._reading, writing = PROCESSES.Pipe(duplex=False)
+        self.process = PROCESSES.Process(
+            target=target, args=tuple(writing if a is Worker else a for a in arguments)
+        )
+        self.process.start()
+        writing.close()
+        self._received = b""
+
+    def listen(self, seconds: float) -> None:
+        """Read what it says for some time, so that it never waits to be heard."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if select.select([self._reading], [], [], left)[0] and not self._read():
+                return
+
+    def _read(self) -> bytes:
+        some = os.read(self._reading.fileno(), 65536)
+        self._received += some
+        return some
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+    def acknowledged(self) -> list[list[str]]:
+        """All that it said, when it has ended, and its children too."""
+        while self._read():
+            pass
+        self.process.join()
+        self._reading.close()
+        return [line.split(" ", 2) for line in self._received.decode().splitlines()]
+
+
+def check_log(store: Store, said: list[list[str]], experiment: str = "default") -> None:
+    """Nothing acknowledged is missing, nothing is there twice, and the state is what the log makes it."""
+    rows = {row.id: (row, rewards, events) for row, rewards, events in store.rows(experiment)}
+    assert len(rows) == len(list(store.rows(experiment)))
+    for kind, identifier, content in said:
+        if kind == "d":
+            assert rows[identifier][0].arm == content
+        elif kind == "r":
+            (reward,) = rows[identifier][1]
+            assert reward.value == float(content)
+    made = Counter(identifier for kind, identifier, _ in said if kind == "d")
+    assert not made or max(made.values()) == 1
+    bandit = Bandit(log=store, experiment=experiment)
+    recomputed = Tally.empty(len(bandit.state.arms))
+    for row, rewards, events in rows.values():
+        assert [event.kind for event in events] == ["reward"] * len(rewards)
+        if rewards:
+            recomputed.add(bandit.state.arms.index(row.arm), bandit.state.reward.total(rewards))
+    with store.reading(experiment) as transaction:
+        history = transaction.events(0)
+    assert [event.number for event in history] == list(range(1, len(history) + 1))
+    assert bandit.tally == replay(history).tally == recomputed
+    assert bandit.choose().state == len(history)
+
+
+def check_integrity(path: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.torture)])
+def test_kills_lose_nothing_acknowledged_and_double_nothing(where: str, kills: int) -> None:
+    moments, said = Random(7), []
+    for kill in range(kills):
+        worker = Worker(choosers.until_killed, where, Worker)
+        if kill % 5:
+            assert worker._read()  # its first acknowledgement
+        worker.listen(moments.uniform(0, 0.2))
+        worker.kill()
+        said += worker.acknowledged()
+        if "://" not in where:
+            check_integrity(where)
+    assert len({identifier for _, identifier, _ in said}) > 2 * kills
+    with closing(open_store(where)) as store:
+        check_log(store, said)
+
+
+# Power loss.
+
+
+def lose_power(folder: Path, synchronous: str, rng: Random | None, losses: int) -> list[int]:
+    """How many acknowledged rows each of some losses at random moments took; what is left is checked where none is."""
+    disk = Disk()
+    store = SQLiteStore(folder / "log.db", connect=disk.connect, synchronous=synchronous)
+    bandit = Bandit(choosers.ARMS, choosers.POLICY, reward=choosers.RULE, log=store)
+    said: list[str] = []
+    stop = threading.Event()
+    times = lambda: iter(lambda: int(stop.is_set()), 1)  # noqa: E731
+    threads = [
+        threading.Thread(target=choosers.choose_and_reward, args=(bandit, said.append, times()))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    moments = Random(11)
+    taken: list[int] = []
+    deadline = time.monotonic() + 60
+    while len(taken) < losses and time.monotonic() < deadline:
+        time.sleep(moments.uniform(0, 0.01))
+        # Copied before the loss: what is acknowledged during it may go either way.
+        if len(said) > 20 + (taken[-1] if taken else 0):
+            taken.append(len(said))
+            disk.lose_power(folder / str(len(taken)), rng)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    bandit.close()
+    assert len(taken) == losses
+    return [
+        missing_after(folder / str(n) / "log.db", [line.split(" ", 2) for line in said[:count]])
+        for n, count in enumerate(taken, 1)
+    ]
+
+
+def missing_after(path: Path, said: list[list[str]]) -> int:
+    try:
+        with closing(SQLiteStore(path)) as store:
+            found = {row.id: rewards for row, rewards, _ in store.rows("default")}
+            missing = sum(
+                identifier not in found or (kind == "r" and not found[identifier])
+                for kind, identifier, _ in said
+            )
+            if not missing:
+                check_log(store, said)
+    except MaillardError:  # the file is damaged
+        return len(said)
+    check_integrity(str(path))
+    return missing
+
+
+@pytest.mark.parametrize("rest", ["is lost", "survives in part"])
+def test_power_loss_takes_nothing_acknowledged(tmp_path: Path, rest: str) -> None:
+    assert lose_power(tmp_path, "FULL", Random(5) if rest == "survives in part" else None, 20) == [0] * 20
+
+
+def test_without_syncs_power_loss_takes_something(tmp_path: Path) -> None:
+    assert max(lose_power(tmp_path, "OFF", None, 3)) > 0
+
+
+# Forks.
+
+
+@pytest.mark.parametrize("parent_goes", [False, True])
+def test_a_bandit_lives_on_in_forked_children(where: str, parent_goes: bool) -> None:
+    worker = Worker(choosers.family, where, Worker, parent_goes)
+    said = worker.acknowledged()
+    assert worker.process.exitcode == 0
+    if not parent_goes:
+        assert [status for kind, _, status in said if kind == "x"] == ["0"] * 4
+    draws = [content for kind, _, content in said if kind == "s"]
+    assert len(set(draws)) == 4  # each child draws for itself
+    with closing(open_store(where)) as store:
+        check_log(store, [line for line in said if line[0] in "dr"])
+        assert len(list(store.rows("default"))) > 4 * 64
+    if "://" not in where:
+        check_integrity(where)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded:DeprecationWarning"
+)  # of Python 3.12; that is the point here
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_bandit_can_be_sent_to_another_process(where: str, method: str) -> None:
+    context = get_context(method)
+    bandit = Bandit(choosers.ARMS, choosers.POLICY, reward=choosers.RULE, log=where)
+    reading, writing = context.Pipe(duplex=False)
+    others = [context.Process(target=choosers.pickled, args=(bandit, writing)) for _ in range(2)]
+    for other in others:
+        other.start()
+    writing.close()
+    said: list[str] = []
+    choosers.choose_and_reward(bandit, said.append, range(20))
+    received = b""
+    while some := os.read(reading.fileno(), 65536):
+        received += some
+    reading.close()
+    for other in others:
+        other.join()
+        assert other.exitcode == 0
+    said += received.decode().splitlines()
+    assert len(said) == 3 * 40
+    check_log(bandit._store, [line.split(" ", 2) for line in said])
+    bandit.close()
+
+
+def test_a_fork_while_the_log_is_read_leaves_the_log_to_the_parent(tmp_path: Path) -> None:
+    path = str(tmp_path / "log.db")
+    worker = Worker(choosers.fork_while_reading, path, Worker)
+    said = worker.acknowledged()
+    assert worker.process.exitcode == 0
+    assert [line[0] for line in said if line[0] in "uo"] == ["u", "u", "o"]
+    assert all("forked while" in line[2] for line in said if line[0] == "u")
+    with closing(open_store(path)) as store:
+        check_log(store, [line for line in said if line[0] in "dr"])
+
+
+def test_a_log_in_memory_does_not_cross_a_fork() -> None:
+    worker = Worker(choosers.forked_memory, Worker)
+    said = worker.acknowledged()
+    assert len(said) == 3
+    assert all("belongs to the process that made it" in message for _, _, message in said)

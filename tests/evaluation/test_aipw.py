@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from maillard.errors import InvalidValue, MaillardError
+from maillard.evaluation.sequential.aipw import WEIGHTINGS, Weighted, estimate
+from tests.evaluation.adaptive_logs import Logs, draw
+
+
+def plain(rows: dict[str, Any], horizon: float, decay: float) -> dict[str, tuple[float, float]]:
+    """The formulas, row by row and without any care for rounding."""
+    gammas, heaviness, stick = [], [], 1.0
+    arm, reward = np.asarray(rows["arm"]), np.asarray(rows["reward"])
+    for t in range(1, len(reward) + 1):
+        before = slice(0, t - 1)
+        law = rows["laws"][rows["law"][t - 1]]
+        if t > 1:
+            everything = reward[before].mean()
+            model = [
+                reward[before][arm[before] == a].mean() if (arm[before] == a).any() else everything
+                for a in range(len(law))
+            ]
+            drawn = arm[t - 1]
+            gammas.append(np.dot(law, model) + rows["weight"][t - 1] * (reward[t - 1] - model[drawn]))
+        e = rows["propensity"][t - 1]
+        share = min(e, 1)
+        rate = (1 - share) * (1 - decay) / ((1 - decay) + horizon * (t / horizon) ** decay - t)
+        rate += share / (1 + horizon - t)
+        part = rate * stick
+        stick -= part
+        if t > 1:
+            heaviness.append([1, math.sqrt(e), e, math.sqrt(part * e)])
+    found = {}
+    for name, h in zip(WEIGHTINGS, np.transpose(heaviness), strict=True):
+        value = (h * gammas).sum() / h.sum()
+        found[name] = (value, math.sqrt((h**2 * (np.array(gammas) - value) ** 2).sum()) / h.sum())
+    return found
+
+
+def rows_of(logs: Logs, run: int, target: list[float]) -> dict[str, Any]:
+    logs = Logs(*(each[[run]].copy() for each in logs))
+    weight, propensity = logs.weight(np.array(target))[0], logs.propensity(np.array(target))[0]
+    rows = len(weight)
+    return {
+        "arm": logs.arm[0],
+        "reward": logs.reward[0],
+        "weight": weight,
+        "propensity": propensity,
+        "law": np.zeros(rows, np.int64),
+        "laws": np.array([target]),
+    }
+
+
+def estimates(
+    rows: dict[str, Any], horizon: int, chunks: tuple[int, ...] = ()
+) -> dict[str, tuple[float, float]]:
+    weighted = Weighted.start(arms=rows["laws"].shape[1], horizon=horizon)
+    for begin, end in zip((0, *chunks), (*chunks, len(rows["reward"])), strict=True):
+        cut = {name: rows[name] if name == "laws" else rows[name][begin:end] for name in rows}
+        weighted.advance(**cut)
+    return weighted.estimates()
+
+
+LOGS = draw([0.6, 0.5, 0.4], runs=3, rows=200, seed=5, floor=0.1)
+TARGETS = [[0, 0, 1], [0.2, 0.3, 0.5], [1, 0, -1]]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("horizon", [200, 1000])
+def test_it_is_the_formula(target: list[float], horizon: int) -> None:
+    rows = rows_of(LOGS, 0, target)
+    expected = plain(rows, horizon, 0.7)
+    for name, found in estimates(rows, horizon).items():
+        assert found == pytest.approx(expected[name], rel=1e-12, abs=1e-12)
+
+
+def test_laws_by_position() -> None:
+    rows = rows_of(LOGS, 1, [0, 0, 1])
+    laws = np.array([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]])
+    law = np.arange(200) % 2
+    drawn = np.take_along_axis(LOGS.chances[1], LOGS.arm[1][:, None], axis=1)[:, 0]
+    rows |= {"laws": laws, "law": law, "weight": laws[law, LOGS.arm[1]] / drawn}
+    rows["propensity"] = 1 / (laws[law] ** 2 / LOGS.chances[1]).sum(axis=1)
+    expected = plain(rows, 200, 0.7)
+    for name, found in estimates(rows, 200).items():
+        assert found == pytest.approx(expected[name], rel=1e-12)
+
+
+@pytest.mark.parametrize("chunks", [(1,), (7, 7, 50), (1, 2, 3, 199), tuple(range(1, 200))])
+def test_any_chunking_gives_the_same_bits(chunks: tuple[int, ...]) -> None:
+    rows = rows_of(LOGS, 0, [0.2, 0.3, 0.5])
+    assert estimates(rows, 250, chunks) == estimates(rows, 250)
+
+
+def test_the_whole_log_at_once() -> None:
+    rows = rows_of(LOGS, 2, [0, 1, 0])
+    arm, reward, weight, propensity, law, laws = rows.values()
+    found = estimate(arm, reward, weight, propensity, law, laws.astype(float), 200.0, 0.7)
+    assert dict(zip(WEIGHTINGS, map(tuple, found.tolist()), strict=True)) == estimates(rows, 200)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_where_the_zero_of_rewards_lies_does_not_matter(target: list[float]) -> None:
+    rows = rows_of(LOGS, 0, target)
+    moved = rows | {"reward": rows["reward"] + 2.0**40}
+    near, far = estimates(rows, 200), estimates(moved, 200)
+    for name in WEIGHTINGS:
+        assert far[name][0] - sum(target) * 2.0**40 == pytest.approx(near[name][0], abs=2 * 2.0**-12)
+        assert far[name][1] == pytest.approx(near[name][1], rel=1e-12)
+
+
+def test_a_first_reward_far_from_the_rest_costs_few_digits() -> None:
+    rows = rows_of(LOGS, 0, [0, 0, 1])
+    rows["arm"][:2], rows["reward"][:2] = [0, 2], [1e9, 1.0]
+    rows["propensity"][:2] = 0  # the second row's model is the outlier, so it has no weight
+    exact = plain(rows, 200, 0.7)
+    found = estimates(rows, 200)
+    for name in WEIGHTINGS[1:]:
+        assert found[name] == pytest.approx(
+            exact[name], abs=1e9 * 2.0**-50
+        )  # a sum of squares would lose all
+
+
+def test_without_whole_laws_there_is_the_uniform_weighting_alone() -> None:
+    rows = rows_of(LOGS, 0, [0, 0, 1])
+    both = estimates(rows, 200)
+    weighted = Weighted.start(arms=3, horizon=200)
+    weighted.advance(**(rows | {"propensity": None}))
+    assert weighted.estimates() == {"aipw": both["aipw"]}
+
+
+def test_few_rows() -> None:
+    weighted = Weighted.start(arms=2, horizon=9)
+    row = {
+        "arm": [0],
+        "reward": [1.0],
+        "weight": [2.0],
+        "propensity": [0.5],
+        "law": [0],
+        "laws": [[1.0, 0.0]],
+    }
+    assert all(math.isnan(value) for value, _ in weighted.estimates().values())
+    weighted.advance(**row)
+    assert all(math.isnan(value) for value, _ in weighted.estimates().values())
+    weighted.advance(**row)
+    assert all(value == 1 and math.isnan(error) for value, error in weighted.estimates().values())
+    weighted.advance(**row)
+    assert all(estimate == (1, 0) for estimate in weighted.estimates().values())
+    assert weighted.rows == 3
+
+
+def test_refusals() -> None:
+    rows = rows_of(LOGS, 0, [0, 0, 1])
+    with pytest.raises(MaillardError, match="order"):
+        Weighted.start(arms=3, horizon=10) + Weighted.start(arms=3, horizon=10)
+    with pytest.raises(InvalidValue, match="horizon"):
+        estimates(rows, 199)
+    with pytest.raises(InvalidValue, match=r"arm\[3\]"):
+        estimates(rows | {"arm": np.where(np.arange(200) == 3, 3, 0)}, 200)
+    with pytest.raises(InvalidValue, match="law"):
+        estimates(rows | {"law": np.ones(200, np.int64)}, 200)
+    with pytest.raises(InvalidValue, match="sum"):
+        estimates(rows | {"laws": np.array([[0.0, 0.0, 1.0], [1.0, 0.0, -1.0]])}, 200)
+    for wrong in (
+        {"arms": 0, "horizon": 5},
+        {"arms": 2, "horizon": 0},
+        {"arms": 2, "horizon": 5, "decay": 1.0},
+    ):
+        with pytest.raises(InvalidValue):
+            Weighted.start(**wrong)
+
+
+def z_score(values: np.ndarray, truth: float) -> float:
+    return float((values.mean() - truth) / (values.std(ddof=1) / math.sqrt(len(values))))
+
+
+def values(logs: Logs, target: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Value and standard error of each weighting in each run, and then those of the plain mean: [runs, 5, 2]."""
+    runs, rows = logs.arm.shape
+    weight, propensity = logs.weight(np.array(target)), logs.propensity(np.array(target))
+    law, laws = np.zeros(rows, np.int64), np.array([target], float)
+    found, naive = [], []
+    for run in range(runs):
+        given = (logs.arm[run], logs.reward[run], weight[run], propensity[run], law, laws)
+        found.append(estimate(*given, float(rows), 0.7))
+        mine = logs.reward[run][logs.arm[run] == np.argmax(target)]
+        naive.append((mine.mean(), mine.std() / math.sqrt(len(mine))))
+    return np.array(found), np.array(naive)
+
+
+def test_the_uniform_weighting_is_unbiased_and_the_sample_mean_is_not() -> None:
+    logs = draw([0.6, 0.4], runs=4000, rows=60, seed=11, floor=0.2)
+    found, naive = values(logs, [0, 1])
+    assert abs(z_score(found[:, 0, 0], 0.4)) < 4  # two-sided, 6e-5
+    assert z_score(naive[:, 0], 0.4) < -4
+
+
+def test_probabilities_of_the_round_after_bias_it() -> None:
+    logs = draw([0.6, 0.4], runs=4000, rows=60, seed=11, floor=0.2)
+    late = Logs(logs.arm[:, :-1], logs.reward[:, :-1], logs.chances[:, 1:])
+    assert abs(z_score(values(late, [0, 1])[0][:, 0, 0], 0.4)) > 4
+
+
+def test_the_stabilised_intervals_cover_and_that_of_the_sample_mean_does_not() -> None:
+    runs = 4000
+    found, naive = values(draw([0.5, 0.5, 0.5], runs=runs, rows=500, seed=3, floor=0.15), [1, 0, 0])
+    for kind in (1, 3):
+        covered = int((abs(found[:, kind, 0] - 0.5) <= 1.6449 * found[:, kind, 1]).sum())
+        assert binomtest(covered, runs, 0.9).pvalue > 1e-3
+    covered = int((abs(naive[:, 0] - 0.5) <= 1.6449 * naive[:, 1]).sum())
+    assert binomtest(covered, runs, 0.9, alternative="less").pvalue < 1e-3

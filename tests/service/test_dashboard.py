@@ -1,0 +1,572 @@
+"""The dashboard, in a real browser before a real service: what it shows is what the API says, and it can be used by everybody."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from maillard import Bandit, Reward
+from maillard.decisions.stores import open_store
+from maillard.service import keys
+from tests.browser import browser  # noqa: F401  # a fixture
+from tests.serving import Service, serving
+
+DASHBOARD = Path(__file__).parents[2] / "src" / "maillard" / "service" / "dashboard"
+HOSTILE = [
+    '<script>document.title = "taken"</script>',
+    '"><img src=x onerror="document.title = 1">',
+    "\u202egnp.exe\u2066 'quoted' / and ? # %41",
+    "שלום עולם",
+    "🍞" * 100 + "x" * 400,
+]
+WIDTHS = (360, 768, 1280)
+PATIENCE = 30_000  # milliseconds, for a machine that has much else to do
+
+expect.set_options(timeout=PATIENCE)
+
+
+class Api:
+    """The service, without a browser."""
+
+    def __init__(self, service: Service, log: Path) -> None:
+        self.service, self.log = service, log
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        """The status and the body of an answer."""
+        content = None if body is None else json.dumps(body).encode()
+        given = {"Content-Type": "application/json", **headers}
+        request = urllib.request.Request(self.service.url + path, content, given, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def create(self, key: str, arms: list[str], policy: str = "uniform", **reward: float) -> str:
+        """A new experiment; its address on the page."""
+        reward = reward or {"low": 0, "high": 1}
+        status, answer = self.ask(
+            "POST", "/v1/experiments", {"key": key, "arms": arms, "policy": policy, "reward": reward}
+        )
+        assert status == 201, answer
+        return f"{self.service.url}/#/experiments/{quote(key, safe='')}"
+
+    def decide(self, key: str, count: int) -> list[dict[str, Any]]:
+        """So many decisions, each with a reward: every third of every arm is 1."""
+        made: list[dict[str, Any]] = []
+        for size in [1000] * (count // 1000) + [count % 1000]:
+            status, answer = self.ask(
+                "POST", f"/v1/experiments/{key}/decisions:batch", {"decisions": [{}] * size}
+            )
+            assert status == 200, answer
+            some = [each["decision"] for each in answer["results"]]
+            rewards = [
+                {"decision_id": each["decision_id"], "value": float(place % 3 == 0)}
+                for place, each in enumerate(some)
+            ]
+            assert self.ask("POST", "/v1/rewards:batch", {"rewards": rewards})[0] == 200
+            made += some
+        return made
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory) -> Iterator[Api]:
+    log = tmp_path_factory.mktemp("log") / "decisions.db"
+    with serving(log) as service:
+        yield Api(service, log)
+
+
+@pytest.fixture(scope="module")
+def lively(api) -> str:
+    """An experiment with a thousand decisions; the address of its page."""
+    address: str = api.create("lively", ["red", "blue", "green"], "ms+:floor=0.3")
+    api.decide("lively", 1000)
+    return address
+
+
+class Watched:
+    """A page, and whatever it complained about."""
+
+    def __init__(self, browser: Browser, **options: Any) -> None:  # noqa: F811
+        self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+        self.tab: Page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.allowed = "status of (401|404|409|412|422|503)|ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET"
+        self.tab.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.tab.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self.tab.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+
+    def close(self) -> None:
+        """Everything that a test opened goes through here, so each of them checks this."""
+        self.context.close()
+        # The browser itself notes every answer that is an error, also one that a test asks for.
+        assert [each for each in self.complaints if not re.search(self.allowed, each)] == []
+
+
+@pytest.fixture
+def watched(browser) -> Iterator[Watched]:  # noqa: F811
+    page = Watched(browser)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def tab(watched) -> Page:
+    page: Page = watched.tab
+    page.set_default_timeout(PATIENCE)
+    return page
+
+
+def test_from_an_empty_page_to_a_paused_experiment(api, tab) -> None:
+    """With the keyboard alone."""
+    tab.goto(api.service.url)
+    expect(tab.locator("#list-empty")).to_contain_text("Nothing is being tried yet")
+    assert "curl -X POST" in tab.locator("#curl-create").inner_text()
+
+    tab.keyboard.press("Tab")
+    expect(tab.locator(".skip")).to_be_focused()
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#main")).to_be_focused()
+    tab.keyboard.press("Tab")
+    expect(tab.locator("#new-link")).to_be_focused()
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#title-new")).to_be_focused()
+    tab.keyboard.press("Tab")
+    tab.keyboard.type("home page")
+    tab.keyboard.press("Tab")
+    tab.keyboard.type("plain\nbold")
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Control+A")
+    tab.keyboard.type("uniform")
+    tab.keyboard.press("Enter")
+    # The service refuses the space; its words stand beside the field, which has the focus.
+    expect(tab.locator("#new-key-wrong")).to_contain_text("of letters, digits and . _ ~ -")
+    expect(tab.locator("#new-key")).to_be_focused()
+    assert tab.get_attribute("#new-key", "aria-invalid") == "true"
+    tab.keyboard.press("Control+A")
+    tab.keyboard.type("home")
+    tab.keyboard.press("Enter")
+
+    expect(tab.locator("#title-experiment")).to_have_text("home")
+    expect(tab.locator("#title-experiment")).to_be_focused()
+    assert tab.url.endswith("#/experiments/home")
+    expect(tab.locator("#first-decision")).to_be_visible()
+    assert f"'{api.service.url}/v1/experiments/home/decisions'" in tab.locator("#curl-decide").inner_text()
+    status, shown = api.ask("GET", "/v1/experiments/home")
+    assert (status, shown["arms"], shown["policy"]) == (200, ["plain", "bold"], "uniform")
+    assert (shown["reward"]["low"], shown["reward"]["high"]) == (0, 1)
+
+    made = api.decide("home", 400)
+    expect(tab.locator("#tile-decisions")).to_have_text("400")
+    expect(tab.locator("#first-decision")).to_be_hidden()
+    plain = sum(each["arm"] == "plain" for each in made)
+    row = tab.locator("#arms tr").first
+    expect(row).to_contain_text(f"{math.floor(plain / 0.4 + 0.5) / 10:.1f}%")  # halves go up, as in a browser
+    expect(row.locator("[data-label=Decisions]")).to_have_text(str(plain))
+
+    tab.keyboard.press("Tab")
+    expect(tab.locator("#pause")).to_be_focused()
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#experiment-status")).to_have_text("paused")
+    expect(tab.locator("#message-text")).to_contain_text("Paused")
+    expect(tab.locator("#pause")).to_be_focused()
+    assert api.ask("POST", "/v1/experiments/home/decisions", {})[1]["error"]["code"] == "paused"
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#experiment-status")).to_have_text("running")
+    assert api.ask("POST", "/v1/experiments/home/decisions", {})[0] == 201
+
+
+def test_numbers_are_those_of_the_service(api, lively, tab) -> None:
+    tab.goto(lively)
+    expect(tab.locator("#tile-decisions")).to_have_text("1,000")
+    _, state = api.ask("GET", "/v1/experiments/lively/state")
+    for place, arm in enumerate(state["arms"]):
+        row = tab.locator("#arms tr").nth(place)
+        expect(row.locator("th bdi")).to_have_text(arm["arm"])
+        expect(row.locator("[data-label=Rewards]")).to_have_text(f"{arm['pulls']:,}")
+        expect(row.locator("[data-label='Probability now']")).to_have_text(f"{arm['probability']:.1%}")
+        mean, lower, upper = map(float, re.findall(r"[\d.]+", row.locator(".figures").inner_text()))
+        assert (mean, lower, upper) == pytest.approx((arm["mean"], arm["lower"], arm["upper"]), abs=0.006)
+        # Drawn on one axis: the ends of the line and the point are where the numbers are.
+        line, dot = row.locator(".interval"), row.locator(".point")
+        drawn = [line.get_attribute("x1"), dot.get_attribute("cx"), line.get_attribute("x2")]
+        ends = [float(each.removesuffix("%")) for each in drawn]
+        assert (ends[1] - ends[0]) / (ends[2] - ends[0]) == pytest.approx(
+            (arm["mean"] - arm["lower"]) / (arm["upper"] - arm["lower"]), abs=1e-3
+        )
+    expect(tab.locator("#legend li")).to_have_count(4)
+    tab.get_by_label("All so far").check(force=True)
+    expect(tab.locator("#legend li").first).to_contain_text(re.compile(r"All arms\s*0\.33"))
+    assert tab.locator("#chart path").count() == 4
+    tab.click("#legend button:has-text('blue')")
+    expect(tab.locator("#chart path")).to_have_count(3)
+
+
+def test_the_light_of_the_audit(api, lively, tab) -> None:
+    tab.goto(lively)
+    expect(tab.locator("#audit-verdict")).to_contain_text("Holds")
+    expect(tab.locator("#tile-verdict")).to_have_text("agree")
+    assert tab.get_attribute("#audit-light", "data-light") == "good"
+    _, activity = api.ask("GET", "/v1/experiments/lively/activity")
+    for place, arm in enumerate(activity["audit"]["arms"]):
+        cells = tab.locator("#audit-rows tr").nth(place).locator("th, td").all_inner_texts()
+        assert cells[:2] == [arm["arm"], str(arm["chosen"])]
+        assert float(cells[3].replace("−", "-")) == pytest.approx(arm["z"], abs=0.051)
+    expect(tab.locator("#audit-limit")).to_have_text(f"between ±{activity['audit']['limit']:.1f}")
+    expect(tab.locator("#audit-weights")).to_contain_text(f"{activity['audit']['weights']['mean']:.3f}")
+    tab.click("#verify")
+    expect(tab.locator("#verified")).to_contain_text("all 1,000 probabilities were recomputed")
+
+    tab.goto(api.create("few", ["red", "blue"]))
+    expect(tab.locator("#audit-verdict")).to_contain_text("Not enough data")
+    assert tab.get_attribute("#audit-light", "data-light") == "unknown"
+    expect(tab.locator("#verified")).to_be_empty()
+
+
+def test_a_broken_log_is_said_to_be_broken(api, tab) -> None:
+    """Somebody left out what was drawn and not shown: the probabilities of the rest are no longer those of its draws."""
+    common = {
+        "arms": ["red", "blue"],
+        "policy": "uniform",
+        "reward": Reward(low=0, high=1),
+        "experiment": "broken",
+    }
+    with Bandit(**common) as elsewhere, Bandit(**common, log=api.log) as here:
+        here.append([row for row in elsewhere.choose(size=600) if row.arm == "red" or row.id[-1] == "0"])
+    tab.goto(f"{api.service.url}/#/experiments/broken")
+    expect(tab.locator("#audit-verdict")).to_contain_text("Broken: the draws do not agree")
+    expect(tab.locator("#tile-verdict")).to_have_text("disagree")
+    assert tab.get_attribute("#audit-light", "data-light") == "bad"
+    assert tab.locator("#audit-rows .beyond").count() == 2
+    tab.click("#verify")
+    expect(tab.locator("#verified")).to_contain_text("Broken")
+
+
+def test_a_log_that_is_still_being_read_is_amber(lively, tab) -> None:
+    """That takes a log of many minutes: so here what the answer says of it is changed on its way."""
+
+    def change(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"complete": False})
+
+    tab.route("**/activity", change)
+    tab.goto(lively)
+    expect(tab.locator("#audit-verdict")).to_contain_text("Still reading")
+    expect(tab.locator("#tile-verdict")).to_have_text("still reading")
+    assert tab.get_attribute("#tile-light", "data-light") == "busy"
+    tab.unroute_all(behavior="wait")
+
+
+def test_what_if_is_answered_or_refused_in_words(api, lively, tab) -> None:
+    tab.goto(lively)
+    tab.select_option("#question-arm", "blue")
+    tab.get_by_role("button", name="Ask the log").click()
+    answer = tab.locator(".answer").first
+    expect(answer).to_contain_text("Had 'blue' been always shown, a decision would have earned")
+    expect(answer).to_contain_text(re.compile(r"with 95% confidence between 0\.\d+ and 0\.\d+"))
+    expect(answer).to_contain_text("It assumes")
+    assert answer.locator("svg .interval").count() == 1
+    tab.fill("#question-other", "dist:red=0.5,green=0.5")
+    tab.keyboard.press("Enter")
+    expect(answer).to_contain_text("Had the arms been shown in these shares")
+    tab.fill("#question-other", "nonsense")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#question-error")).to_contain_text("nonsense")
+
+    address = api.create("scarce", ["red", "blue"], "ms:sigma2=1", window_s=3600)
+    api.decide("scarce", 4)
+    tab.goto(address)
+    expect(tab.locator("#tile-decisions")).to_have_text("4")
+    expect(tab.locator("#answers")).to_be_empty()
+    tab.get_by_role("button", name="Ask the log").click()
+    expect(answer).to_contain_text("the log cannot say what would have been earned")
+    expect(answer).to_contain_text("Why not?")
+    expect(tab.locator("#question-error")).to_be_empty()
+    expect(tab.locator("#message-text")).to_be_empty()
+
+
+def test_intervals_that_are_refused_say_why(api, tab) -> None:
+    address = api.create("boundless", ["red", "blue"], "ms:sigma2=1", window_s=3600)
+    api.decide("boundless", 10)
+    tab.goto(address)
+    expect(tab.locator("#arms-refusal")).to_contain_text("No intervals")
+    _, state = api.ask("GET", "/v1/experiments/boundless/state")
+    expect(tab.locator("#arms-refusal")).to_contain_text(state["interval"]["refusal"])
+    expect(tab.locator("#arms .interval").first).to_have_attribute("visibility", "hidden")
+
+
+def test_changes(api, tab) -> None:
+    address = api.create("changing", ["red", "blue"])
+    tab.goto(address)
+    tab.click("#add-arm")
+    expect(tab.locator("#arm-name")).to_be_focused()
+    # The rest of the page is out of reach while a dialog is open.
+    for _ in range(6):
+        tab.keyboard.press("Tab")
+        assert tab.evaluate(
+            "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
+        )
+    tab.fill("#arm-name", "red")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#arm-error")).to_contain_text("red")
+    tab.fill("#arm-name", "green")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#arms tr")).to_have_count(3)
+    expect(tab.locator("#add-arm")).to_be_focused()
+
+    tab.get_by_role("button", name="Retire red").click()
+    expect(tab.locator("#confirm-title")).to_contain_text("red")
+    tab.keyboard.press("Escape")
+    expect(tab.get_by_role("button", name="Retire red")).to_be_focused()
+    tab.keyboard.press("Enter")
+    tab.click("#confirm-yes")
+    expect(tab.locator("#arms tr").last).to_contain_text("retired")
+    expect(tab.locator("#title-experiment")).to_be_focused()  # the button is gone
+
+    tab.click("#change-policy")
+    expect(tab.locator("#policy-spec")).to_have_value("uniform")
+    assert api.ask("PATCH", "/v1/experiments/changing", {"policy": "ts"}, **{"If-Match": "*"})[0] == 200
+    tab.fill("#policy-spec", "ms+")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#message-text")).to_contain_text("Somebody else changed the experiment")
+    expect(tab.locator("#experiment-policy")).to_contain_text("ts")
+    tab.click("#change-policy")
+    tab.fill("#policy-spec", "ms+:booster=8")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#experiment-policy")).to_contain_text("ms+:booster=8")
+
+    for button, words in (("reset", "epoch 2"), ("archive", "epoch 2")):
+        tab.click(f"#{button}")
+        tab.click("#confirm-yes")
+        expect(tab.locator("#experiment-since")).to_contain_text(words)
+    expect(tab.locator("#experiment-status")).to_have_text("archived")
+    for hidden in ("#pause", "#add-arm", "#archive", "#arms button"):
+        assert tab.locator(hidden).first.is_hidden()
+    tab.click(".crumb a >> visible=true")
+    card = tab.locator("#list li", has_text="changing")
+    expect(card).to_have_count(0)
+    tab.check("#list-archived")
+    expect(card).to_contain_text("archived")
+
+
+def test_the_log_is_downloaded(lively, tab) -> None:
+    tab.goto(lively)
+    with tab.expect_download() as found:
+        tab.click("#download")
+    assert found.value.suggested_filename == "lively.parquet"
+    assert Path(found.value.path()).read_bytes()[:4] == b"PAR1"
+
+
+def test_names_are_text_and_nothing_else(api, tab) -> None:
+    address = api.create("hostile", HOSTILE)
+    api.decide("hostile", 100)
+    tab.goto(address)
+    expect(tab.locator("#arms tr")).to_have_count(len(HOSTILE))
+    expect(tab.locator("#legend li")).to_have_count(len(HOSTILE) + 1)
+    assert tab.evaluate("document.scripts.length") == 1
+    assert tab.evaluate("document.images.length") == 0
+    assert tab.title() == "hostile · maillard"
+    text = tab.evaluate("document.body.textContent")
+    assert HOSTILE[0] in text
+    assert "\\u202egnp.exe\\u2066" in text
+    assert "\u202e" not in text
+    for width in WIDTHS:
+        tab.set_viewport_size({"width": width, "height": 800})
+        assert tab.evaluate("document.scrollingElement.scrollWidth") <= width
+    tab.get_by_role("button", name="Retire \\u202e").click()
+    tab.click("#confirm-yes")
+    expect(tab.locator("#arms tr").last).to_contain_text("gnp.exe")
+    _, shown = api.ask("GET", "/v1/experiments/hostile")
+    assert shown["retired"] == [HOSTILE[2]]
+    tab.select_option("#question-arm", HOSTILE[3])
+    tab.click("#ask")
+    expect(tab.locator(".answer")).to_contain_text(HOSTILE[3])
+
+
+def test_no_file_can_make_markup_of_text() -> None:
+    for file in DASHBOARD.glob("*.js"):
+        found = re.findall(
+            r"\b(?:innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval|Function|localStorage)\b",
+            file.read_text(encoding="utf8"),
+        )
+        assert found == [], file.name
+    page = (DASHBOARD / "index.html").read_text(encoding="utf8")
+    assert not re.search(
+        r"\son\w+=|\sstyle=|<style|<script(?! type=\"module\" src=\"dashboard\.js\"></script>)", page
+    )
+    assert set(re.findall(r'modulepreload" href="(.*?)"', page)) == {
+        file.name for file in DASHBOARD.glob("*.js") if file.name != "dashboard.js"
+    }
+
+
+CONTRAST = """() => {
+  const parse = (text) => {
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d");
+    canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const light = (rgb) => rgb.slice(0, 3).map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = parse(getComputedStyle(node).backgroundColor);
+      if (colour[3] === 1) return colour;
+    }
+    return [255, 255, 255, 1];
+  };
+  const low = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text = walker.nextNode(); text; text = walker.nextNode()) {
+    const node = text.parentElement;
+    if (!text.data.trim() || !node.checkVisibility({ opacityProperty: true, visibilityProperty: true }) || node.closest(".hidden, option")) continue;
+    const style = getComputedStyle(node);
+    const [one, two] = [light(parse(node.closest("svg") ? style.fill : style.color)), light(ground(node))];
+    const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    if (ratio < 4.5) low.push(`${node.className || node.tagName}: ${text.data.trim().slice(0, 40)} ${ratio.toFixed(2)}`);
+  }
+  return low;
+}"""
+
+
+def test_it_is_well_made_in_light_and_dark_on_screens_of_all_sizes(api, lively, tab) -> None:
+    for address in (lively, f"{api.service.url}/#/", f"{api.service.url}/#/new"):
+        tab.goto("about:blank")
+        tab.goto(address)
+        expect(tab.locator("main h1 >> visible=true")).to_have_count(1)
+        if address == lively:
+            expect(tab.locator("#chart path")).to_have_count(4)
+            tab.click("#verify")
+            expect(tab.locator("#verified")).to_contain_text("Verified")
+            tab.fill("#question-other", "ms+:booster=16")
+            tab.click("#ask")
+            expect(tab.locator(".answer")).to_contain_text("Had the policy been ms+")
+            tab.click(".answer summary")
+        grounds = set()
+        for scheme, width in itertools.product(("light", "dark"), WIDTHS):
+            tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            tab.set_viewport_size({"width": width, "height": 800})
+            assert tab.evaluate("document.scrollingElement.scrollWidth") <= width
+            assert tab.evaluate(CONTRAST) == []
+            grounds.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert len(grounds) == 2
+        levels = tab.evaluate(
+            "[...document.querySelectorAll('h1, h2, h3')].filter(each => each.checkVisibility()).map(each => Number(each.tagName[1]))"
+        )
+        assert levels[0] == 1
+        assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+        fields = "[...document.querySelectorAll('input, select, textarea')]"
+        assert tab.evaluate(f"{fields}.filter(each => !each.labels.length && !each.ariaLabel).length") == 0
+        ids = tab.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
+        assert len(ids) == len(set(ids))
+
+
+def test_focus_outlives_updates_and_questions_never_overlap(api, tab) -> None:
+    address = api.create("followed", ["red", "blue"])
+    asked: list[tuple[str, int]] = []
+
+    def follow(kind: str, change: int) -> None:
+        tab.on(kind, lambda request: asked.extend([(kind, change)] * request.url.endswith("/state")))
+
+    follow("request", 1)
+    follow("requestfinished", -1)
+    follow("requestfailed", -1)
+    tab.goto(address)
+    button = tab.get_by_role("button", name="Retire blue")
+    button.focus()
+    handle = button.element_handle()
+    api.decide("followed", 30)
+    expect(tab.locator("#tile-decisions")).to_have_text("30")
+    assert tab.evaluate("each => each === document.activeElement", handle)
+    assert max(itertools.accumulate(change for _, change in asked)) == 1
+
+    # A page that is not seen asks nothing.
+    see = "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true}); document.dispatchEvent(new Event('visibilitychange')); }"
+    tab.evaluate(see, True)
+    api.decide("followed", 3)
+    tab.wait_for_timeout(300)
+    before = len(asked)
+    tab.wait_for_timeout(2500)
+    assert len(asked) == before
+    with tab.expect_request("**/state"):
+        tab.evaluate(see, False)
+    expect(tab.locator("#tile-decisions")).to_have_text("33")
+
+
+def test_an_old_answer_does_not_overwrite_another_experiment(api, lively, tab) -> None:
+    api.create("other", ["one", "two"])
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append((route, route.fetch()))
+
+    tab.route("**/lively/state", hold)
+    tab.goto(lively)
+    while not held:
+        tab.wait_for_timeout(50)
+    tab.evaluate("location.hash = '#/experiments/other'")
+    expect(tab.locator("#arms tr")).to_have_count(2)
+    for route, answer in held:
+        route.fulfill(response=answer)
+    tab.wait_for_timeout(300)
+    assert tab.locator("#arms tr th").all_inner_texts() == ["one", "two"]
+    expect(tab.locator("#title-experiment")).to_have_text("other")
+    tab.unroute_all(behavior="wait")
+
+
+def test_a_service_that_is_gone_is_said_and_found_again(tmp_path, watched, tab) -> None:
+    with serving(tmp_path / "decisions.db") as service:
+        tab.goto(Api(service, tmp_path).create("home", ["red", "blue"]))
+        expect(tab.locator("#connection")).to_have_text("Live")
+        service.kill()
+        expect(tab.locator("#connection")).to_have_text("Not reached; trying again")
+        expect(tab.locator("#arms tr")).to_have_count(2)  # what was known stays
+        tab.click("#pause")
+        expect(tab.locator("#message-text")).to_contain_text("not known whether that was done")
+        service.start()
+        tab.evaluate("dispatchEvent(new Event('online'))")  # or a few seconds later
+        expect(tab.locator("#connection")).to_have_text("Live")
+
+
+def test_with_a_key(tmp_path, browser) -> None:  # noqa: F811
+    store = open_store(str(tmp_path / "decisions.db"))
+    _, admin = keys.create(store, "admin", ["admin"])
+    _, reader = keys.create(store, "reader", ["read"])
+    store.close()
+    watched = Watched(browser)
+    tab = watched.tab
+    with serving(tmp_path / "decisions.db") as service:
+        api = Api(service, tmp_path)
+        body = {"key": "home", "arms": ["crimson", "azure"], "policy": "uniform"}
+        assert api.ask("POST", "/v1/experiments", body, Authorization=f"Bearer {admin}")[0] == 201
+        tab.goto(f"{service.url}/#/experiments/home")
+        expect(tab.locator("#key-secret")).to_be_focused()
+        assert tab.get_attribute("#key-secret", "type") == "password"
+        tab.keyboard.type("mk_wrong")
+        tab.keyboard.press("Enter")
+        expect(tab.locator("#key-error")).to_contain_text("does not know this key")
+        for secret, allowed in ((reader, False), (admin, True)):
+            tab.fill("#key-secret", secret)
+            tab.keyboard.press("Enter")
+            expect(tab.locator("#arms tr >> visible=true")).to_have_count(2)
+            assert "$MAILLARD_KEY" in tab.locator("#curl-decide").inner_text()
+            for button in ("#pause", "#add-arm", "#change-policy", "#reset", "#archive"):
+                assert tab.locator(button).is_visible() == allowed
+            assert tab.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 1, ""]
+            assert secret not in tab.content()
+            tab.click("#forget")
+            expect(tab.locator("#key-secret")).to_be_focused()
+            assert tab.evaluate("sessionStorage.length") == 0
+            assert "azure" not in tab.content()
+    watched.close()

@@ -1,0 +1,591 @@
+"""What each operation of the service answers, on SQLite and on PostgreSQL: against `maillard serve` in a process of its own."""
+
+from __future__ import annotations
+
+import io
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from maillard.decisions import Bandit, Decision
+from maillard.decisions.stores import open_store
+from tests.postgres import fresh_database
+from tests.service.api import ARMS, UNIT, Api, Experiment, samples, talking, together, until
+from tests.service.talking import refusal
+from tests.serving import serving
+from tests.stores import new_id
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield str(tmp_path_factory.mktemp("api") / "log.db")
+    else:
+        with fresh_database(request.getfixturevalue("postgres_server")) as url:
+            yield url
+
+
+@pytest.fixture(scope="module")
+def api(where: str) -> Iterator[Api]:
+    with serving(where, options=["--rate-limit", "0"]) as service, talking(service) as client:
+        yield Api(service, client, where)
+
+
+@dataclass(frozen=True)
+class Filled:
+    """An experiment with rewards: by arm, how many, and what they come to."""
+
+    experiment: Experiment
+    arms: dict[str, tuple[int, float]]
+
+
+@pytest.fixture(scope="module")
+def filled(api: Api) -> Filled:
+    """Made first and looked at last: what is read as it is written is a few seconds behind."""
+    experiment = api.begin(policy="uniform")
+    made = [each["decision"] for each in experiment.decisions(*({"unit": f"u{n}"} for n in range(400)))]
+    value = {"red": 0.25, "blue": 0.5, "green": 1.0}
+    given = [{"decision_id": each["decision_id"], "value": value[each["arm"]]} for each in made]
+    assert {each["status"] for each in api.rewards(*given)} == {201}
+    counts = Counter(each["arm"] for each in made)
+    return Filled(experiment, {arm: (counts[arm], counts[arm] * value[arm]) for arm in ARMS})
+
+
+def test_the_state(filled: Filled) -> None:
+    state = filled.experiment.state
+    assert {arm["arm"]: (arm["pulls"], arm["sum"]) for arm in state["arms"]} == filled.arms
+    for arm in state["arms"]:
+        assert 0 <= arm["lower"] < arm["mean"] <= arm["upper"] <= 1
+        assert arm["probability"] == pytest.approx(1 / 3)
+    assert (state["interval"]["confidence"], state["interval"]["refusal"]) == (0.95, None)
+
+
+# Experiments.
+
+
+def test_an_experiment_is_made_once(api: Api) -> None:
+    rule = {"low": -1, "high": 2, "window_s": 60, "default": 0, "aggregate": "sum"}
+    body = {"key": "made-once", "arms": ARMS, "policy": "ms+:booster=8", "reward": rule, "sticky": True}
+    made = api.client.post("/v1/experiments", json=body)
+    assert made.status_code == 201
+    assert made.headers["location"] == "/v1/experiments/made-once"
+    shown = made.json()
+    created = datetime.fromisoformat(shown.pop("created_at"))
+    assert abs((datetime.now(created.tzinfo) - created).total_seconds()) < 60
+    assert shown == {
+        "key": "made-once",
+        "status": "running",
+        "arms": ARMS,
+        "retired": [],
+        "policy": "ms+:booster=8,sigma2=2.25",
+        "policy_version": 1,
+        "epoch": 1,
+        "sticky": True,
+        "reward": rule | {"mature_only": False},
+    }
+    for again in (body, body | {"arms": ["other"]}):
+        assert refusal(api.client.post("/v1/experiments", json=again)) == (409, "exists", None)
+    found = api.client.get("/v1/experiments/made-once")
+    assert (found.status_code, found.json(), found.headers["etag"]) == (
+        200,
+        made.json(),
+        made.headers["etag"],
+    )
+    assert refusal(api.client.get("/v1/experiments/never-made")) == (404, "not_found", None)
+
+
+def test_experiments_are_listed_and_archived_ones_if_asked_for(api: Api) -> None:
+    kept, gone = api.begin(), api.begin()
+    assert gone.ask("POST", ":archive").json()["status"] == "archived"
+
+    def listed(query: str) -> set[str]:
+        return {each["key"] for each in api.client.get(f"/v1/experiments{query}").json()["experiments"]}
+
+    assert {kept.key, gone.key} <= listed("?archived=true")
+    assert listed("") == listed("?archived=false") == listed("?archived=true") - {gone.key, *_archived(api)}
+    assert kept.key in listed("")
+
+
+def _archived(api: Api) -> set[str]:
+    every = api.client.get("/v1/experiments?archived=true").json()["experiments"]
+    return {each["key"] for each in every if each["status"] == "archived"}
+
+
+def test_many_who_make_the_same_experiment(api: Api) -> None:
+    body = {"key": "contested", "policy": "ms+", "reward": UNIT}
+    answers = together(
+        16, lambda n: api.client.post("/v1/experiments", json=body | {"arms": [*ARMS, str(n)]})
+    )
+    assert Counter(answer.status_code for answer in answers) == {201: 1, 409: 15}
+    (made,) = (answer.json() for answer in answers if answer.status_code == 201)
+    assert api.client.get("/v1/experiments/contested").json() == made
+
+
+def test_a_new_policy_needs_the_version_that_it_replaces(api: Api) -> None:
+    experiment = api.begin()
+    old, body = experiment.etag, {"policy": "ms:sigma2=1"}
+    assert refusal(experiment.ask("PATCH", "", body)) == (428, "precondition_required", "If-Match")
+    for wrong in ('"99"', '"x"', "garbage", '"1", "2"', '"' + "9" * 30 + '"'):
+        answer = experiment.ask("PATCH", "", body, If_Match=wrong)
+        assert refusal(answer)[:2] == (412, "stale")
+    assert experiment.etag == old
+    changed = experiment.ask("PATCH", "", body, If_Match=old)
+    assert (changed.status_code, changed.json()["policy"], changed.json()["policy_version"]) == (
+        200,
+        "ms:sigma2=1",
+        2,
+    )
+    assert changed.headers["etag"] == experiment.etag != old
+    assert refusal(experiment.ask("PATCH", "", body, If_Match=old))[:2] == (412, "stale")
+    assert experiment.ask("PATCH", "", {"policy": "uniform"}, If_Match="*").json()["policy_version"] == 3
+    decision = experiment.decide().json()
+    assert (decision["policy_version"], decision["probability"]) == (3, pytest.approx(1 / 3))
+
+
+def test_of_many_who_change_the_same_version_one_does(api: Api) -> None:
+    experiment = api.begin()
+    etag = experiment.etag
+    answers = together(
+        12, lambda n: experiment.ask("PATCH", "", {"policy": f"ms+:booster={n + 1}"}, If_Match=etag)
+    )
+    assert Counter(answer.status_code for answer in answers) == {200: 1, 412: 11}
+    assert experiment.shown["policy_version"] == 2
+
+
+def test_pause_resume_reset_archive(api: Api) -> None:
+    experiment = api.begin()
+    first = experiment.decide().json()["decision_id"]
+    second = experiment.decide().json()["decision_id"]
+    assert experiment.ask("POST", ":pause").json()["status"] == "paused"
+    assert refusal(experiment.decide()) == (409, "paused", None)
+    assert [each["status"] for each in experiment.decisions({}, {"unit": "u"})] == [409, 409]
+    assert api.reward(first, 1).json()["outcome"] == "learned"
+    assert experiment.ask("POST", ":resume").json()["status"] == "running"
+    assert experiment.decide().status_code == 201
+
+    fresh = experiment.ask("POST", ":reset").json()
+    assert (fresh["epoch"], experiment.pulls()) == (2, 0)
+    assert experiment.decide().json()["epoch"] == 2
+    old = api.reward(second, 1)
+    assert (old.status_code, old.json()["outcome"], old.json()["applied"]) == (201, "old epoch", False)
+
+    stale = experiment.ask("POST", ":archive", If_Match='"1"')
+    assert refusal(stale)[:2] == (412, "stale")
+    assert experiment.ask("POST", ":archive", If_Match=experiment.etag).json()["status"] == "archived"
+    third = experiment.decide()
+    assert third.status_code == 409
+    for method, tail, body in [
+        ("POST", ":pause", None),
+        ("POST", ":reset", None),
+        ("POST", "/arms", {"arm": "mauve"}),
+        ("DELETE", "/arms/red", None),
+        ("PATCH", "", {"policy": "ms"}),
+    ]:
+        assert experiment.ask(method, tail, body, If_Match="*").status_code == 409
+    assert experiment.ask("GET", "/state").json()["status"] == "archived"
+    assert experiment.ask("POST", ":resume").json()["status"] == "running"
+    assert experiment.decide().status_code == 201
+
+
+def test_arms_come_and_go(api: Api) -> None:
+    experiment = api.begin()
+    added = experiment.ask("POST", "/arms", {"arm": "a/b ü%"})
+    assert (added.status_code, added.json()["arms"]) == (201, [*ARMS, "a/b ü%"])
+    assert refusal(experiment.ask("POST", "/arms", {"arm": "red"})) == (422, "invalid_value", "$.arm")
+    retired = experiment.ask("DELETE", "/arms/a%2Fb%20%C3%BC%25")
+    assert (retired.status_code, retired.json()["retired"]) == (200, ["a/b ü%"])
+    for arm in ("red", "blue"):
+        assert experiment.ask("DELETE", f"/arms/{arm}").status_code == 200
+    assert refusal(experiment.ask("DELETE", "/arms/green")) == (422, "invalid_value", "$.arm")
+    assert experiment.shown["arms"] == ["green"]
+    decision = experiment.decide().json()
+    assert (decision["arm"], decision["probability"], decision["probabilities"]) == (
+        "green",
+        1.0,
+        {"green": 1.0},
+    )
+    assert refusal(experiment.decide(eligible=["red"])) == (422, "invalid_value", "$.eligible")
+    again = experiment.ask("POST", "/arms", {"arm": "red"})
+    assert (again.status_code, again.json()["arms"]) == (201, ["red", "green"])
+    assert {arm["arm"]: arm["active"] for arm in experiment.state["arms"]} == {
+        "red": True, "blue": False, "green": True, "a/b ü%": False
+    }  # fmt: skip
+
+
+# Decisions.
+
+
+def test_a_decision_and_the_law_that_it_was_drawn_from(api: Api) -> None:
+    experiment = api.begin(reward=UNIT | {"window_s": 90})
+    for value in (1, 0, 1):
+        api.reward(experiment.decide().json()["decision_id"], value)
+    state = experiment.state
+    answer = experiment.decide(unit="ann", eligible=["red", "blue"])
+    assert answer.status_code == 201
+    decision = answer.json()
+    assert set(decision) == {
+        "decision_id", "experiment", "arm", "probability", "log_probability", "probabilities", "log_probabilities",
+        "policy_version", "formula_version", "state_version", "epoch", "unit", "cold", "decided_at", "expires_at",
+        "idempotency_key", "origin",
+    }  # fmt: skip
+    assert (decision["experiment"], decision["unit"], decision["epoch"]) == (experiment.key, "ann", 1)
+    assert decision["state_version"] == state["state_version"]
+    assert set(decision["probabilities"]) == {"red", "blue"}
+    assert math.fsum(decision["probabilities"].values()) == pytest.approx(1)
+    assert (
+        decision["probability"]
+        == decision["probabilities"][decision["arm"]]
+        == math.exp(decision["log_probability"])
+    )
+    assert decision["log_probability"] == decision["log_probabilities"][decision["arm"]]
+    made, ends = (datetime.fromisoformat(decision[name]) for name in ("decided_at", "expires_at"))
+    assert ends - made == timedelta(seconds=90)
+    assert decision["decided_at"].endswith("Z")
+    whole = experiment.decide().json()
+    assert whole["probabilities"] == {arm["arm"]: pytest.approx(arm["probability"]) for arm in state["arms"]}
+    assert api.client.get(f"/v1/decisions/{decision['decision_id']}").json() == decision
+    assert api.client.get(f"/v1/decisions/{decision['decision_id'].upper()}").json() == decision
+
+
+def test_the_same_key_again(api: Api) -> None:
+    experiment = api.begin()
+    body = {"unit": "ann", "eligible": ["red", "blue"]}
+    first = experiment.decide("k", **body)
+    api.reward(first.json()["decision_id"], 1)
+    again = experiment.decide("k", **body)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.content == first.content
+    assert experiment.decide("k", unit="ann", eligible=["blue", "red"]).status_code == 200
+    for other in ({}, {"unit": "bob"} | {"eligible": ["red", "blue"]}, {"unit": "ann"}):
+        assert refusal(experiment.decide("k", **other)) == (422, "key_reused", "Idempotency-Key")
+    elsewhere = api.begin().decide("k", **body)  # a key is an experiment's own
+    assert elsewhere.status_code == 201
+    experiment.ask("POST", ":pause")
+    assert experiment.decide("k", **body).content == first.content
+
+
+def test_sixty_four_with_the_same_key_get_the_same_decision(api: Api) -> None:
+    experiment = api.begin()
+    answers = together(64, lambda _: experiment.decide("raced", unit="ann"))
+    assert Counter(answer.status_code for answer in answers) == {201: 1, 200: 63}
+    assert len({answer.content for answer in answers}) == 1
+    items = [{"idempotency_key": "batched", "unit": "ann"}] * 500
+    results = [each for some in together(4, lambda _: experiment.decisions(*items)) for each in some]
+    assert Counter(each["status"] for each in results) == {201: 1, 200: 1999}
+    assert len({each["decision"]["decision_id"] for each in results}) == 1
+    with closing(open_store(api.where)) as store:
+        assert len(list(store.rows(experiment.key))) == 2
+
+
+def test_a_unit_keeps_its_arm_where_that_was_asked_for(api: Api) -> None:
+    experiment = api.begin(policy="uniform", sticky=True)
+    arms = {experiment.decide(unit="ann").json()["arm"] for _ in range(20)}
+    assert len(arms) == 1
+    assert len({experiment.decide(unit=str(n)).json()["arm"] for n in range(40)}) == 3
+
+
+def test_a_batch_of_decisions_has_a_status_for_each(api: Api) -> None:
+    experiment = api.begin()
+    items = [
+        {"unit": "ann"},
+        {"eligible": ["mauve"]},
+        {"idempotency_key": "k", "unit": "bob"},
+        {"idempotency_key": "k", "unit": "bob"},
+        {"idempotency_key": "k", "unit": "eve"},
+        {"unit": "a\0"},
+        {"eligible": ["red"]},
+    ]
+    results = experiment.decisions(*items)
+    assert [each["status"] for each in results] == [201, 422, 201, 200, 422, 422, 201]
+    assert results[2]["decision"] == results[3]["decision"]
+    assert results[6]["decision"]["arm"] == "red"
+    wrong = {place: each["error"] for place, each in enumerate(results) if "error" in each}
+    assert {place: (each["code"], each["path"]) for place, each in wrong.items()} == {
+        1: ("invalid_value", "$.decisions[1].eligible"),
+        4: ("key_reused", "$.decisions[4].idempotency_key"),
+        5: ("invalid_value", "$.decisions[5].unit"),
+    }
+    assert all(("decision" in each) != ("error" in each) for each in results)
+
+
+def test_a_thousand_at_once_and_no_more(api: Api) -> None:
+    experiment = api.begin()
+    results = experiment.decisions(*({"unit": f"u{n}"} for n in range(1000)))
+    assert [each["decision"]["unit"] for each in results] == [f"u{n}" for n in range(1000)]
+    ids = [each["decision"]["decision_id"] for each in results]
+    assert len(set(ids)) == 1000
+    taken = api.rewards(*({"decision_id": each, "value": 1} for each in ids))
+    assert [each["reward"]["decision_id"] for each in taken] == ids
+    assert {each["status"] for each in taken} == {201}
+    assert experiment.pulls() == 1000
+    too_many: Any = {"decisions": [{}] * 1001}
+    assert refusal(experiment.ask("POST", "/decisions:batch", too_many)) == (
+        422,
+        "invalid_value",
+        "$.decisions",
+    )
+    assert experiment.decisions() == api.rewards() == []
+
+
+# Rewards.
+
+
+def test_a_reward_is_taken_once(api: Api) -> None:
+    experiment = api.begin()
+    decision = experiment.decide().json()["decision_id"]
+    for wrong in (-0.5, 1.5, 1e308):
+        assert refusal(api.reward(decision, wrong)) == (422, "invalid_value", "$.value")
+    new, again, other = api.reward(decision, 1), api.reward(decision, 1), api.reward(decision, 0)
+    said = {"decision_id": decision, "event": decision, "late": False}
+    assert (new.status_code, new.json()) == (201, said | {"outcome": "learned", "applied": True})
+    assert (again.status_code, again.json()) == (200, said | {"outcome": "duplicate", "applied": False})
+    assert refusal(other) == (409, "conflict", None)
+    second = api.reward(decision, 0, event="second")
+    assert (second.status_code, second.json()["outcome"]) == (201, "unchanged")  # the first counts
+    (arm,) = (arm for arm in experiment.state["arms"] if arm["pulls"])
+    assert (arm["pulls"], arm["sum"], arm["mean"]) == (1, 1.0, 1.0)
+
+
+def test_of_many_rewards_at_once_one_is_learned(api: Api) -> None:
+    experiment = api.begin()
+    decision = experiment.decide().json()["decision_id"]
+    answers = together(32, lambda n: api.reward(decision, n % 2))
+    codes = Counter(answer.status_code for answer in answers)
+    assert codes == {201: 1, 200: 15, 409: 16}
+    assert experiment.pulls() == 1
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "value"), [("first", 0.5), ("last", 0.25), ("sum", 1.0), ("max", 0.75)]
+)
+def test_what_several_rewards_come_to(api: Api, aggregate: str, value: float) -> None:
+    """By when they occurred, in whatever order and spelling of a time they come."""
+    experiment = api.begin(reward=UNIT | {"aggregate": aggregate})
+    decision = experiment.decide().json()["decision_id"]
+    for number, occurred_at, event in [
+        (0.75, 1_700_000_000, "b"),
+        (0.25, "2023-11-15T01:00:00+02:00", "c"),
+        (0.5, "2023-11-14T22:13:19.999Z", "a"),
+    ]:
+        assert api.reward(decision, number, event=event, occurred_at=occurred_at).status_code == 201
+    (arm,) = (arm for arm in experiment.state["arms"] if arm["pulls"])
+    assert (arm["pulls"], arm["sum"]) == (1, value)
+
+
+def test_a_reward_before_its_decision_waits_for_it(api: Api) -> None:
+    """Another process drew it, and could not log it before the reward came."""
+    experiment = api.begin()
+    drawn = experiment.decide().json()
+    identifier, unfit = new_id(), new_id()
+    early = api.reward(identifier, 0.75)
+    assert (early.status_code, early.json()["outcome"], early.json()["applied"]) == (202, "parked", False)
+    assert api.reward(identifier, 0.75).status_code == 200
+    assert refusal(api.reward(identifier, 0.5)) == (409, "conflict", None)
+    assert api.reward(unfit, 7.0).status_code == 202  # which range it has, nobody knows yet
+    assert refusal(api.client.get(f"/v1/decisions/{identifier}")) == (404, "not_found", None)
+    assert experiment.pulls() == 0
+    with Bandit(log=api.where, experiment=experiment.key) as bandit:
+        row: Decision = bandit.decision(drawn["decision_id"])
+        assert bandit.append([row._replace(id=identifier), row._replace(id=unfit)]) == 2
+    until(experiment.pulls)
+    (arm,) = (arm for arm in experiment.state["arms"] if arm["pulls"])
+    assert (arm["arm"], arm["pulls"], arm["sum"]) == (drawn["arm"], 1, 0.75)
+    assert api.reward(identifier, 0.75).json()["outcome"] == "duplicate"
+    assert api.reward(unfit, 1).json()["outcome"] == "learned"
+
+
+def test_a_reward_after_the_window_is_logged_and_not_learned(api: Api) -> None:
+    experiment = api.begin(reward=UNIT | {"window_s": 0.4})
+    timely, late = experiment.decide().json(), experiment.decide().json()
+    assert api.reward(timely["decision_id"], 1).status_code == 201
+    time.sleep(0.5)
+    answer = api.reward(late["decision_id"], 1)
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"decision_id": late["decision_id"], "event": late["decision_id"], "outcome": "late"}
+        | {"applied": False, "late": True},
+    )
+    assert api.reward(timely["decision_id"], 1).json()["outcome"] == "duplicate"
+    assert refusal(api.reward(late["decision_id"], 0)) == (409, "conflict", None)
+    assert experiment.pulls() == 1
+
+
+def test_windows_close_by_themselves(api: Api) -> None:
+    default = api.begin(reward=UNIT | {"window_s": 0.2, "default": 0.25})
+    mature = api.begin(reward=UNIT | {"window_s": 0.6, "mature_only": True})
+    default.decide()
+    answer = api.reward(mature.decide().json()["decision_id"], 1).json()
+    assert (answer["outcome"], answer["applied"], mature.pulls()) == ("waiting", True, 0)
+    until(lambda: default.pulls() == mature.pulls() == 1)
+    assert math.fsum(arm["sum"] for arm in default.state["arms"]) == 0.25
+
+
+def test_a_batch_of_rewards_has_a_status_for_each(api: Api) -> None:
+    experiment = api.begin()
+    decision, unknown = experiment.decide().json()["decision_id"], new_id()
+    results = api.rewards(
+        {"decision_id": decision, "value": 7},
+        {"decision_id": decision, "value": 1},
+        {"decision_id": decision, "value": 1},
+        {"decision_id": decision.upper(), "value": 0},
+        {"decision_id": unknown, "value": 1},
+        {"decision_id": unknown, "value": 1, "event": "a\0"},
+        {"decision_id": "00000000-0000-7000-8000-000000000000", "value": 1},
+        {"decision_id": decision, "value": 0.5, "event": "more"},
+    )
+    statuses = [each["status"] for each in results]
+    assert [*statuses[:1], sorted(statuses[1:3]), *statuses[3:]] == [422, [200, 201], 409, 202, 422, 404, 201]
+    wrong = {place: each["error"] for place, each in enumerate(results) if "error" in each}
+    assert {place: (each["code"], each["path"]) for place, each in wrong.items()} == {
+        0: ("invalid_value", "$.rewards[0].value"),
+        3: ("conflict", "$.rewards[3]"),
+        5: ("invalid_value", "$.rewards[5].event"),
+        6: ("not_found", "$.rewards[6]"),
+    }
+
+
+# Looking.
+
+
+def test_evaluations(api: Api, filled: Filled) -> None:
+    asked = filled.experiment.ask("POST", "/evaluations", {"target": "arm:green"})
+    assert (asked.status_code, asked.json()["answered"]) == (200, True)
+    assert asked.json()["lower"] <= 1.0 <= asked.json()["upper"]
+    assert asked.json()["rows"] == 400
+    little = api.begin().ask("POST", "/evaluations", {"target": "arm:green"}).json()
+    assert (little["answered"], little["value"]) == (False, None)
+    assert little["refusal"]
+
+
+def test_verification(filled: Filled) -> None:
+    found = filled.experiment.ask("POST", ":verify").json()
+    assert (found["verdict"], found["decisions"], found["recomputed"]) == ("holds", 400, 400)
+    assert (found["problems"], found["problem_count"]) == ([], 0)
+
+
+def test_questions_stand_in_line_and_decisions_do_not(api: Api, filled: Filled) -> None:
+    done = threading.Event()
+    took: list[float] = []
+
+    def decide() -> None:
+        while not done.is_set():
+            began = time.monotonic()
+            assert api.reward(new_id(), 1).status_code == 202
+            took.append(time.monotonic() - began)
+
+    with ThreadPoolExecutor(1) as aside:
+        deciding = aside.submit(decide)
+        answers = together(16, lambda _: filled.experiment.ask("POST", ":verify"))
+        done.set()
+        deciding.result()
+    counts = Counter(answer.status_code for answer in answers)
+    assert counts[200] >= 9
+    assert counts[200] + counts[503] == 16
+    for answer in answers:
+        if answer.status_code == 503:
+            assert refusal(answer) == (503, "unavailable", None)
+            assert int(answer.headers["retry-after"]) >= 1
+    assert sorted(took)[len(took) // 2] < 0.5
+
+
+def test_the_log_as_parquet(api: Api, filled: Filled) -> None:
+    key = filled.experiment.key
+    with api.client.stream("GET", f"/v1/experiments/{key}/export") as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/vnd.apache.parquet"
+        assert answer.headers["content-disposition"] == f'attachment; filename="{key}.parquet"'
+        assert answer.headers["transfer-encoding"] == "chunked"
+        content = b"".join(answer.iter_bytes())
+    assert pyarrow.parquet.read_table(io.BytesIO(content)).num_rows == 400
+
+
+def test_activity_and_its_audit(filled: Filled) -> None:
+    def activity() -> dict[str, Any]:
+        return dict(filled.experiment.ask("GET", "/activity").json())
+
+    until(lambda: activity()["decisions"] == 400, 10)
+    found = activity()
+    assert (found["rewards"], found["complete"]) == (400, True)
+    assert {arm["arm"]: arm["decisions"] for arm in found["arms"]} == {
+        arm: count for arm, (count, _) in filled.arms.items()
+    }
+    assert math.fsum(arm["share"] for arm in found["arms"]) == pytest.approx(1)
+    assert sum(point["rewards"] for point in found["series"]["points"]) == 400
+    assert found["audit"]["verdict"] == "holds"
+
+
+def test_a_log_without_the_range_of_a_reward_says_why_it_has_no_interval(api: Api) -> None:
+    experiment = api.begin(policy="ms:sigma2=1", reward={})
+    api.reward(experiment.decide().json()["decision_id"], -1e6)
+    state = experiment.state
+    assert "reward.low" in state["interval"]["refusal"]
+    assert {arm["lower"] for arm in state["arms"]} == {arm["upper"] for arm in state["arms"]} == {None}
+
+
+def test_metrics(api: Api) -> None:
+    experiment = api.begin(policy="uniform", arms=[*ARMS, 'q"\\\n'])
+    ids = []
+    for _ in range(2):  # the second time they are the same, and count no more
+        results = experiment.decisions(*({"idempotency_key": f"k{n}"} for n in range(300)))
+        ids = [each["decision"]["decision_id"] for each in results]
+        arms = Counter(each["decision"]["arm"] for each in results)
+    again = experiment.decide("k0")
+    assert (again.status_code, again.json()["decision_id"]) == (200, ids[0])
+    before = samples(api.client.get("/metrics").text).get("maillard_rewards_total", {})
+    api.rewards({"decision_id": ids[0], "value": 1}, {"decision_id": ids[1], "value": 1})
+    api.rewards({"decision_id": ids[0], "value": 1}, {"decision_id": ids[1], "value": 0})
+    answer = api.client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    now = samples(answer.text)
+    assert {arm: now["maillard_decisions_total"][arm, experiment.key] for arm in arms} == arms
+    rewards = now["maillard_rewards_total"]
+    changed = {
+        result: rewards[result,] - before.get((result,), 0) for result in ("learned", "duplicate", "conflict")
+    }
+    assert changed == {"learned": 2, "duplicate": 1, "conflict": 1}
+    requests, durations = now["maillard_requests_total"], now["maillard_request_duration_seconds_bucket"]
+    for operation in {operation for operation, _ in requests}:
+        count = sum(number for (name, _), number in requests.items() if name == operation)
+        edges = {le: number for (le, name), number in durations.items() if name == operation}
+        assert now["maillard_request_duration_seconds_count"][operation,] == edges["+Inf"] == count
+        ordered = [edges[le] for le in sorted(edges, key=float)]
+        assert ordered == sorted(ordered)
+        assert 0 < now["maillard_request_duration_seconds_sum"][operation,] < 600
+
+
+def test_the_audit_is_among_the_metrics(api: Api, filled: Filled) -> None:
+    def scores() -> dict[str, float]:
+        found = samples(api.client.get("/metrics").text).get("maillard_propensity_calibration_z", {})
+        return {arm: z for (arm, key), z in found.items() if key == filled.experiment.key}
+
+    until(lambda: set(scores()) == set(ARMS), 10)
+    assert all(0 < abs(z) < 5 for z in scores().values())
+
+
+def test_health_readiness_policies_and_the_description(api: Api) -> None:
+    assert api.client.get("/healthz").json() == {"status": "ok"}
+    assert api.client.get("/readyz").json() == {"status": "ready"}
+    policies = {each["name"]: each for each in api.client.get("/v1/policies").json()["policies"]}
+    assert "booster" in policies["ms+"]["parameters"]
+    for name in policies:  # each of them can be had
+        options = ":sigma2=1" if "sigma2" in policies[name]["parameters"] else ""
+        options += (
+            (",horizon=1000" if options else ":horizon=1000")
+            if "horizon" in policies[name]["parameters"]
+            else ""
+        )
+        experiment = api.begin(policy=name + options)
+        assert experiment.decide().status_code == 201, name
+    assert api.client.get("/openapi.json").json()["openapi"] == "3.1.0"
+    me = api.client.get("/v1/me").json()
+    assert (me["open"], me["experiments"], "admin" in me["scopes"]) == (True, None, True)

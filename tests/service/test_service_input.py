@@ -1,0 +1,599 @@
+"""Whatever comes in, a JSON error with a code, a message and the path to the field goes out: against `maillard serve` itself."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import httpx2
+import pytest
+
+from benchmarks.load import request as written
+from maillard.service.operations import OPERATIONS
+from tests.service.talking import connected, error, heard, refusal, replies, say
+from tests.serving import Service, serving
+from tests.stores import new_id
+
+EXPERIMENTS = "/v1/experiments"
+HOME = f"{EXPERIMENTS}/home"
+DECISIONS = f"{HOME}/decisions"
+NEW = {"key": "other", "arms": ["red", "blue"], "policy": "ms+", "reward": {"low": 0, "high": 1}}
+NOBODY = "00000000-0000-7000-8000-000000000000"  # a decision of 1970
+ANY_VERSION = {"If-Match": "*"}
+CLOSE = "Connection: close\r\n"
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("input") / "log.db", options=["--rate-limit", "0"]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(service: Service) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=service.url, timeout=30) as made:
+        assert made.post(EXPERIMENTS, json=NEW | {"key": "home"}).status_code == 201
+        yield made
+
+
+@pytest.fixture(scope="module")
+def decision(client: httpx2.Client) -> str:
+    return str(client.post(DECISIONS, json={}).json()["decision_id"])
+
+
+def seen(client: httpx2.Client) -> tuple[str, int]:
+    """All experiments as they are configured, and the number of the last event of ours."""
+    return client.get(EXPERIMENTS).text, client.get(f"{HOME}/state").json()["state_version"]
+
+
+@pytest.fixture(scope="module")
+def before(client: httpx2.Client) -> tuple[str, int]:
+    return seen(client)
+
+
+@pytest.fixture(autouse=True)
+def unharmed(client: httpx2.Client, before: tuple[str, int]) -> Iterator[None]:
+    """Nothing that is refused changes anything, and the service still answers."""
+    yield
+    assert seen(client) == before
+
+
+# Values.
+
+
+def new(**fields: Any) -> tuple[str, str, Any]:
+    return "POST", EXPERIMENTS, NEW | fields
+
+
+def rule(**fields: Any) -> tuple[str, str, Any]:
+    return new(reward=fields)
+
+
+def decide(**fields: Any) -> tuple[str, str, Any]:
+    return "POST", DECISIONS, fields
+
+
+def batch(*items: Any) -> tuple[str, str, Any]:
+    return "POST", f"{DECISIONS}:batch", {"decisions": list(items)}
+
+
+def reward(**fields: Any) -> tuple[str, str, Any]:
+    return "PUT", "/v1/decisions/{decision}/reward", {"value": 1} | fields
+
+
+def rewards(*items: Any) -> tuple[str, str, Any]:
+    return "POST", "/v1/rewards:batch", {"rewards": list(items)}
+
+
+def change(policy: Any, **fields: Any) -> tuple[str, str, Any]:
+    return "PATCH", HOME, {"policy": policy} | fields
+
+
+def ask(target: Any, **fields: Any) -> tuple[str, str, Any]:
+    return "POST", f"{HOME}/evaluations", {"target": target} | fields
+
+
+def named(table: list[Any]) -> list[str]:
+    return [f"{number}: {asked[0]} {path}" for number, (asked, path) in enumerate(table)]
+
+
+WRONG = [
+    (new(key=""), "$.key"),
+    (new(key="a/b"), "$.key"),
+    (new(key="a:pause"), "$.key"),
+    (new(key=".."), "$.key"),
+    (new(key="a\n"), "$.key"),
+    (new(key="é"), "$.key"),
+    (new(key="a\0"), "$.key"),
+    (new(key="k" * 129), "$.key"),
+    (new(key=1), "$.key"),
+    (new(arms=[]), "$.arms"),
+    (new(arms="red"), "$.arms"),
+    (new(arms=["red", "blue", 3]), "$.arms[2]"),
+    (new(arms=["red", ""]), "$.arms[1]"),
+    (new(arms=["red", "x" * 513]), "$.arms[1]"),
+    (new(arms=["red", "red"]), "$.arms"),
+    (new(arms=["red", "blu\0e"]), "$.arms"),
+    (new(arms=[str(n) for n in range(1001)]), "$.arms"),
+    (new(policy=""), "$.policy"),
+    (new(policy="no such"), "$.policy"),
+    (new(policy="ms\0"), "$.policy"),
+    (new(policy="ms+:booster=-1"), "$.policy"),
+    (new(policy="ms+:booster=nan"), "$.policy"),
+    (new(policy="ms+:booster=1e999"), "$.policy"),
+    (new(policy="ms+:booster="), "$.policy"),
+    (new(policy="ms+:boster=8"), "$.policy"),
+    (new(policy="ms+:floor=2"), "$.policy"),
+    (new(policy="ms+," * 600), "$.policy"),
+    (new(policy=["ms+"]), "$.policy"),
+    (new(policy="ms+", reward={}), "$.policy"),  # which needs a range, or a sigma2
+    (new(reward=None), "$.reward"),
+    (new(sticky="yes"), "$.sticky"),
+    (new(sticky=None), "$.sticky"),
+    (rule(low=1, high=0), "$.reward.low"),
+    (rule(low="0"), "$.reward.low"),
+    (rule(low=True), "$.reward.low"),
+    (rule(low=0, high=1e291), "$.reward.low"),
+    (rule(low=1, high=2, aggregate="sum"), "$.reward.low"),
+    (rule(window_s=0), "$.reward.window_s"),
+    (rule(window_s=1e300), "$.reward.window_s"),
+    (rule(default=0.5), "$.reward.window_s"),
+    (rule(mature_only=True), "$.reward.window_s"),
+    (rule(mature_only=1), "$.reward.mature_only"),
+    (rule(low=0, high=1, window_s=9, default=2), "$.reward.default"),
+    (rule(aggregate="mean"), "$.reward.aggregate"),
+    (("POST", EXPERIMENTS, {"key": "other", "arms": ["red"]}), "$.policy"),
+    (("POST", EXPERIMENTS, []), "$"),
+    (("POST", EXPERIMENTS, None), "$"),
+    (decide(unit=""), "$.unit"),
+    (decide(unit=7), "$.unit"),
+    (decide(unit="a\0"), "$.unit"),
+    (decide(unit="u" * 513), "$.unit"),
+    (decide(eligible=[]), "$.eligible"),
+    (decide(eligible="red"), "$.eligible"),
+    (decide(eligible=["red", 7]), "$.eligible[1]"),
+    (decide(eligible=["mauve"]), "$.eligible"),
+    (decide(eligible=["r\0"]), "$.eligible"),
+    (batch({"unit": "a"}, {"unit": 7}), "$.decisions[1].unit"),
+    (batch({}, {}, {"eligible": ["red", ""]}), "$.decisions[2].eligible[1]"),
+    (batch({"idempotency_key": ""}), "$.decisions[0].idempotency_key"),
+    (batch(*[{}] * 1001), "$.decisions"),
+    (("POST", f"{DECISIONS}:batch", {"decisions": {}}), "$.decisions"),
+    (("POST", f"{DECISIONS}:batch", {}), "$.decisions"),
+    (reward(value=1.5), "$.value"),
+    (reward(value=-0.001), "$.value"),
+    (reward(value="1"), "$.value"),
+    (reward(value=True), "$.value"),
+    (reward(value=None), "$.value"),
+    (reward(event=""), "$.event"),
+    (reward(event="a\0"), "$.event"),
+    (reward(occurred_at=-1), "$.occurred_at"),
+    (reward(occurred_at=1e12), "$.occurred_at"),
+    (reward(occurred_at=True), "$.occurred_at"),
+    (reward(occurred_at="yesterday"), "$.occurred_at"),
+    (reward(occurred_at="2026-01-01T00:00:00"), "$.occurred_at"),  # whose midnight?
+    (reward(occurred_at="2026-13-01T00:00:00Z"), "$.occurred_at"),
+    (reward(occurred_at="0001-01-01T00:00:00+12:00"), "$.occurred_at"),
+    (reward(occurred_at="9999-12-31T23:59:59-12:00"), "$.occurred_at"),
+    (("PUT", "/v1/decisions/{decision}/reward", {}), "$.value"),
+    (("PUT", "/v1/decisions/nobody/reward", {"value": 1}), "$.decision_id"),
+    (("PUT", "/v1/decisions/00000000-0000-4000-8000-000000000000/reward", {"value": 1}), "$.decision_id"),
+    (rewards({"decision_id": "nobody", "value": 1}), "$.rewards[0].decision_id"),
+    (rewards({"value": 1}), "$.rewards[0].decision_id"),
+    (rewards(*[{"decision_id": NOBODY, "value": "x"}] * 2), "$.rewards[0].value"),
+    (rewards(*[{"decision_id": NOBODY, "value": 1}] * 1001), "$.rewards"),
+    (change("no such"), "$.policy"),
+    (change("ms+:booster=0"), "$.policy"),
+    (change("ms-exponential-family:family=x"), "$.policy"),
+    (change(None), "$.policy"),
+    (("PATCH", HOME, {}), "$.policy"),
+    (("POST", f"{HOME}/arms", {"arm": "red"}), "$.arm"),
+    (("POST", f"{HOME}/arms", {"arm": ""}), "$.arm"),
+    (("POST", f"{HOME}/arms", {"arm": "a\0"}), "$.arm"),
+    (("POST", f"{HOME}/arms", {"arm": ["green"]}), "$.arm"),
+    (("DELETE", f"{HOME}/arms/mauve", None), "$.arm"),
+    (("DELETE", f"{HOME}/arms/%00", None), "$.arm"),
+    (("DELETE", f"{HOME}/arms/", None), "$.arm"),
+    (("GET", "/v1/decisions/nobody", None), "$.decision_id"),
+    (("GET", f"/v1/decisions/{'9' * 5000}", None), "$.decision_id"),
+    (ask(""), "$.target"),
+    (ask("no such"), "$.target"),
+    (ask("arm:mauve"), "$.target"),
+    (ask("dist:red=2"), "$.target"),
+    (ask("/etc/passwd"), "$.target"),
+    (ask("a\0"), "$.target"),
+    (ask("x" * 20_001), "$.target"),
+    (ask("arm:red", estimators=["guess"]), "$.estimators"),
+    (ask("arm:red", estimators=[]), "$.estimators"),
+    (ask("arm:red", estimators=["ips"] * 41), "$.estimators"),
+    (ask("arm:red", confidence=1), "$.confidence"),
+    (ask("arm:red", confidence=0), "$.confidence"),
+    (("GET", f"{EXPERIMENTS}?archived=maybe", None), "?archived"),
+    (("GET", f"{EXPERIMENTS}?archived=%ff%00", None), "?archived"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "path"), WRONG, ids=named(WRONG))
+def test_values_that_are_not_allowed(client, decision, asked, path) -> None:
+    method, where, body = asked
+    content = None if method in ("GET", "DELETE") else json.dumps(body).encode()
+    answer = client.request(
+        method, where.format(decision=decision), content=content, headers=JSON | ANY_VERSION
+    )
+    assert refusal(answer) == (422, "invalid_value", path)
+
+
+UNKNOWN = [
+    (new(colour=1), "$.colour"),
+    (rule(low=0, high=1, lo=1), "$.reward.lo"),
+    (new(**{"a.b ü\0": 1}), "$.a.b ü\0"),
+    (decide(context={"secret": 1}), "$.context"),
+    (decide(idempotency_key="k"), "$.idempotency_key"),  # alone it is a header
+    (batch({}, {"who": 1}), "$.decisions[1].who"),
+    (reward(at=1), "$.at"),
+    (rewards({"decision_id": NOBODY, "value": 1, "unit": "u"}), "$.rewards[0].unit"),
+    (change("ms", arms=[]), "$.arms"),
+    (("POST", f"{HOME}/arms", {"arm": "green", "weight": 1}), "$.weight"),
+    (ask("uniform", seed=1), "$.seed"),
+]
+
+
+@pytest.mark.parametrize(("asked", "path"), UNKNOWN, ids=named(UNKNOWN))
+def test_fields_that_nobody_knows(client, decision, asked, path) -> None:
+    method, where, body = asked
+    answer = client.request(method, where.format(decision=decision), json=body, headers=ANY_VERSION)
+    assert refusal(answer) == (422, "unknown_field", path)
+
+
+@pytest.mark.parametrize("key", ["", "k" * 513])
+def test_idempotency_keys_that_are_not_allowed(client, key) -> None:
+    answer = client.post(DECISIONS, json={}, headers={"Idempotency-Key": key})
+    assert refusal(answer) == (422, "invalid_value", "Idempotency-Key")
+
+
+@pytest.mark.parametrize(
+    "name", ["\x01", "a\nb", "\u2028", "\U0001f9c1" * 512, "\u202eevil", "'; DROP TABLE decisions; --", "%00", "﷽"]
+)  # fmt: skip
+def test_odd_names_are_names(client, name) -> None:
+    """As a unit, an event, a key of a batch, and in a log that is read again."""
+    items = [{"unit": name, "idempotency_key": name}] * 2
+    first, second = client.post(f"{DECISIONS}:batch", json={"decisions": items}).json()["results"]
+    assert (first["status"], second["status"]) == (201, 200)
+    assert first["decision"] == second["decision"]
+    assert first["decision"]["unit"] == name
+    found = client.get(f"/v1/decisions/{first['decision']['decision_id']}").json()
+    assert found == first["decision"]
+    parked = {"decision_id": new_id(), "value": 1, "event": name}
+    (result,) = client.post("/v1/rewards:batch", json={"rewards": [parked]}).json()["results"]
+    assert (result["status"], result["reward"]["event"]) == (202, name)
+
+
+def test_keys_in_headers_are_bytes(service) -> None:
+    body = b"{}"
+    asked = written("POST", DECISIONS, body, CLOSE).replace(
+        b"Host:", b"Idempotency-Key: caf\xc3\xa9\xff\r\nHost:"
+    )
+    (first,), (second,) = say(service, asked), say(service, asked)
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.content == second.content
+
+
+# What is no JSON, or not meant to be.
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b"{",
+        b'{"value": 1',
+        b'{"value": 1} {"value": 1}',
+        b"{'value': 1}",
+        b'{"value": NaN}',
+        b'{"value": -Infinity}',
+        b'{"value": Infinity}',
+        b'{"value": 01}',
+        b'{"value": 0x1}',
+        b'{"value": .5}',
+        b'{"value": 1,}',
+        b'{"value": 1, "event": "a\x00b"}',
+        b'{"value": 1, "event": "\\ud800"}',
+        b'{"value": 1, "event": "\\udc00\\ud800"}',
+        b'{"value": 1, "event": "\xed\xa0\x80"}',
+        b'{"value": 1, "event": "\xff"}',
+        b'{"value": 1, "event": "\n"}',
+        b"\xef\xbb\xbf{}",
+        '{"value": 1}'.encode("utf-16"),
+        gzip.compress(b'{"value": 1}', mtime=0),
+        b"<value>1</value>",
+        b"value=1",
+    ],
+)
+def test_what_is_no_json(client, decision, body) -> None:
+    answer = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
+    assert refusal(answer) == (400, "bad_json", None)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400, "1" * 100_000])
+def test_numbers_that_no_float_holds(client, decision, number) -> None:
+    body = f'{{"value": {number}}}'
+    answer = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
+    assert refusal(answer) == (422, "invalid_value", "$.value")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 500_000,
+        b'{"value":' * 100_000,
+        b'{"value": 1, "event": ' + b"[" * 500_000,
+        b'{"value": 1, "x": ' + b'{"a":' * 100_000,
+    ],
+)
+def test_deep_json(client, decision, body) -> None:
+    answer = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
+    assert answer.status_code in (400, 422)
+    error(answer)
+
+
+@pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.body], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+             "application/json, text/plain", "application/jsonp", "text/json", "x" * 1000]
+)  # fmt: skip
+def test_other_content_types(client, decision, operation, kind) -> None:
+    """Above all those that a form on any web page can send without asking."""
+    path = operation.path.format(key="home", id=decision)
+    answer = client.request(operation.method, path, content=b"{}", headers={"Content-Type": kind})
+    assert refusal(answer) == (415, "unsupported_media_type", "Content-Type")
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/json ;x=y"]
+)
+def test_other_spellings_of_json(client, kind) -> None:
+    assert client.post(DECISIONS, content=b"{}", headers={"Content-Type": kind}).status_code == 201
+
+
+# Too much.
+
+
+TOO_MUCH = [
+    (DECISIONS, 1 << 20),
+    (f"{DECISIONS}:batch", 4 << 20),
+    ("/v1/rewards:batch", 4 << 20),
+    (EXPERIMENTS, 1 << 20),
+    (f"{HOME}/evaluations", 1 << 20),
+]
+
+
+@pytest.mark.parametrize(("path", "most"), TOO_MUCH)
+def test_a_huge_body_is_refused_before_it_is_read(service, path, most) -> None:
+    for announced in (most + 1, 1 << 40):
+        head = written("POST", path, b"x").replace(
+            b"Content-Length: 1\r\n\r\nx", b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % announced
+        )
+        began = time.monotonic()
+        (answer,) = say(service, head)  # and no invitation to go on
+        assert refusal(answer) == (413, "too_large", None)
+        assert str(most) in error(answer)["message"]
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(("path", "most"), TOO_MUCH[:2])
+def test_a_huge_body_that_does_not_say_so(service, path, most) -> None:
+    """In pieces without an announced length: it is answered before the end, which never comes."""
+    head = written("POST", path, b"x").replace(
+        b"Content-Length: 1\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n"
+    )
+    piece = b"10000\r\n" + b" " * (1 << 16) + b"\r\n"
+    (answer,) = say(service, head, *[piece] * (most // (1 << 16) + 1))
+    assert refusal(answer) == (413, "too_large", None)
+
+
+@pytest.mark.parametrize(("path", "most"), TOO_MUCH[:2])
+def test_a_body_that_is_just_small_enough(client, path, most) -> None:
+    body = b'{"decisions": []}' if "batch" in path else b"{}"
+    answer = client.post(path, content=body + b" " * (most - len(body)), headers=JSON)
+    assert answer.status_code in (200, 201)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /v1/me HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * (1 << 20) + b"\r\n\r\n",
+        b"GET /v1/me HTTP/1.1\r\n" + b"".join(b"X-%d: x\r\n" % n for n in range(50_000)) + b"\r\n",
+        b"GET /v1/experiments/" + b"x" * (1 << 20) + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    ],
+    ids=["one header", "many headers", "the path"],
+)
+def test_a_megabyte_of_headers(service, head) -> None:
+    (answer,) = say(service, head)
+    assert refusal(answer) == (431, "too_large", None)
+
+
+def test_what_is_said_of_many_names_is_short(client) -> None:
+    arms = [f"{n:03d}" + "ü" * 200 for n in range(1000)]
+    eligible = client.post(DECISIONS, json={"eligible": arms})
+    assert refusal(eligible) == (422, "invalid_value", "$.eligible")
+    assert len(eligible.content) < 50_000
+
+
+# Slow clients.
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that waits less than usual."""
+    prelude = "from maillard.service.connections import Protocol as P\n"
+    prelude += "P.head_timeout, P.request_timeout, P.linger_timeout = 0.5, 1.0, 0.5"
+    with serving(tmp_path_factory.mktemp("hasty") / "log.db", prelude=prelude) as made:
+        assert httpx2.post(f"{made.url}{EXPERIMENTS}", json=NEW | {"key": "home"}).status_code == 201
+        yield made
+
+
+HEAD = (
+    b"POST /v1/experiments/home/decisions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("sent", "drip"),
+    [
+        (b"POST /v1/exp", b""),
+        (HEAD, b"X: y\r\n"),
+        (HEAD + b"Content-Length: 2000\r\n\r\n", b" "),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    ],
+    ids=["half a line", "head, slowly", "body, slowly", "chunks, slowly"],
+)
+def test_slow_clients_are_told_so_and_let_go(hasty, sent, drip) -> None:
+    began = time.monotonic()
+    with connected(hasty) as connection:
+        connection.sendall(sent)
+        connection.settimeout(0.1)
+        received = b""
+        with suppress(ConnectionError):
+            while time.monotonic() < began + 20:
+                try:
+                    piece = connection.recv(1 << 16)
+                    received += piece
+                    if not piece:
+                        break
+                except TimeoutError:
+                    connection.sendall(drip)
+    assert 0.4 < time.monotonic() - began < 15
+    (answer,) = replies(received)
+    assert refusal(answer) == (408, "timeout", None)
+    assert httpx2.get(f"{hasty.url}/v1/me").status_code == 200
+
+
+def test_many_slow_clients_are_in_nobodys_way(hasty) -> None:
+    with ExitStack() as stack:
+        slow = [stack.enter_context(connected(hasty)) for _ in range(200)]
+        for connection in slow:
+            connection.sendall(HEAD + b"Content-Length: 2000\r\n\r\n{")
+        took = []
+        for _ in range(20):
+            began = time.monotonic()
+            (answer,) = say(hasty, written("POST", DECISIONS, b"{}", CLOSE))
+            took.append(time.monotonic() - began)
+            assert answer.status_code == 201
+        assert sorted(took)[10] < 0.5
+        for connection in slow:
+            assert replies(heard(connection))[0].status_code == 408
+
+
+# Several requests on one connection, and those that ask for what is not there.
+
+
+def test_pipelined_requests_are_answered_in_order(service, decision) -> None:
+    kinds = [
+        written("POST", DECISIONS, b"{}", "X-Request-Id: r{n}\r\n"),
+        written("POST", DECISIONS, b"{", "X-Request-Id: r{n}\r\n"),
+        written("GET", "/no/such", b"", "X-Request-Id: r{n}\r\n"),
+        written("PUT", f"/v1/decisions/{decision}/reward", b'{"value": 9}', "X-Request-Id: r{n}\r\n"),
+        written("GET", "/healthz", b"", "X-Request-Id: r{n}\r\n"),
+    ]
+    sent = [kinds[n % 5].replace(b"{n}", b"%d" % n) for n in range(25)]
+    sent.append(written("GET", "/healthz", b"", f"X-Request-Id: r25\r\n{CLOSE}"))
+    answers = say(service, b"".join(sent))
+    assert [each.headers["x-request-id"] for each in answers] == [f"r{n}" for n in range(26)]
+    assert [each.status_code for each in answers] == [201, 400, 404, 422, 200] * 5 + [200]
+
+
+def test_a_body_that_nobody_reads_is_no_request(service) -> None:
+    """Operations without a body skip what is sent as one."""
+    inner = written("POST", f"{HOME}:archive")
+    for method, path in (
+        ("GET", HOME),
+        ("GET", "/healthz"),
+        ("DELETE", f"{HOME}/arms/mauve"),
+        ("PUT", "/no"),
+    ):
+        outer = written(method, path, inner)
+        first, last = say(service, outer + written("GET", HOME, b"", CLOSE))
+        assert first.status_code in (200, 404, 422)
+        assert json.loads(last.content)["status"] == "running"
+
+
+@pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.method == "GET"], ids=lambda each: each.name)  # fmt: skip
+def test_head_is_get_without_the_body(service, client, decision, operation) -> None:
+    path = operation.path.format(key="home", id=decision)
+    with connected(service) as connection:
+        connection.sendall(written("HEAD", path, b"", CLOSE))
+        (answer,) = replies(heard(connection), head=True)
+    got = client.get(path)
+    assert answer.status_code == got.status_code == 200
+    assert answer.headers["content-type"] == got.headers["content-type"]
+    assert ("content-length" in answer.headers) == ("content-length" in got.headers)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", EXPERIMENTS, "GET, HEAD, POST"),
+        ("PUT", HOME, "GET, HEAD, PATCH"),
+        ("POST", f"{HOME}:explode", "GET, HEAD, PATCH"),
+        ("GET", "/v1/rewards:batch", "POST"),
+        ("POST", f"{HOME}/arms/red", "DELETE"),
+        ("POST", "/healthz", "GET, HEAD"),
+        ("POST", "/", "GET, HEAD"),
+        ("OPTIONS", DECISIONS, "POST"),
+        ("TRACE", "/v1/me", "GET, HEAD"),
+    ],
+)
+def test_methods_that_are_not_there(client, method, path, allowed) -> None:
+    answer = client.request(method, path)
+    assert refusal(answer) == (405, "method_not_allowed", None)
+    assert answer.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/no", "/v1", "/v1/", "/v2/experiments", "/v1/experiments/", f"{HOME}/", f"{HOME}/nothing", "/v1/decisions",
+     "//v1/experiments", "/%2e%2e/v1/me", "/V1/experiments", "/v1/experiments/a%2Fb", "/index.html", "/\U0001f9c1",
+     "/" + "x" * 10_000]
+)  # fmt: skip
+def test_paths_that_are_not_there(client, path) -> None:
+    answer = client.get(path)
+    assert refusal(answer) == (404, "not_found", None)
+    assert len(answer.content) < 1000
+    assert answer.headers["x-request-id"] == error(answer)["request_id"]
+
+
+@pytest.mark.parametrize(
+    "key", ["nobody", "%00", "%FF", "x" * 2000, "\U0001f9c1", "a b", "'", "home%0A", "HOME"]
+)
+@pytest.mark.parametrize(
+    "operation", [each for each in OPERATIONS if each.limited], ids=lambda each: each.name
+)
+def test_experiments_that_are_not_there(client, operation, key) -> None:
+    path = operation.path.replace("{arm:anything}", "red").format(key=key)
+    bodies = {"decide": {}, "decide_batch": {"decisions": [{}]}, "evaluate": {"target": "uniform"}}
+    bodies |= {"add_arm": {"arm": "green"}, "change_experiment": {"policy": "ms"}}
+    answer = client.request(operation.method, path, json=bodies.get(operation.name), headers=ANY_VERSION)
+    assert refusal(answer) == (404, "not_found", None)
+
+
+def test_decisions_that_are_not_there(client) -> None:
+    assert refusal(client.get(f"/v1/decisions/{new_id()}")) == (404, "not_found", None)
+    old = client.put(f"/v1/decisions/{NOBODY}/reward", json={"value": 1})
+    assert refusal(old) == (404, "not_found", None)
+    assert client.put(f"/v1/decisions/{new_id().upper()}/reward", json={"value": 1}).status_code == 202
+
+
+@pytest.mark.parametrize(
+    "given", ["", "x" * 65, "a b", 'a"b', "a\\", "é", "a{b}", "\x7f"]
+)  # fmt: skip
+def test_request_ids_that_cannot_be_written_anywhere(client, given) -> None:
+    answer = client.get("/no", headers={"X-Request-Id": given.encode("latin-1")})
+    assert error(answer)["request_id"] != given
+    kept = client.get("/no", headers={"X-Request-Id": "Trace-1.2_3"})
+    assert error(kept)["request_id"] == kept.headers["x-request-id"] == "Trace-1.2_3"

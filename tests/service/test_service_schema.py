@@ -1,0 +1,341 @@
+"""Schemathesis against `maillard serve`: whatever the OpenAPI document allows, forbids, or lets follow from an answer."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import CHECKS, CheckContext, load_all_checks
+
+from maillard.service.openapi import describe
+from maillard.service.operations import OPERATIONS
+from tests.service.talking import error
+from tests.serving import Service, serving
+
+FEW, MANY = 30, 500  # examples of each operation, in `make test` and in `make torture`
+SLOW = {"export": 10, "evaluate": 10, "verify": 10}  # in `make test`: a child process answers these
+
+KEYS = ["one", "two"]
+ARMS = ["red", "blue", "a/b ü"]
+NEW = {"arms": ARMS, "policy": "ms+:booster=8", "reward": {"low": 0, "high": 1}}
+POLICIES = [
+    "ms+:booster=8", "ms", "uniform", "epsilon-greedy", "ts", "ucb1", "kl-ms", "boltzmann", "med", "moss-anytime",
+    "ms+:floor=0.05", "ms:sigma2=1e-300", "ms:sigma2=1e300", "ms+:booster=1e300",
+]  # fmt: skip
+TARGETS = ["uniform", "arm:red", "dist:red=0.5,blue=0.5", "ms+:booster=16", "ts", "greedy"]
+RULES: list[Any] = [
+    {"low": 0, "high": 1},
+    {"low": -1e290, "high": 1e290, "aggregate": "sum"},
+    {"low": 0, "high": 1, "window_s": 1e-6, "default": 0},
+    {"low": 0, "high": 1, "window_s": 1e9, "mature_only": True},
+    {"low": 0, "high": 5e-324},
+    {},
+]
+
+load_all_checks()
+
+
+def suite(examples: int, **more: Any) -> settings:
+    return settings(
+        max_examples=examples,
+        phases=[Phase.explicit, Phase.generate],
+        database=None,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        **more,
+    )
+
+
+def strict(document: Any) -> Any:
+    """The document, with nothing in an answer that it does not name."""
+    made = copy.deepcopy(document)
+    for part in made["components"]["schemas"].values():
+        if "properties" in part:
+            part.setdefault("additionalProperties", False)
+    return made
+
+
+def loaded(document: Any) -> Any:
+    rejected = ["400", "404", "405", "412", "413", "415", "422", "428"]
+    expected = {"expected-statuses": rejected}
+    checks = {"negative_data_rejection": expected, "missing_required_header": expected}
+    return schemathesis.openapi.from_dict(document, config=schemathesis.Config.from_dict({"checks": checks}))
+
+
+SCHEMA: Any = loaded(strict(describe()))
+BY_NAME = {each.name: each for each in OPERATIONS}
+
+
+def known_form(_: CheckContext, response: Any, case: Any) -> None:
+    """Every error has the one form, and none of them is a surprise to us."""
+    if response.status_code >= 400:
+        found = error(_Plain(response))
+        assert "unexpected" not in found["message"], found
+    elif BY_NAME[name_of(case)].items:
+        for each in json.loads(response.content)["results"]:
+            assert each["status"] < 500
+            assert ("error" in each) == (each["status"] >= 400)
+
+
+def rejection(context: CheckContext, response: Any, case: Any) -> None:
+    """As Schemathesis checks it; in a batch it is the item that is refused."""
+    batch = response.status_code == 200 and BY_NAME[name_of(case)].items
+    if batch and any(each["status"] == 422 for each in json.loads(response.content)["results"]):
+        return
+    check: Any = CHECKS.get_one("negative_data_rejection")
+    check(context, response, case)
+
+
+class _Plain:
+    """An answer with headers that are text."""
+
+    def __init__(self, response: Any) -> None:
+        self.status_code, self.content = response.status_code, response.content
+        self.headers = {name: value[0] for name, value in response.headers.items()}
+
+
+def name_of(case: Any) -> str:
+    return str(case.operation.definition.raw["operationId"])
+
+
+ALL: list[Any] = [
+    *CHECKS.get_by_names(
+        ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
+         "response_schema_conformance", "unsupported_method", "missing_required_header"]
+    ),
+    rejection,
+    known_form,
+]  # fmt: skip
+
+
+# What the document without most of its values forbids may well be allowed.
+EXCEPT_REJECTION = [each for each in ALL if each is not rejection]
+
+
+class Asked:
+    """A service, and what it was asked."""
+
+    def __init__(self, service: Service, session: requests.Session) -> None:
+        self.service, self.session = service, session
+        self.answers: Counter[tuple[str, int]] = Counter()
+
+    def ask(self, case: Any) -> Any:
+        response = case.call(base_url=self.service.url, session=self.session)
+        if case.method.upper() == case.operation.method.upper():
+            self.answers[name_of(case), response.status_code] += 1
+        return response
+
+    def check(self, case: Any) -> None:
+        case.validate_response(self.ask(case), checks=ALL)
+
+    def begin(self, key: str) -> str:
+        """An experiment of this key, whether or not it was made before, that chooses; a decision of it."""
+        path = f"{self.service.url}/v1/experiments"
+        self.session.post(path, json=NEW | {"key": key})
+        self.session.post(f"{path}/{key}:resume")
+        made = self.session.post(f"{path}/{key}/decisions", json={})
+        assert made.status_code == 201, made.text
+        return str(made.json()["decision_id"])
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    log = tmp_path_factory.mktemp("schema") / "log.db"
+    options = ["--rate-limit", "0", "--log-level", "warning"]
+    with serving(log, options=options) as service, requests.Session() as session:
+        yield Asked(service, session)
+        assert "traceback" not in service.said.lower(), service.said[-4000:]
+
+
+def test_the_service_describes_itself(asked: Asked) -> None:
+    found = httpx2.get(f"{asked.service.url}/openapi.json").json()
+    assert found == json.loads(json.dumps(describe()))
+    described = {(path, method.upper()) for path, methods in found["paths"].items() for method in methods}
+    assert described == {(each.path.replace(":anything}", "}"), each.method) for each in OPERATIONS}
+
+
+# Requests of every kind: those that the document allows and those that it forbids, at its edges and at random.
+
+
+@SCHEMA.parametrize()  # type: ignore[untyped-decorator]  # it is made at run time
+@suite(FEW)
+def test_every_operation(case: Any, asked: Asked) -> None:
+    asked.check(case)
+
+
+@pytest.mark.torture
+@SCHEMA.parametrize()  # type: ignore[untyped-decorator]  # it is made at run time
+@suite(MANY)
+def test_every_operation_at_length(case: Any, asked: Asked) -> None:
+    asked.check(case)
+
+
+# The same of things that are there, with values that make sense.
+
+
+names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
+eligible = st.none() | st.lists(st.sampled_from(ARMS), min_size=1)
+values = st.floats(0, 1) | st.sampled_from([0, 1, 0.5])
+times = st.none() | st.floats(0, 4e9) | st.sampled_from(["2026-01-01T00:00:00Z", "1970-01-01T00:00:00+00:00"])
+keyed = {"unit": st.none() | names, "eligible": eligible}
+rewarded = {"occurred_at": times, "event": st.none() | st.sampled_from("abc") | names}
+
+
+def bodies(operation: str, decision: str) -> Any:
+    """Bodies that an operation takes, most of the time."""
+    objects: Any = st.fixed_dictionaries
+    batch = {"idempotency_key": st.none() | st.sampled_from("abc")}
+    return {
+        "decide": objects({}, optional=keyed),
+        "decide_batch": objects({"decisions": st.lists(objects({}, optional=keyed | batch), max_size=30)}),
+        "reward": objects({"value": values}, optional=rewarded),
+        "reward_batch": objects(
+            {
+                "rewards": st.lists(
+                    objects({"value": values, "decision_id": st.just(decision)}, optional=rewarded),
+                    max_size=30,
+                )
+            }
+        ),
+        "create_experiment": objects(
+            {
+                "key": st.from_regex(r"\A[a-z]{1,12}\Z"),
+                "arms": st.lists(names, min_size=1, unique=True),
+                "policy": st.sampled_from(POLICIES),
+                "reward": st.just(RULES[0]) | st.sampled_from(RULES),  # most policies need a range
+            },
+            optional={"sticky": st.booleans()},
+        ),
+        "evaluate": objects(
+            {"target": st.sampled_from(TARGETS)},
+            optional={
+                "confidence": st.floats(0.5, 0.999),
+                "estimators": st.lists(
+                    st.sampled_from(["ips", "snips", "dr", "aipw", "cs-betting"]), min_size=1
+                ),
+            },
+        ),
+        "add_arm": objects({"arm": names | st.sampled_from(ARMS)}),
+        "change_experiment": objects({"policy": st.sampled_from(POLICIES)}),
+    }.get(operation)
+
+
+def sensible(operation: Any, name: str, decision: str) -> st.SearchStrategy[Any]:
+    """Cases of an operation on an experiment or a decision that is there."""
+    fields: dict[str, Any] = {}
+    path: dict[str, Any] = {"key": st.just(name), "id": st.just(decision), "arm": st.sampled_from(ARMS)}
+    taken = [parameter.name for parameter in operation.path_parameters]
+    fields["path_parameters"] = st.fixed_dictionaries({each: path[each] for each in taken})
+    if (body := bodies(name, decision)) is not None:
+        fields |= {"body": body, "media_type": st.just("application/json")}
+    offered = {"If-Match": st.sampled_from(["*", '"1"', '"2"']), "Idempotency-Key": st.sampled_from("abc")}
+    headers = [parameter.name for parameter in operation.headers]
+    fields["headers"] = st.fixed_dictionaries({}, optional={each: offered[each] for each in headers})
+    return st.builds(operation.Case, **fields)
+
+
+def examine(asked: Asked, name: str, examples: int) -> None:
+    operation = SCHEMA.find_operation_by_id(name)
+    decision = asked.begin(name)
+    pins = {"key": name, "id": decision}
+    taken = {each.name: pins[each.name] for each in operation.path_parameters if each.name in pins}
+
+    @suite(examples)
+    @given(st.one_of(sensible(operation, name, decision), operation.as_strategy(path_parameters=taken)))
+    def check(case: Any) -> None:
+        asked.check(case)
+
+    check()
+    found = {status for operation_name, status in asked.answers if operation_name == name}
+    promised = {status for status, (kind, _) in BY_NAME[name].answers.items() if status < 300}
+    assert found & promised, found
+
+
+NAMES = [each.name for each in OPERATIONS if each.body or "{" in each.path]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_there(asked: Asked, name: str) -> None:
+    examine(asked, name, SLOW.get(name, FEW))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_there_at_length(asked: Asked, name: str) -> None:
+    examine(asked, name, MANY)
+
+
+# One thing after another: Schemathesis finds by itself which answers other requests can begin with.
+
+
+def narrowed(document: Any) -> Any:
+    """The document with fewer values, so that most experiments can be made and most decisions be rewarded."""
+    made = copy.deepcopy(document)
+    schemas = made["components"]["schemas"]
+    schemas["NewExperiment"]["properties"] |= {
+        "key": {"enum": KEYS},
+        "policy": {"enum": POLICIES},
+        "arms": {"enum": [ARMS, ["red"], ["red", "blue"]]},
+        "reward": {"enum": RULES},
+    }
+    schemas["Change"]["properties"]["policy"] = {"enum": POLICIES}
+    schemas["ArmToAdd"]["properties"]["arm"] = {"enum": [*ARMS, "green"]}
+    for name in ("Reward", "RewardToGive"):
+        schemas[name]["properties"]["value"] = {"enum": [0, 0.5, 1]}
+    for name in ("DecisionToMake", "KeyedDecision"):
+        schemas[name]["properties"]["eligible"] = {"enum": [None, ["red"], ["red", "blue"]]}
+    schemas["Question"]["properties"]["target"] = {"enum": TARGETS}
+    few = {"key": KEYS, "arm": ARMS, "If-Match": ["*", '"1"', '"2"', '"3"'], "Idempotency-Key": ["a", "b"]}
+    for methods in made["paths"].values():
+        for operation in methods.values():
+            for parameter in operation["parameters"]:
+                if parameter["name"] in few:
+                    parameter["schema"] = {"enum": few[parameter["name"]]}
+    return made
+
+
+def walk(asked: Asked, examples: int, steps: int) -> Counter[tuple[str, int]]:
+    """Walks of so many steps, each among experiments of its own; by operation and status, how many answers."""
+    before, walks = Counter(asked.answers), itertools.count()
+    # What others have made is no business of a walk, which must come out the same if it is taken again.
+    schema = loaded(narrowed(strict(describe()))).exclude(operation_id="list_experiments")
+
+    class Walk(schema.as_state_machine()):  # type: ignore[misc]
+        def setup(self) -> None:
+            self.number = next(walks)
+            asked.begin(f"w{self.number}-{KEYS[0]}")
+
+        def before_call(self, case: Any) -> None:
+            if isinstance(case.body, dict) and case.body.get("key") in KEYS:
+                case.body = case.body | {"key": f"w{self.number}-{case.body['key']}"}
+            if case.path_parameters.get("key") in KEYS:
+                case.path_parameters["key"] = f"w{self.number}-{case.path_parameters['key']}"
+
+        def call(self, case: Any, **_: Any) -> Any:
+            return asked.ask(case)
+
+        def validate_response(self, response: Any, case: Any, **_: Any) -> None:
+            case.validate_response(response, checks=EXCEPT_REJECTION)
+
+    Walk.run(settings=suite(examples, stateful_step_count=steps))
+    return asked.answers - before
+
+
+@pytest.mark.parametrize(("examples", "steps"), [(25, 20), pytest.param(MANY, 50, marks=pytest.mark.torture)])
+def test_one_thing_after_another(asked: Asked, examples: int, steps: int) -> None:
+    answers = walk(asked, examples, steps)
+    for expected in [
+        ("create_experiment", 201), ("decide", 201), ("reward", 201), ("read_state", 200), ("read_decision", 200),
+    ]:  # fmt: skip
+        assert answers[expected], answers

@@ -1,0 +1,886 @@
+"""The GPU twin: its random numbers, its memory, the law of its trials, and what it refuses.
+
+Without a GPU all runs in numba's simulator of one (see conftest.py), some thousand rounds a second: so samples are small here, and larger in
+`make torture`. Sampling distributions are compared with the CPU's, and, which sees much smaller errors, choices with their exact
+probabilities, round by round.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import json
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy import stats
+
+import maillard
+from maillard import InvalidValue, problems
+from maillard.cli import main
+from maillard.policies.numerics import noise
+from maillard.policies.numerics.elementwise import where
+from maillard.simulation import Result
+from maillard.simulation.cuda import draws, kernel, toolkit
+from maillard.simulation.cuda import machine as device
+from maillard.simulation.cuda.engines import indexed, memory, sampled
+from maillard.simulation.cuda.engines.memory import LEAD, find
+from maillard.simulation.cuda.engines.sampled import DRAWN, HIGH
+from maillard.simulation.machine import CPU, DIRECT, LAZY, Stopped, inner_of, run_trials
+from tests.conftest import NAMES, runs_on
+from tests.simulation.cuda import Watched, chances, compiling, finish, freedman, plan_of, python, watch
+
+# About 500 comparisons with the CPU and 200 with exact probabilities, or in `make torture` twice as many: by chance, less than one
+# suite in a thousand fails.
+SURE = 1e-6
+GAUSSIAN, BERNOULLI = "gaussian:0.6,0.4,0.4,0", "bernoulli:0.6,0.4,0.4,0.2"
+EXTRA = [
+    "ms:floor=0.1",
+    "ucb1:floor=0.2",
+    "ts:floor=1,floor_decay=0.7",
+    "boltzmann:eta=3,schedule=log",
+    "ms+:booster=16,c=1,d=1",
+]
+SUPPORTED = [
+    name for name in NAMES if device._engines(inner_of(maillard.policy(name, sigma2=0.25, horizon=100)))
+]
+real = pytest.mark.skipif(toolkit.simulated(), reason="there is no GPU here, only its simulator")
+
+
+# Random numbers
+
+
+@pytest.fixture
+def wrapping() -> Any:
+    """Sums of unsigned numbers that begin again at 0, as a GPU's do."""
+    with np.errstate(over="ignore"):
+        yield
+
+
+def stream(key: tuple[int, int], trial: int) -> Any:
+    rng = np.zeros(2, np.uint64)
+    draws.begin_stream(rng, np.array(key, np.uint64), np.uint64(trial))
+    return rng
+
+
+# Counter, key and answer, as Random123's kat_vectors has them.
+ANSWERS = [
+    ((0, 0, 0, 0), (0, 0), "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ((2**32 - 1,) * 4, (2**32 - 1,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        "d16cfe09 94fdcceb 5001e420 24126ea1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "answer"), ANSWERS)
+@pytest.mark.usefixtures("wrapping")
+def test_streams_begin_where_philox_says(counter, key, answer) -> None:
+    low, high = (a | b << 32 for a, b in (counter[:2], counter[2:]))
+    rng = stream((key[0] | key[1] << 32, high), low)
+    assert " ".join(f"{int(each) >> shift & 0xFFFFFFFF:08x}" for each in rng for shift in (0, 32)) == answer
+
+
+def xoroshiro(a: int, b: int) -> Any:
+    """xoroshiro128++ in whole numbers of any size."""
+    whole = 2**64 - 1
+
+    def rotate(x: int, by: int) -> int:
+        return (x << by | x >> (64 - by)) & whole
+
+    while True:
+        yield (rotate((a + b) & whole, 17) + a) & whole
+        b ^= a
+        a, b = rotate(a, 49) ^ b ^ (b << 21 & whole), rotate(b, 28)
+
+
+@pytest.mark.parametrize("state", [(1, 0), (2**64 - 1, 2**63), (0x0123456789ABCDEF, 0xFEDCBA9876543210)])
+@pytest.mark.usefixtures("wrapping")
+def test_streams_go_on_as_xoroshiro_does(state) -> None:
+    rng, expected = np.array(state, np.uint64), xoroshiro(*state)
+    for _ in range(500):
+        assert int(draws.bits(rng)) == next(expected)
+
+
+@pytest.mark.usefixtures("wrapping")
+def test_draws_have_their_laws() -> None:
+    rng = stream((1, 2), 3)
+    uniform, exponential = (
+        np.array([draw(rng) for _ in range(20_000)]) for draw in (draws.uniform, draws.exponential)
+    )
+    pairs = np.array([draws.normals(rng) for _ in range(20_000)])
+    single = np.array([draws.normal(rng) for _ in range(20_000)])
+    assert 0 <= uniform.min() <= uniform.max() < 1
+    assert exponential.min() >= 0
+    assert np.isfinite(pairs).all()
+    assert stats.kstest(uniform, "uniform").pvalue > SURE
+    assert stats.kstest(exponential, "expon").pvalue > SURE
+    for normals in (single, pairs[:, 0], pairs[:, 1]):
+        assert stats.kstest(normals, "norm").pvalue > SURE
+        assert stats.kstest(normals + 0.1, "norm").pvalue < SURE
+    # Box and Muller's two are independent: neither themselves nor their squares go together, nor do signs.
+    for a, b in (pairs.T, (pairs**2).T, np.sign(pairs).T):
+        assert stats.pearsonr(a, b).pvalue > SURE
+    assert stats.kstest(np.degrees(np.arctan2(*pairs.T)), "uniform", (-180, 360)).pvalue > SURE
+    assert stats.kstest(uniform**1.05, "uniform").pvalue < SURE
+    assert stats.kstest(1.05 * exponential, "expon").pvalue < SURE
+
+
+class Fixed:
+    """A generator's state of which the next bits are known: all 0, or all 1."""
+
+    def __init__(self, ones: bool) -> None:
+        self.state = [np.uint64(0), np.uint64(0)]
+        if ones:  # then total = -1 rotates into itself, to which a = 0 is added
+            self.state = [np.uint64(0), np.uint64(2**64 - 1)]
+
+    def __getitem__(self, place: int) -> Any:
+        return self.state[place]
+
+    def __setitem__(self, place: int, value: Any) -> None:
+        pass
+
+
+@pytest.mark.usefixtures("wrapping")
+def test_draws_at_their_ends() -> None:
+    none, all_ones = Fixed(ones=False), Fixed(ones=True)
+    assert draws.uniform(none) == 0
+    assert draws.uniform(all_ones) == 1 - 2**-53
+    assert draws.exponential(all_ones) == 0
+    assert draws.exponential(none) == pytest.approx(53 * np.log(2))
+    assert np.isfinite([*draws.normals(none), *draws.normals(all_ones)]).all()
+
+
+@pytest.mark.usefixtures("wrapping")
+def test_streams_of_neighbours_have_nothing_in_common() -> None:
+    plans = [plan_of("ms", BERNOULLI, 10, seed) for seed in range(20)]
+    plans += [plan_of(spec, BERNOULLI, 10, 0) for spec in ("ts", "ucb1", "ms:floor=0.1", "ts:scale=1.01")]
+    keys = [tuple(int(each) for each in device._key(plan)) for plan in plans]
+    begun = {tuple(stream(key, trial).tolist()) for key in keys for trial in (*range(100), 2**32, 2**32 + 1)}
+    assert len(begun) == len(keys) * 102
+    # A row is a stream: trials beside each other, and then seeds.
+    rngs = [stream(keys[0], trial) for trial in range(100)] + [stream(key, 0) for key in keys[1:]]
+    rows = np.array([[draws.uniform(rng) for _ in range(500)] for rng in rngs]) - 0.5
+    size = 12 * np.sqrt(rows.size - rows.shape[1])
+    for lag in range(3):
+        later, earlier = rows[1:, lag:], rows[:-1, : rows.shape[1] - lag]
+        z = 12 * (later * earlier).sum() / np.sqrt(later.size)
+        assert abs(z) < stats.norm.isf(SURE / 2)
+    assert 12 * (rows**2).sum() / np.sqrt(rows.size) > size / 12  # a stream with itself
+    bits = np.sign(rows)
+    assert abs(bits.sum()) / np.sqrt(bits.size) < stats.norm.isf(SURE / 2)
+
+
+# Memory
+
+ARMS = [1, 2, 3, 5, 16, 17, 64, 65, 100]
+
+
+@pytest.mark.parametrize("arms", [*ARMS, 1000, 4097])
+def test_nothing_in_memory_overlaps(arms) -> None:
+    shift = memory.block_shift(arms)
+    blocks = ((arms - 1) >> shift) + 1
+    assert 1 <= blocks <= arms
+    assert blocks <= 2**shift
+    for after, length in ((memory.sums_at, blocks), (memory.second_at, arms)):
+        ends = [
+            (0, memory.HEADER),
+            (memory.record_at(0), memory.record_at(arms - 1) + memory.RECORD),
+            (memory.line_at(arms), memory.line_at(arms) + arms),
+            (after(arms), after(arms) + length),
+            (memory.words(arms), memory.words(arms)),
+        ]
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(ends))
+    assert memory.words(arms) % 4 == 0
+
+
+@pytest.mark.parametrize("arms", ARMS)
+def test_places_on_a_line(arms) -> None:
+    rng, shift = np.random.default_rng(arms), memory.block_shift(arms)
+    w, line = np.full(memory.words(arms), np.nan), memory.line_at(arms)
+    for _ in range(5):
+        # Multiples of 1/64, whose sums are exact in any order; a third is nothing.
+        lengths = rng.integers(0, 200, arms) / 64 * (rng.random(arms) < 2 / 3)
+        w[line : line + arms] = lengths
+        for block in range(((arms - 1) >> shift) + 1):
+            memory.add_up(w, arms, shift, block)
+        for _ in range(10):
+            arm = int(rng.integers(arms))
+            lengths[arm] = rng.integers(0, 200) / 64
+            memory.set_line(w, arms, shift, arm, lengths[arm])
+        assert np.array_equal(w[line : line + arms], lengths)
+        ends = np.cumsum(lengths)
+        assert memory.total_of(w, arms, shift) == ends[-1]
+        inside = np.unique([*(rng.random(30) * ends[-1]), *ends, *(ends - 1 / 128), 0.0])
+        for position in inside[(inside >= 0) & (inside < ends[-1])]:
+            arm = int(np.searchsorted(ends, position, side="right"))
+            assert memory.find(w, arms, shift, position) == (arm, position - (ends[arm] - lengths[arm]))
+        for past in (ends[-1], ends[-1] + 1):
+            assert memory.find(w, arms, shift, past) == (arms - 1, past - (ends[-1] - lengths[-1]))
+
+
+# The law of trials
+
+
+def engines_of(spec: str) -> list[str]:
+    return device._engines(inner_of(maillard.policy(spec, sigma2=0.25, horizon=100)))
+
+
+CASES = [
+    (spec, text, engine)
+    for spec in (*SUPPORTED, *EXTRA)
+    for text in (BERNOULLI, GAUSSIAN)
+    for engine in engines_of(spec)
+    if runs_on(plan_of(spec, text, 30, 0, engine))
+]
+# The obvious loops by default on one problem each.
+FEWER = [(*case, engine) for *case, engine in CASES if engine == LAZY or case[1] == BERNOULLI]
+
+
+def differ(one: Any, other: Any) -> list[float]:
+    """p-values of Kolmogorov and Smirnov's test: of final regret, and of every arm's pulls."""
+    pairs = [(one.regret[:, -1], other.regret[:, -1]), *zip(one.pulls.T, other.pulls.T, strict=True)]
+    return [float(stats.ks_2samp(a, b, method="asymp").pvalue) for a, b in pairs]
+
+
+@functools.cache
+def on_cpu(spec: str, text: str, horizon: int, trials: int) -> Any:
+    return run_trials(plan_of(spec, text, horizon, 2, None, CPU), 0, trials)
+
+
+def compare(
+    spec: str, text: str, engine: str | None, trials: int, horizon: int, other: str = ""
+) -> list[float]:
+    """Trials on the device against many more on the CPU (of another policy, if told)."""
+    here = device.run_wave(plan_of(spec, text, horizon, 1, engine), 0, trials, whole=True)
+    there = on_cpu(other or spec, text, horizon, max(1000, 4 * trials))
+    assert (here.pulls.sum(axis=1) == horizon).all()
+    assert here.regret[:, -1] == pytest.approx(here.pulls @ problems.problem(text).gaps, abs=1e-9)
+    return differ(here, there)
+
+
+def test_every_policy_with_an_engine_is_compared() -> None:
+    assert len(SUPPORTED) > 20
+    for cases in (CASES, FEWER):
+        assert {spec for spec, _, _ in cases} == {*SUPPORTED, *EXTRA}
+        assert all({e for spec, _, e in cases if spec == each} == {*engines_of(each)} for each in SUPPORTED)
+    assert 5 * len(CASES) < 600  # comparisons: see SURE
+
+
+@pytest.mark.parametrize(("spec", "text", "engine"), FEWER)
+def test_trials_are_distributed_as_on_the_cpu(spec, text, engine) -> None:
+    trials = 12 if spec.startswith("kl-ucb") else 24  # whose formulas search
+    assert min(compare(spec, text, engine, trials, 20)) > SURE
+
+
+INDICES = ["ucb1", "ucb1:floor=0.2", "aoucb", "moss", "moss-anytime", "ocucb", "ucb+", "apt", *(pytest.param(spec, marks=pytest.mark.torture) for spec in ("kl-ucb", "kl-ucb++"))]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", INDICES)
+def test_indices_of_many_arms_have_the_same_law(spec, monkeypatch) -> None:
+    """Sweeps that note few arms at a time, as those over very many do."""
+    monkeypatch.setattr(indexed, "CHUNK", 4)
+    monkeypatch.setattr(device, "_KERNELS", {})
+    assert min(compare(spec, BERNOULLI, LAZY, 24, 20)) > SURE
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("spec", "text", "engine"), CASES)
+def test_trials_are_distributed_as_on_the_cpu_for_longer(spec, text, engine) -> None:
+    assert min(compare(spec, text, engine, 200, 48)) > SURE
+
+
+def test_the_comparison_sees_another_booster() -> None:
+    assert min(compare("ms+:booster=4", GAUSSIAN, LAZY, 120, 40, other="ms+:booster=32")) < SURE
+
+
+LAWS = [
+    ("ms", BERNOULLI, LAZY, 14, 40),
+    ("ms+", GAUSSIAN, LAZY, 14, 40),
+    ("ms+:booster=16,c=1,d=1", BERNOULLI, LAZY, 14, 40),
+    ("kl-ms", BERNOULLI, LAZY, 14, 40),
+    ("boltzmann:eta=3,schedule=log", "gaussian-linear:arms=9", LAZY, 14, 40),
+    ("ms", BERNOULLI, DIRECT, 14, 40),
+    ("ts", GAUSSIAN, LAZY, 14, 40),
+    ("ts-sg", BERNOULLI, LAZY, 10, 40),
+    ("ucb1", BERNOULLI, LAZY, 15, 40),
+    ("moss-anytime", "bernoulli:0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5", LAZY, 5, 60),
+    ("ucb1", "bernoulli-equal:arms=20", LAZY, 4, 70),
+    ("aoucb", "gaussian-linear:arms=20", LAZY, 4, 70),
+    ("ucb1", "bernoulli-equal:arms=70", LAZY, 2, 130),  # more than one chunk
+    ("imed", BERNOULLI, DIRECT, 15, 40),
+]
+
+
+@pytest.mark.parametrize(("spec", "text", "engine", "trials", "horizon"), LAWS)
+def test_choices_follow_the_probabilities_of_their_tallies(
+    spec, text, engine, trials, horizon, monkeypatch
+) -> None:
+    watched = watch(plan_of(spec, text, horizon, 3, engine), trials, monkeypatch)
+    assert (watched.probabilities[np.arange(watched.chosen.size), watched.chosen] > 0).all()
+    assert min(chances(watched)) > SURE
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("spec", "text", "engine"), CASES)
+def test_choices_follow_the_probabilities_for_longer(spec, text, engine, monkeypatch) -> None:
+    watched = watch(plan_of(spec, text, 60, 3, engine), 60, monkeypatch)
+    assert (watched.probabilities[np.arange(watched.chosen.size), watched.chosen] > 0).all()
+    assert min(chances(watched)) > SURE
+
+
+def share_chance(watched: Watched, epsilon: float) -> float:
+    """How likely at most it is that shares are mixed in so much more or less often than with probability epsilon."""
+    p = watched.probabilities
+    even = 1 / p.shape[1]
+    steps = (even - (p - epsilon * even) / (1 - epsilon)) / p  # how the logarithm of p grows with epsilon
+    taken = steps[np.arange(watched.chosen.size), watched.chosen]
+    return freedman(float(taken.sum()), float((p * steps**2).sum()), max(1 / epsilon, 1 / (1 - epsilon)))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("spec", ["ms:floor=0.3", "ms+:floor=0.3", "epsilon-greedy:epsilon=0.3"])
+def test_shares_have_their_probability(spec, monkeypatch) -> None:
+    watched = watch(plan_of(spec, "gaussian-equal:arms=10", 60, 3, LAZY), 120, monkeypatch)
+    assert min(*chances(watched), share_chance(watched, 0.3)) > SURE
+
+
+@pytest.mark.skipif(not toolkit.simulated(), reason="compiled code cannot count in a list")
+@pytest.mark.parametrize(
+    "spec", ["ms:floor=0.3", "ts:floor=0.3", "ucb1:floor=0.3", "ms:floor=1,floor_decay=0.5"]
+)
+@pytest.mark.usefixtures("own_kernels")
+def test_shares_are_mixed_in_once_a_round(spec, monkeypatch) -> None:
+    """Also where the engine has to draw again: that is no new round, in which a share could be chosen after all."""
+    drawn = []
+
+    def never(shares: Any, total: float, rng: Any) -> int:
+        drawn.append(total)
+        return -1
+
+    monkeypatch.setattr(kernel, "draw_share", never)
+    for engine in engines_of(spec):
+        drawn.clear()
+        device.run_wave(plan_of(spec, "gaussian-equal:arms=10", 40, 3, engine), 0, 3, whole=True)
+        assert len(drawn) == 3 * 30
+
+
+def test_the_count_of_shares_sees_a_few_more() -> None:
+    """Draws of a policy that mixes in 0.4 instead of 0.3."""
+    rng = np.random.default_rng(1)
+    inner = rng.dirichlet(np.full(10, 0.3), 2000)
+    for epsilon, found in ((0.3, False), (0.4, True)):
+        law = 0.3 / 10 + 0.7 * inner
+        drawn = epsilon / 10 + (1 - epsilon) * inner
+        chosen = np.array([rng.choice(10, p=row) for row in drawn])
+        assert (share_chance(Watched(chosen, law), 0.3) < SURE) == found
+
+
+def accepting(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
+    """What the draw tells, though the arm weighs less than its bound."""
+    if x[DRAWN] < w[HIGH]:
+        return int(x[LEAD])
+    return find(w, arms, shift, x[DRAWN] - w[HIGH])[0]
+
+
+@pytest.fixture
+def own_kernels(monkeypatch) -> None:
+    """Kernels that are built here are forgotten afterwards."""
+    monkeypatch.setattr(device, "_KERNELS", {})
+
+
+@pytest.mark.usefixtures("own_kernels")
+def test_an_engine_that_always_accepts_is_found_out(monkeypatch) -> None:
+    plan = plan_of("ms", "gaussian-equal:arms=10", 40, 3, LAZY)
+    assert min(chances(watch(plan, 20, monkeypatch))) > SURE
+    device._KERNELS.clear()
+    begin, glance, note, _, adapt, renew = sampled.ENGINE
+    wrong = (begin, glance, note, accepting, adapt, renew)
+    monkeypatch.setattr(device, "_ENGINES", {**device._ENGINES, ("sampled", LAZY): wrong})
+    assert min(chances(watch(plan, 20, monkeypatch))) < SURE
+    here = device.run_wave(plan_of("ms", "gaussian-equal:arms=10", 60, 3, LAZY), 0, 100, whole=True)
+    there = run_trials(plan_of("ms", "gaussian-equal:arms=10", 60, 4, None, CPU), 0, 1500)
+    assert min(differ(here, there)) < SURE
+
+
+def groups() -> dict[str, list[str]]:
+    text = (resources.files("maillard.reproduction") / "experiments.toml").read_text(encoding="utf8")
+    found: dict[str, list[str]] = tomllib.loads(text)["groups"]
+    return found
+
+
+@real
+@pytest.mark.parametrize("text", [*groups()["gaussian-1"], *groups()["bernoulli"]])
+def test_the_papers_problems_run_as_on_the_cpu(text) -> None:
+    """Nine policies on ten problems, 2 to 100 arms: 4086 comparisons of distributions, and as many of means."""
+    policies = groups()["paper"]
+    here = maillard.simulate(policies, text, 2000, 100_000, seed=1, device="cuda", checkpoints=[2000])
+    there = maillard.simulate(policies, text, 2000, 10_000, seed=2, checkpoints=[2000])
+    for i, _ in enumerate(policies):
+        pairs = [(here.final[i], there.final[i]), *zip(here.pulls[i].T, there.pulls[i].T, strict=True)]
+        for a, b in pairs:
+            assert stats.ks_2samp(a, b, method="asymp").pvalue > 1e-7
+            z = (a.mean() - b.mean()) / np.sqrt(a.var() / a.size + b.var() / b.size + 1e-300)
+            assert abs(z) < stats.norm.isf(0.5e-7)
+
+
+class Believer(maillard.Perturbed):
+    """Thompson sampling from a normal prior: no arm is forced."""
+
+    noise = noise.GAUSSIAN
+    has_prior = True
+
+    def score(self, n, s):
+        return s / (n + 1.0), 0.5 / np.sqrt(n + 1.0)
+
+
+class Slow(maillard.Sampled):
+    """Another estimate of means than the empirical one."""
+
+    monotone = True
+
+    def estimate(self, n, s):
+        return (s + 1.0) / (n + 2.0)
+
+    def rival(self, n, mean, best, t):
+        return -2.0 * n * (best - mean) ** 2
+
+
+@pytest.mark.parametrize("policy", [Believer(), Slow()])
+def test_policies_of_ones_own_run_too(policy) -> None:
+    here = device.run_wave(plan_of(policy, BERNOULLI, 40, 1), 0, 60, whole=True)
+    there = run_trials(plan_of(policy, BERNOULLI, 40, 2, None, CPU), 0, 1500)
+    assert (here.pulls.sum(axis=1) == 40).all()
+    assert min(differ(here, there)) > SURE
+
+
+# The same bits
+
+SAME = [("ms+", LAZY), ("ts", LAZY), ("ucb1:floor=0.2", LAZY), ("ms:floor=0.1", LAZY), ("imed", DIRECT), ("ms", DIRECT)]  # fmt: skip
+EASY = "gaussian:1.5,0,0"  # where one arm is pulled again and again
+
+
+def run(spec: str | list[str], text: str, trials: int = 6, **options: Any) -> Any:
+    return maillard.simulate(spec, text, 30, trials, **{"seed": 5, "device": "cuda", **options})
+
+
+def same(a: Result, b: Result) -> bool:
+    return np.array_equal(a.values, b.values) and np.array_equal(a.pulls, b.pulls)
+
+
+@pytest.mark.parametrize(("spec", "engine"), SAME)
+def test_a_trial_depends_on_seed_policy_and_number_alone(spec, engine, monkeypatch) -> None:
+    once = run(spec, GAUSSIAN, engine=engine, checkpoints=[30])
+    other = "ms:floor=0.3" if engine == LAZY else "uniform"
+    fewer = run([other, spec], GAUSSIAN, 3, engine=engine, checkpoints=[30])
+    assert np.array_equal(fewer.values[1], once.values[0, :3])
+    assert np.array_equal(fewer.pulls[1], once.pulls[0, :3])
+    monkeypatch.setattr(device, "wave_size", lambda _plan: 4)
+    assert same(once, run(spec, GAUSSIAN, engine=engine, checkpoints=[30]))
+
+
+@pytest.mark.parametrize(("spec", "engine"), SAME)
+def test_a_trial_does_not_depend_on_when_threads_wait(spec, engine, monkeypatch) -> None:
+    """In the simulator a thread is a warp, so that nobody waits for others."""
+    plan = plan_of(spec, EASY, 30, 5, engine)
+    once = finish(plan, 5, monkeypatch)
+    for values in ((1, 1, 1), (32, 20, 5)):
+        for name, value in zip(("ENOUGH", "MANY", "PAIRS"), values, strict=True):
+            monkeypatch.setattr(device, name, value)
+        assert np.array_equal(once, finish(plan, 5, monkeypatch))
+    assert not np.array_equal(once, finish(plan_of(spec, EASY, 30, 6, engine), 5, monkeypatch))
+
+
+@pytest.mark.parametrize("text", [EASY, BERNOULLI])
+@pytest.mark.parametrize(("spec", "engine"), SAME)
+def test_a_trial_does_not_depend_on_where_it_pauses(spec, engine, text, monkeypatch) -> None:
+    plan = plan_of(spec, text, 30, 5, engine)
+    once = finish(plan, 5, monkeypatch)
+    # The spells after the first are four times as long each; or, where there is no time, shorter until they are one round.
+    for seconds, spell in ((1e9, 13), (0.0, 10)):
+        monkeypatch.setattr(device, "SPELL", seconds)
+        monkeypatch.setattr(device, "_first_spell", lambda _threads, _last, spell=spell: spell)
+        assert np.array_equal(once, finish(plan, 5, monkeypatch)), (seconds, spell)
+
+
+@pytest.mark.parametrize("text", [GAUSSIAN, BERNOULLI])
+@pytest.mark.parametrize("spec", ["ms+", "imed", "ts"])
+def test_regret_at_given_checkpoints(spec, text) -> None:
+    gaps = problems.problem(text).gaps
+    rounds = [2, 4, 5, 17, 29, 30]
+    result = run(spec, text, 4, checkpoints=rounds)
+    assert result.rounds.tolist() == rounds
+    assert result.values[0, :, :2] == pytest.approx(np.tile(np.cumsum(gaps)[[1, 3]], (4, 1)))
+    steps = np.diff(result.values[0], axis=1)
+    assert (steps > -1e-12).all()
+    assert (steps <= np.diff(rounds) * gaps.max() + 1e-12).all()
+    assert result.final == pytest.approx(result.pulls @ gaps, abs=1e-12)
+
+
+# What is refused
+
+
+def refused(policies: Any, problem: str = BERNOULLI, **options: Any) -> str:
+    with pytest.raises(InvalidValue) as caught:
+        maillard.simulate(policies, problem, 20, 2, **{"device": "cuda", **options})
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("spec", ["adaucb", "phe", "ts-bernoulli", "dmed", "arm:0", "dist:0.1,0.2,0.3,0.4"])
+def test_policies_without_an_engine_are_refused(spec) -> None:
+    said = refused(["ms", spec])
+    assert said.startswith(
+        "policy on device 'cuda': expected sampled, indexed and Gaussian-perturbed policies"
+    )
+    assert "device='cpu'" in said
+    assert spec.partition(":")[0] in said
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ("uniform", "poisson:2,1"),
+        ("ms", "bernoulli:0.5,0.4,delay=3"),
+        ("ms", "bernoulli-dynamic:arms=3,rate=0.1"),
+        ("ms", "bernoulli:0.6,0.4,threshold=0.5"),
+        ("ms", "uniform-noise:0.5,0.6,width=0.4"),
+    ],
+)
+def test_problems_without_an_engine_are_refused(spec, problem) -> None:
+    said = refused(spec, problem)
+    assert said.startswith(
+        "problem on device 'cuda': expected Gaussian and Bernoulli rewards, observed at once"
+    )
+    assert "device='cpu'" in said
+    assert problem[:8] in said
+
+
+def test_a_delay_of_nothing_is_none() -> None:
+    late, still = (run("ms+", f"bernoulli:0.5,0.4{end}", 3) for end in (",delay=fixed:0", ""))
+    assert same(late, still)
+
+
+def test_other_bad_input_is_refused() -> None:
+    assert refused("ms", device="gpu") == "device: expected cpu or cuda or auto, got 'gpu'"
+    assert refused("ms", keep="all") == "keep: expected trials or summary, got 'all'"
+    assert "engine of ms on device 'cuda': expected lazy or direct" in refused("ms", engine="plain")
+    assert "engine of ts on device 'cuda': expected lazy" in refused("ts", engine="direct")
+    assert "engine of phe on device 'cuda': expected device='cpu'" in refused("phe", engine="plain")
+    with ThreadPoolExecutor(1) as pool:
+        assert refused("ms", executor=pool).startswith("executor with device 'cuda': expected None")
+    assert "arms on device 'cuda': expected at most 100000" in refused("ms", "bernoulli-equal:arms=100001")
+    assert "kl-ms on the problem" in refused("kl-ms", GAUSSIAN)
+
+
+class NoWeight(maillard.Sampled):
+    monotone = True
+
+    def rival(self, n, mean, best, t):
+        return where(t > 12, np.nan, 0.0 * n)
+
+
+class NoIndex(maillard.Indexed):
+    monotone = True
+    uses_best = False
+
+    def index(self, n, mean, best, t, k):
+        return where(t > 12, np.nan, mean + 1.0 / n)
+
+
+class OneNoIndex(maillard.Indexed):
+    """Of one arm alone, beside others that are as good as can be."""
+
+    monotone = True
+    uses_best = False
+
+    def index(self, n, mean, best, t, k):
+        return where(n == 3.0, np.nan, np.inf)
+
+
+class Strays(maillard.Perturbed):
+    """No score for an arm that was pulled often."""
+
+    noise = noise.GAUSSIAN
+
+    def score(self, n, s):
+        return s / n, where(n > 6.0, np.nan, 1.0)
+
+
+BROKEN = [
+    (NoWeight(), LAZY, "NoWeight: log weight of arm"),
+    (NoWeight(), DIRECT, "NoWeight: log weight of arm"),
+    (NoIndex(), LAZY, "NoIndex: index of arm"),
+    (NoIndex(), DIRECT, "NoIndex: index of arm"),
+    (OneNoIndex(), LAZY, "OneNoIndex: index of arm"),
+    (OneNoIndex(), DIRECT, "OneNoIndex: index of arm"),
+    (Strays(), LAZY, "Strays: score of arm"),
+]
+
+
+@pytest.mark.parametrize(("policy", "engine", "words"), BROKEN)
+@pytest.mark.parametrize("text", [GAUSSIAN, BERNOULLI])
+def test_a_formula_that_gives_no_number_is_named(policy, engine, words, text) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        device.run_wave(plan_of(policy, text, 60, 1, engine), 0, 4, whole=True)
+    assert words in str(caught.value)
+
+
+class Wild(maillard.Sampled):
+    """Declares what does not hold."""
+
+    monotone = True
+
+    def rival(self, n, mean, best, t):
+        return np.minimum(0.0, -1.0 + 0.01 * t)
+
+
+def test_a_false_declaration_is_found_out() -> None:
+    with pytest.raises(InvalidValue, match="keeps what `monotone` declares") as caught:
+        maillard.simulate(Wild(), "bernoulli:0.5,0.5,0.5", 300, 6, device="cuda")
+    assert "trial" in str(caught.value)
+    assert "round" in str(caught.value)
+
+
+def test_a_wave_stops_when_somebody_wants_it_to() -> None:
+    plan, stop = plan_of("ms", BERNOULLI, 40, 1), np.zeros(1, np.int64)
+    assert device.run_wave(plan, 0, 2, whole=True, stop=stop).pulls.sum() == 80
+    stop[0] = 1
+    with pytest.raises(Stopped):
+        device.run_wave(plan, 0, 2, whole=True, stop=stop)
+
+
+def test_a_wave_stops_between_two_spells(monkeypatch) -> None:
+    plan, stop = plan_of("ms", BERNOULLI, 40, 1), np.zeros(1, np.int64)
+    kernel, launches = device._kernel_of(plan), []
+
+    class Counted:
+        def __getitem__(self, shape: Any) -> Any:
+            def launch(*arguments: Any) -> None:
+                launches.append(arguments)
+                stop[0] = 1
+                kernel[shape](*arguments)
+
+            return launch
+
+    monkeypatch.setattr(device, "_kernel_of", lambda _plan: Counted())
+    monkeypatch.setattr(device, "_first_spell", lambda _threads, _last: 5)
+    with pytest.raises(Stopped):
+        device.run_wave(plan, 0, 2, whole=True, stop=stop)
+    assert len(launches) == 1
+
+
+# Devices that are not there
+
+
+@pytest.fixture
+def not_installed(monkeypatch) -> Any:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "numba_cuda" else found(name, *rest)
+    )
+    toolkit.cuda.cache_clear()
+    yield
+    toolkit.cuda.cache_clear()
+
+
+@pytest.mark.usefixtures("not_installed")
+def test_what_is_not_installed_is_named() -> None:
+    with pytest.raises(toolkit.NoDevice) as caught:
+        maillard.simulate("ms", BERNOULLI, 20, 2, device="cuda")
+    assert str(caught.value) == "device 'cuda' needs the package numba-cuda: pip install 'maillard[cuda]'"
+    assert isinstance(caught.value, maillard.MaillardError)
+    there, here = (maillard.simulate("ms", BERNOULLI, 20, 5, seed=3, device=each) for each in ("auto", "cpu"))
+    assert same(there, here)
+    assert there.provenance["device"] == "cpu"
+
+
+def test_no_driver_is_one_line_and_auto_falls_back_to_the_very_bits() -> None:
+    code = f"""
+import numpy, maillard
+from click.testing import CliRunner
+from maillard.cli import main
+from maillard.simulation.cuda.toolkit import NoDevice
+try:
+    maillard.simulate("ms", "{BERNOULLI}", 20, 2, device="cuda")
+except NoDevice as error:
+    print(error)
+there, here = (maillard.simulate(["ms", "ts"], "{BERNOULLI}", 20, 5, seed=3, device=each) for each in ("auto", "cpu"))
+assert numpy.array_equal(there.values, here.values) and numpy.array_equal(there.pulls, here.pulls)
+print(there.provenance["device"])
+command = CliRunner().invoke(main, ["simulate", "ms", "--device", "cuda"])
+print(command.exit_code, command.output, end="")
+"""
+    said, where, command = python(code).stdout.strip().splitlines()
+    assert said.startswith("device 'cuda': ")
+    assert said.endswith("(device='auto' runs on the CPU where there is no GPU)")
+    assert where == "cpu"
+    assert command == f"2 maillard: {said}"
+
+
+def test_auto_runs_each_policy_where_it_can() -> None:
+    both = maillard.simulate(["ms", "phe"], BERNOULLI, 20, 5, seed=3, device="auto")
+    here = maillard.simulate(["ms", "phe"], BERNOULLI, 20, 5, seed=3)
+    there = maillard.simulate("ms", BERNOULLI, 20, 5, seed=3, device="cuda")
+    assert np.array_equal(both.values[0], there.values[0])
+    assert np.array_equal(both.values[1], here.values[1])
+    assert not np.array_equal(both.pulls[0], here.pulls[0])  # a GPU's random numbers are others
+    assert both.provenance["device"] == f"cpu and cuda ({device.device_name()})"
+    assert there.provenance["device"] == f"cuda ({device.device_name()})"
+    alone = maillard.simulate("phe", BERNOULLI, 20, 5, seed=3, device="auto")
+    assert np.array_equal(alone.values[0], here.values[1])
+    assert alone.provenance["device"] == "cpu"
+    late = "bernoulli:0.5,0.4,delay=3"
+    delayed, plain = (
+        maillard.simulate("ms", late, 20, 5, device="auto"),
+        maillard.simulate("ms", late, 20, 5),
+    )
+    assert same(delayed, plain)
+    direct_here = maillard.simulate("ts", BERNOULLI, 20, 5, engine="direct", device="auto")
+    assert direct_here.provenance["device"] == "cpu"
+
+
+# The compiler
+
+COMPILE = """
+import sys, types, maillard
+from maillard.simulation.cuda.toolkit import cuda
+found = cuda()
+import numba.cuda.dispatcher
+from numba import types as T
+from maillard.simulation.cuda import machine
+from maillard.simulation.machine import inner_of
+numbers, table, places = (T.Array(T.float64, 1, "C"), T.Array(T.float64, 2, "C"), T.Array(T.int64, 1, "C"))
+signature = T.void(
+    table, table, T.Array(T.uint64, 2, "C"), T.Array(T.uint64, 1, "C"), T.int64, numbers, T.int64, numbers, numbers, numbers, numbers,
+    numbers, T.float64, *[T.int64] * 3, places, table, places, *[T.int64] * 4,
+)
+for each in sys.argv[1:]:
+    spec, engine, capability = each.split()
+    version = tuple(int(digit) for digit in capability)
+    numba.cuda.dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=version)
+    policy = maillard.policy(spec, sigma2=1.0, horizon=1000)
+    floor = "floor" in spec
+    kernel = machine.source(inner_of(policy), engine, floor and "decay" not in spec, "decay" in spec)
+    ptx, _ = found.compile(kernel, signature, device=False, cc=version, output="ptx", abi="numba", opt=True)
+    assert ptx.count(".visible .entry") == 1 and "advance" in ptx, "no entry"
+    assert f".target sm_{capability}" in ptx, "another target"
+    calls = {word for word in ptx.replace("(", " ").replace(",", " ").split() if word.startswith(("Py", "NRT_", "numba_"))}
+    assert not calls, calls
+    print(each, len(ptx), flush=True)
+"""
+
+
+def compile_all(*what: str) -> None:
+    """Compile kernels in a process that has no simulator: each a policy, its engine and what the device can do."""
+    made = compiling(f"import sys; sys.argv[1:] = {list(what)!r}\n{COMPILE}")
+    assert [line.rpartition(" ")[0] for line in made.splitlines()] == list(what)
+
+
+def test_kernels_compile() -> None:
+    compile_all("ms+ lazy 90", "ucb1 lazy 80")
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("capability", ["80", "90"])
+@pytest.mark.parametrize("spec", [*SUPPORTED, *EXTRA])
+def test_every_kernel_compiles(spec, capability) -> None:
+    compile_all(*(f"{spec} {engine} {capability}" for engine in engines_of(spec)))
+
+
+def test_numba_cuda_is_imported_without_what_numpy_no_longer_has() -> None:
+    code = """
+import types, numpy
+if hasattr(numpy, "row_stack"):
+    del numpy.row_stack
+    numpy.__all__.remove("row_stack")
+from maillard.simulation.cuda.toolkit import cuda
+found = cuda()
+assert not hasattr(numpy, "row_stack")
+import numba.cuda.dispatcher
+numba.cuda.dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=(9, 0))
+from numba import types as T
+from maillard.simulation.cuda import reducing
+from maillard.simulation.cuda.twins import Twins
+signature = T.void(T.Array(T.float64, 2, "C"), T.int64, T.Array(T.int64, 2, "C"))
+ptx, _ = found.compile(Twins().copy(reducing.list_pulls), signature, device=False, cc=(9, 0), output="ptx", abi="numba")
+assert ".visible .entry" in ptx
+assert not hasattr(numpy, "row_stack")
+print("compiled")
+"""
+    assert compiling(code).strip() == "compiled"
+
+
+# Odd sizes
+
+
+@pytest.mark.parametrize(("spec", "engine"), [("ms+", LAZY), ("ts", LAZY), ("ucb1", LAZY), ("ms", DIRECT), ("imed", DIRECT)])  # fmt: skip
+def test_a_thousand_arms(spec, engine) -> None:
+    text = "bernoulli-equal:arms=1000"
+    wave = device.run_wave(plan_of(spec, text, 1003, 1, engine), 0, 2, whole=True)
+    assert (wave.pulls.sum(axis=1) == 1003).all()
+    assert (wave.pulls >= 1).all()
+    assert wave.regret[:, -1] == pytest.approx(wave.pulls @ problems.problem(text).gaps)
+
+
+@pytest.mark.parametrize("horizon", [1, 5])
+def test_horizons_about_the_number_of_arms(horizon) -> None:
+    specs = ["ts", "imed"]
+    there, here = (maillard.simulate(specs, BERNOULLI, horizon, 3, device=each) for each in ("cuda", "cpu"))
+    assert there.rounds.tolist() == here.rounds.tolist()
+    assert (there.pulls.sum(axis=2) == horizon).all()
+    assert (there.pulls[:, :, : min(horizon, 4)] >= 1).all()
+    if horizon <= 4:  # every round is forced, so that nothing is random but rewards
+        assert np.array_equal(there.values, here.values)
+    summary = maillard.simulate("ts", BERNOULLI, horizon, 3, device="cuda", keep="summary")
+    assert np.array_equal(summary.final[0], there.final[0])
+
+
+@pytest.mark.parametrize("spec", ["ms+", "ts", "ucb1", "ucb1:floor=0.2", "imed", "uniform"])
+def test_one_arm(spec) -> None:
+    for text, engine in itertools.product(["bernoulli:0.5", "gaussian:0.3"], engines_of(spec)):
+        wave = device.run_wave(plan_of(spec, text, 30, 1, engine), 0, 2, whole=True)
+        assert (wave.pulls == 30).all()
+        assert (wave.regret == 0).all()
+
+
+def test_the_command_runs_on_a_device(tmp_path) -> None:
+    path = tmp_path / "summary.json"
+    words = [
+        "simulate",
+        "ms+",
+        "ts",
+        "--problem",
+        BERNOULLI,
+        "--horizon",
+        "6",
+        "--trials",
+        "5",
+        "--seed",
+        "2",
+    ]
+    words += ["--device", "cuda", "--keep", "summary", "--format", "json", "--output", str(path)]
+    result = CliRunner().invoke(main, words, env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert printed["provenance"]["device"] == f"cuda ({device.device_name()})"
+    expected = maillard.simulate(["ms+", "ts"], BERNOULLI, 6, 5, seed=2, device="cuda")
+    assert [row["mean"] for row in printed["summary"]] == pytest.approx(expected.mean[:, -1].tolist())
+    assert json.loads(path.read_text())["rounds"] == expected.rounds.tolist()
+    table = CliRunner().invoke(main, words[:-4], env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert table.exit_code == 0
+    assert "ms+" in table.output
+    refused = CliRunner().invoke(main, [*words[:-1], str(tmp_path / "trials.npz")])
+    assert refused.exit_code == 2
+    assert refused.output.startswith(
+        "maillard: --output with --keep summary: expected a name that ends in .json"
+    )
+    assert len(refused.output.splitlines()) == 1
