@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maillard import policies, problems
-from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Stale, Unavailable, UnknownName
+from maillard.errors import (
+    Archived,
+    CannotAnswer,
+    Conflict,
+    InvalidLog,
+    InvalidValue,
+    MaillardError,
+    OpenWindows,
+    Paused,
+    Stale,
+    Unavailable,
+    UnknownName,
+)
 from maillard.exploration import explore
 from maillard.policies import *  # noqa: F403  # every policy's class; found, not listed
 from maillard.policies import policy
@@ -19,13 +31,17 @@ if TYPE_CHECKING:
     from maillard.simulation import Result, Summary, simulate, simulate_log
 
 __all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
+    "Archived",
     "AsyncClient",
     "Bandit",
+    "CannotAnswer",
     "Client",
     "Conflict",
     "Decision",
+    "InvalidLog",
     "InvalidValue",
     "MaillardError",
+    "OpenWindows",
     "Paused",
     "Result",
     "Reward",

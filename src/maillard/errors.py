@@ -1,4 +1,7 @@
-"""One family of errors: each names the field, the value and what is allowed."""
+"""The exceptions of this package: a message states the field, the value and what is allowed.
+
+Code that reacts to an error looks at its type, its `code` or its attributes, never at its message.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from collections.abc import Iterable
 
 __all__ = [
     "Archived",
+    "CannotAnswer",
     "Conflict",
+    "InvalidLog",
     "InvalidValue",
     "MaillardError",
+    "OpenWindows",
     "Paused",
     "Stale",
     "Unavailable",
@@ -18,21 +24,26 @@ __all__ = [
 ]
 
 
-_SHOWN = 60  # names that a message lists
-_COMPARED, _LONG = 200, 64  # names that one is compared with; characters of a name that is
+_MAX_LISTED = 60  # names that a message lists
+_MAX_COMPARED, _MAX_LENGTH = 200, 64  # names to compare an unknown name with; length of a name to compare
 
 
 class MaillardError(Exception):
-    """Everything that this package raises on purpose derives from this."""
+    """The base class of every exception that this package raises on purpose."""
+
+    code: str = "error"
+    "A stable, machine-readable name of the kind of error; the HTTP API sends it as `error.code`."
 
 
 class InvalidValue(MaillardError, ValueError):
-    """A value that is not allowed where it was given.
+    """An argument has a value that is not allowed.
 
     >>> raise InvalidValue("sigma2", -1, "a finite number > 0")
     Traceback (most recent call last):
     maillard.errors.InvalidValue: sigma2: expected a finite number > 0, got -1
     """
+
+    code = "invalid_value"
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         super().__init__(field, value, allowed)
@@ -42,43 +53,74 @@ class InvalidValue(MaillardError, ValueError):
         return f"{self.field}: expected {self.allowed}, got {reprlib.repr(self.value)}"
 
 
+class InvalidLog(InvalidValue):
+    """The log itself is damaged, or is not a decision log; the caller's arguments are not at fault."""
+
+    code = "invalid_log"
+
+
 class UnknownName(MaillardError, LookupError):
-    """A name that nothing answers to, with the nearest ones that something does.
+    """A name does not exist; the message suggests the nearest one that does.
 
     >>> raise UnknownName("policy", "ms++", ["ms", "ms+", "ucb1"])
     Traceback (most recent call last):
     maillard.errors.UnknownName: policy: unknown name 'ms++'. Did you mean 'ms+'? Known: ms, ms+, ucb1
     """
 
+    code = "unknown_name"
+
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         super().__init__(kind, str(name), tuple(map(str, known)))
         self.kind, self.name, self.known = kind, str(name), tuple(self.args[2])
 
     def __str__(self) -> str:
-        # To compare takes time that grows with the square of a name's length.
-        short = [name for name in self.known[:_COMPARED] if len(name) <= _LONG]
-        near = difflib.get_close_matches(self.name, short, n=1, cutoff=0.5) if len(self.name) <= _LONG else []
+        # The cost of a comparison grows with the square of the length of the names.
+        short = [name for name in self.known[:_MAX_COMPARED] if len(name) <= _MAX_LENGTH]
+        comparable = len(self.name) <= _MAX_LENGTH
+        near = difflib.get_close_matches(self.name, short, n=1, cutoff=0.5) if comparable else []
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        some = [name if name.isprintable() else repr(name) for name in self.known[:_SHOWN]]
-        more = f" and {len(self.known) - _SHOWN} more" if len(self.known) > _SHOWN else ""
+        some = [name if name.isprintable() else repr(name) for name in self.known[:_MAX_LISTED]]
+        more = f" and {len(self.known) - _MAX_LISTED} more" if len(self.known) > _MAX_LISTED else ""
         return f"{self.kind}: unknown name {self.name!r}.{hint} Known: {', '.join(some)}{more}"
 
 
 class Conflict(MaillardError):
-    """Something else is recorded under the same key."""
+    """A different record already exists under the same key."""
+
+    code = "conflict"
 
 
 class Stale(Conflict):
-    """It has changed since it was read."""
+    """The experiment has changed since the caller last read it."""
+
+    code = "stale"
 
 
 class Paused(MaillardError):
-    """The experiment is paused: it takes rewards but makes no choices."""
+    """The experiment is paused: it accepts rewards but makes no decisions."""
+
+    code = "paused"
 
 
 class Archived(Paused):
-    """The experiment is archived: it takes rewards, but makes no choices and no changes."""
+    """The experiment is archived: it accepts rewards but makes no decisions and accepts no changes."""
+
+    code = "archived"
 
 
 class Unavailable(MaillardError):
-    """The log cannot be reached or written now. Nothing was acknowledged; the call may be made again."""
+    """The log cannot be reached or written right now. Nothing was acknowledged; it is safe to retry."""
+
+    code = "unavailable"
+
+
+class CannotAnswer(MaillardError):
+    """The query is valid, but this log does not contain what is needed to answer it."""
+
+    code = "cannot_answer"
+
+
+class OpenWindows(CannotAnswer):
+    """The log cannot answer yet: too few decisions have a closed reward window."""
+
+    code = "open_windows"
