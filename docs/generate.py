@@ -19,7 +19,7 @@ from maillard.decisions.audit import Audit
 from maillard.evaluation.following import SEQUENTIAL
 from maillard.evaluation.planning import plan
 from maillard.evaluation.replays import replay
-from maillard.policies import named, names
+from maillard.policies import names, policy_class
 from maillard.reproduction import Settings, reproduce
 from maillard.simulation.logs import Log
 
@@ -48,7 +48,7 @@ def main() -> None:
     text = page.read_text(encoding="utf8")
     before, rest = text.split(START)
     after = rest.split(END)[1]
-    table = markdown_table([named(name) for name in names()])
+    table = markdown_table([policy_class(name) for name in names()])
     page.write_text(f"{before}{START}\n\n{table}\n\n{END}{after}", encoding="utf8")
     (SOURCES / "exports.pyi").write_text(exports(), encoding="utf8")
     draw_probabilities()
@@ -62,7 +62,7 @@ def main() -> None:
 
 def exports() -> str:
     """What type checkers need to be told: the classes that discovery finds at run time."""
-    classes = [named(name) for name in names()]
+    classes = [policy_class(name) for name in names()]
     lines = sorted(f"from {cls.__module__} import {cls.__name__} as {cls.__name__}" for cls in classes)
     return "\n".join(["# Written by `make docs`, for type checkers.", *lines, ""])
 

@@ -10,7 +10,7 @@ import pytest
 
 import maillard
 from maillard.cli import main, markdown_table
-from maillard.policies import named
+from maillard.policies import policy_class
 from tests.conftest import NAMES
 
 ROOT = Path(__file__).parent.parent
@@ -42,14 +42,14 @@ def test_code_on_a_page_runs(page, tmp_path, monkeypatch) -> None:
 
 
 def test_the_table_of_policies_is_generated() -> None:
-    table = markdown_table([named(name) for name in NAMES])
+    table = markdown_table([policy_class(name) for name in NAMES])
     assert table in (ROOT / "docs" / "policies.md").read_text(encoding="utf8"), "run `make docs`"
 
 
 def test_type_checkers_know_every_class() -> None:
     exports = (ROOT / "src" / "maillard" / "policies" / "exports.pyi").read_text(encoding="utf8")
     for name in NAMES:
-        assert "{0} as {0}".format(named(name).__name__) in exports, "run `make docs`"
+        assert "{0} as {0}".format(policy_class(name).__name__) in exports, "run `make docs`"
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -13,7 +13,7 @@ from maillard.decisions import write_log
 from maillard.decisions.identifiers import check_id, made_at, new_ids
 from maillard.decisions.records import Event, to_microseconds
 from maillard.decisions.state import State, replay
-from maillard.policies.shapes.policy import draw
+from maillard.policies.base.policy import sample_arms
 
 START = Event(
     number=1,
@@ -114,7 +114,7 @@ def test_a_law_draws_as_policies_do() -> None:
         )
         law = state.law()
         mine = law.draw(np.random.default_rng(7), 5000)
-        assert mine == draw(law.probabilities, np.random.default_rng(7), 5000).tolist()
+        assert mine == sample_arms(law.probabilities, np.random.default_rng(7), 5000).tolist()
 
 
 def test_a_uniform_number_that_rounds_up_to_the_total_draws_an_arm_that_has_a_chance() -> None:

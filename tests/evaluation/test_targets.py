@@ -52,7 +52,7 @@ def test_specs_pickles_and_equality(target, spec) -> None:
 
 def test_a_matrix_over_arms_and_positions() -> None:
     target = FixedDistribution([[0.5, 1.0], [0.5, 0.0]])
-    assert target.shares == ((0.5, 1.0), (0.5, 0.0))
+    assert target.arm_probabilities == ((0.5, 1.0), (0.5, 0.0))
     with pytest.raises(InvalidValue, match="a vector over 2 arms here"):
         target.probabilities(Tally.empty(2))
 

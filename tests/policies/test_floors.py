@@ -155,8 +155,8 @@ def test_what_a_decaying_floor_says_of_itself() -> None:
     assert floored.guarantees.sub_ucb is floored.guarantees.asymptotically_optimal is False
     assert WithFloor(make("uniform"), 1, decay=0.7).guarantees.minimax_ratio == "linear regret"
     assert WithFloor(make("ms+"), 0, decay=0.7).guarantees == make("ms+").guarantees
-    assert floored.constant_part(4) is None, "no share of it is constant"
-    assert WithFloor(make("ms+"), 1).constant_part(4) == pytest.approx(0.25)
+    assert floored.constant_probabilities(4) is None, "no share of it is constant"
+    assert WithFloor(make("ms+"), 1).constant_probabilities(4) == pytest.approx(0.25)
     assert WithFloor(make("ms+"), 0.1, decay=0.0) == WithFloor(make("ms+"), 0.1) != floored
     assert str(WithFloor(make("ms+"), 0.1, decay=0)) == str(WithFloor(make("ms+"), 0.1))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from maillard.errors import InvalidValue
-from maillard.policies.numerics import cells
+from maillard.policies.numerics import support_cells
 from maillard.policies.numerics.binomial import log_binomial
 from maillard.policies.numerics.lattice import BinomialScores, win_log_probabilities
 
@@ -255,7 +255,7 @@ def test_cells_stay_within_their_bound(seed: int, monkeypatch: pytest.MonkeyPatc
     possible = exact > -math.inf
     assert tight.max() < 1e-9
     for budget in (1, 300, 2000, 6000):
-        monkeypatch.setattr(cells, "BUDGET", budget)
+        monkeypatch.setattr(support_cells, "BUDGET", budget)
         log_p, error = win_log_probabilities(scores, arms)
         assert np.array_equal(log_p > -math.inf, possible)
         assert np.all(np.abs(log_p - exact)[possible] <= error[possible])

@@ -183,7 +183,7 @@ def test_equal_copies_and_specs(name) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_says_what_it_is(name) -> None:
-    cls = maillard.policies.named(name)
+    cls = maillard.policies.policy_class(name)
     assert cls.formula
     assert cls.reference
     assert cls.__doc__

@@ -10,8 +10,8 @@ import pytest
 from scipy.special import log_ndtr
 
 from maillard import BernoulliThompson, GaussianThompson, Tally, policy
-from maillard.policies.numerics.noise import BETA, GAUSSIAN, GUMBEL
 from maillard.policies.numerics.quadrature import win_log_probabilities
+from maillard.policies.numerics.score_distributions import BETA, GAUSSIAN, GUMBEL
 from tests.policies import reference
 
 

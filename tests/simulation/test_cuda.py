@@ -24,7 +24,7 @@ from scipy import stats
 import maillard
 from maillard import InvalidValue, problems
 from maillard.cli import main
-from maillard.policies.numerics import noise
+from maillard.policies.numerics import score_distributions
 from maillard.policies.numerics.elementwise import where
 from maillard.simulation import Result
 from maillard.simulation.cuda import draws, kernel, toolkit
@@ -435,7 +435,7 @@ def test_the_papers_problems_run_as_on_the_cpu(text) -> None:
 class Believer(maillard.Perturbed):
     """Thompson sampling from a normal prior: no arm is forced."""
 
-    noise = noise.GAUSSIAN
+    noise = score_distributions.GAUSSIAN
     has_prior = True
 
     def score(self, n, s):
@@ -609,7 +609,7 @@ class OneNoIndex(maillard.Indexed):
 class Strays(maillard.Perturbed):
     """No score for an arm that was pulled often."""
 
-    noise = noise.GAUSSIAN
+    noise = score_distributions.GAUSSIAN
 
     def score(self, n, s):
         return s / n, where(n > 6.0, np.nan, 1.0)

@@ -296,7 +296,7 @@ TAILS = [
 @pytest.mark.parametrize(("name", "a", "b", "threshold"), TAILS)
 def test_tails_of_scores_have_their_law(name, a, b, threshold) -> None:
     """The hazard of a threshold, and draws above it, against scipy's distributions."""
-    from maillard.policies.numerics import noise as families
+    from maillard.policies.numerics import score_distributions as families
     from maillard.simulation.engines import noise
 
     law = {"GAUSSIAN": stats.norm(a, b), "GUMBEL": stats.gumbel_r(a, b), "BETA": stats.beta(a, b)}[name]

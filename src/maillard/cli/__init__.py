@@ -20,8 +20,8 @@ from rich.text import Text
 import maillard
 from maillard.cli import evaluation, logs, service
 from maillard.errors import InvalidValue, MaillardError
-from maillard.policies import Policy, named, names
-from maillard.policies.table import COLUMNS, cells
+from maillard.policies import Policy, names, policy_class
+from maillard.policies.table import COLUMNS, table_row
 
 __all__ = ["main"]
 
@@ -81,7 +81,7 @@ def policies(name: str | None, form: str) -> None:
     The columns are those of the paper's Table 1. A tick means proved, a cross means not the case (or, with *, that no
     result is reported but it might hold), a blank that nothing is reported.
     """
-    chosen = [named(name)] if name else [named(each) for each in names()]
+    chosen = [policy_class(name)] if name else [policy_class(each) for each in names()]
     if form == "json":
         click.echo(json.dumps([describe(cls) for cls in chosen], indent=2, ensure_ascii=False))
     elif form == "markdown":
@@ -337,14 +337,14 @@ def describe(cls: type[Policy]) -> dict[str, Any]:
 
 def markdown_table(chosen: list[type[Policy]]) -> str:
     """The table of policies in Markdown."""
-    rows = [list(COLUMNS), ["---"] * len(COLUMNS), *(cells(cls) for cls in chosen)]
+    rows = [list(COLUMNS), ["---"] * len(COLUMNS), *(table_row(cls) for cls in chosen)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _print_table(chosen: list[type[Policy]]) -> None:
     console = Console()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    rows = [cells(cls) for cls in chosen]
+    rows = [table_row(cls) for cls in chosen]
     left = console.width
     for place, header in enumerate(_HEADERS[:-1]):
         width = max(len(text) for text in (*header.split("\n"), *(row[place] for row in rows)))
@@ -373,7 +373,7 @@ def _explain(cls: type[Policy]) -> None:
     low, high = cls.support
     if low > -float("inf"):
         facts.add_row("rewards", f"from {low:g} to {high:g}")
-    for column, cell in list(zip(COLUMNS, cells(cls), strict=True))[1:-1]:
+    for column, cell in list(zip(COLUMNS, table_row(cls), strict=True))[1:-1]:
         facts.add_row(column, Text(cell or "not reported", style=_STYLES.get(cell[:1], "")))
     if cls.guarantees.note:
         facts.add_row("note", Text(cls.guarantees.note))

@@ -87,7 +87,7 @@ def describe_policy(given: str | Policy, rule: Reward) -> dict[str, Any]:
     if not same:
         raise InvalidValue("policy", given, "a policy with a name, so that the log can name it")
     inner = made.policy if isinstance(made, WithFloor) else made
-    if getattr(inner, "remembers", False):
+    if getattr(inner, "has_memory", False):
         raise InvalidValue(
             "policy", spec, "a policy whose whole state is a tally (this one is for simulation)"
         )

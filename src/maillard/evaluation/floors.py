@@ -27,7 +27,7 @@ def promised_shares(specs: Iterable[str], arms: Sequence[str]) -> NDArray[np.flo
     for spec in specs:
         try:
             made = _made(spec).bind(arms)
-            shares = made.constant_part(len(arms))
+            shares = made.constant_probabilities(len(arms))
         except MaillardError:  # another's policy, or a floor for another number of arms
             return None
         if isinstance(made, WithFloor) and made.decay:

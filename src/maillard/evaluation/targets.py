@@ -10,7 +10,7 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue, MaillardError
-from maillard.policies import Policy, Uniform, WithFloor, named, policy
+from maillard.policies import Policy, Uniform, WithFloor, policy, policy_class
 from maillard.policies import names as known_names
 from maillard.policies.targets import FixedArm, FixedDistribution
 
@@ -52,14 +52,18 @@ def by_place(target: str | Policy | Target) -> bool:
     """Whether a target means arms by their places and not by their names."""
     if isinstance(target, str):
         target = (
-            policy(target) if named(specs.read(target).name) in (FixedArm, FixedDistribution) else Uniform()
+            policy(target)
+            if policy_class(specs.read(target).name) in (FixedArm, FixedDistribution)
+            else Uniform()
         )
     inner = target.policy if isinstance(target, WithFloor) else target
     if isinstance(inner, FixedArm):
         return not isinstance(inner.arm, str)
     if not isinstance(inner, FixedDistribution):
         return False
-    return not any(isinstance(share, tuple) and isinstance(share[0], str) for share in inner.shares)
+    return not any(
+        isinstance(share, tuple) and isinstance(share[0], str) for share in inner.arm_probabilities
+    )
 
 
 def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
@@ -73,15 +77,15 @@ def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
     if isinstance(target, str):
         if target in arms and target not in known_names():
             raise InvalidValue("target", target, f"arm:{target}, if the arm of that name is meant")
-        cls = named(specs.read(target).name)
+        cls = policy_class(specs.read(target).name)
         if not issubclass(cls, Uniform | FixedArm | FixedDistribution):
             raise _learns(target)
     made = policy(target) if isinstance(target, str) else target
     if not isinstance(made, Policy):
         raise InvalidValue("target", target, "a target, as in arm:blue, uniform or dist:red=0.7,blue=0.3")
     bound = made.bind(arms)
-    if isinstance(bound, FixedDistribution) and np.ndim(bound.shares) == 2:
-        laws = np.array(bound.shares, np.float64).T
+    if isinstance(bound, FixedDistribution) and np.ndim(bound.arm_probabilities) == 2:
+        laws = np.array(bound.arm_probabilities, np.float64).T
         if laws.shape[1] != len(arms):
             raise InvalidValue(
                 f"target {made.name}", laws.shape[::-1], f"a matrix of {len(arms)} arms x positions"
@@ -95,13 +99,13 @@ def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
 def _law(target: Policy, arms: int) -> NDArray[np.float64]:
     """The law of a target that does not learn."""
     inner = target.policy if isinstance(target, WithFloor) else target
-    law = np.full(arms, 1.0 / arms) if isinstance(inner, Uniform) else inner.constant_part(arms)
+    law = np.full(arms, 1.0 / arms) if isinstance(inner, Uniform) else inner.constant_probabilities(arms)
     sinks = isinstance(target, WithFloor) and target.decay > 0
     if law is None or not abs(law.sum() - 1.0) < 1e-9 or sinks:
         raise _learns(str(target))
     if inner is target or isinstance(inner, Uniform):
         return law
-    return target.constant_part(arms)  # type: ignore[return-value]  # a floor's
+    return target.constant_probabilities(arms)  # type: ignore[return-value]  # a floor's
 
 
 def _learns(spec: str) -> MaillardError:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.parameters import choice, flag, real, whole
+from maillard.policies.base.perturbed_policy import Perturbed
+from maillard.policies.base.policy import Distribution, Policy, policy_class
+from maillard.policies.base.sampled_policy import Sampled
 from maillard.policies.floors import WithFloor
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
-from maillard.policies.shapes.parameters import choice, flag, real, whole
-from maillard.policies.shapes.perturbed import Perturbed
-from maillard.policies.shapes.policy import Distribution, Policy, named
-from maillard.policies.shapes.sampled import Sampled
 from maillard.policies.targets import FixedArm, FixedDistribution
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ __all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
     "WithFloor",
     "choice",
     "flag",
-    "named",
+    "policy_class",
     "names",
     "policy",
     "real",
@@ -77,7 +77,7 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     if isinstance(spec, Policy):
         return _fill(spec, parameters)
     name, values, options = specs.read(spec)
-    cls = named(name)
+    cls = policy_class(name)
     if issubclass(cls, FixedArm | FixedDistribution):
         floor = _take_floor(options)
         return _floored(_fill(cls.from_spec(values, options), parameters), *floor)

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.shapes.assumptions import FixedBudget, Scaled, SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Pooled
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Pooled
+from maillard.policies.base.shared_parameters import KnownHorizon, ScaledWidth, SubGaussianRewards
 
 __all__ = ["AdaUCB"]
 
 
-class AdaUCB(FixedBudget, Scaled, SubGaussian, Pooled):
+class AdaUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Pooled):
     """The UCB with the best known guarantees for Gaussian rewards."""
 
     name: ClassVar[str] = "adaucb"

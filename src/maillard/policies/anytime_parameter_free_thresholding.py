@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
-from maillard.policies.shapes.parameters import real
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.parameters import real
 
 __all__ = ["AnytimeParameterFreeThresholding"]
 

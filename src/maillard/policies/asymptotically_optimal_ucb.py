@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.shapes.assumptions import Scaled, SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
 
 __all__ = ["AsymptoticallyOptimalUCB"]
 
 
-class AsymptoticallyOptimalUCB(Scaled, SubGaussian, Indexed):
+class AsymptoticallyOptimalUCB(ScaledWidth, SubGaussianRewards, Indexed):
     """UCB with a confidence level that is just slow enough to be asymptotically optimal."""
 
     name: ClassVar[str] = "aoucb"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.numerics.noise import BETA, Noise
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.perturbed import Perturbed
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.perturbed_policy import Perturbed
+from maillard.policies.numerics.score_distributions import BETA, ScoreDistribution
 
 __all__ = ["BernoulliThompson"]
 
@@ -17,7 +17,7 @@ class BernoulliThompson(Perturbed):
     name: ClassVar[str] = "ts-bernoulli"
     formula: ClassVar[str] = "argmax of Beta(1 + S, 1 + N - S)"
     reference: ClassVar[str] = "Thompson 1933; Kaufmann, Korda and Munos 2012"
-    noise: ClassVar[Noise] = BETA
+    noise: ClassVar[ScoreDistribution] = BETA
     has_prior: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
     guarantees: ClassVar[Guarantees] = Guarantees(

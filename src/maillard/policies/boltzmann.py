@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.parameters import choice, real
+from maillard.policies.base.sampled_policy import Sampled
 from maillard.policies.numerics.elementwise import where
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.parameters import choice, real
-from maillard.policies.shapes.sampled import Sampled
 
 __all__ = ["Boltzmann"]
 

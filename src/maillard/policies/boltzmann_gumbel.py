@@ -6,21 +6,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.numerics.noise import GUMBEL, Noise
-from maillard.policies.shapes.assumptions import SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.perturbed import Perturbed
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.perturbed_policy import Perturbed
+from maillard.policies.base.shared_parameters import SubGaussianRewards
+from maillard.policies.numerics.score_distributions import GUMBEL, ScoreDistribution
 
 __all__ = ["BoltzmannGumbel"]
 
 
-class BoltzmannGumbel(SubGaussian, Perturbed):
+class BoltzmannGumbel(SubGaussianRewards, Perturbed):
     """Means plus Gumbel noise of a scale that shrinks with the arm's own pulls, so not a softmax."""
 
     name: ClassVar[str] = "boltzmann-gumbel"
     formula: ClassVar[str] = "argmax mean + σ / √N Gumbel(0, 1)"
     reference: ClassVar[str] = "Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
-    noise: ClassVar[Noise] = GUMBEL
+    noise: ClassVar[ScoreDistribution] = GUMBEL
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=False,
         minimax_ratio="log K",

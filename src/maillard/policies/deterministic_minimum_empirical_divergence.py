@@ -6,23 +6,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.shared_parameters import FamilyRewards
 from maillard.policies.numerics.elementwise import where
-from maillard.policies.shapes.assumptions import InFamily
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
 
 __all__ = ["DeterministicMinimumEmpiricalDivergence"]
 
 
-class DeterministicMinimumEmpiricalDivergence(InFamily, Indexed):
+class DeterministicMinimumEmpiricalDivergence(FamilyRewards, Indexed):
     """Plays through a list of arms that may still be best.
 
-    DMED remembers its list, and a tally does not. From a tally alone each choice opens a new
+    DMED has_memory its list, and a tally does not. From a tally alone each choice opens a new
     pass, in random order: uniform over the list that the tally gives.
     """
 
     name: ClassVar[str] = "dmed"
-    remembers: ClassVar[bool] = True
+    has_memory: ClassVar[bool] = True
     formula: ClassVar[str] = "uniform over {a: N KL(mean, best mean) <= ln(t / N)}"
     reference: ClassVar[str] = "Honda and Takemura 2010"
     guarantees: ClassVar[Guarantees] = Guarantees(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.parameters import real
+from maillard.policies.base.policy import ProbabilityKind
 from maillard.policies.floors import mix_uniform
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
-from maillard.policies.shapes.parameters import real
-from maillard.policies.shapes.policy import Kind
 
 if TYPE_CHECKING:
-    from maillard.policies.shapes.policy import Floats
+    from maillard.policies.base.policy import Floats
 
 __all__ = ["EpsilonGreedy"]
 
@@ -27,7 +27,7 @@ class EpsilonGreedy(Indexed):
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "p = (1 - ε) [leader] / leaders + ε / K"
     reference: ClassVar[str] = "Sutton and Barto 2018, Section 2.2"
-    probability_kind: ClassVar[Kind] = "closed form"
+    probability_kind: ClassVar[ProbabilityKind] = "closed form"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=False,
         asymptotically_optimal=False,
@@ -41,7 +41,7 @@ class EpsilonGreedy(Indexed):
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         return mean
 
-    def constant_part(self, arms: int) -> Floats:
+    def constant_probabilities(self, arms: int) -> Floats:
         return np.full(arms, self.epsilon / arms)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:

@@ -10,15 +10,15 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.policy import Policy, rounding
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.policy import Policy, rounding_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from maillard.policies.shapes.policy import Floats
+    from maillard.policies.base.policy import Floats
     from maillard.tally import Tally
 
 __all__ = ["WithFloor"]
@@ -91,16 +91,16 @@ class WithFloor(Policy, kw_only=False):
     def bind(self, arms: Sequence[str]) -> WithFloor:
         return WithFloor(self.policy.bind(arms), self.epsilon, decay=self.decay)
 
-    def shares(self, arms: int) -> Floats:
+    def floor_probabilities(self, arms: int) -> Floats:
         """What each arm gets in round 1; without a decay, in all."""
         if isinstance(self.epsilon, float):
             return np.full(arms, self.epsilon / arms)
         return np.array(self.epsilon)
 
-    def constant_part(self, arms: int) -> Floats | None:
+    def constant_probabilities(self, arms: int) -> Floats | None:
         if self.decay:
             return None
-        own, inner = self.shares(arms), self.policy.constant_part(arms)
+        own, inner = self.floor_probabilities(arms), self.policy.constant_probabilities(arms)
         return own if inner is None else own + max(0.0, 1.0 - math.fsum(own)) * inner
 
     @property
@@ -145,7 +145,7 @@ class WithFloor(Policy, kw_only=False):
         doubt = share * np.expm1(np.minimum(error, 700.0))
         # Whatever the doubt about the logarithm of a hopeless arm, that it is hopeless is certain.
         doubt = np.where(log < -46.0, np.minimum(doubt, 1e-15 * np.exp(-mixed)), doubt)
-        return mixed, np.log1p(doubt) + rounding(mixed)
+        return mixed, np.log1p(doubt) + rounding_error(mixed)
 
 
 def mix_uniform(log: Floats, epsilon: float) -> Floats:

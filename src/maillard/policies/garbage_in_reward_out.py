@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from maillard.errors import InvalidValue
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.parameters import real
+from maillard.policies.base.perturbed_policy import DiscretelyPerturbed
 from maillard.policies.numerics.elementwise import where
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.parameters import real
-from maillard.policies.shapes.perturbed import DiscretelyPerturbed
 
 if TYPE_CHECKING:
     from maillard.tally import Tally

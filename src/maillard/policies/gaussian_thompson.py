@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.numerics.noise import GAUSSIAN, Noise
-from maillard.policies.shapes.assumptions import Scaled, SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.perturbed import Perturbed
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.perturbed_policy import Perturbed
+from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
+from maillard.policies.numerics.score_distributions import GAUSSIAN, ScoreDistribution
 
 __all__ = ["GaussianThompson"]
 
 
-class GaussianThompson(Scaled, SubGaussian, Perturbed):
+class GaussianThompson(ScaledWidth, SubGaussianRewards, Perturbed):
     """A draw from each arm's Gaussian posterior under a flat prior; the largest wins.
 
     >>> from maillard import Tally
@@ -25,7 +25,7 @@ class GaussianThompson(Scaled, SubGaussian, Perturbed):
     name: ClassVar[str] = "ts"
     formula: ClassVar[str] = "argmax of N(mean, scale σ² / N)"
     reference: ClassVar[str] = "Korda, Kaufmann and Munos 2013"
-    noise: ClassVar[Noise] = GAUSSIAN
+    noise: ClassVar[ScoreDistribution] = GAUSSIAN
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=True,
         closed_form_probability=False,

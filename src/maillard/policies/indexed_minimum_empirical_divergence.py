@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.shapes.assumptions import InFamily
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.shared_parameters import FamilyRewards
 
 __all__ = ["IndexedMinimumEmpiricalDivergence"]
 
 
-class IndexedMinimumEmpiricalDivergence(InFamily, Indexed):
+class IndexedMinimumEmpiricalDivergence(FamilyRewards, Indexed):
     """Maillard sampling's exponent plus ln N, minimised: deterministic."""
 
     name: ClassVar[str] = "imed"

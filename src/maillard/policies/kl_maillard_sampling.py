@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.parameters import flag
+from maillard.policies.base.sampled_policy import Sampled
 from maillard.policies.numerics.elementwise import where
 from maillard.policies.numerics.families import bernoulli
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.parameters import flag
-from maillard.policies.shapes.sampled import Sampled
 
 __all__ = ["KLMaillardSampling"]
 

@@ -6,16 +6,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.parameters import choice, real
+from maillard.policies.base.shared_parameters import FamilyRewards, ScaledWidth
 from maillard.policies.numerics.families import FAMILIES
-from maillard.policies.shapes.assumptions import InFamily, Scaled
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
-from maillard.policies.shapes.parameters import choice, real
 
 __all__ = ["KLUCB"]
 
 
-class KLUCB(InFamily, Scaled, Indexed):
+class KLUCB(FamilyRewards, ScaledWidth, Indexed):
     """The largest mean that the family's divergence does not exclude."""
 
     name: ClassVar[str] = "kl-ucb"

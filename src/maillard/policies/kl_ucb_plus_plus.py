@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.parameters import choice, flag
+from maillard.policies.base.shared_parameters import FamilyRewards, KnownHorizon, ScaledWidth
 from maillard.policies.numerics.elementwise import where
 from maillard.policies.numerics.families import FAMILIES
-from maillard.policies.shapes.assumptions import FixedBudget, InFamily, Scaled
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
-from maillard.policies.shapes.parameters import choice, flag
 
 __all__ = ["KLUCBPlusPlus"]
 
@@ -21,7 +21,7 @@ _ANYTIME = Guarantees(
 )
 
 
-class KLUCBPlusPlus(InFamily, FixedBudget, Scaled, Indexed):
+class KLUCBPlusPlus(FamilyRewards, KnownHorizon, ScaledWidth, Indexed):
     """kl-UCB with a level that is minimax and asymptotically optimal at once."""
 
     name: ClassVar[str] = "kl-ucb++"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.sampled_policy import Sampled
+from maillard.policies.base.shared_parameters import SubGaussianRewards
 from maillard.policies.numerics.families import evidence
-from maillard.policies.shapes.assumptions import SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.sampled import Sampled
 
 __all__ = ["MaillardSampling"]
 
 
-class MaillardSampling(SubGaussian, Sampled):
+class MaillardSampling(SubGaussianRewards, Sampled):
     """p ∝ exp(-N d²/(2 σ²)), d the empirical gap.
 
     >>> from maillard import Tally

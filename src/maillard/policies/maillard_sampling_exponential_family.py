@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.shapes.assumptions import InFamily
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.sampled import Sampled
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.sampled_policy import Sampled
+from maillard.policies.base.shared_parameters import FamilyRewards
 
 __all__ = ["ExponentialFamilyMaillardSampling"]
 
 
-class ExponentialFamilyMaillardSampling(InFamily, Sampled):
+class ExponentialFamilyMaillardSampling(FamilyRewards, Sampled):
     """Maillard sampling with the family's own divergence; Gaussian: `ms` itself."""
 
     name: ClassVar[str] = "ms-exponential-family"

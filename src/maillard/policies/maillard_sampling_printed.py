@@ -6,16 +6,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.parameters import real
+from maillard.policies.base.sampled_policy import Sampled
+from maillard.policies.base.shared_parameters import SubGaussianRewards
 from maillard.policies.numerics.families import evidence
-from maillard.policies.shapes.assumptions import SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.parameters import real
-from maillard.policies.shapes.sampled import Sampled
 
 __all__ = ["PrintedMaillardSampling"]
 
 
-class PrintedMaillardSampling(SubGaussian, Sampled):
+class PrintedMaillardSampling(SubGaussianRewards, Sampled):
     """Kept to show what the missing N does. Use `ms-practical` or `ms+`."""
 
     name: ClassVar[str] = "ms-printed"

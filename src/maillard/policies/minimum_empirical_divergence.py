@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.maillard_sampling_exponential_family import ExponentialFamilyMaillardSampling
-from maillard.policies.shapes.guarantees import Guarantees
 
 __all__ = ["MinimumEmpiricalDivergence"]
 

@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.shapes.assumptions import FixedBudget, Scaled, SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
-from maillard.policies.shapes.parameters import real
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.parameters import real
+from maillard.policies.base.shared_parameters import KnownHorizon, ScaledWidth, SubGaussianRewards
 
 __all__ = ["MOSS"]
 
 
-class MOSS(FixedBudget, Scaled, SubGaussian, Indexed):
+class MOSS(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
     """Minimax optimal for a known horizon. `constant` is 4 in the literature, 2 in one public library."""
 
     name: ClassVar[str] = "moss"

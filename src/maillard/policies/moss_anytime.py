@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.shapes.assumptions import Scaled, SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
-from maillard.policies.shapes.parameters import real
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.parameters import real
+from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
 
 __all__ = ["AnytimeMOSS"]
 
 
-class AnytimeMOSS(Scaled, SubGaussian, Indexed):
+class AnytimeMOSS(ScaledWidth, SubGaussianRewards, Indexed):
     """MOSS with the current round in place of the horizon, and a wider bonus to pay for it."""
 
     name: ClassVar[str] = "moss-anytime"

@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.shapes.assumptions import FixedBudget, Scaled, SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
-from maillard.policies.shapes.parameters import real
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.parameters import real
+from maillard.policies.base.shared_parameters import KnownHorizon, ScaledWidth, SubGaussianRewards
 
 __all__ = ["OptimallyConfidentUCB"]
 
 
-class OptimallyConfidentUCB(FixedBudget, Scaled, SubGaussian, Indexed):
+class OptimallyConfidentUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
     """A bonus that falls as the horizon nears. The theory asks for α > 2 and ψ >= 2."""
 
     name: ClassVar[str] = "ocucb"

@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.shapes.assumptions import Scaled, SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Pooled
-from maillard.policies.shapes.parameters import real
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Pooled
+from maillard.policies.base.parameters import real
+from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
 
 __all__ = ["AnytimeOptimallyConfidentUCB"]
 
 
-class AnytimeOptimallyConfidentUCB(Scaled, SubGaussian, Pooled):
+class AnytimeOptimallyConfidentUCB(ScaledWidth, SubGaussianRewards, Pooled):
     """OCUCB-n. An arm's confidence level depends on the pulls of every arm."""
 
     name: ClassVar[str] = "ocucb-n"

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.parameters import real
-from maillard.policies.shapes.perturbed import DiscretelyPerturbed
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.parameters import real
+from maillard.policies.base.perturbed_policy import DiscretelyPerturbed
 
 __all__ = ["PerturbedHistoryExploration"]
 

@@ -6,21 +6,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.numerics.noise import GAUSSIAN, Noise
-from maillard.policies.shapes.assumptions import Scaled, SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.perturbed import Perturbed
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.perturbed_policy import Perturbed
+from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
+from maillard.policies.numerics.score_distributions import GAUSSIAN, ScoreDistribution
 
 __all__ = ["SubGaussianThompson"]
 
 
-class SubGaussianThompson(Scaled, SubGaussian, Perturbed):
+class SubGaussianThompson(ScaledWidth, SubGaussianRewards, Perturbed):
     """Gaussian scores with a variance four times too large, which is what the proof needs."""
 
     name: ClassVar[str] = "ts-sg"
     formula: ClassVar[str] = "argmax of N(S / (N + 1), 4 scale σ² / (N + 1))"
     reference: ClassVar[str] = "Agrawal and Goyal 2017, Algorithm 2"
-    noise: ClassVar[Noise] = GAUSSIAN
+    noise: ClassVar[ScoreDistribution] = GAUSSIAN
     has_prior: ClassVar[bool] = True
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=True,

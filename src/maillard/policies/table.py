@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.policy import Policy
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.policy import Policy
 
-__all__ = ["COLUMNS", "cells"]
+__all__ = ["COLUMNS", "table_row"]
 
 COLUMNS = (
     "policy",
@@ -18,7 +18,7 @@ COLUMNS = (
 )
 
 
-def cells(cls: type[Policy]) -> list[str]:
+def table_row(cls: type[Policy]) -> list[str]:
     """A policy's row of Table 1."""
     row: Guarantees = cls.guarantees
     optimal = _mark(row.asymptotically_optimal) + ("*" if row.optimality_is_open else "")

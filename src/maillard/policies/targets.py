@@ -11,13 +11,13 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.policy import Kind, Policy
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.policy import Policy, ProbabilityKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.policies.shapes.policy import Floats
+    from maillard.policies.base.policy import Floats
     from maillard.tally import Tally
 
 __all__ = ["FixedArm", "FixedDistribution"]
@@ -36,19 +36,19 @@ class _Target(Policy):
 
     guarantees: ClassVar[Guarantees] = _FIXED
 
-    def _law(self, k: int) -> Floats:
+    def _probabilities_over(self, k: int) -> Floats:
         """The probability of each of k arms."""
         raise NotImplementedError
 
-    def constant_part(self, arms: int) -> Floats:
-        return self._law(arms)
+    def constant_probabilities(self, arms: int) -> Floats:
+        return self._probabilities_over(arms)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, None]:
         with np.errstate(divide="ignore"):
-            return np.log(self._law(n.size)), None
+            return np.log(self._probabilities_over(n.size)), None
 
     def _solve_eligible(self, mask: NDArray[np.bool_], tally: Tally, t: int) -> tuple[Floats, None]:
-        law = self._law(len(tally))[mask]
+        law = self._probabilities_over(len(tally))[mask]
         total = math.fsum(law)
         if not total > 0:
             raise InvalidValue("eligible", mask.tolist(), f"an arm that {self} can choose")
@@ -64,7 +64,7 @@ class FixedArm(_Target, kw_only=False):
     array([0., 1.])
     """
 
-    probability_kind: ClassVar[Kind] = "deterministic"
+    probability_kind: ClassVar[ProbabilityKind] = "deterministic"
     name: ClassVar[str] = "arm"
     formula: ClassVar[str] = "p = [a is the arm]"
     arm: int | str = field()
@@ -96,7 +96,7 @@ class FixedArm(_Target, kw_only=False):
             raise InvalidValue("arm", self.arm, allowed)
         return self
 
-    def _law(self, k: int) -> Floats:
+    def _probabilities_over(self, k: int) -> Floats:
         if isinstance(self.arm, str):
             raise InvalidValue("FixedArm: arm", self.arm, "a place; bind(names) turns a name into one")
         if self.arm >= k:
@@ -114,13 +114,13 @@ class FixedDistribution(_Target, kw_only=False):
     array([0.3, 0.7])
     """
 
-    probability_kind: ClassVar[Kind] = "closed form"
+    probability_kind: ClassVar[ProbabilityKind] = "closed form"
     name: ClassVar[str] = "dist"
     formula: ClassVar[str] = "p as given"
-    shares: Any = field()
+    arm_probabilities: Any = field()
 
     def __post_init__(self) -> None:
-        given = self.shares
+        given = self.arm_probabilities
         if isinstance(given, Mapping) or _is_pairs(given):  # pairs: as stored, from a copy
             pairs = sorted((str(name), _share(value)) for name, value in dict(given).items())
             _check_total([value for _, value in pairs], given)
@@ -135,7 +135,7 @@ class FixedDistribution(_Target, kw_only=False):
             for column in array.T.reshape(-1, array.shape[0]):
                 _check_total(column.tolist(), given)
             canonical = tuple(tuple(x) if isinstance(x, list) else x for x in array.tolist())
-        object.__setattr__(self, "shares", canonical)
+        object.__setattr__(self, "arm_probabilities", canonical)
 
     @classmethod
     def from_spec(cls, values: tuple[specs.Value, ...], options: dict[str, specs.Value]) -> FixedDistribution:
@@ -145,23 +145,23 @@ class FixedDistribution(_Target, kw_only=False):
         return cls(options or values)
 
     def spec(self) -> specs.Spec:
-        if _is_pairs(self.shares):
-            return specs.Spec(self.name, (), dict(self.shares))
-        return specs.Spec(self.name, self.shares, {})
+        if _is_pairs(self.arm_probabilities):
+            return specs.Spec(self.name, (), dict(self.arm_probabilities))
+        return specs.Spec(self.name, self.arm_probabilities, {})
 
     def bind(self, arms: Sequence[str]) -> FixedDistribution:
-        if not _is_pairs(self.shares):
+        if not _is_pairs(self.arm_probabilities):
             return self
         law = [0.0] * len(arms)
-        for name, value in self.shares:
+        for name, value in self.arm_probabilities:
             law[_place(name, arms)] = value
         return FixedDistribution(law)
 
-    def _law(self, k: int) -> Floats:
-        if _is_pairs(self.shares):
+    def _probabilities_over(self, k: int) -> Floats:
+        if _is_pairs(self.arm_probabilities):
             allowed = "a vector; bind(names) turns names into places"
-            raise InvalidValue("FixedDistribution", dict(self.shares), allowed)
-        law = np.array(self.shares)
+            raise InvalidValue("FixedDistribution", dict(self.arm_probabilities), allowed)
+        law = np.array(self.arm_probabilities)
         if law.shape != (k,):
             raise InvalidValue("FixedDistribution", law.shape, f"a vector over {k} arms here")
         normal: Floats = law / math.fsum(law)

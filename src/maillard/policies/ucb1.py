@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.shapes.assumptions import Scaled, SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
 
 __all__ = ["UCB1"]
 
 
-class UCB1(Scaled, SubGaussian, Indexed):
+class UCB1(ScaledWidth, SubGaussianRewards, Indexed):
     """The classic bonus, √(2 ln t / N) for rewards in [0, 1]; `scale=0.5` gives √(2 σ² ln t / N)."""
 
     name: ClassVar[str] = "ucb1"

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.shapes.assumptions import FixedBudget, Scaled, SubGaussian
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.indexed import Indexed
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.shared_parameters import KnownHorizon, ScaledWidth, SubGaussianRewards
 
 __all__ = ["UCBPlus"]
 
 
-class UCBPlus(FixedBudget, Scaled, SubGaussian, Indexed):
+class UCBPlus(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
     """UCB whose confidence level falls with the arm's own pulls."""
 
     name: ClassVar[str] = "ucb+"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.sampled import Sampled
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.sampled_policy import Sampled
 
 __all__ = ["Uniform"]
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Indexed, Perturbed, Policy, Sampled, Uniform, WithFloor
+from maillard.policies.base.indexed_policy import Pooled
+from maillard.policies.base.perturbed_policy import DiscretelyPerturbed
 from maillard.policies.epsilon_greedy import EpsilonGreedy
-from maillard.policies.shapes.indexed import Pooled
-from maillard.policies.shapes.perturbed import DiscretelyPerturbed
 from maillard.policies.targets import FixedArm, FixedDistribution
 from maillard.problems import Custom, Problem, kinds
 from maillard.simulation import compiling
@@ -112,7 +112,7 @@ def check_plan(plan: Plan) -> None:
     elif plan.engine is not None and plan.engine not in (engines := _engines(plan)):
         raise InvalidValue(f"engine of {policy.name} on this problem", plan.engine, " or ".join(engines))
     if isinstance(inner, FixedArm | FixedDistribution):
-        inner.constant_part(problem.arms)
+        inner.constant_probabilities(problem.arms)
         return
     # A formula that gives no number mostly does so at once.
     arms = min(problem.arms, 4)
@@ -155,7 +155,7 @@ def shape_of(policy: Policy) -> str | None:  # noqa: PLR0911  # a case a line
             return "binomial"
         case Perturbed():
             return "perturbed" if policy.noise.code >= 0 else None
-        case Indexed() if policy.remembers:
+        case Indexed() if policy.has_memory:
             return "remembering"
         case Pooled():
             return "pooled"
@@ -256,8 +256,8 @@ def shares_of(policy: Policy, arms: int) -> tuple[NDArray[np.float64], NDArray[n
     """What is mixed into a policy's formulas: constant shares, those that are mixed in over them and fade, and their decay."""
     fading, decay, rest = np.zeros(0), 0.0, policy
     if isinstance(policy, WithFloor) and policy.decay:
-        fading, decay, rest = policy.shares(arms), policy.decay, policy.policy
-    constant = rest.constant_part(arms)
+        fading, decay, rest = policy.floor_probabilities(arms), policy.decay, policy.policy
+    constant = rest.constant_probabilities(arms)
     return np.zeros(0) if constant is None else constant, fading, decay
 
 

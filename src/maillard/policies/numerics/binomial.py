@@ -9,7 +9,7 @@ import numpy as np
 from maillard.policies.numerics.families import poisson
 
 if TYPE_CHECKING:
-    from maillard.policies.shapes.policy import Floats
+    from maillard.policies.base.policy import Floats
 
 __all__ = ["log_binomial"]
 

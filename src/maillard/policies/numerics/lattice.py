@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maillard.errors import InvalidValue
-from maillard.policies.numerics.cells import BinomialScores, cells
+from maillard.policies.numerics.support_cells import BinomialScores, cells
 
 __all__ = ["BinomialScores", "win_log_probabilities"]
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from maillard.policies.numerics.tails import TOLERANCE, Table, log_integrals
+from maillard.policies.numerics.rare_arms import TOLERANCE, Table, log_integrals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.policies.numerics.noise import Noise
-    from maillard.policies.shapes.policy import Floats
+    from maillard.policies.base.policy import Floats
+    from maillard.policies.numerics.score_distributions import ScoreDistribution
 
 __all__ = ["win_log_probabilities"]
 
@@ -38,7 +38,7 @@ RARE = 1 << 17  # evaluations spent on tabulating the largest score's law for ra
 class _Arms(NamedTuple):
     """Distinct arms, and how many share each law; sorted so that the highest ends come first."""
 
-    noise: Noise
+    noise: ScoreDistribution
     a: Floats
     b: Floats
     copies: Floats
@@ -50,10 +50,10 @@ class _Arms(NamedTuple):
         return _Arms(self.noise, *(column[:k] for column in self[1:]))
 
 
-def win_log_probabilities(noise: Noise, a: Floats, b: Floats) -> tuple[Floats, Floats]:
+def win_log_probabilities(noise: ScoreDistribution, a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Log probability that each arm's score is the largest, and a bound on the error of each.
 
-    >>> from maillard.policies.numerics.noise import GAUSSIAN
+    >>> from maillard.policies.numerics.score_distributions import GAUSSIAN
     >>> log, error = win_log_probabilities(GAUSSIAN, np.array([0.0, -1.0]), np.array([1.0, 1.0]))
     >>> np.exp(log).round(6), bool(error.max() < 1e-9)  # the second: P(N(0, 2) > 1)
     (array([0.76025, 0.23975]), True)
@@ -78,7 +78,7 @@ def win_log_probabilities(noise: Noise, a: Floats, b: Floats) -> tuple[Floats, F
     return log[back][place], error[back][place]
 
 
-def _arrange(noise: Noise, a: Floats, b: Floats, count: Floats) -> tuple[_Arms, NDArray[np.intp]]:
+def _arrange(noise: ScoreDistribution, a: Floats, b: Floats, count: Floats) -> tuple[_Arms, NDArray[np.intp]]:
     low, high = noise.ends(a, b)
     if noise.shifts:
         # Narrow laws that matter lie near the highest lower end: coordinates from there keep

@@ -68,7 +68,7 @@ def table_1(_results: Results, _where: str) -> Finding:
     """Each cell of Table 1 against what the policies state; and MS+ against every other, but for the minimax ratio."""
     rows, beaten = [], []
     for name, printed in TABLE_1.items():
-        row: Guarantees = policies.named(name).guarantees
+        row: Guarantees = policies.policy_class(name).guarantees
         optimal = "?" if row.optimality_is_open else row.asymptotically_optimal
         here = (row.sub_ucb, optimal, row.minimax_ratio, row.anytime, row.closed_form_probability)
         rows += [(name, *cells) for cells in zip(_COLUMNS, printed, here, strict=True)]

@@ -102,7 +102,7 @@ def bars(name: str, *results: Result, emphasised: str) -> Panel:
 
 
 def _class(spec: str) -> type[policies.Policy]:
-    return policies.named(spec_strings.read(spec).name)
+    return policies.policy_class(spec_strings.read(spec).name)
 
 
 def _guaranteed(spec: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from maillard import figures, policies
-from maillard.policies.table import COLUMNS, cells
+from maillard.policies.table import COLUMNS, table_row
 from maillard.problems import problem as problem_of
 from maillard.reproduction.bounds import lai_robbins
 from maillard.reproduction.claims.comparison import PAPER, TABLE_1
@@ -30,11 +30,12 @@ _LANGUAGE = (
 
 def guarantees(_results: Results) -> Section:
     """Table 1, generated from the policies; the paper's rows first."""
-    own = [policies.named(name) for name in TABLE_1]
-    others = [policies.named(name) for name in policies.names() if name not in TABLE_1]
+    own = [policies.policy_class(name) for name in TABLE_1]
+    others = [policies.policy_class(name) for name in policies.names() if name not in TABLE_1]
     named = {"The policies of the paper's Table 1": own, "All others": others}
     tables = [
-        Table(COLUMNS, tuple(tuple(cells(cls)) for cls in chosen), title) for title, chosen in named.items()
+        Table(COLUMNS, tuple(tuple(table_row(cls)) for cls in chosen), title)
+        for title, chosen in named.items()
     ]
     text = (
         "What is proved of each policy, as the policies state it of themselves: the paper's rows, then all others. A tick means proved, a cross that it is not the case, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 import maillard
-from maillard.policies import named, names
+from maillard.policies import names, policy_class
 from maillard.service import messages
 from maillard.service.answers import Answer, Refusal
 from maillard.service.handlers.calls import Call
@@ -20,7 +20,7 @@ async def list_policies(call: Call) -> Answer:  # noqa: ARG001  # one signature 
 
 
 def _policies() -> messages.Policies:
-    classes = [named(name) for name in names()]
+    classes = [policy_class(name) for name in names()]
     return messages.Policies(
         policies=[
             messages.PolicyInfo(
@@ -29,7 +29,7 @@ def _policies() -> messages.Policies:
                 parameters=[name for name, _, _ in cls.parameters()],
             )
             for cls in classes
-            if not getattr(cls, "remembers", False)
+            if not getattr(cls, "has_memory", False)
         ]
     )
 

@@ -14,7 +14,7 @@ from numba.core.errors import NumbaError
 
 from maillard.errors import InvalidValue
 from maillard.policies import Indexed, Perturbed, Policy, Sampled
-from maillard.policies.numerics import noise
+from maillard.policies.numerics import score_distributions
 from maillard.problems import Problem, kinds
 from maillard.simulation import compiling, machine
 from maillard.simulation.compiling import call
@@ -67,7 +67,7 @@ def _engines(policy: Policy) -> list[str]:
     """Which engines a policy has on a GPU, fastest first."""
     shape = machine.shape_of(policy)
     if shape == "perturbed" and isinstance(policy, Perturbed):
-        return [machine.LAZY] if policy.noise is noise.GAUSSIAN else []
+        return [machine.LAZY] if policy.noise is score_distributions.GAUSSIAN else []
     if shape == "sampled":
         return [machine.LAZY] * policy.monotone + [machine.DIRECT]
     if shape == "indexed" and isinstance(policy, Indexed):

@@ -1,6 +1,6 @@
 """Scores of the perturbed shape: a draw, a draw from the upper tail, and how likely that tail is.
 
-The families are those of `maillard.policies.numerics.noise`, by their codes: Gaussian N(a, b²), Gumbel a + b G, Beta(a, b).
+The families are those of `maillard.policies.numerics.score_distributions`, by their codes: Gaussian N(a, b²), Gumbel a + b G, Beta(a, b).
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from maillard.policies.numerics import noise
+from maillard.policies.numerics import score_distributions
 from maillard.policies.numerics.families import poisson
 from maillard.simulation.compiling import rare
 from maillard.simulation.engines.draws import exponential, normal, uniform
 
 __all__ = ["draw_above", "draw_below", "draw_score", "hazard", "level", "lowest", "usable"]
 
-GAUSSIAN, GUMBEL, BETA = noise.GAUSSIAN.code, noise.GUMBEL.code, noise.BETA.code
+GAUSSIAN, GUMBEL, BETA = (
+    score_distributions.GAUSSIAN.code,
+    score_distributions.GUMBEL.code,
+    score_distributions.BETA.code,
+)
 TINY = 1e-320
 SURE = 64.0  # a score is below with probability e^-64, far below what 53 bits can tell
 

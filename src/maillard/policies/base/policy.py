@@ -9,9 +9,9 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
-from maillard.policies.shapes import parameters
-from maillard.policies.shapes.guarantees import Guarantees
-from maillard.policies.shapes.parameters import Parameter
+from maillard.policies.base import parameters
+from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base.parameters import Parameter
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Distribution", "Policy"]
 
-Kind = Literal["closed form", "quadrature", "deterministic"]
+ProbabilityKind = Literal["closed form", "quadrature", "deterministic"]
 # Relative rounding of a closed form: a handful of operations, and a divergence that loses a factor 40.
 _FORMULAS = ("leader", "rival", "estimate", "index", "divergence", "upper")
 _ROUNDING = 64 * np.finfo(np.float64).eps
@@ -58,7 +58,7 @@ class Policy:
     formula: ClassVar[str] = ""
     reference: ClassVar[str] = ""
     guarantees: ClassVar[Guarantees] = Guarantees(source="not stated")
-    probability_kind: ClassVar[Kind]
+    probability_kind: ClassVar[ProbabilityKind]
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
     derived: ClassVar[tuple[str, ...]] = ()  # properties that formulas use besides the parameters
     monotone: ClassVar[bool] = False  # what the shape asks of formulas that are to be bounded, not evaluated
@@ -126,7 +126,7 @@ class Policy:
         """The same policy with arms' names replaced by their places; most have none."""
         return self
 
-    def constant_part(self, arms: int) -> Floats | None:
+    def constant_probabilities(self, arms: int) -> Floats | None:
         """The constant share of each arm that is mixed into the choice, if any."""
         return None
 
@@ -140,7 +140,7 @@ class Policy:
     ) -> Distribution:
         """Log probabilities with a bound on the error of each."""
         log, error = self._solve_tally(tally, round, eligible)
-        error = rounding(log) if error is None else error
+        error = rounding_error(log) if error is None else error
         return Distribution(log, np.where(np.isneginf(log), 0.0, error))
 
     def log_probabilities(
@@ -192,7 +192,7 @@ class Policy:
         if size is not None and (not isinstance(size, int | np.integer) or size < 0):
             raise InvalidValue("size", size, "a whole number >= 0")
         p = self.probabilities(tally, round=round, eligible=eligible)
-        arms = draw(p, rng, 1 if size is None else size)
+        arms = sample_arms(p, rng, 1 if size is None else size)
         return int(arms[0]) if size is None else arms
 
     def _solve_tally(
@@ -237,7 +237,7 @@ class Policy:
             raise InvalidValue(where, float(s[arm]), f"{allowed} {limit}")
 
 
-def draw(probabilities: Floats, rng: np.random.Generator, size: int) -> NDArray[np.intp]:
+def sample_arms(probabilities: Floats, rng: np.random.Generator, size: int) -> NDArray[np.intp]:
     """Indices with the given probabilities, independently."""
     ends = probabilities.cumsum()
     arms = ends.searchsorted(rng.random(size) * ends[-1], side="right")
@@ -247,7 +247,7 @@ def draw(probabilities: Floats, rng: np.random.Generator, size: int) -> NDArray[
     return within
 
 
-def as_numbers(what: str, value: Any, k: int) -> Floats:
+def as_arm_vector(what: str, value: Any, k: int) -> Floats:
     """A formula's answer as k numbers; it may have given one for all."""
     if isinstance(value, np.ndarray) and value.shape == (k,) and value.dtype == np.float64:
         return value
@@ -257,7 +257,7 @@ def as_numbers(what: str, value: Any, k: int) -> Floats:
         raise InvalidValue(what, value, f"{k} numbers, one for each arm, or one for all") from None
 
 
-def rounding(log: Floats) -> Floats:
+def rounding_error(log: Floats) -> Floats:
     """How far a closed form may be off: a few roundings of each log probability."""
     error: Floats = _ROUNDING * np.maximum(1.0, np.abs(log))
     return error
@@ -270,7 +270,7 @@ def log_normalise(weights: Floats) -> Floats:
     return log
 
 
-def share_with_cold(
+def include_cold_arms(
     warm: NDArray[np.bool_], log: Floats, error: Floats | None
 ) -> tuple[Floats, Floats | None]:
     """Each cold arm gets 1/K; the warm ones share the rest as they did among themselves."""
@@ -285,7 +285,7 @@ def share_with_cold(
     return full, full_error
 
 
-def named(name: str) -> type[Policy]:
+def policy_class(name: str) -> type[Policy]:
     """The policy class of a name."""
     try:
         return Policy.registry[name]

@@ -7,20 +7,20 @@ from dataclasses import InitVar
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from maillard.errors import InvalidValue
+from maillard.policies.base.parameters import choice, interval, real, whole
+from maillard.policies.base.policy import Policy
 from maillard.policies.numerics.families import FAMILIES
-from maillard.policies.shapes.parameters import choice, interval, real, whole
-from maillard.policies.shapes.policy import Policy
 
 if TYPE_CHECKING:
     from maillard.tally import Tally
 
-__all__ = ["FixedBudget", "InFamily", "Scaled", "SubGaussian"]
+__all__ = ["FamilyRewards", "KnownHorizon", "ScaledWidth", "SubGaussianRewards"]
 
 # sigma2 and scale stay so far from the limits of floats that no formula meets them.
 _HOW = " (or give reward_range=(low, high), which means sigma2 = (high - low)^2 / 4)"
 
 
-class SubGaussian(Policy):
+class SubGaussianRewards(Policy):
     """Rewards are sigma2-sub-Gaussian; `reward_range` stands for the sigma2 of a bounded reward."""
 
     sigma2: float = real(
@@ -36,7 +36,7 @@ class SubGaussian(Policy):
         super().__post_init__()
 
 
-class InFamily(SubGaussian):
+class FamilyRewards(SubGaussianRewards):
     """Rewards come from a one-parameter family; only the Gaussian one needs sigma2."""
 
     sigma2: float = real(
@@ -77,7 +77,7 @@ class InFamily(SubGaussian):
             raise InvalidValue(f"{self.name}: sums[{arm}]", float(tally.sums[arm]), "rewards > 0")
 
 
-class FixedBudget(Policy):
+class KnownHorizon(Policy):
     """The policy must know how many rounds there will be."""
 
     horizon: int = whole("how many rounds there will be; `simulate` fills it", default=None, at_least=1)
@@ -92,7 +92,7 @@ class FixedBudget(Policy):
         super()._check_use(tally)
 
 
-class Scaled(Policy):
+class ScaledWidth(Policy):
     """The width that practitioners tune, at the price of the guarantee."""
 
     scale: float = real(

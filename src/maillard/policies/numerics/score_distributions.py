@@ -17,15 +17,15 @@ from maillard.policies.numerics.binomial import log_binomial
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.policies.shapes.policy import Floats
+    from maillard.policies.base.policy import Floats
 
-__all__ = ["BETA", "GAUSSIAN", "GUMBEL", "Noise"]
+__all__ = ["BETA", "GAUSSIAN", "GUMBEL", "ScoreDistribution"]
 
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 _SQRT_HALF = np.sqrt(0.5)
 
 
-class Noise:
+class ScoreDistribution:
     """A family of continuous, log-concave score laws."""
 
     shifts: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class Noise:
         return a
 
 
-class _Gaussian(Noise):
+class _Gaussian(ScoreDistribution):
     """N(a, b²)."""
 
     code: ClassVar[int] = 0
@@ -98,7 +98,7 @@ class _Gaussian(Noise):
         return log
 
 
-class _Gumbel(Noise):
+class _Gumbel(ScoreDistribution):
     """a + b Gumbel(0, 1)."""
 
     code: ClassVar[int] = 1
@@ -111,7 +111,7 @@ class _Gumbel(Noise):
         return a - 4.4 * b, a + 72.0 * b
 
 
-class _Beta(Noise):
+class _Beta(ScoreDistribution):
     """The log odds of Beta(a, b), a, b >= 1: the same order, and exact near 0 and near 1 alike."""
 
     shifts: ClassVar[bool] = False

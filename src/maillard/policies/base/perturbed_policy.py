@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.policies.numerics.noise import Noise
-from maillard.policies.shapes.policy import Kind, Policy, as_numbers, rounding, share_with_cold
+from maillard.policies.base.policy import (
+    Policy,
+    ProbabilityKind,
+    as_arm_vector,
+    include_cold_arms,
+    rounding_error,
+)
+from maillard.policies.numerics.score_distributions import ScoreDistribution
 
 if TYPE_CHECKING:
+    from maillard.policies.base.policy import Floats
     from maillard.policies.numerics.lattice import BinomialScores
-    from maillard.policies.shapes.policy import Floats
 
 __all__ = ["DiscretelyPerturbed", "Perturbed"]
 
@@ -20,8 +26,8 @@ __all__ = ["DiscretelyPerturbed", "Perturbed"]
 class Perturbed(Policy):
     """Says which continuous family scores come from, and its two parameters for each arm."""
 
-    probability_kind: ClassVar[Kind] = "quadrature"
-    noise: ClassVar[Noise]
+    probability_kind: ClassVar[ProbabilityKind] = "quadrature"
+    noise: ClassVar[ScoreDistribution]
     has_prior: ClassVar[bool] = False  # True: the score means something before the first pull
 
     def score(self, n: Any, s: Any) -> tuple[Any, Any]:
@@ -33,19 +39,19 @@ class Perturbed(Policy):
         if self.has_prior or warm.all():
             return self._win(n, s)
         log, error = self._win(n[warm], s[warm]) if warm.any() else (n[:0], n[:0])
-        return share_with_cold(warm, log, error)
+        return include_cold_arms(warm, log, error)
 
     def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
         from maillard.policies.numerics import quadrature
 
-        a, b = (as_numbers(f"{self.name}: score", part, n.size) for part in self.score(n, s))
+        a, b = (as_arm_vector(f"{self.name}: score", part, n.size) for part in self.score(n, s))
         bad = ~self.noise.usable(a, b)
         if bad.any():
             arm = int(np.argmax(bad))
             given = float(a[arm]), float(b[arm])
             raise InvalidValue(f"{self.name}: score of arm {arm}", given, self.noise.allowed)
         if n.size == 2 and (log := self.noise.pair(a, b)) is not None:
-            return log, rounding(log)
+            return log, rounding_error(log)
         return quadrature.win_log_probabilities(self.noise, a, b)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from maillard.policies.shapes.policy import Floats
+    from maillard.policies.base.policy import Floats
 
 __all__ = ["pooled_pulls"]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.policies.shapes.policy import Kind, Policy, as_numbers, log_normalise
+from maillard.policies.base.policy import Policy, ProbabilityKind, as_arm_vector, log_normalise
 
 if TYPE_CHECKING:
-    from maillard.policies.shapes.policy import Floats
+    from maillard.policies.base.policy import Floats
 
 __all__ = ["Sampled"]
 
@@ -23,7 +23,7 @@ class Sampled(Policy):
     grows; a leader never weighs less as t grows, nor more as its own pulls do. Then simulation need not weigh every arm.
     """
 
-    probability_kind: ClassVar[Kind] = "closed form"
+    probability_kind: ClassVar[ProbabilityKind] = "closed form"
 
     def leader(self, n: Any, t: Any) -> Any:
         """Log weight of an arm with the best mean, pulled n times, in round t."""
@@ -60,6 +60,6 @@ class Sampled(Policy):
         mean = self.estimate(n, s)
         best = np.maximum.reduce(mean)
         leads = mean == best
-        weights = as_numbers(f"{self.name}: rival", self.rival(n, mean, best, t), n.size)
+        weights = as_arm_vector(f"{self.name}: rival", self.rival(n, mean, best, t), n.size)
         weights[leads] = self.leader(n[leads], t)
         return weights

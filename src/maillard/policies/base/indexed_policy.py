@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.policies.numerics.pooling import pooled_pulls
-from maillard.policies.shapes.policy import Kind, Policy, as_numbers, share_with_cold
+from maillard.policies.base.policy import Policy, ProbabilityKind, as_arm_vector, include_cold_arms
+from maillard.policies.numerics.pooled_pulls import pooled_pulls
 
 if TYPE_CHECKING:
-    from maillard.policies.shapes.policy import Floats
+    from maillard.policies.base.policy import Floats
 
 __all__ = ["Indexed", "Pooled"]
 
@@ -22,10 +22,10 @@ class Indexed(Policy):
     `monotone` declares that indices move one way as t grows, the same for all arms, and do not rise with the best mean.
     """
 
-    probability_kind: ClassVar[Kind] = "deterministic"
+    probability_kind: ClassVar[ProbabilityKind] = "deterministic"
     uses_best: ClassVar[bool] = True  # whether the index depends on the best mean
     uses_round: ClassVar[bool] = True  # whether it depends on t
-    remembers: ClassVar[bool] = False  # whether there is more to the policy than a tally: DMED's list
+    has_memory: ClassVar[bool] = False  # whether there is more to the policy than a tally: DMED's list
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         """Index of an arm pulled n times with this mean, in round t, among k arms."""
@@ -33,14 +33,14 @@ class Indexed(Policy):
 
     def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:
         """The index of every warm arm, among k arms cold ones included."""
-        return as_numbers(f"{self.name}: index", self.index(n, mean, mean.max(), t, k), n.size)
+        return as_arm_vector(f"{self.name}: index", self.index(n, mean, mean.max(), t, k), n.size)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
         warm = n > 0
         if warm.all():
             return self._ties(n, s, t, n.size), None
         log = self._ties(n[warm], s[warm], t, n.size) if warm.any() else n[:0]
-        return share_with_cold(warm, log, None)
+        return include_cold_arms(warm, log, None)
 
     def _ties(self, n: Floats, s: Floats, t: int, k: int) -> Floats:
         with np.errstate(all="ignore"):
@@ -66,4 +66,4 @@ class Pooled(Indexed):
 
     def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:
         pooled = pooled_pulls(n, self.pooling())
-        return as_numbers(f"{self.name}: index", self.pooled_index(n, mean, pooled, t, k), n.size)
+        return as_arm_vector(f"{self.name}: index", self.pooled_index(n, mean, pooled, t, k), n.size)

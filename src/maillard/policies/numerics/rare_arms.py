@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.policies.shapes.policy import Floats
+    from maillard.policies.base.policy import Floats
 
 __all__ = ["Table", "log_integrals"]
 
