@@ -25,7 +25,7 @@ from maillard.cli import main
 from maillard.cli.service import check_workers
 from maillard.decisions.stores import open_store
 from maillard.errors import InvalidValue
-from maillard.service.keys import Keyring, every
+from maillard.service.api_keys import Keyring, every
 
 MAILLARD = [sys.executable, "-m", "maillard"]
 

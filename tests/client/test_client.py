@@ -20,7 +20,7 @@ from maillard.client import Client
 from maillard.decisions.identifiers import new_ids
 from maillard.decisions.stores import open_store
 from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Stale, UnknownName
-from maillard.service import keys, running
+from maillard.service import api_keys, running
 from tests.client.misbehaving import ID, Behaviour, Handler, either, misbehaving, talk
 
 ARMS = ["red", "blue"]
@@ -348,8 +348,8 @@ def test_a_service_that_starts_again_is_waited_for(tmp_path) -> None:
 
 def test_a_key_opens_what_it_is_for(tmp_path) -> None:
     store = open_store(tmp_path / "log.db")
-    _, admin = keys.create(store, "admin", ["admin"])
-    _, chooser = keys.create(store, "chooser", ["decide"], experiments=["home"])
+    _, admin = api_keys.create(store, "admin", ["admin"])
+    _, chooser = api_keys.create(store, "chooser", ["decide"], experiments=["home"])
     store.close()
     with running(tmp_path / "log.db") as url:
         talk(Client, url, lambda client: client.create("home", ARMS, "ms", reward=RULE), key=admin)

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from maillard import Bandit, Reward
 from maillard.decisions.stores import open_store
-from maillard.service import keys
+from maillard.service import api_keys
 from tests.browser import browser  # noqa: F401  # a fixture
 from tests.serving import Service, serving
 
@@ -541,8 +541,8 @@ def test_a_service_that_is_gone_is_said_and_found_again(tmp_path, watched, tab) 
 
 def test_with_a_key(tmp_path, browser) -> None:  # noqa: F811
     store = open_store(str(tmp_path / "decisions.db"))
-    _, admin = keys.create(store, "admin", ["admin"])
-    _, reader = keys.create(store, "reader", ["read"])
+    _, admin = api_keys.create(store, "admin", ["admin"])
+    _, reader = api_keys.create(store, "reader", ["read"])
     store.close()
     watched = Watched(browser)
     tab = watched.tab

@@ -21,7 +21,7 @@ from maillard.decisions import Bandit, Decision
 from maillard.decisions.stores import open_store
 from tests.postgres import fresh_database
 from tests.service.api import ARMS, UNIT, Api, Experiment, samples, talking, together, until
-from tests.service.talking import refusal
+from tests.service.raw_http import refusal
 from tests.serving import serving
 from tests.stores import new_id
 

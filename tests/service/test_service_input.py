@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.load import request as written
 from maillard.service.operations import OPERATIONS
-from tests.service.talking import connected, error, heard, refusal, replies, say
+from tests.service.raw_http import connected, error, heard, refusal, replies, say
 from tests.serving import Service, serving
 from tests.stores import new_id
 
@@ -431,7 +431,7 @@ def test_what_is_said_of_many_names_is_short(client) -> None:
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service that waits less than usual."""
-    prelude = "from maillard.service.connections import Protocol as P\n"
+    prelude = "from maillard.service.http_protocol import LimitedHttpProtocol as P\n"
     prelude += "P.head_timeout, P.request_timeout, P.linger_timeout = 0.5, 1.0, 0.5"
     with serving(tmp_path_factory.mktemp("hasty") / "log.db", prelude=prelude) as made:
         assert httpx2.post(f"{made.url}{EXPERIMENTS}", json=NEW | {"key": "home"}).status_code == 201

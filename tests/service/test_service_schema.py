@@ -19,7 +19,7 @@ from schemathesis.checks import CHECKS, CheckContext, load_all_checks
 
 from maillard.service.openapi import describe
 from maillard.service.operations import OPERATIONS
-from tests.service.talking import error
+from tests.service.raw_http import error
 from tests.serving import Service, serving
 
 FEW, MANY = 30, 500  # examples of each operation, in `make test` and in `make torture`

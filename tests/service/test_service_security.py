@@ -20,9 +20,9 @@ import pytest
 
 from benchmarks.load import request as written
 from maillard.decisions.stores import open_store
-from maillard.service.keys import SCOPES, create, revoke
+from maillard.service.api_keys import SCOPES, create, revoke
 from maillard.service.operations import OPERATIONS, Operation
-from tests.service.talking import error, refusal, say
+from tests.service.raw_http import error, refusal, say
 from tests.serving import MAILLARD, Service, serving
 from tests.stores import new_id
 

@@ -15,10 +15,10 @@ import pytest
 from benchmarks.load import request as written
 from maillard.decisions import verify
 from maillard.decisions.stores import open_store
-from maillard.service.keys import create, revoke
+from maillard.service.api_keys import create, revoke
 from tests.postgres import Server
 from tests.service.api import ARMS, UNIT, Api, Experiment, samples, talking, together, until
-from tests.service.talking import error, refusal, say
+from tests.service.raw_http import error, refusal, say
 from tests.serving import Service, serving
 from tests.stores import new_id
 

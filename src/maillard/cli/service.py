@@ -21,7 +21,7 @@ from maillard.errors import InvalidValue, MaillardError
 
 if TYPE_CHECKING:
     from maillard.decisions.stores import Store
-    from maillard.service.keys import Key
+    from maillard.service.api_keys import Key
 
 __all__ = ["check_workers", "demo", "keys", "serve"]
 
@@ -74,7 +74,7 @@ def serve(*, database: str, host: str, port: int, workers: int, rate_limit: floa
     if not 0 <= rate_limit < float("inf"):
         raise InvalidValue("--rate-limit", rate_limit, "requests a second, a finite number >= 0")
     with _naming_extra("serve"):
-        from maillard.service.keys import Keyring
+        from maillard.service.api_keys import Keyring
         from maillard.service.server import run
     with _store(database, create=True) as store:
         where, keyless = store.where, not Keyring(store).any_made
@@ -150,7 +150,7 @@ def create(
     Only the secret goes to stdout. It is not kept, so it cannot be shown again.
     """  # noqa: D301  # click looks for this very character
     with _store(database, create=True) as store:
-        from maillard.service.keys import create as make
+        from maillard.service.api_keys import create as make
 
         key, secret = make(store, name, scopes, experiments or None, rate)
         where = store.where
@@ -168,7 +168,7 @@ def create(
 def list_(*, database: str, as_json: bool) -> None:
     """The keys that were ever made, never their secrets."""
     with _store(database) as store:
-        from maillard.service.keys import every, unreadable
+        from maillard.service.api_keys import every, unreadable
 
         found, broken = every(store), unreadable(store)
     if as_json:
@@ -187,7 +187,7 @@ def list_(*, database: str, as_json: bool) -> None:
 def revoke(*, id: str, database: str) -> None:
     """Revoke the key with this ID. Services refuse it within a second."""
     with _store(database) as store:
-        from maillard.service.keys import revoke as end
+        from maillard.service.api_keys import revoke as end
 
         key = end(store, id)
     click.echo(f"Key {key.id} ({_printable(key.name)}) is revoked.")
@@ -237,7 +237,7 @@ def demo(*, database: str | None, rate: float, seconds: float | None, port: int,
 
 def _check_keyless(database: str) -> None:
     with _store(database, create=True) as store:
-        from maillard.service.keys import Keyring
+        from maillard.service.api_keys import Keyring
 
         if Keyring(store).any_made:
             raise InvalidValue(
@@ -295,7 +295,7 @@ def _naming_extra(command: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _store(database: str, *, create: bool = False) -> Iterator[Store]:
     with _naming_extra("keys"):
-        import maillard.service.keys  # noqa: F401  # before a file is made
+        import maillard.service.api_keys  # noqa: F401  # before a file is made
     from maillard.decisions.stores import open_store
 
     store = open_store(database, create=create)

@@ -19,13 +19,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from maillard.service.admission import admitted, charge
-from maillard.service.answers import Answer, Refusal, failure, malformed, refuse
-from maillard.service.handlers.calls import Call
-from maillard.service.journal import Line
-from maillard.service.keys import Key
+from maillard.service.access_log import Line
+from maillard.service.api_keys import Key
+from maillard.service.authorization import admitted, charge
+from maillard.service.handlers.request_context import RequestContext
+from maillard.service.http_responses import (
+    HttpError,
+    HttpResponse,
+    decoding_error,
+    error_response,
+    http_error,
+)
 from maillard.service.operations import OPERATIONS, Operation
-from maillard.service.services import Service
+from maillard.service.service_state import Service
 
 __all__ = ["ASGI", "application"]
 
@@ -76,10 +82,10 @@ def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
         if status == 405:
             fitting = (route.methods or () for route in everything if route.path_regex.match(path))
             allowed = ", ".join(sorted({name for names in fitting for name in names}))
-            refusal = Refusal(405, "method_not_allowed", message, None, ((b"allow", allowed.encode()),))
+            refusal = HttpError(405, "method_not_allowed", message, None, ((b"allow", allowed.encode()),))
         else:
-            refusal = Refusal(status, "not_found", message)
-        answer = refuse(refusal, request_id)
+            refusal = HttpError(status, "not_found", message)
+        answer = error_response(refusal, request_id)
         await _send(answer, request_id, send, head=method == "HEAD")
         service = holder.service
         service.metrics.answered("none", status, 0.0)
@@ -126,23 +132,27 @@ class _Endpoint:
             if operation.items:
                 charge(service, scope, key, len(getattr(body, operation.items)) - 1)
             query = _query(scope) if operation.query else {}
-            handled = operation.handler(Call(service, scope["path_params"], query, body, headers, key))
+            handled = operation.handler(
+                RequestContext(service, scope["path_params"], query, body, headers, key)
+            )
             answer = await (_while_connected(handled, receive) if operation.patient else handled)
         except asyncio.CancelledError:  # the service ends, and has waited long enough
-            answer = refuse(
-                Refusal(503, "unavailable", "The service is ending; it may have been done."), request_id
+            answer = error_response(
+                HttpError(503, "unavailable", "The service is ending; it may have been done."), request_id
             )
             await _send(answer, request_id, send, head=scope["method"] == "HEAD")
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, there is an answer
-            refusal = failure(error, operation.fields)
+            refusal = http_error(error, operation.fields)
             if refusal.status >= 500:
                 _complain(service, request_id, error, refusal.status)
-            answer = refuse(refusal, request_id)
+            answer = error_response(refusal, request_id)
         await _send(answer, request_id, send, head=scope["method"] == "HEAD")
         self._note(service, began, request_id, answer, key)
 
-    def _note(self, service: Service, began: float, request_id: str, answer: Answer, key: Key | None) -> None:
+    def _note(
+        self, service: Service, began: float, request_id: str, answer: HttpResponse, key: Key | None
+    ) -> None:
         """Count the request, and write it into the journal."""
         seconds, operation = time.perf_counter() - began, self._operation
         service.metrics.answered(operation.name, answer.status, seconds)
@@ -158,7 +168,7 @@ class _Endpoint:
         if kind != b"application/json":
             got = kind.decode("latin-1") or "none"
             what = f"Expected a body of application/json, got {got:.100}"
-            raise Refusal(415, "unsupported_media_type", what, "Content-Type")
+            raise HttpError(415, "unsupported_media_type", what, "Content-Type")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._most:
             raise self._too_large()
@@ -170,7 +180,7 @@ class _Endpoint:
             message = await receive()
             body += message.get("body", b"")
         if message["type"] == "http.disconnect":
-            raise Refusal(408, "timeout", "The body did not come in time.")
+            raise HttpError(408, "timeout", "The body did not come in time.")
         if len(body) > self._most:
             raise self._too_large()
         return body
@@ -180,18 +190,18 @@ class _Endpoint:
         try:
             return self._decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise malformed(error) from None
+            raise decoding_error(error) from None
 
-    def _too_large(self) -> Refusal:
+    def _too_large(self) -> HttpError:
         close = ((b"connection", b"close"),)  # the rest of it need not be read
-        return Refusal(413, "too_large", f"Expected a body of at most {self._most} bytes.", None, close)
+        return HttpError(413, "too_large", f"Expected a body of at most {self._most} bytes.", None, close)
 
 
 def _query(scope: Scope) -> dict[str, str]:
     return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
 
 
-async def _while_connected(handled: Awaitable[Answer], receive: Receive) -> Answer:
+async def _while_connected(handled: Awaitable[HttpResponse], receive: Receive) -> HttpResponse:
     """The answer, unless the caller goes away: then nobody need look for it any longer."""
     working = asyncio.ensure_future(handled)
     gone = asyncio.ensure_future(_gone(receive))
@@ -199,7 +209,7 @@ async def _while_connected(handled: Awaitable[Answer], receive: Receive) -> Answ
         await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             working.cancel()
-            raise Refusal(499, "gone", "The caller has gone.")
+            raise HttpError(499, "gone", "The caller has gone.")
         return working.result()
     finally:
         for task in (working, gone):
@@ -220,7 +230,7 @@ def _request_id(headers: dict[bytes, bytes]) -> str:
     return f"{_START}{next(_numbers):x}"
 
 
-async def _send(answer: Answer, request_id: str, send: Send, *, head: bool) -> None:
+async def _send(answer: HttpResponse, request_id: str, send: Send, *, head: bool) -> None:
     body = answer.body if isinstance(answer.body, bytes) else _encode(answer.body)
     headers = [
         (b"content-type", answer.media_type),

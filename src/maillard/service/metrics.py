@@ -28,7 +28,7 @@ class Calibrated(Protocol):
     """What knows how far each arm's draws are from their probabilities."""
 
     def calibration(self) -> Iterable[tuple[str, str, float]]:
-        """Experiment, arm, z."""
+        """OpenExperiment, arm, z."""
 
 
 class _Counts(msgspec.Struct):

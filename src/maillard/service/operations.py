@@ -10,9 +10,15 @@ from typing import Any, Literal
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from maillard.service import messages
-from maillard.service.answers import Answer
-from maillard.service.handlers import decisions, experiments, looking, rewards, service
-from maillard.service.handlers.calls import Call
+from maillard.service.handlers import (
+    decision_handlers,
+    experiment_handlers,
+    read_handlers,
+    reward_handlers,
+    service_handlers,
+)
+from maillard.service.handlers.request_context import RequestContext
+from maillard.service.http_responses import HttpResponse
 
 __all__ = ["OPERATIONS", "Operation"]
 
@@ -32,7 +38,7 @@ class Operation:
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
-    handler: Callable[[Call], Awaitable[Answer]]
+    handler: Callable[[RequestContext], Awaitable[HttpResponse]]
     scope: Literal["decide", "reward", "read", "admin", "any"] | None
     "What a key must allow; any: whatever it allows; None: no key is needed."
     body: type | None = None
@@ -93,7 +99,7 @@ _ARCHIVED = (messages.Error, "It is archived.")
 _STALE = (messages.Error, "It is another version than the one that If-Match names.")
 
 
-def _change(verb: str, handler: Callable[[Call], Awaitable[Answer]]) -> Operation:
+def _change(verb: str, handler: Callable[[RequestContext], Awaitable[HttpResponse]]) -> Operation:
     return Operation(
         method="POST",
         path=f"{_EXPERIMENT}:{verb}",
@@ -109,7 +115,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=f"{_EXPERIMENT}/decisions",
-        handler=decisions.decide,
+        handler=decision_handlers.decide,
         scope="decide",
         body=messages.DecisionToMake,
         headers=(("Idempotency-Key", False, "The same key and body again give the same decision again."),),
@@ -122,7 +128,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="PUT",
         path="/v1/decisions/{id}/reward",
-        handler=rewards.reward,
+        handler=reward_handlers.reward,
         scope="reward",
         body=messages.Reward,
         answers={
@@ -135,7 +141,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=f"{_EXPERIMENT}/decisions:batch",
-        handler=decisions.decide_batch,
+        handler=decision_handlers.decide_batch,
         scope="decide",
         body=messages.DecisionBatch,
         items="decisions",
@@ -144,7 +150,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path="/v1/rewards:batch",
-        handler=rewards.reward_batch,
+        handler=reward_handlers.reward_batch,
         scope="reward",
         body=messages.RewardBatch,
         items="rewards",
@@ -153,7 +159,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path="/v1/experiments",
-        handler=experiments.create_experiment,
+        handler=experiment_handlers.create_experiment,
         scope="admin",
         body=messages.NewExperiment,
         answers={
@@ -164,7 +170,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path="/v1/experiments",
-        handler=experiments.list_experiments,
+        handler=experiment_handlers.list_experiments,
         scope="read",
         query=(("archived", "Whether archived ones are listed too."),),
         answers={200: (messages.Experiments, "Those that the key is for.")},
@@ -172,21 +178,21 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path=f"{_EXPERIMENT}/state",
-        handler=looking.read_state,
+        handler=read_handlers.read_state,
         scope="read",
         answers={200: (messages.State, "As of now.")},
     ),
     Operation(
         method="GET",
         path=f"{_EXPERIMENT}/activity",
-        handler=looking.read_activity,
+        handler=read_handlers.read_activity,
         scope="read",
         answers={200: (messages.Activity, "As of a moment ago.")},
     ),
     Operation(
         method="GET",
         path=f"{_EXPERIMENT}/export",
-        handler=looking.export,
+        handler=read_handlers.export,
         scope="read",
         patient=True,
         media_type="application/vnd.apache.parquet",
@@ -195,7 +201,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=f"{_EXPERIMENT}/evaluations",
-        handler=looking.evaluate,
+        handler=read_handlers.evaluate,
         scope="read",
         patient=True,
         body=messages.Question,
@@ -204,19 +210,19 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
         path=f"{_EXPERIMENT}:verify",
-        handler=looking.verify,
+        handler=read_handlers.verify,
         scope="read",
         patient=True,
         answers={200: (messages.Verification, "What was found.")},
     ),
-    _change("pause", experiments.pause),
-    _change("resume", experiments.resume),
-    _change("reset", experiments.reset),
-    _change("archive", experiments.archive),
+    _change("pause", experiment_handlers.pause),
+    _change("resume", experiment_handlers.resume),
+    _change("reset", experiment_handlers.reset),
+    _change("archive", experiment_handlers.archive),
     Operation(
         method="POST",
         path=f"{_EXPERIMENT}/arms",
-        handler=experiments.add_arm,
+        handler=experiment_handlers.add_arm,
         scope="admin",
         body=messages.ArmToAdd,
         headers=(_IF_MATCH,),
@@ -225,7 +231,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="DELETE",
         path=f"{_EXPERIMENT}/arms/{{arm:anything}}",
-        handler=experiments.retire_arm,
+        handler=experiment_handlers.retire_arm,
         scope="admin",
         headers=(_IF_MATCH,),
         answers={200: (_SHOWN, "The experiment without the arm."), 409: _ARCHIVED, 412: _STALE},
@@ -233,14 +239,14 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path=_EXPERIMENT,
-        handler=experiments.read_experiment,
+        handler=experiment_handlers.read_experiment,
         scope="read",
         answers={200: (_SHOWN, "As it is now; its ETag is for If-Match.")},
     ),
     Operation(
         method="PATCH",
         path=_EXPERIMENT,
-        handler=experiments.change_experiment,
+        handler=experiment_handlers.change_experiment,
         scope="admin",
         body=messages.Change,
         headers=(("If-Match", True, "The ETag of the experiment, or *."),),
@@ -254,28 +260,28 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path="/v1/decisions/{id}",
-        handler=decisions.read_decision,
+        handler=decision_handlers.read_decision,
         scope="read",
         answers={200: (messages.Decision, "As it was made.")},
     ),
     Operation(
         method="GET",
         path="/v1/policies",
-        handler=service.list_policies,
+        handler=service_handlers.list_policies,
         scope="any",
         answers={200: (messages.Policies, "All of them.")},
     ),
     Operation(
         method="GET",
         path="/v1/me",
-        handler=service.read_permissions,
+        handler=service_handlers.read_permissions,
         scope="any",
         answers={200: (messages.Permissions, "What the key allows.")},
     ),
     Operation(
         method="GET",
         path="/metrics",
-        handler=service.read_metrics,
+        handler=service_handlers.read_metrics,
         scope="read",
         media_type="text/plain",
         answers={200: (None, "In the text format of Prometheus.")},
@@ -283,21 +289,21 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
         path="/healthz",
-        handler=service.health,
+        handler=service_handlers.health,
         scope=None,
         answers={200: (messages.Health, "It lives.")},
     ),
     Operation(
         method="GET",
         path="/readyz",
-        handler=service.readiness,
+        handler=service_handlers.readiness,
         scope=None,
         answers={200: (messages.Health, "The log can be written.")},
     ),
     Operation(
         method="GET",
         path="/openapi.json",
-        handler=service.read_description,
+        handler=service_handlers.read_description,
         scope=None,
         answers={200: (dict, "This document.")},
     ),

@@ -18,11 +18,11 @@ from uvicorn.supervisors import Multiprocess
 from maillard.decisions.names import shown
 from maillard.decisions.stores import open_store
 from maillard.errors import InvalidValue, MaillardError, Unavailable
+from maillard.service.access_log import Journal, LogLines
+from maillard.service.api_keys import check_exposure, is_loopback
 from maillard.service.application import ASGI, application
-from maillard.service.connections import Protocol
-from maillard.service.journal import Journal, LogLines
-from maillard.service.keys import check_exposure, is_loopback
-from maillard.service.services import COUNTS, Service
+from maillard.service.http_protocol import LimitedHttpProtocol
+from maillard.service.service_state import COUNTS, Service
 
 __all__ = ["LEVELS", "run"]
 
@@ -77,7 +77,7 @@ def configured(make: Callable[[], ASGI], *, workers: int = 1) -> uvicorn.Config:
     return uvicorn.Config(
         make,
         factory=True,
-        http=Protocol,
+        http=LimitedHttpProtocol,
         ws="none",
         lifespan="on",
         workers=workers,

@@ -1,1 +1,1 @@
-"""What each operation does: data in, an answer out. Who may call, and what is well formed, was decided before."""
+"""What each operation does: data in, an answer out. Who may context, and what is well formed, was decided before."""

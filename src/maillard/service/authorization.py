@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from maillard.service.answers import Refusal
-from maillard.service.keys import Key, is_loopback
+from maillard.service.api_keys import Key, is_loopback
+from maillard.service.http_responses import HttpError
 from maillard.service.operations import Operation
-from maillard.service.services import Service
+from maillard.service.service_state import Service
 
 __all__ = ["admitted", "charge"]
 
@@ -39,14 +39,14 @@ def admitted(service: Service, operation: Operation, scope: Scope, headers: dict
         raise _unauthorized("This is no API key, or one that was revoked.")
     _slow_down(service, scope, key)
     if operation.scope != "any" and not key.may(operation.scope):
-        raise Refusal(403, "forbidden", f"This key does not have the scope {operation.scope!r}.")
+        raise HttpError(403, "forbidden", f"This key does not have the scope {operation.scope!r}.")
     if operation.limited and not key.reaches(scope["path_params"]["key"]):
-        raise Refusal(403, "forbidden", "This key is not for that experiment.")
+        raise HttpError(403, "forbidden", "This key is not for that experiment.")
     return key
 
 
-def _unauthorized(message: str) -> Refusal:
-    return Refusal(401, "unauthorized", message, None, ((b"www-authenticate", b"Bearer"),))
+def _unauthorized(message: str) -> HttpError:
+    return HttpError(401, "unauthorized", message, None, ((b"www-authenticate", b"Bearer"),))
 
 
 def _check_local(headers: dict[bytes, bytes]) -> None:
@@ -55,7 +55,7 @@ def _check_local(headers: dict[bytes, bytes]) -> None:
     local = own and _is_local(headers.get(b"host", b"localhost"), headers.get(b"origin"))
     if not local or not _PASSED_ON.isdisjoint(headers):
         message = "Without API keys the service answers only to its own page and to programs on this machine, by a loopback name."
-        raise Refusal(403, "forbidden", message)
+        raise HttpError(403, "forbidden", message)
 
 
 @lru_cache(maxsize=1024)
@@ -73,7 +73,7 @@ def _slow_down(service: Service, scope: Scope, key: Key | None) -> None:
     wait = service.limiter.wait(_caller(scope, key), rate=None if key is None else key.rate)
     if wait:
         seconds = str(max(1, -int(-wait // 1))).encode()
-        raise Refusal(429, "too_many_requests", "Too many requests.", None, ((b"retry-after", seconds),))
+        raise HttpError(429, "too_many_requests", "Too many requests.", None, ((b"retry-after", seconds),))
 
 
 def charge(service: Service, scope: Scope, key: Key | None, more: int) -> None:

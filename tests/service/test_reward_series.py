@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from maillard.service.series import Series
+from maillard.service.reward_series import Series
 
 START = 1_700_000_000
 

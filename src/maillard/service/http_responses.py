@@ -18,16 +18,16 @@ from maillard.errors import (
     Unavailable,
     UnknownName,
 )
-from maillard.service.experiments import Missing, Taken
+from maillard.service.experiment_registry import ExperimentExists, NotFound
 from maillard.service.messages import Error, Failure
-from maillard.service.pool import TooLong
+from maillard.service.worker_process import JobTimeout
 
-__all__ = ["Answer", "Refusal", "failure", "malformed", "refuse"]
+__all__ = ["HttpError", "HttpResponse", "decoding_error", "error_response", "http_error"]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """What a handler answers."""
 
     status: int
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
     pieces: AsyncIterator[bytes] | None = None
 
 
-class Refusal(MaillardError):
+class HttpError(MaillardError):
     """A request that is refused, with its status and code."""
 
     def __init__(
@@ -55,15 +55,15 @@ class Refusal(MaillardError):
 
 # What each error of the package is, in HTTP; the first that fits.
 _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
-    (Missing, 404, "not_found"),
-    (Taken, 409, "exists"),
+    (NotFound, 404, "not_found"),
+    (ExperimentExists, 409, "exists"),
     (Stale, 412, "stale"),
     (Archived, 409, "archived"),
     (Paused, 409, "paused"),
     (Conflict, 409, "conflict"),
     (InvalidValue, 422, "invalid_value"),
     (UnknownName, 422, "invalid_value"),
-    (TooLong, 422, "too_long"),
+    (JobTimeout, 422, "too_long"),
     (Unavailable, 503, "unavailable"),
 )
 _RETRY = ((b"retry-after", b"1"),)
@@ -75,49 +75,51 @@ _PATTERNS = {
 }
 
 
-def failure(error: Exception, fields: Sequence[str] = ()) -> Refusal:
+def http_error(error: Exception, fields: Sequence[str] = ()) -> HttpError:
     """What an error is to the caller, who gave these fields. Errors that are nobody's fault but ours say nothing."""
-    if isinstance(error, Refusal):
+    if isinstance(error, HttpError):
         return error
     # What else the package raises, and whatever is wrong with the log itself, is no fault of the caller's.
     ours = isinstance(error, InvalidValue) and error.field.startswith("log")
     for kind, status, code in () if ours else _KINDS:
         if isinstance(error, kind):
             headers = _RETRY if status == 503 else ()
-            return Refusal(status, code, _words(error), _path(error, fields), headers)
-    return Refusal(500, "internal", "Something went wrong here. The journal has more under this request_id.")
+            return HttpError(status, code, _words(error), _path(error, fields), headers)
+    return HttpError(
+        500, "internal", "Something went wrong here. The journal has more under this request_id."
+    )
 
 
-def malformed(error: Exception) -> Refusal:
+def decoding_error(error: Exception) -> HttpError:
     """What was wrong with a body that could not be decoded."""
     if isinstance(error, msgspec.ValidationError):
         return _invalid(str(error))
     what = (
         str(error) if isinstance(error, msgspec.DecodeError) else "JSON in UTF-8, not too deep, is expected"
     )
-    return Refusal(400, "bad_json", what)
+    return HttpError(400, "bad_json", what)
 
 
-def refuse(error: Refusal, request_id: str) -> Answer:
+def error_response(error: HttpError, request_id: str) -> HttpResponse:
     """The answer to a request that is refused."""
     shown = Failure(code=error.code, message=error.message, path=error.path, request_id=request_id)
-    return Answer(error.status, Error(error=shown), error.headers)
+    return HttpResponse(error.status, Error(error=shown), error.headers)
 
 
-def _invalid(message: str) -> Refusal:
+def _invalid(message: str) -> HttpError:
     """A message of the decoder's, with its path apart."""
     match = _AT.match(message)
     words, path = (match[1], match[2]) if match else (message, None)
     unknown = re.match(r"Object contains unknown field `(.*)`", words, re.DOTALL)
     if unknown:
-        return Refusal(422, "unknown_field", words, f"{path or '$'}.{unknown[1]}")
+        return HttpError(422, "unknown_field", words, f"{path or '$'}.{unknown[1]}")
     missing = re.match(r"Object missing required field `(.*)`", words)
     if missing:
         path = f"{path or '$'}.{missing[1]}"
     for pattern, meaning in _PATTERNS.items():
         if pattern in words:
             words = f"Expected a `str` {meaning}"
-    return Refusal(422, "invalid_value", words, path or "$")
+    return HttpError(422, "invalid_value", words, path or "$")
 
 
 def _words(error: Exception) -> str:

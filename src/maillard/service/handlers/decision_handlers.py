@@ -14,12 +14,12 @@ from maillard.decisions.identifiers import check_id
 from maillard.decisions.records import Decision, from_microseconds
 from maillard.errors import Conflict, InvalidValue, MaillardError
 from maillard.service import messages
-from maillard.service.answers import Answer, Refusal, failure
-from maillard.service.experiments import Experiment, Missing
-from maillard.service.handlers.calls import Call, failed, owner_of
+from maillard.service.experiment_registry import NotFound, OpenExperiment
+from maillard.service.handlers.request_context import RequestContext, failed, owner_of
+from maillard.service.http_responses import HttpError, HttpResponse, http_error
 
 if TYPE_CHECKING:
-    from maillard.service.services import Service
+    from maillard.service.service_state import Service
 
 __all__ = ["decide", "decide_batch", "read_decision"]
 
@@ -27,23 +27,23 @@ _LARGEST = 32 << 20  # characters of the answer to a batch
 _NUMBERS = 60  # of them for an arm's probability and its logarithm
 
 
-async def decide(call: Call) -> Answer:
+async def decide(context: RequestContext) -> HttpResponse:
     """Draw an arm and log it; the answer comes when it is durable."""
-    asked: messages.DecisionToMake = call.body
-    key = call.headers.get(b"idempotency-key")
-    experiment = await call.experiment()
+    asked: messages.DecisionToMake = context.body
+    key = context.headers.get(b"idempotency-key")
+    experiment = await context.experiment()
     try:
         request = check_request(asked.unit, asked.eligible, None if key is None else _text(key))
         rows = await experiment.decide(request)
     except Conflict as error:
-        raise Refusal(422, "key_reused", str(error), "Idempotency-Key") from None
+        raise HttpError(422, "key_reused", str(error), "Idempotency-Key") from None
     except InvalidValue as error:
         if error.field == "idempotency_key":
-            raise Refusal(422, "invalid_value", str(error), "Idempotency-Key") from None
+            raise HttpError(422, "invalid_value", str(error), "Idempotency-Key") from None
         raise
     (row,), new = rows, not isinstance(rows, Repeated)
-    shown = _decision(call.service, experiment, row, made=new)
-    return Answer(201 if new else 200, shown, decision_id=row.id)
+    shown = _decision(context.service, experiment, row, made=new)
+    return HttpResponse(201 if new else 200, shown, decision_id=row.id)
 
 
 def _text(header: bytes) -> str:
@@ -54,13 +54,13 @@ def _text(header: bytes) -> str:
         return header.decode("latin-1")
 
 
-async def decide_batch(call: Call) -> Answer:
+async def decide_batch(context: RequestContext) -> HttpResponse:
     """Several decisions, each with a status of its own."""
-    experiment = await call.experiment()
+    experiment = await context.experiment()
     law = sum(_NUMBERS + len(arm) for arm in experiment.bandit.state.arms)
-    if law * len(call.body.decisions) > _LARGEST:
-        message = f"Expected fewer decisions at once: the laws of {len(call.body.decisions)} would fill {_LARGEST >> 20} MiB."
-        raise Refusal(413, "too_large", message, "$.decisions")
+    if law * len(context.body.decisions) > _LARGEST:
+        message = f"Expected fewer decisions at once: the laws of {len(context.body.decisions)} would fill {_LARGEST >> 20} MiB."
+        raise HttpError(413, "too_large", message, "$.decisions")
 
     async def one(place: int, asked: messages.KeyedDecision) -> messages.MadeDecision:
         where = f"$.decisions[{place}]"
@@ -68,32 +68,34 @@ async def decide_batch(call: Call) -> Answer:
             request = check_request(asked.unit, asked.eligible, asked.idempotency_key)
             rows = await experiment.decide(request)
         except Conflict as error:
-            again = Refusal(422, "key_reused", str(error), f"{where}.idempotency_key")
+            again = HttpError(422, "key_reused", str(error), f"{where}.idempotency_key")
             return messages.MadeDecision(status=422, error=failed(again))
         except MaillardError as error:
-            refusal = failure(error)
+            refusal = http_error(error)
             return messages.MadeDecision(status=refusal.status, error=failed(refusal, where))
         new = not isinstance(rows, Repeated)
-        shown = _decision(call.service, experiment, rows[0], made=new)
+        shown = _decision(context.service, experiment, rows[0], made=new)
         return messages.MadeDecision(status=201 if new else 200, decision=shown)
 
-    made = await asyncio.gather(*(one(*item) for item in enumerate(call.body.decisions)))
+    made = await asyncio.gather(*(one(*item) for item in enumerate(context.body.decisions)))
     ids = [each.decision.decision_id for each in made if each.decision is not msgspec.UNSET]
-    return Answer(200, messages.DecisionsMade(results=made), decision_id=ids)
+    return HttpResponse(200, messages.DecisionsMade(results=made), decision_id=ids)
 
 
-async def read_decision(call: Call) -> Answer:
+async def read_decision(context: RequestContext) -> HttpResponse:
     """A decision of the log."""
-    identifier = check_id(call.parameters["id"])
-    key = await owner_of(call, identifier)
+    identifier = check_id(context.parameters["id"])
+    key = await owner_of(context, identifier)
     if key is None:
-        raise Missing(f"there is no decision {identifier}")
-    experiment = await call.service.experiments.get(key)
-    row = await call.service.experiments.run(experiment.bandit.decision, identifier)
-    return Answer(200, _decision(call.service, experiment, row, made=False), decision_id=row.id)
+        raise NotFound(f"there is no decision {identifier}")
+    experiment = await context.service.experiments.get(key)
+    row = await context.service.experiments.run(experiment.bandit.decision, identifier)
+    return HttpResponse(200, _decision(context.service, experiment, row, made=False), decision_id=row.id)
 
 
-def _decision(service: Service, experiment: Experiment, row: Decision, *, made: bool) -> messages.Decision:
+def _decision(
+    service: Service, experiment: OpenExperiment, row: Decision, *, made: bool
+) -> messages.Decision:
     if made:
         service.experiments.remember(row.id, row.experiment)
         service.metrics.decided(row.experiment, row.arm)

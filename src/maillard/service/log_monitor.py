@@ -27,7 +27,7 @@ from maillard.decisions.audit import Audit, judged
 from maillard.decisions.identifiers import made_at
 from maillard.decisions.records import Decision, Event, from_microseconds, system_clock
 from maillard.decisions.stores import Store
-from maillard.service.series import Series
+from maillard.service.reward_series import Series
 
 __all__ = ["Monitor"]
 
@@ -250,7 +250,7 @@ class Monitor:
             }
 
     def calibration(self) -> Iterator[tuple[str, str, float]]:
-        """Experiment, arm, z: how far the draws are from their probabilities, wherever there is enough data."""
+        """OpenExperiment, arm, z: how far the draws are from their probabilities, wherever there is enough data."""
         with self._lock:
             scores = [(name, known.audit.scores()) for name, known in self._experiments.items()]
         for name, each in scores:

@@ -7,16 +7,16 @@ import msgspec
 import maillard
 from maillard.policies import names, policy_class
 from maillard.service import messages
-from maillard.service.answers import Answer, Refusal
-from maillard.service.handlers.calls import Call
-from maillard.service.keys import SCOPES
+from maillard.service.api_keys import SCOPES
+from maillard.service.handlers.request_context import RequestContext
+from maillard.service.http_responses import HttpError, HttpResponse
 
 __all__ = ["health", "list_policies", "read_description", "read_metrics", "read_permissions", "readiness"]
 
 
-async def list_policies(call: Call) -> Answer:  # noqa: ARG001  # one signature for all
+async def list_policies(context: RequestContext) -> HttpResponse:  # noqa: ARG001  # one signature for all
     """The policies that an experiment can have."""
-    return Answer(200, _POLICIES)
+    return HttpResponse(200, _POLICIES)
 
 
 def _policies() -> messages.Policies:
@@ -37,38 +37,38 @@ def _policies() -> messages.Policies:
 _POLICIES = msgspec.Raw(msgspec.json.encode(_policies()))
 
 
-async def read_permissions(call: Call) -> Answer:
+async def read_permissions(context: RequestContext) -> HttpResponse:
     """What the caller may do."""
-    key = call.key
+    key = context.key
     scopes: list[str] = list(SCOPES) if key is None or "admin" in key.scopes else list(key.scopes)
     limited = None if key is None or key.experiments is None else list(key.experiments)
     body = messages.Permissions(
         scopes=scopes, experiments=limited, open=key is None, version=maillard.__version__
     )
-    return Answer(200, body)
+    return HttpResponse(200, body)
 
 
-async def health(call: Call) -> Answer:  # noqa: ARG001  # one signature for all
+async def health(context: RequestContext) -> HttpResponse:  # noqa: ARG001  # one signature for all
     """Whether the process lives."""
-    return Answer(200, messages.Health(status="ok"))
+    return HttpResponse(200, messages.Health(status="ok"))
 
 
-async def readiness(call: Call) -> Answer:
+async def readiness(context: RequestContext) -> HttpResponse:
     """Whether the log can be written: a probe is."""
-    await call.service.probe()
-    return Answer(200, messages.Health(status="ready"))
+    await context.service.probe()
+    return HttpResponse(200, messages.Health(status="ready"))
 
 
-async def read_metrics(call: Call) -> Answer:
+async def read_metrics(context: RequestContext) -> HttpResponse:
     """Counters and durations, as Prometheus reads them."""
-    if call.key is not None and call.key.experiments is not None:
-        raise Refusal(403, "forbidden", "This key is for some experiments; the metrics are of all.")
-    await call.service.follow()
-    write = call.service.metrics.writer(call.service.monitor)
-    written, media_type = await call.service.experiments.run(write)
-    return Answer(200, written, media_type=media_type)
+    if context.key is not None and context.key.experiments is not None:
+        raise HttpError(403, "forbidden", "This key is for some experiments; the metrics are of all.")
+    await context.service.follow()
+    write = context.service.metrics.writer(context.service.monitor)
+    written, media_type = await context.service.experiments.run(write)
+    return HttpResponse(200, written, media_type=media_type)
 
 
-async def read_description(call: Call) -> Answer:
+async def read_description(context: RequestContext) -> HttpResponse:
     """The API, as OpenAPI describes it."""
-    return Answer(200, call.service.description)
+    return HttpResponse(200, context.service.description)

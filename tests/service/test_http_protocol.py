@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import uvicorn
 
-from maillard.service.connections import Protocol
+from maillard.service.http_protocol import LimitedHttpProtocol
 
 _BUFFER = 1 << 16  # bytes, so that the kernel does not take whole answers by itself
 
 
-class Hasty(Protocol):
+class Hasty(LimitedHttpProtocol):
     head_timeout = 0.2
     request_timeout = 0.4
     answer_timeout = 0.4

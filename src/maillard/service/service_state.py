@@ -16,14 +16,14 @@ from typing import IO
 import msgspec
 
 from maillard.decisions.stores import Store
-from maillard.service.experiments import Experiments
-from maillard.service.journal import Journal
-from maillard.service.keys import Keyring
-from maillard.service.limits import Limiter
+from maillard.service.access_log import Journal
+from maillard.service.api_keys import Keyring
+from maillard.service.experiment_registry import ExperimentRegistry
+from maillard.service.log_monitor import Monitor
 from maillard.service.metrics import Metrics
-from maillard.service.monitor import Monitor
 from maillard.service.openapi import describe
-from maillard.service.pool import Pool
+from maillard.service.rate_limits import Limiter
+from maillard.service.worker_process import WorkerProcess
 
 __all__ = ["COUNTS", "Service"]
 
@@ -44,12 +44,12 @@ class Service:
         self, store: Store, database: str, *, rate_limit: float, exposed: bool, journal: Journal
     ) -> None:
         self.store, self.journal, self._exposed = store, journal, exposed
-        self.experiments = Experiments(store)
+        self.experiments = ExperimentRegistry(store)
         self.keyring = Keyring(store)
         self.limiter = Limiter(rate_limit or None)
         self.metrics = Metrics(os.environ.get(COUNTS))
         self.monitor = Monitor(store)
-        self.pool = Pool(database)
+        self.pool = WorkerProcess(database)
         self.description = msgspec.Raw(msgspec.json.encode(describe()))
         self._following: asyncio.Future[None] | None = None
         self._followed = False

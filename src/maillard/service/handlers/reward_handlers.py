@@ -13,47 +13,47 @@ from maillard.decisions.records import Observation
 from maillard.decisions.rules import Reward
 from maillard.errors import Conflict, InvalidValue, MaillardError
 from maillard.service import messages
-from maillard.service.answers import Answer, failure
-from maillard.service.experiments import Experiment, Missing
-from maillard.service.handlers.calls import Call, failed, owner_of
+from maillard.service.experiment_registry import NotFound, OpenExperiment
+from maillard.service.handlers.request_context import RequestContext, failed, owner_of
+from maillard.service.http_responses import HttpResponse, http_error
 
 __all__ = ["reward", "reward_batch"]
 
 
-async def reward(call: Call) -> Answer:
+async def reward(context: RequestContext) -> HttpResponse:
     """Log a reward of a decision and learn from it."""
-    identifier = check_id(call.parameters["id"])
-    answer = await _reward(call, identifier, call.body)
-    return Answer(_code(answer.outcome), answer, decision_id=identifier)
+    identifier = check_id(context.parameters["id"])
+    answer = await _reward(context, identifier, context.body)
+    return HttpResponse(_code(answer.outcome), answer, decision_id=identifier)
 
 
-async def reward_batch(call: Call) -> Answer:
+async def reward_batch(context: RequestContext) -> HttpResponse:
     """Several rewards, each with a status of its own."""
 
     async def one(place: int, given: messages.RewardToGive) -> messages.RewardTaken:
         try:
-            answer = await _reward(call, check_id(given.decision_id), given)
+            answer = await _reward(context, check_id(given.decision_id), given)
         except MaillardError as error:
-            refusal = failure(error)
+            refusal = http_error(error)
             return messages.RewardTaken(status=refusal.status, error=failed(refusal, f"$.rewards[{place}]"))
         return messages.RewardTaken(status=_code(answer.outcome), reward=answer)
 
-    taken = await asyncio.gather(*(one(*item) for item in enumerate(call.body.rewards)))
+    taken = await asyncio.gather(*(one(*item) for item in enumerate(context.body.rewards)))
     ids = [each.reward.decision_id for each in taken if each.reward is not msgspec.UNSET]
-    return Answer(200, messages.RewardsTaken(results=taken), decision_id=ids)
+    return HttpResponse(200, messages.RewardsTaken(results=taken), decision_id=ids)
 
 
-async def _reward(call: Call, identifier: str, given: messages.Reward) -> messages.RewardAnswer:
-    key = await owner_of(call, identifier)
-    experiment = None if key is None else await call.service.experiments.get(key)
+async def _reward(context: RequestContext, identifier: str, given: messages.Reward) -> messages.RewardAnswer:
+    key = await owner_of(context, identifier)
+    experiment = None if key is None else await context.service.experiments.get(key)
     rule = Reward() if experiment is None else experiment.bandit.state.reward
     try:
         row = check_observation(rule, identifier, given.value, given.occurred_at, given.event)
-        outcome = await (_park(call, row) if experiment is None else _observe(experiment, row))
+        outcome = await (_park(context, row) if experiment is None else _observe(experiment, row))
     except MaillardError as error:
-        call.service.metrics.rewarded("conflict" if isinstance(error, Conflict) else "refused")
+        context.service.metrics.rewarded("conflict" if isinstance(error, Conflict) else "refused")
         raise
-    call.service.metrics.rewarded(outcome)
+    context.service.metrics.rewarded(outcome)
     return messages.RewardAnswer(
         decision_id=identifier,
         event=row.event,
@@ -63,18 +63,18 @@ async def _reward(call: Call, identifier: str, given: messages.Reward) -> messag
     )
 
 
-async def _observe(experiment: Experiment, row: Observation) -> Outcome:
+async def _observe(experiment: OpenExperiment, row: Observation) -> Outcome:
     (outcome,) = await experiment.observe([row])
     if isinstance(outcome, MaillardError):
         raise outcome
     return outcome
 
 
-async def _park(call: Call, row: Observation) -> Outcome:
+async def _park(context: RequestContext, row: Observation) -> Outcome:
     try:
-        return await call.service.experiments.park(row)
+        return await context.service.experiments.park(row)
     except InvalidValue as error:
-        raise Missing(str(error)) from None
+        raise NotFound(str(error)) from None
 
 
 def _code(outcome: str) -> int:

@@ -20,7 +20,7 @@ from maillard.decisions.stores.contract import Head
 from maillard.errors import InvalidValue, MaillardError, Unavailable
 from maillard.service.lanes import Lane
 
-__all__ = ["Experiment", "Experiments", "Missing", "Taken"]
+__all__ = ["ExperimentExists", "ExperimentRegistry", "NotFound", "OpenExperiment"]
 
 _REMEMBERED = 25_000  # decisions, twice, whose experiment is known without asking the log
 _WRITING, _CHANGING, _READING = (
@@ -33,7 +33,7 @@ _MOST_READING = 500  # calls
 Result = TypeVar("Result")
 
 
-class Experiment:
+class OpenExperiment:
     """An experiment that is open, and the lanes that its calls go in."""
 
     def __init__(self, bandit: Bandit, threads: ThreadPoolExecutor, created_at: int) -> None:
@@ -63,7 +63,7 @@ class Experiment:
         return known[2], known[3]
 
 
-class Experiments:
+class ExperimentRegistry:
     """All experiments of a store."""
 
     def __init__(self, store: Store) -> None:
@@ -72,8 +72,8 @@ class Experiments:
         self._changers = ThreadPoolExecutor(_CHANGING, thread_name_prefix="change")
         self._readers = ThreadPoolExecutor(_READING, thread_name_prefix="reader")
         self._reading = 0
-        self._open: dict[str, Experiment] = {}
-        self._opening: dict[str, asyncio.Future[Experiment]] = {}
+        self._open: dict[str, OpenExperiment] = {}
+        self._opening: dict[str, asyncio.Future[OpenExperiment]] = {}
         self._young: dict[
             str, str
         ] = {}  # experiments of decisions, in two generations: to forget the older one costs nothing
@@ -100,36 +100,36 @@ class Experiments:
         finally:
             self._reading -= 1
 
-    async def get(self, key: str) -> Experiment:
-        """An experiment; Missing where there is none."""
+    async def get(self, key: str) -> OpenExperiment:
+        """An experiment; NotFound where there is none."""
         found = self._open.get(key)
         if found is not None:
             return found
         try:
             text("experiment", key)
         except InvalidValue:
-            raise Missing(f"there is no experiment {key!r:.100}") from None
+            raise NotFound(f"there is no experiment {key!r:.100}") from None
         if key not in self._opening:
             self._opening[key] = asyncio.ensure_future(self._start(key, {}))
             self._opening[key].add_done_callback(lambda _: self._opening.pop(key, None))
         return await asyncio.shield(self._opening[key])
 
-    async def create(self, key: str, **given: Any) -> Experiment:
-        """Begin an experiment; Taken where there is one of this name."""
+    async def create(self, key: str, **given: Any) -> OpenExperiment:
+        """Begin an experiment; ExperimentExists where there is one of this name."""
         return await self._start(key, given)
 
-    async def _start(self, key: str, given: dict[str, Any]) -> Experiment:
+    async def _start(self, key: str, given: dict[str, Any]) -> OpenExperiment:
         bandit, created_at = await (self.change if given else self.run)(self._open_bandit, key, given)
         if given:  # it is new, whatever was known of one of this name
             self._open.pop(key, None)
-        return self._open.setdefault(key, Experiment(bandit, self._threads, created_at))
+        return self._open.setdefault(key, OpenExperiment(bandit, self._threads, created_at))
 
     def _open_bandit(self, key: str, given: dict[str, Any]) -> tuple[Bandit, int]:
         with self.store.reading(key) as transaction:
             exists = transaction.head is not None and transaction.head.number > 0
         if not exists and not given:
-            raise Missing(f"there is no experiment {key!r}")
-        taken = Taken(f"there is an experiment {key!r} already")
+            raise NotFound(f"there is no experiment {key!r}")
+        taken = ExperimentExists(f"there is an experiment {key!r} already")
         if exists and given:
             raise taken
         try:
@@ -146,14 +146,16 @@ class Experiments:
         return bandit, first.time
 
     @property
-    def opened(self) -> Iterable[Experiment]:
+    def opened(self) -> Iterable[OpenExperiment]:
         """Those that are open."""
         return list(self._open.values())
 
-    async def every(self, wanted: Callable[[str], bool]) -> tuple[list[Experiment], dict[str, MaillardError]]:
+    async def every(
+        self, wanted: Callable[[str], bool]
+    ) -> tuple[list[OpenExperiment], dict[str, MaillardError]]:
         """Those that are wanted, as they are now; and those that cannot be opened, with the reason."""
         heads = await self.run(self._heads)
-        found: list[Experiment] = []
+        found: list[OpenExperiment] = []
         broken: dict[str, MaillardError] = {}
         for name in filter(wanted, heads):
             try:
@@ -228,11 +230,11 @@ class Experiments:
         self.store.close()
 
 
-class Taken(MaillardError):
+class ExperimentExists(MaillardError):
     """There is an experiment of this name."""
 
 
-class Missing(MaillardError):
+class NotFound(MaillardError):
     """There is nothing of this name."""
 
 

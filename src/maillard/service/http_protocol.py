@@ -11,12 +11,12 @@ from weakref import WeakKeyDictionary
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-__all__ = ["Protocol"]
+__all__ = ["LimitedHttpProtocol"]
 
 _MOST_PIPELINED = 32  # requests sent before the first is answered; 14,000 of them would fit into one read
 
 
-class Protocol(HttpToolsProtocol):
+class LimitedHttpProtocol(HttpToolsProtocol):
     """Uvicorn's HTTP/1.1, with an end to every wait for a client.
 
     Uvicorn itself waits only for the next request of an idle connection with a clock (`timeout_keep_alive`). Here a client has
@@ -161,7 +161,7 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer, if this can be the answer to nothing else, and close."""
+        """HttpResponse, if this can be the answer to nothing else, and close."""
         cycle = self.cycle
         mine = cycle is not None and cycle.scope is self.scope
         if self.pipeline or (
@@ -202,7 +202,7 @@ class Protocol(HttpToolsProtocol):
 class _Patient:
     """The transport of an answer that may come before its request has ended."""
 
-    def __init__(self, connection: Protocol) -> None:
+    def __init__(self, connection: LimitedHttpProtocol) -> None:
         self._connection = connection
 
     def close(self) -> None:
@@ -221,21 +221,21 @@ class _Watch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.since: dict[Protocol, float] = {}
+        self.since: dict[LimitedHttpProtocol, float] = {}
         "By the loop's clock."
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self, connection: Protocol) -> None:
+    def start(self, connection: LimitedHttpProtocol) -> None:
         """Watch it from now on, unless it is watched."""
         self.since.setdefault(connection, self._loop.time())
         if self._timer is None:
             self._timer = self._loop.call_later(connection.head_timeout / 10, self._look)
 
-    def stop(self, connection: Protocol) -> None:
+    def stop(self, connection: LimitedHttpProtocol) -> None:
         """Watch it no longer."""
         self.since.pop(connection, None)
 
-    def restart(self, connection: Protocol) -> None:
+    def restart(self, connection: LimitedHttpProtocol) -> None:
         """Watch it from now on."""
         self.stop(connection)
         self.start(connection)

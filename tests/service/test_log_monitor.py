@@ -25,7 +25,7 @@ from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.errors import MaillardError, Unavailable
 from maillard.service import messages
-from maillard.service.monitor import Monitor
+from maillard.service.log_monitor import Monitor
 from tests.stores import EXPERIMENT, Log, decision, new_id, write
 
 ARMS = ["red", "blue", "green"]

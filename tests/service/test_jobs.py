@@ -33,8 +33,8 @@ from maillard import (
     read_log,
     replay,
 )
-from maillard.service.pool import Failed, Pool, without_secrets
-from maillard.service.questions import check, export, what_if
+from maillard.service.jobs import check, export, what_if
+from maillard.service.worker_process import JobFailed, WorkerProcess, without_secrets
 
 UNIT_RANGE = Reward(low=0, high=1)
 TRUTH = {"red": 0.2, "green": 0.35, "blue": 0.5}
@@ -98,7 +98,7 @@ def test_an_answer_is_the_estimate_to_read_first(floored: str, target: str) -> N
         assert answer["logged_mean"] == pytest.approx(np.mean([log.reward_of(row) for row in log.rows()]))
 
 
-def test_questions_in_words(floored: str) -> None:
+def test_jobs_in_words(floored: str) -> None:
     assert [asked(floored, each, ["snips"])["question"] for each in TARGETS] == [
         "had 'green' been always shown",
         "had all arms been shown equally often",
@@ -239,7 +239,7 @@ def test_targets_that_are_wrong(floored: str, target: Any, kind: type[MaillardEr
         what_if(floored, "home", target)
 
 
-def test_questions_that_are_wrong(floored: str, tmp_path: Path) -> None:
+def test_jobs_that_are_wrong(floored: str, tmp_path: Path) -> None:
     for target in ("arm:red", "ms"):
         with pytest.raises(InvalidValue, match="confidence"):
             what_if(floored, "home", target, None, 1.5)
@@ -370,7 +370,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
 @asynccontextmanager
 async def opened(database: str = "shop.db", **options: Any):
     """A pool whose child is there."""
-    pool = Pool(database, **{"timeout": 60.0} | options)
+    pool = WorkerProcess(database, **{"timeout": 60.0} | options)
     try:
         await pool.run(whoami)
         yield pool
@@ -399,7 +399,7 @@ LOOPS = pytest.mark.parametrize("loops", [None, fast_loop], ids=["asyncio", "uvl
 @LOOPS
 def test_a_question_to_the_child(floored: str, loops) -> None:
     async def ask() -> Any:
-        pool = Pool(floored)
+        pool = WorkerProcess(floored)
         try:
             return [
                 await pool.run(what_if, "home", "arm:green", ["snips"], 0.9),
@@ -439,7 +439,7 @@ def test_a_job_that_takes_too_long_is_killed_with_its_child() -> None:
 def test_twenty_callers_and_some_too_many() -> None:
     order: list[int] = []
 
-    async def call(pool: Pool, number: int) -> Any:
+    async def call(pool: WorkerProcess, number: int) -> Any:
         try:
             await pool.run(nap, 0.01)
         except Unavailable as error:
@@ -533,8 +533,8 @@ def test_the_child_is_humble_and_its_errors_keep_a_secret(caplog: pytest.LogCapt
         Conflict,
         InvalidValue,
         InvalidValue,
-        Failed,
-        Failed,
+        JobFailed,
+        JobFailed,
     ]
     assert [type(error) for error in found.values()] == kinds
     for how in ("invalid", "unknown", "paused", "conflict"):
@@ -559,11 +559,11 @@ def test_texts_without_secrets() -> None:
 
 def test_the_end_of_a_pool() -> None:
     async def ask() -> None:
-        pool = Pool("shop.db")
+        pool = WorkerProcess("shop.db")
         await pool.close()
         with pytest.raises(Unavailable, match="is ending"):
             await pool.run(whoami)
-        pool = Pool("shop.db")
+        pool = WorkerProcess("shop.db")
         child = await pool.run(whoami)
         running = [asyncio.create_task(pool.run(nap, 600)) for _ in range(3)]
         await asyncio.sleep(0.1)
@@ -589,11 +589,11 @@ def test_a_child_that_is_not_needed_goes() -> None:
 
 PARENT = """
 import asyncio, sys
-from maillard.service.pool import Pool
-from tests.service import test_questions as work
+from maillard.service.worker_process import WorkerProcess
+from tests.service import test_jobs as work
 
 async def ask():
-    pool = Pool("shop.db")
+    pool = WorkerProcess("shop.db")
     print(await pool.run(work.whoami), flush=True)
     await (pool.run(work.spin, sys.argv[1]) if sys.argv[1:] else asyncio.sleep(600))
 

@@ -12,9 +12,9 @@ from maillard.decisions.rules import Reward
 from maillard.decisions.session import Session
 from maillard.decisions.state import Law, State
 from maillard.errors import MaillardError
-from maillard.service import messages, questions
-from maillard.service.answers import Answer, Refusal
-from maillard.service.handlers.calls import Call, status_of
+from maillard.service import jobs, messages
+from maillard.service.handlers.request_context import RequestContext, status_of
+from maillard.service.http_responses import HttpError, HttpResponse
 
 __all__ = ["evaluate", "export", "read_activity", "read_state", "verify"]
 
@@ -35,10 +35,10 @@ _NO_SUM = (
 )
 
 
-async def read_state(call: Call) -> Answer:
+async def read_state(context: RequestContext) -> HttpResponse:
     """What an experiment has learned, and what it would choose."""
-    experiment = await call.experiment()
-    state, law, bounds = await call.service.experiments.run(_looked_at, experiment.bandit.session)
+    experiment = await context.experiment()
+    state, law, bounds = await context.service.experiments.run(_looked_at, experiment.bandit.session)
     logs = dict(zip(law.arms, law.log_probabilities, strict=True))
     pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
     arms = [
@@ -56,7 +56,7 @@ async def read_state(call: Call) -> Answer:
         for place, arm in enumerate(state.arms)
     ]
     interval = messages.StateInterval(confidence=_CONFIDENCE, kind=_INTERVAL, refusal=_refusal(state, bounds))
-    return Answer(
+    return HttpResponse(
         200,
         messages.State(
             key=experiment.bandit.experiment,
@@ -101,50 +101,48 @@ def _bounds(state: State) -> Sequence[tuple[float | None, float | None]]:
     return mean_intervals(tally.pulls, tally.sums, *known, _CONFIDENCE)
 
 
-async def read_activity(call: Call) -> Answer:
+async def read_activity(context: RequestContext) -> HttpResponse:
     """What happened so far: traffic, rewards over time, and the audit of the draws."""
-    experiment = await call.experiment()
-    await call.service.follow()
-    arms, monitor = list(experiment.bandit.state.arms), call.service.monitor
-    found = await call.service.experiments.run(monitor.activity, experiment.bandit.experiment, arms)
-    return Answer(200, found)
+    experiment = await context.experiment()
+    await context.service.follow()
+    arms, monitor = list(experiment.bandit.state.arms), context.service.monitor
+    found = await context.service.experiments.run(monitor.activity, experiment.bandit.experiment, arms)
+    return HttpResponse(200, found)
 
 
-async def evaluate(call: Call) -> Answer:
+async def evaluate(context: RequestContext) -> HttpResponse:
     """What would have been, had a target made the choices."""
-    asked: messages.Question = call.body
-    experiment = await call.experiment()
+    asked: messages.Question = context.body
+    experiment = await context.experiment()
     key, estimators = experiment.bandit.experiment, asked.estimators
     try:
-        answer = await call.service.pool.run(
-            questions.what_if, key, asked.target, estimators, asked.confidence
-        )
+        answer = await context.service.pool.run(jobs.what_if, key, asked.target, estimators, asked.confidence)
     except MaillardError as error:
         if type(error) is MaillardError:  # the question's fault, not the log's
-            raise Refusal(422, "invalid_value", str(error), "$.target") from None
+            raise HttpError(422, "invalid_value", str(error), "$.target") from None
         raise
-    return Answer(200, answer)
+    return HttpResponse(200, answer)
 
 
-async def verify(call: Call) -> Answer:
+async def verify(context: RequestContext) -> HttpResponse:
     """Compute every logged probability again, and audit the draws."""
-    experiment = await call.experiment()
-    return Answer(200, await call.service.pool.run(questions.check, experiment.bandit.experiment))
+    experiment = await context.experiment()
+    return HttpResponse(200, await context.service.pool.run(jobs.check, experiment.bandit.experiment))
 
 
-async def export(call: Call) -> Answer:
+async def export(context: RequestContext) -> HttpResponse:
     """The whole log of an experiment as Parquet."""
-    experiment = await call.experiment()
+    experiment = await context.experiment()
     key = experiment.bandit.experiment
     folder = Path(tempfile.mkdtemp(prefix="maillard-export-"))
     try:
-        await call.service.pool.run(questions.export, key, str(folder / "log.parquet"))
-        opened = await call.service.experiments.run(lambda: (folder / "log.parquet").open("rb"))
+        await context.service.pool.run(jobs.export, key, str(folder / "log.parquet"))
+        opened = await context.service.experiments.run(lambda: (folder / "log.parquet").open("rb"))
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # what is open can be read on
     name = "".join(
         letter if (letter.isalnum() and letter.isascii()) or letter in "._-" else "_" for letter in key
     )
     headers = ((b"content-disposition", f'attachment; filename="{name}.parquet"'.encode()),)
-    pieces = call.service.pieces(opened)
-    return Answer(200, b"", headers, b"application/vnd.apache.parquet", pieces=pieces)
+    pieces = context.service.pieces(opened)
+    return HttpResponse(200, b"", headers, b"application/vnd.apache.parquet", pieces=pieces)

@@ -28,7 +28,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from maillard.errors import InvalidValue, MaillardError, Unavailable, UnknownName
 
-__all__ = ["Failed", "Pool", "TooLong", "without_secrets"]
+__all__ = ["JobFailed", "JobTimeout", "WorkerProcess", "without_secrets"]
 
 _JOURNAL = logging.getLogger(__name__)
 _SPAWN = multiprocessing.get_context("spawn")
@@ -44,15 +44,15 @@ _CLOSED = "the service is ending"
 Job = Callable[..., Any]
 
 
-class TooLong(Unavailable):
+class JobTimeout(Unavailable):
     """A question that would take as long again."""
 
 
-class Failed(MaillardError):
+class JobFailed(MaillardError):
     """A job raised what nobody expected. The journal has the traceback."""
 
 
-class Pool:
+class WorkerProcess:
     """Calls functions in a child process, each with the database and the arguments that are given.
 
     `timeout` is how many seconds a job may take, and how many a caller waits for its turn; `waiting` is how many callers may wait. After `idle`
@@ -118,7 +118,7 @@ class Pool:
                 answer = await self._working().ask(job)
         except TimeoutError:
             self._let_go()
-            raise TooLong(
+            raise JobTimeout(
                 f"the question took more than {self.timeout:g} seconds and was given up; an exported log can be asked at leisure"
             ) from None
         except (EOFError, OSError):
@@ -211,7 +211,7 @@ class _Child:
 
 
 def _serve(theirs: socket.socket, database: str) -> None:
-    """Answer one job after the other until the parent closes the socket, or is no more."""
+    """HttpResponse one job after the other until the parent closes the socket, or is no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     os.nice(_NICE)
     # Where memory is short, the child is to go and not the service. Only Linux can be told so.
@@ -247,7 +247,7 @@ def _answer(job: bytes, database: str) -> bytes:
         return _framed((False, _plain_error(error, database), None))
     except Exception as error:  # noqa: BLE001  # the child answers, whatever a job does
         told = without_secrets(traceback.format_exc(), database)
-        made = Failed(f"the question could not be answered: an unexpected {type(error).__name__}")
+        made = JobFailed(f"the question could not be answered: an unexpected {type(error).__name__}")
         return _framed((False, made, told))
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maillard.errors import InvalidValue
-from maillard.service.limits import Limiter
+from maillard.service.rate_limits import Limiter
 
 
 class Clock:

@@ -19,7 +19,7 @@ from maillard.decisions.stores.rows import Unreadable
 from maillard.errors import InvalidValue, MaillardError, Unavailable, UnknownName
 from maillard.policies import Policy, Uniform
 from maillard.policies.targets import FixedArm, FixedDistribution
-from maillard.service.pool import without_secrets
+from maillard.service.worker_process import without_secrets
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.errors import InvalidValue, UnknownName
-from maillard.service.keys import (
+from maillard.service.api_keys import (
     SCOPES,
     Key,
     Keyring,
@@ -315,7 +315,7 @@ def test_processes_make_keys_at_the_same_time(tmp_path) -> None:
     path = str(tmp_path / "maillard.db")
     open_store(path).close()
     program = (
-        "import sys; from maillard.decisions.stores import open_store; from maillard.service.keys import create\n"
+        "import sys; from maillard.decisions.stores import open_store; from maillard.service.api_keys import create\n"
         "store = open_store(sys.argv[1])\n"
         "for _ in range(10): print(create(store, 'x', ['read'])[1])\n"
     )

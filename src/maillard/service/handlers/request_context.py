@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maillard.decisions.state import State
 from maillard.service import messages
-from maillard.service.answers import Refusal
-from maillard.service.experiments import Experiment
+from maillard.service.experiment_registry import OpenExperiment
+from maillard.service.http_responses import HttpError
 
 if TYPE_CHECKING:
-    from maillard.service.keys import Key
-    from maillard.service.services import Service
+    from maillard.service.api_keys import Key
+    from maillard.service.service_state import Service
 
-__all__ = ["Call", "failed", "owner_of", "status_of"]
+__all__ = ["RequestContext", "failed", "owner_of", "status_of"]
 
 
-class Call(NamedTuple):
+class RequestContext(NamedTuple):
     """A request that was let in."""
 
     service: Service
@@ -28,7 +28,7 @@ class Call(NamedTuple):
     key: Key | None
     "Of the caller; None where nobody needs one."
 
-    async def experiment(self) -> Experiment:
+    async def experiment(self) -> OpenExperiment:
         """The one that the path names."""
         return await self.service.experiments.get(self.parameters["key"])
 
@@ -42,12 +42,12 @@ class Call(NamedTuple):
         return int(inner) if inner.isdigit() and len(inner) < 19 else -1
 
 
-async def owner_of(call: Call, identifier: str) -> str | None:
+async def owner_of(context: RequestContext, identifier: str) -> str | None:
     """The experiment of a decision. A key that is limited to others learns nothing, not even whether there is one."""
-    key = await call.service.experiments.of(identifier)
-    limited = call.key is not None and call.key.experiments is not None
-    if limited and (key is None or not call.key.reaches(key)):  # type: ignore[union-attr]  # it is not None
-        raise Refusal(403, "forbidden", "This key is not for the experiment of that decision.")
+    key = await context.service.experiments.of(identifier)
+    limited = context.key is not None and context.key.experiments is not None
+    if limited and (key is None or not context.key.reaches(key)):  # type: ignore[union-attr]  # it is not None
+        raise HttpError(403, "forbidden", "This key is not for the experiment of that decision.")
     return key
 
 
@@ -58,7 +58,7 @@ def status_of(state: State) -> messages.Status:
     return "paused" if state.paused else "running"
 
 
-def failed(refusal: Refusal, where: str | None = None) -> messages.Failure:
+def failed(refusal: HttpError, where: str | None = None) -> messages.Failure:
     """What was wrong with an item, with the path to it."""
     path = refusal.path if where is None else where + (refusal.path or "$")[1:]
     return messages.Failure(code=refusal.code, message=refusal.message, path=path)

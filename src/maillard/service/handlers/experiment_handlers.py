@@ -1,0 +1,141 @@
+"""Experiments: beginning, changing and listing them."""
+
+from __future__ import annotations
+
+from maillard.decisions.records import from_microseconds
+from maillard.decisions.state import State
+from maillard.service import messages
+from maillard.service.experiment_registry import OpenExperiment
+from maillard.service.handlers.request_context import RequestContext, status_of
+from maillard.service.http_responses import HttpError, HttpResponse
+
+__all__ = [
+    "add_arm",
+    "archive",
+    "change_experiment",
+    "create_experiment",
+    "list_experiments",
+    "pause",
+    "read_experiment",
+    "reset",
+    "resume",
+    "retire_arm",
+]
+
+
+async def create_experiment(context: RequestContext) -> HttpResponse:
+    """Begin an experiment."""
+    new: messages.NewExperiment = context.body
+    if context.key is not None and not context.key.reaches(new.key):
+        raise HttpError(403, "forbidden", "This key is not for that experiment.")
+    experiment = await context.service.experiments.create(
+        new.key, arms=new.arms, policy=new.policy, reward=new.reward.rule(), sticky=new.sticky
+    )
+    return _described(experiment, 201, ((b"location", f"/v1/experiments/{new.key}".encode()),))
+
+
+async def list_experiments(context: RequestContext) -> HttpResponse:
+    """All experiments that the caller may see."""
+    archived = _flag(context, "archived")
+    found, broken = await context.service.experiments.every(
+        lambda name: context.key is None or context.key.reaches(name)
+    )
+    for name, error in broken.items():  # one that cannot be opened is no reason to hide the others
+        context.service.journal.write("warning", "experiment left out", experiment=name, error=str(error))
+    shown = [each for each in found if archived or not each.bandit.state.archived]
+    return HttpResponse(
+        200, messages.Experiments(experiments=[_experiment(each, each.bandit.state) for each in shown])
+    )
+
+
+async def read_experiment(context: RequestContext) -> HttpResponse:
+    """One experiment."""
+    experiment = await context.experiment()
+    await context.service.experiments.run(experiment.bandit.session.refresh)
+    return _described(experiment)
+
+
+async def change_experiment(context: RequestContext) -> HttpResponse:
+    """Give an experiment a new policy."""
+    if b"if-match" not in context.headers:
+        message = "Say which version you have seen: If-Match with the ETag of the experiment, or * for any."
+        raise HttpError(428, "precondition_required", message, "If-Match")
+    return await _change(context, "change_policy", context.body.policy)
+
+
+async def pause(context: RequestContext) -> HttpResponse:
+    """Make no choices until it is resumed; rewards are still taken."""
+    return await _change(context, "pause")
+
+
+async def resume(context: RequestContext) -> HttpResponse:
+    """Choose again, after a pause or out of the archive."""
+    return await _change(context, "resume")
+
+
+async def reset(context: RequestContext) -> HttpResponse:
+    """Forget what was learned: a new epoch begins. The log keeps everything."""
+    return await _change(context, "reset")
+
+
+async def archive(context: RequestContext) -> HttpResponse:
+    """Put an experiment away: no choices, no changes, and not in the list; rewards are still taken."""
+    return await _change(context, "archive")
+
+
+async def add_arm(context: RequestContext) -> HttpResponse:
+    """A new arm, or one that was retired, which comes back with what it has learned."""
+    experiment = await context.experiment()
+    if len(experiment.bandit.state.arms) >= messages.MOST_ITEMS:
+        raise HttpError(
+            422, "invalid_value", f"An experiment has at most {messages.MOST_ITEMS} arms.", "$.arm"
+        )
+    return await _change(context, "add_arm", context.body.arm, status=201)
+
+
+async def retire_arm(context: RequestContext) -> HttpResponse:
+    """Choose an arm no more; what was learned of it stays."""
+    return await _change(context, "retire_arm", context.parameters["arm"])
+
+
+async def _change(context: RequestContext, verb: str, *arguments: str, status: int = 200) -> HttpResponse:
+    experiment = await context.experiment()
+    if context.expected == -1:
+        raise HttpError(412, "stale", "If-Match names no version of this experiment.", "If-Match")
+
+    def change() -> None:
+        getattr(experiment.bandit, verb)(*arguments, expected=context.expected)
+
+    await context.service.experiments.change(change)
+    return _described(experiment, status)
+
+
+def _described(
+    experiment: OpenExperiment, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> HttpResponse:
+    state = experiment.bandit.state
+    return HttpResponse(
+        status, _experiment(experiment, state), ((b"etag", b'"%d"' % state.administrative), *headers)
+    )
+
+
+def _experiment(experiment: OpenExperiment, state: State) -> messages.Experiment:
+    return messages.Experiment(
+        key=experiment.bandit.experiment,
+        status=status_of(state),
+        arms=state.active_arms,
+        retired=[arm for arm, active in zip(state.arms, state.active, strict=True) if not active],
+        policy=str(state.policy),
+        policy_version=state.policy_version,
+        epoch=state.epoch,
+        sticky=state.sticky,
+        reward=messages.RewardRule.of(state.reward),
+        created_at=from_microseconds(experiment.created_at),
+    )
+
+
+def _flag(context: RequestContext, name: str) -> bool:
+    given = context.query.get(name, "false")
+    if given not in ("true", "false"):
+        raise HttpError(422, "invalid_value", f"Expected true or false, got {given!r:.100}", f"?{name}")
+    return given == "true"
