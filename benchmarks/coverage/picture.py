@@ -33,7 +33,7 @@ def draw(outcomes: dict[Cell, Outcome], path: Path) -> None:
         np.array([*watched, *values]),
         label="intervals that miss the truth, % (10 are allowed)",
         title="How often a 90% interval misses",
-        places=[8, 8, 8, 8, 0, 1, 2, 3, 4, 5, 6],
+        style_indices=[8, 8, 8, 8, 0, 1, 2, 3, 4, 5, 6],
         note="dots: a logger, problem, floor, arm and number of rows each; box: quartiles, line: median, diamond: mean",
     )
     figures.save(figure, path)

@@ -16,11 +16,11 @@ from benchmarks.tails.cells import Cell, Study, rank
 from benchmarks.tails.wording import label, title_of
 from maillard import figures
 from maillard.figures import style
-from maillard.figures.canvas import LINE, canvas, stroke
-from maillard.figures.frame import furnish
-from maillard.figures.labels import End, column_room, write_column
-from maillard.figures.references import Reference, draw_references, write_inside
-from maillard.figures.scales import limits, rescale
+from maillard.figures.axes_frame import draw_frame
+from maillard.figures.axis_scales import axis_limits, set_scale
+from maillard.figures.drawing import LINE_HEIGHT, draw_line, new_figure
+from maillard.figures.labels import LegendEntry, draw_legend, legend_space
+from maillard.figures.reference_lines import Reference, draw_inside_labels, draw_references
 from maillard.reproduction.sections.panels import places
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _frontier(study: Study, problem: str) -> Figure:
         title=title_of(problem),
         xscale="log",
         yscale="log",
-        places=places(shown, [plan.BOOSTED[2], *plan.OTHERS]),
+        style_indices=places(shown, [plan.BOOSTED[2], *plan.OTHERS]),
     )
 
 
@@ -75,16 +75,16 @@ def _tail(study: Study, problem: str) -> Figure:
     colours = [*(mpl.colors.to_hex(each) for each in scale), style.MUTED]
     curves = [_points(cell) for cell in cells]
     with mpl.rc_context(style.RC):
-        figure, axes = canvas(style.PANEL)
+        figure, axes = new_figure(style.PANEL)
         line = cells[0].line
         everything = np.concatenate([values for values, _ in curves])
         marked = line > float(everything.min())  # else all that is shown is above
-        rescale(axes, "x", "log", *limits([*everything, *[line] * marked], "log", margin=0.08))
+        set_scale(axes, "x", "log", *axis_limits([*everything, *[line] * marked], "log", margin=0.08))
         bottom = 0.7 / max(cell.trials for cell in cells)
-        rescale(axes, "y", "log", bottom, 1.0)
+        set_scale(axes, "y", "log", bottom, 1.0)
         for (values, above), colour, marker in zip(curves, colours, style.MARKERS, strict=False):
             dash = "--" if colour == style.MUTED else "-"
-            stroke(
+            draw_line(
                 axes,
                 values,
                 above,
@@ -96,21 +96,21 @@ def _tail(study: Study, problem: str) -> Figure:
             )
         _, inside = draw_references(axes, [Reference("linear", (line, line), (bottom, 1.0))] * marked)
         names = [label(cell.policy) for cell in cells]
-        step = LINE / 72 / style.PANEL[1] * 1.4
+        step = LINE_HEIGHT / 72 / style.PANEL[1] * 1.4
         ends = [
-            End(name, 1 - step * k, colour, "--" if colour == style.MUTED else "-", marker=marker)
+            LegendEntry(name, 1 - step * k, colour, "--" if colour == style.MUTED else "-", marker=marker)
             for k, (name, colour, marker) in enumerate(zip(names, colours, style.MARKERS, strict=False))
         ]
-        furnish(
+        draw_frame(
             figure,
             axes,
             title=title_of(problem),
             xlabel="regret",
             ylabel="share of trials with more",
-            room=column_room(axes, names),
+            reserved=legend_space(axes, names),
         )
-        write_column(axes, ends, leaders=False)
-        write_inside(axes, inside)
+        draw_legend(axes, ends, leaders=False)
+        draw_inside_labels(axes, inside)
     return figure
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.tails import plan
-from maillard.figures.lettering import quantity as number
+from maillard.figures.text_layout import format_number as number
 from maillard.reproduction.experiments import label
 from maillard.reproduction.sections.panels import title_of
 

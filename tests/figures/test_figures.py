@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from maillard import figures
-from maillard.figures.labels import apart, free_place
-from maillard.figures.style import COLOURS, DASHES, GRID, INK, MARKERS, MUTED, PANEL, RC, looks
+from maillard.figures.labels import find_free_position, spread_labels
+from maillard.figures.style import COLOURS, DASHES, GRID, INK, MARKERS, MUTED, PANEL, RC, series_styles
 
 RNG = np.random.default_rng(7)
 POLICIES = (
@@ -89,7 +89,7 @@ CASES = {
     "bars": lambda: draw_bars(shaded=POLICIES[:3], hatched=POLICIES[2:5], emphasised=POLICIES[:1], title="Bars"),
     "bars: one": lambda: draw_bars(["ms"], [3.0], [1.0]),
     "bars: zeros": lambda: draw_bars(["ms", "ts"], [0.0, 0.0], [0.0, 0.0]),
-    "bars: equal": lambda: draw_bars(["ms", "ts"], [5.0, 5.0], [0.0, 0.0], places=(3, 12)),
+    "bars: equal": lambda: draw_bars(["ms", "ts"], [5.0, 5.0], [0.0, 0.0], style_indices=(3, 12)),
     "bars: two, one huge": lambda: draw_bars(["ms", "ts"], [5.0, 5e6], [1.0, 1e3]),
     "bars: limit": lambda: draw_bars(limit=25.0, note="grey: no guarantee; hatched: needs the horizon", title=LONG),
     "sweep": lambda: draw_sweep(
@@ -99,7 +99,7 @@ CASES = {
     "sweep: from zero": lambda: draw_sweep(2, (0, 1, 10, 100, 1000), title="Delay"),
     "sweep: equal, linear": lambda: draw_sweep(5, (0.25, 0.5, 1.0), 7.0, xscale="linear"),
     "sweep: zeros, log": lambda: draw_sweep(2, middle=0.0, yscale="log"),
-    "sweep: many": lambda: draw_sweep(14, np.geomspace(1, 1000, 40), ticks=(1, 10, 100, 1000), places=range(3, 17)),
+    "sweep: many": lambda: draw_sweep(14, np.geomspace(1, 1000, 40), ticks=(1, 10, 100, 1000), style_indices=range(3, 17)),
     "curves": lambda: draw_curves(title="Curves", references=BOUNDS),
     "curves: log": lambda: draw_curves(yscale="log", references=BOUNDS, note="with bounds"),
     "curves: top": lambda: draw_curves(top=200.0),
@@ -120,7 +120,7 @@ CASES = {
     "tails: one trial": lambda: draw_tails(1, 1),
     "tails: zeros": lambda: draw_tails(2, values=0.0),
     "tails: equal": lambda: draw_tails(2, values=3.0, mark=(2.0, "2 in the paper")),
-    "forest": lambda: draw_forest(title="Forest", places=(0, 0, 0, 1, 1, 1), hollow=POLICIES[:2], note="hollow: a caveat"),
+    "forest": lambda: draw_forest(title="Forest", style_indices=(0, 0, 0, 1, 1, 1), hollow=POLICIES[:2], note="hollow: a caveat"),
     "forest: differences": lambda: draw_forest(reference=0.0, span=(-0.2, 0.9), title=LONG),
     "forest: one, equal": lambda: draw_forest(["ms"], [0.0], 0.0),
     "forest: no interval": lambda: draw_forest(half=np.nan),
@@ -277,10 +277,10 @@ def test_vertical_axis_follows_the_curves_and_not_the_references() -> None:
 
 
 def test_labels_are_moved_apart_and_no_further() -> None:
-    assert apart([1.0, 9.0], [2.0, 2.0], 0.0, 10.0) == [1.0, 9.0]
+    assert spread_labels([1.0, 9.0], [2.0, 2.0], 0.0, 10.0) == [1.0, 9.0]
     for _ in range(100):
         centres, heights = RNG.uniform(0, 100, 8).tolist(), RNG.uniform(3, 12, 8).tolist()
-        placed = apart(centres, heights, 0.0, 100.0)
+        placed = spread_labels(centres, heights, 0.0, 100.0)
         order = np.argsort(centres)
         edges = [(placed[i] - heights[i] / 2, placed[i] + heights[i] / 2) for i in order]
         assert edges[0][0] >= -1e-9
@@ -290,18 +290,18 @@ def test_labels_are_moved_apart_and_no_further() -> None:
 
 def test_free_place_keeps_clear() -> None:
     sheet = (0.0, 0.0, 100.0, 100.0)
-    first = free_place((50.0, 50.0), (20.0, 10.0), [], within=sheet, reach=30)
+    first = find_free_position((50.0, 50.0), (20.0, 10.0), [], within=sheet, reach=30)
     assert first is not None
     assert first[0] == 55
-    second = free_place((50.0, 50.0), (20.0, 10.0), [first], within=sheet, reach=30)
+    second = find_free_position((50.0, 50.0), (20.0, 10.0), [first], within=sheet, reach=30)
     assert second is not None
     assert second[1] >= first[3] or second[3] <= first[1] or second[2] <= first[0]
-    assert free_place((50.0, 50.0), (20.0, 10.0), [sheet], within=sheet, reach=30) is None
+    assert find_free_position((50.0, 50.0), (20.0, 10.0), [sheet], within=sheet, reach=30) is None
 
 
 def test_a_place_keeps_its_look() -> None:
-    assert looks(3)[2] == looks(1, places=(2,))[0]
-    every = looks(24)
+    assert series_styles(3)[2] == series_styles(1, style_indices=(2,))[0]
+    every = series_styles(24)
     assert len({(look.colour, look.marker, look.dash) for look in every}) == 24
     for a, b in combinations(every, 2):  # in grey, without its colour
         assert a.marker != b.marker or a.dash != b.dash

@@ -229,7 +229,7 @@ def _forest(section: Section, span: tuple[float, float] | None) -> Any:
         high,
         label="difference in mean reward" if difference else "mean reward of a decision",
         title=f"Estimates with {100 * section.confidence:.4g}% intervals",
-        places=kinds,
+        style_indices=kinds,
         hollow=hollow,
         reference=0.0 if difference else None,
         span=span,

@@ -7,13 +7,13 @@ small enough for a telephone, that a page puts side by side.
 from __future__ import annotations
 
 from maillard.figures.bar_charts import bars
-from maillard.figures.count_charts import histogram
-from maillard.figures.files import save, standalone, svg
-from maillard.figures.interval_charts import forest
+from maillard.figures.distribution_charts import distributions, tails
+from maillard.figures.forest_charts import forest
+from maillard.figures.frontier_charts import frontier
+from maillard.figures.histograms import histogram
 from maillard.figures.line_charts import curves, sweep
-from maillard.figures.plane_charts import frontier
-from maillard.figures.references import Reference
-from maillard.figures.spread_charts import distributions, tails
+from maillard.figures.reference_lines import Reference
+from maillard.figures.saving import save, standalone, svg
 from maillard.figures.style import COLOURS, DASHES, GRID, INK, MARKERS, MUTED, PANEL
 
 __all__ = [

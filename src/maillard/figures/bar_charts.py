@@ -9,11 +9,11 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.patches import Polygon
 
-from maillard.figures.canvas import canvas, level, pieces, points, stroke
-from maillard.figures.frame import Room, furnish
-from maillard.figures.lettering import quantity, width
-from maillard.figures.scales import fractions, rescale
-from maillard.figures.style import COLOURS, INK, MUTED, PANEL, RC, SMALL, looks
+from maillard.figures.axes_frame import ReservedSpace, draw_frame
+from maillard.figures.axis_scales import axis_fractions, set_scale
+from maillard.figures.drawing import axes_size, draw_line, draw_text, line_segments, new_figure
+from maillard.figures.style import COLOURS, INK, MUTED, PANEL, RC, SMALL, series_styles
+from maillard.figures.text_layout import format_number, text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ def bars(
     hatched: Collection[str] = (),
     emphasised: Collection[str] = (),
     limit: float | None = None,
-    places: Sequence[int] | None = None,
+    style_indices: Sequence[int] | None = None,
     note: str = "",
     size: tuple[float, float] = PANEL,
 ) -> Figure:
@@ -49,21 +49,23 @@ def bars(
     Names in `shaded` have grey bars, names in `hatched` diagonal lines, names in `emphasised` bold letters. A bar
     that is longer than `limit` is broken and ends in a point; a deviation that is, ends in an arrow. Without a
     limit, one is chosen so that a few huge bars do not squash the others. All bars have one colour, since names
-    stand beside them, unless `places` are given.
+    stand beside them, unless `style_indices` are given.
     """
     mean, deviation = np.asarray(means, float), np.asarray(deviations, float)
     reach = mean + deviation
-    end = _limit(reach) if limit is None else limit
+    end = _axis_end(reach) if limit is None else limit
     colours = (
-        [COLOURS[0]] * len(names) if places is None else [look.colour for look in looks(len(names), places)]
+        [COLOURS[0]] * len(names)
+        if style_indices is None
+        else [look.colour for look in series_styles(len(names), style_indices)]
     )
     with mpl.rc_context(RC):
-        figure, axes = canvas(size)
-        rescale(axes, "x", "linear", min(0.0, float(mean.min())), end)
+        figure, axes = new_figure(size)
+        set_scale(axes, "x", "linear", min(0.0, float(mean.min())), end)
         axes.set_ylim(len(names) - 0.4, -0.6)
         thick = _THICK * min(1.0, len(names) / _ROWS)
         for i, name in enumerate(names):
-            shape = _bar(i, float(mean[i]), end, thick)
+            shape = _bar_corners(i, float(mean[i]), end, thick)
             fill: dict[str, Any] = (
                 {"color": MUTED, "alpha": 0.42} if name in shaded else {"color": colours[i], "alpha": 0.85}
             )
@@ -73,21 +75,21 @@ def bars(
                     axes.add_artist(
                         Polygon(part, fill=False, hatch="/////", linewidth=0, edgecolor=INK, alpha=0.75)
                     )
-        _deviations(axes, mean, deviation, end, cap=thick * 0.45)
-        values = [f"{quantity(m)} ± {quantity(s)}" for m, s in zip(mean, deviation, strict=True)]
+        _draw_deviations(axes, mean, deviation, end, cap=thick * 0.45)
+        values = [f"{format_number(m)} ± {format_number(s)}" for m, s in zip(mean, deviation, strict=True)]
         weights = ["bold" if name in emphasised else "normal" for name in names]
-        widest = max(width(text, SMALL, weight) for text, weight in zip(values, weights, strict=True))
-        furnish(
+        widest = max(text_width(text, SMALL, weight) for text, weight in zip(values, weights, strict=True))
+        draw_frame(
             figure, axes, title=title, xlabel=label, note=note, rows=names, bold=emphasised,
-            room=Room(right=_GAP + widest),
+            reserved=ReservedSpace(right=_GAP + widest),
         )  # fmt: skip
         for i, (text, weight) in enumerate(zip(values, weights, strict=True)):
-            height = float(fractions(axes.yaxis, [i])[0])
-            level(axes, 1 + (_GAP + widest) / points(axes)[0], height, text, ha="right", weight=weight)
+            height = float(axis_fractions(axes.yaxis, [i])[0])
+            draw_text(axes, 1 + (_GAP + widest) / axes_size(axes)[0], height, text, ha="right", weight=weight)
     return figure
 
 
-def _limit(reach: Floats) -> float:
+def _axis_end(reach: Floats) -> float:
     """Where the axis ends: at the longest bar with its deviation, or, if that is far out, at the longest of the rest."""
     usual = 2.5 * float(np.quantile(reach, 0.75, method="lower"))
     if not 0 < usual < reach.max():
@@ -95,7 +97,7 @@ def _limit(reach: Floats) -> float:
     return 1.3 * float(reach[reach <= usual].max())
 
 
-def _bar(row: int, mean: float, end: float, thick: float) -> list[list[tuple[float, float]]]:
+def _bar_corners(row: int, mean: float, end: float, thick: float) -> list[list[tuple[float, float]]]:
     """The corners of a bar; of one that is too long, of its two parts: a slanted gap, and a point at its end."""
     low, high = row - thick, row + thick
     if mean <= end:
@@ -107,7 +109,7 @@ def _bar(row: int, mean: float, end: float, thick: float) -> list[list[tuple[flo
     ]
 
 
-def _deviations(axes: Axes, mean: Floats, deviation: Floats, end: float, *, cap: float) -> None:
+def _draw_deviations(axes: Axes, mean: Floats, deviation: Floats, end: float, *, cap: float) -> None:
     """A line over one standard deviation on each side, with caps; no cap at zero, an arrow beyond the end."""
     rows = np.arange(mean.size)
     shown = (mean <= end) & (deviation > 0)
@@ -116,10 +118,10 @@ def _deviations(axes: Axes, mean: Floats, deviation: Floats, end: float, *, cap:
     capped_low, capped_high = shown & (mean - deviation >= 0), shown & ~cut
     caps = np.concatenate([low[capped_low], high[capped_high]])
     at = np.concatenate([rows[capped_low], rows[capped_high]])
-    stroke(
+    draw_line(
         axes,
-        np.concatenate([pieces(low[shown], high[shown]), pieces(caps, caps)]),
-        np.concatenate([pieces(rows[shown], rows[shown]), pieces(at - cap, at + cap)]),
+        np.concatenate([line_segments(low[shown], high[shown]), line_segments(caps, caps)]),
+        np.concatenate([line_segments(rows[shown], rows[shown]), line_segments(at - cap, at + cap)]),
         color=INK, linewidth=1.0, solid_capstyle="butt",
     )  # fmt: skip
-    stroke(axes, high[cut], rows[cut], linestyle="", marker=">", color=INK, markersize=4.5, clip_on=False)
+    draw_line(axes, high[cut], rows[cut], linestyle="", marker=">", color=INK, markersize=4.5, clip_on=False)

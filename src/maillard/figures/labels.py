@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.figures.canvas import LINE, level, points, sheet, stroke
-from maillard.figures.frame import Room
-from maillard.figures.lettering import broken, lines, width
+from maillard.figures.axes_frame import ReservedSpace
+from maillard.figures.drawing import LINE_HEIGHT, axes_size, draw_line, draw_text, figure_size
 from maillard.figures.style import INK, Dash
+from maillard.figures.text_layout import line_count, text_width, wrap_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Box", "End", "apart", "column_room", "free_place", "write_column"]
+__all__ = ["Box", "LegendEntry", "draw_legend", "find_free_position", "legend_space", "spread_labels"]
 
 _LEADER, _SAMPLE, _GAP = 6.0, 22.0, 4.0  # points: from the curve, a piece of its line, to its name
 _SHARE = 0.34  # of the sheet: a longer name is broken
@@ -26,7 +26,7 @@ _AROUND = ((1, 0), (0.7, 0.7), (0, 1), (-0.7, 0.7), (-1, 0), (-0.7, -0.7), (0, -
 
 
 @dataclass(frozen=True)
-class End:
+class LegendEntry:
     """A name for the column at the right: at which height of the axes (0 to 1), and with which piece of line."""
 
     name: str
@@ -39,13 +39,13 @@ class End:
     thickness: float = 1.8
 
 
-def apart(centres: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
+def spread_labels(centres: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
     """Centres of labels of these heights, in the same order, moved as little as can be so that none overlap.
 
     All stay between low and high where they fit. This is isotonic regression: labels that touch move as a block,
     to the mean of where its members want to be.
 
-    >>> apart([5.0, 5.0, 20.0], [4.0, 4.0, 4.0], 0.0, 30.0)
+    >>> spread_labels([5.0, 5.0, 20.0], [4.0, 4.0, 4.0], 0.0, 30.0)
     [3.0, 7.0, 20.0]
     """
     order = np.argsort(centres, kind="stable")
@@ -66,51 +66,51 @@ def apart(centres: Sequence[float], heights: Sequence[float], low: float, high: 
     return [float(v) for v in placed]
 
 
-def column_room(axes: Axes, names: Sequence[str]) -> Room:
+def legend_space(axes: Axes, names: Sequence[str]) -> ReservedSpace:
     """What a column of these names at the right of the axes needs."""
-    texts = _broken(axes, names)
-    return Room(
-        right=_LEADER + _SAMPLE + _GAP + max(width(text) for text in texts),
-        height=sum(lines(text) for text in texts) * LINE,
+    texts = _wrap_names(axes, names)
+    return ReservedSpace(
+        right=_LEADER + _SAMPLE + _GAP + max(text_width(text) for text in texts),
+        height=sum(line_count(text) for text in texts) * LINE_HEIGHT,
     )
 
 
-def write_column(axes: Axes, ends: Sequence[End], *, leaders: bool = True) -> None:
+def draw_legend(axes: Axes, ends: Sequence[LegendEntry], *, leaders: bool = True) -> None:
     """Names in a column at the right of the axes, each with a piece of its line, led from where its curve ends."""
-    wide, high = points(axes)
-    texts = _broken(axes, [end.name for end in ends])
-    heights = [lines(text) * LINE for text in texts]
+    wide, high = axes_size(axes)
+    texts = _wrap_names(axes, [end.name for end in ends])
+    heights = [line_count(text) * LINE_HEIGHT for text in texts]
     for end, text, y in zip(
-        ends, texts, apart([end.height * high for end in ends], heights, 0.0, high), strict=True
+        ends, texts, spread_labels([end.height * high for end in ends], heights, 0.0, high), strict=True
     ):
         start, stop = 1 + _LEADER / wide, 1 + (_LEADER + _SAMPLE) / wide
         if leaders:
-            stroke(
+            draw_line(
                 axes,
                 [end.place, start],
                 [end.height, y / high],
                 color=end.colour,
                 linewidth=0.7,
                 alpha=0.7,
-                beside=True,
+                axes_coordinates=True,
             )
         style: dict[str, Any] = {
             "color": end.colour,
             "linestyle": end.dash,
             "linewidth": end.thickness,
-            "beside": True,
+            "axes_coordinates": True,
         }
-        stroke(
+        draw_line(
             axes, [start, (start + stop) / 2, stop], [y / high] * 3, marker=end.marker, markevery=[1], **style
         )
-        level(axes, stop + _GAP / wide, y / high, text, color=end.ink)
+        draw_text(axes, stop + _GAP / wide, y / high, text, color=end.ink)
 
 
-def _broken(axes: Axes, names: Sequence[str]) -> list[str]:
-    return [broken(name, _SHARE * sheet(axes)[0]) for name in names]
+def _wrap_names(axes: Axes, names: Sequence[str]) -> list[str]:
+    return [wrap_text(name, _SHARE * figure_size(axes)[0]) for name in names]
 
 
-def free_place(
+def find_free_position(
     anchor: tuple[float, float], size: tuple[float, float], taken: Sequence[Box], *, within: Box, reach: float
 ) -> Box | None:
     """The nearest box of this size around a point that keeps clear of all that is taken; None where none is."""

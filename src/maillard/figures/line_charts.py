@@ -9,12 +9,12 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.transforms import ScaledTranslation
 
-from maillard.figures.canvas import canvas, pieces, stroke
-from maillard.figures.frame import furnish
-from maillard.figures.labels import End, column_room, write_column
-from maillard.figures.references import Reference, draw_references, write_inside
-from maillard.figures.scales import finite, fractions, limits, rescale
-from maillard.figures.style import PANEL, RC, Look, looks
+from maillard.figures.axes_frame import draw_frame
+from maillard.figures.axis_scales import axis_fractions, axis_limits, plottable_values, set_scale
+from maillard.figures.drawing import draw_line, line_segments, new_figure
+from maillard.figures.labels import LegendEntry, draw_legend, legend_space
+from maillard.figures.reference_lines import Reference, draw_inside_labels, draw_references
+from maillard.figures.style import PANEL, RC, SeriesStyle, series_styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ def curves(
     references: Sequence[Reference] = (),
     yscale: str = "linear",
     top: float | None = None,
-    places: Sequence[int] | None = None,
+    style_indices: Sequence[int] | None = None,
     note: str = "",
     size: tuple[float, float] = (8.6, 4.8),
 ) -> Figure:
@@ -47,24 +47,24 @@ def curves(
     The vertical axis follows the curves and their bands, or ends at `top`. References that are higher leave the
     figure and are labelled where they do; a logarithmic axis has room for all.
     """
-    x, (centre, least, most) = np.asarray(rounds, float), _arrays(middle, low, high)
+    x, (centre, least, most) = np.asarray(rounds, float), _as_rows(middle, low, high)
     with mpl.rc_context(RC):
-        figure, axes = canvas(size)
-        rescale(axes, "x", "log", *limits(x, "log"))
-        _reach(axes, yscale, [centre, most], references=references, top=top)
-        styles = looks(len(names), places)
+        figure, axes = new_figure(size)
+        set_scale(axes, "x", "log", *axis_limits(x, "log"))
+        _set_vertical_limits(axes, yscale, [centre, most], references=references, top=top)
+        styles = series_styles(len(names), style_indices)
         for i, look in enumerate(styles):
             bottom = np.maximum(least[i], axes.get_ylim()[0])
             axes.fill_between(
                 x, bottom, np.maximum(most[i], bottom), color=look.colour, alpha=0.13, linewidth=0
             )
-            stroke(axes, x, centre[i], color=look.colour, linestyle=look.dash)
+            draw_line(axes, x, centre[i], color=look.colour, linestyle=look.dash)
         lines, inside = draw_references(axes, references)
-        ends = [*_ends(axes, names, x, centre, styles, markers=False), *lines]
-        room = column_room(axes, [end.name for end in ends])
-        furnish(figure, axes, title=title, xlabel="round", ylabel=label, note=note, room=room)
-        write_column(axes, ends)
-        write_inside(axes, inside)
+        ends = [*_legend_entries(axes, names, x, centre, styles, markers=False), *lines]
+        reserved = legend_space(axes, [end.name for end in ends])
+        draw_frame(figure, axes, title=title, xlabel="round", ylabel=label, note=note, reserved=reserved)
+        draw_legend(axes, ends)
+        draw_inside_labels(axes, inside)
     return figure
 
 
@@ -83,7 +83,7 @@ def sweep(
     ticks: Sequence[float] | None = None,
     references: Sequence[Reference] = (),
     top: float | None = None,
-    places: Sequence[int] | None = None,
+    style_indices: Sequence[int] | None = None,
     note: str = "",
     size: tuple[float, float] = PANEL,
 ) -> Figure:
@@ -93,39 +93,50 @@ def sweep(
     axis shows a zero too, at its left. Where there are bars, names stand a little beside each
     other, so that these can be seen.
     """
-    values, (centre, least, most) = np.asarray(x, float), _arrays(middle, low, high)
+    values, (centre, least, most) = np.asarray(x, float), _as_rows(middle, low, high)
     with mpl.rc_context(RC):
-        figure, axes = canvas(size)
-        positive = float(finite(values, "log").min())
+        figure, axes = new_figure(size)
+        positive = float(plottable_values(values, "log").min())
         xscale = "symlog" if xscale == "log" and values.min() <= 0 else xscale
-        begin, end = limits(values, xscale, margin=0.04)
-        rescale(axes, "x", xscale, begin if values.min() else -0.3 * positive, end, threshold=positive)
-        _reach(axes, yscale, [centre, least, most], references=references, top=top)
-        styles = looks(len(names), places)
+        begin, end = axis_limits(values, xscale, margin=0.04)
+        set_scale(axes, "x", xscale, begin if values.min() else -0.3 * positive, end, threshold=positive)
+        _set_vertical_limits(axes, yscale, [centre, least, most], references=references, top=top)
+        styles = series_styles(len(names), style_indices)
         barred = bool((np.array(most) > np.array(least)).any())
         for i, look in enumerate(styles):
             aside = barred * (i - (len(names) - 1) / 2) * min(2.5, 9 / len(names)) / 72
             moved = axes.transData + ScaledTranslation(aside, 0, figure.dpi_scale_trans)
             bottom = np.maximum(least[i], axes.get_ylim()[0])
             style: dict[str, Any] = {"color": look.colour, "transform": moved}
-            stroke(axes, pieces(values, values), pieces(bottom, most[i]), linewidth=1.3, alpha=0.5, **style)
-            stroke(axes, values, centre[i], linestyle=look.dash, linewidth=1.5, marker=look.marker, **style)
+            draw_line(
+                axes,
+                line_segments(values, values),
+                line_segments(bottom, most[i]),
+                linewidth=1.3,
+                alpha=0.5,
+                **style,
+            )
+            draw_line(
+                axes, values, centre[i], linestyle=look.dash, linewidth=1.5, marker=look.marker, **style
+            )
         lines, inside = draw_references(axes, references)
-        ends = [*_ends(axes, names, values, centre, styles, markers=True), *lines]
-        room = column_room(axes, [end.name for end in ends])
+        ends = [*_legend_entries(axes, names, values, centre, styles, markers=True), *lines]
+        reserved = legend_space(axes, [end.name for end in ends])
         shown = ticks if ticks is not None or values.size > 9 else sorted(set(values.tolist()))
-        furnish(figure, axes, title=title, xlabel=xlabel, ylabel=label, note=note, room=room, xticks=shown)
-        write_column(axes, ends)
-        write_inside(axes, inside)
+        draw_frame(
+            figure, axes, title=title, xlabel=xlabel, ylabel=label, note=note, reserved=reserved, xticks=shown
+        )
+        draw_legend(axes, ends)
+        draw_inside_labels(axes, inside)
     return figure
 
 
-def _arrays(*given: ArrayLike) -> list[Floats]:
+def _as_rows(*given: ArrayLike) -> list[Floats]:
     """One row for each name."""
     return [np.atleast_2d(np.asarray(values, float)) for values in given]
 
 
-def _reach(
+def _set_vertical_limits(
     axes: Axes,
     scale: str,
     shown: Sequence[Floats],
@@ -135,25 +146,34 @@ def _reach(
 ) -> None:
     """The vertical axis: from zero, or on a logarithmic axis from the least, to the most of what is to be shown."""
     beside = [np.asarray(reference.y, float) for reference in references if scale == "log"]
-    low, high = limits(
-        np.concatenate([finite(row, scale) for row in [*shown, *beside]]), scale, zero=True, margin=0.04
+    low, high = axis_limits(
+        np.concatenate([plottable_values(row, scale) for row in [*shown, *beside]]),
+        scale,
+        zero=True,
+        margin=0.04,
     )
-    rescale(axes, "y", scale, low, high if top is None else top)
+    set_scale(axes, "y", scale, low, high if top is None else top)
 
 
-def _ends(
-    axes: Axes, names: Sequence[str], x: Floats, middle: Floats, styles: Sequence[Look], *, markers: bool
-) -> list[End]:
+def _legend_entries(
+    axes: Axes,
+    names: Sequence[str],
+    x: Floats,
+    middle: Floats,
+    styles: Sequence[SeriesStyle],
+    *,
+    markers: bool,
+) -> list[LegendEntry]:
     """A name for the end of each line: at its last value that can be shown."""
     shown = np.isfinite(middle) & ((middle > 0) | (axes.get_yscale() != "log"))
     lasts = [int(np.flatnonzero(row)[-1]) if row.any() else 0 for row in shown]
     some = shown.any(axis=1)  # a name without a line is still named
-    places = np.where(some, fractions(axes.xaxis, x[lasts]), 1.0)
+    places = np.where(some, axis_fractions(axes.xaxis, x[lasts]), 1.0)
     heights = np.where(
-        some, fractions(axes.yaxis, np.where(some, middle[np.arange(some.size), lasts], 1.0)), 0.0
+        some, axis_fractions(axes.yaxis, np.where(some, middle[np.arange(some.size), lasts], 1.0)), 0.0
     )
     return [
-        End(
+        LegendEntry(
             name if height <= 1 else f"{name} ↑",  # it has left the figure
             max(float(height), 0.0)
             if height <= 1

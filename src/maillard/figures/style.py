@@ -1,7 +1,7 @@
 """The house look: colours, markers, dashes and sizes, in one place.
 
 Every colour that a figure uses is one of these constants, exactly: a page that inlines a figure may replace each
-by a variable of its own, and so has a dark mode. What looks lighter is the same colour with an opacity.
+by a variable of its own, and so has a dark mode. What series_styles lighter is the same colour with an opacity.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = [
     "RC",
     "SMALL",
     "Dash",
-    "Look",
-    "looks",
+    "SeriesStyle",
+    "series_styles",
 ]
 
 INK = "#1f2328"  # text, and what must be seen
@@ -85,7 +85,7 @@ RC: Any = {
 
 
 @dataclass(frozen=True)
-class Look:
+class SeriesStyle:
     """How one name is drawn, in every panel alike."""
 
     colour: str
@@ -93,13 +93,13 @@ class Look:
     dash: Dash
 
 
-def looks(count: int, places: Sequence[int] | None = None) -> list[Look]:
+def series_styles(count: int, style_indices: Sequence[int] | None = None) -> list[SeriesStyle]:
     """The look of each of so many names, by their places in the palette.
 
-    >>> [look.marker for look in looks(2, places=(3, 0))]
+    >>> [look.marker for look in series_styles(2, style_indices=(3, 0))]
     ['D', 'o']
     """
     return [
-        Look(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
-        for i in (range(count) if places is None else places)
+        SeriesStyle(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
+        for i in (range(count) if style_indices is None else style_indices)
     ]

@@ -42,7 +42,7 @@ def delay(results: Results) -> Section:
                 xlabel="rounds between observations",
                 label="regret",
                 yscale="log",
-                places=places(specs),
+                style_indices=places(specs),
             )
         )
         panels.append(_relative(experiment, title, batches, series, specs))
@@ -72,7 +72,7 @@ def _relative(
     even = figures.Reference("MS", batches, np.ones(len(batches)))
     return lines(
         f"{experiment}-relative", f"{title}: relative to MS", batches, ratios, xlabel="rounds between observations",
-        label="regret over that of MS", places=places(others, specs), references=[even],
+        label="regret over that of MS", style_indices=places(others, specs), references=[even],
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def frontier(results: Results) -> Section:
             title=title,
             xscale="log",
             yscale="log",
-            places=[1, *places(others)] if others else None,
+            style_indices=[1, *places(others)] if others else None,
         )
         rows = [
             (f"MS+, B = {value}", float(mean), float(deviation))

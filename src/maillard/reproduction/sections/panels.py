@@ -126,7 +126,7 @@ def curves(
     names = [label(spec) for spec in specs]
     figure = figures.curves(
         result.rounds, names, result.mean[chosen], low[chosen], high[chosen], label="regret", title=title, references=references,
-        yscale=yscale, places=places(specs, result.policies), size=figures.PANEL,
+        yscale=yscale, style_indices=places(specs, result.policies), size=figures.PANEL,
         note="bands: from the 5% to the 95% quantile",
     )  # fmt: skip
     shown = range((result.rounds.size - 1) % 5, result.rounds.size, 5)
@@ -191,7 +191,7 @@ def distributions(name: str, title: str, result: Result, specs: Sequence[str]) -
         values,
         label="final regret",
         title=title,
-        places=places(specs, result.policies),
+        style_indices=places(specs, result.policies),
         size=figures.PANEL,
     )
     medians = list(zip(names, np.median(values, axis=1), strict=True))

@@ -146,7 +146,7 @@ def two_arms(_results: Results) -> Section:
     even = figures.Reference("MS", table.x, np.ones(table.x.size))
     figure = figures.sweep(
         table.x, list(series), ratios, ratios, ratios, xlabel="x = N d²/2", label="probability over that of MS", title="The worse of two arms",
-        yscale="log", ticks=[0.01, 0.1, 1, 10, 100], places=[3, 4, 5], references=[even],
+        yscale="log", ticks=[0.01, 0.1, 1, 10, 100], style_indices=[3, 4, 5], references=[even],
     )  # fmt: skip
     rows = tuple(
         tuple(float(value) for value in row)

@@ -9,12 +9,12 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from maillard.figures.canvas import LINE, canvas, pieces, stroke
-from maillard.figures.frame import furnish
-from maillard.figures.labels import End, column_room, write_column
-from maillard.figures.references import Reference, draw_references, write_inside
-from maillard.figures.scales import finite, limits, rescale, ticks
-from maillard.figures.style import INK, PANEL, RC, looks
+from maillard.figures.axes_frame import draw_frame
+from maillard.figures.axis_scales import axis_limits, plottable_values, set_scale, tick_values
+from maillard.figures.drawing import LINE_HEIGHT, draw_line, line_segments, new_figure
+from maillard.figures.labels import LegendEntry, draw_legend, legend_space
+from maillard.figures.reference_lines import Reference, draw_inside_labels, draw_references
+from maillard.figures.style import INK, PANEL, RC, series_styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def distributions(
     *,
     label: str,
     title: str = "",
-    places: Sequence[int] | None = None,
+    style_indices: Sequence[int] | None = None,
     note: str = "box: quartiles, line: median, diamond: mean, dots: trials",
     size: tuple[float, float] | None = None,
 ) -> Figure:
@@ -46,13 +46,13 @@ def distributions(
     table = np.sort(np.atleast_2d(np.asarray(values, float)), axis=1)
     count = len(names)
     with mpl.rc_context(RC):
-        figure, axes = canvas((8.6, 1.2 + 0.5 * count) if size is None else size)
-        marks = _horizontal(axes, table)
+        figure, axes = new_figure((8.6, 1.2 + 0.5 * count) if size is None else size)
+        marks = _set_horizontal_scale(axes, table)
         axes.set_ylim(count - 0.4, -0.6)
         shown = np.unique(np.linspace(0, table.shape[1] - 1, max(2, _DOTS // count)).round().astype(np.int64))
         aside = np.random.default_rng(0).uniform(-0.3, 0.3, shown.size)
-        for i, look in enumerate(looks(count, places)):
-            _dots(axes, table[i][shown], i + aside, look.colour)
+        for i, look in enumerate(series_styles(count, style_indices)):
+            _draw_dots(axes, table[i][shown], i + aside, look.colour)
             quarter, half, three = (float(v) for v in np.quantile(table[i], [0.25, 0.5, 0.75]))
             box: dict[str, Any] = {
                 "xy": (quarter, i - 0.34),
@@ -62,7 +62,7 @@ def distributions(
             }
             axes.add_artist(Rectangle(**box, alpha=0.2, linewidth=0))
             axes.add_artist(Rectangle(**box, fill=False, linewidth=1.0))
-            stroke(
+            draw_line(
                 axes,
                 [half, half],
                 [i - 0.34, i + 0.34],
@@ -70,8 +70,8 @@ def distributions(
                 linewidth=2.0,
                 solid_capstyle="butt",
             )
-        stroke(axes, table.mean(axis=1), range(count), linestyle="", marker="D", color=INK, markersize=4.2)
-        furnish(figure, axes, title=title, xlabel=label, note=note, rows=names, xticks=marks)
+        draw_line(axes, table.mean(axis=1), range(count), linestyle="", marker="D", color=INK, markersize=4.2)
+        draw_frame(figure, axes, title=title, xlabel=label, note=note, rows=names, xticks=marks)
     return figure
 
 
@@ -82,7 +82,7 @@ def tails(
     label: str,
     title: str = "",
     mark: tuple[float, str] | None = None,
-    places: Sequence[int] | None = None,
+    style_indices: Sequence[int] | None = None,
     note: str = "",
     size: tuple[float, float] = PANEL,
 ) -> Figure:
@@ -93,53 +93,55 @@ def tails(
     rows = [np.sort(np.asarray(row, float)) for row in values]
     most = max(row.size for row in rows)
     with mpl.rc_context(RC):
-        figure, axes = canvas(size)
+        figure, axes = new_figure(size)
         everything = np.concatenate([*rows, [mark[0]] if mark else []])
-        rescale(axes, "x", "log", *limits(_without_the_least(everything), "log", margin=0.03))
+        set_scale(axes, "x", "log", *axis_limits(_without_smallest_percent(everything), "log", margin=0.03))
         bottom = min(0.7 / most, 0.5)
-        rescale(axes, "y", "log", bottom, 1.0)
-        styles = looks(len(names), places)
+        set_scale(axes, "y", "log", bottom, 1.0)
+        styles = series_styles(len(names), style_indices)
         for row, look in zip(rows, styles, strict=True):
             x, share = _survival(row, axes.get_xlim()[0])
-            stroke(
+            draw_line(
                 axes, x, share, color=look.colour, linestyle=look.dash, drawstyle="steps-pre", linewidth=1.6
             )
         marked = [Reference(mark[1], (mark[0], mark[0]), (bottom, 1.0))] if mark else []
         lines, inside = draw_references(axes, marked)
         order = sorted(range(len(rows)), key=lambda i: float(rows[i][-1]), reverse=True)
-        step = LINE / 72 / size[1]
-        ends = [End(names[i], 1 - step * k, styles[i].colour, styles[i].dash) for k, i in enumerate(order)]
-        room = column_room(axes, names)
-        furnish(
+        step = LINE_HEIGHT / 72 / size[1]
+        ends = [
+            LegendEntry(names[i], 1 - step * k, styles[i].colour, styles[i].dash) for k, i in enumerate(order)
+        ]
+        reserved = legend_space(axes, names)
+        draw_frame(
             figure,
             axes,
             title=title,
             xlabel=label,
             ylabel="share of trials with at least this",
             note=note,
-            room=room,
+            reserved=reserved,
         )
-        write_column(axes, [*ends, *lines], leaders=False)
-        write_inside(axes, inside)
+        draw_legend(axes, [*ends, *lines], leaders=False)
+        draw_inside_labels(axes, inside)
     return figure
 
 
-def _horizontal(axes: Axes, table: Floats) -> list[float] | None:
+def _set_horizontal_scale(axes: Axes, table: Floats) -> list[float] | None:
     """The axis of distributions; its ticks where they are not the usual ones."""
     spread = table.max() > 20 * max(float(np.median(table)), 1e-12) and table.min() >= 0
     if not spread:
-        rescale(axes, "x", "linear", *limits(table, "linear", zero=True, margin=0.02))
+        set_scale(axes, "x", "linear", *axis_limits(table, "linear", zero=True, margin=0.02))
         return None
     if table.min() > 0:
-        rescale(axes, "x", "log", *limits(table, "log", margin=0.02))
+        set_scale(axes, "x", "log", *axis_limits(table, "log", margin=0.02))
         return None
-    threshold = float(np.quantile(finite(table, "log"), 0.02))
+    threshold = float(np.quantile(plottable_values(table, "log"), 0.02))
     high = float(table.max()) * 1.1
-    rescale(axes, "x", "symlog", -0.1 * threshold, high, threshold=threshold)
-    return ticks(0.0, high, "symlog", threshold=threshold)
+    set_scale(axes, "x", "symlog", -0.1 * threshold, high, threshold=threshold)
+    return tick_values(0.0, high, "symlog", threshold=threshold)
 
 
-def _dots(axes: Axes, x: Floats, y: Floats, colour: str) -> None:
+def _draw_dots(axes: Axes, x: Floats, y: Floats, colour: str) -> None:
     """Dots as one path of tiny strokes with round ends: in a page, far smaller than as many markers."""
     style: dict[str, Any] = {
         "color": colour,
@@ -148,7 +150,7 @@ def _dots(axes: Axes, x: Floats, y: Floats, colour: str) -> None:
         "solid_capstyle": "round",
         "snap": False,
     }
-    stroke(axes, pieces(x, x), pieces(y, y + 1e-3), **style)
+    draw_line(axes, line_segments(x, x), line_segments(y, y + 1e-3), **style)
 
 
 def _survival(ordered: Floats, start: float) -> tuple[Floats, Floats]:
@@ -169,7 +171,7 @@ def _survival(ordered: Floats, start: float) -> tuple[Floats, Floats]:
     return np.concatenate([[start], values]), np.concatenate([[first], share])
 
 
-def _without_the_least(values: Floats) -> Floats:
+def _without_smallest_percent(values: Floats) -> Floats:
     """The values without the smallest percent: on a logarithmic axis one tiny value takes half of the width."""
-    shown = np.sort(finite(values, "log"))
+    shown = np.sort(plottable_values(values, "log"))
     return shown[shown.size // 100 :]

@@ -8,9 +8,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from maillard.figures.canvas import canvas
-from maillard.figures.frame import furnish
-from maillard.figures.scales import limits, rescale
+from maillard.figures.axes_frame import draw_frame
+from maillard.figures.axis_scales import axis_limits, set_scale
+from maillard.figures.drawing import new_figure
 from maillard.figures.style import COLOURS, PANEL, RC
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def histogram(
     some = heights[heights > 0]
     yscale = "log" if some.size and some.max() > _FAR * some.min() else "linear"
     with mpl.rc_context(RC):
-        figure, axes = canvas(size)
-        rescale(axes, "x", xscale, *limits(ends, xscale, margin=0.02))
+        figure, axes = new_figure(size)
+        set_scale(axes, "x", xscale, *axis_limits(ends, xscale, margin=0.02))
         bottom = 0.7 if yscale == "log" else 0.0
-        rescale(axes, "y", yscale, bottom, 1.05 * float(some.max(initial=1.0)))
+        set_scale(axes, "y", yscale, bottom, 1.05 * float(some.max(initial=1.0)))
         for left, right, height in zip(ends[:-1], ends[1:], heights, strict=True):
             if height > 0:
                 shape = Rectangle(
@@ -53,5 +53,5 @@ def histogram(
                 )  # fmt: skip
                 axes.add_artist(shape)
         marks = ends.tolist() if ends.size <= 12 else None
-        furnish(figure, axes, title=title, xlabel=xlabel, ylabel=ylabel, note=note, xticks=marks)
+        draw_frame(figure, axes, title=title, xlabel=xlabel, ylabel=ylabel, note=note, xticks=marks)
     return figure

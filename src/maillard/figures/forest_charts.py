@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 
-from maillard.figures.canvas import canvas, level, pieces, points, stroke
-from maillard.figures.frame import Room, furnish
-from maillard.figures.lettering import quantity, width
-from maillard.figures.scales import fractions, limits, rescale
-from maillard.figures.style import MUTED, PANEL, RC, looks
+from maillard.figures.axes_frame import ReservedSpace, draw_frame
+from maillard.figures.axis_scales import axis_fractions, axis_limits, set_scale
+from maillard.figures.drawing import axes_size, draw_line, draw_text, line_segments, new_figure
+from maillard.figures.style import MUTED, PANEL, RC, series_styles
+from maillard.figures.text_layout import format_number, text_width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ def forest(
     *,
     label: str,
     title: str = "",
-    places: Sequence[int] | None = None,
+    style_indices: Sequence[int] | None = None,
     hollow: Collection[str] = (),
     missing: str = "refused",
     reference: float | None = None,
@@ -45,41 +45,49 @@ def forest(
 
     A value that is NaN is `missing`, and the row says so; ends that are NaN are not drawn. Names in `hollow` have hollow markers.
     With a `reference` there is a line at it: 0 for differences, or the truth. `span` is what the axis shows at least, so that figures can be compared; all
-    rows look alike unless `places` are given. A figure is as high as its rows need.
+    rows look alike unless `style_indices` are given. A figure is as high as its rows need.
     """
     middle, least, most = (np.asarray(each, float) for each in (values, low, high))
     rows = np.arange(len(names))
     with mpl.rc_context(RC):
-        figure, axes = canvas((size[0], min(size[1], (len(names) + 4.5) * _ROW / 72)))
+        figure, axes = new_figure((size[0], min(size[1], (len(names) + 4.5) * _ROW / 72)))
         ends = np.concatenate([middle, least, most, span or (), [] if reference is None else [reference]])
-        rescale(axes, "x", "linear", *limits(ends, "linear", margin=0.04))
+        set_scale(axes, "x", "linear", *axis_limits(ends, "linear", margin=0.04))
         axes.set_ylim(len(names) - 0.4, -0.6)
-        texts = ["" if np.isnan(value) else quantity(float(value)) for value in middle]
-        widest = max((width(text) for text in texts), default=0.0)
-        furnish(
-            figure, axes, title=title, xlabel=label, note=note, rows=names, room=Room(right=_GAP + widest)
+        texts = ["" if np.isnan(value) else format_number(float(value)) for value in middle]
+        widest = max((text_width(text) for text in texts), default=0.0)
+        draw_frame(
+            figure,
+            axes,
+            title=title,
+            xlabel=label,
+            note=note,
+            rows=names,
+            reserved=ReservedSpace(right=_GAP + widest),
         )
         if reference is not None:
-            stroke(axes, [reference, reference], axes.get_ylim(), color=MUTED, linewidth=1.1, linestyle="--")
+            draw_line(
+                axes, [reference, reference], axes.get_ylim(), color=MUTED, linewidth=1.1, linestyle="--"
+            )
         for look, row, name, text in zip(
-            looks(len(names), places or (0,) * len(names)), rows, names, texts, strict=True
+            series_styles(len(names), style_indices or (0,) * len(names)), rows, names, texts, strict=True
         ):
-            height = float(fractions(axes.yaxis, [row])[0])
+            height = float(axis_fractions(axes.yaxis, [row])[0])
             if not text:
-                level(axes, _GAP / points(axes)[0], height, missing, color=MUTED, style="italic")
+                draw_text(axes, _GAP / axes_size(axes)[0], height, missing, color=MUTED, style="italic")
                 continue
             # The line ends where a marker begins, so that nothing is seen through a hollow one.
-            gap = (_MARKER + 1.3) / 2 / points(axes)[0] * (axes.get_xlim()[1] - axes.get_xlim()[0])
+            gap = (_MARKER + 1.3) / 2 / axes_size(axes)[0] * (axes.get_xlim()[1] - axes.get_xlim()[0])
             begins = [least[row], max(middle[row] + gap, least[row])]
             stops = [min(middle[row] - gap, most[row]), most[row]]
             shown = [begin < stop for begin, stop in zip(begins, stops, strict=True)]
-            line = pieces(np.array(begins)[shown], np.array(stops)[shown])
-            stroke(
+            line = line_segments(np.array(begins)[shown], np.array(stops)[shown])
+            draw_line(
                 axes, line, np.full(line.size, row), color=look.colour, linewidth=1.8, solid_capstyle="butt"
             )
-            stroke(
+            draw_line(
                 axes, [middle[row]], [row], linestyle="", marker=look.marker, markersize=_MARKER, color=look.colour,
                 markeredgewidth=1.3, fillstyle="none" if name in hollow else "full",
             )  # fmt: skip
-            level(axes, 1 + (_GAP + widest) / points(axes)[0], height, text, ha="right")
+            draw_text(axes, 1 + (_GAP + widest) / axes_size(axes)[0], height, text, ha="right")
     return figure

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maillard.figures.canvas import LINE, points, stroke
-from maillard.figures.labels import End
-from maillard.figures.lettering import width
-from maillard.figures.scales import lengthen
+from maillard.figures.axis_scales import add_headroom
+from maillard.figures.drawing import LINE_HEIGHT, axes_size, draw_line
+from maillard.figures.labels import LegendEntry
 from maillard.figures.style import MUTED, SMALL, Dash
+from maillard.figures.text_layout import text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
 
-__all__ = ["Inside", "Reference", "draw_references", "write_inside"]
+__all__ = ["InsideLabel", "Reference", "draw_inside_labels", "draw_references"]
 
 _THIN = 1.1
 _EDGE = 0.94  # a line that goes so far to the right is named beside the axes
@@ -35,58 +35,60 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Inside:
+class InsideLabel:
     """A label at the top of the axes, beside the place (0 to 1) where its line ends or leaves them."""
 
     name: str
     place: float
 
 
-def draw_references(axes: Axes, references: Sequence[Reference]) -> tuple[list[End], list[Inside]]:
+def draw_references(
+    axes: Axes, references: Sequence[Reference]
+) -> tuple[list[LegendEntry], list[InsideLabel]]:
     """Draw the lines; those that reach the right edge are to be named in the column there, the others inside.
 
-    Room is made at the top for the names inside, so that no curve passes below them.
+    ReservedSpace is made at the top for the names inside, so that no curve passes below them.
     """
     for reference in references:
-        stroke(axes, reference.x, reference.y, color=MUTED, linestyle=reference.dash, linewidth=_THIN)
-    inside = [_inside(axes, reference) for reference in references]
+        draw_line(axes, reference.x, reference.y, color=MUTED, linestyle=reference.dash, linewidth=_THIN)
+    inside = [_inside_label(axes, reference) for reference in references]
     if rows := sum(label is not None for label in inside):
-        height = points(axes)[1] * 0.75  # the margins are not known yet: the axes will be about this high
-        lengthen(axes, min(0.5, (rows * LINE + 4) / height))
+        height = axes_size(axes)[1] * 0.75  # the margins are not known yet: the axes will be about this high
+        add_headroom(axes, min(0.5, (rows * LINE_HEIGHT + 4) / height))
     ends, labels = [], []
     for reference, label in zip(references, inside, strict=True):
         if label is None:
-            place, height = _last(axes, reference)
+            place, height = _last_visible_point(axes, reference)
             ends.append(
-                End(reference.label, height, MUTED, reference.dash, place, ink=MUTED, thickness=_THIN)
+                LegendEntry(reference.label, height, MUTED, reference.dash, place, ink=MUTED, thickness=_THIN)
             )
         else:
             labels.append(label)
     return ends, labels
 
 
-def write_inside(axes: Axes, labels: Sequence[Inside]) -> None:
+def draw_inside_labels(axes: Axes, labels: Sequence[InsideLabel]) -> None:
     """Names at the top of the axes, one below the other, each beside its line."""
-    wide, high = points(axes)
+    wide, high = axes_size(axes)
     ordered = sorted(labels, key=lambda label: label.place)
     for row, label in enumerate(ordered):
         # On the left there is room above a line that rises; where there is too little, on the right.
-        left = label.place * wide - 4 >= width(label.name)
+        left = label.place * wide - 4 >= text_width(label.name)
         x = label.place * wide + (-4 if left else 4)
         axes.text(
-            x / wide, 1 - (row * LINE + 1) / high, label.name, transform=axes.transAxes, color=MUTED,
+            x / wide, 1 - (row * LINE_HEIGHT + 1) / high, label.name, transform=axes.transAxes, color=MUTED,
             fontsize=SMALL, va="top", ha="right" if left else "left",
         )  # fmt: skip
 
 
-def _inside(axes: Axes, reference: Reference) -> Inside | None:
-    place, _ = _last(axes, reference)
+def _inside_label(axes: Axes, reference: Reference) -> InsideLabel | None:
+    place, _ = _last_visible_point(axes, reference)
     if not np.isfinite(place):
-        return Inside(f"{reference.label} ↑", 0.0)  # all of it is above what is shown
-    return None if place > _EDGE else Inside(reference.label, place)
+        return InsideLabel(f"{reference.label} ↑", 0.0)  # all of it is above what is shown
+    return None if place > _EDGE else InsideLabel(reference.label, place)
 
 
-def _last(axes: Axes, reference: Reference) -> tuple[float, float]:
+def _last_visible_point(axes: Axes, reference: Reference) -> tuple[float, float]:
     """The last place of the line that is in view, in parts of the axes; not a number if none is."""
     across = axes.transData - axes.transAxes
     with np.errstate(divide="ignore", invalid="ignore"):

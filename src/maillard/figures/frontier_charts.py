@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 
-from maillard.figures.canvas import LINE, canvas, level, points, stroke
-from maillard.figures.frame import furnish
-from maillard.figures.labels import Box, free_place
-from maillard.figures.lettering import width
-from maillard.figures.scales import fractions, limits, rescale
-from maillard.figures.style import INK, PANEL, RC, SMALL, looks
+from maillard.figures.axes_frame import draw_frame
+from maillard.figures.axis_scales import axis_fractions, axis_limits, set_scale
+from maillard.figures.drawing import LINE_HEIGHT, axes_size, draw_line, draw_text, new_figure
+from maillard.figures.labels import Box, find_free_position
+from maillard.figures.style import INK, PANEL, RC, SMALL, series_styles
+from maillard.figures.text_layout import text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ def frontier(
     ylabel: str = "standard deviation of regret",
     xscale: str = "linear",
     yscale: str = "linear",
-    places: Sequence[int] | None = None,
+    style_indices: Sequence[int] | None = None,
     note: str = "",
     size: tuple[float, float] = PANEL,
 ) -> Figure:
@@ -51,12 +51,12 @@ def frontier(
     across = [np.atleast_1d(np.asarray(row, float)) for row in means]
     up = [np.atleast_1d(np.asarray(row, float)) for row in deviations]
     with mpl.rc_context(RC):
-        figure, axes = canvas(size)
-        rescale(axes, "x", xscale, *limits(np.concatenate(across), xscale, margin=0.08))
-        rescale(axes, "y", yscale, *limits(np.concatenate(up), yscale, margin=0.1))
-        styles = looks(len(names), places)
+        figure, axes = new_figure(size)
+        set_scale(axes, "x", xscale, *axis_limits(np.concatenate(across), xscale, margin=0.08))
+        set_scale(axes, "y", yscale, *axis_limits(np.concatenate(up), yscale, margin=0.1))
+        styles = series_styles(len(names), style_indices)
         for x, y, look in zip(across, up, styles, strict=True):
-            stroke(
+            draw_line(
                 axes,
                 x,
                 y,
@@ -66,28 +66,28 @@ def frontier(
                 marker=look.marker,
                 markersize=5.5,
             )
-        furnish(figure, axes, title=title, xlabel=xlabel, ylabel=ylabel, note=note)
-        wide, high = points(axes)
+        draw_frame(figure, axes, title=title, xlabel=xlabel, ylabel=ylabel, note=note)
+        wide, high = axes_size(axes)
         spots = [
-            np.column_stack([fractions(axes.xaxis, x) * wide, fractions(axes.yaxis, y) * high])
+            np.column_stack([axis_fractions(axes.xaxis, x) * wide, axis_fractions(axes.yaxis, y) * high])
             for x, y in zip(across, up, strict=True)
         ]
         wanted = [
-            _Wanted(name, "bold", look.colour, spot[-1])
+            _PointLabel(name, "bold", look.colour, spot[-1])
             for name, look, spot in zip(names, styles, spots, strict=True)
         ]
         wanted += [
-            _Wanted(text, "normal", INK, spot)
+            _PointLabel(text, "normal", INK, spot)
             for texts, path in zip(labels, spots, strict=True)
             for text, spot in zip(texts, path, strict=True)
             if text
         ]
-        _write(axes, wanted, spots)
+        _draw_point_labels(axes, wanted, spots)
     return figure
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _PointLabel:
     """A text that is to stand near a spot."""
 
     text: str
@@ -96,30 +96,32 @@ class _Wanted:
     spot: Floats
 
 
-def _write(axes: Axes, wanted: Sequence[_Wanted], paths: Sequence[Floats]) -> None:
+def _draw_point_labels(axes: Axes, wanted: Sequence[_PointLabel], paths: Sequence[Floats]) -> None:
     """Each text at the nearest place clear of markers and other texts, and of the paths too where it can be."""
-    wide, high = points(axes)
-    taken = _boxes(np.concatenate(paths), _DOT)
-    crossed = _boxes(np.concatenate([_along(path) for path in paths]), 1.0)
+    wide, high = axes_size(axes)
+    taken = _boxes_around(np.concatenate(paths), _DOT)
+    crossed = _boxes_around(np.concatenate([_points_along(path) for path in paths]), 1.0)
     for want in wanted:
-        size = (width(want.text, SMALL, want.weight) + 2, LINE)
+        size = (text_width(want.text, SMALL, want.weight) + 2, LINE_HEIGHT)
         anchor, inside = (float(want.spot[0]), float(want.spot[1])), (0.0, 0.0, wide, high)
-        place = free_place(anchor, size, [*taken, *crossed], within=inside, reach=18.0) or free_place(
+        place = find_free_position(
+            anchor, size, [*taken, *crossed], within=inside, reach=18.0
+        ) or find_free_position(
             anchor, size, taken, within=inside, reach=60.0 if want.weight == "bold" else 12.0
         )
         if place is not None:
             taken.append(place)
-            level(
+            draw_text(
                 axes,
                 (place[0] + 1) / wide,
-                (place[1] + LINE / 2) / high,
+                (place[1] + LINE_HEIGHT / 2) / high,
                 want.text,
                 weight=want.weight,
                 color=want.colour,
             )
 
 
-def _along(path: Floats) -> Floats:
+def _points_along(path: Floats) -> Floats:
     """Spots on the path, a few points apart."""
     steps = np.hypot(*np.diff(path, axis=0).T)
     travelled = np.concatenate([[0.0], np.cumsum(steps)])
@@ -127,5 +129,5 @@ def _along(path: Floats) -> Floats:
     return np.column_stack([np.interp(fine, travelled, path[:, k]) for k in (0, 1)])
 
 
-def _boxes(spots: Floats, half: float) -> list[Box]:
+def _boxes_around(spots: Floats, half: float) -> list[Box]:
     return [(x - half, y - half, x + half, y + half) for x, y in spots.tolist()]

@@ -16,25 +16,35 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["finite", "fractions", "lengthen", "limits", "rescale", "thinned", "ticks"]
+__all__ = [
+    "add_headroom",
+    "axis_fractions",
+    "axis_limits",
+    "plottable_values",
+    "select_non_overlapping",
+    "set_scale",
+    "tick_values",
+]
 
 
-def finite(values: ArrayLike, scale: str = "linear") -> Floats:
+def plottable_values(values: ArrayLike, scale: str = "linear") -> Floats:
     """The values, in one row, that an axis of this scale can show; where there are none, a one."""
     row = np.asarray(values, float).ravel()
     row = row[np.isfinite(row) & ((row > 0) | (scale != "log"))]
     return row if row.size else np.ones(1)
 
 
-def limits(values: ArrayLike, scale: str, *, margin: float = 0.0, zero: bool = False) -> tuple[float, float]:
+def axis_limits(
+    values: ArrayLike, scale: str, *, margin: float = 0.0, zero: bool = False
+) -> tuple[float, float]:
     """From the smallest to the largest value that can be shown, with a margin on each side, never empty.
 
     With `zero`, a linear axis begins at zero unless a value is below it.
 
-    >>> limits([1.0, 100.0], "log"), limits([3.0], "linear", zero=True), limits([0.0], "linear", zero=True)
+    >>> axis_limits([1.0, 100.0], "log"), axis_limits([3.0], "linear", zero=True), axis_limits([0.0], "linear", zero=True)
     ((1.0, 100.0), (0.0, 3.0), (0.0, 1.0))
     """
-    shown = finite(values, scale)
+    shown = plottable_values(values, scale)
     low, high = float(shown.min()), float(shown.max())
     if scale == "log":
         low, high = (low, high) if high > low * 1.001 else (low / 2, high * 2)
@@ -48,14 +58,14 @@ def limits(values: ArrayLike, scale: str, *, margin: float = 0.0, zero: bool = F
     return low - room * (low != 0 or not zero), high + room
 
 
-def fractions(axis: Axis, values: ArrayLike) -> Floats:
+def axis_fractions(axis: Axis, values: ArrayLike) -> Floats:
     """Where these values lie on an axis, from 0 at its beginning to 1 at its end."""
     way = axis.get_transform()
     ends = way.transform(np.asarray(axis.get_view_interval()))
     return np.asarray((way.transform(np.asarray(values, float)) - ends[0]) / (ends[1] - ends[0]))
 
 
-def lengthen(axes: Axes, share: float) -> None:
+def add_headroom(axes: Axes, share: float) -> None:
     """Raise the top of the vertical axis, so that this share of its height is left free above."""
     low, high = axes.get_ylim()
     forward = axes.yaxis.get_transform()
@@ -64,7 +74,7 @@ def lengthen(axes: Axes, share: float) -> None:
     axes.set_ylim(low, float(forward.inverted().transform(np.array([top]))[0]))
 
 
-def rescale(axes: Axes, axis: str, scale: str, low: float, high: float, *, threshold: float = 1.0) -> None:
+def set_scale(axes: Axes, axis: str, scale: str, low: float, high: float, *, threshold: float = 1.0) -> None:
     """Set the scale and the limits of the "x" or "y" axis; `threshold` is where "symlog" begins to be linear."""
     every: dict[str, dict[str, Any]] = {
         "symlog": {"linthresh": threshold, "linscale": 0.3},
@@ -81,10 +91,12 @@ def rescale(axes: Axes, axis: str, scale: str, low: float, high: float, *, thres
         axes.yaxis.set_minor_locator(NullLocator())
 
 
-def ticks(low: float, high: float, scale: str, *, count: int = 5, threshold: float = 1.0) -> list[float]:
+def tick_values(
+    low: float, high: float, scale: str, *, count: int = 5, threshold: float = 1.0
+) -> list[float]:
     """Round numbers from low to high: about `count` of them.
 
-    >>> ticks(0, 52, "linear"), ticks(1, 20000, "log"), ticks(3, 40, "log")
+    >>> tick_values(0, 52, "linear"), tick_values(1, 20000, "log"), tick_values(3, 40, "log")
     ([0.0, 10.0, 20.0, 30.0, 40.0, 50.0], [1.0, 10.0, 100.0, 1000.0, 10000.0], [3.0, 5.0, 10.0, 20.0, 30.0])
     """
     if scale == "linear":
@@ -98,12 +110,12 @@ def ticks(low: float, high: float, scale: str, *, count: int = 5, threshold: flo
         if len(shown) > 3:
             break
     if len(shown) < 3:  # hardly a factor of two: as on a linear axis
-        return ticks(low, high, "linear", count=count)
+        return tick_values(low, high, "linear", count=count)
     shown = shown[:: -(-len(shown) // (count + 3))]
     return [0.0, *shown] if scale == "symlog" and low <= 0 else shown
 
 
-def thinned(positions: Sequence[float], lengths: Sequence[float], gap: float) -> list[int]:
+def select_non_overlapping(positions: Sequence[float], lengths: Sequence[float], gap: float) -> list[int]:
     """Which of the labels at these places to keep, every second, third, ..., so that none touches the next."""
     order = np.argsort(positions)
     for stride in range(1, len(order) + 1):
