@@ -52,6 +52,10 @@ class InvalidValue(MaillardError, ValueError):
     def __str__(self) -> str:
         return f"{self.field}: expected {self.allowed}, got {reprlib.repr(self.value)}"
 
+    def with_location(self, location: str) -> InvalidValue:
+        """The same error, preceded by the place in a file where it was found."""
+        return type(self)(f"{location}: {self.field}", self.value, self.allowed)
+
 
 class InvalidLog(InvalidValue):
     """The log itself is damaged, or is not a decision log; the caller's arguments are not at fault."""

@@ -115,7 +115,7 @@ def test_repeats_are_not_counted_as_draws(tmp_path) -> None:
         for _ in range(3):
             bandit.choose(unit="user")
     assert "2 not counted as draws: repeats of a sticky assignment" in run("verify", path)[1]
-    assert json.loads(run("verify", path, "--format", "json")[1])["not_counted"] == 2
+    assert json.loads(run("verify", path, "--format", "json")[1])["not_audited"] == 2
 
 
 def test_a_log_that_cannot_be_read_is_broken(log) -> None:
@@ -133,7 +133,7 @@ def test_a_log_that_cannot_be_read_is_broken(log) -> None:
 def test_an_export_does_not_overwrite_the_log(log) -> None:
     status, output = run("export", log, log, "--format", "parquet")
     assert status == 2
-    assert "another file than the log" in output
+    assert "a file other than the log" in output
     assert run("verify", log)[0] == 0
 
 
@@ -161,7 +161,7 @@ def test_repeats_of_a_sticky_unit_are_no_draws_in_any_format(tmp_path) -> None:
     for name in ("x.npz", "x.dsjson", "x.csv", "x.parquet"):
         run("export", str(path), str(tmp_path / name))
         found = json.loads(run("verify", str(tmp_path / name), "--format", "json")[1])
-        assert (found["not_counted"], found["problem_count"]) == (540, 0), name
+        assert (found["not_audited"], found["problem_count"]) == (540, 0), name
 
 
 def test_a_window_that_has_closed_has_its_default_in_every_export(tmp_path) -> None:

@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner
 
 from maillard.cli import main
-from maillard.cli.service import check_workers
+from maillard.cli.service_commands import check_workers
 from maillard.decisions.stores import open_store
 from maillard.errors import InvalidValue
 from maillard.service.api_keys import Keyring, every

@@ -73,7 +73,7 @@ def test_an_honest_log_holds() -> None:
 
 def test_too_few_decisions_are_not_enough() -> None:
     found = verify(played(rounds=20))
-    assert found.verdict == found.draws == "not enough data"
+    assert found.verdict == found.audit_verdict == "not enough data"
     assert all(score.z is None for score in found.arms)
 
 
@@ -152,7 +152,7 @@ def test_an_honest_log_from_elsewhere_holds() -> None:
     found = verify(biased(20_000, "ms+:booster=8", None))
     assert found.verdict == "holds"
     assert found.recomputed == 0
-    assert found.left_out
+    assert found.not_recomputed
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_ids_out_of_order_within_a_state_are_no_problem() -> None:
     )
     found = verify(swapped)
     assert found.problems == []
-    assert found.not_counted == 1
+    assert found.not_audited == 1
 
 
 def test_many_arms_take_milliseconds() -> None:
@@ -384,7 +384,7 @@ def test_the_audit_waits_with_a_bounded_number_of_probabilities() -> None:
     for _ in range(50):
         audit.add(wide)
         assert sum(len(logs) for rows in audit._waiting.values() for _, logs in rows) <= 400_000
-    assert audit.scores()[0].found == 50
+    assert audit.scores()[0].observed == 50
 
 
 def test_another_formula_is_left_out_and_said_so(monkeypatch) -> None:
@@ -392,7 +392,7 @@ def test_another_formula_is_left_out_and_said_so(monkeypatch) -> None:
     monkeypatch.setattr(policies.MaillardSamplingPlus, "formula_version", 2)
     found = verify(bandit)
     assert found.recomputed == 0
-    assert dict(found.left_out) == {"formula version 1 of ms+ is not the one here": 50}
+    assert dict(found.not_recomputed) == {"formula version 1 of ms+ is not the one here": 50}
     assert found.problems == []
 
 
@@ -403,8 +403,8 @@ def test_sticky_repeats_are_recomputed_and_not_counted_as_draws() -> None:
         bandit.reward(decision.id, float(n % 3 == 0))
     found = verify(bandit)
     assert found.recomputed == 300
-    assert sum(score.found for score in found.arms) == 20
-    assert found.not_counted == 280
+    assert sum(score.observed for score in found.arms) == 20
+    assert found.not_audited == 280
 
 
 def test_differences_are_measured_against_the_logarithm() -> None:

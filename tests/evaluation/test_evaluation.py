@@ -195,7 +195,7 @@ def additive_sums(table, parts, target="dist:red=0.2,blue=0.8", **options):
     asked = looked.asked([bind(target, opened.arms)], every)
     [whole] = opened.columns()
     edges = np.array_split(np.arange(len(whole)), parts)
-    sums = [sums_of(whole.where(np.isin(np.arange(len(whole)), edge)), asked) for edge in edges]
+    sums = [sums_of(whole.filter(np.isin(np.arange(len(whole)), edge)), asked) for edge in edges]
     return sums, every
 
 
@@ -217,10 +217,10 @@ def test_parts_add_up_to_the_whole(parts) -> None:
         assert (spread.histogram == expected.histogram).all()
         assert spread.effective_size == pytest.approx(expected.effective_size, rel=1e-12)
         one, other = (each.targets[0].test for each in (whole, total))
-        assert (other.found, other.expected, other.variance) == pytest.approx(
-            (one.found, one.expected, one.variance)
+        assert (other.observed, other.expected, other.variance) == pytest.approx(
+            (one.observed, one.expected, one.variance)
         )
-        assert total.audit.weights().found == pytest.approx(whole.audit.weights().found, rel=1e-12)
+        assert total.audit.weights().observed == pytest.approx(whole.audit.weights().observed, rel=1e-12)
         assert [each.z for each in total.audit.scores()] == pytest.approx(
             [each.z for each in whole.audit.scores()]
         )

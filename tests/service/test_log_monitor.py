@@ -76,16 +76,16 @@ def check_against_the_log(activity: dict[str, Any], bandit: Bandit) -> None:
         assert traffic[arm]["decisions"] == each["decisions"]
         assert traffic[arm]["share"] == pytest.approx(each["decisions"] / max(summary["decisions"], 1))
     audit = activity["audit"]
-    assert audit["verdict"] == found.draws
+    assert audit["verdict"] == found.audit_verdict
     assert audit["limit"] == pytest.approx(found.limit, rel=1e-12)
-    assert audit["left_out"] == found.not_counted
+    assert audit["left_out"] == found.not_audited
     scores = {each["arm"]: each for each in audit["arms"]}
     for score in found.arms:
-        assert scores[score.name]["chosen"] == score.found
+        assert scores[score.name]["chosen"] == score.observed
         assert scores[score.name]["expected"] == pytest.approx(score.expected, rel=1e-12)
         assert scores[score.name]["z"] == near(score.z)
-    counted = found.decisions - found.not_counted
-    assert audit["weights"]["mean"] == pytest.approx(found.weights.found / counted, rel=1e-12)
+    counted = found.decisions - found.not_audited
+    assert audit["weights"]["mean"] == pytest.approx(found.weights.observed / counted, rel=1e-12)
     assert audit["weights"]["expected"] == pytest.approx(found.weights.expected / counted, rel=1e-12)
     assert audit["weights"]["z"] == near(found.weights.z)
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 import maillard
-from maillard.cli import evaluation, logs, service
+from maillard.cli import evaluation_commands, log_commands, service_commands
 from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Policy, names, policy_class
 from maillard.policies.table import COLUMNS, table_row
@@ -58,16 +58,16 @@ def main(load: tuple[Path, ...]) -> None:
 
 
 for _command in (
-    evaluation.compare,
-    evaluation.evaluate,
-    evaluation.plan,
-    evaluation.replay,
-    logs.export,
-    logs.import_,
-    logs.verify,
-    service.demo,
-    service.keys,
-    service.serve,
+    evaluation_commands.compare,
+    evaluation_commands.evaluate,
+    evaluation_commands.plan,
+    evaluation_commands.replay,
+    log_commands.export,
+    log_commands.import_,
+    log_commands.verify,
+    service_commands.demo,
+    service_commands.keys,
+    service_commands.serve,
 ):
     main.add_command(_command)
 

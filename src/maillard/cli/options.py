@@ -132,9 +132,9 @@ def check_file(option: str, path: Path | None, endings: Sequence[str], logs: Seq
         raise InvalidValue(option, str(path), "a name that ends in " + " or ".join(endings))
     if not path.absolute().parent.is_dir():
         raise InvalidValue(option, str(path), "a file in a folder that exists")
-    from maillard.decisions.files import check_aside
+    from maillard.decisions.files.output_files import check_report_path
 
-    check_aside(path, logs)
+    check_report_path(path, logs)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from maillard.client.answers import good, read_object
 from maillard.client.calls import Call, Steps, path_of
 from maillard.client.changing import rule_of, spec_of
 from maillard.client.scope import Scope
-from maillard.decisions.files import check_aside, whole
+from maillard.decisions.files.output_files import atomic_file, check_report_path
 from maillard.decisions.records import text
 from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Policy
@@ -114,8 +114,8 @@ def export(scope: Scope, path: str | os.PathLike[str], *, experiment: str | None
     if not isinstance(path, str | os.PathLike):
         raise InvalidValue("path", path, "the path of a file")
     file, name = Path(path), scope.named(experiment)
-    check_aside(file, ())
-    with whole(file) as partial:
+    check_report_path(file, ())
+    with atomic_file(file) as partial:
         call = Call("GET", path_of("experiments", name, "export"), patience=_PATIENCE, sink=partial)
         good((yield call))
         with partial.open("rb") as written:

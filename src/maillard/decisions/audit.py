@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from maillard.decisions.columns import Columns
 
-__all__ = ["TRUNCATION", "Audit", "Score", "Verdict", "judged"]
+__all__ = ["TRUNCATION", "Audit", "Score", "Verdict", "verdict_for"]
 
 Verdict = Literal["holds", "broken", "not enough data"]
 
@@ -37,7 +37,7 @@ class Score:
     """A sum that should be near 0, against its standard deviation."""
 
     name: str
-    found: float
+    observed: float
     expected: float
     variance: float
     largest: float
@@ -48,7 +48,7 @@ class Score:
         """Standard deviations from what is expected; None where there is not enough data."""
         if self.variance < _LEAST * self.largest * self.largest or not self.variance:
             return None
-        return float((self.found - self.expected) / np.sqrt(self.variance))
+        return float((self.observed - self.expected) / np.sqrt(self.variance))
 
 
 class Audit:
@@ -85,18 +85,18 @@ class Audit:
         waiting.append((row.eligible.index(row.arm), row.log_probabilities))
         self._size += len(row.eligible)
         if self._size >= _BATCH:
-            self._take_all()
+            self._flush()
 
-    def _take_all(self) -> None:
+    def _flush(self) -> None:
         for arms in list(self._waiting):
-            self._take(arms)
+            self._add_buffered(arms)
         self._size = 0
 
-    def _take(self, arms: tuple[str, ...]) -> None:
+    def _add_buffered(self, arms: tuple[str, ...]) -> None:
         rows = self._waiting.pop(arms)
-        self.take(arms, np.array([place for place, _ in rows]), np.array([logs for _, logs in rows]))
+        self.add_batch(arms, np.array([place for place, _ in rows]), np.array([logs for _, logs in rows]))
 
-    def take(self, arms: Sequence[str], chosen: NDArray[np.int64], logs: NDArray[np.float64]) -> None:
+    def add_batch(self, arms: Sequence[str], chosen: NDArray[np.int64], logs: NDArray[np.float64]) -> None:
         """Count decisions between the same arms: the place of each that was chosen, and the log probabilities of all."""
         with np.errstate(over="ignore"):
             p = np.exp(logs)
@@ -115,17 +115,17 @@ class Audit:
         if chosen.size:
             self._largest = max(self._largest, float((inverse.max(axis=1) - count).max()), float(count.max()))
 
-    def take_columns(self, arms: Sequence[str], some: Columns) -> None:
+    def add_columns(self, arms: Sequence[str], some: Columns) -> None:
         """Count the decisions of a batch that drew for themselves, where their laws were written down."""
-        once = some.where(~some.repeated)
+        once = some.filter(~some.repeated)
         if once.log_probabilities is not None:
-            self.take(arms, once.arm, once.log_probabilities)
+            self.add_batch(arms, once.arm, once.log_probabilities)
 
     def __add__(self, other: Audit) -> Audit:
         """The audit of both's decisions."""
         both = Audit()
         for each in (self, other):
-            each._take_all()
+            each._flush()
             both.left_out += each.left_out
             both.impossible += each.impossible
             for arm, sums in each._arms.items():
@@ -136,21 +136,25 @@ class Audit:
 
     def scores(self) -> list[Score]:
         """One for each arm."""
-        self._take_all()
+        self._flush()
         return [
             Score(
-                name=arm, found=float(chosen), expected=float(expected), variance=float(variance), largest=1.0
+                name=arm,
+                observed=float(chosen),
+                expected=float(expected),
+                variance=float(variance),
+                largest=1.0,
             )
             for arm, (chosen, expected, variance) in self._arms.items()
         ]
 
     def weights(self) -> Score:
         """The sum of the truncated weights against what it should be."""
-        self._take_all()
+        self._flush()
         total, expected, variance = self._weights.tolist()
         return Score(
             name="weights",
-            found=total,
+            observed=total,
             expected=expected,
             variance=max(variance, 0.0),
             largest=self._largest,
@@ -169,10 +173,10 @@ class Audit:
     @property
     def verdict(self) -> Verdict:
         """Whether the draws agree with the probabilities."""
-        return "broken" if self.impossible else judged([*self.scores(), self.weights()])
+        return "broken" if self.impossible else verdict_for([*self.scores(), self.weights()])
 
 
-def judged(scores: Sequence[Score]) -> Verdict:
+def verdict_for(scores: Sequence[Score]) -> Verdict:
     """Whether all scores of a log are near 0: those of its arms, and that of its weights."""
     found = [abs(score.z) for score in scores if score.z is not None]
     if not found:

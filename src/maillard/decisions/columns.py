@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-__all__ = ["MOST_ROWS", "MOST_VALUES", "Columns", "columns_of"]
+__all__ = ["MAX_BATCH_ROWS", "MAX_BATCH_VALUES", "Columns", "columns_of"]
 
 # A batch ends at this many decisions, or probabilities.
-MOST_ROWS, MOST_VALUES = 20_000, 500_000
+MAX_BATCH_ROWS, MAX_BATCH_VALUES = 20_000, 500_000
 _SUM = 1e-6  # how far the probabilities of a law may be from 1 in all: others write them with few digits
 
 
@@ -61,11 +61,11 @@ class Columns:
         return self.arm.size
 
     @cached_property
-    def whole_laws(self) -> bool:
+    def has_all_probabilities(self) -> bool:
         """Whether the probability of every arm is known in every row."""
         return self.log_probabilities is not None and not np.isnan(self.log_probabilities).any()
 
-    def where(self, mask: NDArray[np.bool_]) -> Columns:
+    def filter(self, mask: NDArray[np.bool_]) -> Columns:
         """The rows for which the mask is true."""
         if mask.all():
             return self
@@ -115,7 +115,7 @@ def columns_of(log: DecisionLog, rows: Iterable[Row]) -> Iterator[Columns]:
     """The columns of rows that come one by one."""
     place = {arm: i for i, arm in enumerate(log.arms)}
     some: list[Row] = []
-    most = max(1, min(MOST_ROWS, MOST_VALUES // max(len(place), 1)))
+    most = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(place), 1)))
     done = 0
     for row in rows:
         some.append(row)

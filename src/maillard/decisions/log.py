@@ -21,13 +21,13 @@ from maillard.errors import InvalidValue, MaillardError, UnknownName
 __all__ = [
     "DecisionLog",
     "Row",
-    "applied",
-    "choose_experiment",
+    "apply_events",
     "rule_of",
+    "select_experiment",
 ]
 
 # What an event, or a law, of a log that was tampered with may raise.
-ODD = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError)
+MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError)
 
 
 class Row(NamedTuple):
@@ -73,7 +73,7 @@ class DecisionLog:
         "How many rows there are, if that is known without reading them."
         self.has_windows = False
         "Whether a foreign log says which windows had closed."
-        self.arms_found = False
+        self.arms_unordered = False
         "Whether the arms are in the order in which they were met, and no other."
         self.selection = Selection()
         self._whole: DecisionLog | None = None
@@ -163,7 +163,7 @@ class DecisionLog:
         events = (each for each in self.history() if isinstance(each, Event))
         state: State | None = None
         while some := list(itertools.islice(events, 10_000)):
-            state = applied(state, some, self.source)
+            state = apply_events(state, some, self.source)
         return replay([]) if state is None else state
 
     def reward_of(self, row: Row) -> float | None:
@@ -177,13 +177,13 @@ class DecisionLog:
         return self.reward.default if total is None and self.is_closed(row.decision) else total
 
     @property
-    def needs_closed(self) -> bool:
+    def requires_closed_windows(self) -> bool:
         """Whether rewards are final only when their windows have closed."""
         return self.has_windows or (self.reward is not None and self.reward.window is not None)
 
     def final_reward_of(self, row: Row) -> float | None:
         """The same, and None as long as its window is open: what is yet to come may change it."""
-        if self.reward is not None and self.needs_closed and not self.is_closed(row.decision):
+        if self.reward is not None and self.requires_closed_windows and not self.is_closed(row.decision):
             return None
         return self.reward_of(row)
 
@@ -264,18 +264,18 @@ def rule_of(start: Event, source: str) -> Reward:
     """The rules for rewards that an experiment was started with."""
     try:
         return Reward(**start.payload["reward"])
-    except ODD as error:
+    except MALFORMED as error:
         raise MaillardError(f"{source}: event {start.number} has no rules for rewards ({error!r})") from None
 
 
-def applied(state: State | None, events: Sequence[Event], source: str) -> State:
+def apply_events(state: State | None, events: Sequence[Event], source: str) -> State:
     """The state after further events of a log that may be anybody's; None is that before the first."""
     try:
         return _after(state, events)
-    except (*ODD, MaillardError) as error:
+    except (*MALFORMED, MaillardError) as error:
         if len(events) > 1:  # which of them?
             for place in range(len(events)):
-                state = applied(state, events[place : place + 1], source)
+                state = apply_events(state, events[place : place + 1], source)
         what = str(error) if isinstance(error, MaillardError) else repr(error)
         which = f"event {events[0].number} cannot be applied" if events else "there is no event"
         raise MaillardError(f"{source}: {which}: {what}") from None
@@ -293,7 +293,7 @@ def _after(state: State | None, events: Sequence[Event]) -> State:
     return after
 
 
-def choose_experiment(names: Sequence[str], experiment: str | None, source: str) -> str:
+def select_experiment(names: Sequence[str], experiment: str | None, source: str) -> str:
     """The experiment that is asked for, or the only one."""
     if experiment is not None and experiment not in names:
         raise UnknownName("experiment", experiment, names)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maillard.decisions.log import DecisionLog, choose_experiment
-from maillard.decisions.names import ending_of, shown
+from maillard.decisions.frames import library_of
+from maillard.decisions.log import DecisionLog, select_experiment
+from maillard.decisions.log_locations import redact
 from maillard.decisions.selection import Names, Numbers, Time
 from maillard.decisions.stores import Store, is_store, open_store
 from maillard.decisions.stores.rows import Unreadable
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from maillard.decisions.files import Written
+    from maillard.decisions.files.file_formats import WriteResult
 
 __all__ = ["import_log", "read_log", "write_log"]
 
@@ -39,114 +40,96 @@ def read_log(
     return log.only(since=since, until=until, unit=unit, epoch=epoch)
 
 
-def _open(  # noqa: PLR0911  # one for each kind of source
+def _open(  # noqa: PLR0911  # one return for each type of source
     source: Any, experiment: str | None, columns: Mapping[str, str] | None
 ) -> DecisionLog:
-    from maillard.decisions import frames
     from maillard.decisions.bandit import Bandit
-    from maillard.decisions.files import obp, stores
+    from maillard.decisions.files import arrow, obp, parquet, store_transfer
 
     match source:
         case DecisionLog():
-            choose_experiment([source.experiment], experiment, source.source)
+            select_experiment([source.experiment], experiment, source.source)
             return source
         case Bandit():
-            return stores.open_in(source._store, experiment or source.experiment)
+            return store_transfer.open_shared(source._store, experiment or source.experiment)
         case str() if "://" in source:
-            return stores.open_owned(open_store(source), experiment)
+            return store_transfer.open_owned(open_store(source), experiment)
         case str() | Path():
-            return _open_file(_path(source, "log", "a path, or a postgresql:// URL"), experiment, columns)
+            return _open_path(_path(source, "log", "a path, or a postgresql:// URL"), experiment, columns)
         case list() | tuple() if source and all(map(_is_parquet, source)):
-            return _open_parts([Path(each) for each in source], experiment, columns)
-    if frames.library_of(source) is not None:
-        from maillard.decisions.files import arrow
-
+            return parquet.open_files([Path(each) for each in source], experiment, columns)
+    if library_of(source) is not None:
         return arrow.open_frame(source, experiment, columns)
-    _no_names(columns)
+    _refuse_columns(columns)
     if isinstance(source, Mapping):
         return obp.open_feedback(source, experiment)
     if is_store(source):
-        return stores.open_in(source, experiment)
-    allowed = "a path, a postgresql:// URL, several .parquet files, a Bandit, a frame or a table, or a dict of OBP's"
-    raise InvalidValue("log", shown(source), allowed)
+        return store_transfer.open_shared(source, experiment)
+    allowed = (
+        "a path, a postgresql:// URL, several .parquet files, a Bandit, a data frame, an Arrow table, "
+        "or a bandit_feedback dict of Open Bandit Pipeline"
+    )
+    raise InvalidValue("log", redact(source), allowed)
 
 
 def _path(source: str | Path, field: str, allowed: str) -> Path:
-    """A path, and not a URL that has been taken for one."""
+    """Convert to a path; refuse text that looks like a URL."""
     name = str(source)
-    if shown(name) != name or not name or "\0" in name:
-        raise InvalidValue(field, shown(name), allowed)
+    if redact(name) != name or not name or "\0" in name:
+        raise InvalidValue(field, redact(name), allowed)
     return Path(source)
 
 
-def _no_names(columns: Mapping[str, str] | None) -> None:
+def _refuse_columns(columns: Mapping[str, str] | None) -> None:
     if columns:
-        raise InvalidValue(
-            "columns", dict(columns), "nothing here: they are for frames, .parquet and .csv files"
-        )
+        allowed = "None: only data frames, .parquet files and .csv files have columns to rename"
+        raise InvalidValue("columns", dict(columns), allowed)
 
 
 def _is_parquet(source: object) -> bool:
-    return isinstance(source, str | Path) and ending_of(Path(source)) == "parquet"
+    return isinstance(source, str | Path) and Path(source).suffix.lower() == ".parquet"
 
 
-def _open_parts(
-    paths: Sequence[Path],
-    experiment: str | None,
-    columns: Mapping[str, str] | None,
-    source: str | None = None,
-) -> DecisionLog:
-    """The log in several Parquet files, in this order."""
-    from maillard.decisions.files import parquet
+def _open_path(path: Path, experiment: str | None, columns: Mapping[str, str] | None) -> DecisionLog:
+    """Open a file or folder. Only the ending of its name decides the format.
 
-    for path in paths:
-        if not path.is_file():
-            raise InvalidValue("log", str(path), "a .parquet file that exists")
-    if not paths:
-        raise InvalidValue("log", source, "a folder with .parquet files")
-    return parquet.open_files(paths, experiment, columns, source)
-
-
-def _open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | None) -> DecisionLog:
-    """By its name alone: to open a SQLite log and close it again would drop the locks that this process has on it."""
-    from maillard.decisions.files import csv, dsjson, obp, stores
+    Looking into the file is not possible: to open and close a SQLite log drops this process's locks on it.
+    """
+    from maillard.decisions.files import parquet, store_transfer
+    from maillard.decisions.files.file_formats import format_of
 
     try:
-        there, folder = path.is_file(), path.is_dir()
+        is_file, is_folder = path.is_file(), path.is_dir()
     except OSError:
-        there = folder = False
-    if folder:
-        return _open_parts(sorted(path.glob("*.parquet")), experiment, columns, str(path))
-    if not there:
+        is_file = is_folder = False
+    if is_folder:
+        return parquet.open_files(sorted(path.glob("*.parquet")), experiment, columns, str(path))
+    if not is_file:
         raise InvalidValue("log", str(path), "a file that exists, or a folder of .parquet files")
-    form = ending_of(path)
-    if form == "parquet":
-        return _open_parts([path], experiment, columns)
-    if form == "csv":
-        return csv.open_file(path, experiment, columns)
-    _no_names(columns)
-    if form is None:
-        try:
-            return stores.open_owned(open_store(path, read_only=True), experiment)
-        except UnicodeDecodeError as error:  # in SQLite's own words about a file that is garbled
-            raise Unreadable(f"{path}: {error}") from None
-    return {"obp": obp.open_file, "dsjson": dsjson.open_file}[form](path, experiment)
+    file_format = format_of(path)
+    if file_format is None or not file_format.renames_columns:
+        _refuse_columns(columns)
+    if file_format is not None:
+        return file_format.open(path, experiment, columns)
+    try:
+        return store_transfer.open_owned(open_store(path, read_only=True), experiment)
+    except UnicodeDecodeError as error:  # SQLite's own error message, about a damaged file
+        raise Unreadable(f"{path}: {error}") from None
 
 
-def write_log(log: DecisionLog, path: str | Path, form: str | None = None) -> Written:
-    """Write a log as parquet, csv, obp or dsjson, by the name's ending or as `form` says; how many rows went in.
+def write_log(log: DecisionLog, path: str | Path, form: str | None = None) -> WriteResult:
+    """Write a log to a file and return how many rows were written.
 
-    The file is there when it is whole. It may replace one whose name has such an ending, and never the log that is written.
+    The format is `form` (parquet, csv, obp or dsjson), or the one that the file's ending selects. The file appears
+    only when it is complete. It may replace an earlier export, but never the log that is written.
     """
-    from maillard.decisions.files import check_target, csv, dsjson, form_of, obp, parquet
+    from maillard.decisions.files.file_formats import format_to_write
+    from maillard.decisions.files.output_files import check_export_path
 
     path = _path(path, "file", "a path")
-    writers = {"parquet": parquet.write, "csv": csv.write, "obp": obp.write, "dsjson": dsjson.write}
-    form = form_of(path, form)
-    check_target(path, log.source)
-    if form == "csv":
-        check_target(csv.beside(path), log.source)
-    return writers[form](log, path)
+    file_format = format_to_write(path, form)
+    check_export_path(path, log.source)
+    return file_format.write(log, path)
 
 
 def import_log(source: Any, log: str | Path | Store, experiment: str | None = None) -> int:
@@ -155,11 +138,11 @@ def import_log(source: Any, log: str | Path | Store, experiment: str | None = No
     `source` is whatever `read_log` opens and is not foreign, `log` a path (SQLite), a postgresql:// URL or a store. It is one
     transaction: the copy is there when it is whole.
     """
-    from maillard.decisions.files import stores
+    from maillard.decisions.files import store_transfer
 
     opened = read_log(source)
     try:
-        return stores.write(opened, log, experiment or opened.experiment).rows
+        return store_transfer.write(opened, log, experiment or opened.experiment).rows
     finally:
         if opened is not source:
             opened.close()

@@ -109,4 +109,4 @@ class Chosen:
     selection: Selection
 
     def __call__(self) -> Iterator[Columns]:
-        return (some.where(self.selection.mask(some)) for some in self.part())
+        return (some.filter(self.selection.mask(some)) for some in self.part())

@@ -16,7 +16,7 @@ from maillard.decisions.configuration import check_same, start_payload
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.grouping import Group
 from maillard.decisions.ledger import Outcome
-from maillard.decisions.log import ODD, applied
+from maillard.decisions.log import MALFORMED, apply_events
 from maillard.decisions.records import Decision, Event, Kind, Observation
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
@@ -236,8 +236,8 @@ class Session:
         if not transaction.head or not transaction.head.number:
             return None
         first = transaction.events(0, through=1)
-        state = _saved(transaction) or applied(None, first, where)
-        return applied(state, transaction.events(state.number), where), first[0].payload
+        state = _saved(transaction) or apply_events(None, first, where)
+        return apply_events(state, transaction.events(state.number), where), first[0].payload
 
     def _start(self, given: dict[str, Any]) -> None:
         if given["arms"] is None or given["policy"] is None:
@@ -265,6 +265,6 @@ def _saved(transaction: Transaction) -> State | None:
     saved, head = transaction.checkpoint(), transaction.head
     try:
         state = State.read(saved[1]) if saved else None
-    except (*ODD, MaillardError):
+    except (*MALFORMED, MaillardError):
         return None
     return state if state and head and state.number <= head.number else None

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
-from maillard.decisions.log import ODD, DecisionLog, Row, applied
-from maillard.decisions.names import shown
+from maillard.decisions.log import MALFORMED, DecisionLog, Row, apply_events
+from maillard.decisions.log_locations import redact
 from maillard.decisions.opening import read_log
 from maillard.decisions.records import Decision, Event, Observation
 from maillard.decisions.rules import Reward
@@ -50,9 +50,9 @@ class Verification:
     decisions: int = 0
     recomputed: int = 0
     "Decisions whose whole law was computed again."
-    left_out: Counter[str] = field(default_factory=Counter)
+    not_recomputed: Counter[str] = field(default_factory=Counter)
     "Decisions whose law could not be, and why."
-    not_counted: int = 0
+    not_audited: int = 0
     "Decisions that the audit does not count as draws: repeats of a sticky assignment, and laws that are not known in whole."
     largest_error: float = 0.0
     "Greatest |logged - recomputed| / max(1, |log p|) over all log probabilities."
@@ -62,13 +62,13 @@ class Verification:
     arms: list[Score] = field(default_factory=list)
     weights: Score | None = None
     limit: float = math.inf
-    draws: Verdict = "not enough data"
+    audit_verdict: Verdict = "not enough data"
     "Whether the draws agree with the probabilities."
 
     @property
     def verdict(self) -> Verdict:
         """Broken, if anything is; not enough data, if nothing can be said of the draws."""
-        return "broken" if self.problem_count else self.draws
+        return "broken" if self.problem_count else self.audit_verdict
 
     def note(self, decision: str | None, what: str) -> None:
         """Remember a problem."""
@@ -95,7 +95,7 @@ def verify(
     try:
         opened = read_log(log, experiment)
     except Unreadable as error:
-        found = Verification(experiment=experiment or "", source=shown(log))
+        found = Verification(experiment=experiment or "", source=redact(log))
         found.note(None, f"the log cannot be read: {error}")
         return found
     opened.on_rows = on_rows or opened.on_rows
@@ -106,14 +106,14 @@ def verify(
             for row in opened.rows():
                 audit.add(row.decision)
                 found.decisions += 1
-            found.left_out["the log has no states to recompute from"] = found.decisions
+            found.not_recomputed["the log has no states to recompute from"] = found.decisions
         else:
             _replay(opened, found, audit)
     finally:
         if opened is not log:
             opened.close()
     found.arms, found.weights = audit.scores(), audit.weights()
-    found.limit, found.draws, found.not_counted = audit.limit, audit.verdict, audit.left_out
+    found.limit, found.audit_verdict, found.not_audited = audit.limit, audit.verdict, audit.left_out
     if audit.impossible:
         found.note(None, f"{audit.impossible} decisions are for an arm whose logged probability is 0")
     return found
@@ -130,11 +130,11 @@ def _replay(log: DecisionLog, found: Verification, audit: Audit) -> None:
                 events.append(each)
                 continue
             if events or state is None:
-                state, events = applied(state, events, log.source), []
+                state, events = apply_events(state, events, log.source), []
             found.decisions += 1
             audit.add(each.decision)
             checks.check(each, state)
-        applied(state, events, log.source)
+        apply_events(state, events, log.source)
         checks.finish()
     except MaillardError as error:
         found.note(None, f"the rest of the log cannot be replayed: {error}")
@@ -165,7 +165,7 @@ class _Checks:
         try:
             self.accounts.check(row)
             self._check_law(decision, state)
-        except (*ODD, MaillardError) as error:
+        except (*MALFORMED, MaillardError) as error:
             self.found.note(decision.id, f"it cannot be checked in state {state.number}: {error!r}")
 
     def _check_law(self, decision: Decision, state: State) -> None:
@@ -173,7 +173,7 @@ class _Checks:
             self.found.note(decision.id, what)
         elif decision.formula_version != state.policy.formula_version:
             version = f"formula version {decision.formula_version} of {state.policy.name} is not the one here"
-            self.found.left_out[version] += 1
+            self.found.not_recomputed[version] += 1
         else:
             self._recompute(decision, state)
 

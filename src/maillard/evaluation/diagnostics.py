@@ -35,9 +35,9 @@ class Overlap:
         """That of some decisions. Without whole laws, Σ p is NaN and the smallest is of those that were drawn."""
         found = {}
         for epoch in np.unique(some.epoch):
-            part = some.where(some.epoch == epoch)
+            part = some.filter(some.epoch == epoch)
             drawn = np.bincount(part.arm, minlength=arms).astype(np.float64)
-            if part.log_probabilities is None or not part.whole_laws:
+            if part.log_probabilities is None or not part.has_all_probabilities:
                 eligible = (
                     np.full(arms, float(len(part))) if part.eligible is None else part.eligible.sum(axis=0)
                 )
@@ -166,14 +166,14 @@ def spread_of(rows: Rows) -> Spread:
 class WeightTest:
     """Of weights with p >= 0.01: their sum, what it should be given all before, its variance, the largest there could be."""
 
-    found: float = 0.0
+    observed: float = 0.0
     expected: float = 0.0
     variance: float = 0.0
     largest: float = 0.0
 
     def __add__(self, other: WeightTest) -> WeightTest:
         return WeightTest(
-            self.found + other.found,
+            self.observed + other.observed,
             self.expected + other.expected,
             self.variance + other.variance,
             max(self.largest, other.largest),
@@ -184,13 +184,13 @@ class WeightTest:
         """Standard deviations from what it should be; None where there is not enough data."""
         variance = max(self.variance, 0.0)
         return Score(
-            name="", found=self.found, expected=self.expected, variance=variance, largest=self.largest
+            name="", observed=self.observed, expected=self.expected, variance=variance, largest=self.largest
         ).z
 
 
 def weight_test(rows: Rows) -> WeightTest:
     """The test of the weights of rows; nothing where only the chosen arm's probability is known."""
-    rows = rows.where(~rows.repeated)
+    rows = rows.filter(~rows.repeated)
     if rows.chances is None or not len(rows):
         return WeightTest()
     p = rows.chances

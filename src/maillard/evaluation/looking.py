@@ -46,10 +46,10 @@ class Looked:
 
     def bind(self, target: str | Policy | Target) -> Target:
         """A target over the log's arms, by name where their order says nothing."""
-        if self.opened.arms_found and by_place(target):
+        if self.opened.arms_unordered and by_place(target):
             allowed = f"names of arms: {', '.join(self.opened.arms[:20])} have no order but that in which they were met"
             raise InvalidValue("target", str(target), allowed)
-        if self.opened.arms_found and not isinstance(self.settings.reward_model, Mapping | None):
+        if self.opened.arms_unordered and not isinstance(self.settings.reward_model, Mapping | None):
             raise InvalidValue(
                 "reward_model", self.settings.reward_model, "numbers by the names of arms, here"
             )
@@ -93,7 +93,7 @@ class Looked:
             source=opened.source,
             arms=opened.arms,
             foreign=opened.foreign,
-            needs_closed=opened.needs_closed,
+            requires_closed_windows=opened.requires_closed_windows,
             reward_range=opened.reward_range,
         )
 
@@ -140,7 +140,7 @@ def look(opened: Opened, settings: Settings) -> Looked:
     some = first.reward[np.isfinite(first.reward)]
     centre = float(some.mean()) if some.size else 0.0
     shares = opened.shares if settings.floor is None else shares_of(settings.floor, len(opened.arms))
-    return Looked(opened, settings, first.whole_laws, shares, centre)
+    return Looked(opened, settings, first.has_all_probabilities, shares, centre)
 
 
 def _model(model: Any, target: Target, arms: Sequence[str]) -> NDArray[np.float64] | None:

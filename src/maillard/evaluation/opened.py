@@ -14,7 +14,7 @@ import numpy as np
 
 from maillard import problems
 from maillard.decisions import read_log
-from maillard.decisions.columns import MOST_ROWS, Columns
+from maillard.decisions.columns import MAX_BATCH_ROWS, Columns
 from maillard.errors import InvalidValue, MaillardError
 from maillard.evaluation.floors import promised_decay, promised_shares
 from maillard.simulation import Log
@@ -40,9 +40,9 @@ class Opened:
     columns: Callable[[], Iterable[Columns]]
     foreign: bool
     "Whether nothing is known but its rows."
-    needs_closed: bool = False
+    requires_closed_windows: bool = False
     "Whether rewards are final only when their windows have closed."
-    arms_found: bool = False
+    arms_unordered: bool = False
     "Whether its arms have names, and no order but that in which they were met."
     reward_range: tuple[float, float] | None = None
     shares: NDArray[np.float64] | None = None
@@ -86,8 +86,8 @@ def open_log(
             size=size,
             columns=columns,
             foreign=opened.foreign,
-            needs_closed=opened.needs_closed,
-            arms_found=opened.arms_found,
+            requires_closed_windows=opened.requires_closed_windows,
+            arms_unordered=opened.arms_unordered,
             reward_range=reward_range or (None if rule is None else rule.range),
             shares=promised_shares(opened.policies.values(), opened.arms),
             decay=promised_decay(opened.policies.values()),
@@ -131,8 +131,8 @@ def simulated_world(log: Log) -> tuple[problems.Problem | None, tuple[str, ...]]
 
 
 def _simulated_columns(log: Log) -> Iterator[Columns]:
-    for first in range(log.forced, log.arms.size, MOST_ROWS):
-        part = slice(first, min(first + MOST_ROWS, log.arms.size))
+    for first in range(log.forced, log.arms.size, MAX_BATCH_ROWS):
+        part = slice(first, min(first + MAX_BATCH_ROWS, log.arms.size))
         row = np.arange(part.start + 1, part.stop + 1)
         none, no = np.broadcast_to(np.int64(0), row.size), np.broadcast_to(np.False_, row.size)
         yield Columns(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.decisions.files import check_aside, whole
+from maillard.decisions.files.output_files import atomic_file, check_report_path
 from maillard.errors import InvalidValue, MaillardError
 from maillard.evaluation.comparing import Comparison
 from maillard.evaluation.report import Estimate, Report
@@ -36,9 +36,9 @@ def write_page(
     """Write what `evaluate`, `evaluate_each` or `compare` found as a page; `facts` are shown at its end, by their names."""
     given = [reports] if isinstance(reports, Report | Comparison) else list(reports)
     sources = [each.source if isinstance(each, Report) else each.first.source for each in given]
-    check_aside(Path(path), sources)
+    check_report_path(Path(path), sources)
     text = render(given, facts)
-    with whole(Path(path)) as partial:
+    with atomic_file(Path(path)) as partial:
         partial.write_text(text, encoding="utf8")
 
 

@@ -75,7 +75,7 @@ class Rows:
     def __len__(self) -> int:
         return self.arm.size
 
-    def where(self, mask: NDArray[np.bool_]) -> Rows:
+    def filter(self, mask: NDArray[np.bool_]) -> Rows:
         """The rows for which the mask is true."""
         if mask.all():
             return self
@@ -89,13 +89,18 @@ class Rows:
 
 
 def with_rewards(
-    some: Columns, *, needs_closed: bool, foreign: bool, reward_range: tuple[float, float] | None, source: str
+    some: Columns,
+    *,
+    requires_closed_windows: bool,
+    foreign: bool,
+    reward_range: tuple[float, float] | None,
+    source: str,
 ) -> tuple[Columns, Mapping[str, int]]:
     """The rows whose rewards are final, and how many others there were, by why."""
     left: dict[str, int] = {}
-    if needs_closed:
+    if requires_closed_windows:
         left["window not closed"] = int((~some.closed).sum())
-        some = some.where(some.closed)
+        some = some.filter(some.closed)
     missing = np.isnan(some.reward)
     if missing.any():
         if foreign:
@@ -103,7 +108,7 @@ def with_rewards(
             allowed = "a finite number in every row; leave out the rows that have none, if that is meant"
             raise InvalidValue(f"{source}, row {some.row[at]}: reward", None, allowed)
         left["without a reward"] = int(missing.sum())
-        some = some.where(~missing)
+        some = some.filter(~missing)
     check_range(some.reward, some.row, reward_range, source)
     return some, left
 
@@ -128,15 +133,15 @@ def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapp
     if some.eligible is not None:
         able = ~(wanted[law] & ~some.eligible).any(axis=1)
         left["not eligible"] = int((~able).sum())
-        some, law = some.where(able), law[able]
-    logs = some.log_probabilities if some.whole_laws else None
+        some, law = some.filter(able), law[able]
+    logs = some.log_probabilities if some.has_all_probabilities else None
     chances = propensity = None
     if logs is not None:
         chances = np.exp(logs)
         able = ~(wanted[law] & ~(chances > 0)).any(axis=1)
         if not able.all():
             left["without support"] = int((~able).sum())
-            some, law, chances = some.where(able), law[able], chances[able]
+            some, law, chances = some.filter(able), law[able], chances[able]
         propensity = _propensity(chances, target.laws**2, law)
     tiny = some.log_probability < np.log(SMALLEST)
     if tiny.any():

@@ -13,8 +13,8 @@ import numpy as np
 
 from maillard.decisions.audit import Audit
 from maillard.decisions.files.arrow import pyarrow
-from maillard.decisions.files.columns import TableColumns, cast, places_of
 from maillard.decisions.files.parquet import ParquetPart
+from maillard.decisions.files.table_columns import TableColumns, cast, places_of
 from maillard.decisions.records import SLACK
 from maillard.evaluation.diagnostics import HIGHEST, LOWEST, Overlap, Spread, WeightTest
 from maillard.evaluation.moments import PRODUCT, REWARD, WEIGHT, Moments
@@ -66,7 +66,7 @@ def applies_to(some: Columns, asked: Asked) -> bool:
 def _plain(asked: Asked) -> bool:
     return (
         asked.foreign
-        and not asked.needs_closed
+        and not asked.requires_closed_windows
         and {each.key for each in asked.estimators} == {("none", None)}
         and all(q.target.positions == 1 and q.model is None and not q.by_unit for q in asked.questions)
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.decisions.audit import Audit, Score, judged
+from maillard.decisions.audit import Audit, Score, verdict_for
 from maillard.errors import InvalidValue
 from maillard.evaluation.diagnostics import Overlap, Spread, WeightTest, spread_of, weight_test
 from maillard.evaluation.rows import Question, Rows, rows_for, with_rewards
@@ -35,7 +35,7 @@ class Asked:
     source: str
     arms: tuple[str, ...]
     foreign: bool
-    needs_closed: bool
+    requires_closed_windows: bool
     reward_range: tuple[float, float] | None
 
 
@@ -114,10 +114,10 @@ class Sums:
         if p.sum() > 1.0 + 1e-6 and (n == self.rows).all():
             return "broken"
         scores = [
-            Score(name="", found=float(d), expected=float(e), variance=float(v), largest=1.0)
+            Score(name="", observed=float(d), expected=float(e), variance=float(v), largest=1.0)
             for d, e, v in zip(drawn[known], n * p, n * p * np.maximum(1.0 - p, 0.0), strict=True)
         ]
-        return judged(scores) if (n == self.rows).all() and scores else "not enough data"
+        return verdict_for(scores) if (n == self.rows).all() and scores else "not enough data"
 
     @property
     def constant(self) -> bool:
@@ -129,7 +129,7 @@ def rows_of(some: Columns, asked: Asked) -> tuple[list[tuple[Rows, Mapping[str, 
     """The rows of each target, those that say nothing of it counted; and how many have no final reward."""
     rewarded, left_out = with_rewards(
         some,
-        needs_closed=asked.needs_closed,
+        requires_closed_windows=asked.requires_closed_windows,
         foreign=asked.foreign,
         reward_range=asked.reward_range,
         source=asked.source,
@@ -152,7 +152,7 @@ def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | Non
             f"{asked.source}, row {some.row[at]}: arm", int(some.arm[at]), f"a place among {k} arms"
         )
     audit = Audit()
-    audit.take_columns(asked.arms, some)
+    audit.add_columns(asked.arms, some)
     overlap = Overlap.of(some, k)
     by_position = any(question.target.positions > 1 for question in asked.questions)
     chances = _chances(some, k, by_position=by_position)
@@ -161,7 +161,7 @@ def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | Non
     for place, (rows, left) in enumerate(found):
         if then is not None:
             then(place, rows)
-        spread = {int(epoch): spread_of(rows.where(rows.epoch == epoch)) for epoch in np.unique(rows.epoch)}
+        spread = {int(epoch): spread_of(rows.filter(rows.epoch == epoch)) for epoch in np.unique(rows.epoch)}
         drawn = (
             rows if not any(left_out.values()) else rows_for(some, asked.questions[place], asked.source)[0]
         )
@@ -170,7 +170,7 @@ def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | Non
     repeated = int(some.repeated.sum())
     return Sums(
         len(some),
-        some.whole_laws,
+        some.has_all_probabilities,
         some.unit is not None,
         repeated,
         Counter(left_out),
@@ -184,7 +184,7 @@ def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | Non
 def _chances(some: Columns, arms: int, *, by_position: bool) -> dict[int, Floats]:
     found = {}
     for position in np.unique(some.position) if by_position else (0,):
-        part = some.where(some.position == position) if by_position else some
+        part = some.filter(some.position == position) if by_position else some
         low, high = np.full(arms, np.inf), np.full(arms, -np.inf)
         np.minimum.at(low, part.arm, part.log_probability)
         np.maximum.at(high, part.arm, part.log_probability)

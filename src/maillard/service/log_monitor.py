@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from maillard.decisions.audit import Audit, judged
+from maillard.decisions.audit import Audit, verdict_for
 from maillard.decisions.identifiers import made_at
 from maillard.decisions.records import Decision, Event, from_microseconds, system_clock
 from maillard.decisions.stores import Store
@@ -264,18 +264,18 @@ def _audit(audit: Audit, arms: Iterable[str], decisions: int) -> dict[str, Any]:
     weights, counted = audit.weights(), decisions - audit.left_out
     nothing = {"chosen": 0, "expected": 0.0, "z": None}
     return {
-        "verdict": "broken" if audit.impossible else judged([*scores.values(), weights]),
+        "verdict": "broken" if audit.impossible else verdict_for([*scores.values(), weights]),
         "limit": Audit.limit_for(len(scores)),
         "left_out": audit.left_out,
         "impossible": audit.impossible,
         "arms": [
             {"arm": arm, **nothing}
             if (score := scores.get(arm)) is None
-            else {"arm": arm, "chosen": int(score.found), "expected": score.expected, "z": score.z}
+            else {"arm": arm, "chosen": int(score.observed), "expected": score.expected, "z": score.z}
             for arm in dict.fromkeys([*arms, *scores])
         ],
         "weights": {
-            "mean": weights.found / counted if counted else None,
+            "mean": weights.observed / counted if counted else None,
             "expected": weights.expected / counted if counted else None,
             "z": weights.z,
         },

@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from maillard.decisions.names import shown
+from maillard.decisions.log_locations import redact
 from maillard.decisions.stores import open_store
 from maillard.errors import InvalidValue, MaillardError, Unavailable
 from maillard.service.access_log import Journal, LogLines
@@ -50,7 +50,7 @@ def run(
         store.close()
     if not store.separate_lanes and workers > 1:
         raise InvalidValue(
-            "workers", workers, f"1, for {shown(database)} is a SQLite file, which has one writer"
+            "workers", workers, f"1, for {redact(database)} is a SQLite file, which has one writer"
         )
     with _listening(host, port) as listening:
         address = listening.getsockname()

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from maillard.decisions.columns import MOST_ROWS, MOST_VALUES
+from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
 from maillard.decisions.files.metadata import read_header, write_header
-from maillard.decisions.files.records import COLUMNS, LEARNED, REWARDS, values_of
-from maillard.decisions.files.tables import open_table, renamed
+from maillard.decisions.files.row_codec import COLUMNS, LEARNED, REWARDS, values_of
+from maillard.decisions.files.table_logs import open_table, renamed
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue, MaillardError
@@ -78,7 +78,7 @@ def batches_of(log: DecisionLog) -> Iterator[Any]:
     for row in log.rows():
         some.append(values_of(log, row))
         size += len(row.decision.eligible)
-        if len(some) >= MOST_ROWS or size >= MOST_VALUES:
+        if len(some) >= MAX_BATCH_ROWS or size >= MAX_BATCH_VALUES:
             yield batch()
             some, size = [], 0
     if some:
@@ -167,7 +167,7 @@ class ArrowPart:
         """How many it has."""
         return len(self.table)
 
-    def __call__(self, names: Sequence[str], rows: int = MOST_ROWS, /) -> Iterator[Any]:
+    def __call__(self, names: Sequence[str], rows: int = MAX_BATCH_ROWS, /) -> Iterator[Any]:
         yield from self.table.select(list(names)).to_batches(max_chunksize=rows)
 
 

@@ -15,20 +15,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from maillard.decisions.files import Written, whole
+from maillard.decisions.files.file_formats import FileFormat, WriteResult
 from maillard.decisions.files.metadata import Header, iso, read_header, read_iso, write_header
-from maillard.decisions.files.records import COLUMNS, LEARNED, REWARDS, values_of
-from maillard.decisions.files.tables import open_table, renamed
-from maillard.decisions.log import ODD, DecisionLog
+from maillard.decisions.files.output_files import atomic_file, check_export_path
+from maillard.decisions.files.row_codec import COLUMNS, LEARNED, REWARDS, values_of
+from maillard.decisions.files.table_logs import open_table, renamed
+from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.errors import InvalidValue
 
-__all__ = ["beside", "open_file", "write"]
+__all__ = ["FORMAT", "open_file", "write"]
 
 
-def write(log: DecisionLog, path: Path) -> Written:
+def write(log: DecisionLog, path: Path) -> WriteResult:
     """Write the table and what goes beside it."""
+    check_export_path(_metadata_path(path), log.source)
     rows = 0
-    with whole(path) as partial, whole(beside(path)) as aside:
+    with atomic_file(path) as partial, atomic_file(_metadata_path(path)) as aside:
         with partial.open("w", newline="", encoding="utf8") as file:
             out = csv.writer(file)
             out.writerow(COLUMNS)
@@ -37,12 +39,12 @@ def write(log: DecisionLog, path: Path) -> Written:
                 out.writerow(["" if value is None else _WRITE[kind](value) for kind, value in values])
         aside.write_text(write_header(log, rows=rows), encoding="utf8")
         path.unlink(missing_ok=True)  # never a table beside what belongs to another
-    return Written(rows, 0)
+    return WriteResult(rows, 0)
 
 
 def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | None = None) -> DecisionLog:
     """The log in a file; a foreign one if nothing is beside it."""
-    aside = beside(path)
+    aside = _metadata_path(path)
     header = _header(aside) if aside.is_file() and not columns else None
     names = next(_lines(path), [])
     if len(set(names)) < len(names):
@@ -63,7 +65,7 @@ def _header(path: Path) -> Header:
         raise InvalidValue("log", str(path), f"a file that can be read ({error.strerror})") from None
 
 
-def beside(path: Path) -> Path:
+def _metadata_path(path: Path) -> Path:
     """The file for what the log says of itself."""
     return path.with_name(path.name + ".json")
 
@@ -89,7 +91,7 @@ def _records(path: Path, names: Sequence[str], rows: int | None) -> Iterator[Map
         for place, name, read in places:
             try:
                 values[name] = read(line[place]) if line[place] else None
-            except ODD:
+            except MALFORMED:
                 allowed = f"what a log has there ({COLUMNS[name]})"
                 raise InvalidValue(f"{path}, row {count}: {name}", line[place], allowed) from None
         yield values
@@ -160,3 +162,5 @@ _READ: dict[str, Callable[[str], Any]] = {
     "rewards": _read_structs(REWARDS),
     "learned": _read_structs(LEARNED),
 }
+
+FORMAT = FileFormat("csv", (".csv",), write, open_file, renames_columns=True)

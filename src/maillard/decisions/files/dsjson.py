@@ -12,14 +12,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from maillard.decisions.files import Written, located, whole
-from maillard.decisions.files.foreign import foreign_log, foreign_row
+from maillard.decisions.files.file_formats import FileFormat, WriteResult
+from maillard.decisions.files.foreign_logs import foreign_log, foreign_row
 from maillard.decisions.files.metadata import iso, read_iso
-from maillard.decisions.log import ODD, DecisionLog, Row
+from maillard.decisions.files.output_files import atomic_file
+from maillard.decisions.log import MALFORMED, DecisionLog, Row
 from maillard.decisions.records import Decision
 from maillard.errors import InvalidValue
 
-__all__ = ["open_file", "write"]
+__all__ = ["FORMAT", "open_file", "write"]
 
 _OURS = (
     "experiment", "unit", "policy_version", "formula_version", "state", "epoch", "cold", "idempotency_key", "position",
@@ -28,10 +29,10 @@ _OURS = (
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def write(log: DecisionLog, path: Path) -> Written:
+def write(log: DecisionLog, path: Path) -> WriteResult:
     """Write a line for each decision that has a reward, final if there are windows."""
     rows = left_out = 0
-    with whole(path) as partial, partial.open("w", newline="", encoding="utf8") as file:
+    with atomic_file(path) as partial, partial.open("w", newline="", encoding="utf8") as file:
         for row in log.rows():
             reward = log.final_reward_of(row)
             if reward is None:
@@ -39,7 +40,7 @@ def write(log: DecisionLog, path: Path) -> Written:
             else:
                 rows += 1
                 file.write(_line(row.decision, reward, log.policies.get(row.decision.policy_version)))
-    return Written(rows, left_out)
+    return WriteResult(rows, left_out)
 
 
 def _line(d: Decision, reward: float, policy: str | None) -> str:
@@ -69,7 +70,7 @@ def _line(d: Decision, reward: float, policy: str | None) -> str:
     return _json(content) + "\n"
 
 
-def open_file(path: Path, experiment: str | None) -> DecisionLog:
+def open_file(path: Path, experiment: str | None, _columns: object = None) -> DecisionLog:
     """The foreign log in a file, ours or another program's."""
 
     def rows() -> Iterator[Row]:
@@ -97,8 +98,8 @@ def _read(line: bytes, place: int, where: str) -> Row | None:
             return None
         return foreign_row(_values(data), place)
     except InvalidValue as error:
-        raise located(error, where) from None
-    except ODD as error:
+        raise error.with_location(where) from None
+    except MALFORMED as error:
         shown = line[:60].decode(errors="replace")
         allowed = f"a decision as Vowpal Wabbit's dsjson has it ({type(error).__name__}: {error})"
         raise InvalidValue(where, shown, allowed) from None
@@ -155,3 +156,6 @@ def _names(arms: list[Mapping[str, Any]]) -> list[str]:
     if all(named) and len(set(named)) == len(named):
         return named
     return [str(number) for number in range(1, len(arms) + 1)]
+
+
+FORMAT = FileFormat("dsjson", (".dsjson", ".jsonl", ".json"), write, open_file)

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from maillard.decisions.files import located
-from maillard.decisions.files.records import check_real, check_whole
+from maillard.decisions.files.row_codec import check_real, check_whole
 from maillard.decisions.identifiers import check_id
-from maillard.decisions.log import ODD, rule_of
+from maillard.decisions.log import MALFORMED, rule_of
 from maillard.decisions.records import (
     ADMINISTRATIVE,
     Event,
@@ -100,8 +99,8 @@ def read_header(content: str | bytes, where: str) -> Header:
             None if rows is None else check_whole(rows, "rows"),
         )
     except InvalidValue as error:
-        raise located(error, where) from None
-    except (*ODD, MaillardError) as error:
+        raise error.with_location(where) from None
+    except (*MALFORMED, MaillardError) as error:
         raise InvalidValue(where, str(error), "what a log says of itself, as it was written") from None
 
 

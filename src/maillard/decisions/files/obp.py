@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from maillard.decisions.columns import MOST_ROWS, MOST_VALUES, Columns
-from maillard.decisions.files import Written, located, whole
-from maillard.decisions.files.foreign import foreign_row, ordered
-from maillard.decisions.log import DecisionLog, Row, choose_experiment
+from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES, Columns
+from maillard.decisions.files.file_formats import FileFormat, WriteResult
+from maillard.decisions.files.foreign_logs import foreign_row, ordered
+from maillard.decisions.files.output_files import atomic_file
+from maillard.decisions.log import DecisionLog, Row, select_experiment
 from maillard.decisions.records import SLACK
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
     from maillard.decisions.columns import Floats, Integers
 
-__all__ = ["open_feedback", "open_file", "to_obp", "write"]
+__all__ = ["FORMAT", "open_feedback", "open_file", "to_obp", "write"]
 
 
 def to_obp(log: DecisionLog) -> dict[str, Any]:
@@ -74,22 +75,22 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
         "id": np.array(ids, dtype=np.str_),
         "origin": np.array(origins, dtype=np.str_),
     }
-    whole_laws = np.array(laws).reshape(len(chosen), len(place), 1)
-    if not np.isnan(whole_laws).any():
-        feedback["pi_b"] = whole_laws
+    has_all_probabilities = np.array(laws).reshape(len(chosen), len(place), 1)
+    if not np.isnan(has_all_probabilities).any():
+        feedback["pi_b"] = has_all_probabilities
     return feedback, left_out
 
 
-def write(log: DecisionLog, path: Path) -> Written:
+def write(log: DecisionLog, path: Path) -> WriteResult:
     """Write the dict as .npz."""
     feedback, left_out = _feedback(log)
     arrays = {name: value for name, value in feedback.items() if value is not None}
-    with whole(path) as partial, partial.open("wb") as file:
+    with atomic_file(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, **arrays)
-    return Written(feedback["n_rounds"], left_out)
+    return WriteResult(feedback["n_rounds"], left_out)
 
 
-def open_file(path: Path, experiment: str | None) -> DecisionLog:
+def open_file(path: Path, experiment: str | None, _columns: object = None) -> DecisionLog:
     """The log in a .npz file."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -142,12 +143,12 @@ def open_feedback(
             try:
                 row = foreign_row(values, place, arms)
             except InvalidValue as error:
-                raise located(error, f"{source}, round {place}") from None
+                raise error.with_location(f"{source}, round {place}") from None
             yield row
 
     log = DecisionLog(
         lambda: ordered(rows(), source),
-        experiment=choose_experiment(["default"], experiment, source),
+        experiment=select_experiment(["default"], experiment, source),
         source=source,
         arms=arms,
     )
@@ -172,7 +173,7 @@ def _columns(rounds: _Rounds, source: str) -> Iterator[Columns]:
     """The same without an object for each round."""
     actions, rewards, chances, slots, laws, origins = rounds
     count = len(actions)
-    most = max(1, min(MOST_ROWS, MOST_VALUES // (1 if laws is None else laws.shape[1])))
+    most = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // (1 if laws is None else laws.shape[1])))
     for first in range(0, count, most):
         part = slice(first, min(first + most, count))
         row = np.arange(part.start, part.stop)
@@ -282,3 +283,6 @@ def _names(feedback: Mapping[str, Any], name: str, count: int, source: str) -> l
     if names.ndim != 1 or names.dtype.kind != "U" or len(names) != count:
         raise InvalidValue(f"{source}: {name}", f"{names.dtype}{list(names.shape)}", f"{count} names")
     return names.tolist()  # type: ignore[no-any-return]  # strings
+
+
+FORMAT = FileFormat("obp", (".npz",), write, open_file)

@@ -9,30 +9,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maillard.decisions.columns import MOST_ROWS
-from maillard.decisions.files import Written, whole
+from maillard.decisions.columns import MAX_BATCH_ROWS
 from maillard.decisions.files.arrow import KEY, batches_of, pyarrow, records_of, schema
+from maillard.decisions.files.file_formats import FileFormat, WriteResult
 from maillard.decisions.files.metadata import read_header, write_header
-from maillard.decisions.files.records import COLUMNS
-from maillard.decisions.files.tables import open_table, renamed
+from maillard.decisions.files.output_files import atomic_file
+from maillard.decisions.files.row_codec import COLUMNS
+from maillard.decisions.files.table_logs import open_table, renamed
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue
 
-__all__ = ["open_files", "write"]
+__all__ = ["FORMAT", "open_file", "open_files", "write"]
 
 _PART = 1_000_000  # rows that are read together, by one of several workers
 
 
-def write(log: DecisionLog, path: Path) -> Written:
+def write(log: DecisionLog, path: Path) -> WriteResult:
     """Write the table, a row group at a time."""
     pq = pyarrow().parquet
     columns = schema().with_metadata({KEY: write_header(log)})
     rows = 0
-    with whole(path) as partial, pq.ParquetWriter(partial, columns, compression="zstd") as writer:
+    with atomic_file(path) as partial, pq.ParquetWriter(partial, columns, compression="zstd") as writer:
         for batch in batches_of(log):
             writer.write_batch(batch)
             rows += batch.num_rows
-    return Written(rows, 0)
+    return WriteResult(rows, 0)
+
+
+def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | None = None) -> DecisionLog:
+    """Open the log in a file."""
+    return open_files([path], experiment, columns)
 
 
 def open_files(
@@ -42,9 +48,13 @@ def open_files(
     source: str | None = None,
 ) -> DecisionLog:
     """The log in a file; or in several, one after the other, which then is a foreign one."""
+    if not paths:
+        raise InvalidValue("log", source, "a folder with .parquet files")
     pa, source = pyarrow(), source or str(paths[0])
     schemas = []
     for path in paths:
+        if not path.is_file():
+            raise InvalidValue("log", str(path), "a .parquet file that exists")
         try:
             schemas.append(pa.parquet.read_schema(path))
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -95,7 +105,7 @@ class ParquetPart:
     named: bool
     "Whether arms have names and not numbers."
 
-    def __call__(self, names: Sequence[str], rows: int = MOST_ROWS, /) -> Iterator[Any]:
+    def __call__(self, names: Sequence[str], rows: int = MAX_BATCH_ROWS, /) -> Iterator[Any]:
         """The columns of these names, which are ours, in batches."""
         wanted = [self.theirs[self.ours.index(name)] for name in names]
         # Few arms, many rows: their names need not be made again for each row.
@@ -107,3 +117,6 @@ class ParquetPart:
                     yield batch.select(wanted).rename_columns(list(names))
         except (pa.ArrowException, OSError) as error:
             raise InvalidValue("log", str(self.path), f"a Parquet file that can be read ({error})") from None
+
+
+FORMAT = FileFormat("parquet", (".parquet",), write, open_file, renames_columns=True)

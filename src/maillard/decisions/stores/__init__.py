@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from maillard.decisions.names import ENDINGS, shown
+from maillard.decisions.log_locations import redact
 from maillard.decisions.stores.contract import Store
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.errors import InvalidValue
@@ -29,9 +29,11 @@ def open_store(
         return PostgreSQLStore(log, pool_size=connections)
     if isinstance(log, str | Path):
         name = str(log)
-        if shown(name) != name:  # it may hold a password
-            raise InvalidValue("log", shown(name), _ALLOWED)
-        if name.lower().endswith(ENDINGS):
+        if redact(name) != name:  # it may hold a password
+            raise InvalidValue("log", redact(name), _ALLOWED)
+        from maillard.decisions.files.file_formats import file_endings
+
+        if name.lower().endswith(file_endings()):
             raise InvalidValue(
                 "log",
                 name,

@@ -147,13 +147,13 @@ def _decided(
     parts: list[tuple[Any, ...]] = []
     audit = Audit()
     for some in log.columns():
-        audit.take_columns(log.arms, some)
-        opened = ~some.closed if log.needs_closed else np.zeros(len(some), np.bool_)
+        audit.add_columns(log.arms, some)
+        opened = ~some.closed if log.requires_closed_windows else np.zeros(len(some), np.bool_)
         absent = np.isnan(some.reward)
         left_out["repeated"] += int(some.repeated.sum())
         left_out["window still open"] += int((opened & ~some.repeated).sum())
         left_out["without a reward"] += int((absent & ~opened & ~some.repeated).sum())
-        part = some.where(~(some.repeated | opened | absent))
+        part = some.filter(~(some.repeated | opened | absent))
         parts.append((part.row, among[part.arm], part.reward, *_laws(part, places, len(log.arms))))
     if audit.verdict == "broken":
         raise MaillardError(

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from maillard.decisions.files.records import make_decision
-from maillard.decisions.log import DecisionLog, Row, choose_experiment
+from maillard.decisions.files.row_codec import make_decision
+from maillard.decisions.log import DecisionLog, Row, select_experiment
 from maillard.decisions.records import SLACK, Observation, text
 from maillard.errors import InvalidValue
 
@@ -67,13 +67,13 @@ def foreign_log(
         experiments[d.experiment] = None
         if d.arm not in names or not names.keys() >= set(d.eligible):
             names.update(dict.fromkeys(d.eligible))
-    only = choose_experiment(sorted(experiments) or ["default"], experiment, source)
+    only = select_experiment(sorted(experiments) or ["default"], experiment, source)
 
     def chosen() -> Iterator[Row]:
         return (row for row in rows() if row.decision.experiment == only)
 
     log = DecisionLog(chosen, experiment=only, source=source, arms=tuple(names))
-    log.arms_found = bool(arms) and not numbered(log.arms)
+    log.arms_unordered = bool(arms) and not numbered(log.arms)
     return log
 
 

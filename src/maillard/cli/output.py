@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from maillard.cli.logs import _printable
+from maillard.cli.log_commands import _printable
 from maillard.errors import MaillardError
 from maillard.evaluation.wording import decimals_of, grouped
 

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maillard.decisions.files.metadata import check_events
-from maillard.decisions.log import DecisionLog, Row, choose_experiment
-from maillard.decisions.names import shown
+from maillard.decisions.log import DecisionLog, Row, select_experiment
+from maillard.decisions.log_locations import redact
 from maillard.decisions.records import ADMINISTRATIVE, Decision, Event, text
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Head, Transaction
 from maillard.decisions.stores.rows import Unreadable
 from maillard.errors import Conflict, InvalidValue, MaillardError
 
-__all__ = ["Imported", "open_in", "open_owned", "write"]
+__all__ = ["Imported", "open_owned", "open_shared", "write"]
 
-_MOST_ROWS = 1_000  # that are added at once
+_MAX_INSERTED_ROWS = 1_000  # that are added at once
 
 
 def open_owned(store: Store, experiment: str | None) -> DecisionLog:
@@ -32,13 +32,13 @@ def open_owned(store: Store, experiment: str | None) -> DecisionLog:
         raise
 
 
-def open_in(store: Store, experiment: str | None) -> DecisionLog:
+def open_shared(store: Store, experiment: str | None) -> DecisionLog:
     """The log of an experiment of a store, as it stands now: what is learned later is not in it."""
     return _open(store, experiment, owned=False)
 
 
 def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
-    name = choose_experiment(store.experiments(), experiment, store.where)
+    name = select_experiment(store.experiments(), experiment, store.where)
     with store.reading(name) as transaction:
         number, now = (transaction.head or Head(0, 0, 0)).number, transaction.now
         events = transaction.changes() if number else []
@@ -124,7 +124,7 @@ def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> Impo
 @contextmanager
 def _opened(target: str | Path | Store) -> Iterator[Store]:
     """A store to write to. A file that was not there before is there afterwards only if the block ends well."""
-    path = Path(target) if isinstance(target, str | Path) and shown(target) == str(target) else None
+    path = Path(target) if isinstance(target, str | Path) and redact(target) == str(target) else None
     new = path is not None and not os.path.lexists(path)
     try:
         store = open_store(target)
@@ -179,7 +179,7 @@ class _Copy:
                 self.events.append(each)
             else:
                 self.rows.append(each)
-            if len(self.events) + len(self.rows) >= _MOST_ROWS:
+            if len(self.events) + len(self.rows) >= _MAX_INSERTED_ROWS:
                 self.flush()
         self.flush()
         for (epoch, unit), (_, identifier) in self.assigned.items():

@@ -90,7 +90,7 @@ def import_(file: str, log: str, experiment: str | None) -> None:
     maillard import decisions.parquet decisions.db
     """  # noqa: D301  # click looks for this very character
     from maillard.decisions import read_log
-    from maillard.decisions.files.stores import write
+    from maillard.decisions.files.store_transfer import write
 
     with read_log(file) as opened, _counting("read") as opened.on_rows:
         name = experiment or opened.experiment
@@ -120,14 +120,14 @@ def _plain(found: Verification) -> dict[str, Any]:
                 "source",
                 "decisions",
                 "recomputed",
-                "not_counted",
+                "not_audited",
                 "largest_error",
                 "problem_count",
-                "draws",
+                "audit_verdict",
                 "limit",
             )
         },
-        "left_out": dict(found.left_out),
+        "not_recomputed": dict(found.not_recomputed),
         "problems": [dataclasses.asdict(problem) for problem in found.problems],
         "scores": [{**dataclasses.asdict(score), "z": score.z} for score in scores],
     }
@@ -144,11 +144,11 @@ def _print(found: Verification) -> None:
         say(
             f"{found.recomputed:,} recomputed from the log; largest difference {found.largest_error:.2g} (allowed: 1e-12)"
         )
-    for reason, count in found.left_out.items():
+    for reason, count in found.not_recomputed.items():
         say(f"{count:,} not recomputed: {reason}", "yellow")
-    if found.not_counted:
+    if found.not_audited:
         what = "repeats of a sticky assignment, or a law that is not known in whole"
-        say(f"{found.not_counted:,} not counted as draws: {what}", "dim")
+        say(f"{found.not_audited:,} not counted as draws: {what}", "dim")
     for problem in found.problems:
         say(f"{problem.decision or 'the log'}: {problem.what}", "red")
     if found.problem_count > len(found.problems):
@@ -161,7 +161,9 @@ def _print(found: Verification) -> None:
         z = "not enough data" if score.z is None else f"{score.z:.2f}"
         style = "red" if score.z is not None and abs(score.z) > found.limit else None
         name = "sum of weights 1/p" if score is found.weights else score.name
-        table.add_row(Text(_printable(name)), f"{score.found:,.0f}", f"{score.expected:,.1f}", z, style=style)
+        table.add_row(
+            Text(_printable(name)), f"{score.observed:,.0f}", f"{score.expected:,.1f}", z, style=style
+        )
     say("")
     console.print(table)
     say(f"\nlimit |z| = {found.limit:.2f}: of 10,000 honest logs, one goes beyond it", "dim")

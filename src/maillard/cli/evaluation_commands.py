@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from maillard.cli.logs import _counting
+from maillard.cli.log_commands import _counting
 from maillard.cli.options import (
     CONFIDENCE,
     JSON,
@@ -110,7 +110,7 @@ def evaluate(
     if as_json:
         click.echo(_json({"reports": [each.to_dict() for each in reports]}))
     else:
-        from maillard.cli.answers import print_reports
+        from maillard.cli.output import print_reports
 
         print_reports(reports)
     _write_page(reports, page)
@@ -154,7 +154,7 @@ def compare(
     if as_json:
         click.echo(_json(found.to_dict()))
     else:
-        from maillard.cli.answers import print_comparison
+        from maillard.cli.output import print_comparison
 
         print_comparison(found)
     _write_page(found, page)
@@ -221,7 +221,7 @@ def replay(
         finally:
             for each in logs:
                 each.close()
-    from maillard.cli.answers import curves_of, print_replays
+    from maillard.cli.output import curves_of, print_replays
 
     if as_json:
         click.echo(_json({"replays": [each.to_dict() for each in found]}))

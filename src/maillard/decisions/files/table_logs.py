@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from maillard.decisions.files import located
-from maillard.decisions.files.foreign import foreign_log, foreign_row, in_order, numbered, ordered
+from maillard.decisions.files.foreign_logs import foreign_log, foreign_row, in_order, numbered, ordered
 from maillard.decisions.files.metadata import Header
-from maillard.decisions.files.records import COLUMNS, NEEDED, rows_of
-from maillard.decisions.log import DecisionLog, Row, choose_experiment
+from maillard.decisions.files.row_codec import COLUMNS, NEEDED, rows_of
+from maillard.decisions.log import DecisionLog, Row, select_experiment
 from maillard.errors import InvalidValue, UnknownName
 
 if TYPE_CHECKING:
-    from maillard.decisions.files.columns import Batches
+    from maillard.decisions.files.table_columns import Batches
 
 __all__ = ["open_table", "renamed"]
 
@@ -32,7 +31,7 @@ def open_table(
     """The log of a table; a foreign one where nothing is known of its events. `parts` are the same in Arrow, if they are."""
     if header is None or not header.events:
         return _open_foreign(records, columns, source, experiment, parts)
-    choose_experiment([header.experiment], experiment, source)
+    select_experiment([header.experiment], experiment, source)
     if missing := sorted(NEEDED - set(columns)):
         raise InvalidValue(f"{source}: columns", list(columns), "these too: " + ", ".join(missing))
     log = DecisionLog(
@@ -54,7 +53,7 @@ def _supply(
 ) -> None:
     """Have the log's columns from Arrow."""
     if parts:
-        from maillard.decisions.files.columns import TableColumns
+        from maillard.decisions.files.table_columns import TableColumns
 
         made = [TableColumns(part, tuple(names), log.arms, log.source, log.experiment) for part in parts]
         log.supply(*made, size=sum(part.rows for part in parts) if size is None else size)
@@ -76,23 +75,23 @@ def _open_foreign(
             try:
                 row = foreign_row(values, place, known)
             except InvalidValue as error:
-                raise located(error, f"{source}, row {place + 1}") from None
+                raise error.with_location(f"{source}, row {place + 1}") from None
             yield row
 
     if not parts:
         return foreign_log(lambda: rows(tuple(arms)), source, experiment, arms)
-    from maillard.decisions.files.columns import contents_of
+    from maillard.decisions.files.table_columns import contents_of
 
     found = contents_of(parts, columns, source)
     arms = found.arms
-    only = choose_experiment(sorted(found.experiments), experiment, source)
+    only = select_experiment(sorted(found.experiments), experiment, source)
 
     def chosen() -> Iterator[Row]:
         return ordered((row for row in rows(tuple(arms)) if row.decision.experiment == only), source)
 
     log = DecisionLog(chosen, experiment=only, source=source, arms=arms)
     log.has_windows = found.windows
-    log.arms_found = "eligible" not in columns and not numbered(arms)
+    log.arms_unordered = "eligible" not in columns and not numbered(arms)
     _supply(log, parts, columns, found.experiments[only])
     return log
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from maillard.decisions.columns import Columns
 from maillard.decisions.files.arrow import pyarrow, types
-from maillard.decisions.files.foreign import in_order
+from maillard.decisions.files.foreign_logs import in_order
 from maillard.decisions.records import SLACK
 from maillard.errors import InvalidValue
 
@@ -115,7 +115,7 @@ class TableColumns:
             if self.experiment is not None and "experiment" in self.names:
                 theirs = cast(batch, "experiment", self.source).fill_null("default")
                 same = pa.compute.equal(theirs, self.experiment)
-                made = made.where(same.to_numpy(zero_copy_only=False).astype(np.bool_))
+                made = made.filter(same.to_numpy(zero_copy_only=False).astype(np.bool_))
             yield made
 
 

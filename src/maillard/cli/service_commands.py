@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 import maillard
-from maillard.cli.logs import _printable
+from maillard.cli.log_commands import _printable
 from maillard.cli.options import JSON
 from maillard.errors import InvalidValue, MaillardError
 
@@ -216,7 +216,7 @@ def demo(*, database: str | None, rate: float, seconds: float | None, port: int,
     maillard demo --seconds 60 --rate 50 --database demo.db
     """  # noqa: D301  # click looks for this very character
     with _naming_extra("demo"):
-        from maillard.cli.demonstration import Stop, Visitors, print_report, serving, showing
+        from maillard.cli.demo import Stop, Visitors, print_report, serving, showing
     if database is not None:
         _check_keyless(database)
     with Stop() as stop, serving(database, port) as url:
@@ -230,9 +230,9 @@ def demo(*, database: str | None, rate: float, seconds: float | None, port: int,
                 visitors.run(seconds, stop)
             print_report(client, visitors)
     if database is not None:
-        from maillard.decisions.names import shown
+        from maillard.decisions.log_locations import redact
 
-        click.echo(f"The log is kept: maillard verify {shlex.quote(shown(database))}", err=True)
+        click.echo(f"The log is kept: maillard verify {shlex.quote(redact(database))}", err=True)
 
 
 def _check_keyless(database: str) -> None:

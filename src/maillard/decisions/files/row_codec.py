@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from maillard.decisions.files import located
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.log import Row
 from maillard.decisions.records import END_OF_TIME, SLACK, Decision, Event, Observation, text
@@ -68,7 +67,7 @@ def rows_of(records: Iterable[Mapping[str, Any]], experiment: str, source: str) 
         try:
             row = _row(values, experiment)
         except InvalidValue as error:
-            raise located(error, f"{source}, row {place}") from None
+            raise error.with_location(f"{source}, row {place}") from None
         here = row.decision.state, row.decision.id
         if before is not None and here <= before:
             allowed = "rows in this order, each once, as they were written"

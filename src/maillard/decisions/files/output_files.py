@@ -1,0 +1,77 @@
+"""Files that are written next to logs: which paths may be overwritten, and atomic replacement."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from maillard.decisions.log_locations import redact
+from maillard.errors import InvalidValue
+
+__all__ = ["atomic_file", "check_export_path", "check_report_path"]
+
+
+def check_export_path(path: Path, source: str) -> None:
+    """Refuse to export to this path if that would overwrite the exported log or a file that is not an export."""
+    from maillard.decisions.files.file_formats import file_endings, format_of
+
+    with _checking(path) as exists:
+        if not exists:
+            return
+        if not path.is_file():
+            raise InvalidValue("file", redact(path), "the path of a plain file")
+        if _is_same(path, source) or _is_same(path, source + ".json"):
+            raise InvalidValue("file", redact(path), "a file other than the log that is exported")
+        # A SQLite log has another ending and, while it is open, a write-ahead log next to it.
+        if format_of(path) is None or Path(f"{path}-wal").exists():
+            allowed = f"a new file, or an existing one whose name ends in {', '.join(file_endings())}"
+            raise InvalidValue("file", redact(path), allowed)
+
+
+def check_report_path(path: Path, sources: Iterable[str]) -> None:
+    """Refuse to write a report or figure to this path if it is a link, one of the logs, or a SQLite file."""
+    with _checking(path) as exists:
+        if not exists:
+            return
+        plain = path.is_file() and not path.is_symlink()
+        if not plain or any(_is_same(path, source) for source in sources) or _is_sqlite(path):
+            raise InvalidValue("file", redact(path), "a new file, or a plain file that is not a log")
+
+
+@contextmanager
+def _checking(path: Path) -> Iterator[bool]:
+    """Yield whether something exists at the path; report a path that cannot be examined as an invalid value."""
+    try:
+        yield path.exists() or path.is_symlink()
+    except OSError as error:
+        raise InvalidValue("file", redact(path), f"a valid path ({error.strerror or error})") from None
+
+
+def _is_same(path: Path, source: str) -> bool:
+    with suppress(OSError, ValueError):  # the source is not a path, or does not exist
+        return path.samefile(source)
+    return False
+
+
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that replaces `path` if the block succeeds, and is removed if it fails."""
+    if not path.parent.is_dir():
+        raise InvalidValue("file", redact(path), "a path in a folder that exists")
+    temporary = path.with_name(f".maillard-{secrets.token_hex(8)}")
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise InvalidValue("file", redact(path), f"a writable file ({error.strerror or error})") from None
+    finally:
+        temporary.unlink(missing_ok=True)
