@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,19 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
 
 import hypothesis
+import numpy as np
 
 import maillard
 from maillard import Policy
 from tests.postgres import postgres, postgres_server, private_postgres  # noqa: F401  # fixtures
+from tests.seeding import default_rng, pytest_fixture_setup, pytest_runtest_protocol  # noqa: F401  # hooks
 from tests.stores import log, store  # noqa: F401  # fixtures
+
+np.random.default_rng = default_rng
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that. Some tests interrupt themselves or
+# a child, so the suite always starts from Python's own handler.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile(
     "suite", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks.load import free_port
+from tests.seeding import PRELUDE
 
 _EVERY = 0.02  # seconds between questions whether it is ready
 _TRIES = 5  # ports, if another process takes one meanwhile
@@ -29,7 +30,7 @@ class Service:
     """A server, its processes a group of their own.
 
     Args:
-        command: what Python is to run; "{port}" stands for the port.
+        command: the arguments of Python; "{port}" stands for the port, "{launch}" for how often it was started.
         patience: seconds that it may take until it is ready, whatever is asserted of it.
     """
 
@@ -38,6 +39,7 @@ class Service:
     def __init__(self, command: Sequence[str], port: int = 0, patience: float = 60.0) -> None:
         self._command, self._patience, self._wanted = command, patience, port
         self.port = port or free_port()
+        self._launches = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115  # closed by `close`
@@ -66,11 +68,15 @@ class Service:
         self._said.seek(0)
         return self._said.read().decode(errors="replace")
 
+    def _fill_in(self, part: str) -> str:
+        return part.replace("{port}", str(self.port)).replace("{launch}", str(self._launches))
+
     def launch(self) -> None:
         """Start it, and do not wait for it."""
         assert self._process is None, "it is running"
+        self._launches += 1
         self._process = subprocess.Popen(
-            [sys.executable, *(part.replace("{port}", str(self.port)) for part in self._command)],
+            [sys.executable, *map(self._fill_in, self._command)],
             stdin=subprocess.DEVNULL,
             stdout=self._said,
             stderr=subprocess.STDOUT,
@@ -175,10 +181,15 @@ def serving(
     workers: int = 1,
     options: Sequence[str] = (),
     prelude: str = "",
+    seed: int = 0,
     patience: float = 60.0,
 ) -> Iterator[Service]:
-    """`maillard serve` on a database. With `prelude`, Python statements that its process runs before anything else."""
-    program = ("-c", f"{prelude}\nfrom maillard.cli import main\nmain()") if prelude else MAILLARD
+    """`maillard serve` on a database, choosing with a fixed seed, another one after each restart.
+
+    `prelude` holds Python statements that its process runs first.
+    """
+    seeding = PRELUDE.replace("SEED", f"{seed} * 10**6 + {{launch}} * 10**3")
+    program = ("-c", f"{seeding}\n{prelude}\nfrom maillard.cli import main\nmain()")
     command = [*program, "serve", "--database", str(database), "--port", "{port}", "--workers", str(workers)]
     with running([*command, *options], port=port, patience=patience) as service:
         yield service

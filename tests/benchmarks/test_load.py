@@ -97,7 +97,7 @@ def plan(port: int, **more: object) -> Plan:
 
 def stall(number: int) -> None:
     if number == 100:
-        time.sleep(0.4)
+        time.sleep(1.5)
 
 
 def test_a_closed_load_sends_so_many_requests_and_no_more() -> None:
@@ -113,11 +113,11 @@ def test_a_closed_load_sends_so_many_requests_and_no_more() -> None:
 def test_an_open_load_counts_those_who_waited_while_the_server_stood_still() -> None:
     with server(stall) as port:
         opened, closed = drive(plan(port, rate=500)), drive(plan(port))
-    # In 0.4 s 200 of 500 requests are due. A closed load sends 4 meanwhile, one of each connection.
+    # In 1.5 s all remaining requests are due. A closed load sends 4 meanwhile, one of each connection.
     assert opened.requests == 500
-    assert 0.8 < opened.seconds < 3
-    assert opened.p99 > 0.3
-    assert closed.p99 < 0.3
+    assert opened.seconds > 1.5
+    assert opened.p99 > 1.0
+    assert closed.p99 < 1.0
 
 
 def test_a_server_that_goes_away_ends_a_load() -> None:

