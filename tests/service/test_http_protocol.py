@@ -26,7 +26,7 @@ class Hasty(LimitedHttpProtocol):
     request_limit = 600_000
 
 
-class Unhurried(Protocol):
+class Unhurried(LimitedHttpProtocol):
     """For requests that are slow on purpose and must be answered, also on a busy machine."""
 
     request_limit = Hasty.request_limit
@@ -64,7 +64,7 @@ class Application:
 
 
 class Server:
-    def __init__(self, loop: Any, protocol: type[Protocol]) -> None:
+    def __init__(self, loop: Any, protocol: type[LimitedHttpProtocol]) -> None:
         self.application = Application()
         config = uvicorn.Config(
             self.application, loop=loop, http=protocol, ws="none", lifespan="off", log_config=None, port=0, timeout_keep_alive=1
@@ -94,7 +94,7 @@ class Server:
         return len(self.server.server_state.connections)
 
 
-def serve(loop: str, protocol: type[Protocol]) -> Iterator[Server]:
+def serve(loop: str, protocol: type[LimitedHttpProtocol]) -> Iterator[Server]:
     made = Server(loop, protocol)
     made.thread.start()
     while not made.server.started:
