@@ -455,7 +455,7 @@ def test_following_while_others_write_misses_nothing(log: Log) -> None:
     lag = 6.0 if log.kind == "postgresql" else 1.0
     for thread in threads:
         thread.start()
-    counts = []
+    counts: list[int] = []
     end = time.monotonic() + lag + 0.5
     while time.monotonic() < end or not counts[-1]:
         monitor.advance(0.05)

@@ -551,7 +551,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def test_who_asks_too_often_is_told_when_to_come_again(limited: Place, name: str, burst: int) -> None:
     headers = {"Authorization": bearer(limited.secrets[name])}
     began = time.monotonic()
-    answers = []
+    answers: list[Any] = []
     while len(answers) < 1000 and (not answers or answers[-1].status_code == 200):
         answers.append(limited.client.get("/v1/me", headers=headers))
     rate = burst / 2
