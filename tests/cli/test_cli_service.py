@@ -275,7 +275,7 @@ def gone(pid: int) -> bool:
 def test_the_demo_prints_what_is_true_beside_what_was_learned(tmp_path) -> None:
     log = str(tmp_path / "demo.db")
     done = subprocess.run(
-        [*MAILLARD, "demo", "--seconds", "4.5", "--rate", "60", "--database", log],
+        [*MAILLARD, "demo", "--seconds", "3", "--rate", "60", "--database", log],
         capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
     first, header, *rows = done.stdout.splitlines()

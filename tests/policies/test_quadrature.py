@@ -15,7 +15,7 @@ from maillard.policies.numerics.score_distributions import BETA, GAUSSIAN, GUMBE
 from tests.policies import reference
 
 
-@pytest.mark.parametrize(("arms", "cases"), [(2, 8), (3, 5), (10, 2)])
+@pytest.mark.parametrize(("arms", "cases"), [(2, 8), (3, 5), (10, 1)])
 def test_gaussian_thompson_against_mpmath(arms, cases) -> None:
     rng = np.random.default_rng(arms)
     for _ in range(cases):

@@ -433,6 +433,9 @@ def test_decisions_of_a_moment_ago_are_left_for_later(log: Log) -> None:
     assert seen(store, sooner)["decisions"] == 50
 
 
+@pytest.mark.parametrize(  # PostgreSQL's lag is 6 seconds
+    "log", ["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.torture)], indirect=True
+)
 def test_following_while_others_write_misses_nothing(log: Log) -> None:
     """With the lag that a service has: at the end every row is counted once."""
     names = [EXPERIMENT, "other"]

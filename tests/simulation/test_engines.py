@@ -229,10 +229,10 @@ def dmed(rng: np.random.Generator, means: np.ndarray, horizon: int, sigma2: floa
 
 def test_dmed_remembers_its_list() -> None:
     text = "gaussian-equal:arms=4"
-    made = run_trials(plan_of("dmed", text, 150, 3), 0, 1500).pulls
+    made = run_trials(plan_of("dmed", text, 150, 3), 0, 700).pulls
     rng = np.random.default_rng(4)
     means = problems.problem(text).true_means
-    plain = np.array([dmed(rng, means, 150, 0.25) for _ in range(1500)])
+    plain = np.array([dmed(rng, means, 150, 0.25) for _ in range(700)])
     for arm in range(4):
         assert stats.ks_2samp(made[:, arm], plain[:, arm]).pvalue > SURE
     easy = np.array([dmed(rng, means, 150, 0.5) for _ in range(500)])  # a list twice as easy to be on
