@@ -21,8 +21,8 @@ import numpy as np
 from maillard import Tally
 from maillard.decisions import Bandit, Decision, Reward
 from maillard.decisions.identifiers import new_ids
-from maillard.decisions.stores.rows import write_decision
 from maillard.decisions.stores.sql import ADD_DECISION
+from maillard.decisions.stores.sql_rows import write_decision
 from maillard.decisions.stores.sqlite import SQLiteStore
 
 ARMS = [f"arm-{i}" for i in range(10)]

@@ -12,12 +12,14 @@ import psycopg
 import pytest
 
 from maillard.decisions import Bandit, Decision, Reward
+from maillard.decisions.decision import RewardEvent
+from maillard.decisions.events import Event
 from maillard.decisions.identifiers import new_ids
-from maillard.decisions.records import Event, Observation, system_clock
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.postgresql import PostgreSQLStore
 from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.decisions.timestamps import system_clock
 
 UNIT_RANGE = Reward(low=0, high=1)
 EXPERIMENT = "home"
@@ -123,11 +125,11 @@ def decision(**fields: Any) -> Decision:
     return Decision(**made | fields)
 
 
-def observation(
+def reward_event(
     row: Decision | str, value: float = 1.0, event: str = "e", at: int = 5, **more: Any
-) -> Observation:
+) -> RewardEvent:
     identifier = row if isinstance(row, str) else row.id
-    return Observation(decision=identifier, event=event, value=value, at=at, **{"arrived": 7} | more)
+    return RewardEvent(decision=identifier, event=event, value=value, at=at, **{"arrived": 7} | more)
 
 
 def write(store: Store, experiment: str = EXPERIMENT, lock: bool = True) -> Any:
@@ -139,5 +141,5 @@ def events(store: Store, after: int = 0, experiment: str = EXPERIMENT) -> list[E
         return transaction.events(after)
 
 
-def rewards_of(store: Store, experiment: str = EXPERIMENT) -> dict[str, tuple[Observation, ...]]:
+def rewards_of(store: Store, experiment: str = EXPERIMENT) -> dict[str, tuple[RewardEvent, ...]]:
     return {row.id: rewards for row, rewards, _ in store.rows(experiment)}

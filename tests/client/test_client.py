@@ -103,7 +103,7 @@ def test_many_go_in_pieces(url, home, bandit, kind) -> None:
     made = talk(kind, url, lambda client: client.choose(size=2_345), experiment=home.experiment)
     assert len({each.id for each in made}) == 2_345
     frame = pd.DataFrame({"decision_id": [each.id for each in made], "value": 1.0})
-    assert talk(kind, url, lambda client: client.rewards(frame)) == ["learned"] * 2_345
+    assert talk(kind, url, lambda client: client.rewards(frame)) == ["applied"] * 2_345
     assert talk(kind, url, lambda client: client.rewards([])) == []
     bandit.settle()
     assert bandit.summary()["rewards"] == 2_345
@@ -128,7 +128,7 @@ def test_rewards_become_what_they_become_for_a_bandit(home, bandit) -> None:
         ]
         return [*said, *learner.rewards(rows)]
 
-    assert tell(home) == tell(bandit) == ["learned", "duplicate", "revised", "learned", "conflict", "revised"]
+    assert tell(home) == tell(bandit) == ["applied", "duplicate", "revised", "applied", "conflict", "revised"]
     assert home.rewards([{"decision_id": home.choose().id, "value": 9.0}]) == ["refused"]
     assert home.reward(new_ids(1)[0], 1.0) == "parked"
     with pytest.raises(UnknownName, match="a decision that is known"):

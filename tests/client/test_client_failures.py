@@ -91,9 +91,9 @@ def test_the_decision_is_the_answer_to_the_last_bit(service) -> None:
 @either
 def test_a_reward_is_told_apart_by_its_event(service, kind) -> None:
     learned = answer(
-        201, {"decision_id": ID, "event": ID, "outcome": "learned", "applied": True, "late": False}
+        201, {"decision_id": ID, "event": ID, "outcome": "applied", "applied": True, "late": False}
     )
-    assert talk(kind, service.does(drop, learned).url, lambda client: client.reward(ID, 1)) == "learned"
+    assert talk(kind, service.does(drop, learned).url, lambda client: client.reward(ID, 1)) == "applied"
     assert [each.body for each in service.seen] == [{"value": 1.0, "event": ID}] * 2
     assert {(each.method, each.path) for each in service.seen} == {("PUT", f"/v1/decisions/{ID}/reward")}
 

@@ -44,9 +44,9 @@ def test_a_choice_is_logged_with_the_law_it_was_drawn_from(log: Log) -> None:
         assert made.log_probability == dict(zip(made.eligible, made.log_probabilities, strict=True))[made.arm]
         assert made.state == bandit.state.number
         assert made.time == log.clock.now
-        law = bandit.state.law(frozenset(["red", "blue"]) if n % 2 else None)
+        law = bandit.state.choice_distribution(frozenset(["red", "blue"]) if n % 2 else None)
         assert (made.eligible, made.log_probabilities) == (law.arms, law.log_probabilities)
-        assert bandit.reward(made.id, n / 20) == "learned"
+        assert bandit.reward(made.id, n / 20) == "applied"
     assert [row.unit for row, *_ in bandit._store.rows(EXPERIMENT)] == [f"u{n}" for n in range(20)]
     assert bandit.tally.round == 21
 
@@ -65,7 +65,7 @@ def test_a_batch_is_drawn_from_one_law(log: Log) -> None:
 def test_rewards_are_learned_once(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose()
-    assert bandit.reward(made.id.upper(), 0.25) == "learned"
+    assert bandit.reward(made.id.upper(), 0.25) == "applied"
     assert bandit.reward(made.id, 0.25) == "duplicate"
     before = log.contents()
     with pytest.raises(Conflict, match=r"0\.25.*0\.5"):
@@ -85,7 +85,7 @@ def test_what_events_come_to_does_not_depend_on_their_order(log: Log, combine: s
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
         made = bandit.choose()
         outcomes = [bandit.reward(made.id, rows[n][2], at=rows[n][0], event=rows[n][1]) for n in order]
-        assert outcomes[0] == "learned"
+        assert outcomes[0] == "applied"
         assert set(outcomes[1:]) <= {"revised", "unchanged"}
         last = [event for event in events(bandit._store) if event.decision == made.id][-1]
         assert last.value == total
@@ -134,7 +134,7 @@ def test_a_late_reward_is_logged_and_not_learned(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=1, window=60))
     made, other = bandit.choose(), bandit.choose()
     log.clock.forward(59.999999)
-    assert bandit.reward(made.id, 0.5) == "learned"
+    assert bandit.reward(made.id, 0.5) == "applied"
     log.clock.forward(0.000001)
     assert (
         bandit.reward(other.id, 0.5, at=other.at) == "late"
@@ -148,7 +148,7 @@ def test_a_late_reward_is_logged_and_not_learned(log: Log) -> None:
 def test_a_window_that_closes_gives_the_default(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=1, window=60, default=0.125))
     made = [bandit.choose() for _ in range(3)]
-    assert bandit.reward(made[0].id, 1) == "learned"
+    assert bandit.reward(made[0].id, 1) == "applied"
     log.clock.forward(60)
     bandit.settle()
     bandit.settle()
@@ -181,7 +181,7 @@ def test_many_rewards_at_once(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose(size=10)
     rows = [{"decision_id": row.id, "value": 0.5} for row in made]
-    assert bandit.rewards([*rows, rows[0], rows[1] | {"value": 1}]) == ["learned"] * 10 + [
+    assert bandit.rewards([*rows, rows[0], rows[1] | {"value": 1}]) == ["applied"] * 10 + [
         "duplicate",
         "conflict",
     ]
@@ -315,7 +315,7 @@ def test_a_pause_takes_rewards_and_makes_no_choices(log: Log) -> None:
     for each in (bandit, other):
         with pytest.raises(Paused):
             each.choose()
-    assert bandit.reward(made.id, 1) == "learned"
+    assert bandit.reward(made.id, 1) == "applied"
     bandit.resume()
     assert bandit.choose().state == 4
     assert other.choose().state == 4
@@ -331,7 +331,7 @@ def test_an_archive_makes_no_choices_and_no_changes(log: Log) -> None:
     for change in (bandit.pause, bandit.reset, lambda: bandit.add_arm("green")):
         with pytest.raises(Paused, match="archived"):
             change()
-    assert bandit.reward(made.id, 1) == "learned"
+    assert bandit.reward(made.id, 1) == "applied"
     again = log.bandit()
     assert again.state.archived
     again.resume()
@@ -508,7 +508,7 @@ def test_a_stale_view_logs_the_state_it_drew_from(log: Log) -> None:
     stale = second.choose()
     assert (stale.state, stale.probabilities) == (1, {"red": 0.5, "blue": 0.5})
     # It learns of it when it writes, where a choice is written together with what is learned.
-    assert second.choose().state == (1 if log.open().separate_lanes else 2)
+    assert second.choose().state == (1 if log.open().concurrent_decisions else 2)
     first.retire_arm("red")
     drawn = second.choose()  # drawn before the change, it would be logged after it: so it is drawn again
     assert (drawn.state, drawn.arm, drawn.eligible) == (3, "blue", ("blue",))
@@ -598,6 +598,6 @@ def test_the_longest_names_fit(log: Log) -> None:
     longest = "\U0001f600" * 512
     bandit = log.bandit([longest, "x"], sticky=True)
     made = bandit.choose(unit=longest, idempotency_key=longest, eligible=[longest])
-    assert bandit.reward(made.id, 1, event=longest) == "learned"
+    assert bandit.reward(made.id, 1, event=longest) == "applied"
     assert bandit.reward(new_id(), 1, event=longest) == "parked"
     assert bandit.choose(unit=longest, idempotency_key=longest, eligible=[longest]) == made

@@ -15,8 +15,8 @@ import pytest
 from maillard.decisions.columns import Columns
 from maillard.decisions.files.obp import to_obp
 from maillard.decisions.opening import read_log, write_log
-from maillard.decisions.records import from_microseconds
 from maillard.decisions.stores.memory import MemoryStore
+from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 from tests.decisions.test_log_files import RULES, Clock, tell
 

@@ -251,6 +251,6 @@ def test_a_server_that_does_not_answer(private_postgres: Server, frozen: Callabl
         with pytest.raises(Unavailable, match=r"not answered|timeout"):
             bandit.reward(made.id, 1.0)
     frozen(False)
-    assert bandit.reward(made.id, 1.0) == "learned"
+    assert bandit.reward(made.id, 1.0) == "applied"
     check_log(store, [["d", made.id, made.arm], ["r", made.id, "1.0"]])
     bandit.close()

@@ -93,7 +93,7 @@ def test_a_bandit_learns_from_a_frame(make) -> None:
     ids = [decision.id for decision in bandit.choose(size=4)]
     now = datetime.now(UTC)
     frame = make({"decision_id": ids, "value": [1.0, 0.0, 1.0, 0.5], "at": [now, None, None, now]})
-    assert bandit.rewards(frame) == ["learned"] * 4
+    assert bandit.rewards(frame) == ["applied"] * 4
     assert bandit.rewards(frame) == ["duplicate"] * 4
     assert bandit.tally.sums.sum() == 2.5
     naive = make(

@@ -226,7 +226,7 @@ def test_a_change_waits_for_choices_on_their_way_and_a_reward_does_not(postgres)
     other = Bandit(log=postgres)
     decision = bandit.choose()
     with bandit._store.transaction("default", lock=False):
-        assert other.reward(decision.id, 1.0) == "learned"
+        assert other.reward(decision.id, 1.0) == "applied"
         assert other.choose().state == 2
         change = threading.Thread(target=other.pause)
         change.start()
@@ -262,7 +262,7 @@ def test_a_checkpoint_is_of_the_state_that_the_transaction_saw(tmp_path, monkeyp
 def test_what_was_late_once_stays_closed_when_the_clock_is_set_back(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=9, window=5, combine="sum"))
     decision = bandit.choose()
-    assert bandit.reward(decision.id, 1.0, event="a") == "learned"
+    assert bandit.reward(decision.id, 1.0, event="a") == "applied"
     log.clock.forward(6)
     assert bandit.reward(decision.id, 2.0, event="b") == "late"
     log.clock.forward(-4)
@@ -274,7 +274,7 @@ def test_what_was_late_once_stays_closed_when_the_clock_is_set_back(log: Log) ->
 def test_the_year_1970_is_a_time(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=9))
     decision = bandit.choose()
-    assert bandit.reward(decision.id, 1.0, at=1.0, event="x") == "learned"
+    assert bandit.reward(decision.id, 1.0, at=1.0, event="x") == "applied"
     assert bandit.reward(decision.id, 5.0, at=0, event="y") == "revised"
 
 

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 
 from maillard.decisions import Bandit, Decision, Reward, ledger
-from maillard.decisions.records import NOW, Observation
+from maillard.decisions.decision import RewardEvent
 from maillard.decisions.state import replay
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Transaction
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.postgresql import PostgreSQLStore
 from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.decisions.timestamps import NOW
 from maillard.errors import MaillardError
 from tests.stores import (
     events,
@@ -57,11 +58,11 @@ def histories(draw: st.DrawFn) -> tuple[str, list[Any], int]:
     return draw(st.sampled_from(["first", "last", "sum", "max"])), steps, draw(st.integers(0, 2**32))
 
 
-def clean_run(combine: str, steps: list[Any], seed: int) -> tuple[Bandit, list[Decision], list[Observation]]:
+def clean_run(combine: str, steps: list[Any], seed: int) -> tuple[Bandit, list[Decision], list[RewardEvent]]:
     bandit = Bandit(ARMS, "ms:sigma2=1", reward=Reward(combine=combine))
     bandit._rng = np.random.default_rng(seed)
     made: list[Decision] = []
-    rewards: list[Observation] = []
+    rewards: list[RewardEvent] = []
     for number, step in enumerate(steps):
         if step is None:
             made.append(bandit.choose())
@@ -69,7 +70,7 @@ def clean_run(combine: str, steps: list[Any], seed: int) -> tuple[Bandit, list[D
             place, value, at = step
             bandit.reward(made[place].id, value, at=at, event=f"e{number}")
             rewards.append(
-                Observation(
+                RewardEvent(
                     decision=made[place].id, event=f"e{number}", value=value + 0.0, at=at * 10**6, arrived=NOW
                 )
             )
@@ -80,13 +81,13 @@ def totals(store: Store, experiment: str, rule: Reward) -> dict[str, float | Non
     return {row.id: rule.total(rewards) for row, rewards, _ in store.rows(experiment)}
 
 
-def deliver(transaction: Transaction, rule: Reward, some: list[Decision | Observation]) -> None:
+def deliver(transaction: Transaction, rule: Reward, some: list[Decision | RewardEvent]) -> None:
     """As a transaction of several calls would: decisions that were drawn elsewhere, and rewards."""
     for each in some:
         if isinstance(each, Decision):
             ledger.append(transaction, rule, [each])
         else:
-            (outcome,) = ledger.observe(transaction, rule, [each])
+            (outcome,) = ledger.apply_rewards(transaction, rule, [each])
             assert not isinstance(outcome, MaillardError)
 
 

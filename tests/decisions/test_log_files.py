@@ -27,13 +27,14 @@ from click.testing import CliRunner
 from maillard import verify
 from maillard.cli import main
 from maillard.decisions import Bandit, Reward
+from maillard.decisions.events import Event
 from maillard.decisions.files import obp
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.opening import import_log, read_log, write_log
-from maillard.decisions.records import Event, from_microseconds
 from maillard.decisions.state import replay
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import Conflict, InvalidValue, MaillardError, UnknownName
 
 ARMS = ["red", 'bl"ue,', "=1+1", "grün\n\r\u2028'", " ", "\N{SLICE OF PIZZA}"]

@@ -10,9 +10,10 @@ import pytest
 
 from maillard import Bandit, InvalidValue, Reward, Tally, UnknownName, policy, read_log
 from maillard.decisions import write_log
-from maillard.decisions.identifiers import check_id, made_at, new_ids
-from maillard.decisions.records import Event, to_microseconds
+from maillard.decisions.events import Event
+from maillard.decisions.identifiers import check_id, creation_time, new_ids
 from maillard.decisions.state import State, replay
+from maillard.decisions.timestamps import to_microseconds
 from maillard.policies.base.policy import sample_arms
 
 START = Event(
@@ -82,7 +83,7 @@ def test_a_state_is_written_and_read_whole() -> None:
         "number", "administrative", "epoch", "arms", "active", "tally", "policy", "policy_version", "paused", "reward", "sticky",
     ):  # fmt: skip
         assert getattr(back, name) == getattr(state, name), name
-    assert back.law().log_probabilities == state.law().log_probabilities
+    assert back.choice_distribution().log_probabilities == state.choice_distribution().log_probabilities
 
 
 def test_a_checkpoint_is_used_and_changes_nothing(tmp_path, monkeypatch) -> None:
@@ -112,9 +113,9 @@ def test_a_law_draws_as_policies_do() -> None:
                 )
             ]
         )
-        law = state.law()
-        mine = law.draw(np.random.default_rng(7), 5000)
-        assert mine == sample_arms(law.probabilities, np.random.default_rng(7), 5000).tolist()
+        distribution = state.choice_distribution()
+        mine = distribution.sample(np.random.default_rng(7), 5000)
+        assert mine == sample_arms(distribution.probabilities, np.random.default_rng(7), 5000).tolist()
 
 
 def test_a_uniform_number_that_rounds_up_to_the_total_draws_an_arm_that_has_a_chance() -> None:
@@ -126,7 +127,7 @@ def test_a_uniform_number_that_rounds_up_to_the_total_draws_an_arm_that_has_a_ch
     state = replay([START]).after(
         [Event(number=2, kind="policy", time=0, payload={"policy": "dist:0.5,0.5,0", "formula": 1})]
     )
-    assert state.law().draw(Most(), 3) == [1, 1, 1]
+    assert state.choice_distribution().sample(Most(), 3) == [1, 1, 1]
 
 
 def test_ids_are_of_version_7_ascending_and_tell_their_time() -> None:
@@ -134,7 +135,7 @@ def test_ids_are_of_version_7_ascending_and_tell_their_time() -> None:
     assert ids == sorted(set(ids))
     assert all(check_id(each.upper()) == each for each in ids)
     now = to_microseconds("now", time.time())
-    assert abs(made_at(ids[0]) - now) < 60_000_000
+    assert abs(creation_time(ids[0]) - now) < 60_000_000
     for bad in ("", "x", ids[0][:-1], f"{ids[0][:14]}4{ids[0][15:]}", None, 7):
         with pytest.raises(InvalidValue, match="UUID of version 7"):
             check_id(bad)

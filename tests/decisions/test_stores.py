@@ -15,11 +15,12 @@ import psycopg
 import pytest
 
 from maillard.decisions import Bandit, ledger
-from maillard.decisions.records import Event, system_clock
+from maillard.decisions.events import Event
 from maillard.decisions.stores import Store, open_store
-from maillard.decisions.stores.contract import Counts, Drawn, Head, Parked
+from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked
 from maillard.decisions.stores.postgresql import PostgreSQLStore
 from maillard.decisions.stores.schema import MIGRATIONS
+from maillard.decisions.timestamps import system_clock
 from maillard.errors import Conflict, InvalidValue, MaillardError, Unavailable
 from tests.stores import (
     EXPERIMENT,
@@ -29,7 +30,7 @@ from tests.stores import (
     decision,
     events,
     new_id,
-    observation,
+    reward_event,
     write,
 )
 
@@ -123,45 +124,49 @@ def test_decisions_come_back_as_they_were(store: Store) -> None:
     with store.reading(EXPERIMENT) as transaction:
         assert transaction.decisions([*ids, new_id()]) == {row.id: row for row in rows}
         assert transaction.decisions([]) == {}
-        assert transaction.drawn(ids) == {row.id: Drawn(row.arm, row.epoch, row.time) for row in rows}
+        assert transaction.decision_summaries(ids) == {
+            row.id: DecisionSummary(row.arm, row.epoch, row.time) for row in rows
+        }
     with store.reading("another") as transaction:
         assert transaction.decisions(ids) == {}
-        assert transaction.drawn(ids) == {}
+        assert transaction.decision_summaries(ids) == {}
         assert transaction.head is None
 
 
 def test_a_key_is_claimed_once(store: Store) -> None:
     first, second = decision(idempotency_key="k"), decision(idempotency_key="k", position=1)
     with write(store, lock=False) as transaction:
-        assert transaction.keyed(["k"]) == {}
-        assert transaction.claim([first]) == {first.id}
-        assert not transaction.claim([decision(idempotency_key="k")])
+        assert transaction.decisions_by_key(["k"]) == {}
+        assert transaction.add_if_absent([first]) == {first.id}
+        assert not transaction.add_if_absent([decision(idempotency_key="k")])
         transaction.add_decisions([second])
-        assert transaction.keyed(["k", "another"]) == {"k": [first, second]}
+        assert transaction.decisions_by_key(["k", "another"]) == {"k": [first, second]}
     with write(store, lock=False) as transaction:
-        assert not transaction.claim([decision(idempotency_key="k", position=1)])
-        assert transaction.keyed(["k", "another"]) == {"k": [first, second]}
-        assert transaction.keyed(["another"]) == {}
+        assert not transaction.add_if_absent([decision(idempotency_key="k", position=1)])
+        assert transaction.decisions_by_key(["k", "another"]) == {"k": [first, second]}
+        assert transaction.decisions_by_key(["another"]) == {}
 
 
 def test_keys_of_experiments_are_apart(store: Store) -> None:
     with write(store, "another") as transaction:
         transaction.create()
-        assert transaction.claim([decision(idempotency_key="k")])
+        assert transaction.add_if_absent([decision(idempotency_key="k")])
     with write(store) as transaction:
-        assert transaction.keyed(["k"]) == {}
-        assert transaction.claim([decision(idempotency_key="k")])
+        assert transaction.decisions_by_key(["k"]) == {}
+        assert transaction.add_if_absent([decision(idempotency_key="k")])
 
 
 def test_several_keys_are_claimed_at_once(store: Store) -> None:
     rows = [decision(idempotency_key=f"k{i}") for i in range(150)]
     with write(store, lock=False) as transaction:
-        assert transaction.claim(rows[:70]) == {row.id for row in rows[:70]}
+        assert transaction.add_if_absent(rows[:70]) == {row.id for row in rows[:70]}
         # Some are taken, by their key or by their id.
         again = [decision(idempotency_key="k3"), *rows[60:]]
-        assert transaction.claim(again) == {row.id for row in rows[70:]}
-        assert transaction.claim([]) == set()
-        assert transaction.keyed(f"k{i}" for i in range(200)) == {row.idempotency_key: [row] for row in rows}
+        assert transaction.add_if_absent(again) == {row.id for row in rows[70:]}
+        assert transaction.add_if_absent([]) == set()
+        assert transaction.decisions_by_key(f"k{i}" for i in range(200)) == {
+            row.idempotency_key: [row] for row in rows
+        }
 
 
 def test_decisions_are_found_in_whichever_experiment_they_are(store: Store) -> None:
@@ -195,8 +200,8 @@ def test_documents_are_kept_by_kind_and_name(log: Log) -> None:
 
 
 def test_rewards_are_parked_with_no_experiment(store: Store) -> None:
-    early = observation(new_id())._replace(arrived=system_clock())
-    old = observation("01800000-0000-7000-8000-000000000000")._replace(arrived=system_clock())
+    early = reward_event(new_id())._replace(arrived=system_clock())
+    old = reward_event("01800000-0000-7000-8000-000000000000")._replace(arrived=system_clock())
     with write(store, "") as transaction:
         outcomes = ledger.park(transaction, [early, early, old])
         assert outcomes[:2] == ["parked", "duplicate"]
@@ -213,19 +218,19 @@ def test_rewards_are_parked_with_no_experiment(store: Store) -> None:
 def test_rewards_come_back_with_their_decisions(store: Store) -> None:
     early, late = decision(state=1), decision(state=2)
     rows = [
-        observation(early, 0.1, "b"),
-        observation(early, 0.1 + 0.2, "c", late=True),
-        observation(late, 5e-324, "a", at=2**52, arrived=2**52),
+        reward_event(early, 0.1, "b"),
+        reward_event(early, 0.1 + 0.2, "c", late=True),
+        reward_event(late, 5e-324, "a", at=2**52, arrived=2**52),
     ]
     with write(store) as transaction:
         transaction.add_decisions([late, early])
-        transaction.add_observations(rows)
-        transaction.add_observations([])
-        assert transaction.observations([early.id, late.id, new_id()]) == {
+        transaction.add_reward_events(rows)
+        transaction.add_reward_events([])
+        assert transaction.reward_events([early.id, late.id, new_id()]) == {
             early.id: rows[:2],
             late.id: rows[2:],
         }
-        assert transaction.observations([]) == {}
+        assert transaction.reward_events([]) == {}
         made = Event(number=2, kind="reward", time=5, decision=early.id, arm="red", value=0.1)
         transaction.add_events([made], Head(2, 1, 1))
     assert list(store.rows(EXPERIMENT)) == [(early, tuple(rows[:2]), (made,)), (late, (rows[2],), ())]
@@ -263,9 +268,9 @@ def test_a_reader_sees_one_state(store: Store, log: Log) -> None:
 def test_parked_rewards_wait_until_they_are_taken_up(store: Store, log: Log) -> None:
     known, other, now = new_id(), new_id(), log.clock.now
     rows = [
-        Parked(observation(known, 0.1, "a"), None),
-        Parked(observation(known, 0.2, "b"), now + 1),
-        Parked(observation(other, 0.3), now),
+        Parked(reward_event(known, 0.1, "a"), None),
+        Parked(reward_event(known, 0.2, "b"), now + 1),
+        Parked(reward_event(other, 0.3), now),
     ]
     with write(store) as transaction:
         transaction.park(rows)
@@ -278,7 +283,7 @@ def test_parked_rewards_wait_until_they_are_taken_up(store: Store, log: Log) -> 
     with write(store) as transaction:
         transaction.park([])
         assert transaction.parked([known, other]) == {known: rows[:2]}  # what has expired makes room
-        transaction.unpark([rows[0].row, observation(new_id())])
+        transaction.unpark([rows[0].row, reward_event(new_id())])
         transaction.unpark([])
         assert transaction.all_parked() == rows[1:2]  # another event of the same decision
         transaction.unpark([rows[1].row])
@@ -292,28 +297,28 @@ def test_pending_decisions_are_due_in_their_order(store: Store, log: Log) -> Non
         assert transaction.pending([*ids, new_id()]) == set(ids)
         assert transaction.pending([]) == set()
         transaction.remove_pending([])
-        assert transaction.due(2) == [ids[2], ids[0]]
+        assert transaction.due_decisions(2) == [ids[2], ids[0]]
         transaction.remove_pending([ids[2], ids[0]])
-        assert transaction.due(2) == [ids[1]]
+        assert transaction.due_decisions(2) == [ids[1]]
         transaction.remove_pending([ids[1]])
-        assert transaction.due(2) == []
+        assert transaction.due_decisions(2) == []
         assert transaction.pending(ids) == {ids[3]}
     log.clock.forward(1)
     with write(store) as transaction:
-        assert transaction.due(2) == [ids[3]]
+        assert transaction.due_decisions(2) == [ids[3]]
 
 
 def test_a_unit_is_assigned_by_whoever_knows_what_was_before(store: Store) -> None:
     with write(store, lock=False) as transaction:
-        assert transaction.assigned(1, "u") is None
+        assert transaction.assignment(1, "u") is None
         assert transaction.assign(1, "u", "first", instead_of=None)
         assert not transaction.assign(1, "u", "second", instead_of=None)
         assert not transaction.assign(1, "u", "second", instead_of="third")
-        assert transaction.assigned(1, "u") == "first"
+        assert transaction.assignment(1, "u") == "first"
         assert transaction.assign(1, "u", "second", instead_of="first")
-        assert transaction.assigned(1, "u") == "second"
-        assert transaction.assigned(2, "u") is None
-        assert transaction.assigned(1, "v") is None
+        assert transaction.assignment(1, "u") == "second"
+        assert transaction.assignment(2, "u") is None
+        assert transaction.assignment(1, "v") is None
 
 
 def test_a_unit_can_be_erased(store: Store) -> None:
@@ -325,9 +330,9 @@ def test_a_unit_can_be_erased(store: Store) -> None:
         assert transaction.erase_unit("u", "token") == 3
         assert transaction.erase_unit("u", "token") == 0
         rows = transaction.decisions([row.id for row in [*mine, *others]])
-        assert transaction.keyed(["k"]) == {}
-        assert transaction.assigned(1, "u") is None
-        assert transaction.assigned(1, "token") == mine[0].id
+        assert transaction.decisions_by_key(["k"]) == {}
+        assert transaction.assignment(1, "u") is None
+        assert transaction.assignment(1, "token") == mine[0].id
     assert [rows[row.id] for row in others] == others
     assert [rows[row.id] for row in mine] == [
         row._replace(unit="token", idempotency_key=row.idempotency_key and f"token:{row.id}") for row in mine

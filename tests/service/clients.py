@@ -129,7 +129,7 @@ class Clients:
         body = json.dumps({"value": value}).encode()
         answer = await client.ask(request("PUT", f"/v1/decisions/{identifier}/reward", body), (200, 201))
         self.told.rewards[identifier] = value
-        if answer["outcome"] not in ("learned", "duplicate"):
+        if answer["outcome"] not in ("applied", "duplicate"):
             self.told.faults.append(f"the reward of {identifier} is {answer}")
 
 

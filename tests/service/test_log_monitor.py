@@ -18,11 +18,11 @@ import pytest
 
 from maillard import Bandit, Reward, verify
 from maillard.decisions import import_log
-from maillard.decisions.identifiers import made_at
-from maillard.decisions.records import from_microseconds, system_clock
+from maillard.decisions.identifiers import creation_time
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.decisions.timestamps import from_microseconds, system_clock
 from maillard.errors import MaillardError, Unavailable
 from maillard.service import messages
 from maillard.service.log_monitor import Monitor
@@ -303,7 +303,7 @@ def test_short_of_time_everything_has_its_turn(store: Store) -> None:
         if 0 < activity["decisions"] < 2500:
             with store.reading("") as transaction:
                 (last,) = transaction.decisions_between("0", "g", activity["decisions"])[-1:]
-            assert activity["as_of"] == from_microseconds(made_at(last.id))
+            assert activity["as_of"] == from_microseconds(creation_time(last.id))
     assert activity["decisions"] == 2500
     assert activity["rewards"] == bandit.summary()["rewards"]
     assert steps > 4
@@ -322,7 +322,7 @@ class Watched:
     def __init__(self, store: Store) -> None:
         self.store, self.readings, self.rows = store, 0, 0
         self.failing: Iterator[bool] = iter(())
-        self.separate_lanes = store.separate_lanes
+        self.concurrent_decisions = store.concurrent_decisions
 
     def experiments(self) -> list[str]:
         self._attempt()

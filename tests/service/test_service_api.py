@@ -169,7 +169,7 @@ def test_pause_resume_reset_archive(api: Api) -> None:
     assert experiment.ask("POST", ":pause").json()["status"] == "paused"
     assert refusal(experiment.decide()) == (409, "paused", None)
     assert [each["status"] for each in experiment.decisions({}, {"unit": "u"})] == [409, 409]
-    assert api.reward(first, 1).json()["outcome"] == "learned"
+    assert api.reward(first, 1).json()["outcome"] == "applied"
     assert experiment.ask("POST", ":resume").json()["status"] == "running"
     assert experiment.decide().status_code == 201
 
@@ -347,7 +347,7 @@ def test_a_reward_is_taken_once(api: Api) -> None:
         assert refusal(api.reward(decision, wrong)) == (422, "invalid_value", "$.value")
     new, again, other = api.reward(decision, 1), api.reward(decision, 1), api.reward(decision, 0)
     said = {"decision_id": decision, "event": decision, "late": False}
-    assert (new.status_code, new.json()) == (201, said | {"outcome": "learned", "applied": True})
+    assert (new.status_code, new.json()) == (201, said | {"outcome": "applied", "applied": True})
     assert (again.status_code, again.json()) == (200, said | {"outcome": "duplicate", "applied": False})
     assert refusal(other) == (409, "conflict", None)
     second = api.reward(decision, 0, event="second")
@@ -401,7 +401,7 @@ def test_a_reward_before_its_decision_waits_for_it(api: Api) -> None:
     (arm,) = (arm for arm in experiment.state["arms"] if arm["pulls"])
     assert (arm["arm"], arm["pulls"], arm["sum"]) == (drawn["arm"], 1, 0.75)
     assert api.reward(identifier, 0.75).json()["outcome"] == "duplicate"
-    assert api.reward(unfit, 1).json()["outcome"] == "learned"
+    assert api.reward(unfit, 1).json()["outcome"] == "applied"
 
 
 def test_a_reward_after_the_window_is_logged_and_not_learned(api: Api) -> None:
@@ -552,9 +552,9 @@ def test_metrics(api: Api) -> None:
     assert {arm: now["maillard_decisions_total"][arm, experiment.key] for arm in arms} == arms
     rewards = now["maillard_rewards_total"]
     changed = {
-        result: rewards[result,] - before.get((result,), 0) for result in ("learned", "duplicate", "conflict")
+        result: rewards[result,] - before.get((result,), 0) for result in ("applied", "duplicate", "conflict")
     }
-    assert changed == {"learned": 2, "duplicate": 1, "conflict": 1}
+    assert changed == {"applied": 2, "duplicate": 1, "conflict": 1}
     requests, durations = now["maillard_requests_total"], now["maillard_request_duration_seconds_bucket"]
     for operation in {operation for operation, _ in requests}:
         count = sum(number for (name, _), number in requests.items() if name == operation)

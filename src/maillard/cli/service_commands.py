@@ -265,7 +265,7 @@ def _plain(key: Key) -> dict[str, Any]:
 def _time(microseconds: int | None) -> str | None:
     if microseconds is None:
         return None
-    from maillard.decisions.records import from_microseconds
+    from maillard.decisions.timestamps import from_microseconds
 
     return f"{from_microseconds(microseconds):%Y-%m-%dT%H:%M:%SZ}"
 

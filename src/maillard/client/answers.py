@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from maillard.client.calls import Answer
-from maillard.decisions.records import Decision, to_microseconds
+from maillard.decisions.decision import Decision
+from maillard.decisions.timestamps import to_microseconds
 from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Stale, Unavailable, UnknownName
 
 __all__ = [

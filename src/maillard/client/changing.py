@@ -10,8 +10,8 @@ from maillard.client.answers import good, read_object
 from maillard.client.calls import Answer, Call, Steps, path_of
 from maillard.client.scope import Scope
 from maillard.decisions.configuration import check_arms, describe_policy
-from maillard.decisions.records import text
-from maillard.decisions.rules import Reward
+from maillard.decisions.identifiers import check_name
+from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidValue, MaillardError, Stale
 from maillard.policies import Policy
 
@@ -49,7 +49,7 @@ def create(
         raise InvalidValue("sticky", sticky, "true or false")
     names, spec = check_arms(arms), spec_of("policy", policy)
     body = {
-        "key": text("key", key),
+        "key": check_name("key", key),
         "arms": names,
         "policy": spec,
         "reward": _written(rule),
@@ -67,12 +67,12 @@ def create(
 def add_arm(scope: Scope, arm: str, *, experiment: str | None = None) -> Steps[None]:
     """A new arm, or one that was retired, which comes back with what it has learned."""
     path = path_of("experiments", scope.named(experiment), "arms")
-    _described((yield Call("POST", path, {"arm": text("arm", arm)}, repeatable=False)))
+    _described((yield Call("POST", path, {"arm": check_name("arm", arm)}, repeatable=False)))
 
 
 def retire_arm(scope: Scope, arm: str, *, experiment: str | None = None) -> Steps[None]:
     """Choose an arm no more. What was learned of it stays, and rewards of its decisions still count."""
-    path = path_of("experiments", scope.named(experiment), "arms", text("arm", arm))
+    path = path_of("experiments", scope.named(experiment), "arms", check_name("arm", arm))
     _described((yield Call("DELETE", path, repeatable=False)))
 
 

@@ -14,11 +14,12 @@ from maillard.client.calls import Call, Steps, encode, path_of
 from maillard.client.scope import Scope
 from maillard.decisions.choosing import Request
 from maillard.decisions.configuration import check_request
+from maillard.decisions.decision import Decision
 from maillard.decisions.frames import records_of
-from maillard.decisions.identifiers import check_id
+from maillard.decisions.identifiers import check_id, check_name
 from maillard.decisions.ledger import Outcome
-from maillard.decisions.records import Decision, from_microseconds, text, to_microseconds
-from maillard.decisions.rules import Reward
+from maillard.decisions.reward_rule import Reward
+from maillard.decisions.timestamps import from_microseconds, to_microseconds
 from maillard.errors import InvalidValue, MaillardError
 
 __all__ = ["choose", "decision", "reward", "rewards"]
@@ -106,7 +107,7 @@ def _choose_many(name: str, request: Request) -> Steps[list[Decision]]:
     path, wanted = path_of("experiments", name, "decisions", verb="batch"), _wanted(request)
     keys = [f"{request.key}[{place}]" if place else request.key for place in range(request.size)]
     if keys:
-        text("idempotency_key", keys[-1])  # the longest
+        check_name("idempotency_key", keys[-1])  # the longest
     results = yield from _batch(path, "decisions", [{**wanted, "idempotency_key": key} for key in keys])
     for result in results:
         if result.decision is None:
@@ -171,7 +172,7 @@ def _observation(
     row: dict[str, Any] = {
         "decision_id": identifier,
         "value": _ANY_REWARD.check(value, f"{where}value"),
-        "event": identifier if event is None else text(f"{where}event", event),
+        "event": identifier if event is None else check_name(f"{where}event", event),
     }
     if at is not None:
         row["occurred_at"] = from_microseconds(to_microseconds(f"{where}at", at)).isoformat()

@@ -13,7 +13,7 @@ from maillard.client.calls import Call, Steps, path_of
 from maillard.client.changing import rule_of, spec_of
 from maillard.client.scope import Scope
 from maillard.decisions.files.output_files import atomic_file, check_report_path
-from maillard.decisions.records import text
+from maillard.decisions.identifiers import check_name
 from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Policy
 from maillard.policies import policy as policy_of
@@ -98,7 +98,7 @@ def evaluate(
     if estimators is not None:
         if isinstance(estimators, str) or not isinstance(estimators, Iterable):
             raise InvalidValue("estimators", estimators, "a list of names, as in ['snips']")
-        body["estimators"] = [text("estimators", name) for name in estimators]
+        body["estimators"] = [check_name("estimators", name) for name in estimators]
     path = path_of("experiments", scope.named(experiment), "evaluations")
     return read_object((yield Call("POST", path, body, patience=_PATIENCE)), "question")
 

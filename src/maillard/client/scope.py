@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from maillard.decisions.records import text
+from maillard.decisions.identifiers import check_name
 from maillard.errors import InvalidValue
 
 __all__ = ["Scope", "spoken_like"]
@@ -33,11 +33,11 @@ class Scope:
         if name is None:
             allowed = "a name: experiment='home' here or in Client(url, experiment='home'), or client.bandit('home')"
             raise InvalidValue("experiment", None, allowed)
-        return text("experiment", name)
+        return check_name("experiment", name)
 
     def of(self, experiment: str) -> Scope:
         """The same service, and this experiment."""
-        return dataclasses.replace(self, experiment=text("experiment", experiment))
+        return dataclasses.replace(self, experiment=check_name("experiment", experiment))
 
 
 def spoken_like(verb: Callable[..., Any]) -> Callable[[Method], Method]:

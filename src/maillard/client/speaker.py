@@ -8,7 +8,7 @@ from typing import Generic, Self, TypeVar
 from maillard.client.retries import Limits
 from maillard.client.scope import Scope
 from maillard.client.wire import Wire
-from maillard.decisions.records import text
+from maillard.decisions.identifiers import check_name
 from maillard.errors import InvalidValue
 
 __all__ = ["Speaker"]
@@ -32,7 +32,7 @@ class Speaker(Generic[Connections]):
         if not isinstance(insecure, bool):
             raise InvalidValue("insecure", insecure, "true or false")
         wire = Wire(url, key, insecure=insecure)
-        name = None if experiment is None else text("experiment", experiment)
+        name = None if experiment is None else check_name("experiment", experiment)
         self._limits, self._scope = Limits(timeout, retries), Scope(wire.address.url, name)
         self._connections = self._connect(wire)
         self._shares = False

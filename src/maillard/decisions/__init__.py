@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from maillard.decisions.bandit import Bandit
+from maillard.decisions.decision import Decision
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.opening import import_log, read_log, write_log
-from maillard.decisions.records import Decision
-from maillard.decisions.rules import Reward
+from maillard.decisions.reward_rule import Reward
 from maillard.decisions.verification import Verification, verify
 
 __all__ = [

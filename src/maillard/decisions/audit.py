@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from maillard.decisions.records import Decision
+from maillard.decisions.decision import Decision
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,17 +13,17 @@ from maillard.decisions import ledger
 from maillard.decisions.configuration import (
     check_arms,
     check_decision,
-    check_observation,
     check_request,
+    check_reward_event,
     check_snapshot,
     describe_policy,
     start_payload,
     tally_for,
 )
-from maillard.decisions.identifiers import check_id
+from maillard.decisions.decision import Decision
+from maillard.decisions.identifiers import check_id, check_name
 from maillard.decisions.ledger import Outcome
-from maillard.decisions.records import Decision, text
-from maillard.decisions.rules import Reward
+from maillard.decisions.reward_rule import Reward
 from maillard.decisions.session import Session
 from maillard.decisions.state import State, write_tally
 from maillard.decisions.stores import Store, open_store
@@ -50,7 +50,7 @@ class Bandit:
     >>> decision.probabilities
     {'red': 0.5, 'blue': 0.5}
     >>> bandit.reward(decision.id, 1.0)
-    'learned'
+    'applied'
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Bandit:
         sticky: bool | None = None,
         staleness: float = 0.0,
     ) -> None:
-        self.experiment = text("experiment", experiment)
+        self.experiment = check_name("experiment", experiment)
         if not isinstance(staleness, int | float) or not 0 <= staleness <= 1e9:
             raise InvalidValue("staleness", staleness, "seconds, from 0 to 1e9")
         given: dict[str, Any] = {
@@ -136,8 +136,8 @@ class Bandit:
         `at` is when it occurred (an aware datetime, or seconds since 1970; by default now), `event` tells several rewards of one
         decision apart. The same event and value again is a "duplicate", another value an error.
         """
-        row = check_observation(self.state.reward, decision_id, value, at, event)
-        (outcome,) = self.session.observe([row])
+        row = check_reward_event(self.state.reward, decision_id, value, at, event)
+        (outcome,) = self.session.apply_rewards([row])
         if isinstance(outcome, MaillardError):
             raise outcome
         return outcome
@@ -153,12 +153,12 @@ class Bandit:
         self.session.check_open()
         rule, names = self.state.reward, ("decision_id", "value", "at", "event")
         offered = [
-            check_observation(rule, *map(row.get, names), where=f"rows[{i}]: ")
+            check_reward_event(rule, *map(row.get, names), where=f"rows[{i}]: ")
             for i, row in enumerate(records_of(rows))
         ]
         outcomes: list[Outcome] = []
         for start in range(0, len(offered), _MOST_ROWS):
-            for outcome in self.session.observe(offered[start : start + _MOST_ROWS]):
+            for outcome in self.session.apply_rewards(offered[start : start + _MOST_ROWS]):
                 refused: Outcome = "conflict" if isinstance(outcome, Conflict) else "refused"
                 outcomes.append(refused if isinstance(outcome, MaillardError) else outcome)
         return outcomes
@@ -193,7 +193,7 @@ class Bandit:
 
     def add_arm(self, arm: str, *, expected: int | None = None) -> None:
         """A new arm, or one that was retired, which comes back with what it has learned."""
-        arm = text("arm", arm)
+        arm = check_name("arm", arm)
 
         def payload(state: State) -> dict[str, Any]:
             if arm in state.active_arms:
@@ -204,7 +204,7 @@ class Bandit:
 
     def retire_arm(self, arm: str, *, expected: int | None = None) -> None:
         """Choose an arm no more. What was learned of it stays, and rewards of its decisions still count."""
-        arm = text("arm", arm)
+        arm = check_name("arm", arm)
 
         def payload(state: State) -> dict[str, Any]:
             if arm not in state.active_arms:
@@ -265,7 +265,7 @@ class Bandit:
 
     def erase_unit(self, unit: str) -> int:
         """Put a random token in the place of a unit's name, and of its idempotency keys, in every row; how many rows had it."""
-        unit, token = text("unit", unit), "erased-" + secrets.token_hex(8)
+        unit, token = check_name("unit", unit), "erased-" + secrets.token_hex(8)
 
         def erase(transaction: Transaction, state: State) -> int:
             ledger.change(transaction, state, "erase_unit", lambda _: {"token": token})
@@ -317,7 +317,7 @@ class Bandit:
         state = self.session.refresh()
         with self._store.reading(self.experiment) as transaction:
             counts = transaction.counts()
-        law = state.law()
+        law = state.choice_distribution()
         chances = dict(zip(law.arms, law.probabilities.tolist(), strict=True))
         pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
         return {

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from maillard.decisions.decision import Decision
 from maillard.decisions.identifiers import new_ids
-from maillard.decisions.records import Decision
-from maillard.decisions.rules import Reward
+from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State, arms_after
 from maillard.decisions.stores.contract import Transaction
 from maillard.errors import Archived, Conflict, MaillardError, Paused
@@ -45,7 +45,7 @@ def decide(
     again: list[int] = []
     draws = _Draws(transaction, experiment, state, rng, requests)
     keys = [request.key for request in requests if request.key is not None]
-    stored = transaction.keyed(keys) if keys else {}
+    stored = transaction.decisions_by_key(keys) if keys else {}
 
     def turn(place: int) -> tuple[str, str]:
         """Units and keys in one order everywhere, so that two processes that want the same ones do not wait for each other."""
@@ -77,11 +77,11 @@ def decide(
     settle(sorted(range(len(requests)), key=turn), answer)
     if fresh:
         stored = {key: rows for key, place in fresh.items() if isinstance(rows := results[place], list)}
-        added = transaction.claim([rows[0] for rows in stored.values()])
+        added = transaction.add_if_absent([rows[0] for rows in stored.values()])
         lost = {key for key, rows in stored.items() if rows[0].id not in added}  # another process was quicker
         plain += [row for key, rows in stored.items() if key not in lost for row in rows]
         if lost:
-            stored |= transaction.keyed(lost)
+            stored |= transaction.decisions_by_key(lost)
         again += [fresh[key] for key in lost]
         settle(again, lambda _, request: _same(transaction, state, request, stored[request.key or ""]))
     _log(transaction, state.reward, plain)
@@ -126,24 +126,24 @@ class _Draws:
         """The decisions of a call."""
         state, eligible = self.state, request.eligible
         self.check_running()
-        law = state.law(eligible)
+        distribution = state.choice_distribution(eligible)
         if eligible not in self.places:  # for all calls with the same arms at once
-            self.places[eligible] = iter(law.draw(self.rng, self.sizes[eligible]))
+            self.places[eligible] = iter(distribution.sample(self.rng, self.sizes[eligible]))
         return [
             Decision(
                 id=next(self.ids),
                 experiment=self.experiment,
                 time=self.now,
                 unit=request.unit,
-                arm=law.arms[place],
-                eligible=law.arms,
-                log_probabilities=law.log_probabilities,
-                log_probability=law.log_probabilities[place],
+                arm=distribution.arms[place],
+                eligible=distribution.arms,
+                log_probabilities=distribution.log_probabilities,
+                log_probability=distribution.log_probabilities[place],
                 policy_version=state.policy_version,
                 formula_version=state.policy.formula_version,
                 state=state.number,
                 epoch=state.epoch,
-                cold=law.cold[place],
+                cold=distribution.cold[place],
                 idempotency_key=request.key,
                 position=position,
             )
@@ -175,10 +175,12 @@ class _Draws:
 def _decide_for_unit(transaction: Transaction, draws: _Draws, request: Request) -> list[Decision]:
     """The decisions of a call for a unit that keeps its arm: written at once, for the next call may be for the same unit."""
     key = request.key
-    if key is not None and (stored := transaction.keyed([key])):  # by a call of this very transaction
+    if key is not None and (
+        stored := transaction.decisions_by_key([key])
+    ):  # by a call of this very transaction
         return _same(transaction, draws.state, request, stored[key])
     rows = _stick(transaction, draws, request)
-    if key is not None and not transaction.claim(rows[:1]):
+    if key is not None and not transaction.add_if_absent(rows[:1]):
         return _find(transaction, draws.state, request)  # another process was quicker
     _log(transaction, draws.state.reward, rows)
     return rows
@@ -187,7 +189,7 @@ def _decide_for_unit(transaction: Transaction, draws: _Draws, request: Request) 
 def _find(transaction: Transaction, state: State, request: Request) -> list[Decision]:
     """What the first call with this idempotency key logged."""
     key = request.key or ""
-    return _same(transaction, state, request, transaction.keyed([key])[key])
+    return _same(transaction, state, request, transaction.decisions_by_key([key])[key])
 
 
 def _same(transaction: Transaction, state: State, request: Request, stored: list[Decision]) -> list[Decision]:
@@ -215,7 +217,7 @@ def _arms_at(transaction: Transaction, state: State, number: int) -> set[str]:
     """The arms that were not retired after so many events."""
     if state.administrative <= number <= state.number:
         return set(state.active_arms)
-    return arms_after(event for event in transaction.changes() if event.number <= number)
+    return arms_after(event for event in transaction.administrative_events() if event.number <= number)
 
 
 def _stick(transaction: Transaction, draws: _Draws, request: Request) -> list[Decision]:
@@ -223,7 +225,7 @@ def _stick(transaction: Transaction, draws: _Draws, request: Request) -> list[De
     unit, epoch, eligible = request.unit or "", draws.state.epoch, draws.state.allowed(request.eligible)
     fresh: list[Decision] = []
     while True:
-        found = transaction.assigned(epoch, unit)
+        found = transaction.assignment(epoch, unit)
         origin = None if found is None else transaction.decisions([found]).get(found)
         if origin is not None and origin.arm in eligible:
             return draws.repeat(origin, request)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.decisions.records import SLACK
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Columns:
     def check(self, source: str) -> Columns:
         """The same, or an error that names the first row that cannot be."""
         chance = np.exp(np.minimum(self.log_probability, 700.0))
-        bad = ~((self.log_probability <= SLACK) & (self.log_probability > -np.inf))
+        bad = ~((self.log_probability <= LOG_PROBABILITY_TOLERANCE) & (self.log_probability > -np.inf))
         self._refuse(source, "probability", bad, chance, "a number > 0 and <= 1")
         every = np.arange(len(self))
         if self.eligible is not None:
@@ -87,7 +87,7 @@ class Columns:
             return self
         known = ~np.isnan(laws).any(axis=1)
         most = np.max(laws, axis=1, initial=-np.inf, where=~np.isnan(laws))
-        self._refuse(source, "log_probabilities", most > SLACK, most, "numbers <= 0")
+        self._refuse(source, "log_probabilities", most > LOG_PROBABILITY_TOLERANCE, most, "numbers <= 0")
         logged = laws[every, self.arm]
         apart = ~np.isnan(logged) & ~(np.abs(logged - self.log_probability) <= _SUM)
         allowed = "what log_probabilities has for that arm"

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions.choosing import Request
-from maillard.decisions.identifiers import check_id
-from maillard.decisions.records import END_OF_TIME, NOW, Decision, Observation, text, to_microseconds
-from maillard.decisions.rules import Reward
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.identifiers import check_id, check_name
+from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State, read_tally, write_tally
+from maillard.decisions.timestamps import END_OF_TIME, NOW, to_microseconds
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.policies import Policy, WithFloor, policy
 from maillard.tally import Tally
@@ -22,8 +23,8 @@ from maillard.tally import Tally
 __all__ = [
     "check_arms",
     "check_decision",
-    "check_observation",
     "check_request",
+    "check_reward_event",
     "check_same",
     "check_snapshot",
     "describe_policy",
@@ -60,7 +61,7 @@ def check_arms(arms: Iterable[str]) -> list[str]:
     """Names of arms, each once."""
     if isinstance(arms, str | bytes) or not isinstance(arms, Iterable):
         raise InvalidValue("arms", arms, "a list of names")
-    names = [text("arm", arm) for arm in arms]
+    names = [check_name("arm", arm) for arm in arms]
     if not names:
         raise InvalidValue("arms", names, "at least one name")
     if len(set(names)) < len(names):
@@ -139,21 +140,21 @@ def check_request(unit: object, eligible: object, idempotency_key: object, size:
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 <= size <= _MOST_DRAWS:
         raise InvalidValue("size", size, f"a whole number from 0 to {_MOST_DRAWS}")
     return Request(
-        unit=None if unit is None else text("unit", unit),
+        unit=None if unit is None else check_name("unit", unit),
         eligible=None if eligible is None else _check_eligible(eligible),
-        key=None if idempotency_key is None else text("idempotency_key", idempotency_key),
+        key=None if idempotency_key is None else check_name("idempotency_key", idempotency_key),
         size=int(size),
     )
 
 
-def check_observation(
+def check_reward_event(
     rule: Reward, decision: object, value: object, at: Any = None, event: object = None, *, where: str = ""
-) -> Observation:
+) -> RewardEvent:
     """A reward as it arrives: its times are the transaction's, unless it says when it occurred."""
     identifier = check_id(decision, f"{where}decision_id")
-    return Observation(
+    return RewardEvent(
         decision=identifier,
-        event=identifier if event is None else text(f"{where}event", event),
+        event=identifier if event is None else check_name(f"{where}event", event),
         value=rule.check(value, f"{where}value"),
         at=NOW if at is None else to_microseconds(f"{where}at", at),
         arrived=NOW,
@@ -164,7 +165,7 @@ def _check_eligible(eligible: object) -> frozenset[str]:
     """Names of arms that may be drawn."""
     if isinstance(eligible, str | bytes) or not isinstance(eligible, Iterable):
         raise InvalidValue("eligible", eligible, "names of arms, as in ['red', 'blue']")
-    names = frozenset(text("eligible arm", arm) for arm in eligible)
+    names = frozenset(check_name("eligible arm", arm) for arm in eligible)
     if not names:
         raise InvalidValue("eligible", [], "at least one arm")
     return names
@@ -177,7 +178,7 @@ def check_decision(row: object, experiment: str, state: State) -> None:
     check_id(row.id, "decision: id")
     for name, value in (("unit", row.unit), ("idempotency_key", row.idempotency_key)):
         if value is not None:
-            text(f"decision: {name}", value)
+            check_name(f"decision: {name}", value)
     limits = {
         "time": END_OF_TIME,
         "policy_version": state.policy_version,

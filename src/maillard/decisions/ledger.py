@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from maillard.decisions.choosing import await_rewards
-from maillard.decisions.identifiers import made_at
-from maillard.decisions.records import ADMINISTRATIVE, NOW, Decision, Event, Kind, Observation
-from maillard.decisions.rules import Reward
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import ADMINISTRATIVE, Event, Kind
+from maillard.decisions.identifiers import creation_time
+from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
-from maillard.decisions.stores.contract import Drawn, Head, Parked, Transaction
+from maillard.decisions.stores.contract import DecisionSummary, Head, Parked, Transaction
+from maillard.decisions.timestamps import NOW
 from maillard.errors import Archived, Conflict, InvalidValue, MaillardError, Unavailable
 
 __all__ = [
@@ -18,8 +20,8 @@ __all__ = [
     "MOST_PARKED",
     "Outcome",
     "append",
+    "apply_rewards",
     "change",
-    "observe",
     "park",
     "settle",
 ]
@@ -30,7 +32,7 @@ _WHILE_ARCHIVED = ("resume", "archive", "erase_unit")
 _LONGEST_WAIT = 86_400_000_000  # microseconds that a reward waits for its decision, where there is no window
 
 Outcome = Literal[
-    "learned",
+    "applied",
     "revised",
     "unchanged",
     "duplicate",
@@ -45,34 +47,34 @@ Outcome = Literal[
 
 def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> int:
     """Add decisions that were drawn elsewhere, as they are; how many are new. Rewards that came before them are taken up."""
-    known = transaction.drawn([row.id for row in rows])
+    known = transaction.decision_summaries([row.id for row in rows])
     new = list({row.id: row for row in rows if row.id not in known}.values())
     keys = {row.idempotency_key for row in new if row.idempotency_key is not None}
-    if keys and (taken := transaction.keyed(keys)):
+    if keys and (taken := transaction.decisions_by_key(keys)):
         raise Conflict(f"idempotency_key {next(iter(taken))!r} belongs to other decisions")
-    added = transaction.claim(new)  # the id may be another experiment's
+    added = transaction.add_if_absent(new)  # the id may be another experiment's
     new = [row for row in new if row.id in added]
     await_rewards(transaction, rule, new)
     parked = transaction.parked([row.id for row in new])
     if parked:
         early = [each.row for some in parked.values() for each in some]
         transaction.unpark(early)
-        observe(transaction, rule, early)
+        apply_rewards(transaction, rule, early)
     return len(new)
 
 
-def observe(
-    transaction: Transaction, rule: Reward, offered: Sequence[Observation]
+def apply_rewards(
+    transaction: Transaction, rule: Reward, offered: Sequence[RewardEvent]
 ) -> list[Outcome | MaillardError]:
     """Log rewards and learn from them; what became of each. `NOW` stands for times that are the transaction's."""
     ids = {row.decision for row in offered}
     book = _Book(transaction, rule)
-    drawn, known = transaction.drawn(ids), transaction.observations(ids)
+    drawn, known = transaction.decision_summaries(ids), transaction.reward_events(ids)
     unknown = ids - drawn.keys()
     early = _Early(transaction, unknown) if unknown else None
     pending = transaction.pending(ids) if rule.settles else set()
     outcomes: list[Outcome | MaillardError] = []
-    kept: list[Observation] = []
+    kept: list[RewardEvent] = []
     for row in offered:
         arrived = _timed(row, book.now)
         decision = drawn.get(row.decision)
@@ -94,12 +96,12 @@ def observe(
         before.append(arrived)
     if early is not None:
         transaction.park(early.new)
-    transaction.add_observations(kept)
+    transaction.add_reward_events(kept)
     book.write()
     return outcomes
 
 
-def park(transaction: Transaction, offered: Sequence[Observation]) -> list[Outcome | MaillardError]:
+def park(transaction: Transaction, offered: Sequence[RewardEvent]) -> list[Outcome | MaillardError]:
     """Keep rewards whose decision no experiment knows yet, in a transaction of none."""
     early = _Early(transaction, {row.decision for row in offered})
     outcomes = [early.take(_timed(row, transaction.now), Reward()) for row in offered]
@@ -107,7 +109,7 @@ def park(transaction: Transaction, offered: Sequence[Observation]) -> list[Outco
     return outcomes
 
 
-def _timed(row: Observation, now: int) -> Observation:
+def _timed(row: RewardEvent, now: int) -> RewardEvent:
     arrived = row if row.arrived != NOW else row._replace(arrived=now)
     return arrived if row.at != NOW else arrived._replace(at=arrived.arrived)
 
@@ -124,11 +126,11 @@ class _Early:
         self.room = MOST_PARKED - transaction.count_parked()
         self.new: list[Parked] = []
 
-    def take(self, row: Observation, rule: Reward) -> Outcome | MaillardError:
+    def take(self, row: RewardEvent, rule: Reward) -> Outcome | MaillardError:
         before = self.parked.setdefault(row.decision, [])
         if repeated := _repeated(row, [each.row for each in before]):
             return repeated
-        since = min(made_at(row.decision), row.arrived)
+        since = min(creation_time(row.decision), row.arrived)
         closes = rule.closes(since)
         expires = since + _LONGEST_WAIT if closes is None else closes
         if expires <= row.arrived:
@@ -144,7 +146,7 @@ class _Early:
         return "parked"
 
 
-def _repeated(row: Observation, before: Sequence[Observation]) -> Outcome | MaillardError | None:
+def _repeated(row: RewardEvent, before: Sequence[RewardEvent]) -> Outcome | MaillardError | None:
     for same in before:
         if same.event == row.event:
             if same.value == row.value:
@@ -156,7 +158,7 @@ def _repeated(row: Observation, before: Sequence[Observation]) -> Outcome | Mail
 
 
 def _is_late(
-    row: Observation, decision: Drawn, rule: Reward, before: Sequence[Observation], pending: bool
+    row: RewardEvent, decision: DecisionSummary, rule: Reward, before: Sequence[RewardEvent], pending: bool
 ) -> bool:
     closes = rule.closes(decision.time)
     if closes is None:
@@ -176,7 +178,7 @@ class _Book:
         self.events: list[Event] = []
         self.settled: list[str] = []
 
-    def learn(self, decision: Drawn, before: Sequence[Observation], row: Observation) -> Outcome:
+    def learn(self, decision: DecisionSummary, before: Sequence[RewardEvent], row: RewardEvent) -> Outcome:
         if decision.epoch != self.head.epoch:
             return "old epoch"
         if self.rule.mature_only:
@@ -185,7 +187,7 @@ class _Book:
         if previous is None:
             self.add("reward", row.decision, decision.arm, value)
             self.settled.append(row.decision)
-            return "learned"
+            return "applied"
         if value == previous:
             return "unchanged"
         self.add("revision", row.decision, decision.arm, value, previous)
@@ -219,10 +221,10 @@ def settle(transaction: Transaction, rule: Reward, limit: int) -> int:
     """Freeze decisions whose window has closed, giving them the default if they have no reward; how many."""
     if not rule.settles:
         return 0
-    due = transaction.due(limit)
+    due = transaction.due_decisions(limit)
     if due:
         book = _Book(transaction, rule)
-        drawn, known = transaction.drawn(due), transaction.observations(due)
+        drawn, known = transaction.decision_summaries(due), transaction.reward_events(due)
         for identifier in due:
             decision, value = drawn[identifier], rule.total(known.get(identifier, []))
             if decision.epoch == book.head.epoch:

@@ -11,11 +11,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from maillard.decisions.columns import Columns, columns_of
-from maillard.decisions.records import Decision, Event, Observation, system_clock
-from maillard.decisions.rules import Reward
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import Event
+from maillard.decisions.reward_rule import Reward
 from maillard.decisions.selection import Chosen, Names, Numbers, Selection, Time
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores.contract import Parked
+from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 
 __all__ = [
@@ -34,7 +36,7 @@ class Row(NamedTuple):
     """A decision and what became of it."""
 
     decision: Decision
-    rewards: tuple[Observation, ...]
+    rewards: tuple[RewardEvent, ...]
     learned: tuple[Event, ...]
     "The events that the rewards made."
 

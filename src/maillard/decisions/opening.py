@@ -11,7 +11,7 @@ from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
 from maillard.decisions.selection import Names, Numbers, Time
 from maillard.decisions.stores import Store, is_store, open_store
-from maillard.decisions.stores.rows import Unreadable
+from maillard.decisions.stores.sql_rows import Unreadable
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.decisions.records import Decision, text, to_microseconds
+from maillard.decisions.decision import Decision
+from maillard.decisions.identifiers import check_name
+from maillard.decisions.timestamps import to_microseconds
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class Selection:
         units = _several("unit", unit, str, "a name, or several")
         epochs = _several("epoch", epoch, int | np.integer, "a whole number >= 0, or several")
         for each in units or ():
-            text("unit", each)
+            check_name("unit", each)
         for number in epochs or ():
             if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0:
                 raise InvalidValue("epoch", number, "a whole number >= 0")

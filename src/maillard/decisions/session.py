@@ -13,11 +13,12 @@ import numpy as np
 from maillard.decisions import choosing, ledger
 from maillard.decisions.choosing import Request
 from maillard.decisions.configuration import check_same, start_payload
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import Event, Kind
 from maillard.decisions.forks import renew_after_fork
-from maillard.decisions.grouping import Group
+from maillard.decisions.group_commit import Group
 from maillard.decisions.ledger import Outcome
 from maillard.decisions.log import MALFORMED, apply_events
-from maillard.decisions.records import Decision, Event, Kind, Observation
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head, Transaction
@@ -51,7 +52,7 @@ class Session:
         "The state after the events that this process knows of."
         self._group: Group[Call, Any] = Group(self.run)
         # Decisions change no state, so where the store can, they do not wait for what does.
-        self._choices: Group[Call, Any] = Group(self.run) if store.separate_lanes else self._group
+        self._choices: Group[Call, Any] = Group(self.run) if store.concurrent_decisions else self._group
         renew_after_fork(self)
 
     def renew(self) -> None:
@@ -62,11 +63,11 @@ class Session:
     def decide(self, request: Request) -> list[Decision]:
         """Draw and log; durable when this returns."""
         rows: list[Decision] = self._submit("draws", request, self._choices)
-        if self.store.separate_lanes and time.monotonic() - self._settled >= _SETTLE_EVERY:
+        if self.store.concurrent_decisions and time.monotonic() - self._settled >= _SETTLE_EVERY:
             self._settle_by_the_way()
         return rows
 
-    def observe(self, rows: Sequence[Observation]) -> list[Outcome | MaillardError]:
+    def apply_rewards(self, rows: Sequence[RewardEvent]) -> list[Outcome | MaillardError]:
         """Log rewards and learn from them; what became of each."""
         outcomes: list[Outcome | MaillardError] = self._submit("rewards", rows, self._group)
         return outcomes
@@ -137,12 +138,12 @@ class Session:
         draws = [call.what for call in calls if call.kind == "draws"]
         only_draws = len(draws) == len(calls)
         rewards = [] if only_draws else [row for call in calls if call.kind == "rewards" for row in call.what]
-        locked = not only_draws or not self.store.separate_lanes
+        locked = not only_draws or not self.store.concurrent_decisions
         alone = not only_draws and any(call.kind == "change" for call in calls)
         known = self.state
         for eligible in {request.eligible for request in draws}:
             with suppress(MaillardError):  # it is raised, for who asked, where it is drawn from
-                known.law(
+                known.choice_distribution(
                     eligible
                 )  # some policies take their time for it: not while others wait for the lock
         with self.store.transaction(self.experiment, lock=locked, alone=alone) as transaction:
@@ -150,7 +151,7 @@ class Session:
             made = iter(
                 choosing.decide(transaction, self.experiment, state, draws, self._rng) if draws else ()
             )
-            outcomes = iter(ledger.observe(transaction, state.reward, rewards) if rewards else ())
+            outcomes = iter(ledger.apply_rewards(transaction, state.reward, rewards) if rewards else ())
             answers: list[Any] = []
             for kind, what in calls:
                 if kind == "draws":

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.decisions.records import ADMINISTRATIVE, Event
-from maillard.decisions.rules import Reward
+from maillard.decisions.events import ADMINISTRATIVE, Event
+from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.policies import Distribution, Policy, policy
 from maillard.tally import Tally
@@ -20,11 +20,11 @@ from maillard.tally import Tally
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Law", "State", "arms_after", "replay", "write_tally"]
+__all__ = ["ChoiceDistribution", "State", "arms_after", "replay", "write_tally"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Law:
+class ChoiceDistribution:
     """The arms that can be drawn, and how: the draw is made from `probabilities`, the log keeps their logarithms."""
 
     arms: tuple[str, ...]
@@ -33,7 +33,7 @@ class Law:
     cold: tuple[bool, ...]
     _ends: list[float]
 
-    def draw(self, rng: np.random.Generator, size: int) -> list[int]:
+    def sample(self, rng: np.random.Generator, size: int) -> list[int]:
         """Places of arms with these probabilities, independently: as `policies` draws, without NumPy's cost of a few numbers."""
         ends, total = self._ends, self._ends[-1]
         last = bisect_left(ends, total)
@@ -59,7 +59,9 @@ class State:
     reward: Reward
     sticky: bool
     archived: bool = False
-    _laws: dict[frozenset[str] | None, Law] = field(default_factory=dict, repr=False, init=False)
+    _laws: dict[frozenset[str] | None, ChoiceDistribution] = field(
+        default_factory=dict, repr=False, init=False
+    )
     _places: dict[str, int] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +92,7 @@ class State:
         state.__dict__.update(changes)
         return state
 
-    def law(self, eligible: frozenset[str] | None = None) -> Law:
+    def choice_distribution(self, eligible: frozenset[str] | None = None) -> ChoiceDistribution:
         """The law of a choice among the eligible arms, or among all that are not retired."""
         law = self._laws.get(eligible)
         if law is None:
@@ -99,7 +101,7 @@ class State:
                 self._laws[eligible] = law
         return law
 
-    def _law(self, mask: NDArray[np.bool_]) -> Law:
+    def _law(self, mask: NDArray[np.bool_]) -> ChoiceDistribution:
         arms, log, cold = self.arms, None, self.tally.pulls == 0
         bound = self.policy.bind(arms)
         if mask.all():
@@ -108,7 +110,7 @@ class State:
             arms = tuple(arm for arm, use in zip(arms, mask.tolist(), strict=True) if use)
             log, cold = bound.log_probabilities(self.tally, eligible=mask)[mask], cold[mask]
         p = np.exp(log)
-        return Law(arms, tuple(log.tolist()), p, tuple(cold.tolist()), p.cumsum().tolist())
+        return ChoiceDistribution(arms, tuple(log.tolist()), p, tuple(cold.tolist()), p.cumsum().tolist())
 
     def distribution(self, eligible: frozenset[str]) -> Distribution:
         """The same log probabilities, with a bound on the error of each; of the eligible arms alone."""
@@ -141,7 +143,7 @@ class State:
 
     def check(self) -> State:
         """The state itself, if its policy can choose in it."""
-        self.law()
+        self.choice_distribution()
         return self
 
     def write(self) -> str:

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import Event
 from maillard.decisions.log import MALFORMED, DecisionLog, Row, apply_events
 from maillard.decisions.log_locations import redact
 from maillard.decisions.opening import read_log
-from maillard.decisions.records import Decision, Event, Observation
-from maillard.decisions.rules import Reward
+from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
-from maillard.decisions.stores.rows import Unreadable
+from maillard.decisions.stores.sql_rows import Unreadable
 from maillard.errors import MaillardError
 
 __all__ = ["Problem", "Verification", "verify"]
@@ -179,7 +180,9 @@ class _Checks:
 
     def _recompute(self, decision: Decision, state: State) -> None:
         eligible = frozenset(decision.eligible)
-        if state.law(eligible).log_probabilities == decision.log_probabilities:  # bit for bit: the usual case
+        if (
+            state.choice_distribution(eligible).log_probabilities == decision.log_probabilities
+        ):  # bit for bit: the usual case
             self.found.recomputed += 1
             return
         exact = state.distribution(eligible)
@@ -242,7 +245,7 @@ class _Accounts:
         for problem in problems:
             self.found.note(decision.id, problem)
 
-    def _event(self, row: Row, timely: Sequence[Observation], place: int) -> str | None:
+    def _event(self, row: Row, timely: Sequence[RewardEvent], place: int) -> str | None:
         """What is wrong with one of the events that a decision's rewards made."""
         decision, rule, event = row.decision, self.rule, row.learned[place]
         before = row.learned[place - 1] if place else None
@@ -274,7 +277,7 @@ class _Accounts:
             what = "learned its reward before its window closed"
         return what
 
-    def _lateness(self, row: Row, timely: Sequence[Observation], *, ended: bool) -> str | None:
+    def _lateness(self, row: Row, timely: Sequence[RewardEvent], *, ended: bool) -> str | None:
         """What is wrong with who was late: a window that has been settled stays closed, even if the clock is set back."""
         rule, closes = self.rule, self.rule.closes(row.decision.time)
         late = [each for each in row.rewards if each.late]
@@ -288,7 +291,7 @@ class _Accounts:
             return f"reward {late[0].event!r} is late, and came before the window closed"
         return None
 
-    def _total(self, row: Row, timely: Sequence[Observation], *, ended: bool) -> str | None:
+    def _total(self, row: Row, timely: Sequence[RewardEvent], *, ended: bool) -> str | None:
         """What is wrong with what was learned last. Rewards that come after the decision's epoch are logged only."""
         rule, total = self.rule, self.rule.total(timely)
         if not row.learned:
@@ -301,7 +304,7 @@ class _Accounts:
         return None
 
 
-def _is_part(value: float | None, rows: Sequence[Observation], rule: Reward) -> bool:
+def _is_part(value: float | None, rows: Sequence[RewardEvent], rule: Reward) -> bool:
     """Whether the rows that came before an epoch ended may come to a value.
 
     They are the first ones by arrival, unless the clock was set back or stood still: then any of them.

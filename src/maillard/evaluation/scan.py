@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.decisions.audit import Audit
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.arrow import pyarrow
 from maillard.decisions.files.parquet import ParquetPart
 from maillard.decisions.files.table_columns import TableColumns, cast, places_of
-from maillard.decisions.records import SLACK
 from maillard.evaluation.diagnostics import HIGHEST, LOWEST, Overlap, Spread, WeightTest
 from maillard.evaluation.moments import PRODUCT, REWARD, WEIGHT, Moments
 from maillard.evaluation.rows import SMALLEST
@@ -104,7 +104,20 @@ def _sums(
     sums[:, [_LOW, _HIGH]] = np.inf, -np.inf
     histogram = np.zeros((len(laws), HIGHEST - LOWEST + 1), np.int64)
     overlap = np.array([np.full(k, n), np.zeros(k), np.full(k, np.nan), np.full(k, np.inf), np.zeros(k)])
-    if not _add(arm, chance, reward, laws, centre, ends, low, high, 1.0 + SLACK, sums, histogram, overlap):
+    if not _add(
+        arm,
+        chance,
+        reward,
+        laws,
+        centre,
+        ends,
+        low,
+        high,
+        1.0 + LOG_PROBABILITY_TOLERANCE,
+        sums,
+        histogram,
+        overlap,
+    ):
         return None
     with np.errstate(divide="ignore"):
         chances = {0: np.log(overlap[3:])}

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from maillard.decisions.records import text
+from maillard.decisions.identifiers import check_name
 from maillard.decisions.stores import Store
 from maillard.errors import InvalidValue, UnknownName
 
@@ -85,7 +85,7 @@ def create(
     >>> Keyring(store).find(secret) == key
     True
     """
-    text("name", name)
+    check_name("name", name)
     chosen = _scopes(scopes)
     limited = _experiments(experiments)
     if rate is not None:
@@ -245,7 +245,7 @@ def _experiments(experiments: Sequence[str] | None) -> tuple[str, ...] | None:
         return None
     if isinstance(experiments, str) or not experiments:
         raise InvalidValue("experiments", experiments, "one or more names, or None for all")
-    return tuple(sorted({text("experiments", name) for name in experiments}))
+    return tuple(sorted({check_name("experiments", name) for name in experiments}))
 
 
 def _rate(rate: float) -> float:

@@ -12,8 +12,9 @@ from msgspec import Raw
 
 from maillard.decisions import Bandit, Reward, ledger
 from maillard.decisions.choosing import Request
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.identifiers import check_name
 from maillard.decisions.ledger import Outcome
-from maillard.decisions.records import Decision, Observation, text
 from maillard.decisions.session import Call
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head
@@ -40,7 +41,7 @@ class OpenExperiment:
         self.bandit, self.created_at = bandit, created_at
         self._changes = Lane(bandit.session.run, threads)
         # Decisions change no state, so where the store can, they do not wait for what does.
-        apart = bandit.session.store.separate_lanes
+        apart = bandit.session.store.concurrent_decisions
         self._choices = Lane(bandit.session.run, threads) if apart else self._changes
         self._written: tuple[tuple[float, ...], tuple[str, ...], Raw, Raw] | None = None
 
@@ -48,7 +49,7 @@ class OpenExperiment:
         """Draw and log."""
         return self._choices.submit(Call("draws", request))
 
-    def observe(self, rows: Sequence[Observation]) -> Awaitable[list[Outcome | MaillardError]]:
+    def apply_rewards(self, rows: Sequence[RewardEvent]) -> Awaitable[list[Outcome | MaillardError]]:
         """Log rewards and learn from them."""
         return self._changes.submit(Call("rewards", rows))
 
@@ -106,7 +107,7 @@ class ExperimentRegistry:
         if found is not None:
             return found
         try:
-            text("experiment", key)
+            check_name("experiment", key)
         except InvalidValue:
             raise NotFound(f"there is no experiment {key!r:.100}") from None
         if key not in self._opening:
@@ -191,35 +192,35 @@ class ExperimentRegistry:
 
     # Rewards of decisions that no experiment knows yet.
 
-    async def park(self, row: Observation) -> Outcome:
+    async def park(self, row: RewardEvent) -> Outcome:
         """Keep a reward until its decision is known."""
         outcome: Outcome = await self._parking.submit(row)
         return outcome
 
-    def _park(self, rows: Sequence[Observation]) -> list[Outcome | MaillardError]:
+    def _park(self, rows: Sequence[RewardEvent]) -> list[Outcome | MaillardError]:
         with self.store.transaction("", lock=True, alone=True) as transaction:
             return ledger.park(transaction, rows)
 
-    async def adopt(self) -> list[Observation]:
+    async def adopt(self) -> list[RewardEvent]:
         """Give rewards that waited to the experiments that know their decisions by now; those that are not in the experiment's range."""
         waiting = await self.run(self._waiting)
-        refused: list[Observation] = []
+        refused: list[RewardEvent] = []
         for key in {key for _, key in waiting}:
             experiment = await self.get(key)
             rows = [row for row, owner in waiting if owner == key]
             fit = [row for row in rows if _fits(row, experiment.bandit.state.reward)]
-            await experiment.observe(fit)
+            await experiment.apply_rewards(fit)
             await self.change(self._forget, rows)
             refused += [row for row in rows if row not in fit]
         return refused
 
-    def _waiting(self) -> list[tuple[Observation, str]]:
+    def _waiting(self) -> list[tuple[RewardEvent, str]]:
         with self.store.reading("") as transaction:
             parked = [each.row for each in transaction.all_parked()]
             owners = transaction.experiments_of({row.decision for row in parked}) if parked else {}
         return [(row, owners[row.decision]) for row in parked if row.decision in owners]
 
-    def _forget(self, rows: Sequence[Observation]) -> None:
+    def _forget(self, rows: Sequence[RewardEvent]) -> None:
         with self.store.transaction("", lock=True, alone=True) as transaction:
             transaction.unpark(rows)
 
@@ -238,7 +239,7 @@ class NotFound(MaillardError):
     """There is nothing of this name."""
 
 
-def _fits(row: Observation, rule: Reward) -> bool:
+def _fits(row: RewardEvent, rule: Reward) -> bool:
     try:
         rule.check(row.value)
     except InvalidValue:

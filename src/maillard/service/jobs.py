@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maillard import specs
 from maillard.decisions import DecisionLog, Verification, read_log, verify, write_log
-from maillard.decisions.stores.rows import Unreadable
+from maillard.decisions.stores.sql_rows import Unreadable
 from maillard.errors import InvalidValue, MaillardError, Unavailable, UnknownName
 from maillard.policies import Policy, Uniform
 from maillard.policies.targets import FixedArm, FixedDistribution

@@ -24,9 +24,11 @@ from functools import partial
 from typing import Any
 
 from maillard.decisions.audit import Audit, verdict_for
-from maillard.decisions.identifiers import made_at
-from maillard.decisions.records import Decision, Event, from_microseconds, system_clock
+from maillard.decisions.decision import Decision
+from maillard.decisions.events import Event
+from maillard.decisions.identifiers import creation_time
 from maillard.decisions.stores import Store
+from maillard.decisions.timestamps import from_microseconds, system_clock
 from maillard.service.reward_series import Series
 
 __all__ = ["Monitor"]
@@ -100,7 +102,7 @@ class Monitor:
 
     def __init__(self, store: Store, *, lag: float | None = None) -> None:
         self._store = store
-        default = _LONG_LAG if store.separate_lanes else _LAG
+        default = _LONG_LAG if store.concurrent_decisions else _LAG
         self._lag = round(_SECOND * (default if lag is None else lag))
         self._lock = threading.Lock()
         self._experiments: dict[str, _Experiment] = {}
@@ -290,5 +292,5 @@ def _first_id(milliseconds: int) -> str:
 def _time_of(identifier: str) -> int:
     """When an id was made; 0 where it is none."""
     with suppress(ValueError):
-        return made_at(identifier)
+        return creation_time(identifier)
     return 0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from maillard.decisions.records import from_microseconds
+from maillard.decisions.timestamps import from_microseconds
 
 __all__ = ["Series"]
 

@@ -48,7 +48,7 @@ def run(
         check_exposure(store, host)
     finally:
         store.close()
-    if not store.separate_lanes and workers > 1:
+    if not store.concurrent_decisions and workers > 1:
         raise InvalidValue(
             "workers", workers, f"1, for {redact(database)} is a SQLite file, which has one writer"
         )

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from maillard.decisions.decision import Decision
 from maillard.decisions.files.file_formats import FileFormat, WriteResult
 from maillard.decisions.files.foreign_logs import foreign_log, foreign_row
 from maillard.decisions.files.metadata import iso, read_iso
 from maillard.decisions.files.output_files import atomic_file
 from maillard.decisions.log import MALFORMED, DecisionLog, Row
-from maillard.decisions.records import Decision
 from maillard.errors import InvalidValue
 
 __all__ = ["FORMAT", "open_file", "write"]

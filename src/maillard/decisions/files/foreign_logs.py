@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, RewardEvent
 from maillard.decisions.files.row_codec import make_decision
+from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, Row, select_experiment
-from maillard.decisions.records import SLACK, Observation, text
 from maillard.errors import InvalidValue
 
 __all__ = ["foreign_log", "foreign_row", "in_order", "numbered", "ordered"]
@@ -34,15 +35,15 @@ def foreign_row(values: Mapping[str, Any], place: int, arms: Sequence[str] = ())
         arm = given.get("arm")
         known["log_probabilities"] = [log if name == arm else math.nan for name in known["eligible"]]
     known.setdefault("arm", None)
-    identifier = text("id", given.get("id", f"{place:09}"))
-    decision = make_decision(known, identifier, text("experiment", given.get("experiment", "default")))
+    identifier = check_name("id", given.get("id", f"{place:09}"))
+    decision = make_decision(known, identifier, check_name("experiment", given.get("experiment", "default")))
     reward = given.get("reward")
     if reward is None:
         return Row(decision, (), ())
     if not isinstance(reward, float) or not math.isfinite(reward):
         raise InvalidValue("reward", reward, "a finite number")
     time = decision.time
-    seen = Observation(decision=identifier, event=identifier, value=reward, at=time, arrived=time)
+    seen = RewardEvent(decision=identifier, event=identifier, value=reward, at=time, arrived=time)
     return Row(decision, (seen,), ())
 
 
@@ -51,7 +52,7 @@ def _log(given: Mapping[str, Any]) -> float:
     log, probability = given.get("log_probability"), given.get("probability")
     if isinstance(log, float):
         return log
-    if not isinstance(probability, float) or not 0 < probability <= 1 + SLACK:
+    if not isinstance(probability, float) or not 0 < probability <= 1 + LOG_PROBABILITY_TOLERANCE:
         raise InvalidValue("probability", probability, "a number > 0 and <= 1")
     return math.log(probability)
 

@@ -7,18 +7,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from maillard.decisions.decision import RewardEvent
+from maillard.decisions.events import ADMINISTRATIVE, Event
 from maillard.decisions.files.row_codec import check_real, check_whole
-from maillard.decisions.identifiers import check_id
+from maillard.decisions.identifiers import check_id, check_name
 from maillard.decisions.log import MALFORMED, rule_of
-from maillard.decisions.records import (
-    ADMINISTRATIVE,
-    Event,
-    Observation,
-    from_microseconds,
-    text,
-    to_microseconds,
-)
 from maillard.decisions.stores.contract import Parked
+from maillard.decisions.timestamps import from_microseconds, to_microseconds
 from maillard.errors import InvalidValue, MaillardError
 
 if TYPE_CHECKING:
@@ -91,7 +86,7 @@ def read_header(content: str | bytes, where: str) -> Header:
             raise InvalidValue("schema", data["schema"], allowed)  # noqa: TRY301  # the same
         rows = data.get("rows")
         return Header(
-            text("experiment", data["experiment"]),
+            check_name("experiment", data["experiment"]),
             check_whole(data["number"], "number"),
             _events(data["events"], data["number"]),
             [_parked(each) for each in data["parked"]],
@@ -145,13 +140,13 @@ def _check_names(name: str, value: object) -> None:
     if name == "arms" and not isinstance(value, list):
         raise InvalidValue("events: arms", value, "a list of names")
     for each in value if isinstance(value, list) else [value]:
-        text(f"events: {name}", each)
+        check_name(f"events: {name}", each)
 
 
 def _parked(each: Mapping[str, Any]) -> Parked:
-    row = Observation(
+    row = RewardEvent(
         decision=check_id(each["decision"], "parked: decision"),
-        event=text("parked: event", each["event"]),
+        event=check_name("parked: event", each["event"]),
         value=check_real(each["value"], "parked: value"),
         at=read_iso(each["at"], "parked: at"),
         arrived=read_iso(each["arrived"], "parked: arrived"),

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES, Columns
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.file_formats import FileFormat, WriteResult
 from maillard.decisions.files.foreign_logs import foreign_row, ordered
 from maillard.decisions.files.output_files import atomic_file
 from maillard.decisions.log import DecisionLog, Row, select_experiment
-from maillard.decisions.records import SLACK
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def to_obp(log: DecisionLog) -> dict[str, Any]:
     >>> from maillard.decisions import Bandit
     >>> bandit = Bandit(["red", "blue"], "uniform")
     >>> bandit.reward(bandit.choose().id, 1.0)
-    'learned'
+    'applied'
     >>> from maillard.decisions.opening import read_log
     >>> to_obp(read_log(bandit))["pscore"].tolist()
     [0.5]
@@ -180,7 +180,7 @@ def _columns(rounds: _Rounds, source: str) -> Iterator[Columns]:
         for name, bad, values, allowed in (
             (
                 "probability",
-                ~((chances[part] > 0) & (chances[part] <= 1 + SLACK)),
+                ~((chances[part] > 0) & (chances[part] <= 1 + LOG_PROBABILITY_TOLERANCE)),
                 chances,
                 "a number > 0 and <= 1",
             ),

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from maillard.decisions.identifiers import check_id
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, Decision, RewardEvent
+from maillard.decisions.events import Event
+from maillard.decisions.identifiers import check_id, check_name
 from maillard.decisions.log import Row
-from maillard.decisions.records import END_OF_TIME, SLACK, Decision, Event, Observation, text
+from maillard.decisions.timestamps import END_OF_TIME
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ def make_decision(values: Mapping[str, Any], identifier: str, experiment: str) -
         allowed = f"the arm ({arm!r}) among them, and a log probability for each ({len(logs)})"
         raise InvalidValue("eligible", list(eligible), allowed)
     log = values["log_probability"]
-    if not isinstance(log, float) or not -math.inf < log <= SLACK:
+    if not isinstance(log, float) or not -math.inf < log <= LOG_PROBABILITY_TOLERANCE:
         raise InvalidValue("log_probability", log, "a number <= 0")
     return Decision(
         id=identifier,
@@ -115,10 +117,10 @@ def make_decision(values: Mapping[str, Any], identifier: str, experiment: str) -
     )
 
 
-def _observation(each: Mapping[str, Any], decision: Decision) -> Observation:
-    return Observation(
+def _observation(each: Mapping[str, Any], decision: Decision) -> RewardEvent:
+    return RewardEvent(
         decision=decision.id,
-        event=text("rewards: event", each["event"]),
+        event=check_name("rewards: event", each["event"]),
         value=check_real(each["value"], "rewards: value"),
         at=check_time(each["at"], "rewards: at"),
         arrived=check_time(each["arrived"], "rewards: arrived"),
@@ -161,7 +163,7 @@ def _names(value: object) -> tuple[str, ...]:
 def _known(names: tuple[str, ...]) -> tuple[str, ...]:
     """The names, checked once: most rows share theirs."""
     for name in names:
-        text("eligible", name)
+        check_name("eligible", name)
     if len(set(names)) < len(names):
         raise InvalidValue("eligible", list(names), "each name once")
     return names
@@ -171,7 +173,7 @@ def _log(value: object) -> float:
     """The logarithm of a probability; NaN is one that is not known."""
     if value is None:
         return math.nan
-    if not isinstance(value, float) or value > SLACK:
+    if not isinstance(value, float) or value > LOG_PROBABILITY_TOLERANCE:
         raise InvalidValue("log_probabilities", value, "numbers <= 0")
     return math.nan if math.isnan(value) else value  # the one object, so that rows are equal
 
@@ -184,7 +186,7 @@ def _items(value: Any, field: str) -> list[Any] | tuple[Any, ...]:
 
 def _optional(values: Mapping[str, Any], name: str) -> str | None:
     value = values[name]
-    return None if value is None else text(name, value)
+    return None if value is None else check_name(name, value)
 
 
 def check_whole(value: object, field: str) -> int:

@@ -9,13 +9,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from maillard.decisions.decision import Decision
+from maillard.decisions.events import ADMINISTRATIVE, Event
 from maillard.decisions.files.metadata import check_events
+from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, Row, select_experiment
 from maillard.decisions.log_locations import redact
-from maillard.decisions.records import ADMINISTRATIVE, Decision, Event, text
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Head, Transaction
-from maillard.decisions.stores.rows import Unreadable
+from maillard.decisions.stores.sql_rows import Unreadable
 from maillard.errors import Conflict, InvalidValue, MaillardError
 
 __all__ = ["Imported", "open_owned", "open_shared", "write"]
@@ -41,7 +43,7 @@ def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
     name = select_experiment(store.experiments(), experiment, store.where)
     with store.reading(name) as transaction:
         number, now = (transaction.head or Head(0, 0, 0)).number, transaction.now
-        events = transaction.changes() if number else []
+        events = transaction.administrative_events() if number else []
         parked = sorted(
             transaction.all_parked(), key=lambda each: (each.row.arrived, each.row.decision, each.row.event)
         )
@@ -62,7 +64,7 @@ def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
 
 def _check(store: Store, experiment: str, events: Sequence[Event], number: int) -> None:
     try:
-        text("experiment", experiment)
+        check_name("experiment", experiment)
         check_events(events, number)
         if not events:
             raise InvalidValue("events", [], "the start of the experiment first")
@@ -103,7 +105,7 @@ class Imported(NamedTuple):
 
 def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> Imported:
     """Copy a log into a store; how many decisions it has, and where they are now."""
-    text("experiment", experiment)
+    check_name("experiment", experiment)
     if log.foreign:
         raise MaillardError(
             f"{log.source}: a log without events cannot be resumed; keep it as a file, or warm_start an experiment with its means"
@@ -156,7 +158,7 @@ def _check_new(log: DecisionLog, store: Store, experiment: str) -> None:
     for name in store.experiments():
         if name != experiment:
             with store.reading(name) as transaction:
-                if transaction.drawn(ids):
+                if transaction.decision_summaries(ids):
                     raise Conflict(f"{store.where} has these decisions already, as experiment {name!r}")
 
 
@@ -185,7 +187,7 @@ class _Copy:
         for (epoch, unit), (_, identifier) in self.assigned.items():
             self.transaction.assign(epoch, unit, identifier, instead_of=None)
         parked = self.log.parked
-        known = self.transaction.drawn([each.row.decision for each in parked])
+        known = self.transaction.decision_summaries([each.row.decision for each in parked])
         self.transaction.park([each for each in parked if each.row.decision not in known])
         return self.count
 
@@ -194,14 +196,14 @@ class _Copy:
         rows, self.rows = self.rows, []
         decisions = [self.renamed(row.decision) for row in rows]
         ids = {row.id for row in decisions}
-        if len(ids) < len(decisions) or self.transaction.drawn(ids):
+        if len(ids) < len(decisions) or self.transaction.decision_summaries(ids):
             raise InvalidValue(self.log.source, min(ids), "decisions with an id of their own each")
         self.transaction.add_decisions([row for row in decisions if row.idempotency_key is None])
         for row in decisions:
-            if row.idempotency_key is not None and not self.transaction.claim([row]):
+            if row.idempotency_key is not None and not self.transaction.add_if_absent([row]):
                 allowed = "each key once at each position"
                 raise InvalidValue(f"{self.log.source}: idempotency_key", row.idempotency_key, allowed)
-        self.transaction.add_observations([each for row in rows for each in row.rewards])
+        self.transaction.add_reward_events([each for row in rows for each in row.rewards])
         self.transaction.add_pending(self.pending(rows))
         self.note_assignments(decisions)
         self.count += len(rows)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from maillard.decisions.columns import Columns
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.arrow import pyarrow, types
 from maillard.decisions.files.foreign_logs import in_order
-from maillard.decisions.records import SLACK
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -165,10 +165,14 @@ def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
     refuse("arm", arm < 0, "one of the log's arms")
     if "log_probability" in names:
         log = reals("log_probability")
-        refuse("log_probability", ~((log <= SLACK) & (log > -np.inf)), "a number <= 0")
+        refuse("log_probability", ~((log <= LOG_PROBABILITY_TOLERANCE) & (log > -np.inf)), "a number <= 0")
     else:
         chance = reals("probability")
-        refuse("probability", ~((chance > 0) & (chance <= 1 + SLACK)), "a number > 0 and <= 1")
+        refuse(
+            "probability",
+            ~((chance > 0) & (chance <= 1 + LOG_PROBABILITY_TOLERANCE)),
+            "a number > 0 and <= 1",
+        )
         log = np.log(chance)
     if "reward" in names:
         reward = reals("reward")

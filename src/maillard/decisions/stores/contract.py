@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from maillard.decisions.records import Decision, Event, Observation
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import Event
 
-__all__ = ["Counts", "Drawn", "Head", "Parked", "Store", "Transaction"]
+__all__ = ["Counts", "DecisionSummary", "Head", "Parked", "Store", "Transaction"]
 
 
 class Head(NamedTuple):
@@ -25,7 +26,7 @@ class Head(NamedTuple):
     epoch: int
 
 
-class Drawn(NamedTuple):
+class DecisionSummary(NamedTuple):
     """What a reward must know of its decision."""
 
     arm: str
@@ -36,7 +37,7 @@ class Drawn(NamedTuple):
 class Parked(NamedTuple):
     """A reward whose decision is not known yet, and when it is too late for it."""
 
-    row: Observation
+    row: RewardEvent
     expires: int | None
 
     def expired(self, now: int) -> bool:
@@ -74,7 +75,7 @@ class Transaction(Protocol):
     def add_events(self, events: Sequence[Event], head: Head) -> None:
         """Add the next events and move the head. The experiment must be locked."""
 
-    def changes(self) -> list[Event]:
+    def administrative_events(self) -> list[Event]:
         """The administrative events, in order."""
 
     def checkpoint(self) -> tuple[int, str] | None:
@@ -83,25 +84,25 @@ class Transaction(Protocol):
     def save_checkpoint(self, number: int, state: str) -> None:
         """Save a state, so that a log that is opened need not be replayed from its start."""
 
-    def drawn(self, ids: Iterable[str]) -> dict[str, Drawn]:
+    def decision_summaries(self, ids: Iterable[str]) -> dict[str, DecisionSummary]:
         """Arm, epoch and time of those of the decisions that exist."""
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         """Those of the decisions that exist."""
 
-    def keyed(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
+    def decisions_by_key(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
         """The decisions of those of the idempotency keys that were used, by position."""
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
         """Add decisions whose ids are new."""
 
-    def claim(self, rows: Sequence[Decision]) -> set[str]:
+    def add_if_absent(self, rows: Sequence[Decision]) -> set[str]:
         """Add decisions, except those whose id, or whose key at their position, is taken; the ids of those that were added."""
 
-    def observations(self, ids: Iterable[str]) -> dict[str, list[Observation]]:
+    def reward_events(self, ids: Iterable[str]) -> dict[str, list[RewardEvent]]:
         """The rewards of those of the decisions that have any."""
 
-    def add_observations(self, rows: Sequence[Observation]) -> None:
+    def add_reward_events(self, rows: Sequence[RewardEvent]) -> None:
         """Add rewards."""
 
     def parked(self, ids: Iterable[str]) -> dict[str, list[Parked]]:
@@ -116,7 +117,7 @@ class Transaction(Protocol):
     def park(self, rows: Sequence[Parked]) -> None:
         """Keep rewards whose decision is not known, instead of those that have expired."""
 
-    def unpark(self, rows: Iterable[Observation]) -> None:
+    def unpark(self, rows: Iterable[RewardEvent]) -> None:
         """Forget these parked rewards."""
 
     def pending(self, ids: Iterable[str]) -> set[str]:
@@ -128,10 +129,10 @@ class Transaction(Protocol):
     def remove_pending(self, ids: Iterable[str]) -> None:
         """Nothing is to happen to these any more."""
 
-    def due(self, limit: int) -> list[str]:
+    def due_decisions(self, limit: int) -> list[str]:
         """Pending decisions whose window has closed, the earliest first."""
 
-    def assigned(self, epoch: int, unit: str) -> str | None:
+    def assignment(self, epoch: int, unit: str) -> str | None:
         """The decision that drew a unit's arm (sticky assignment)."""
 
     def assign(self, epoch: int, unit: str, decision: str, *, instead_of: str | None) -> bool:
@@ -173,7 +174,7 @@ class Store(Protocol):
         """Whether a commit takes so long that calls which wait for one should share the next."""
 
     @property
-    def separate_lanes(self) -> bool:
+    def concurrent_decisions(self) -> bool:
         """Whether decisions can be written while another transaction of the experiment changes its state."""
 
     def transaction(
@@ -191,7 +192,7 @@ class Store(Protocol):
     def experiments(self) -> list[str]:
         """The names of all experiments."""
 
-    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
+    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[Event, ...]]]:
         """Every decision with its rewards and the events that these made, ordered by state and id."""
 
     def scrub(self) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from maillard.decisions.records import Decision, Event, Observation, system_clock
-from maillard.decisions.stores.contract import Counts, Drawn, Head, Parked
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import Event
+from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked
+from maillard.decisions.timestamps import system_clock
 from maillard.errors import Unavailable
 
 __all__ = ["MemoryStore"]
@@ -24,7 +26,7 @@ class _Experiment:
     checkpoint: tuple[int, str] | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)
     keys: dict[str, list[str]] = field(default_factory=dict)
-    observations: dict[str, list[Observation]] = field(default_factory=dict)
+    observations: dict[str, list[RewardEvent]] = field(default_factory=dict)
     parked: dict[str, list[Parked]] = field(default_factory=dict)
     closing: dict[str, int] = field(default_factory=dict)
     schedule: list[tuple[int, str]] = field(default_factory=list)
@@ -36,7 +38,7 @@ class MemoryStore:
 
     where = "memory"
     grouped = False
-    separate_lanes = False
+    concurrent_decisions = False
 
     def __init__(self, clock: Callable[[], int] | None = None) -> None:
         self._clock = clock or system_clock
@@ -71,7 +73,7 @@ class MemoryStore:
         """The names of all experiments."""
         return sorted(self._experiments)
 
-    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
+    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[Event, ...]]]:
         """Every decision with its rewards and the events that these made, ordered by state and id."""
         with self.reading(experiment):
             kept = self._experiments.get(experiment, _Experiment())
@@ -110,7 +112,7 @@ class MemoryTransaction:
     def events(self, after: int, through: int | None = None) -> list[Event]:
         return self._kept.events[after:through]
 
-    def changes(self) -> list[Event]:
+    def administrative_events(self) -> list[Event]:
         return [event for event in self._kept.events if event.decision is None]
 
     def checkpoint(self) -> tuple[int, str] | None:
@@ -123,13 +125,15 @@ class MemoryTransaction:
         self._kept.events.extend(events)
         self._kept.head = head
 
-    def drawn(self, ids: Iterable[str]) -> dict[str, Drawn]:
-        return {key: Drawn(row.arm, row.epoch, row.time) for key, row in self.decisions(ids).items()}
+    def decision_summaries(self, ids: Iterable[str]) -> dict[str, DecisionSummary]:
+        return {
+            key: DecisionSummary(row.arm, row.epoch, row.time) for key, row in self.decisions(ids).items()
+        }
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         return {key: self._kept.decisions[key] for key in ids if key in self._kept.decisions}
 
-    def keyed(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
+    def decisions_by_key(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
         found = {key: [self._kept.decisions[each] for each in self._kept.keys.get(key, ())] for key in keys}
         return {key: sorted(rows, key=lambda row: row.position) for key, rows in found.items() if rows}
 
@@ -139,20 +143,20 @@ class MemoryTransaction:
             if row.idempotency_key is not None:
                 self._kept.keys.setdefault(row.idempotency_key, []).append(row.id)
 
-    def claim(self, rows: Sequence[Decision]) -> set[str]:
+    def add_if_absent(self, rows: Sequence[Decision]) -> set[str]:
         added: set[str] = set()
         for row in rows:
             key = row.idempotency_key or ""
-            taken = any(each.position == row.position for each in self.keyed([key]).get(key, ()))
+            taken = any(each.position == row.position for each in self.decisions_by_key([key]).get(key, ()))
             if not taken and not self.experiments_of([row.id]):
                 self.add_decisions([row])
                 added.add(row.id)
         return added
 
-    def observations(self, ids: Iterable[str]) -> dict[str, list[Observation]]:
+    def reward_events(self, ids: Iterable[str]) -> dict[str, list[RewardEvent]]:
         return {key: list(self._kept.observations[key]) for key in ids if key in self._kept.observations}
 
-    def add_observations(self, rows: Sequence[Observation]) -> None:
+    def add_reward_events(self, rows: Sequence[RewardEvent]) -> None:
         for row in rows:
             self._kept.observations.setdefault(row.decision, []).append(row)
 
@@ -176,7 +180,7 @@ class MemoryTransaction:
         for each in rows:
             self._kept.parked.setdefault(each.row.decision, []).append(each)
 
-    def unpark(self, rows: Iterable[Observation]) -> None:
+    def unpark(self, rows: Iterable[RewardEvent]) -> None:
         gone = {(row.decision, row.event) for row in rows}
         for key in {decision for decision, _ in gone} & self._kept.parked.keys():
             left = [each for each in self._kept.parked[key] if (key, each.row.event) not in gone]
@@ -196,7 +200,7 @@ class MemoryTransaction:
         for key in ids:
             self._kept.closing.pop(key, None)
 
-    def due(self, limit: int) -> list[str]:
+    def due_decisions(self, limit: int) -> list[str]:
         found: list[str] = []
         now, schedule, passed = self.now, self._kept.schedule, 0
         for closes, key in schedule:
@@ -208,11 +212,11 @@ class MemoryTransaction:
         del schedule[:passed]
         return found
 
-    def assigned(self, epoch: int, unit: str) -> str | None:
+    def assignment(self, epoch: int, unit: str) -> str | None:
         return self._kept.assigned.get((epoch, unit))
 
     def assign(self, epoch: int, unit: str, decision: str, *, instead_of: str | None) -> bool:
-        if self.assigned(epoch, unit) != instead_of:
+        if self.assignment(epoch, unit) != instead_of:
             return False
         self._kept.assigned[epoch, unit] = decision
         return True

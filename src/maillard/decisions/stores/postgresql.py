@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import Event
 from maillard.decisions.forks import renew_after_fork
-from maillard.decisions.records import Decision, Event, Observation
-from maillard.decisions.stores.connection import Connection, Context, conninfo_to_dict, psycopg
 from maillard.decisions.stores.contract import Counts
+from maillard.decisions.stores.postgresql_connection import Connection, Context, conninfo_to_dict, psycopg
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql import SELECT_HEAD, SELECT_ROWS, SQLTransaction
 from maillard.errors import InvalidValue, Unavailable
@@ -68,7 +69,7 @@ class PostgreSQLStore:
     """
 
     grouped = True
-    separate_lanes = True
+    concurrent_decisions = True
 
     def __init__(
         self,
@@ -245,7 +246,7 @@ class PostgreSQLStore:
         with self._transaction(_READING, "", _NO_LOCK) as transaction:
             return transaction.names()
 
-    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
+    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[Event, ...]]]:
         """Every decision with its rewards and the events that these made, ordered by state and id."""
         with self._explained():
             connection = self._connect()  # its own: who reads a whole log may take a while

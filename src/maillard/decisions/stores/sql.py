@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from maillard.decisions.records import Decision, Event, Observation
-from maillard.decisions.stores.contract import Counts, Drawn, Head, Parked
-from maillard.decisions.stores.rows import (
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import Event
+from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked
+from maillard.decisions.stores.sql_rows import (
     DECISION,
     EVENT,
     REWARD,
@@ -91,7 +92,7 @@ class SQLTransaction(ABC):
         limits = [self.experiment, after, 2**62 if through is None else through]
         return [read_event(row) for row in self._all(sql, limits)]
 
-    def changes(self) -> list[Event]:
+    def administrative_events(self) -> list[Event]:
         sql = f"SELECT {EVENT} FROM events WHERE experiment = ? AND decision IS NULL ORDER BY number"
         return [read_event(row) for row in self._all(sql, [self.experiment])]
 
@@ -113,13 +114,13 @@ class SQLTransaction(ABC):
         self._many(sql, [[*head, self.experiment]])
         self.head = head
 
-    def drawn(self, ids: Iterable[str]) -> dict[str, Drawn]:
+    def decision_summaries(self, ids: Iterable[str]) -> dict[str, DecisionSummary]:
         among, values = self._among("id", ids)
         sql = f"SELECT id, arm, epoch, time FROM decisions WHERE experiment = ? AND {among}"
         rows = self._all(sql, [self.experiment, values])
         for row in rows:
             checked("decisions", row[0], row, "text text whole time")
-        return {key: Drawn(*rest) for key, *rest in rows}
+        return {key: DecisionSummary(*rest) for key, *rest in rows}
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         among, values = self._among("id", ids)
@@ -127,7 +128,7 @@ class SQLTransaction(ABC):
         rows = self._all(sql, [self.experiment, values])
         return {row[0]: read_decision(row, self.name) for row in rows}
 
-    def keyed(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
+    def decisions_by_key(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
         among, values = self._among("idempotency_key", keys)
         sql = f"SELECT {DECISION} FROM decisions WHERE experiment = ? AND {among} ORDER BY position"
         found: dict[str, list[Decision]] = {}
@@ -139,20 +140,20 @@ class SQLTransaction(ABC):
     def add_decisions(self, rows: Sequence[Decision]) -> None:
         self._many(ADD_DECISION, [(*write_decision(row), self.experiment) for row in rows])
 
-    def claim(self, rows: Sequence[Decision]) -> set[str]:
+    def add_if_absent(self, rows: Sequence[Decision]) -> set[str]:
         offered = [(*write_decision(row), self.experiment) for row in rows]
         return {key for (key,) in self._added(ADD_DECISION, offered, " ON CONFLICT DO NOTHING RETURNING id")}
 
-    def observations(self, ids: Iterable[str]) -> dict[str, list[Observation]]:
+    def reward_events(self, ids: Iterable[str]) -> dict[str, list[RewardEvent]]:
         among, values = self._among("decision", ids)
-        found: dict[str, list[Observation]] = {}
+        found: dict[str, list[RewardEvent]] = {}
         for row in self._all(
             f"SELECT {REWARD}, late FROM rewards WHERE {among} ORDER BY arrived, event", [values]
         ):
             found.setdefault(row[0], []).append(read_reward(row))
         return found
 
-    def add_observations(self, rows: Sequence[Observation]) -> None:
+    def add_reward_events(self, rows: Sequence[RewardEvent]) -> None:
         sql = f"INSERT INTO rewards ({REWARD}, late) VALUES (?, ?, ?, ?, ?, ?)"
         self._many(sql, [(*write_reward(row), int(row.late)) for row in rows])
 
@@ -177,7 +178,7 @@ class SQLTransaction(ABC):
         sql = f"INSERT INTO parked ({REWARD}, expires, experiment) VALUES (?, ?, ?, ?, ?, ?, ?)"
         self._many(sql, [(*write_reward(each.row), each.expires, self.experiment) for each in rows])
 
-    def unpark(self, rows: Iterable[Observation]) -> None:
+    def unpark(self, rows: Iterable[RewardEvent]) -> None:
         sql = "DELETE FROM parked WHERE experiment = ? AND decision = ? AND event = ?"
         self._many(sql, [(self.experiment, row.decision, row.event) for row in rows])
 
@@ -193,11 +194,11 @@ class SQLTransaction(ABC):
         among, values = self._among("decision", ids)
         self._many(f"DELETE FROM pending WHERE {among}", [[values]])
 
-    def due(self, limit: int) -> list[str]:
+    def due_decisions(self, limit: int) -> list[str]:
         sql = "SELECT decision FROM pending WHERE experiment = ? AND closes <= ? ORDER BY closes, decision LIMIT ?"
         return [key for (key,) in self._all(sql, [self.experiment, self.now, limit])]
 
-    def assigned(self, epoch: int, unit: str) -> str | None:
+    def assignment(self, epoch: int, unit: str) -> str | None:
         sql = "SELECT decision FROM assignments WHERE experiment = ? AND epoch = ? AND unit = ?"
         rows = self._all(sql, [self.experiment, epoch, unit])
         return rows[0][0] if rows else None
@@ -259,7 +260,7 @@ class SQLTransaction(ABC):
 
     def with_rewards(
         self, rows: Iterable[Any]
-    ) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
+    ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[Event, ...]]]:
         """Decisions with their rewards and the events that these made."""
         made = [read_decision(row, self.name) for row in rows]
         ids = [row.id for row in made]
@@ -267,7 +268,7 @@ class SQLTransaction(ABC):
         learned: dict[str, list[Event]] = {}
         for row in self._all(f"SELECT {EVENT} FROM events WHERE {among} ORDER BY number", [values]):
             learned.setdefault(row[3], []).append(read_event(row))
-        observations = self.observations(ids)
+        observations = self.reward_events(ids)
         for row in made:
             yield row, tuple(observations.get(row.id, ())), tuple(learned.get(row.id, ()))
 

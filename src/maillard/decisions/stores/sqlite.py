@@ -11,10 +11,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import Event
 from maillard.decisions.forks import hold_during_fork
-from maillard.decisions.records import Decision, Event, Observation, system_clock
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql import SELECT_ROWS, SQLTransaction
+from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidValue, MaillardError, Unavailable
 
 __all__ = ["SQLiteStore"]
@@ -42,7 +44,7 @@ class SQLiteStore:
     """
 
     grouped = True
-    separate_lanes = False  # one writer at a time
+    concurrent_decisions = False  # one writer at a time
 
     def __init__(
         self,
@@ -324,7 +326,7 @@ class SQLiteStore:
         with self._reader() as connection:
             return [name for (name,) in connection.execute("SELECT name FROM experiments ORDER BY name")]
 
-    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[Observation, ...], tuple[Event, ...]]]:
+    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[Event, ...]]]:
         """Every decision with its rewards and the events that these made, ordered by state and id."""
         with self.reading(experiment) as transaction:
             assert isinstance(transaction, _Transaction)

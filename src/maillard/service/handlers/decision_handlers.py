@@ -10,8 +10,9 @@ import msgspec
 
 from maillard.decisions.choosing import Repeated
 from maillard.decisions.configuration import check_request
+from maillard.decisions.decision import Decision
 from maillard.decisions.identifiers import check_id
-from maillard.decisions.records import Decision, from_microseconds
+from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import Conflict, InvalidValue, MaillardError
 from maillard.service import messages
 from maillard.service.experiment_registry import NotFound, OpenExperiment

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from maillard.decisions.records import from_microseconds
 from maillard.decisions.state import State
+from maillard.decisions.timestamps import from_microseconds
 from maillard.service import messages
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, status_of

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from maillard.decisions.rules import Reward
+from maillard.decisions.reward_rule import Reward
 from maillard.decisions.session import Session
-from maillard.decisions.state import Law, State
+from maillard.decisions.state import ChoiceDistribution, State
 from maillard.errors import MaillardError
 from maillard.service import jobs, messages
 from maillard.service.handlers.request_context import RequestContext, status_of
@@ -71,10 +71,12 @@ async def read_state(context: RequestContext) -> HttpResponse:
     )
 
 
-def _looked_at(session: Session) -> tuple[State, Law, Sequence[tuple[float | None, float | None]]]:
+def _looked_at(
+    session: Session,
+) -> tuple[State, ChoiceDistribution, Sequence[tuple[float | None, float | None]]]:
     """The state, its law and the bounds of its means: all that takes its time, in one turn of a thread."""
     state = session.refresh()
-    return state, state.law(), _bounds(state)
+    return state, state.choice_distribution(), _bounds(state)
 
 
 def _refusal(state: State, bounds: Sequence[tuple[float | None, float | None]]) -> str | None:

@@ -6,11 +6,11 @@ import asyncio
 
 import msgspec
 
-from maillard.decisions.configuration import check_observation
+from maillard.decisions.configuration import check_reward_event
+from maillard.decisions.decision import RewardEvent
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.ledger import Outcome
-from maillard.decisions.records import Observation
-from maillard.decisions.rules import Reward
+from maillard.decisions.reward_rule import Reward
 from maillard.errors import Conflict, InvalidValue, MaillardError
 from maillard.service import messages
 from maillard.service.experiment_registry import NotFound, OpenExperiment
@@ -48,7 +48,7 @@ async def _reward(context: RequestContext, identifier: str, given: messages.Rewa
     experiment = None if key is None else await context.service.experiments.get(key)
     rule = Reward() if experiment is None else experiment.bandit.state.reward
     try:
-        row = check_observation(rule, identifier, given.value, given.occurred_at, given.event)
+        row = check_reward_event(rule, identifier, given.value, given.occurred_at, given.event)
         outcome = await (_park(context, row) if experiment is None else _observe(experiment, row))
     except MaillardError as error:
         context.service.metrics.rewarded("conflict" if isinstance(error, Conflict) else "refused")
@@ -58,19 +58,19 @@ async def _reward(context: RequestContext, identifier: str, given: messages.Rewa
         decision_id=identifier,
         event=row.event,
         outcome=outcome,  # type: ignore[arg-type]  # the others are errors
-        applied=outcome in ("learned", "revised", "waiting"),
+        applied=outcome in ("applied", "revised", "waiting"),
         late=outcome == "late",
     )
 
 
-async def _observe(experiment: OpenExperiment, row: Observation) -> Outcome:
-    (outcome,) = await experiment.observe([row])
+async def _observe(experiment: OpenExperiment, row: RewardEvent) -> Outcome:
+    (outcome,) = await experiment.apply_rewards([row])
     if isinstance(outcome, MaillardError):
         raise outcome
     return outcome
 
 
-async def _park(context: RequestContext, row: Observation) -> Outcome:
+async def _park(context: RequestContext, row: RewardEvent) -> Outcome:
     try:
         return await context.service.experiments.park(row)
     except InvalidValue as error:

@@ -46,5 +46,5 @@ Time = (
 )
 Moment = Annotated[datetime, Meta(tz=True)]
 Status = Literal["running", "paused", "archived"]
-Outcome = Literal["learned", "revised", "unchanged", "waiting", "old epoch", "duplicate", "parked", "late"]
+Outcome = Literal["applied", "revised", "unchanged", "waiting", "old epoch", "duplicate", "parked", "late"]
 Target = Annotated[str, Meta(min_length=1, max_length=20_000, pattern=_NO_NUL, examples=["arm:blue"])]

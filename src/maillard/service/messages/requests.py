@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from maillard.decisions.rules import Reward as Rule
+from maillard.decisions.reward_rule import Reward as Rule
 from maillard.service.messages.kinds import (
     MOST_ITEMS,
     DecisionId,

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from maillard.decisions.grouping import Group
+from maillard.decisions.group_commit import Group
 from maillard.errors import Conflict, InvalidValue, Unavailable
 
 

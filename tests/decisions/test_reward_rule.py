@@ -9,12 +9,12 @@ from datetime import timedelta
 import pytest
 
 from maillard import InvalidValue, Reward
-from maillard.decisions.records import Observation
+from maillard.decisions.decision import RewardEvent
 
 
-def rows(*events: tuple[str, int, float], late: tuple[str, ...] = ()) -> list[Observation]:
+def rows(*events: tuple[str, int, float], late: tuple[str, ...] = ()) -> list[RewardEvent]:
     return [
-        Observation(decision="d", event=event, value=value, at=at, arrived=0, late=event in late)
+        RewardEvent(decision="d", event=event, value=value, at=at, arrived=0, late=event in late)
         for event, at, value in events
     ]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from maillard.decisions.records import Observation
+from maillard.decisions.decision import RewardEvent
 from maillard.errors import InvalidValue
 
 __all__ = ["Reward"]
@@ -17,12 +17,12 @@ __all__ = ["Reward"]
 _LARGEST = 1e290
 
 
-def _occurrence(row: Observation) -> tuple[int, str]:
+def _occurrence(row: RewardEvent) -> tuple[int, str]:
     return row.at, row.event
 
 
 # By occurrence, never by arrival: so the order in which rewards come does not matter.
-_COMBINE: dict[str, Callable[[Sequence[Observation]], float]] = {
+_COMBINE: dict[str, Callable[[Sequence[RewardEvent]], float]] = {
     "first": lambda rows: min(rows, key=_occurrence).value,
     "last": lambda rows: max(rows, key=_occurrence).value,
     "sum": lambda rows: math.fsum(row.value for row in rows),
@@ -107,7 +107,7 @@ class Reward:
             raise InvalidValue(field, value, f"a number from {low:g} to {high:g}")
         return number
 
-    def total(self, rows: Sequence[Observation]) -> float | None:
+    def total(self, rows: Sequence[RewardEvent]) -> float | None:
         """What the events of one decision come to, those that came late aside; None without any."""
         timely = [row for row in rows if not row.late]
         if not timely:

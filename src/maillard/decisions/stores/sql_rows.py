@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from maillard.decisions.records import END_OF_TIME, SLACK, Decision, Event, Observation, text
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, Decision, RewardEvent
+from maillard.decisions.events import Event
+from maillard.decisions.identifiers import check_name
 from maillard.decisions.stores.contract import Parked
+from maillard.decisions.timestamps import END_OF_TIME
 from maillard.errors import MaillardError
 
 __all__ = [
@@ -91,7 +94,11 @@ def _write_arms(arms: tuple[str, ...]) -> str:
 @lru_cache(maxsize=256)
 def _read_arms(content: str) -> tuple[str, ...]:
     arms = json.loads(content)
-    if not isinstance(arms, list) or not arms or len({text("eligible", arm) for arm in arms}) < len(arms):
+    if (
+        not isinstance(arms, list)
+        or not arms
+        or len({check_name("eligible", arm) for arm in arms}) < len(arms)
+    ):
         raise ValueError("eligible is not a list of different names")
     return tuple(arms)
 
@@ -108,7 +115,7 @@ def _read_logs(content: str) -> tuple[float, ...]:
     """The log probabilities that `_write_logs` wrote. Decisions of one state share them."""
     data = _numbers.decode(content)
     logs = [-math.inf if log is None else log for log in data] if isinstance(data, list) else []
-    if not logs or not all(type(log) is float and log <= SLACK for log in logs):
+    if not logs or not all(type(log) is float and log <= LOG_PROBABILITY_TOLERANCE for log in logs):
         raise ValueError("log_probabilities is not a list of numbers <= 0")
     return tuple(logs)
 
@@ -168,23 +175,23 @@ def read_decision(row: Sequence[Any], experiment: str) -> Decision:
     )
 
 
-def write_reward(row: Observation) -> tuple[Any, ...]:
+def write_reward(row: RewardEvent) -> tuple[Any, ...]:
     """A reward as its row, up to whether it is late."""
     return row.decision, row.event, row.value, row.at, row.arrived
 
 
-def read_reward(row: Sequence[Any]) -> Observation:
+def read_reward(row: Sequence[Any]) -> RewardEvent:
     """A reward from its row."""
     decision, event, value, at, arrived, late = checked(
         "rewards", row[0], row, "text text real time time truth"
     )
-    return Observation(decision=decision, event=event, value=value, at=at, arrived=arrived, late=late == 1)
+    return RewardEvent(decision=decision, event=event, value=value, at=at, arrived=arrived, late=late == 1)
 
 
 def read_parked(row: Sequence[Any]) -> Parked:
     """A parked reward from its row."""
     *reward, expires = checked("parked", row[0], row, "text text real time time time?")
-    return Parked(Observation(*reward), expires)
+    return Parked(RewardEvent(*reward), expires)
 
 
 _DECISION_KINDS = "text time text? text log text text whole whole whole whole truth text? whole text?"
@@ -194,7 +201,7 @@ _KINDS: dict[str, tuple[type, Any, Any]] = {
     "time": (int, 0, END_OF_TIME - 1),
     "truth": (int, 0, 1),
     "real": (float, -sys.float_info.max, sys.float_info.max),
-    "log": (float, -math.inf, SLACK),
+    "log": (float, -math.inf, LOG_PROBABILITY_TOLERANCE),
 }
 
 

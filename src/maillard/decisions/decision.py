@@ -1,0 +1,74 @@
+"""A decision and the reward events that are reported for it: the rows of the log. Rows are immutable."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import NamedTuple
+
+from maillard.decisions.timestamps import from_microseconds
+
+__all__ = ["LOG_PROBABILITY_TOLERANCE", "Decision", "RewardEvent"]
+
+LOG_PROBABILITY_TOLERANCE = 1e-9  # rounding may raise the logarithm of a probability this far above 0
+
+
+class Decision(NamedTuple):
+    """One choice, with the distribution it was sampled from and the state that distribution was computed in."""
+
+    id: str
+    "A UUID of version 7."
+    experiment: str
+    time: int
+    "Microseconds since 1970, by the store's clock."
+    unit: str | None
+    "The user, session or thing that the choice was made for."
+    arm: str
+    "The chosen arm."
+    eligible: tuple[str, ...]
+    "The arms that could have been chosen."
+    log_probabilities: tuple[float, ...]
+    "The log probability of each eligible arm: the distribution that `arm` was sampled from."
+    log_probability: float
+    "The log probability of the chosen arm."
+    policy_version: int
+    formula_version: int
+    state: int
+    "The number of the last event applied before the distribution was computed."
+    epoch: int
+    cold: bool
+    "Whether the chosen arm was cold: it had no observed rewards in that state."
+    idempotency_key: str | None = None
+    position: int = 0
+    "The index within a batch of decisions."
+    origin: str | None = None
+    "The id of the decision that sampled the arm, if this one repeats it (sticky assignment)."
+
+    @property
+    def probability(self) -> float:
+        """The probability of the chosen arm."""
+        return math.exp(self.log_probability)
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """The probability of each eligible arm."""
+        return {arm: math.exp(log) for arm, log in zip(self.eligible, self.log_probabilities, strict=True)}
+
+    @property
+    def at(self) -> datetime:
+        """`time` as a datetime."""
+        return from_microseconds(self.time)
+
+
+class RewardEvent(NamedTuple):
+    """A reward that was reported for a decision. A decision can have several, told apart by `event`."""
+
+    decision: str
+    event: str
+    value: float
+    at: int
+    "When it occurred, in microseconds since 1970."
+    arrived: int
+    "When it reached the store, by the store's clock."
+    late: bool = False
+    "Whether it arrived after the reward window had closed. Late rewards are logged but not applied."
