@@ -52,10 +52,9 @@ def report(what: str, lives: Lives, told: Told) -> None:
 
 
 def check_lives(lives: Lives) -> None:
-    """Enough load, and soon ready again.
+    """The load was high enough, and the service was ready again soon: for torture, on a machine that is not busy.
 
-    However busy the machine is, half of the starts are within the limit; each one is, but for the time in which others had all
-    processors.
+    Half of the starts are within the limit. Each one is, without the time in which other processes had the processors.
     """
     assert lives.rate >= LEAST_RATE
     assert statistics.median(lives.starts) < READY, lives.starts
@@ -113,7 +112,8 @@ def test_kills_under_load_lose_nothing_and_double_nothing(where: str, kills: int
     report(f"{kills} kills", lives, clients.told)
     assert clients.told.refused[0] >= kills  # each kill cut somebody short
     check(where, clients.told)
-    check_lives(lives)
+    if kills >= 100:
+        check_lives(lives)
 
 
 # A store that says too early that it has committed: of its transactions with decisions, it commits every twentieth.
@@ -220,7 +220,8 @@ def test_restarts_of_postgresql_under_load(private_postgres: Server, restarts: i
         assert service.pid == first
         report(f"{restarts} restarts of PostgreSQL", lives, clients.told)
         check(where, clients.told)
-    check_lives(lives)
+    if restarts >= 20:
+        check_lives(lives)
 
 
 @pytest.mark.parametrize("decisions", [5_000, pytest.param(100_000, marks=pytest.mark.torture)])
