@@ -26,7 +26,7 @@ ARMS = ["red", "blue", "green"]
 
 _PATH = f"/v1/experiments/{EXPERIMENT}/decisions"
 _PAUSE = 0.02  # seconds before a client tries again
-_PATIENCE = 20.0  # seconds for an answer, of whatever kind
+_PATIENCE = 120.0  # seconds for any response; a busy machine may need them
 
 
 def begin(service: Service) -> None:

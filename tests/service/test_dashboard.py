@@ -30,7 +30,7 @@ HOSTILE = [
     "🍞" * 100 + "x" * 400,
 ]
 WIDTHS = (360, 768, 1280)
-PATIENCE = 30_000  # milliseconds, for a machine that has much else to do
+PATIENCE = 120_000  # milliseconds; a busy machine may need them
 
 expect.set_options(timeout=PATIENCE)
 
@@ -47,7 +47,7 @@ class Api:
         given = {"Content-Type": "application/json", **headers}
         request = urllib.request.Request(self.service.url + path, content, given, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=120) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
