@@ -167,7 +167,7 @@ def print_report(client: Client, visitors: Visitors) -> None:
     level = f"{summary['interval']['confidence']:.0%} interval"
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("button")
-    for name in ("true rate", "applied", level, "learned from", "shown this time"):
+    for name in ("true rate", "learned", level, "learned from", "shown this time"):
         table.add_column(name, justify="right", no_wrap=True)
     for arm, rate in visitors.true_rates.items():
         found = summary["arms"][arm]

@@ -1,159 +1,219 @@
-"""Group commit: calls of several threads that wait for the disk at the same time share one transaction.
+"""Group commit: concurrent calls share one transaction, so that they also share the wait for the disk.
 
-There is no thread of its own to be lost in a fork: whoever comes first leads, does the work of all that wait, and hands the lead to
-the first that came meanwhile.
+`GroupCommit` serves threads, `AsyncGroupCommit` serves coroutines. Both collect calls while a batch is being
+written, and write all of them as the next batch. `run` gets the calls of a batch and returns, for each call, its
+result or the error of that call alone. If `run` raises, the whole batch has failed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Generic, TypeVar
 
 from maillard.decisions.forks import renew_after_fork
 from maillard.errors import MaillardError, Unavailable
 
-__all__ = ["Group"]
+__all__ = ["AsyncGroupCommit", "GroupCommit"]
 
-_PATIENCE = 0.001  # seconds
-_INTERRUPTED = "the thread that wrote for several was interrupted; what it wrote may be in the log, so call again with the same key"
+_MAX_BATCH = 256  # calls in one transaction
+_MAX_WAITING = 20_000  # calls of coroutines that wait for their batch
+_MAX_BATCH_DELAY = 0.001  # seconds that a leader waits for the threads of the previous batch
+_INTERRUPTED = "the thread that wrote this batch was interrupted. The write may be in the log: call again with the same key."
 
 Call = TypeVar("Call")
 Result = TypeVar("Result")
 
 
-class _Waiting(Generic[Call, Result]):
-    """A call in the queue, a lock that its thread sleeps on, and the calls that it answers if it leads."""
+def _run_batch(
+    run: Callable[[Sequence[Call]], Sequence[Result | MaillardError]], calls: Sequence[Call]
+) -> Sequence[Result | BaseException]:
+    """Run a batch and return a result or an error for each call."""
+    try:
+        return run(calls)
+    except MaillardError as error:  # callers must not share an exception: each one adds its traceback
+        return [error, *(type(error)(*error.args) for _ in calls[1:])]
+    except BaseException as error:  # noqa: BLE001  # every call must end
+        return [error] * len(calls)
 
-    __slots__ = ("call", "done", "error", "group", "leads", "result", "wake")
+
+class _PendingCall(Generic[Call, Result]):
+    """A call in the queue of a `GroupCommit`, and the lock that its thread sleeps on.
+
+    If the thread becomes the leader, `batch` holds the calls it runs and has not woken up yet.
+    """
+
+    __slots__ = ("batch", "call", "done", "error", "is_leader", "result", "wake")
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.result: Result | None = None
         self.error: BaseException | None = None
         self.done = False
-        self.leads = False
-        self.group: list[_Waiting[Call, Result]] = []
+        self.is_leader = False
+        self.batch: list[_PendingCall[Call, Result]] = []
         self.wake = threading.Lock()
         self.wake.acquire()
 
 
-class Group(Generic[Call, Result]):
-    """Runs calls, those that wait together as one.
+class GroupCommit(Generic[Call, Result]):
+    """Group commit for threads.
 
-    `run` gets some calls and answers each with a result, or an error of that call alone; if it raises, all of them have failed.
+    It has no thread of its own, which a fork would lose. The first thread to arrive becomes the leader: it runs the
+    calls of all waiting threads, then makes the first thread that arrived in the meantime the next leader.
     """
 
     def __init__(
-        self, run: Callable[[Sequence[Call]], Sequence[Result | MaillardError]], most: int = 256
+        self,
+        run: Callable[[Sequence[Call]], Sequence[Result | MaillardError]],
+        max_batch: int = _MAX_BATCH,
     ) -> None:
-        self._run, self._most = run, most
+        self._run, self._max_batch = run, max_batch
         self.renew()
         renew_after_fork(self)
 
     def renew(self) -> None:
-        """After a fork: whoever waits belongs to the parent."""
+        """Start with an empty queue after a fork: the waiting threads exist only in the parent."""
         self._mutex = threading.Lock()
-        self._queue: list[_Waiting[Call, Result]] = []
-        self._led = False
-        self._expected = 0  # calls: as many as the last group had, and as came meanwhile
-        self._awaited = 0
-        self._complete = threading.Lock()
-        self._complete.acquire()
+        self._queue: list[_PendingCall[Call, Result]] = []
+        self._has_leader = False
+        self._expected_size = 0  # calls in the last batch, plus those that arrived while it ran
+        self._awaited_size = 0  # the queue length that a leader waits for, or 0
+        self._queue_filled = threading.Lock()
+        self._queue_filled.acquire()
 
     def submit(self, call: Call) -> Result:
-        """The result of a call, when it is durable."""
-        mine: _Waiting[Call, Result] = _Waiting(call)
+        """Run a call in the next batch and return its result once it is durable."""
+        own: _PendingCall[Call, Result] = _PendingCall(call)
         try:
             with self._mutex:
-                self._queue.append(mine)
-                if not self._led:
-                    self._led = mine.leads = True
-                elif len(self._queue) == self._awaited:
-                    self._awaited = 0
-                    if self._complete.locked():  # else one that was interrupted has not taken it
-                        self._complete.release()
-            if not mine.leads:
-                mine.wake.acquire()
-            if not mine.done:
-                self._lead(mine)
-        except BaseException:  # interrupted while it waited
-            self._leave(mine)
+                self._queue.append(own)
+                if not self._has_leader:
+                    self._has_leader = own.is_leader = True
+                elif len(self._queue) == self._awaited_size:
+                    self._awaited_size = 0
+                    if self._queue_filled.locked():  # it is free if an interrupted leader did not acquire it
+                        self._queue_filled.release()
+            if not own.is_leader:
+                own.wake.acquire()
+            if not own.done:
+                self._lead(own)
+        except BaseException:  # for example KeyboardInterrupt while waiting
+            self._finish(own)
             raise
-        if mine.error is not None:
-            raise mine.error
-        return mine.result  # type: ignore[return-value]  # done, and without an error
+        if own.error is not None:
+            raise own.error
+        return own.result  # type: ignore[return-value]  # it is done, without an error
 
-    def _lead(self, mine: _Waiting[Call, Result]) -> None:
-        self._gather()
+    def _lead(self, own: _PendingCall[Call, Result]) -> None:
+        self._wait_for_queue()
         with self._mutex:
-            mine.group, self._queue = self._queue[: self._most], self._queue[self._most :]
-        group, error = list(mine.group), None
-        try:
-            answers = self._run([each.call for each in group])
-        except BaseException as raised:  # noqa: BLE001  # every thread of the group raises it
-            answers, error = [], raised
-        for place, each in enumerate(group):
-            if error is not None:
-                each.error = _shared(error, each is mine)
-            elif isinstance(answer := answers[place], MaillardError):
-                each.error = answer
-            else:
-                each.result = answer
+            own.batch, self._queue = self._queue[: self._max_batch], self._queue[self._max_batch :]
+        batch = list(own.batch)
+        outcomes = _run_batch(self._run, [each.call for each in batch])
+        for each, outcome in zip(batch, outcomes, strict=True):
+            if not isinstance(outcome, BaseException):
+                each.result = outcome
+            elif each is own or isinstance(outcome, MaillardError):
+                each.error = outcome
+            else:  # the leader's own exception, for example an interrupt
+                each.error = Unavailable(f"the write of this call's batch failed: {outcome!r}")
             each.done = True
         with self._mutex:
-            self._expected = min(len(group) + len(self._queue), self._most)
-        self._leave(mine)
+            self._expected_size = min(len(batch) + len(self._queue), self._max_batch)
+        self._finish(own)
 
-    def _gather(self) -> None:
-        """Wait a moment for those who called a moment ago: they are about to call again.
+    def _wait_for_queue(self) -> None:
+        """Wait up to a millisecond until as many threads call as in the previous batch.
 
-        Otherwise they find the next group on its way, and every other commit goes without them: twice the commits, and threads that
-        wake up get in the way of the one that writes. Whoever stays away is expected no more, so a lone thread never waits.
+        Threads that have just received a result usually call again at once. Without this wait they would find the next
+        batch already running, and every other commit would run without them: twice as many commits. The next batch
+        expects only the threads that came, so a single thread never waits.
         """
         with self._mutex:
-            if len(self._queue) >= self._expected:
+            if len(self._queue) >= self._expected_size:
                 return
-            self._awaited = self._expected
-        if not self._complete.acquire(timeout=_PATIENCE):
+            self._awaited_size = self._expected_size
+        if not self._queue_filled.acquire(timeout=_MAX_BATCH_DELAY):
             with self._mutex:
-                self._awaited = 0
-                self._complete.acquire(
-                    blocking=False
-                )  # whoever completed the group meanwhile has released it
+                self._awaited_size = 0
+                self._queue_filled.acquire(blocking=False)  # in case the queue filled after the timeout
 
-    def _leave(self, mine: _Waiting[Call, Result]) -> None:
-        """Out of the queue; whoever was led wakes up; the lead, if one had it, goes to the first that waits.
+    def _finish(self, own: _PendingCall[Call, Result]) -> None:
+        """Leave the queue; a leader wakes up its batch and passes the lead to the first waiting thread.
 
-        An interrupt may come at any point of this. Then it is begun again, and nobody sleeps for ever.
+        An interrupt can arrive at any point here. `submit` then calls this again, so no thread sleeps forever.
         """
-        while mine.group:
-            each = mine.group[-1]
+        while own.batch:
+            each = own.batch[-1]
             if not each.done:
                 each.error, each.done = Unavailable(_INTERRUPTED), True
-            if each is not mine:
-                with suppress(RuntimeError):  # woken already
+            if each is not own:
+                with suppress(RuntimeError):  # awake already
                     each.wake.release()
-            mine.group.pop()
+            own.batch.pop()
         with self._mutex:
-            self._awaited = 0 if mine.leads else self._awaited
-            if mine in self._queue:
-                self._queue.remove(mine)
-            if not mine.leads:
+            self._awaited_size = 0 if own.is_leader else self._awaited_size
+            if own in self._queue:
+                self._queue.remove(own)
+            if not own.is_leader:
                 return
-            mine.leads = False
+            own.is_leader = False
             if self._queue:
-                self._queue[0].leads = True
+                self._queue[0].is_leader = True
                 self._queue[0].wake.release()
             else:
-                self._led = False
+                self._has_leader = False
 
 
-def _shared(error: BaseException, own: bool) -> BaseException:
-    """An error for each thread: a traceback belongs to one, and so does an interrupt."""
-    if own:
-        return error
-    if isinstance(error, MaillardError):
-        return type(error)(*error.args)
-    return Unavailable(f"the write that this call was part of failed: {error!r}")
+class AsyncGroupCommit(Generic[Call, Result]):
+    """Group commit for coroutines: batches run one after the other in `executor`. Create it in a running event loop."""
+
+    def __init__(
+        self, run: Callable[[Sequence[Call]], Sequence[Result | MaillardError]], executor: Executor
+    ) -> None:
+        self._run, self._executor = run, executor
+        self._loop = asyncio.get_running_loop()
+        self._queue: list[tuple[Call, asyncio.Future[Result]]] = []
+        self._running = False
+
+    async def submit(self, call: Call) -> Result:
+        """Run a call in the next batch and return its result once it is durable."""
+        if len(self._queue) >= _MAX_WAITING:
+            raise Unavailable(
+                f"{_MAX_WAITING} calls are already waiting for the log. Nothing was acknowledged; try again."
+            )
+        future: asyncio.Future[Result] = self._loop.create_future()
+        self._queue.append((call, future))
+        if not self._running:
+            self._running = True
+            self._loop.call_soon(self._start_batch)  # after the requests that the loop is reading now
+        return await future
+
+    def _start_batch(self) -> None:
+        batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
+        self._executor.submit(self._run_in_thread, batch)
+
+    def _run_in_thread(self, batch: list[tuple[Call, asyncio.Future[Result]]]) -> None:
+        outcomes = _run_batch(self._run, [call for call, _ in batch])
+        self._loop.call_soon_threadsafe(self._finish_batch, batch, outcomes)
+
+    def _finish_batch(
+        self,
+        batch: list[tuple[Call, asyncio.Future[Result]]],
+        outcomes: Sequence[Result | BaseException],
+    ) -> None:
+        for (_, future), outcome in zip(batch, outcomes, strict=True):
+            if future.done():  # its caller was cancelled
+                continue
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+        if self._queue:
+            self._start_batch()
+        else:
+            self._running = False

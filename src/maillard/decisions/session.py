@@ -16,7 +16,7 @@ from maillard.decisions.configuration import check_same, start_payload
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import Event, Kind
 from maillard.decisions.forks import renew_after_fork
-from maillard.decisions.group_commit import Group
+from maillard.decisions.group_commit import GroupCommit
 from maillard.decisions.ledger import Outcome
 from maillard.decisions.log import MALFORMED, apply_events
 from maillard.decisions.state import State, replay
@@ -50,9 +50,11 @@ class Session:
         self._refreshed = self._settled = time.monotonic()
         self.state = self._open(given)
         "The state after the events that this process knows of."
-        self._group: Group[Call, Any] = Group(self.run)
+        self._group: GroupCommit[Call, Any] = GroupCommit(self.run)
         # Decisions change no state, so where the store can, they do not wait for what does.
-        self._choices: Group[Call, Any] = Group(self.run) if store.concurrent_decisions else self._group
+        self._choices: GroupCommit[Call, Any] = (
+            GroupCommit(self.run) if store.concurrent_decisions else self._group
+        )
         renew_after_fork(self)
 
     def renew(self) -> None:
@@ -121,7 +123,7 @@ class Session:
         self._closed = True
         self.store.close()
 
-    def _submit(self, kind: str, what: Any, group: Group[Call, Any]) -> Any:
+    def _submit(self, kind: str, what: Any, group: GroupCommit[Call, Any]) -> Any:
         self.check_open()
         if self.store.grouped:
             return group.submit(Call(kind, what))

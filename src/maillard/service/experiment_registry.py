@@ -13,13 +13,13 @@ from msgspec import Raw
 from maillard.decisions import Bandit, Reward, ledger
 from maillard.decisions.choosing import Request
 from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.group_commit import AsyncGroupCommit
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.ledger import Outcome
 from maillard.decisions.session import Call
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head
 from maillard.errors import InvalidValue, MaillardError, Unavailable
-from maillard.service.lanes import Lane
 
 __all__ = ["ExperimentExists", "ExperimentRegistry", "NotFound", "OpenExperiment"]
 
@@ -35,14 +35,14 @@ Result = TypeVar("Result")
 
 
 class OpenExperiment:
-    """An experiment that is open, and the lanes that its calls go in."""
+    """An experiment that is open, with the group commits that its calls go through."""
 
     def __init__(self, bandit: Bandit, threads: ThreadPoolExecutor, created_at: int) -> None:
         self.bandit, self.created_at = bandit, created_at
-        self._changes = Lane(bandit.session.run, threads)
+        self._changes: AsyncGroupCommit[Call, Any] = AsyncGroupCommit(bandit.session.run, threads)
         # Decisions change no state, so where the store can, they do not wait for what does.
         apart = bandit.session.store.concurrent_decisions
-        self._choices = Lane(bandit.session.run, threads) if apart else self._changes
+        self._choices = AsyncGroupCommit(bandit.session.run, threads) if apart else self._changes
         self._written: tuple[tuple[float, ...], tuple[str, ...], Raw, Raw] | None = None
 
     def decide(self, request: Request) -> Awaitable[list[Decision]]:
@@ -79,8 +79,8 @@ class ExperimentRegistry:
             str, str
         ] = {}  # experiments of decisions, in two generations: to forget the older one costs nothing
         self._old: dict[str, str] = {}
-        self._lookups = Lane(self._look_up, self._threads)
-        self._parking = Lane(self._park, self._threads)
+        self._lookups: AsyncGroupCommit[str, str | None] = AsyncGroupCommit(self._look_up, self._threads)
+        self._parking: AsyncGroupCommit[RewardEvent, Outcome] = AsyncGroupCommit(self._park, self._threads)
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Whatever reads the log, in a thread."""

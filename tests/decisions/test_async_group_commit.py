@@ -1,0 +1,114 @@
+"""Group commit for coroutines: order, errors of one call and of a batch, cancelled callers, queue limit."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from maillard.decisions import group_commit
+from maillard.decisions.group_commit import AsyncGroupCommit
+from maillard.errors import MaillardError, Unavailable
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def test_waiting_calls_share_a_batch(threads: ThreadPoolExecutor) -> None:
+    batches: list[list[int]] = []
+    first = threading.Event()
+
+    def run(calls):
+        batches.append(list(calls))
+        first.wait(5)
+        return [10 * call for call in calls]
+
+    async def main() -> Any:
+        commit: AsyncGroupCommit[int, int] = AsyncGroupCommit(run, threads)
+        begun = asyncio.ensure_future(commit.submit(0))
+        while not batches:  # until the first batch runs
+            await asyncio.sleep(0.001)
+        rest = [asyncio.ensure_future(commit.submit(n)) for n in range(1, 400)]
+        await asyncio.sleep(0.01)
+        first.set()
+        return await asyncio.gather(begun, *rest)
+
+    assert asyncio.run(main()) == [10 * n for n in range(400)]
+    assert [len(batch) for batch in batches] == [1, 256, 143]
+    assert [call for batch in batches for call in batch] == list(range(400))
+
+
+def test_an_error_of_one_call_does_not_affect_the_others(threads: ThreadPoolExecutor) -> None:
+    async def main() -> Any:
+        commit: AsyncGroupCommit[int, int] = AsyncGroupCommit(
+            lambda calls: [MaillardError("no") if call == 1 else call for call in calls], threads
+        )
+        return await asyncio.gather(*(commit.submit(n) for n in range(3)), return_exceptions=True)
+
+    zero, one, two = asyncio.run(main())
+    assert (zero, two) == (0, 2)
+    assert isinstance(one, MaillardError)
+
+
+@pytest.mark.parametrize("error", [Unavailable("the disk is full"), ZeroDivisionError()])
+def test_a_failed_batch_fails_for_all_callers_and_the_next_batch_runs(
+    threads: ThreadPoolExecutor, error: Exception
+) -> None:
+    broken = [True]
+
+    def run(calls):
+        if broken.pop() if broken else False:
+            raise error
+        return calls
+
+    async def main() -> Any:
+        commit: AsyncGroupCommit[int, int] = AsyncGroupCommit(run, threads)
+        failed = await asyncio.gather(*(commit.submit(n) for n in range(3)), return_exceptions=True)
+        return failed, await commit.submit(7)
+
+    failed, after = asyncio.run(main())
+    assert [type(each) for each in failed] == [type(error)] * 3
+    assert len(set(map(id, failed))) == (3 if isinstance(error, MaillardError) else 1)
+    assert after == 7
+
+
+def test_cancelling_one_caller_does_not_affect_the_others(threads: ThreadPoolExecutor) -> None:
+    begun, go_on, ran = threading.Event(), threading.Event(), []
+
+    def run(calls):
+        begun.set()
+        go_on.wait(5)
+        ran.extend(calls)
+        return calls
+
+    async def main() -> Any:
+        commit: AsyncGroupCommit[int, int] = AsyncGroupCommit(run, threads)
+        gone, stays = asyncio.ensure_future(commit.submit(1)), asyncio.ensure_future(commit.submit(2))
+        await asyncio.to_thread(begun.wait, 5)
+        gone.cancel()
+        go_on.set()
+        return await stays, await commit.submit(3)
+
+    assert asyncio.run(main()) == (2, 3)
+    assert ran == [1, 2, 3]  # a call of a running batch is written even if its caller was cancelled
+
+
+def test_calls_beyond_the_queue_limit_are_refused_at_once(
+    threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "_MAX_WAITING", 3)
+
+    async def main() -> Any:
+        commit: AsyncGroupCommit[int, int] = AsyncGroupCommit(lambda calls: calls, threads)
+        return await asyncio.gather(*(commit.submit(n) for n in range(5)), return_exceptions=True)
+
+    answers = asyncio.run(main())
+    assert answers[:3] == [0, 1, 2]
+    assert all(isinstance(each, Unavailable) for each in answers[3:])
