@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks.tails import plan
 from benchmarks.tails.comparisons import falls, growth
 from benchmarks.tails.wording import joined, label, number, on_problems, probability, span, table, title_of
-from maillard.reproduction.experiments import PAPER
+from maillard.reproduction.paper_experiments import PAPER
 
 if TYPE_CHECKING:
     from benchmarks.tails.cells import Study

@@ -25,7 +25,7 @@ from benchmarks.tails.wording import (
 )
 from maillard import policy
 from maillard.problems import problem as problem_of
-from maillard.reproduction.experiments import PAPER
+from maillard.reproduction.paper_experiments import PAPER
 
 if TYPE_CHECKING:
     from pathlib import Path

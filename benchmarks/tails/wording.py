@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.tails import plan
 from maillard.figures.text_layout import format_number as number
-from maillard.reproduction.experiments import label
+from maillard.reproduction.paper_experiments import label
 from maillard.reproduction.sections.panels import title_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from scipy import special
 
 import maillard
 from maillard import InvalidValue
-from maillard.evaluation.differences.batches import batched_difference
+from maillard.evaluation.differences.batched_difference import batched_difference
 from maillard.evaluation.differences.decorrelation import choose_penalty, decorrelated_difference
 
 BATCHES, SIZE, RUNS, CONFIDENCE = 10, 100, 2000, 0.9

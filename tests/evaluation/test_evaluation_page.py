@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from maillard import Bandit, FixedArm, MaillardError, Reward, simulate_log
-from maillard.evaluation import Comparison, Report, compare, evaluate_each, page
-from maillard.evaluation.page import render, write_page
+from maillard.evaluation import Comparison, Report, compare, evaluate_each, evaluation_page
+from maillard.evaluation.evaluation_page import render, write_page
 from tests.browser import browser  # noqa: F401  # a fixture
 
 HOSTILE = [
@@ -88,9 +88,9 @@ def test_names_from_a_log_are_text_and_nothing_else(browser, hostile, tmp_path) 
 
 
 def test_escaping_is_what_keeps_names_out(hostile, monkeypatch) -> None:
-    made = page._environment
+    made = evaluation_page._environment
     assert HOSTILE[0] not in render(hostile[0])
-    monkeypatch.setattr(page, "_environment", lambda: made().overlay(autoescape=False))
+    monkeypatch.setattr(evaluation_page, "_environment", lambda: made().overlay(autoescape=False))
     assert HOSTILE[0] in render(hostile[0])
 
 

@@ -12,15 +12,15 @@ import pytest
 
 import maillard
 from maillard import InvalidValue, MaillardError, UnknownName
-from maillard.evaluation.planning import Option, Plan, plan
-from maillard.evaluation.planning.runs import _power_sum
+from maillard.evaluation.planning import ExplorationPlan, PlanOption, plan
+from maillard.evaluation.planning.plan_runs import _power_sum
 from maillard.problems import Gaussian
 
 PROBLEM = "bernoulli:0.5,0.35,0.3"
 
 
 @pytest.fixture(scope="module")
-def found() -> Plan:
+def found() -> ExplorationPlan:
     return plan(PROBLEM, 900, floors=(0, 0.05, 0.3), boosters=(1, 16), runs=60, seed=2)
 
 
@@ -188,7 +188,7 @@ def test_a_plan_as_text_dict_and_figure(found) -> None:
     assert sum(line.endswith("*") for line in lines) == len(found.frontier)
     assert "booster" not in str(plan(PROBLEM, 100, policy="ms", floors=(0.1,), runs=2))
     data = json.loads(json.dumps(found.to_dict()))
-    assert Option(**data["rows"][1]) == found.rows[1]
+    assert PlanOption(**data["rows"][1]) == found.rows[1]
     assert data["frontier"] == [row.policy for row in found.frontier]
     figure = found.figure()
     words = {text.get_text() for axes in figure.axes for text in axes.texts}

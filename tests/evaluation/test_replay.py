@@ -15,11 +15,11 @@ import maillard
 from maillard import Bandit, InvalidValue, MaillardError, Reward, UnknownName
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.evaluation.replays import Replay, replay
-from maillard.evaluation.replays.events import Events, events_of
-from maillard.evaluation.replays.intervals import LOGS, ONE, STRETCHES
-from maillard.evaluation.replays.methods import Way, reach
-from maillard.evaluation.replays.replaying import replay_events
-from maillard.evaluation.replays.stretches import parts_of
+from maillard.evaluation.replays.log_parts import split_rows
+from maillard.evaluation.replays.logged_rows import LoggedRows, rows_from_arrays
+from maillard.evaluation.replays.replay_intervals import CHOICES, LOGS, PARTS
+from maillard.evaluation.replays.replay_methods import ReplayMethod, reliable_rounds
+from maillard.evaluation.replays.replay_runner import replay_rows
 from maillard.policies import Policy
 from maillard.problems import problem
 from maillard.simulation.plans import make_plan
@@ -31,20 +31,20 @@ TWO = problem("bernoulli:0.6,0.4")
 FLOOR = 0.2
 
 
-def logs_of(policy: str, world: Any, rounds: int, runs: int, seed: int) -> list[Events]:
+def logs_of(policy: str, world: Any, rounds: int, runs: int, seed: int) -> list[LoggedRows]:
     made = maillard.simulate_log(policy, world, rounds, seed=seed, runs=runs, probabilities="chosen")
-    return [events_of(log.arms, log.rewards, log.log_probability, arms=world.arms) for log in made]
+    return [rows_from_arrays(log.arms, log.rewards, log.log_probability, arms=world.arms) for log in made]
 
 
 @pytest.fixture(scope="module")
-def adaptive() -> list[Events]:
+def adaptive() -> list[LoggedRows]:
     """Logs of MS+ with a constant floor, without the forced rounds."""
     logs = logs_of(f"ms+:floor={FLOOR}", WORLD, 903, 1500, seed=3)
-    return [events.drawn_at_random() for events in logs]
+    return [events.randomized_rows() for events in logs]
 
 
-def rows_of(events: Events, way: Way) -> Rows:
-    (rows,) = parts_of(events, way, 1, 10**6)
+def rows_of(events: LoggedRows, way: ReplayMethod) -> Rows:
+    (rows,) = split_rows(events, way, 1, 10**6)
     return rows
 
 
@@ -68,8 +68,8 @@ def regrets(policy: str, world: Any, n: int, trials: int = 5_000) -> Any:
 
 @pytest.mark.parametrize("policy", ["kl-ms", "ts-bernoulli", "ucb1"])
 def test_rejection_with_a_constant_floor_is_the_policys_own_run(policy, adaptive) -> None:
-    way = Way("rejection", FLOOR / 3)
-    n = reach(900, way.chance)
+    way = ReplayMethod("rejection", FLOOR / 3)
+    n = reliable_rounds(900, way.acceptance_probability)
     each = played(policy, WORLD, [rows_of(events, way) for events in adaptive], n, WORLD.gaps)
     reached = np.array([one.length == n for one in each])
     assert reached.mean() >= 0.99
@@ -82,13 +82,13 @@ def test_rejection_with_a_constant_floor_is_the_policys_own_run(policy, adaptive
     assert abs((reward + regret).mean() - 0.7 * n) < 4 * np.sqrt((reward + regret).var() / reward.size)
 
 
-def textbook(policy: Policy, events: Events, n: int, accept: Callable[[float], float], seed: int) -> Any:
+def textbook(policy: Policy, events: LoggedRows, n: int, accept: Callable[[float], float], seed: int) -> Any:
     """Replay as it is written in papers: in every row another draw of the policy, accepted where it is the row's arm and a coin says so."""
     rng, tally = np.random.default_rng(seed), maillard.Tally.empty(len(events.arms))
     lost, k = 0.0, len(events.arms)
     law = np.eye(k)[0]
-    for arm, reward, chance in zip(events.arm, events.reward, events.chance, strict=True):
-        if law.cumsum().searchsorted(rng.random()) == arm and rng.random() < accept(chance):
+    for arm, reward, probability in zip(events.arm, events.reward, events.probability, strict=True):
+        if law.cumsum().searchsorted(rng.random()) == arm and rng.random() < accept(probability):
             tally.add(int(arm), float(reward))
             done = int(tally.pulls.sum())
             lost += WORLD.gaps[arm]
@@ -110,9 +110,11 @@ def test_accepting_every_match_on_an_adaptive_log_is_biased(adaptive) -> None:
 
 
 def test_matching_on_a_uniform_log_is_the_policys_own_run() -> None:
-    logs = [each.drawn_at_random() for each in logs_of("uniform", WORLD, 153, 2000, seed=5)]
-    n = reach(150, 1 / 3)
-    each = played("ms+", WORLD, [rows_of(events, Way("matching", 1 / 3)) for events in logs], n, WORLD.gaps)
+    logs = [each.randomized_rows() for each in logs_of("uniform", WORLD, 153, 2000, seed=5)]
+    n = reliable_rounds(150, 1 / 3)
+    each = played(
+        "ms+", WORLD, [rows_of(events, ReplayMethod("matching", 1 / 3)) for events in logs], n, WORLD.gaps
+    )
     regret = np.array([one.marked[-1] for one in each if one.length == n]).round(6)
     truth = regrets("ms+", WORLD, n)
     assert abs(z_score(regret, truth)) < 4
@@ -121,11 +123,13 @@ def test_matching_on_a_uniform_log_is_the_policys_own_run() -> None:
 
 @pytest.mark.parametrize("policy", ["ms+", "ucb1"])
 def test_queues_are_exact_to_the_guaranteed_length(policy) -> None:
-    """Logged until every arm has n: a rule that was fixed beforehand."""
+    """LoggedProblem until every arm has n: a rule that was fixed beforehand."""
     n, rows = 30, []
     for events in logs_of(f"ms+:floor={FLOOR}", TWO, 600, 1500, seed=8):
         each_had = [np.flatnonzero(events.arm == arm)[n - 1] for arm in range(2)]
-        rows.append(rows_of(events.only(np.arange(len(events)) <= max(each_had)), Way("queues", 0.0, n)))
+        rows.append(
+            rows_of(events.only(np.arange(len(events)) <= max(each_had)), ReplayMethod("queues", 0.0, n))
+        )
     each = played(policy, TWO, rows, n, TWO.gaps)
     assert all(one.length == n for one in each)
     regret, truth = np.array([one.marked[-1] for one in each]).round(6), regrets(policy, TWO, n)
@@ -138,7 +142,7 @@ def test_queues_are_exact_to_the_guaranteed_length(policy) -> None:
 @pytest.mark.parametrize(("logger", "policy"), [("ucb1", "ts-bernoulli"), ("ms+:floor=0.1", "ucb1")])
 def test_beyond_it_bounds_contain_the_truth_and_survivors_do_not(logger, policy) -> None:
     n, logs = 80, logs_of(logger, TWO, 100 if logger == "ucb1" else 200, 4000, seed=3)
-    each = played(policy, TWO, [rows_of(events, Way("queues")) for events in logs], n, [0.0, 0.0])
+    each = played(policy, TWO, [rows_of(events, ReplayMethod("queues")) for events in logs], n, [0.0, 0.0])
     truth = 0.6 * n - regrets(policy, TWO, n)
     lengths = np.array([one.length for one in each])
     least = np.array([one.sums[-1] for one in each])
@@ -160,17 +164,17 @@ def test_stretches_vary_independently_and_replays_of_the_same_rows_do_not(adapti
     def collected(number: int, rows: Rows) -> float:
         return float(play(plan, rows, WORLD.gaps, number).sums[-1])
 
-    way, size = Way("rejection", FLOOR / 3), len(adaptive)
-    cut = [list(parts_of(events, way, 2, 12)) for events in adaptive]
+    way, size = ReplayMethod("rejection", FLOOR / 3), len(adaptive)
+    cut = [list(split_rows(events, way, 2, 12)) for events in adaptive]
     apart = np.array([[collected(i, one), collected(i + size, other)] for i, (one, other) in enumerate(cut)])
     assert abs(z_score(apart[:, 0], apart[:, 1])) < 4
     assert abs(np.corrcoef(apart.T)[0, 1]) < 4 / np.sqrt(size)
-    queues = [rows_of(events, Way("queues")) for events in adaptive]
+    queues = [rows_of(events, ReplayMethod("queues")) for events in adaptive]
     same = np.array([[collected(i, rows), collected(i + size, rows)] for i, rows in enumerate(queues)])
     assert np.corrcoef(same.T)[0, 1] > 6 / np.sqrt(size)
 
 
-@pytest.mark.parametrize("kind", [STRETCHES, LOGS])
+@pytest.mark.parametrize("kind", [PARTS, LOGS])
 def test_intervals_cover_the_expected_reward(kind, adaptive) -> None:
     if kind == LOGS:
         n, floor, groups = 30, FLOOR, [adaptive[first : first + 8] for first in range(0, 960, 8)]
@@ -180,7 +184,7 @@ def test_intervals_cover_the_expected_reward(kind, adaptive) -> None:
     truth = (0.7 * n - regrets("ms", WORLD, n, 30_000).mean()) / n
     covered = []
     for number, logs in enumerate(groups):
-        result = replay_events(
+        result = replay_rows(
             logs, "ms:sigma2=0.25", floor=floor, horizon=n, replays=5, seed=number, checkpoints=[n], confidence=0.9
         )  # fmt: skip
         assert result.interval == kind
@@ -194,14 +198,14 @@ def test_the_interval_of_one_run_covers_what_its_choices_are_worth(adaptive) -> 
     """Of those choices, not of the policy: the control has the policy's expected reward, which it covers less often."""
     n, groups, expected, own = 36, 600, [], []
     truth = (0.7 * n - regrets("ucb1:scale=0.1", WORLD, n).mean()) / n
-    way, plan = Way("rejection", FLOOR / 3), None
+    way, plan = ReplayMethod("rejection", FLOOR / 3), None
     for group in range(groups):
-        result = replay_events(
+        result = replay_rows(
             adaptive[group : group + 1], "ucb1:scale=0.1,sigma2=0.25", floor=FLOOR, horizon=n, replays=1, seed=0,
             checkpoints=[n], confidence=0.9,
         )  # fmt: skip
-        assert result.interval == ONE
-        if not result.share[-1]:
+        assert result.interval == CHOICES
+        if not result.reached[-1]:
             continue
         plan = plan or make_plan("ucb1:scale=0.1,sigma2=0.25", WORLD, n, 0, [n])
         worth = play(plan, rows_of(adaptive[group], way), WORLD.true_means, 0).marked[-1] / n
@@ -218,7 +222,7 @@ def test_the_interval_of_one_run_covers_what_its_choices_are_worth(adaptive) -> 
 @pytest.mark.parametrize("method", ["rejection", "queues"])
 def test_compiled_and_plain_replays_are_the_same_bit_by_bit(policy, method, adaptive) -> None:
     for events in adaptive[:3]:
-        rows = rows_of(events, Way(method, FLOOR / 3 * (method == "rejection")))
+        rows = rows_of(events, ReplayMethod(method, FLOOR / 3 * (method == "rejection")))
         compiled, plain = (
             play(make_plan(policy, WORLD, 40, 5, engine=engine), rows, WORLD.gaps, 3)
             for engine in ("direct", "plain")
@@ -235,7 +239,7 @@ def test_a_policy_that_is_no_formula_is_replayed_too() -> None:
             return np.array([0.0, 1.0, 0.0])
 
     result = replay(log, Odd(sigma2=0.25), replays=3, horizon=20)
-    assert result.accepted == 20 * result.stretches
+    assert result.accepted == 20 * result.parts
     maillard.Policy.registry["ms"] = maillard.MaillardSampling
 
 
@@ -260,7 +264,7 @@ def bandit(policy: str, rounds: int = 800, reward: Reward | None = None, **rest:
 
 
 @pytest.mark.parametrize(
-    ("logger", "options", "method", "chance"),
+    ("logger", "options", "method", "acceptance_probability"),
     [
         ("ms+:floor=0.3", {}, "rejection", 0.1),
         ("epsilon-greedy:epsilon=0.3", {}, "rejection", 0.1),
@@ -274,10 +278,12 @@ def bandit(policy: str, rounds: int = 800, reward: Reward | None = None, **rest:
         ("ms+:floor=0.9,floor_decay=0.5", {}, "queues", 0),
     ],
 )
-def test_the_method_follows_from_how_the_log_was_made(logger, options, method, chance) -> None:
+def test_the_method_follows_from_how_the_log_was_made(
+    logger, options, method, acceptance_probability
+) -> None:
     result = replay(bandit(logger, 400), "kl-ms", replays=3, **options)
     assert result.method == method
-    assert result.chance == pytest.approx(chance)
+    assert result.acceptance_probability == pytest.approx(acceptance_probability)
     assert isinstance(result, Replay)
 
 
@@ -386,12 +392,12 @@ def test_several_logs() -> None:
 
 def test_a_result_says_what_it_is() -> None:
     result = replay(bandit("ms+:floor=0.3", 3000), "ms+:booster=16", replays=10)
-    assert result.interval == STRETCHES
+    assert result.interval == PARTS
     assert result.policy == "ms+:booster=16,sigma2=0.25"
     assert (result.lower <= result.mean).all()
     assert (result.mean <= result.upper).all()
     assert result.reward == pytest.approx(result.mean * result.rounds)
-    assert result.share[0] == 1.0
+    assert result.reached[0] == 1.0
     text = str(result)
     assert "rejection" in text
     assert "assumes:" in text

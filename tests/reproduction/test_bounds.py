@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from maillard import problems
 from maillard.problems import Bernoulli, Exponential, Gaussian, Poisson
-from maillard.reproduction import bounds
-from maillard.reproduction.bounds import Bound
+from maillard.reproduction import regret_bounds
+from maillard.reproduction.regret_bounds import RegretBound
 
 LINEAR = np.arange(10) / 10
 HORIZONS = np.unique(np.geomspace(10, 1e6, 64).astype(int))
 
 
-def plus(gaps, sigma2, horizons, booster=4.0, c=0.01, d=0.01) -> Bound:
-    return bounds.maillard_sampling_plus(gaps, sigma2, horizons, booster=booster, c=c, d=d)
+def plus(gaps, sigma2, horizons, booster=4.0, c=0.01, d=0.01) -> RegretBound:
+    return regret_bounds.maillard_sampling_plus(gaps, sigma2, horizons, booster=booster, c=c, d=d)
 
 
 def direct_sum(h: float, d: float) -> float:
@@ -41,7 +41,7 @@ def direct_pulls(gap, sigma2, horizon, booster, c, d, *, summed) -> float:
     g = 16 * sigma2 * (1 + free) ** 2 / (free * gap) ** 2
     boost = booster * (1 + c * np.log1p(np.maximum(0, np.log(horizon / u))))
     if summed:
-        third = np.array([bounds._double_sum(h, d) for h in (g / 4).tolist()])
+        third = np.array([regret_bounds._double_sum(h, d) for h in (g / 4).tolist()])
     else:
         third = (40 / d + 8) * g / 4 if d else g * (3 + np.log(g + 0.5))
     first = max(1, 2 * d) * 2 * sigma2 / (booster * gap**2)
@@ -51,15 +51,15 @@ def direct_pulls(gap, sigma2, horizon, booster, c, d, *, summed) -> float:
 @pytest.mark.parametrize(
     ("bound", "closed", "summed"),
     [
-        (bounds.maillard_sampling([0, 0.5], 0.25, [20_000]), 212, 153),
-        (bounds.practical([0, 0.5], 0.25, [20_000], booster=4), 517, 336),
+        (regret_bounds.maillard_sampling([0, 0.5], 0.25, [20_000]), 212, 153),
+        (regret_bounds.practical([0, 0.5], 0.25, [20_000], booster=4), 517, 336),
         (plus([0, 0.5], 0.25, [20_000]), 39_717, 347),
         (plus([0, 0.5], 0.25, [20_000], booster=16), None, 887),
         (plus([0, 0.5], 0.25, [20_000], booster=1, c=0, d=1), 331, 109),
-        (bounds.maillard_sampling(LINEAR, 0.25, [20_000]), 3143, 2370),
+        (regret_bounds.maillard_sampling(LINEAR, 0.25, [20_000]), 3143, 2370),
     ],
 )
-def test_known_values(bound: Bound, closed, summed) -> None:
+def test_known_values(bound: RegretBound, closed, summed) -> None:
     assert closed is None or round(bound.closed[0]) == closed
     assert round(bound.summed[0]) == summed
 
@@ -68,22 +68,22 @@ def test_known_values(bound: Bound, closed, summed) -> None:
 @pytest.mark.parametrize("h", [0.04, 0.3, 1.0, 4.1, 37.0, 110.0])
 def test_the_sum_is_the_sum(h, d) -> None:
     exact = direct_sum(h, d)
-    assert bounds._double_sum(h, d) == pytest.approx(exact, rel=1e-8)
-    table = float(bounds._interpolated(np.array(h), d))
+    assert regret_bounds._double_sum(h, d) == pytest.approx(exact, rel=1e-8)
+    table = float(regret_bounds._interpolated(np.array(h), d))
     assert exact * (1 - 1e-8) <= table <= exact * (1 + (1e-4 if h >= 1 else 0.02))
 
 
 def test_without_inflation_the_sum_over_k_is_geometric() -> None:
     for h in (0.1, 3.0, 1000.0):
         q = np.arange(1, int(180 * h) + 2)
-        assert bounds._double_sum(h, 0.0) == pytest.approx(
+        assert regret_bounds._double_sum(h, 0.0) == pytest.approx(
             (1 / np.expm1((q + 0.5) / (4 * h))).sum(), rel=1e-8
         )
 
 
 @pytest.mark.parametrize("d", [0.0, 0.01, 1.0])
 def test_the_table_is_convex_and_below_the_estimates_of_the_proofs(d) -> None:
-    h, values = bounds._table(d)
+    h, values = regret_bounds._table(d)
     slopes = np.diff(values) / np.diff(h)
     assert (slopes > 0).all()
     assert (np.diff(slopes) > -1e-7 * slopes[1:]).all()  # by what the quadrature may err between two nodes
@@ -103,7 +103,7 @@ def test_the_formula_at_the_best_c(gap, sigma2, horizon, booster, c, d, summed) 
     if d:
         bound = plus([gap], sigma2, [horizon], booster=booster, c=c, d=d)
     else:
-        bound = bounds.practical([gap], sigma2, [horizon], booster=booster)
+        bound = regret_bounds.practical([gap], sigma2, [horizon], booster=booster)
     most = horizon if summed else np.inf
     least = gap * min(most, direct_pulls(gap, sigma2, horizon, booster, c, d, summed=summed))
     found = (bound.summed if summed else bound.closed)[0]
@@ -115,7 +115,7 @@ def test_the_formula_at_the_best_c(gap, sigma2, horizon, booster, c, d, summed) 
 
 def test_when_the_horizon_is_too_short_for_the_gap() -> None:
     """Where ln₊ is 0 no c is too large: u = 0, h = 2A, and the bound is above T."""
-    bound = bounds.maillard_sampling([0.1], 1.0, [10])
+    bound = regret_bounds.maillard_sampling([0.1], 1.0, [10])
     a = 200.0
     assert bound.closed[0] == pytest.approx(0.1 * (1 + a + 4 * a + 8 * a * (3 + math.log(8 * a + 0.5))))
     assert bound.summed[0] == bound.capped[0] == bound.most[0] == 1.0
@@ -123,7 +123,7 @@ def test_when_the_horizon_is_too_short_for_the_gap() -> None:
 
 
 def test_past_the_table_the_estimate_stands_in() -> None:
-    bound = bounds.maillard_sampling([0.001], 1.0, [10**12])
+    bound = regret_bounds.maillard_sampling([0.001], 1.0, [10**12])
     assert bound.summed[0] == bound.closed[0] < bound.most[0]
 
 
@@ -131,9 +131,9 @@ def test_vacuous() -> None:
     two = plus([0, 0.5], 0.25, HORIZONS)
     assert (two.vacuous == (two.closed >= 0.5 * HORIZONS)).all()
     assert plus([0, 0.5], 0.25, [20_000, 10**6]).vacuous.tolist() == [True, False]
-    assert bounds.maillard_sampling([0, 0.5], 0.25, [100, 20_000]).vacuous.tolist() == [True, False]
+    assert regret_bounds.maillard_sampling([0, 0.5], 0.25, [100, 20_000]).vacuous.tolist() == [True, False]
     # An arm that can cost 2 does not hide what is known of one that could cost 18,000.
-    bound = bounds.maillard_sampling([0, 1e-4, 0.9], 0.25, [20_000])
+    bound = regret_bounds.maillard_sampling([0, 1e-4, 0.9], 0.25, [20_000])
     assert bound.closed[0] > bound.most[0] > bound.capped[0]
     assert not bound.vacuous[0]
 
@@ -148,10 +148,10 @@ def test_arms_add_up() -> None:
 
 
 def test_best_arms_cost_nothing() -> None:
-    for values in (plus([0, 0], 1.0, HORIZONS), bounds.maillard_sampling(np.zeros(3), 1.0, HORIZONS)):
+    for values in (plus([0, 0], 1.0, HORIZONS), regret_bounds.maillard_sampling(np.zeros(3), 1.0, HORIZONS)):
         assert all((array == 0).all() and array.shape == HORIZONS.shape for array in values)
-    assert bounds.sub_gaussian_slope([0.0, 0.0], 1.0) == 0
-    assert bounds.lai_robbins(Gaussian([1, 1])) == 0
+    assert regret_bounds.sub_gaussian_slope([0.0, 0.0], 1.0) == 0
+    assert regret_bounds.lai_robbins(Gaussian([1, 1])) == 0
 
 
 gaps_of = st.lists(st.one_of(st.just(0.0), st.floats(0.003, 5)), min_size=1, max_size=5)
@@ -167,7 +167,7 @@ def test_what_holds_for_any_problem(gaps, sigma2, horizons, values) -> None:
     if d:
         bound = plus(gaps, sigma2, rounds, booster=booster, c=c, d=d)
     else:
-        bound = bounds.practical(gaps, sigma2, rounds, booster=booster)
+        bound = regret_bounds.practical(gaps, sigma2, rounds, booster=booster)
     assert all(np.isfinite(array).all() and array.shape == rounds.shape for array in bound)
     slack = 1 + 1e-5  # of the search for c
     assert (bound.summed <= bound.capped * slack).all()
@@ -183,7 +183,7 @@ def test_what_holds_for_any_problem(gaps, sigma2, horizons, values) -> None:
 @given(gaps_of, st.floats(0.01, 10), st.integers(1, 10**6), st.floats(0.01, 100))
 def test_units_do_not_matter(gaps, sigma2, horizon, scale) -> None:
     scaled = np.multiply(gaps, scale)
-    for function in (plus, bounds.maillard_sampling):
+    for function in (plus, regret_bounds.maillard_sampling):
         one, other = function(gaps, sigma2, [horizon]), function(scaled, sigma2 * scale**2, [horizon])
         for name in ("closed", "capped", "summed", "most"):
             assert getattr(other, name) == pytest.approx(scale * getattr(one, name), rel=1e-5)
@@ -192,36 +192,38 @@ def test_units_do_not_matter(gaps, sigma2, horizon, scale) -> None:
 def test_in_the_long_run_the_slope_is_that_of_the_theorems() -> None:
     """The ratio to Σ2σ²/Δ ln T falls towards 1, slowly: c has to vanish."""
     horizons = 10.0 ** np.array([4, 8, 16, 64, 256])
-    slope = bounds.sub_gaussian_slope(LINEAR, 0.25)
-    for function in (plus, bounds.maillard_sampling):
+    slope = regret_bounds.sub_gaussian_slope(LINEAR, 0.25)
+    for function in (plus, regret_bounds.maillard_sampling):
         ratios = function(LINEAR, 0.25, horizons).summed / (slope * np.log(horizons))
         assert (np.diff(ratios) < 0).all()
         assert 1 < ratios[-1] < 5 < ratios[0]
 
 
 def test_slopes() -> None:
-    assert bounds.lai_robbins(Gaussian([1, 0.5], variance=0.25)) == pytest.approx(1.0)
-    assert bounds.lai_robbins(Gaussian([1, 0.5, 0.5], variance=1)) == pytest.approx(8.0)
-    assert bounds.lai_robbins(Gaussian([1, 0.5, 0.9], variance=[9, 1, 4])) == pytest.approx(4 + 80)
-    assert bounds.lai_robbins(Bernoulli([0.1, 0.05, 0.05])) == pytest.approx(2 * 2.99, abs=0.01)
+    assert regret_bounds.lai_robbins(Gaussian([1, 0.5], variance=0.25)) == pytest.approx(1.0)
+    assert regret_bounds.lai_robbins(Gaussian([1, 0.5, 0.5], variance=1)) == pytest.approx(8.0)
+    assert regret_bounds.lai_robbins(Gaussian([1, 0.5, 0.9], variance=[9, 1, 4])) == pytest.approx(4 + 80)
+    assert regret_bounds.lai_robbins(Bernoulli([0.1, 0.05, 0.05])) == pytest.approx(2 * 2.99, abs=0.01)
     linear = problems.problem("bernoulli-linear:arms=10")
-    assert bounds.lai_robbins(linear) == pytest.approx(7.91, abs=0.005)
-    assert bounds.sub_gaussian_slope(linear.gaps, 0.25) == pytest.approx(14.14, abs=0.005)
-    assert bounds.sub_gaussian_slope(linear.gaps, 0.25) * math.log(20_000) == pytest.approx(140, abs=0.5)
-    assert bounds.lai_robbins(Bernoulli([1.0, 0.5])) == 0
-    assert bounds.lai_robbins(Poisson([2, 1])) == pytest.approx(1 / (1 - math.log(2)))
-    assert bounds.lai_robbins(Exponential([2, 1])) == pytest.approx(1 / (math.log(2) - 0.5))
+    assert regret_bounds.lai_robbins(linear) == pytest.approx(7.91, abs=0.005)
+    assert regret_bounds.sub_gaussian_slope(linear.gaps, 0.25) == pytest.approx(14.14, abs=0.005)
+    assert regret_bounds.sub_gaussian_slope(linear.gaps, 0.25) * math.log(20_000) == pytest.approx(
+        140, abs=0.5
+    )
+    assert regret_bounds.lai_robbins(Bernoulli([1.0, 0.5])) == 0
+    assert regret_bounds.lai_robbins(Poisson([2, 1])) == pytest.approx(1 / (1 - math.log(2)))
+    assert regret_bounds.lai_robbins(Exponential([2, 1])) == pytest.approx(1 / (math.log(2) - 0.5))
 
 
 def test_a_report_need_not_wait() -> None:
     """Fifteen problems and five policies take 0.3 s; ten times that is a mistake."""
-    bounds._table.cache_clear()
+    regret_bounds._table.cache_clear()
     start = time.process_time()
     for spec in problems.PAPER:
         world = problems.problem(spec)
         for sigma2 in (0.25, 1.0) if isinstance(world, Gaussian) else (0.25,):
-            bounds.maillard_sampling(world.gaps, sigma2, HORIZONS)
-            bounds.practical(world.gaps, sigma2, HORIZONS, booster=4)
+            regret_bounds.maillard_sampling(world.gaps, sigma2, HORIZONS)
+            regret_bounds.practical(world.gaps, sigma2, HORIZONS, booster=4)
             for booster in (4, 8, 16):
                 plus(world.gaps, sigma2, HORIZONS, booster=booster)
     assert time.process_time() - start < 3

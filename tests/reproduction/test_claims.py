@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from maillard.problems import problem as problem_of
+from maillard.reproduction.claim_statistics import judge
 from maillard.reproduction.claims import claims, ledger
 from maillard.reproduction.claims.findings import TESTS
-from maillard.reproduction.experiments import Settings, experiments, parts
-from maillard.reproduction.report import VERDICTS
-from maillard.reproduction.results import Results
-from maillard.reproduction.statistics import judge
+from maillard.reproduction.experiment_results import ExperimentResults
+from maillard.reproduction.paper_experiments import Settings, experiments, parts
+from maillard.reproduction.report_content import VERDICTS
 from maillard.simulation import Result
 
 SMALL = Settings(trials=200)
 
 
-def made(only, mean, deviation=lambda *_: 0.1, settings=SMALL) -> Results:
-    """Results of trials that nobody ran: final regret has this mean and (relative) deviation, and grows as a power of t."""
+def made(only, mean, deviation=lambda *_: 0.1, settings=SMALL) -> ExperimentResults:
+    """ExperimentResults of trials that nobody ran: final regret has this mean and (relative) deviation, and grows as a power of t."""
     rng = np.random.default_rng(7)
     found = {}
     for part in parts(Settings(trials=settings.trials, only=only)):
@@ -35,7 +35,7 @@ def made(only, mean, deviation=lambda *_: 0.1, settings=SMALL) -> Results:
         provenance = {"problem": part.problem, "policies": list(part.policies)}
         values = final[:, :, None] * shape[:, None, :]
         found[part] = Result(part.policies, "regret", rounds, values, pulls, provenance)
-    return Results(settings, found)
+    return ExperimentResults(settings, found)
 
 
 GROWTH = {"ms-printed": 1.0}
@@ -46,7 +46,7 @@ def _around_one(rng, deviation, size):
     return np.exp(deviation * rng.standard_normal(size) - deviation**2 / 2)
 
 
-def verdict(results: Results, name: str) -> str:
+def verdict(results: ExperimentResults, name: str) -> str:
     (row,) = [row for row in ledger(results) if row.id == name]
     return row.verdict
 
@@ -138,12 +138,12 @@ NAMES = [
 
 
 @pytest.fixture(scope="module")
-def agreeing() -> Results:
+def agreeing() -> ExperimentResults:
     return made(COMPARED, as_said, spread)
 
 
 @pytest.fixture(scope="module")
-def contrary() -> Results:
+def contrary() -> ExperimentResults:
     """The paper upside down: what is said to be best is worst, and what varies least varies most."""
     return made(
         COMPARED,
@@ -259,7 +259,7 @@ def test_the_headline_contrast_counts_trials_that_are_stuck(narrow, booster_is_s
         many = booster_is_stuck if policy.startswith("ms+") else narrow
         values[i, :many] += 0.1 * result.rounds  # a tenth in every round: the least gap
     found = Result(result.policies, "regret", result.rounds, values, result.pulls, result.provenance)
-    assert verdict(Results(results.settings, {part: found}), "width") == expected
+    assert verdict(ExperimentResults(results.settings, {part: found}), "width") == expected
 
 
 @pytest.mark.parametrize(("growth", "expected"), [(0.5, "holds"), (0.75, "fails")])

@@ -8,7 +8,7 @@ import pytest
 
 import maillard
 from maillard import InvalidValue, UnknownName, problems
-from maillard.reproduction.experiments import Settings, experiments, label, parts, rounds
+from maillard.reproduction.paper_experiments import Settings, experiments, label, parts, rounds
 
 
 def test_the_papers_experiments_are_all_there():

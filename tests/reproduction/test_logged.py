@@ -7,18 +7,18 @@ import pytest
 
 from maillard import Tally, policy
 from maillard.evaluation import evaluate
-from maillard.reproduction import logged
-from maillard.reproduction.claims.evaluation import biased, unbiased
+from maillard.reproduction import two_arm_logs
+from maillard.reproduction.claim_statistics import judge
 from maillard.reproduction.claims.findings import Finding
-from maillard.reproduction.statistics import judge
+from maillard.reproduction.claims.off_policy_claims import biased, unbiased
 
 NOTHING = {"worse arm, MS": (np.ones(5), np.ones(5))}
 NEVER = {64: (0.0, 0.0)}
 
 
 @pytest.fixture(scope="module")
-def ms() -> logged.Logs:
-    return logged.draw_logs("ms", 2000, 200, seed=5)
+def ms() -> two_arm_logs.Logs:
+    return two_arm_logs.draw_logs("ms", 2000, 200, seed=5)
 
 
 def verdict(finding: Finding) -> str:
@@ -27,7 +27,7 @@ def verdict(finding: Finding) -> str:
     return finding.verdict.word
 
 
-def replayed(logs: logged.Logs, log: int, first: np.ndarray) -> Tally:
+def replayed(logs: two_arm_logs.Logs, log: int, first: np.ndarray) -> Tally:
     """What was observed by the end of a log, the worse arm first, after these first rewards."""
     worse, reward = logs.worse[:, log], logs.reward[:, log]
     return Tally(
@@ -40,9 +40,9 @@ def replayed(logs: logged.Logs, log: int, first: np.ndarray) -> Tally:
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 def test_the_logs_are_those_of_the_policies(name, floor):
     """The last logged probability is that of the policy, given one of the four first pairs of rewards that there can be."""
-    logs = logged.draw_logs(name, 50, 40, seed=3, floor=floor)
+    logs = two_arm_logs.draw_logs(name, 50, 40, seed=3, floor=floor)
     made = policy(name, sigma2=0.25)
-    before = logged.Logs(*(each[:-1] for each in logs))
+    before = two_arm_logs.Logs(*(each[:-1] for each in logs))
     for log in range(50):
         laws = [
             made.probabilities(replayed(before, log, np.array(first)))[0]
@@ -53,7 +53,7 @@ def test_the_logs_are_those_of_the_policies(name, floor):
 
 
 def test_the_draws_agree_with_the_probabilities(ms):
-    for logs in (ms, logged.draw_logs("ts", 2000, 200, seed=5)):
+    for logs in (ms, two_arm_logs.draw_logs("ts", 2000, 200, seed=5)):
         p = logs.probability
         z = (logs.worse - p).sum() / np.sqrt((p * (1 - p)).sum())
         assert abs(z) < 4
@@ -69,19 +69,21 @@ def test_the_scores_are_those_of_evaluate(ms, better):
         "pi_b": np.stack([p, 1 - p], axis=1),
     }
     report = evaluate(feedback, f"arm:{int(better)}", ["ips"], min_effective_size=0)
-    assert logged.scores(ms, better=better)[:, 0].mean() == pytest.approx(report["ips"].value, rel=1e-12)
+    assert two_arm_logs.scores(ms, better=better)[:, 0].mean() == pytest.approx(
+        report["ips"].value, rel=1e-12
+    )
 
 
-def both_arms(logs: logged.Logs, probability: np.ndarray) -> dict[str, np.ndarray]:
+def both_arms(logs: two_arm_logs.Logs, probability: np.ndarray) -> dict[str, np.ndarray]:
     return {
-        "better arm": logged.scores(logs, probability, better=True).mean(axis=0),
-        "worse arm": logged.scores(logs, probability).mean(axis=0),
+        "better arm": two_arm_logs.scores(logs, probability, better=True).mean(axis=0),
+        "worse arm": two_arm_logs.scores(logs, probability).mean(axis=0),
     }
 
 
 def test_ips_on_ms_can_come_out_either_way(ms):
     assert verdict(unbiased(both_arms(ms, ms.probability), NOTHING)) == "holds"
-    later = logged.Logs(*(each[:-20] for each in ms))
+    later = two_arm_logs.Logs(*(each[:-20] for each in ms))
     assert verdict(unbiased(both_arms(later, ms.probability[20:]), NOTHING)) == "fails"  # of another state
 
 
@@ -96,20 +98,20 @@ def test_a_share_of_draws_with_the_served_one_is_too_large():
 
 
 def test_ips_on_thompson_is_as_low_as_the_formula_says():
-    exact, *drawn = logged.counted(0)
-    truth = logged.means()[0]
+    exact, *drawn = two_arm_logs.counted(0)
+    truth = two_arm_logs.means()[0]
     for each in drawn:
         apart = each.estimates / truth - each.expected
         assert abs(apart.mean()) < 4 * apart.std() / np.sqrt(apart.size)
         assert each.estimates.mean() < exact.estimates.mean()
-    assert [each.draws for each in drawn] == list(logged.DRAWS)
-    rows, logs = zip(*logged.never_drawn(0).values(), strict=True)
+    assert [each.draws for each in drawn] == list(two_arm_logs.DRAWS)
+    rows, logs = zip(*two_arm_logs.never_drawn(0).values(), strict=True)
     assert sorted(rows, reverse=True) == list(rows)
     assert min(logs) > 0.5
 
 
 def test_ips_on_thompson_can_come_out_either_way():
-    found = logged.counted(0)
+    found = two_arm_logs.counted(0)
     assert verdict(biased(found, NEVER)) == "holds"
     as_good = [each._replace(estimates=found[0].estimates) for each in found]
     assert verdict(biased(as_good, NEVER)) == "fails"
@@ -119,7 +121,7 @@ def test_ips_on_thompson_can_come_out_either_way():
 
 def test_the_error_of_the_worse_arm_shrinks_only_with_a_floor():
     """From 300 rounds to 3,000 an error that shrinks as it should is divided by 3.2."""
-    better, worse, floored = (deviations for deviations, _ in logged.errors(0).values())
+    better, worse, floored = (deviations for deviations, _ in two_arm_logs.errors(0).values())
     assert worse[-1] > 0.6 * worse[-3]
     assert better[-1] < 0.5 * better[-3]
     assert floored[-1] < 0.6 * floored[-3]

@@ -13,13 +13,20 @@ from playwright.sync_api import Browser, BrowserContext, Page
 
 from maillard import figures
 from maillard.figures import COLOURS, GRID, INK, MUTED
-from maillard.reproduction import page
-from maillard.reproduction.report import VERDICTS, Panel, Report, Row, Section, Table
+from maillard.reproduction import reproduction_page
+from maillard.reproduction.report_content import (
+    VERDICTS,
+    ClaimResult,
+    DataTable,
+    Panel,
+    ReportSection,
+    ReproductionReport,
+)
 from tests.browser import browser  # noqa: F401 - a fixture
 
 NASTY = """<script>alert("1")</script> & 'quotes' </style> {{ 7 * 7 }} Σ Δ² √(KT ln K) 漢字 עברית"""
 LONG = "Donaudampfschifffahrtsgesellschaft" * 4
-TABLE = Table(
+TABLE = DataTable(
     ("policy", NASTY, "huge", "small", "whole", "holds", LONG),
     (
         ("ms+", None, 1.5e300, -1.25e-9, 10**18, True, 0.1),
@@ -27,7 +34,7 @@ TABLE = Table(
         (None, "", float("nan"), 0.123456, 3, None, 12345.678),
     ),
 )
-EMPTY = Table((), ())
+EMPTY = DataTable((), ())
 
 
 def drawing(name: str, width: int = 320) -> str:
@@ -45,13 +52,13 @@ def drawing(name: str, width: int = 320) -> str:
 
 
 def panel(
-    name: str, *, title: str = "Ten arms", alt: str = "Curves that rise.", table: Table = TABLE
+    name: str, *, title: str = "Ten arms", alt: str = "Curves that rise.", table: DataTable = TABLE
 ) -> Panel:
     return Panel(name, title, alt, Figure(), table)
 
 
-def claim(i: int, verdict: str) -> Row:
-    return Row(
+def claim(i: int, verdict: str) -> ClaimResult:
+    return ClaimResult(
         f"claim{i}",
         f"Section {i}, {NASTY}",
         NASTY * 3 if i % 2 else LONG,
@@ -66,20 +73,20 @@ def claim(i: int, verdict: str) -> Row:
     )
 
 
-REPORT = Report(
+REPORT = ReproductionReport(
     f"Maillard sampling {NASTY}",
     (NASTY, LONG),
     f"A small run. {NASTY}",
     (
-        Section(
+        ReportSection(
             "regret",
             f"Regret {NASTY}",
             (NASTY, LONG),
             (panel("one", alt=NASTY * 20), panel("two", title=LONG), panel("wide one")),
         ),
-        Section("nothing", "Nothing", ()),
-        Section("tables", LONG, ("Text.",), tables=(TABLE, TABLE)),
-        Section("beyond", "Further", ("Text.",), (panel("three"),), beyond=True),
+        ReportSection("nothing", "Nothing", ()),
+        ReportSection("tables", LONG, ("Text.",), tables=(TABLE, TABLE)),
+        ReportSection("beyond", "Further", ("Text.",), (panel("three"),), beyond=True),
     ),
     tuple(claim(i, verdict) for i, (verdict, _) in enumerate(itertools.product(VERDICTS, range(6)))),
     {"seed": "1", "sum": "0123456789abcdef" * 8, NASTY: NASTY},
@@ -90,7 +97,7 @@ SVGS = {
     "wide one": drawing("wide-one", 900),
     "three": drawing("three"),
 }
-HTML = page.render(REPORT, SVGS)
+HTML = reproduction_page.render(REPORT, SVGS)
 
 # Of each text that is seen: its contrast with what lies behind it, as WCAG 2 defines it.
 CONTRASTS = """() => {
@@ -278,13 +285,15 @@ def test_a_keyboard_reaches_the_report(opened: Opened) -> None:
 
 
 def test_the_same_report_gives_the_same_page() -> None:
-    assert page.render(REPORT, SVGS) == HTML
+    assert reproduction_page.render(REPORT, SVGS) == HTML
 
 
 def test_a_figure_of_ours_has_no_colour_of_its_own_on_the_page() -> None:
     figure = figures.bars(["ms+", "ts"], [1.0, 2.0], [0.1, 0.2], label="regret")
-    report = Report("Bars", (), None, (Section("bars", "Bars", (), (panel("bars"),)),), (), {})
-    html = page.render(report, {"bars": figures.svg(figure, prefix="bars-", title="Bars")})
+    report = ReproductionReport(
+        "Bars", (), None, (ReportSection("bars", "Bars", (), (panel("bars"),)),), (), {}
+    )
+    html = reproduction_page.render(report, {"bars": figures.svg(figure, prefix="bars-", title="Bars")})
     colours = set(re.findall(r"#[0-9a-f]{6}\b", html[html.index("<figure") : html.index("</figure")]))
     assert colours == set()
 
@@ -297,7 +306,7 @@ def test_no_colour_of_the_figures_is_left_in_a_drawing() -> None:
 
 
 def test_a_report_may_be_bare() -> None:
-    bare = page.render(Report("Bare", (), None, (), (), {}), {})
+    bare = reproduction_page.render(ReproductionReport("Bare", (), None, (), (), {}), {})
     assert "<h1>Bare</h1>" in bare
     assert 'id="ledger"' not in bare
 
@@ -305,7 +314,7 @@ def test_a_report_may_be_bare() -> None:
 def test_a_panel_without_a_drawing_is_an_error() -> None:
     report = replace(REPORT, claims=())
     with pytest.raises(KeyError, match="three"):
-        page.render(report, {name: svg for name, svg in SVGS.items() if name != "three"})
+        reproduction_page.render(report, {name: svg for name, svg in SVGS.items() if name != "three"})
 
 
 def _parts(colour: str) -> list[int]:

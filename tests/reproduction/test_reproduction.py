@@ -23,9 +23,9 @@ from maillard.cli import main
 from maillard.errors import MaillardError
 from maillard.reproduction import Settings, _heard, reproduce
 from maillard.reproduction.claims import claims
-from maillard.reproduction.folder import open_work
+from maillard.reproduction.output_folder import open_work
 from maillard.reproduction.progress import Progress
-from maillard.reproduction.report import Report
+from maillard.reproduction.report_content import ReproductionReport
 from tests.browser import browser  # noqa: F401 - a fixture
 
 FEW = Settings(quick=True, only=("booster", "closing"))
@@ -48,7 +48,7 @@ def few(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> tuple[Path, Report]:
+def whole(tmp_path_factory) -> tuple[Path, ReproductionReport]:
     folder = tmp_path_factory.mktemp("whole") / "report"
     return folder, reproduce(folder, Settings(quick=True), show=False)
 
@@ -166,10 +166,10 @@ def test_an_interrupted_run_leaves_no_report_and_goes_on(few, tmp_path):
 
 
 def test_parts_that_were_done_are_taken_up(tmp_path, monkeypatch):
-    from maillard.reproduction import running
+    from maillard.reproduction import experiment_runner
 
     asked = []
-    real = running.run_studies
+    real = experiment_runner.run_studies
 
     def watched(studies, *arguments, **options):
         studies = list(studies)
@@ -179,7 +179,7 @@ def test_parts_that_were_done_are_taken_up(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         yield from real(studies, *arguments, **options)
 
-    monkeypatch.setattr(running, "run_studies", watched)
+    monkeypatch.setattr(experiment_runner, "run_studies", watched)
     with pytest.raises(KeyboardInterrupt):
         reproduce(tmp_path / "report", FEW, show=False)
     stored = list((tmp_path / "report.partial" / "parts").glob("*.npz"))
@@ -189,9 +189,9 @@ def test_parts_that_were_done_are_taken_up(tmp_path, monkeypatch):
 
 
 def test_a_damaged_part_is_done_again(few, tmp_path, monkeypatch):
-    from maillard.reproduction import running
+    from maillard.reproduction import experiment_runner
 
-    monkeypatch.setattr(running, "run_studies", interrupt_after(running.run_studies))
+    monkeypatch.setattr(experiment_runner, "run_studies", interrupt_after(experiment_runner.run_studies))
     with pytest.raises(KeyboardInterrupt):
         reproduce(tmp_path / "report", FEW, show=False)
     monkeypatch.undo()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from maillard.reproduction.statistics import (
+from maillard.reproduction.claim_statistics import (
     CONFIDENCE,
     Check,
-    Estimate,
+    TrialEstimate,
     average,
     judge,
     log_deviation,
@@ -29,9 +29,9 @@ def band(rate: float, repeats: int) -> float:
     return 4.5 * math.sqrt(rate * (1 - rate) / repeats)
 
 
-def plain(found: Estimate) -> Estimate:
+def plain(found: TrialEstimate) -> TrialEstimate:
     """The same without its skewness."""
-    return Estimate(found.value, found.variance, found.freedom, found.trials)
+    return TrialEstimate(found.value, found.variance, found.freedom, found.trials)
 
 
 def test_a_difference_is_welchs():
@@ -77,7 +77,7 @@ def test_intervals_hold_as_often_as_they_say(draw, measure, truth, slack):
     for held in (below, above):
         assert abs(held - CONFIDENCE) < band(CONFIDENCE, repeats) + slack
     # The control: an error that is a third too small is seen.
-    short = [Estimate(each.value, each.variance * 4 / 9, each.freedom, each.trials) for each in found]
+    short = [TrialEstimate(each.value, each.variance * 4 / 9, each.freedom, each.trials) for each in found]
     missed = min(
         np.mean([each.lower(CONFIDENCE) <= truth for each in short]),
         np.mean([each.upper(CONFIDENCE) >= truth for each in short]),
@@ -126,14 +126,14 @@ def test_shares_are_those_of_clopper_and_pearson(events, trials):
 
 
 def test_sums_and_averages_add_variances():
-    one, two = Estimate(1.0, 4.0, 10, 11), Estimate(3.0, 12.0, 20, 21)
+    one, two = TrialEstimate(1.0, 4.0, 10, 11), TrialEstimate(3.0, 12.0, 20, 21)
     assert (one + two).variance == (two - one).variance == 16.0
     assert average([one, two]) == (one + two) * 0.5
     assert (one - 1.0).lower(0.95) < 0
 
 
 def checks(*values: float, error: float = 1.0) -> list[Check]:
-    return [Check("", Estimate(value, error**2, 1e9, 100)) for value in values]
+    return [Check("", TrialEstimate(value, error**2, 1e9, 100)) for value in values]
 
 
 def test_a_claim_says_all_of_its_checks():
@@ -156,7 +156,7 @@ def test_a_claim_that_is_not_so_holds_as_rarely_as_said():
 @pytest.mark.parametrize("truth", [0.2, -0.2])
 def test_the_trials_that_are_asked_for_settle_it_four_times_in_five(truth):
     """If the estimate is right; and with a third of them it would be settled far less often."""
-    verdict = judge([Check("", Estimate(truth, 1 / 20, 1e9, 20))])
+    verdict = judge([Check("", TrialEstimate(truth, 1 / 20, 1e9, 20))])
     assert verdict.word == "open"
     n = verdict.trials_needed
     assert n is not None
@@ -171,17 +171,17 @@ def test_the_trials_that_are_asked_for_settle_it_four_times_in_five(truth):
 
 
 def test_a_check_is_above_or_below_and_pays_for_being_chosen():
-    found = Estimate(2.0, 1.0, 1e9, 100)
+    found = TrialEstimate(2.0, 1.0, 1e9, 100)
     assert Check("x", found, 0.1).holds(0.95)
     assert not Check("x", found, 0.1, among=3).holds(0.95)
     assert Check("x", found, 4.0, below=True).holds(0.95)
     assert Check("x", found, 0.1, below=True).fails(0.95)
     assert Check("x", found, 0.1, below=True).says == "x is below 0.1"
-    poor, good = (Check("x", Estimate(value, 1.0, 1e9, 100), among=2) for value in (-9.0, 9.0))
+    poor, good = (Check("x", TrialEstimate(value, 1.0, 1e9, 100), among=2) for value in (-9.0, 9.0))
     assert replace(poor, others=(good,)).holds(0.95)
     assert not replace(poor, others=(Check("x", found, 1.5),)).fails(0.95)
     assert replace(poor, others=(poor,)).fails(0.95)
 
 
 def test_what_can_never_be_settled_asks_for_no_number():
-    assert judge([Check("", Estimate(0.0, 1.0, 9, 10))]).trials_needed is None
+    assert judge([Check("", TrialEstimate(0.0, 1.0, 9, 10))]).trials_needed is None

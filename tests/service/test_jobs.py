@@ -190,7 +190,7 @@ def test_a_policy_that_learns_is_replayed(floored: str) -> None:
     answer = asked(floored, "ms+:booster=16", None, 0.8)
     found = replay(floored, "ms+:booster=16", confidence=0.8)
     told = answer["value"], answer["lower"], answer["upper"], answer["logged_mean"], answer["rows"]
-    assert told == (found.mean[-1], found.lower[-1], found.upper[-1], found.logged, found.rows)
+    assert told == (found.mean[-1], found.lower[-1], found.upper[-1], found.logged_mean, found.rows)
     assert (answer["kind"], answer["estimator"]) == ("replay", "rejection")
     assert answer["assumes"] == "; ".join(found.assumes)
     assert f"the policy's first {found.rounds[-1]} rounds" in answer["caveat"]

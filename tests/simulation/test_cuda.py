@@ -412,7 +412,7 @@ def test_an_engine_that_always_accepts_is_found_out(monkeypatch) -> None:
 
 
 def groups() -> dict[str, list[str]]:
-    text = (resources.files("maillard.reproduction") / "experiments.toml").read_text(encoding="utf8")
+    text = (resources.files("maillard.reproduction") / "paper_experiments.toml").read_text(encoding="utf8")
     found: dict[str, list[str]] = tomllib.loads(text)["groups"]
     return found
 

@@ -322,7 +322,7 @@ def _write_page(found: Any, path: Path | None) -> None:
     if path is None:
         return
     from maillard import __version__
-    from maillard.evaluation.page import write_page
+    from maillard.evaluation.evaluation_page import write_page
 
     write_page(found, path, {"made with": f"maillard {__version__}"})
     click.echo(f"wrote {path}", err=True)

@@ -130,9 +130,7 @@ def print_replays(found: Sequence[Replay]) -> None:
 def _curve(console: Console, found: Replay) -> None:
     _title(console, f"{found.policy} on {found.source if found.logs == 1 else f'{found.logs} logs'}")
     left = ", ".join(f"{count:,} {why}" for why, count in found.left_out.items() if count)
-    times = f"{found.replays:,} replays" + f" on each of {found.stretches} stretches" * (
-        found.stretches > found.logs
-    )
+    times = f"{found.replays:,} replays" + f" on each of {found.parts} parts" * (found.parts > found.logs)
     line = f"{found.method}, {times}; {found.rows:,} rows, of which {found.accepted:,.4g} are used at a time"
     _indented(console, Text(line + (f"; left out: {left}" if left else "")))
     table = _table(
@@ -142,8 +140,8 @@ def _curve(console: Console, found: Replay) -> None:
         mean = found.mean[place]
         middle = f"{found.least[place]:.4f} to {found.most[place]:.4f}" if math.isnan(mean) else f"{mean:.4f}"
         ends = f"{found.lower[place]:.4f} to {found.upper[place]:.4f}"
-        table.add_row(f"{found.rounds[place]:,}", middle, ends, f"{found.share[place]:.0%}")
-    table.add_row("as logged", f"{found.logged:.4f}", "", "", style="dim")
+        table.add_row(f"{found.rounds[place]:,}", middle, ends, f"{found.reached[place]:.0%}")
+    table.add_row("as logged", f"{found.logged_mean:.4f}", "", "", style="dim")
     console.print()
     _indented(console, table)
     console.print()
@@ -171,7 +169,7 @@ def curves_of(found: Sequence[Replay]) -> Any:
             names.append(name)
             for some, array in zip(kept, arrays, strict=True):
                 some.append(array)
-    logged = figures.Reference("as logged", first.rounds, np.full(first.rounds.size, first.logged))
+    logged = figures.Reference("as logged", first.rounds, np.full(first.rounds.size, first.logged_mean))
     return figures.curves(
         first.rounds, names, middle, low, high,
         label="mean reward of a round", title=f"Had it been another policy: {first.method}", references=[logged],

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from maillard.evaluation.comparing import Comparison, compare
     from maillard.evaluation.evaluating import evaluate, evaluate_each, names
-    from maillard.evaluation.planning import Plan, plan
+    from maillard.evaluation.planning import ExplorationPlan, plan
     from maillard.evaluation.replays import Replay, replay
     from maillard.evaluation.report import Estimate, Report
 
 __all__ = [
     "Comparison",
     "Estimate",
-    "Plan",
+    "ExplorationPlan",
     "Replay",
     "Report",
     "compare",
@@ -31,7 +31,7 @@ _LATER = {
     for module, them in {
         "comparing": ("Comparison", "compare"),
         "evaluating": ("evaluate", "evaluate_each", "names"),
-        "planning": ("Plan", "plan"),
+        "planning": ("ExplorationPlan", "plan"),
         "replays": ("Replay", "replay"),
         "report": ("Estimate", "Report"),
     }.items()

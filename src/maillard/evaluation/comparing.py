@@ -252,7 +252,7 @@ def _of_arms(name: str, paired: _Paired, confidence: float, penalty: float | Non
     assert other is not None
     try:
         if name == _BATCHED:
-            from maillard.evaluation.differences.batches import batched_difference
+            from maillard.evaluation.differences.batched_difference import batched_difference
 
             found = batched_difference(arm, reward, batch, one, other, confidence=confidence)
             return Estimate(

@@ -13,16 +13,16 @@ from pathlib import Path
 from types import FrameType
 
 from maillard.reproduction.claims import ledger
-from maillard.reproduction.drawing import Drawn, draw
-from maillard.reproduction.experiments import PAPER, Settings, experiments, parts
-from maillard.reproduction.folder import open_work
+from maillard.reproduction.experiment_results import ExperimentResults
+from maillard.reproduction.experiment_runner import key, run, work_of
+from maillard.reproduction.output_folder import open_work
+from maillard.reproduction.paper_experiments import PAPER, Settings, experiments, parts
 from maillard.reproduction.progress import Progress, progress
-from maillard.reproduction.report import Report, Row, Section
-from maillard.reproduction.results import Results
-from maillard.reproduction.running import key, run, work_of
+from maillard.reproduction.report_content import ClaimResult, ReportSection, ReproductionReport
+from maillard.reproduction.report_files import write_json, write_page, write_results
+from maillard.reproduction.section_figures import DrawnSection, draw
 from maillard.reproduction.sections import sections
-from maillard.reproduction.thompson import seconds
-from maillard.reproduction.writing import write_json, write_page, write_results
+from maillard.reproduction.thompson_probabilities import seconds
 from maillard.simulation.plans import versions, workers_for
 
 __all__ = ["Settings", "experiments", "reproduce"]
@@ -35,7 +35,7 @@ def reproduce(
     threads: int | None = None,
     show: bool | None = None,
     fork: bool = False,
-) -> Report:
+) -> ReproductionReport:
     """Run the paper's evaluation and what goes beyond it, and leave a report in the folder `output`.
 
     The folder gets index.html, the figures as SVG and PNG, and the results as Parquet and JSON. An earlier report is replaced, once
@@ -57,7 +57,7 @@ def reproduce(
         shown.say("drawing")
         makers = sections(results)
         times = seconds(settings.seed)  # before the processes are forked, so that all know the same
-        drawn: dict[int, Drawn] = {}
+        drawn: dict[int, DrawnSection] = {}
         for place, one in draw(makers, work.report / "figures", workers if fork else 1):
             drawn[place] = one
             shown.advance(drawing / len(makers))
@@ -98,7 +98,9 @@ def _heard(shown: Progress) -> Iterator[Progress]:
         signal.signal(signal.SIGINT, before)
 
 
-def _report(results: Results, claims: tuple[Row, ...], made: tuple[Section, ...]) -> Report:
+def _report(
+    results: ExperimentResults, claims: tuple[ClaimResult, ...], made: tuple[ReportSection, ...]
+) -> ReproductionReport:
     settings = results.settings
     counts = {word: sum(row.verdict == word for row in claims) for word in ("holds", "fails", "open")}
     rounds = work_of(list(results.parts))
@@ -118,10 +120,10 @@ def _report(results: Results, claims: tuple[Row, ...], made: tuple[Section, ...]
         "experiments": ", ".join(sorted(results.experiments())),
         **versions(),
     }
-    return Report("Maillard sampling, reproduced", lead, _warning(settings), made, claims, facts)
+    return ReproductionReport("Maillard sampling, reproduced", lead, _warning(settings), made, claims, facts)
 
 
-def _size(results: Results, what: str) -> int:
+def _size(results: ExperimentResults, what: str) -> int:
     """What one of the paper's own experiments has here."""
     shares = [getattr(part, what) / getattr(experiments()[part.experiment], what) for part in results.parts]
     return math.ceil(PAPER[what] * min(shares, default=1.0) - 1e-9)

@@ -276,21 +276,21 @@ def _replayed(
     log: DecisionLog, spec: str, estimators: Sequence[str] | None, confidence: float
 ) -> dict[str, Any]:
     """As `maillard.replay`, and the same of the log's own policy: what it earns while it begins is what another can be compared with."""
-    from maillard.evaluation.replays.events import read_events
-    from maillard.evaluation.replays.replaying import replay_events
+    from maillard.evaluation.replays.logged_rows import read_rows
+    from maillard.evaluation.replays.replay_runner import replay_rows
 
     if estimators is not None:
         raise InvalidValue("estimators", estimators, "none with a policy that learns: it is replayed")
-    events = [read_events(log)]
-    found = replay_events(events, spec, confidence=confidence)
+    events = [read_rows(log)]
+    found = replay_rows(events, spec, confidence=confidence)
     details = found.to_dict()
     own: Replay | None = None
     with suppress(MaillardError):  # it may be one that cannot be replayed
-        own = replay_events(events, log.policies[len(log.policies)], confidence=confidence)
+        own = replay_rows(events, log.policies[len(log.policies)], confidence=confidence)
         details["own"] = own.to_dict()
         del details["own"]["source"]
     del details["source"]
-    made = {"rows": found.rows, "logged_mean": found.logged, "details": details}
+    made = {"rows": found.rows, "logged_mean": found.logged_mean, "details": details}
     low, high = (log.reward and log.reward.range) or (-math.inf, math.inf)
     unanswered = float(found.most[-1] - found.least[-1]) / (high - low)
     why = ""
@@ -312,7 +312,7 @@ def _replayed(
 
 def _caveats(found: Replay, own: Replay | None) -> Iterator[str]:
     """What the mean of a replay's rounds is, and is not."""
-    from maillard.evaluation.replays.intervals import ONE
+    from maillard.evaluation.replays.replay_intervals import CHOICES
 
     rounds = int(found.rounds[-1])
     yield f"this is the mean reward of the policy's first {rounds:,} rounds, beginning anew"
@@ -323,7 +323,7 @@ def _caveats(found: Replay, own: Replay | None) -> Iterator[str]:
     if math.isnan(found.mean[-1]):
         between = _ends(found.least, found.most)
         yield f"the log has no reward for some of its rounds, so there are but bounds, {between}, and the interval is around both"
-    if found.interval == ONE:
+    if found.interval == CHOICES:
         yield "the interval is for the noise of rewards, given what was chosen: that the policy might have chosen otherwise is not in it"
     if some := [f"{count:,} {why}" for why, count in found.left_out.items() if count]:
         yield f"decisions that were left out: {', '.join(some)}"

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from maillard.errors import InvalidValue
-from maillard.evaluation.differences.rows import check_rows
+from maillard.evaluation.differences.row_checks import check_rows
 from maillard.policies import Policy
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maillard.evaluation.planning.experiment import plan
-from maillard.evaluation.planning.options import Option, Plan
+from maillard.evaluation.planning.plan_experiment import plan
+from maillard.evaluation.planning.plan_result import ExplorationPlan, PlanOption
 
-__all__ = ["Option", "Plan", "plan"]
+__all__ = ["ExplorationPlan", "PlanOption", "plan"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maillard.evaluation.replays.replaying import replay
-from maillard.evaluation.replays.result import Replay
+from maillard.evaluation.replays.replay_result import Replay
+from maillard.evaluation.replays.replay_runner import replay
 
 __all__ = ["Replay", "replay"]

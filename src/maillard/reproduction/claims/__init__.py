@@ -6,21 +6,28 @@ import functools
 import math
 from typing import Any
 
+from maillard.reproduction.claim_statistics import Verdict, judge
+
 # Importing the modules of tests fills TESTS.
-from maillard.reproduction.claims import comparison, evaluation, maximum, practice, theory  # noqa: F401
+from maillard.reproduction.claims import (  # noqa: F401
+    comparison_claims,
+    maximum_claims,
+    off_policy_claims,
+    theory_claims,
+    tuning_claims,
+)
 from maillard.reproduction.claims.findings import TESTS, Finding
-from maillard.reproduction.experiments import PAPER, experiments, read
-from maillard.reproduction.report import Row, Table
-from maillard.reproduction.results import Results
-from maillard.reproduction.statistics import Verdict, judge
+from maillard.reproduction.experiment_results import ExperimentResults
+from maillard.reproduction.paper_experiments import PAPER, experiments, read
+from maillard.reproduction.report_content import ClaimResult, DataTable
 
 __all__ = ["claims", "ledger"]
 
 
 @functools.cache
 def claims() -> tuple[dict[str, Any], ...]:
-    """What claims.toml says; a claim that is judged on several experiments is there once for each."""
-    said = read("claims.toml")
+    """What paper_claims.toml says; a claim that is judged on several experiments is there once for each."""
+    said = read("paper_claims.toml")
     made = []
     for claim in said["claim"]:
         if "on" not in claim:
@@ -38,19 +45,19 @@ def claims() -> tuple[dict[str, Any], ...]:
     return tuple(made)
 
 
-def ledger(results: Results) -> tuple[Row, ...]:
+def ledger(results: ExperimentResults) -> tuple[ClaimResult, ...]:
     """Every claim with its verdict."""
     done = results.experiments()
     return tuple(_row(claim, results if done.issuperset(claim["needs"]) else None) for claim in claims())
 
 
-def _row(claim: dict[str, Any], results: Results | None) -> Row:
+def _row(claim: dict[str, Any], results: ExperimentResults | None) -> ClaimResult:
     if results is None:
-        finding = Finding("not run", verdict=Verdict("not run"), evidence=Table((), ()), confidence=None)
+        finding = Finding("not run", verdict=Verdict("not run"), evidence=DataTable((), ()), confidence=None)
     else:
         finding = TESTS[claim["test of"]](results, claim["where"])
     verdict = finding.verdict or judge(finding.checks)
-    return Row(
+    return ClaimResult(
         **{name: claim[name] for name in ("id", "source", "quote", "reading", "test", "section")},
         statistic=finding.statistic,
         verdict=verdict.word,

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from maillard.reproduction.experiments import label
-from maillard.reproduction.report import Table
-from maillard.reproduction.results import Results
-from maillard.reproduction.statistics import (
+from maillard.reproduction.claim_statistics import (
     CONFIDENCE,
     Check,
-    Estimate,
+    TrialEstimate,
     Verdict,
     average,
     log_deviation,
     log_mean,
     stricter,
 )
+from maillard.reproduction.experiment_results import ExperimentResults
+from maillard.reproduction.paper_experiments import label
+from maillard.reproduction.report_content import DataTable
 
 __all__ = [
     "DEVIATION",
@@ -40,7 +40,7 @@ __all__ = [
     "within",
 ]
 
-Measure = Callable[[NDArray[np.float64]], Estimate]
+Measure = Callable[[NDArray[np.float64]], TrialEstimate]
 MEAN: Measure = log_mean
 DEVIATION: Measure = log_deviation
 
@@ -52,10 +52,10 @@ class Finding:
     statistic: str
     checks: tuple[Check, ...] = ()
     verdict: Verdict | None = None
-    evidence: Table | None = None
+    evidence: DataTable | None = None
     confidence: float | None = CONFIDENCE  # None where all is computed or counted
 
-    def table(self) -> Table:
+    def table(self) -> DataTable:
         """The numbers behind the verdict."""
         if self.evidence is not None:
             return self.evidence
@@ -67,10 +67,12 @@ class Finding:
             word = "yes" if check.holds(CONFIDENCE) else "no" if check.fails(strict) else "open"
             rows.append((check.says, *(check.form(value) for value in shown), word))
         bounds = (f"at least ({CONFIDENCE:.0%})", f"at most ({CONFIDENCE:.0%})")
-        return Table(("what is claimed", "estimate", *bounds, "so"), tuple(rows))
+        return DataTable(("what is claimed", "estimate", *bounds, "so"), tuple(rows))
 
 
-Test = Callable[[Results, str], Finding]  # the second argument is the experiment that a claim is judged on
+Test = Callable[
+    [ExperimentResults, str], Finding
+]  # the second argument is the experiment that a claim is judged on
 TESTS: dict[str, Test] = {}
 
 
@@ -84,7 +86,7 @@ def tests(name: str) -> Callable[[Test], Test]:
     return register
 
 
-def counted(statistic: str, *, holds: bool, evidence: Table) -> Finding:
+def counted(statistic: str, *, holds: bool, evidence: DataTable) -> Finding:
     """The finding of a claim that is computed or counted, without chance."""
     return Finding(
         statistic, verdict=Verdict("holds" if holds else "fails"), evidence=evidence, confidence=None
@@ -97,27 +99,29 @@ def times(value: float) -> str:
 
 
 def ratio(
-    results: Results, where: tuple[str, str | None], measure: Measure, over: str, under: str
-) -> Estimate:
+    results: ExperimentResults, where: tuple[str, str | None], measure: Measure, over: str, under: str
+) -> TrialEstimate:
     """The log of one policy's measure over another's, in one experiment on one problem; `measure` is the log of something."""
     above, below = (results.regret(*where, policy) for policy in (over, under))
     return measure(above) - measure(below)
 
 
-def relative(results: Results, experiment: str, measure: Measure, over: str, under: str) -> Estimate:
+def relative(
+    results: ExperimentResults, experiment: str, measure: Measure, over: str, under: str
+) -> TrialEstimate:
     """The same, averaged over the experiment's problems."""
     problems = results.problems(experiment)
     return average([ratio(results, (experiment, problem), measure, over, under) for problem in problems])
 
 
-def within(what: str, quantity: Estimate, factor: float) -> tuple[Check, Check]:
+def within(what: str, quantity: TrialEstimate, factor: float) -> tuple[Check, Check]:
     """That a log ratio lies within a factor, to either side."""
     room = math.log(factor)
     return Check(what, quantity, room, below=True, form=times), Check(what, quantity, -room, form=times)
 
 
 def all_pairs(
-    results: Results,
+    results: ExperimentResults,
     experiment: str,
     measure: Measure,
     overs: Sequence[str],

@@ -5,37 +5,45 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from maillard.reproduction.report import Section
-from maillard.reproduction.results import Results
-from maillard.reproduction.sections import beyond, evaluation, paper, theory
+from maillard.reproduction.experiment_results import ExperimentResults
+from maillard.reproduction.report_content import ReportSection
+from maillard.reproduction.sections import (
+    extension_sections,
+    off_policy_section,
+    paper_sections,
+    theory_sections,
+)
 
 __all__ = ["sections"]
 
 _COMPARED = ("gaussian-1", "gaussian-quarter", "bernoulli")
 
 # In the order of the page: what a section shows of which experiments; those that need none are always there.
-_SECTIONS: tuple[tuple[tuple[str, ...], Callable[[Results], Section]], ...] = (
-    (("booster",), paper.booster),
-    *(((name, f"{name}-others"), functools.partial(paper.comparison, experiment=name)) for name in _COMPARED),
-    (("maximum-1", "maximum-quarter", "maximum-mixed"), paper.maximum),
-    (("width",), theory.width),
-    (("closing",), theory.closing),
-    (("c-and-d",), theory.parameters),
-    (("slopes",), theory.slopes),
-    (("worst-case",), theory.worst_case),
-    ((), theory.two_arms),
-    ((), theory.simulated),
-    ((), evaluation.off_policy),
-    (_COMPARED, paper.spread),
-    *(((name,), functools.partial(paper.over_time, experiment=name)) for name in _COMPARED),
-    (("delay-static", "delay-dynamic"), beyond.delay),
-    (("frontier",), beyond.frontier),
-    (("wrong-sigma2",), beyond.sigma2),
-    ((), paper.guarantees),
+_SECTIONS: tuple[tuple[tuple[str, ...], Callable[[ExperimentResults], ReportSection]], ...] = (
+    (("booster",), paper_sections.booster),
+    *(
+        ((name, f"{name}-others"), functools.partial(paper_sections.comparison, experiment=name))
+        for name in _COMPARED
+    ),
+    (("maximum-1", "maximum-quarter", "maximum-mixed"), paper_sections.maximum),
+    (("width",), theory_sections.width),
+    (("closing",), theory_sections.closing),
+    (("c-and-d",), theory_sections.parameters),
+    (("slopes",), theory_sections.slopes),
+    (("worst-case",), theory_sections.worst_case),
+    ((), theory_sections.two_arms),
+    ((), theory_sections.simulated),
+    ((), off_policy_section.off_policy),
+    (_COMPARED, paper_sections.spread),
+    *(((name,), functools.partial(paper_sections.over_time, experiment=name)) for name in _COMPARED),
+    (("delay-static", "delay-dynamic"), extension_sections.delay),
+    (("frontier",), extension_sections.frontier),
+    (("wrong-sigma2",), extension_sections.sigma2),
+    ((), paper_sections.guarantees),
 )
 
 
-def sections(results: Results) -> list[Callable[[], Section]]:
+def sections(results: ExperimentResults) -> list[Callable[[], ReportSection]]:
     """What makes every section of which something was run."""
     done = results.experiments()
     return [

@@ -11,8 +11,8 @@ import numpy as np
 from maillard import figures, policies
 from maillard import specs as spec_strings
 from maillard.problems import problem as problem_of
-from maillard.reproduction.experiments import label
-from maillard.reproduction.report import Panel, Table
+from maillard.reproduction.paper_experiments import label
+from maillard.reproduction.report_content import DataTable, Panel
 from maillard.simulation import Result
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def described(pairs: Sequence[tuple[str, float]]) -> str:
     return ", ".join(f"{name} {value:,.3g}" for name, value in pairs)
 
 
-def summary(*results: Result, specs: Sequence[str] | None = None) -> Table:
+def summary(*results: Result, specs: Sequence[str] | None = None) -> DataTable:
     """Mean, error, deviation, quantiles and maximum of the final regret, by policy."""
     rows = [
         {"policy": label(row.pop("policy")), "trials": result.values.shape[1], **row}
@@ -77,7 +77,7 @@ def summary(*results: Result, specs: Sequence[str] | None = None) -> Table:
         for row in result.summary()
         if specs is None or row["policy"] in specs
     ]
-    return Table(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
+    return DataTable(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
 
 
 def bars(name: str, *results: Result, emphasised: str) -> Panel:
@@ -138,7 +138,7 @@ def curves(
         )
         for i in shown
     )
-    table = Table(("round", *names, *(each.label for each in references)), rows)
+    table = DataTable(("round", *names, *(each.label for each in references)), rows)
     alt = f"Mean regret over rounds, {title}; at the last: {described(list(zip(names, result.mean[chosen, -1], strict=True)))}."
     return Panel(name, title, alt, figure, table)
 
@@ -178,7 +178,7 @@ def lines(
     alt = f"{title}: {label} against {xlabel}. " + "; ".join(
         f"{each} from {values[0]:,.3g} to {values[-1]:,.3g}" for each, (values, _) in series.items()
     )
-    return Panel(name, title, alt + ".", figure, Table(tuple(columns), rows))
+    return Panel(name, title, alt + ".", figure, DataTable(tuple(columns), rows))
 
 
 def distributions(name: str, title: str, result: Result, specs: Sequence[str]) -> Panel:

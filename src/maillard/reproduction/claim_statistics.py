@@ -1,0 +1,235 @@
+"""Estimates with their errors, and what they say of a claim at a stated confidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = [
+    "CONFIDENCE",
+    "Check",
+    "TrialEstimate",
+    "Verdict",
+    "average",
+    "judge",
+    "log_deviation",
+    "log_growth",
+    "log_mean",
+    "mean",
+    "more_often",
+    "share",
+    "stricter",
+    "trials_for",
+    "trials_needed",
+]
+
+CONFIDENCE = 0.95
+_POWER = 0.8  # with which the trials that an open claim needs would settle it
+
+
+@dataclass(frozen=True)
+class TrialEstimate:
+    """A number estimated from independent trials; sums and differences are of independent estimates."""
+
+    value: float
+    variance: float  # of the estimate itself
+    freedom: float  # degrees of freedom of the variance
+    trials: int
+    third: float = 0.0  # third cumulant of the estimate: regret has a long tail to the right
+
+    @property
+    def error(self) -> float:
+        """Its standard error."""
+        return math.sqrt(self.variance)
+
+    def __add__(self, other: TrialEstimate | float) -> TrialEstimate:
+        if not isinstance(other, TrialEstimate):
+            return TrialEstimate(self.value + other, self.variance, self.freedom, self.trials, self.third)
+        variance = self.variance + other.variance
+        # Welch and Satterthwaite
+        spread = sum(each.variance**2 / each.freedom for each in (self, other) if each.variance)
+        freedom = variance**2 / spread if spread else math.inf
+        trials = min(self.trials, other.trials)
+        return TrialEstimate(self.value + other.value, variance, freedom, trials, self.third + other.third)
+
+    def __mul__(self, factor: float) -> TrialEstimate:
+        return TrialEstimate(
+            self.value * factor, self.variance * factor**2, self.freedom, self.trials, self.third * factor**3
+        )
+
+    def __neg__(self) -> TrialEstimate:
+        return self * -1.0
+
+    def __sub__(self, other: TrialEstimate | float) -> TrialEstimate:
+        return self + -other
+
+    def lower(self, confidence: float) -> float:
+        """The end of a one-sided interval: Student's, corrected for skewness as Hall (1992) does."""
+        return self.value - self.error * self._quantile(confidence)
+
+    def upper(self, confidence: float) -> float:
+        """The end of a one-sided interval, to the other side."""
+        return -(-self).lower(confidence)
+
+    def _quantile(self, confidence: float) -> float:
+        """Of (estimate - truth) / error: g of it is Student's, g(t) = t + G t²/3 + G² t³/27 + G/6, G the skewness."""
+        if not 0 < self.variance < math.inf:
+            return 0.0 if not self.variance else math.inf
+        t = float(special.stdtrit(self.freedom, confidence))
+        skewness = self.third / self.variance**1.5
+        if abs(skewness) < 1e-6:
+            return t
+        return float(3 / skewness * (math.cbrt(1 + skewness * (t - skewness / 6)) - 1))
+
+
+def mean(values: Floats) -> TrialEstimate:
+    """The mean of independent trials."""
+    n = values.size
+    third = float(((values - values.mean()) ** 3).mean()) / n**2
+    return TrialEstimate(float(values.mean()), float(values.var(ddof=1)) / n, n - 1, n, third)
+
+
+def log_mean(values: Floats) -> TrialEstimate:
+    """The logarithm of the mean, by the delta method: a difference of two is a ratio of means."""
+    plain = mean(values)
+    variance = plain.variance / plain.value**2
+    # ln(m + e) is ln m + e/m - e²/(2m²), whose third cumulant is this to the order that matters.
+    third = plain.third / plain.value**3 - 3 * variance**2
+    return TrialEstimate(math.log(plain.value), variance, plain.freedom, plain.trials, third)
+
+
+def log_growth(early: Floats, late: Floats) -> TrialEstimate:
+    """The logarithm of the ratio of the means of two measurements of the same trials, by the delta method."""
+    influence = mean(late / late.mean() - early / early.mean())
+    return influence + math.log(late.mean() / early.mean())
+
+
+def log_deviation(values: Floats) -> TrialEstimate:
+    """The logarithm of the standard deviation, with Miller's jackknife error.
+
+    The error needs four moments: where a rare trial decides the deviation, as with a very long tail, the upper end is too low.
+    """
+    n = values.size
+    squares = (values - values.mean()) ** 2
+    total = float(squares.sum())
+    left = total - squares * n / (n - 1)  # the sum of squares without each value
+    if not (left > 0).all():
+        return TrialEstimate(math.log(total / (n - 1)) / 2 if total else -math.inf, math.inf, n - 1, n)
+    pseudo = -(n - 1) * 0.5 * np.log(left / (n - 2))
+    return TrialEstimate(0.5 * math.log(total / (n - 1)), float(pseudo.var(ddof=1)) / n, n - 1, n)
+
+
+def share(events: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The ends of two one-sided Clopper-Pearson intervals for the probability of an event, each at the confidence."""
+    level = 1 - confidence
+    low = 0.0 if events == 0 else float(special.betaincinv(events, trials - events + 1, level))
+    high = 1.0 if events == trials else float(special.betaincinv(events + 1, trials - events, 1 - level))
+    return low, high
+
+
+def more_often(events: int, trials: int, others: int, other_trials: int) -> float:
+    """The p-value of Fisher's exact test that the first event is no likelier than the second."""
+    total, both = trials + other_trials, events + others
+    ways = sum(
+        math.comb(trials, k) * math.comb(other_trials, both - k) for k in range(events, min(both, trials) + 1)
+    )
+    return ways / math.comb(total, both)
+
+
+def average(estimates: Sequence[TrialEstimate]) -> TrialEstimate:
+    """The average of independent estimates."""
+    total = estimates[0]
+    for each in estimates[1:]:
+        total = total + each
+    return total * (1 / len(estimates))
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that a claim says: that a quantity is above a limit, or below it."""
+
+    what: str
+    quantity: TrialEstimate
+    limit: float = 0.0
+    below: bool = False
+    form: Callable[[float], str] = "{:.3g}".format
+    among: int = 1  # of how many it was chosen, after seeing them
+    others: tuple[Check, ...] = ()  # which would do as well: it fails only if they all do
+
+    @property
+    def says(self) -> str:
+        """In words."""
+        return f"{self.what} is {'below' if self.below else 'above'} {self.form(self.limit)}"
+
+    @property
+    def margin(self) -> TrialEstimate:
+        """By how much the claim is right."""
+        return -(self.quantity - self.limit) if self.below else self.quantity - self.limit
+
+    def holds(self, confidence: float) -> bool:
+        """Whether it is so, at this confidence."""
+        strict = stricter(confidence, self.among)
+        return any(check.margin.lower(strict) > 0 for check in (self, *self.others))
+
+    def fails(self, confidence: float) -> bool:
+        """Whether it is not so, at this confidence."""
+        return all(check.margin.upper(confidence) < 0 for check in (self, *self.others))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim, and how many trials would settle it if it is open."""
+
+    word: str
+    trials_needed: int | None = None
+
+
+def judge(checks: Sequence[Check], confidence: float = CONFIDENCE) -> Verdict:
+    """Whether a claim holds, fails or is open: it says every one of its checks.
+
+    It holds if each does at the confidence: where one is not so in truth, that one passes by mistake as rarely as the
+    confidence says, and all do more rarely still (an intersection-union test). It fails if one fails at a confidence that
+    Bonferroni's correction makes stricter.
+    """
+    strict = stricter(confidence, len(checks))
+    if all(check.holds(confidence) for check in checks):
+        return Verdict("holds")
+    if any(check.fails(strict) for check in checks):
+        return Verdict("fails")
+    against = [trials_needed(check.margin, strict) for check in checks if check.margin.value < 0]
+    for_all = [
+        trials_needed(check.margin, stricter(confidence, check.among))
+        for check in checks
+        if check.margin.value >= 0 and not check.holds(confidence)
+    ]
+    # One that is not so is enough to end it; else the slowest decides.
+    needed = min(against) if against else max(for_all)
+    return Verdict("open", None if math.isinf(needed) else math.ceil(needed))
+
+
+def stricter(confidence: float, parts: int) -> float:
+    """The confidence at which each of several must be, for all to be at this one: Bonferroni's."""
+    return 1 - (1 - confidence) / parts
+
+
+def trials_for(word: Callable[[int], str], trials: int) -> int | None:
+    """How many trials would settle what is counted, if all counts grew alike: the first power of 2 times as many that does."""
+    return next((trials * 2**power for power in range(1, 12) if word(2**power) != "open"), None)
+
+
+def trials_needed(margin: TrialEstimate, confidence: float) -> float:
+    """How many trials would settle it, with a chance of 80%, if the estimate is right."""
+    if margin.value == 0 or not margin.trials or not math.isfinite(margin.error):
+        return math.inf
+    sigmas = float(special.ndtri(confidence) + special.ndtri(_POWER))
+    return max(margin.trials * (sigmas * margin.error / margin.value) ** 2, margin.trials + 1)

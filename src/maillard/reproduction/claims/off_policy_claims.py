@@ -1,0 +1,120 @@
+"""The claims on evaluating other policies from a log: with exact probabilities, and with drawn ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maillard.reproduction import two_arm_logs
+from maillard.reproduction.claim_statistics import Check, Verdict, judge, log_mean, mean
+from maillard.reproduction.claims.findings import Finding, tests, times, within
+from maillard.reproduction.experiment_results import ExperimentResults
+from maillard.reproduction.report_content import DataTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["biased", "counted_table", "unbiased"]
+
+_TENTH = 0.9  # of the truth: what is below is too low, and what is between it and its inverse is right
+
+
+@tests("ips-on-ms")
+def ips_on_ms(results: ExperimentResults, _where: str) -> Finding:
+    """The mean of many estimates of each arm, and how far a single one is off as its log grows."""
+    seed = results.settings.seed
+    logs = two_arm_logs.of("ms", seed)
+    return unbiased(
+        {
+            "better arm": two_arm_logs.scores(logs, better=True).mean(axis=0),
+            "worse arm": two_arm_logs.scores(logs).mean(axis=0),
+        },
+        two_arm_logs.errors(seed),
+    )
+
+
+def unbiased(estimates: Mapping[str, Floats], errors: Mapping[str, tuple[Floats, Floats]]) -> Finding:
+    """Whether estimates of the better and of the worse arm are right on average."""
+    checks: list[Check] = []
+    said, rows = [], []
+    for (arm, values), truth in zip(estimates.items(), two_arm_logs.means()[::-1], strict=True):
+        found = mean(values)
+        z = float((found.value - truth) / found.error)
+        checks += within(
+            f"{arm}: mean estimate over the truth", log_mean(values) - math.log(truth), 1 / _TENTH
+        )
+        said.append(f"{arm} {found.value:.4f} for {truth:g} (z = {z:+.1f})")
+        rows.append((arm, float(truth), found.value, found.error, z, float(values.std(ddof=1))))
+    table = DataTable(
+        ("arm", "truth", "mean estimate", "standard error", "z", "deviation of one"), tuple(rows)
+    )
+    first, last = two_arm_logs.LONG[-3], two_arm_logs.LONG[-1]
+    shrinking = "; ".join(f"{who} {off[-3]:.3f} and {off[-1]:.3f}" for who, (off, _) in errors.items())
+    statistic = (
+        f"means of {values.size:,} estimates: {', '.join(said)}. "
+        f"But one estimate is off by (deviation after {first:,} and {last:,} rounds): {shrinking}"
+    )
+    return _judged(statistic, checks, table)
+
+
+@tests("ips-on-thompson")
+def ips_on_thompson(results: ExperimentResults, _where: str) -> Finding:
+    """The mean of many estimates of the worse arm, by how its probability was found."""
+    return biased(
+        two_arm_logs.counted(results.settings.seed), two_arm_logs.never_drawn(results.settings.seed)
+    )
+
+
+def biased(
+    found: Sequence[two_arm_logs.SampledPropensities], never: Mapping[int, tuple[float, float]]
+) -> Finding:
+    """Whether estimates are right on average with exact probabilities, and too low with drawn ones."""
+    truth = math.log(two_arm_logs.means()[0])
+    checks: list[Check] = []
+    for each in found:
+        ratio = log_mean(each.estimates) - truth
+        if each.draws:
+            what = f"{each.draws} draws: mean estimate over the truth"
+            checks.append(Check(what, ratio, math.log(_TENTH), below=True, form=times))
+        else:
+            checks += within("exact: mean estimate over the truth", ratio, 1 / _TENTH)
+    shown = ", ".join(
+        f"{f'{each.draws} draws' if each.draws else 'exact'} {times(math.log(each.estimates.mean()) - truth)}"
+        for each in found
+    )
+    most = max(never)
+    statistic = (
+        f"mean estimate over the truth: {shown}. With {most} draws besides the one that was served, {never[most][1]:.0%} of the logs "
+        "have a row whose weight is infinite"
+    )
+    return _judged(statistic, checks, counted_table(found, never))
+
+
+def _judged(statistic: str, checks: Sequence[Check], evidence: DataTable) -> Finding:
+    """No experiment has trials that could be asked for."""
+    return Finding(statistic, tuple(checks), Verdict(judge(checks).word), evidence)
+
+
+def counted_table(
+    found: Sequence[two_arm_logs.SampledPropensities],
+    never: Mapping[int, tuple[float, float]],
+    title: str = "",
+) -> DataTable:
+    """How far Thompson's drawn probabilities put estimates off."""
+    truth = float(two_arm_logs.means()[0])
+    rows = []
+    for each in found:
+        estimate = mean(each.estimates) * (1 / truth)
+        zero = never.get(each.draws, (0.0, 0.0))
+        name = str(each.draws) if each.draws else "exact"
+        rows.append((name, estimate.value, estimate.error, each.expected, *zero))
+    columns = (
+        "draws, one of them served", "mean estimate over the truth", "standard error", "mean of 1 - (1 - p)^draws",
+        "rows logged as 0 if the served draw is not counted", "logs with such a row",
+    )  # fmt: skip
+    return DataTable(columns, tuple(rows), title)

@@ -1,0 +1,246 @@
+"""The claims on slopes, worst cases, bounds, the closing equation, and Thompson's probabilities."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from maillard import policies
+from maillard.problems import problem as problem_of
+from maillard.reproduction import thompson_probabilities
+from maillard.reproduction.claim_statistics import Check, TrialEstimate, log_growth, log_mean, mean
+from maillard.reproduction.claims.findings import MEAN, Finding, counted, each, nearest, ratio, tests, times
+from maillard.reproduction.experiment_results import ExperimentResults
+from maillard.reproduction.paper_experiments import label
+from maillard.reproduction.regret_bounds import (
+    RegretBound,
+    maillard_sampling,
+    maillard_sampling_plus,
+    sub_gaussian_slope,
+)
+from maillard.reproduction.report_content import DataTable
+
+__all__ = ["arm_counts", "bound_of", "slope", "worst"]
+
+BOUNDED = ("ms", "ms+:booster=4", "ms+:booster=8", "ms+:booster=16")
+
+
+def bound_of(policy: str, problem: str, horizons: ArrayLike) -> RegretBound:
+    """The explicit bound of MS or MS+ on a problem, at each horizon."""
+    world = problem_of(problem)
+    sigma2 = world.sigma2 or 1.0
+    if policy == "ms":
+        return maillard_sampling(world.gaps, sigma2, horizons)
+    made: Any = policies.policy(policy, sigma2=sigma2)
+    return maillard_sampling_plus(world.gaps, sigma2, horizons, booster=made.booster, c=made.c, d=made.d)
+
+
+@tests("closing-printed")
+def closing_printed(results: ExperimentResults, _where: str) -> Finding:
+    """By how much the printed equation's regret grows over the last tenfold of rounds."""
+    return _growth(results, "ms-printed", 9.0)
+
+
+@tests("closing-meant")
+def closing_meant(results: ExperimentResults, _where: str) -> Finding:
+    """The same with N in the equation."""
+    return _growth(results, "ms-practical", 3.0)
+
+
+def _growth(results: ExperimentResults, policy: str, most: float) -> Finding:
+    early, late = (results.regret("closing", None, policy, share) for share in (0.1, 1.0))
+    check = Check("growth of regret over the last tenfold of rounds", log_growth(early, late), math.log(most), below=True, form=times)  # fmt: skip
+    return Finding(
+        f"regret grows from {early.mean():,.1f} to {late.mean():,.1f}, {each([check]).split()[-1]}", (check,)
+    )
+
+
+@tests("replacement")
+def replacement(results: ExperimentResults, _where: str) -> Finding:
+    """Eq. (4) with N against Boltzmann exploration."""
+    checks = [
+        Check(f"{label(policy)} over Eq. (4) with N", ratio(results, ("closing", None), MEAN, policy, "ms-practical"), form=times)
+        for policy in results.result("closing").policies
+        if policy.startswith("boltzmann")
+    ]  # fmt: skip
+    return Finding(each(checks), tuple(checks))
+
+
+def slope(results: ExperimentResults, policy: str) -> TrialEstimate:
+    """Regret per unit of ln t over the last tenfold of the rounds, over the theory's 2 sigma2 / gap."""
+    problem = problem_of(results.result("slopes").provenance["problem"])
+    theory = sub_gaussian_slope(problem.gaps, problem.sigma2 or 1.0)
+    grown = results.regret("slopes", None, policy) - results.regret("slopes", None, policy, 0.1)
+    return mean(grown) * (1 / (math.log(10) * theory))
+
+
+def _slopes(results: ExperimentResults, checks: list[Check]) -> Finding:
+    said = [f"{label(policy)} {slope(results, policy).value:.2f} ± {slope(results, policy).error:.2f}" for policy in results.result("slopes").policies]  # fmt: skip
+    return Finding("slope over 2 sigma2 / gap: " + ", ".join(said), tuple(checks))
+
+
+def _optimal(results: ExperimentResults, *chosen: str) -> Finding:
+    checks = []
+    for policy in chosen:
+        what, found = f"{label(policy)}: slope over the theory's", slope(results, policy)
+        checks += [Check(what, found, 1.5, below=True), Check(what, found, 1 / 1.5)]
+    return _slopes(results, checks)
+
+
+@tests("slopes")
+def slopes(results: ExperimentResults, _where: str) -> Finding:
+    """Regret per unit of ln t of MS and MS+4 against 2 sigma2 / gap."""
+    return _optimal(results, "ms", "ms+:booster=4")
+
+
+@tests("slope-128")
+def slope_128(results: ExperimentResults, _where: str) -> Finding:
+    """The same with a very aggressive booster."""
+    return _optimal(results, "ms+:booster=128")
+
+
+@tests("slope-ts-sg")
+def slope_ts_sg(results: ExperimentResults, _where: str) -> Finding:
+    """Policies that are not asymptotically optimal: their slopes are larger."""
+    checks = [Check(f"{label(policy)}: slope over the theory's", slope(results, policy), 1.5) for policy in ("ts-sg", "ucb1")]  # fmt: skip
+    return _slopes(results, checks)
+
+
+def arm_counts(results: ExperimentResults) -> list[int]:
+    """The numbers of arms of the worst-case study."""
+    return sorted({problem_of(problem).arms for problem in results.problems("worst-case")})
+
+
+def worst(results: ExperimentResults, policy: str, arms: int, share: float) -> tuple[str, TrialEstimate]:
+    """Over the gaps: the problem on which mean regret over sigma is largest, and the log of that."""
+    found = []
+    for problem in results.problems("worst-case"):
+        world = problem_of(problem)
+        if world.arms == arms:
+            regret = log_mean(results.regret("worst-case", problem, policy, share))
+            found.append((problem, regret - 0.5 * math.log(world.sigma2 or 1.0)))
+    return max(found, key=lambda pair: pair[1].value)
+
+
+def _growth_of_worst(results: ExperimentResults, policy: str, arms: int) -> TrialEstimate:
+    """The log of by how much the worst mean regret grows over the last tenfold of rounds."""
+    (problem, early), (other, late) = (worst(results, policy, arms, share) for share in (0.1, 1.0))
+    if problem != other:
+        return late - early
+    return log_growth(*(results.regret("worst-case", problem, policy, share) for share in (0.1, 1.0)))
+
+
+@tests("worst-case-ms+")
+def worst_case_plus(results: ExperimentResults, _where: str) -> Finding:
+    """How the worst regret over sigma sqrt(KT ln K) changes with T and with K."""
+    return _worst_case(results, "ms+:booster=4", lambda arms, rounds: arms * rounds * math.log(arms))
+
+
+@tests("worst-case-ms")
+def worst_case(results: ExperimentResults, _where: str) -> Finding:
+    """The same over sigma sqrt(KT ln T)."""
+    return _worst_case(results, "ms", lambda arms, rounds: arms * rounds * math.log(rounds))
+
+
+def _worst_case(results: ExperimentResults, policy: str, rate: Callable[[float, float], float]) -> Finding:
+    horizon = float(results.result("worst-case", results.problems("worst-case")[0]).rounds[-1])
+    # What a factor √(ln T) too much would make of it.
+    allowed = 0.5 * math.log(math.log(horizon) / math.log(horizon / 10))
+    counts, checks = arm_counts(results), []
+    for arms in counts:
+        grown = _growth_of_worst(results, policy, arms) - 0.5 * math.log(
+            rate(arms, horizon) / rate(arms, horizon / 10)
+        )
+        checks.append(
+            Check(f"K = {arms}: growth over the last tenfold of T", grown, allowed, below=True, form=times)
+        )
+    last = {
+        arms: worst(results, policy, arms, 1.0)[1] - 0.5 * math.log(rate(arms, horizon)) for arms in counts
+    }
+    for fewer, more in itertools.pairwise(counts[-2:]):
+        what = f"growth from K = {fewer} to {more}"
+        checks.append(Check(what, last[more] - last[fewer], math.log(1.25), below=True, form=times))
+    said = ", ".join(f"K = {arms}: {math.exp(found.value):.2f}" for arms, found in last.items())
+    return Finding(f"worst regret over the rate at T: {said}; {nearest(checks)}", tuple(checks))
+
+
+@tests("bounds")
+def bounds(results: ExperimentResults, _where: str) -> Finding:
+    """The summed bounds, where they say something, against mean regrets at the horizon."""
+    checks, silent = [], 0
+    for experiment in ("gaussian-1", "gaussian-quarter", "bernoulli"):
+        for problem in results.problems(experiment):
+            horizon = results.result(experiment, problem).rounds[-1:]
+            for policy in BOUNDED:
+                bound = bound_of(policy, problem, horizon)
+                if bound.summed[0] >= bound.most[0]:
+                    silent += 1
+                    continue
+                regret = log_mean(results.regret(experiment, problem, policy))
+                what = f"{problem}: bound over {label(policy)}'s mean"
+                checks.append(Check(what, -(regret - math.log(bound.summed[0])), form=times))
+    said = f"{silent} of {silent + len(checks)} bounds are vacuous here, more than any policy can lose; of the others, {nearest(checks)}"
+    return Finding(said, tuple(checks))
+
+
+@tests("thompson-two-arms")
+def two_arms(_results: ExperimentResults, _where: str) -> Finding:
+    """Thompson's probability of the worse of two arms against MS's."""
+    table = thompson_probabilities.two_arms()
+    apart = abs(table.thompson[-1] / table.maillard[-1] - 1)
+    below = bool((table.thompson <= table.bound).all())
+    closer = bool((np.diff(table.thompson / table.maillard)[table.x[1:] > 1] < 0).all())
+    said = (
+        f"the bound lies above everywhere: {'yes' if below else 'no'}; ln p over ln p is {1 + apart:.3f} at x = {table.x[-1]:g}, "
+        f"and falls towards 1: {'yes' if closer else 'no'}"
+    )
+    return counted(said, holds=below and closer and apart < 0.05, evidence=_two_arms_table())
+
+
+@tests("thompson-half")
+def thompson_half(_results: ExperimentResults, _where: str) -> Finding:
+    """Thompson's probability against half of exp(-x)."""
+    table = thompson_probabilities.two_arms()
+    asked = (table.x >= 1) & (table.x <= 10)
+    factor = np.exp(table.thompson - (np.log(0.5) - table.x))[asked]
+    said = f"for x from 1 to 10 it is between ×{factor.min():.2f} and ×{factor.max():.2f} of ½ exp(-x)"
+    return counted(
+        said, holds=bool((factor >= 0.5).all() and (factor <= 2).all()), evidence=_two_arms_table()
+    )
+
+
+@tests("ms-explores-more")
+def ms_explores_more(_results: ExperimentResults, _where: str) -> Finding:
+    """MS's probability of the worse arm against Thompson's."""
+    table = thompson_probabilities.two_arms()
+    more = bool((table.maillard > table.thompson).all())
+    factor = np.exp(table.maillard - table.thompson)
+    said = f"MS's probability of the worse arm is ×{factor.min():.2f} to ×{factor.max():.1f} Thompson's"
+    return counted(said, holds=more, evidence=_two_arms_table())
+
+
+def _two_arms_table() -> DataTable:
+    table = thompson_probabilities.two_arms()
+    rows = tuple(
+        (float(x), float(np.exp(ts)), float(np.exp(ms)), float(np.exp(bound)), float(ts / ms))
+        for x, ts, ms, bound in zip(table.x, table.thompson, table.maillard, table.bound, strict=True)
+    )
+    return DataTable(("x", "Thompson, exact", "MS, exact", "the printed bound", "ln p over ln p"), rows)
+
+
+@tests("thompson-simulated")
+def simulated(results: ExperimentResults, _where: str) -> Finding:
+    """What drawing many scores leaves as an error."""
+    rows = thompson_probabilities.by_simulation(results.settings.seed)
+    most = [row for row in rows if row[1] == max(thompson_probabilities.DRAWS)]
+    said = "; ".join(
+        f"K = {arms}: {draws:,} draws of every score leave a relative error of {relative:.0%}, and {never} arms never drawn"
+        for arms, draws, _, relative, never, _ in most
+    )
+    table = DataTable(thompson_probabilities.COLUMNS, rows)
+    return counted(said, holds=all(row[3] > 0.1 for row in most), evidence=table)

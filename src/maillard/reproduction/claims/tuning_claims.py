@@ -1,0 +1,212 @@
+"""The claims on tuning, delay and variance: the booster against narrower widths, C and D, the conjecture."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maillard.problems import problem as problem_of
+from maillard.reproduction.claim_statistics import (
+    CONFIDENCE,
+    Check,
+    Verdict,
+    log_mean,
+    mean,
+    more_often,
+    share,
+    stricter,
+    trials_for,
+)
+from maillard.reproduction.claims.findings import (
+    DEVIATION,
+    MEAN,
+    Finding,
+    each,
+    nearest,
+    ratio,
+    tests,
+    times,
+    within,
+)
+from maillard.reproduction.experiment_results import ExperimentResults
+from maillard.reproduction.paper_experiments import label
+from maillard.reproduction.regret_bounds import sub_gaussian_slope
+from maillard.reproduction.report_content import DataTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["AGGRESSIVE", "matched"]
+
+HALF = 10**-0.3  # the checkpoint next to a half
+AGGRESSIVE = "ms+:booster=32"
+USUAL = "ms+:booster=4,c=0.01,d=0.01"
+
+
+def matched(results: ExperimentResults, name: str) -> str:
+    """Of a policy's scales the one whose regret after a hundredth of the rounds is nearest to that of MS+32."""
+    aim = results.regret("width", None, AGGRESSIVE, 0.01).mean()
+    scaled = [policy for policy in results.result("width").policies if policy.startswith(f"{name}:")]
+    return min(scaled, key=lambda policy: abs(results.regret("width", None, policy, 0.01).mean() - aim))
+
+
+def _second_half(results: ExperimentResults, policy: str) -> Floats:
+    return results.regret("width", None, policy) - results.regret("width", None, policy, HALF)
+
+
+def _stuck(results: ExperimentResults, policy: str) -> Floats:
+    """Of each trial, whether it hardly ever pulled the best arm in the second half: it lost nine tenths of the least gap a round."""
+    result = results.result("width")
+    gaps = problem_of(result.provenance["problem"]).gaps
+    least = gaps[gaps > 0].min() * result.rounds[-1] * (1 - HALF)
+    return np.where(_second_half(results, policy) > 0.9 * least, 1.0, 0.0)
+
+
+@tests("width")
+def width(results: ExperimentResults, _where: str) -> Finding:
+    """How many trials of narrowed policies lose in proportion to time, against an aggressive booster."""
+    narrowed = [matched(results, "ts"), matched(results, "aoucb")]
+    found = {policy: _stuck(results, policy) for policy in results.result("width").policies}
+    counts = {policy: (int(one.sum()), one.size) for policy, one in found.items()}
+    own = counts[AGGRESSIVE]
+
+    def word(more: int) -> str:
+        times_as_many = {
+            policy: (more * events, more * trials) for policy, (events, trials) in counts.items()
+        }
+        booster = times_as_many[AGGRESSIVE]
+        if all(more_often(*times_as_many[policy], *booster) < 1 - CONFIDENCE for policy in narrowed):
+            return "holds"
+        contrary = min(more_often(*booster, *times_as_many[policy]) for policy in narrowed)
+        return "fails" if contrary < 1 - stricter(CONFIDENCE, 2) else "open"
+
+    verdict = Verdict(word(1), trials_for(word, own[1]) if word(1) == "open" else None)
+    said = "; ".join(
+        f"{label(policy)} {counts[policy][0]} of {counts[policy][1]}" for policy in (*narrowed, AGGRESSIVE)
+    )
+    rows: list[tuple[str | int | float, ...]] = []
+    for policy in found:
+        early, late = (float(results.regret("width", None, policy, part).mean()) for part in (0.01, 1.0))
+        half = float(_second_half(results, policy).mean())
+        p = more_often(*counts[policy], *own)
+        rows.append((label(policy), early, late, half, *counts[policy], *share(*counts[policy]), p))
+    columns = (
+        "policy", "mean regret at a hundredth", "at the horizon", "of the second half", "trials that are stuck", "of",
+        "share, at least (95%)", "at most (95%)", "p against MS+32",
+    )  # fmt: skip
+    return Finding(
+        f"trials that are stuck: {said}", verdict=verdict, evidence=DataTable(columns, tuple(rows))
+    )
+
+
+@tests("recovers")
+def recovers(results: ExperimentResults, _where: str) -> Finding:
+    """What the second half costs an aggressive booster, against the slope of the theory."""
+    lost = mean(_second_half(results, AGGRESSIVE))
+    problem = problem_of(results.result("width").provenance["problem"])
+    allowed = sub_gaussian_slope(problem.gaps, problem.sigma2 or 1.0) * -math.log(HALF)
+    check = Check("regret of the second half over the theory's", lost * (1 / allowed), 3.0, below=True)
+    said = f"MS+32 loses {lost.value:.1f} ± {lost.error:.1f} in the second half; the slope of the theory gives {allowed:.1f}"
+    return Finding(said, (check,))
+
+
+def _other_values(results: ExperimentResults, fixed: str) -> Finding:
+    """MS+4 with other values of one parameter, the other as `fixed` says, against the usual ones."""
+    checks = [
+        check
+        for problem in results.problems("c-and-d")
+        for policy in results.result("c-and-d", problem).policies
+        if policy != USUAL and fixed in policy
+        for check in within(f"{problem}: {label(policy)}", ratio(results, ("c-and-d", problem), MEAN, policy, USUAL), 1.25)
+    ]  # fmt: skip
+    return Finding(nearest(checks), tuple(checks))
+
+
+@tests("c-matters-little")
+def c_matters_little(results: ExperimentResults, _where: str) -> Finding:
+    """Mean regret for other C against that of the paper's."""
+    return _other_values(results, "d=0.01")
+
+
+@tests("d-matters-little")
+def d_matters_little(results: ExperimentResults, _where: str) -> Finding:
+    """Mean regret for other D against that of the paper's."""
+    return _other_values(results, "c=0.01")
+
+
+@tests("milder-than-b")
+def milder_than_b(results: ExperimentResults, _where: str) -> Finding:
+    """The change from B = 16 to 128 against the changes that C and D make, on one problem."""
+    (problem,) = results.problems("booster")
+    ends = (results.regret("booster", problem, f"ms+:booster={b}") for b in (128, 16))
+    high, low = (log_mean(values) for values in ends)
+    checks = []
+    for policy in results.result("c-and-d", problem).policies:
+        if policy != USUAL:
+            change = ratio(results, ("c-and-d", problem), MEAN, policy, USUAL)
+            size = change if change.value > 0 else -change
+            checks.append(Check(f"B's change over that of {label(policy)}", high - low - size, form=times))
+    return Finding(nearest(checks), tuple(checks))
+
+
+def _slower(results: ExperimentResults, experiment: str, faster: str, slower: str) -> list[Check]:
+    return [
+        Check(
+            f"{problem.split('delay=')[-1]}: {label(slower)} over {label(faster)}",
+            ratio(results, (experiment, problem), MEAN, slower, faster),
+            form=times,
+        )
+        for problem in results.problems(experiment)[1:]  # the first has no delay
+    ]
+
+
+@tests("delay-static")
+def delay_static(results: ExperimentResults, _where: str) -> Finding:
+    """MS against two UCBs under every delay, on static arms."""
+    checks = [
+        check for slower in ("aoucb", "ucb1") for check in _slower(results, "delay-static", "ms", slower)
+    ]
+    return Finding(nearest(checks), tuple(checks))
+
+
+@tests("delay-dynamic")
+def delay_dynamic(results: ExperimentResults, _where: str) -> Finding:
+    """MS and Thompson sampling against two UCBs under every delay, on arms that come and go."""
+    checks = [
+        check
+        for faster in ("ms", "ts-bernoulli")
+        for slower in ("aoucb", "ucb1")
+        for check in _slower(results, "delay-dynamic", faster, slower)
+    ]
+    return Finding(nearest(checks), tuple(checks))
+
+
+@tests("delay-widens")
+def delay_widens(results: ExperimentResults, _where: str) -> Finding:
+    """AOUCB over MS at the longest delay against none."""
+    checks, said = [], []
+    for experiment in ("delay-static", "delay-dynamic"):
+        none, *_, longest = results.problems(experiment)
+        before, after = (
+            ratio(results, (experiment, problem), MEAN, "aoucb", "ms") for problem in (none, longest)
+        )
+        checks.append(Check(f"{experiment}: the growth of the ratio", after - before, form=times))
+        said.append(f"{experiment}: AOUCB over MS from {times(before.value)} to {times(after.value)}")
+    return Finding("; ".join(said), tuple(checks))
+
+
+@tests("variance")
+def variance(results: ExperimentResults, _where: str) -> Finding:
+    """The deviation of the booster that is best in the mean against that of B = 1."""
+    checks = []
+    for problem in results.problems("frontier"):
+        means = {policy: results.regret("frontier", problem, policy).mean() for policy in results.result("frontier", problem).policies[1:]}  # fmt: skip
+        best = min(means, key=means.__getitem__)
+        quantity = ratio(results, ("frontier", problem), DEVIATION, best, "ms+:booster=1")
+        what = f"{problem}: deviation of {label(best)} over that of B = 1"
+        checks.append(Check(what, quantity, form=times, among=len(means)))
+    return Finding(each(checks), tuple(checks))
