@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_written_for_a_while(
 
 def test_a_database_that_another_process_has_locked(tmp_path: Path) -> None:
     path = str(tmp_path / "log.db")
-    store = SQLiteStore(path, timeout=0.2)
+    store = SQLiteStore(path, timeout=1)
     bandit = make(store)
     locked, enough = PROCESSES.Event(), PROCESSES.Event()
     with Load(bandit) as load:

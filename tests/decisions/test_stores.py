@@ -479,7 +479,7 @@ def test_decisions_do_not_wait_for_what_changes_the_state(log: Log) -> None:
 
 
 def test_who_waits_too_long_for_a_lock_or_a_connection_is_told(postgres: str) -> None:
-    store = PostgreSQLStore(postgres, timeout=0.3, pool_size=1)
+    store = PostgreSQLStore(postgres, timeout=1, pool_size=1)
     other = PostgreSQLStore(postgres)
     with write(store) as transaction:
         transaction.create()

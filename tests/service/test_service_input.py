@@ -36,7 +36,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def client(service: Service) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=service.url, timeout=30) as made:
+    with httpx2.Client(base_url=service.url, timeout=120) as made:
         assert made.post(EXPERIMENTS, json=NEW | {"key": "home"}).status_code == 201
         yield made
 

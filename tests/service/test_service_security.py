@@ -97,7 +97,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
                 revoke(store, made.id)
     with (
         serving(log, options=["--rate-limit", "0"]) as service,
-        httpx2.Client(base_url=service.url, timeout=30) as client,
+        httpx2.Client(base_url=service.url, timeout=120) as client,
     ):
         admin = {"Authorization": bearer(secrets["admin"])}
         for key in ("home", "elsewhere"):
@@ -287,7 +287,7 @@ def unlocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def visitor(unlocked: Service) -> Iterator[httpx2.Client]:
     """A client on this machine."""
-    with httpx2.Client(base_url=unlocked.url, timeout=30) as client:
+    with httpx2.Client(base_url=unlocked.url, timeout=120) as client:
         assert client.post("/v1/experiments", json=NEW).status_code == 201
         yield client
 
@@ -540,7 +540,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         secrets = {name: create(store, name, ["admin"], rate=rate)[1] for name, rate in rates.items()}
     with (
         serving(log, options=["--rate-limit", "5"]) as service,
-        httpx2.Client(base_url=service.url, timeout=30) as client,
+        httpx2.Client(base_url=service.url, timeout=120) as client,
     ):
         setup = {"Authorization": bearer(secrets["setup"])}
         assert client.post("/v1/experiments", json=NEW, headers=setup).status_code == 201
