@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 from maillard import FixedArm, FixedDistribution, Uniform, simulate_log
 from maillard.decisions import Bandit, Reward, read_log, write_log
 from maillard.decisions.files.obp import to_obp
-from maillard.errors import InvalidValue, MaillardError, UnknownName
+from maillard.errors import CannotAnswer, InvalidValue, MaillardError, UnknownName
 from maillard.evaluation import estimators as known
 from maillard.evaluation import evaluate, evaluate_each, names
 from maillard.evaluation.looking import look
@@ -370,7 +370,7 @@ def test_parts_of_a_log_are_evaluated(shop) -> None:
     mine = evaluate(shop, "arm:blue", ["snips"], unit="user 7", min_effective_size=0)
     assert mine.diagnostics.rows == sum(row.decision.unit == "user 7" for row in rows)
     assert evaluate(shop, "arm:blue", ["snips"], epoch=1).diagnostics.rows == len(rows)
-    with pytest.raises(InvalidValue, match="at least one decision"):
+    with pytest.raises(CannotAnswer, match="at least one decision"):
         evaluate(shop, "arm:blue", ["snips"], epoch=9)
 
 
@@ -472,7 +472,7 @@ def test_missing_rewards_of_a_foreign_log_are_an_error() -> None:
 def test_hardly_any_rows(rows) -> None:
     table = random_log(n=20, seed=14)[0].slice(0, rows)
     if not rows:
-        with pytest.raises(InvalidValue, match="at least one decision"):
+        with pytest.raises(CannotAnswer, match="at least one decision"):
             evaluate(table, "arm:red")
         return
     report = evaluate(table, "arm:red", names(), reward_range=(-9, 9), min_effective_size=0)

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from maillard.errors import InvalidValue
+from maillard.errors import CannotAnswer, InvalidValue
 from maillard.evaluation import estimators as known
 from maillard.evaluation.answers import Facts, answer
 from maillard.evaluation.diagnostics import Diagnostics
@@ -170,7 +170,7 @@ def _pass(opened: Opened, asked: Asked, followers: Sequence[Follower], executor:
             if len(some)
         )
     if total is None:
-        raise InvalidValue(f"{opened.source}: rows", 0, "at least one decision, after what was selected")
+        raise CannotAnswer(f"{opened.source}: no row is selected; an evaluation needs at least one decision")
     return total
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.errors import InvalidValue
+from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
 from maillard.evaluation.estimators.additive import Additive
 from maillard.evaluation.floors import shares_of
 from maillard.evaluation.following import NEEDS_LAWS, SEQUENCES, Follower
@@ -71,7 +71,7 @@ class Looked:
         if found and max(found) == target.positions:
             return 1
         allowed = f"positions of which it is clear whether they begin at 0 or at 1, for {target.positions} columns; first_position= says it"
-        raise InvalidValue(f"{self.opened.source}: position", sorted(found)[:10], allowed)
+        raise InvalidLog(f"{self.opened.source}: position", sorted(found)[:10], allowed)
 
     def question(self, target: Target) -> Question:
         """What is asked of every row, of one target."""
@@ -108,9 +108,9 @@ class Looked:
         most = self.largest(target)
         if most is not None and weight > most:
             allowed = f"what the floor allows: weights of at most {most:.6g}"
-            raise InvalidValue(f"{self.opened.source}: largest weight", weight, allowed)
+            raise InvalidLog(f"{self.opened.source}: largest weight", weight, allowed)
         if self.settings.cluster == "unit" and not units:
-            raise InvalidValue(f"{self.opened.source}: unit", None, "units, to cluster by")
+            raise InvalidLog(f"{self.opened.source}: unit", None, "units, to cluster by")
 
     def follower(self, target: Target, names: Sequence[str], forms: Sequence[Additive] = ()) -> Follower:
         """Whoever follows the rows for those of the named estimators that can do with what the log has."""
@@ -136,7 +136,7 @@ def look(opened: Opened, settings: Settings) -> Looked:
     """Look at an opened log; an error where it is empty."""
     first = next(iter(opened.columns()), None)
     if first is None or not opened.size:
-        raise InvalidValue(f"{opened.source}: rows", 0, "at least one decision")
+        raise CannotAnswer(f"{opened.source} is empty: an evaluation needs at least one decision")
     some = first.reward[np.isfinite(first.reward)]
     centre = float(some.mean()) if some.size else 0.0
     shares = opened.shares if settings.floor is None else shares_of(settings.floor, len(opened.arms))

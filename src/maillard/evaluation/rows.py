@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.errors import InvalidValue
+from maillard.errors import InvalidLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,7 +106,7 @@ def with_rewards(
         if foreign:
             at = int(missing.argmax())
             allowed = "a finite number in every row; leave out the rows that have none, if that is meant"
-            raise InvalidValue(f"{source}, row {some.row[at]}: reward", None, allowed)
+            raise InvalidLog(f"{source}, row {some.row[at]}: reward", None, allowed)
         left["without a reward"] = int(missing.sum())
         some = some.filter(~missing)
     check_range(some.reward, some.row, reward_range, source)
@@ -122,7 +122,7 @@ def check_range(reward: Floats, row: Integers, limits: tuple[float, float] | Non
     if outside.any():
         at = int(outside.argmax())
         allowed = f"a number from {low:g} to {high:g}, the reward range"
-        raise InvalidValue(f"{source}, row {row[at]}: reward", float(reward[at]), allowed)
+        raise InvalidLog(f"{source}, row {row[at]}: reward", float(reward[at]), allowed)
 
 
 def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapping[str, int]]:
@@ -147,7 +147,7 @@ def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapp
     if tiny.any():
         at = int(tiny.argmax())
         where = f"{source}, row {some.row[at]}: log_probability"
-        raise InvalidValue(
+        raise InvalidLog(
             where, float(some.log_probability[at]), "of an arm that can have been drawn: at least 1e-100"
         )
     weight = target.laws[law, some.arm] * np.exp(-some.log_probability)
@@ -193,7 +193,7 @@ def _law_places(some: Columns, question: Question, source: str) -> Integers:
     if len(some) and not 0 <= law.min() <= law.max() < count:
         at = int(((law < 0) | (law >= count)).argmax())
         allowed = f"a place in the target's {count} columns, from {first} on"
-        raise InvalidValue(f"{source}, row {some.row[at]}: position", int(some.position[at]), allowed)
+        raise InvalidLog(f"{source}, row {some.row[at]}: position", int(some.position[at]), allowed)
     return law
 
 

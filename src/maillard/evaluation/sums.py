@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.decisions.audit import Audit, Score, verdict_for
-from maillard.errors import InvalidValue
+from maillard.errors import InvalidLog
 from maillard.evaluation.diagnostics import Overlap, Spread, WeightTest, spread_of, weight_test
 from maillard.evaluation.rows import Question, Rows, rows_for, with_rewards
 
@@ -148,7 +148,7 @@ def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | Non
     beyond = (some.arm < 0) | (some.arm >= k)
     if beyond.any():
         at = int(beyond.argmax())
-        raise InvalidValue(
+        raise InvalidLog(
             f"{asked.source}, row {some.row[at]}: arm", int(some.arm[at]), f"a place among {k} arms"
         )
     audit = Audit()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maillard import specs
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import InvalidValue
 from maillard.policies import Policy, Uniform, WithFloor, policy, policy_class
 from maillard.policies import names as known_names
 from maillard.policies.targets import FixedArm, FixedDistribution
@@ -108,8 +108,9 @@ def _law(target: Policy, arms: int) -> NDArray[np.float64]:
     return target.constant_probabilities(arms)  # type: ignore[return-value]  # a floor's
 
 
-def _learns(spec: str) -> MaillardError:
-    return MaillardError(
-        f"target: {spec} changes as it goes, and would have learned something else from its own choices. "
-        f"maillard.replay(log, {spec!r}), or maillard replay LOG --policy {spec}, gives its learning curve"
+def _learns(spec: str) -> InvalidValue:
+    allowed = (
+        "a target that does not learn: an arm, uniform or a fixed distribution. For the learning curve of a policy use "
+        f"maillard.replay(log, {spec!r}), or maillard replay LOG --policy {spec}"
     )
+    return InvalidValue("target", spec, allowed)

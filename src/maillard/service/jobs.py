@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from maillard import specs
 from maillard.decisions import DecisionLog, Verification, read_log, verify, write_log
 from maillard.decisions.stores.sql_rows import Unreadable
-from maillard.errors import InvalidValue, MaillardError, Unavailable, UnknownName
+from maillard.errors import (
+    CannotAnswer,
+    InvalidLog,
+    InvalidValue,
+    MaillardError,
+    OpenWindows,
+    Unavailable,
+    UnknownName,
+)
 from maillard.policies import Policy, Uniform
 from maillard.policies.targets import FixedArm, FixedDistribution
 from maillard.service.worker_process import without_secrets
@@ -62,7 +70,9 @@ def what_if(
         except MaillardError as error:
             if not _is_refusal(error, log):
                 raise
-            made = {"refusal": _sentence(str(error)) + (_patience(log) if "window" in str(error) else "")}
+            made = {
+                "refusal": _sentence(str(error)) + (_patience(log) if isinstance(error, OpenWindows) else "")
+            }
     known: dict[str, Any] = {
         "question": asked.question,
         "kind": "replay" if asked.law is None else "evaluation",
@@ -336,9 +346,9 @@ def _ends(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> str:
 
 def _is_refusal(error: MaillardError, log: DecisionLog) -> bool:
     """Whether an error is about what the log has, and not about what was asked."""
-    if isinstance(error, InvalidValue):
-        return error.field.startswith(log.source)
-    return type(error) is MaillardError
+    if isinstance(error, CannotAnswer | InvalidLog):
+        return True
+    return isinstance(error, InvalidValue) and error.field.startswith(log.source)
 
 
 def _sentence(words: str) -> str:

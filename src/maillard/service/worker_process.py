@@ -266,7 +266,7 @@ def _plain_error(error: MaillardError, database: str) -> MaillardError:
         return without_secrets(value, database) if isinstance(value, str) else value
 
     kind = next(cls for cls in type(error).__mro__ if cls.__module__ == MaillardError.__module__)
-    fields = map(clean, error.args if kind in (InvalidValue, UnknownName) else [str(error)])
+    fields = map(clean, error.args if issubclass(kind, InvalidValue | UnknownName) else [str(error)])
     made: MaillardError = kind(*fields)
     return made
 

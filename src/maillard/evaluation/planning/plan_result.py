@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import CannotAnswer, InvalidValue
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,7 +109,7 @@ class ExplorationPlan:
             if row.width < math.inf:
                 paths.setdefault(row.booster, []).append(row)
         if not paths:
-            raise MaillardError("no log of this plan gave an interval: there is nothing to draw")
+            raise CannotAnswer("no log of this plan gave an interval: there is nothing to draw")
         regret = [[row.regret for row in path] for path in paths.values()]
         width = [[row.width for row in path] for path in paths.values()]
         # The floors are the same along every path: the one that has the most room for them says which.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import CannotAnswer, InvalidValue
 from maillard.evaluation.replays.replay_intervals import MIN_PARTS
 from maillard.evaluation.replays.replay_methods import QUEUES, ReplayMethod, reliable_rounds
 from maillard.simulation.plans import check_count
@@ -40,7 +40,7 @@ def plan_parts(logs: Sequence[LoggedRows], way: ReplayMethod, horizon: int | Non
         return horizon, 1
     if not whole:
         rows, needed = min(map(len, logs)), 20 * len(logs[0].arms) / way.acceptance_probability
-        raise MaillardError(
+        raise CannotAnswer(
             f"{logs[0].source}: {rows} rows, each accepted with probability {way.acceptance_probability:.3g}, give no curve; "
             f"20 rounds for each arm would need about {needed:.3g} rows, or a floor {needed / rows:.3g} times as large"
         )

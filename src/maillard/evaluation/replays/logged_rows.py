@@ -11,7 +11,7 @@ import numpy as np
 
 from maillard.decisions import DecisionLog, read_log
 from maillard.decisions.audit import Audit
-from maillard.errors import InvalidValue, MaillardError, UnknownName
+from maillard.errors import CannotAnswer, InvalidValue, OpenWindows, UnknownName
 from maillard.evaluation.floors import promised_shares
 from maillard.evaluation.opened import simulated_world
 from maillard.evaluation.rows import check_range
@@ -156,14 +156,13 @@ def _decided(
         part = some.filter(~(some.repeated | opened | absent))
         parts.append((part.row, among[part.arm], part.reward, *_laws(part, places, len(log.arms))))
     if audit.verdict == "broken":
-        raise MaillardError(
+        raise CannotAnswer(
             f"{log.source}: the draws do not agree with the logged probabilities (maillard verify says where): nothing can be replayed on them"
         )
     columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else []
     if not columns or not columns[0].size:
-        raise MaillardError(
-            f"{log.source}: no decision has a reward{_said(left_out)}; there is nothing to replay"
-        )
+        error = OpenWindows if left_out["window still open"] else CannotAnswer
+        raise error(f"{log.source}: no decision has a reward{_said(left_out)}; there is nothing to replay")
     row, arm, reward, probability, min_probability, eligible = columns
     limits = own if reward_range is None else reward_range
     check_range(reward, row, limits, log.source)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
 from maillard.evaluation.floors import shares_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def choose_method(
         promised = min(float(shares_of(floor, events.logged_arms).min()) for events in logs)
     if method == MATCHING or (method is None and floor is None and guaranteed is None and even):
         if not even:
-            raise MaillardError(
+            raise CannotAnswer(
                 "matching: logging was not uniform, so the rows that match a learning policy's choices are not a "
                 f"sample of what it would have seen{_smallest(logs)}. {_advice(logs)}"
             )
@@ -61,11 +61,11 @@ def choose_method(
     if method == REJECTION or (method is None and guaranteed is None and promised):
         promised = promised or even
         if not promised:
-            raise MaillardError(f"rejection: {_unknown(logs)}{_smallest(logs)}. {_advice(logs)}")
+            raise CannotAnswer(f"rejection: {_unknown(logs)}{_smallest(logs)}. {_advice(logs)}")
         _check_floor(logs, promised)
         return ReplayMethod(REJECTION, promised)
     if method is None and guaranteed is None and any(events.reward_range is None for events in logs):
-        raise MaillardError(
+        raise CannotAnswer(
             f"no way to replay this log: {_unknown(logs)}; logging was not uniform{_smallest(logs)}; and queues, which "
             f"bound what they cannot tell, need reward_range=(low, high). {_advice(logs)}"
         )
@@ -107,7 +107,7 @@ def _check_floor(logs: Sequence[LoggedRows], chance: float) -> None:
         under = events.min_probability < chance * (1.0 - _ROUNDING)
         if under.any():
             first = int(under.argmax())
-            raise InvalidValue(
+            raise InvalidLog(
                 f"{events.source}, row {events.row[first]}: probability",
                 float(events.min_probability[first]),
                 f"at least {chance:g} for every arm, the floor; {int(under.sum())} of {len(events)} rows are under it "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import CannotAnswer, InvalidValue
 from maillard.evaluation.replays.log_parts import plan_parts, split_rows
 from maillard.evaluation.replays.logged_problem import problem_of_logs, variances_of
 from maillard.evaluation.replays.logged_rows import LoggedRows, read_rows
@@ -126,7 +126,7 @@ def replay_rows(
         confidence=float(confidence),
     )
     if not curve.reached[0]:
-        raise MaillardError(
+        raise CannotAnswer(
             f"{logs[0].source}: no replay got past the first round: {sum(map(len, used))} rows, accepted with "
             f"probability {way.acceptance_probability:.3g}; a longer log or a larger floor would answer"
         )

@@ -11,10 +11,9 @@ from pathlib import Path
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.session import Session
 from maillard.decisions.state import ChoiceDistribution, State
-from maillard.errors import MaillardError
 from maillard.service import jobs, messages
 from maillard.service.handlers.request_context import RequestContext, status_of
-from maillard.service.http_responses import HttpError, HttpResponse
+from maillard.service.http_responses import HttpResponse
 
 __all__ = ["evaluate", "export", "read_activity", "read_state", "verify"]
 
@@ -117,12 +116,7 @@ async def evaluate(context: RequestContext) -> HttpResponse:
     asked: messages.Question = context.body
     experiment = await context.experiment()
     key, estimators = experiment.bandit.experiment, asked.estimators
-    try:
-        answer = await context.service.pool.run(jobs.what_if, key, asked.target, estimators, asked.confidence)
-    except MaillardError as error:
-        if type(error) is MaillardError:  # the question's fault, not the log's
-            raise HttpError(422, "invalid_value", str(error), "$.target") from None
-        raise
+    answer = await context.service.pool.run(jobs.what_if, key, asked.target, estimators, asked.confidence)
     return HttpResponse(200, answer)
 
 
