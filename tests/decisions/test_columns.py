@@ -150,7 +150,7 @@ def test_files_of_others_may_name_their_columns(tmp_path) -> None:
             read_log(source, columns=names | {"arm": "item"})
         with pytest.raises(UnknownName, match="Did you mean"):
             read_log(source, columns={"arms": "item_id"})
-    with pytest.raises(InvalidValue, match="nothing here"):
+    with pytest.raises(InvalidValue, match="columns to rename"):
         read_log(
             {"action": np.array([0]), "reward": np.array([0.0]), "pscore": np.array([1.0])}, columns=names
         )

@@ -339,7 +339,7 @@ def test_the_table_has_what_readers_look_for(log, tmp_path) -> None:
     ]  # fmt: skip
     assert table.schema.field("time").type == pa.timestamp("us", tz="UTC")
     assert pa.types.is_dictionary(table.schema.field("policy").type)
-    assert json.loads(table.schema.metadata[b"maillard"])["schema"] == 1
+    assert json.loads(table.schema.metadata[b"maillard"])["schema"] == 2
     rows = table.to_pylist()
     assert len({row["policy"] for row in rows}) > 1
     assert any(-math.inf in row["log_probabilities"] for row in rows)
@@ -501,7 +501,7 @@ def test_import_refuses_what_is_there_and_leaves_nothing_of_what_is_broken(log, 
 
 def test_a_newer_schema_is_refused(log, tmp_path) -> None:
     header = json.loads(log.to_arrow().schema.metadata[b"maillard"])
-    newer = log.to_arrow().replace_schema_metadata({"maillard": json.dumps({**header, "schema": 2})})
+    newer = log.to_arrow().replace_schema_metadata({"maillard": json.dumps({**header, "schema": 3})})
     with pytest.raises(InvalidValue, match="a newer maillard wrote"):
         read_log(newer)
 
@@ -801,8 +801,8 @@ def test_garbled_files_give_errors_of_the_family(name, log, tmp_path) -> None:
         ("rewards", '[{"event":"x"}]', "row 3: rewards"),
         ("rewards", '[{"event":"","value":1,"at":"2026-01-01T00:00:00Z","arrived":"2026-01-01T00:00:00Z","late":false}]',
          "row 3: rewards: event"),
-        ("learned", '[{"number":1,"kind":"reward","value":1.0,"previous":null,"time":"2026-01-01T00:00:00Z"}]',
-         "row 3: learned: number"),
+        ("applied", '[{"number":1,"kind":"reward","value":1.0,"previous":null,"time":"2026-01-01T00:00:00Z"}]',
+         "row 3: applied: number"),
     ],
 )  # fmt: skip
 def test_errors_name_the_row_and_the_column(column, cell, message, log, tmp_path) -> None:

@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
     decision: Decision
     rewards: tuple[RewardEvent, ...]
-    learned: tuple[Event, ...]
+    applied: tuple[Event, ...]
     "The events that the rewards made."
 
 
@@ -154,7 +154,7 @@ class DecisionLog:
             # What a decision teaches comes after its state: so by now every event up to here has been seen.
             yield from until(row.decision.state)
             yield row
-            for event in row.learned:
+            for event in row.applied:
                 heapq.heappush(waiting, (event.number, next(order), event))
         yield from until(self.number)
         if waiting:
@@ -172,7 +172,7 @@ class DecisionLog:
         """A decision's reward: what its events come to, or the default once its window has closed, settled yet or not."""
         if self.reward is None:
             return row.rewards[0].value if row.rewards else None
-        for event in row.learned:
+        for event in row.applied:
             if event.kind == "default":
                 return event.value
         total = self.reward.total(row.rewards)

@@ -236,7 +236,7 @@ class _Accounts:
         timely = [each for each in row.rewards if not each.late]
         problems = [
             f"event {event.number} {what}"
-            for place, event in enumerate(row.learned)
+            for place, event in enumerate(row.applied)
             if (what := self._event(row, timely, place))
         ]
         problems += filter(
@@ -247,8 +247,8 @@ class _Accounts:
 
     def _event(self, row: Row, timely: Sequence[RewardEvent], place: int) -> str | None:
         """What is wrong with one of the events that a decision's rewards made."""
-        decision, rule, event = row.decision, self.rule, row.learned[place]
-        before = row.learned[place - 1] if place else None
+        decision, rule, event = row.decision, self.rule, row.applied[place]
+        before = row.applied[place - 1] if place else None
         closes = rule.closes(decision.time)
         early = closes is not None and event.time < closes
         what = None
@@ -286,7 +286,7 @@ class _Accounts:
         for each in timely:
             if each.arrived >= closes:
                 return f"reward {each.event!r} came after the window closed, and is not late"
-        settled = rule.settles and bool(row.learned or ended or (rule.default is None and not timely))
+        settled = rule.settles and bool(row.applied or ended or (rule.default is None and not timely))
         if late and not settled and not any(each.arrived >= closes for each in late):
             return f"reward {late[0].event!r} is late, and came before the window closed"
         return None
@@ -294,11 +294,11 @@ class _Accounts:
     def _total(self, row: Row, timely: Sequence[RewardEvent], *, ended: bool) -> str | None:
         """What is wrong with what was learned last. Rewards that come after the decision's epoch are logged only."""
         rule, total = self.rule, self.rule.total(timely)
-        if not row.learned:
+        if not row.applied:
             if total is not None and not ended and not rule.mature_only:
                 return f"its reward, {total!r}, was never learned"
-        elif row.learned[0].kind != "default":
-            value = row.learned[-1].value
+        elif row.applied[0].kind != "default":
+            value = row.applied[-1].value
             if value != total and (rule.mature_only or not ended or not _is_part(value, timely, rule)):
                 return f"its reward was learned as {value!r}, its rows come to {total!r}"
         return None

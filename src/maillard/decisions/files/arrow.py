@@ -8,7 +8,7 @@ from typing import Any
 
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
 from maillard.decisions.files.metadata import read_header, write_header
-from maillard.decisions.files.row_codec import COLUMNS, LEARNED, REWARDS, values_of
+from maillard.decisions.files.row_codec import COLUMNS, APPLIED, REWARDS, values_of
 from maillard.decisions.files.table_logs import open_table, renamed
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog
@@ -53,7 +53,7 @@ def types(times: Any, policy: Any) -> dict[str, Any]:
         "logs": pa.list_(pa.float64()),
     }
     plain["rewards"] = pa.list_(pa.struct([(name, plain[kind]) for name, kind in REWARDS.items()]))
-    plain["learned"] = pa.list_(pa.struct([(name, plain[kind]) for name, kind in LEARNED.items()]))
+    plain["applied"] = pa.list_(pa.struct([(name, plain[kind]) for name, kind in APPLIED.items()]))
     return {name: plain[kind] for name, kind in COLUMNS.items()} | {"policy": policy}
 
 
@@ -126,7 +126,7 @@ def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | 
         else:
             table = pa.Table.from_batches([frame]) if type(frame).__name__ == "RecordBatch" else frame
         ours = renamed(table.column_names, columns, f"{library} table")
-        if columns:
+        if ours != table.column_names:
             table = table.rename_columns(ours)
         if {"state", "id"} <= set(table.column_names):
             table = table.sort_by([("state", "ascending"), ("id", "ascending")])

@@ -18,7 +18,7 @@ from typing import Any
 from maillard.decisions.files.file_formats import FileFormat, WriteResult
 from maillard.decisions.files.metadata import Header, iso, read_header, read_iso, write_header
 from maillard.decisions.files.output_files import atomic_file, check_export_path
-from maillard.decisions.files.row_codec import COLUMNS, LEARNED, REWARDS, values_of
+from maillard.decisions.files.row_codec import COLUMNS, APPLIED, REWARDS, values_of
 from maillard.decisions.files.table_logs import open_table, renamed
 from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.errors import InvalidValue
@@ -149,7 +149,7 @@ _WRITE: dict[str, Callable[[Any], str]] = {
     "names": _write_names,
     "logs": _write_logs,
     "rewards": _write_structs(REWARDS),
-    "learned": _write_structs(LEARNED),
+    "applied": _write_structs(APPLIED),
 }
 _READ: dict[str, Callable[[str], Any]] = {
     "text": str,
@@ -160,7 +160,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "names": json.loads,
     "logs": _read_logs,
     "rewards": _read_structs(REWARDS),
-    "learned": _read_structs(LEARNED),
+    "applied": _read_structs(APPLIED),
 }
 
 FORMAT = FileFormat("csv", (".csv",), write, open_file, renames_columns=True)

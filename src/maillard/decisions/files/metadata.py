@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA", "Header", "check_events", "iso", "read_header", "read_iso", "write_header"]
 
-SCHEMA = 1
+SCHEMA = 2
 # What names the events hold.
 _NAMES = {
     "start": ("arms", "policy"),

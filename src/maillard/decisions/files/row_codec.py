@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS",
-    "LEARNED",
+    "APPLIED",
     "NEEDED",
     "REWARDS",
     "check_real",
@@ -34,16 +34,16 @@ __all__ = [
     "values_of",
 ]
 
-# What each column holds; `names`, `logs`, `rewards` and `learned` are lists.
+# What each column holds; `names`, `logs`, `rewards` and `applied` are lists.
 COLUMNS = {
     "id": "text", "experiment": "text", "time": "time", "unit": "text", "arm": "text", "probability": "real",
     "log_probability": "real", "eligible": "names", "log_probabilities": "logs", "policy": "text",
     "policy_version": "whole", "formula_version": "whole", "state": "whole", "epoch": "whole", "cold": "truth",
     "idempotency_key": "text", "position": "whole", "origin": "text", "reward": "real", "closed": "truth",
-    "rewards": "rewards", "learned": "learned",
+    "rewards": "rewards", "applied": "applied",
 }  # fmt: skip
 REWARDS = {"event": "text", "value": "real", "at": "time", "arrived": "time", "late": "truth"}
-LEARNED = {"number": "whole", "kind": "text", "value": "real", "previous": "real", "time": "time"}
+APPLIED = {"number": "whole", "kind": "text", "value": "real", "previous": "real", "time": "time"}
 # The other columns follow from these and the log's events: they are written for readers, and not read back.
 NEEDED = COLUMNS.keys() - {"experiment", "probability", "policy", "reward", "closed"}
 
@@ -54,11 +54,11 @@ def values_of(log: DecisionLog, row: Row) -> tuple[Any, ...]:
     """A row's values, in the order of the columns."""
     d = row.decision
     rewards = [{name: getattr(each, name) for name in REWARDS} for each in row.rewards]
-    learned = [{name: getattr(each, name) for name in LEARNED} for each in row.learned]
+    applied = [{name: getattr(each, name) for name in APPLIED} for each in row.applied]
     return (
         d.id, d.experiment, d.time, d.unit, d.arm, d.probability, d.log_probability, d.eligible, d.log_probabilities,
         log.policies.get(d.policy_version), d.policy_version, d.formula_version, d.state, d.epoch, d.cold,
-        d.idempotency_key, d.position, d.origin, log.reward_of(row), log.is_closed(d), rewards, learned,
+        d.idempotency_key, d.position, d.origin, log.reward_of(row), log.is_closed(d), rewards, applied,
     )  # fmt: skip
 
 
@@ -83,8 +83,8 @@ def _row(values: Mapping[str, Any], experiment: str) -> Row:
     if any(map(math.isnan, decision.log_probabilities)):
         raise InvalidValue("log_probabilities", math.nan, "numbers <= 0")
     rewards = tuple(_observation(each, decision) for each in _items(values["rewards"] or [], "rewards"))
-    learned = tuple(_learned(each, decision) for each in _items(values["learned"] or [], "learned"))
-    return Row(decision, rewards, learned)
+    applied = tuple(_applied_event(each, decision) for each in _items(values["applied"] or [], "applied"))
+    return Row(decision, rewards, applied)
 
 
 def make_decision(values: Mapping[str, Any], identifier: str, experiment: str) -> Decision:
@@ -128,20 +128,20 @@ def _observation(each: Mapping[str, Any], decision: Decision) -> RewardEvent:
     )
 
 
-def _learned(each: Mapping[str, Any], decision: Decision) -> Event:
+def _applied_event(each: Mapping[str, Any], decision: Decision) -> Event:
     number, kind, previous = check_whole(each["number"], "number"), each["kind"], each["previous"]
     if number <= decision.state:
-        raise InvalidValue("learned: number", number, f"more than {decision.state}, the decision's state")
+        raise InvalidValue("applied: number", number, f"more than {decision.state}, the decision's state")
     if kind not in _KINDS or (kind == "revision") == (previous is None):
-        raise InvalidValue("learned: kind", kind, "reward or default, or revision with its previous value")
+        raise InvalidValue("applied: kind", kind, "reward or default, or revision with its previous value")
     return Event(
         number=number,
         kind=kind,
-        time=check_time(each["time"], "learned: time"),
+        time=check_time(each["time"], "applied: time"),
         decision=decision.id,
         arm=decision.arm,
-        value=check_real(each["value"], "learned: value"),
-        previous=None if previous is None else check_real(previous, "learned: previous"),
+        value=check_real(each["value"], "applied: value"),
+        previous=None if previous is None else check_real(previous, "applied: previous"),
     )
 
 

@@ -75,18 +75,18 @@ def _check(store: Store, experiment: str, events: Sequence[Event], number: int) 
 def _rows(store: Store, experiment: str, number: int, *, mature_only: bool) -> Iterator[Row]:
     """The rows as they were after the event of this number."""
     rows, end = store.rows(experiment), None
-    for place, (decision, rewards, learned) in enumerate(rows):
+    for place, (decision, rewards, applied) in enumerate(rows):
         if not place:
             end = _end(store, experiment, number)  # not before: the rows have nothing that is newer than this
         if decision.state > number:
             return
         if end is not None:
             later = (
-                bool(learned) and learned[0].number > number and not mature_only
+                bool(applied) and applied[0].number > number and not mature_only
             )  # its decision was appended since
             rewards = tuple(each for each in rewards if each.arrived < end and (each.late or not later))  # noqa: PLW2901
-            learned = tuple(event for event in learned if event.number <= number)  # noqa: PLW2901
-        yield Row(decision, tuple(sorted(rewards, key=lambda each: (each.arrived, each.event))), learned)
+            applied = tuple(event for event in applied if event.number <= number)  # noqa: PLW2901
+        yield Row(decision, tuple(sorted(rewards, key=lambda each: (each.arrived, each.event))), applied)
 
 
 def _end(store: Store, experiment: str, number: int) -> int | None:
@@ -227,7 +227,7 @@ class _Copy:
         rule = self.log.reward
         if rule is None or not rule.settles:
             return {}
-        open_rows = [row.decision for row in rows if not row.learned]
+        open_rows = [row.decision for row in rows if not row.applied]
         closing = {row.id: (row, rule.closes(row.time) or 0) for row in open_rows}
         return {
             key: closes

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["open_table", "renamed"]
 
+# Columns that an earlier schema of our files had under another name.
+_FORMER_NAMES = {"learned": "applied"}
+
 Records = Callable[[], Iterable[Mapping[str, Any]]]
 
 
@@ -109,6 +112,7 @@ def renamed(names: Sequence[str], columns: Mapping[str, str] | None, source: str
         if theirs not in names:
             raise InvalidValue(f"{source}: columns", list(names), f"the one that is to be {name}, {theirs!r}")
     back = {theirs: name for name, theirs in ours.items()}
+    back |= {former: name for former, name in _FORMER_NAMES.items() if name not in names and name not in ours}
     # What has one of our names and is meant to be something else must not be taken for it.
     made = [back.get(name, f"{name} of {source}" if name in ours else name) for name in names]
     if len(set(made)) < len(made):
