@@ -29,11 +29,11 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_an_honest_log_holds(log) -> None:
+def test_an_honest_log_is_consistent(log) -> None:
     status, output = run("verify", log)
     assert status == 0
     assert "200 recomputed" in output
-    assert output.endswith("\nholds\n")
+    assert output.endswith("\nconsistent\n")
     assert all(arm in output for arm in ("red", "blue", "sum of weights 1/p"))
 
 
@@ -60,7 +60,7 @@ def test_json(log) -> None:
     status, output = run("verify", log, "--format", "json")
     found = json.loads(output)
     assert status == 0
-    assert found["verdict"] == "holds"
+    assert found["verdict"] == "consistent"
     assert found["recomputed"] == found["decisions"] == 200
     assert [score["name"] for score in found["scores"]] == ["red", "blue", "weights"]
 
@@ -69,9 +69,9 @@ def test_json(log) -> None:
 def test_a_log_goes_out_and_comes_back(log, name, tmp_path) -> None:
     file, back = str(tmp_path / name), str(tmp_path / "back.db")
     assert run("export", log, file)[1] == f"{file}: 200 decisions of 'home'\n"
-    assert run("verify", file)[1].endswith("\nholds\n")
+    assert run("verify", file)[1].endswith("\nconsistent\n")
     assert run("import", file, back)[1] == f"{back}: 200 decisions of 'home'\n"
-    assert run("verify", back)[1].endswith("\nholds\n")
+    assert run("verify", back)[1].endswith("\nconsistent\n")
 
 
 def test_which_experiment(log) -> None:
@@ -144,7 +144,9 @@ def test_what_has_no_reward_is_left_out_of_formats_that_need_one(log, tmp_path) 
     status, output = run("verify", str(tmp_path / "home.npz"))
     assert "200 not recomputed" in output
     assert "largest difference" not in output
-    assert output.endswith("\nholds (of the draws alone: no probability could be recomputed)\n")
+    assert output.endswith(
+        "\nconsistent (only the choices were audited: no probability could be recomputed)\n"
+    )
 
 
 def test_reading_leaves_nothing_behind(log, tmp_path) -> None:

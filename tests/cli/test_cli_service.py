@@ -289,7 +289,7 @@ def test_the_demo_prints_what_is_true_beside_what_was_learned(tmp_path) -> None:
         assert int(cells[6]) <= int(cells[7])
     total = sum(int(cells[7]) for cells in arms.values())
     assert total > 100
-    assert rows[-1].startswith(f"audit: holds ({total} of {total} probabilities recomputed from the log")
+    assert rows[-1].startswith(f"audit: consistent ({total} of {total} probabilities recomputed from the log")
     assert done.stderr == f"The log is kept: maillard verify {log}\n"
     with contextlib.closing(sqlite3.connect(log)) as file:
         ((clicks,),) = file.execute("SELECT count(*) FROM rewards").fetchall()
@@ -306,7 +306,7 @@ def test_the_demo_prints_what_is_true_beside_what_was_learned(tmp_path) -> None:
         again.terminate()
         said, _ = again.communicate(timeout=120)
     assert again.returncode == 0
-    recomputed = re.search(r"audit:\s+holds\s+\((\d+) of", said)
+    recomputed = re.search(r"audit:\s+consistent\s+\((\d+) of", said)
     assert recomputed is not None
     assert int(recomputed[1]) > total
 

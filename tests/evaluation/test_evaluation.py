@@ -587,7 +587,7 @@ def test_wrong_probabilities_are_refused() -> None:
         )
         report = evaluate(table, "arm:green", reward_range=(0, 1))
         assert bool(report.refusals) == refused
-        assert report.diagnostics.audit == ("broken" if refused else "holds")
+        assert report.diagnostics.audit == ("broken" if refused else "consistent")
     assert "do not agree with the logged probabilities" in report.refusals["snips"]
 
 

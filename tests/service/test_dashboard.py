@@ -214,7 +214,7 @@ def test_numbers_are_those_of_the_service(api, lively, tab) -> None:
 
 def test_the_light_of_the_audit(api, lively, tab) -> None:
     tab.goto(lively)
-    expect(tab.locator("#audit-verdict")).to_contain_text("Holds")
+    expect(tab.locator("#audit-verdict")).to_contain_text("Consistent")
     expect(tab.locator("#tile-verdict")).to_have_text("agree")
     assert tab.get_attribute("#audit-light", "data-light") == "good"
     _, activity = api.ask("GET", "/v1/experiments/lively/activity")
@@ -244,7 +244,7 @@ def test_a_broken_log_is_said_to_be_broken(api, tab) -> None:
     with Bandit(**common) as elsewhere, Bandit(**common, log=api.log) as here:
         here.append([row for row in elsewhere.choose(size=600) if row.arm == "red" or row.id[-1] == "0"])
     tab.goto(f"{api.service.url}/#/experiments/broken")
-    expect(tab.locator("#audit-verdict")).to_contain_text("Broken: the draws do not agree")
+    expect(tab.locator("#audit-verdict")).to_contain_text("Broken: the choices do not agree")
     expect(tab.locator("#tile-verdict")).to_have_text("disagree")
     assert tab.get_attribute("#audit-light", "data-light") == "bad"
     assert tab.locator("#audit-rows .beyond").count() == 2

@@ -118,7 +118,7 @@ def test_it_says_what_summary_and_verify_say(log: Log) -> None:
     check_against_the_log(activity, bandit)
     assert learned(activity) == tallied(bandit)
     assert activity["rewards"] == sum(pulls for pulls, _ in tallied(bandit).values())
-    assert activity["audit"]["verdict"] == "holds"
+    assert activity["audit"]["verdict"] == "consistent"
 
 
 def test_arms_that_come_and_go_and_an_epoch_that_ends(log: Log) -> None:
@@ -209,7 +209,7 @@ def logged(store: Store, law: tuple[float, float], draws: tuple[float, float], r
 @pytest.mark.parametrize(
     ("law", "draws", "verdict"),
     [
-        ((0.8, 0.2), (0.8, 0.2), "holds"),
+        ((0.8, 0.2), (0.8, 0.2), "consistent"),
         ((0.9, 0.1), (0.8, 0.2), "broken"),  # the branch's probability, not the arm's
         ((0.76, 0.24), (0.8, 0.2), "broken"),
         ((1.0, 0.0), (1.0, 0.0), "not enough data"),
@@ -231,7 +231,7 @@ def test_a_log_whose_probabilities_were_changed_is_found_broken(
 def test_a_log_that_turns_bad(store: Store) -> None:
     monitor = Monitor(store, lag=0)
     logged(store, (0.5, 0.5), (0.5, 0.5))
-    assert seen(store, monitor)["audit"]["verdict"] == "holds"
+    assert seen(store, monitor)["audit"]["verdict"] == "consistent"
     logged(store, (0.5, 0.5), (0.9, 0.1))
     assert seen(store, monitor)["audit"]["verdict"] == "broken"
 

@@ -471,7 +471,7 @@ def test_evaluations(api: Api, filled: Filled) -> None:
 
 def test_verification(filled: Filled) -> None:
     found = filled.experiment.ask("POST", ":verify").json()
-    assert (found["verdict"], found["decisions"], found["recomputed"]) == ("holds", 400, 400)
+    assert (found["verdict"], found["decisions"], found["recomputed"]) == ("consistent", 400, 400)
     assert (found["problems"], found["problem_count"]) == ([], 0)
 
 
@@ -523,7 +523,7 @@ def test_activity_and_its_audit(filled: Filled) -> None:
     }
     assert math.fsum(arm["share"] for arm in found["arms"]) == pytest.approx(1)
     assert sum(point["rewards"] for point in found["series"]["points"]) == 400
-    assert found["audit"]["verdict"] == "holds"
+    assert found["audit"]["verdict"] == "consistent"
 
 
 def test_a_log_without_the_range_of_a_reward_says_why_it_has_no_interval(api: Api) -> None:

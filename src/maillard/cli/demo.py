@@ -35,7 +35,7 @@ _POLICY = "ms+:booster=8,floor=0.1"
 _WINDOW = 3.0  # seconds in which a click counts; who has not clicked by then did not
 _DELAY = 0.6  # seconds until a click, on average
 _LATE, _TWICE = 0.03, 0.1  # shares of the clicks
-_STYLES = {"holds": "bold green", "broken": "bold red", "not enough data": "bold yellow"}
+_STYLES = {"consistent": "bold green", "broken": "bold red", "not enough data": "bold yellow"}
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["export", "import_", "verify"]
 
 _WHICH = click.option("--experiment", metavar="NAME", help="Which one, where the log holds several.")
-_STYLES = {"holds": "bold green", "broken": "bold red", "not enough data": "bold yellow"}
+_STYLES = {"consistent": "bold green", "broken": "bold red", "not enough data": "bold yellow"}
 
 
 @click.command()
@@ -33,7 +33,7 @@ _STYLES = {"holds": "bold green", "broken": "bold red", "not enough data": "bold
 def verify(log: str, experiment: str | None, form: str) -> None:
     """Recompute every probability in LOG from the log alone, and audit the draws.
 
-    LOG is a SQLite log, a postgresql:// URL, or an exported file. The verdict is "holds", "broken" or "not enough data"; the exit status is
+    LOG is a SQLite log, a postgresql:// URL, or an exported file. The verdict is "consistent", "broken" or "not enough data"; the exit status is
     1 if it is broken.
 
     \b
@@ -170,7 +170,7 @@ def _print(found: Verification) -> None:
     alone = (
         ""
         if found.recomputed or found.problem_count
-        else " (of the draws alone: no probability could be recomputed)"
+        else " (only the choices were audited: no probability could be recomputed)"
     )
     say(f"\n{found.verdict}{alone}", _STYLES[found.verdict])
 

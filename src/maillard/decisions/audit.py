@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TRUNCATION", "Audit", "Score", "Verdict", "verdict_for"]
 
-Verdict = Literal["holds", "broken", "not enough data"]
+Verdict = Literal["consistent", "broken", "not enough data"]
 
 _LEAST = 25.0  # variance, in units of the square of the largest single term, from which a normal law is near enough
 TRUNCATION = 0.01
@@ -58,7 +58,7 @@ class Audit:
     >>> audit = Audit()
     >>> for decision in Bandit(["red", "blue"], "uniform").choose(size=1000): audit.add(decision)
     >>> audit.verdict
-    'holds'
+    'consistent'
     """
 
     def __init__(self) -> None:
@@ -181,4 +181,4 @@ def verdict_for(scores: Sequence[Score]) -> Verdict:
     found = [abs(score.z) for score in scores if score.z is not None]
     if not found:
         return "not enough data"
-    return "broken" if max(found) > Audit.limit_for(len(scores) - 1) else "holds"
+    return "broken" if max(found) > Audit.limit_for(len(scores) - 1) else "consistent"

@@ -91,7 +91,7 @@ def verify(
     >>> for decision in bandit.choose(size=200): _ = bandit.reward(decision.id, decision.arm == "red")
     >>> found = verify(bandit)
     >>> found.recomputed, found.problem_count, found.verdict
-    (200, 0, 'holds')
+    (200, 0, 'consistent')
     """
     try:
         opened = read_log(log, experiment)

@@ -239,7 +239,7 @@ class Diagnostics:
     mean_weight_error: float
     "The standard error of the mean weight, as if rows were independent."
     audit: str
-    "Whether the draws agree with the probabilities: holds, broken or not enough data."
+    "Whether the draws agree with the probabilities: consistent, broken or not enough data."
     unsupported: float
     "The share of rows in which the target would have chosen what could not be drawn."
     missing: float

@@ -97,7 +97,7 @@ class Monitor:
     >>> monitor.advance(limit_s=1)
     >>> activity = monitor.activity("home", ["red", "blue"])
     >>> activity["decisions"], activity["rewards"], activity["complete"], activity["audit"]["verdict"]
-    (200, 200, True, 'holds')
+    (200, 200, True, 'consistent')
     """
 
     def __init__(self, store: Store, *, lag: float | None = None) -> None:

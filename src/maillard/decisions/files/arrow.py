@@ -8,7 +8,7 @@ from typing import Any
 
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
 from maillard.decisions.files.metadata import read_header, write_header
-from maillard.decisions.files.row_codec import COLUMNS, APPLIED, REWARDS, values_of
+from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values_of
 from maillard.decisions.files.table_logs import open_table, renamed
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog

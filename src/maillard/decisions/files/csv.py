@@ -18,7 +18,7 @@ from typing import Any
 from maillard.decisions.files.file_formats import FileFormat, WriteResult
 from maillard.decisions.files.metadata import Header, iso, read_header, read_iso, write_header
 from maillard.decisions.files.output_files import atomic_file, check_export_path
-from maillard.decisions.files.row_codec import COLUMNS, APPLIED, REWARDS, values_of
+from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values_of
 from maillard.decisions.files.table_logs import open_table, renamed
 from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.errors import InvalidValue

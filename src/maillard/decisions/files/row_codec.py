@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from maillard.decisions.log import DecisionLog
 
 __all__ = [
-    "COLUMNS",
     "APPLIED",
+    "COLUMNS",
     "NEEDED",
     "REWARDS",
     "check_real",

@@ -8,10 +8,10 @@ const MOST_PROBLEMS = 10;
 const REACH = 1.3; // how far past the limit the drawings of z go
 
 const WORDS = {
-  holds: {
+  consistent: {
     light: "good",
     tile: "agree",
-    said: "Holds: the draws agree with the logged probabilities.",
+    said: "Consistent: the choices agree with the logged probabilities.",
     meaning:
       "Each arm was drawn about as often as its probabilities said. A log whose probabilities are right passes a limit " +
       "of this audit by chance once in 10,000 times.",
@@ -19,7 +19,7 @@ const WORDS = {
   broken: {
     light: "bad",
     tile: "disagree",
-    said: "Broken: the draws do not agree with the logged probabilities.",
+    said: "Broken: the choices do not agree with the logged probabilities.",
     meaning:
       "What was shown was not drawn from what was logged: a retry that drew again, a choice that was changed after the " +
       "draw, a row that was edited. Do not trust estimates from this log before the cause is known.",

@@ -263,7 +263,7 @@ class Weights(_Answer):
 class AuditAnswer(_Answer):
     """Whether the draws agree with the probabilities."""
 
-    verdict: Literal["holds", "broken", "not enough data"]
+    verdict: Literal["consistent", "broken", "not enough data"]
     limit: float
     left_out: int
     impossible: int
@@ -324,7 +324,7 @@ class Verification(_Answer):
     """Every probability computed again, and the draws audited."""
 
     experiment: str
-    verdict: Literal["holds", "broken", "not enough data"]
+    verdict: Literal["consistent", "broken", "not enough data"]
     decisions: int
     recomputed: int
     largest_error: float
