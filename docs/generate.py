@@ -16,9 +16,9 @@ from maillard import Tally, figures, policy
 from maillard.cli import markdown_table
 from maillard.decisions import Decision
 from maillard.decisions.audit import Audit
-from maillard.evaluation.following import SEQUENTIAL
 from maillard.evaluation.planning import plan
 from maillard.evaluation.replays import replay
+from maillard.evaluation.sequential.sequential_runner import SEQUENTIAL
 from maillard.policies import names, policy_class
 from maillard.reproduction import Settings, reproduce
 from maillard.simulation.logs import Log

@@ -12,8 +12,8 @@ from benchmarks.coverage.cells import CONFIDENCE, RANGE
 from maillard.evaluation.sequential import aipw
 from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
 from maillard.evaluation.sequential.betting import Betting
-from maillard.evaluation.sequential.compiling import compiled
 from maillard.evaluation.sequential.doubly_robust import DoublyRobust
+from maillard.evaluation.sequential.kernels import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

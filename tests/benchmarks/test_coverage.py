@@ -20,7 +20,7 @@ from benchmarks.coverage.parallel import Work
 from benchmarks.coverage.tables import BAND
 from maillard import Tally
 from maillard.evaluation.sequential import bernstein, betting, doubly_robust
-from maillard.evaluation.sequential.sequences import level_of
+from maillard.evaluation.sequential.confidence_sequence import level_of
 from tests.test_docs import ROOT
 
 RUNS, ROWS = 400, 600

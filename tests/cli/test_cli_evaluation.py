@@ -16,8 +16,8 @@ from maillard import Bandit, Reward, read_log
 from maillard.cli import main
 from maillard.decisions import write_log
 from maillard.evaluation import compare, evaluate_each
+from maillard.evaluation.estimate_formatting import decimals_of
 from maillard.evaluation.replays import replay
-from maillard.evaluation.wording import decimals_of
 
 MEANS = {"red": 0.3, "blue": 0.6}
 TARGETS = ["arm:blue", "uniform", "dist:red=0.7,blue=0.3"]

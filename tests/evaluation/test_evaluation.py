@@ -19,13 +19,13 @@ from maillard.decisions.files.obp import to_obp
 from maillard.errors import CannotAnswer, InvalidValue, MaillardError, UnknownName
 from maillard.evaluation import estimators as known
 from maillard.evaluation import evaluate, evaluate_each, names
+from maillard.evaluation.bound_targets import bind
+from maillard.evaluation.evaluation_log import open_log
+from maillard.evaluation.level_selection import choose, independent_widths
+from maillard.evaluation.log_sums import add_up, sums_of, total_of
 from maillard.evaluation.looking import look
-from maillard.evaluation.opened import open_log
+from maillard.evaluation.query import Settings
 from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
-from maillard.evaluation.settings import Settings
-from maillard.evaluation.slope import choose, independent_widths
-from maillard.evaluation.sums import add_up, sums_of, total_of
-from maillard.evaluation.targets import bind
 from maillard.policies import WithFloor
 
 ARMS = ["red", "green", "blue"]
@@ -283,7 +283,7 @@ def test_the_order_matters_to_sequences_and_chunks_do_not(folder, tmp_path) -> N
 
 
 def test_the_quick_way_gives_the_same(tmp_path) -> None:
-    from maillard.evaluation.scan import applies
+    from maillard.evaluation.compiled_sums import applies
 
     rng = np.random.default_rng(11)
     n = 50_000

@@ -13,8 +13,8 @@ from maillard.errors import InvalidValue, MaillardError
 from maillard.evaluation.sequential import bernstein, betting, doubly_robust
 from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
 from maillard.evaluation.sequential.betting import Betting
+from maillard.evaluation.sequential.confidence_sequence import ConfidenceSequence, level_of
 from maillard.evaluation.sequential.doubly_robust import DoublyRobust
-from maillard.evaluation.sequential.sequences import ConfidenceSequence, level_of
 from tests.evaluation.adaptive_logs import Logs, draw
 
 LOGS = draw([0.6, 0.5, 0.4], runs=2, rows=600, seed=5, floor=0.1)

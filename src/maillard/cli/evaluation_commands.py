@@ -290,7 +290,7 @@ def plan(
     check_file("--figure", figure, (".png", ".svg"))
     with naming_extra("plan"):
         from maillard.evaluation.planning import plan as run
-    from maillard.evaluation.report import plain
+    from maillard.evaluation.evaluation_report import plain
 
     if floors or decays:
         options |= {"floors": list(floors), "decays": list(decays)}

@@ -14,12 +14,12 @@ from rich.text import Text
 
 from maillard.cli.log_commands import _printable
 from maillard.errors import MaillardError
-from maillard.evaluation.wording import decimals_of, grouped
+from maillard.evaluation.estimate_formatting import decimals_of, grouped
 
 if TYPE_CHECKING:
     from maillard.evaluation import Comparison, Estimate, Report
+    from maillard.evaluation.evaluation_report import Answers
     from maillard.evaluation.replays import Replay
-    from maillard.evaluation.report import Answers
 
 __all__ = ["curves_of", "print_comparison", "print_replays", "print_reports"]
 

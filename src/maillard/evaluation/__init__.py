@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from maillard.evaluation.comparing import Comparison, compare
     from maillard.evaluation.evaluating import evaluate, evaluate_each, names
+    from maillard.evaluation.evaluation_report import Estimate, Report
     from maillard.evaluation.planning import ExplorationPlan, plan
     from maillard.evaluation.replays import Replay, replay
-    from maillard.evaluation.report import Estimate, Report
 
 __all__ = [
     "Comparison",
@@ -33,7 +33,7 @@ _LATER = {
         "evaluating": ("evaluate", "evaluate_each", "names"),
         "planning": ("ExplorationPlan", "plan"),
         "replays": ("Replay", "replay"),
-        "report": ("Estimate", "Report"),
+        "evaluation_report": ("Estimate", "Report"),
     }.items()
     for name in them
 }

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from maillard.errors import InvalidValue, UnknownName
-from maillard.evaluation.answers import Facts, normal, refused, refused_sequential, too_few
+from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.estimates import Facts, normal, refused, refused_sequential, too_few
 from maillard.evaluation.evaluating import reports_of
-from maillard.evaluation.following import ASSUMES, SEQUENCES, WEIGHTINGS, Follower
+from maillard.evaluation.evaluation_log import open_log
+from maillard.evaluation.evaluation_report import Answers, Estimate, Report, lines_of, plain
+from maillard.evaluation.log_sums import rows_of
 from maillard.evaluation.looking import Looked, look
 from maillard.evaluation.moments import Moments
-from maillard.evaluation.opened import open_log
-from maillard.evaluation.report import Answers, Estimate, Report, lines_of, plain
-from maillard.evaluation.settings import Options, Settings
-from maillard.evaluation.sums import rows_of
-from maillard.evaluation.targets import Target
+from maillard.evaluation.query import Options, Settings
+from maillard.evaluation.sequential.sequential_runner import ASSUMES, SEQUENCES, WEIGHTINGS, Follower
 from maillard.policies import Policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.evaluation.rows import Rows
+    from maillard.evaluation.weighted_rows import Rows
 
 __all__ = ["COMPARING", "Comparison", "compare"]
 

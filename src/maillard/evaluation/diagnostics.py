@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from maillard.decisions.columns import Columns
-    from maillard.evaluation.rows import Rows
+    from maillard.evaluation.weighted_rows import Rows
 
     Floats = NDArray[np.float64]
 

@@ -16,16 +16,16 @@ import numpy as np
 
 from maillard.errors import CannotAnswer, InvalidValue
 from maillard.evaluation import estimators as known
-from maillard.evaluation.answers import Facts, answer
+from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.diagnostics import Diagnostics
+from maillard.evaluation.estimates import Facts, answer
 from maillard.evaluation.estimators.additive import Additive
-from maillard.evaluation.following import NEEDS_LAWS, SEQUENCES, SEQUENTIAL, Follower
+from maillard.evaluation.evaluation_log import Opened, open_log
+from maillard.evaluation.evaluation_report import Estimate, Report
+from maillard.evaluation.log_sums import Asked, Sums, add_up, rows_of, sums_of, total_of
 from maillard.evaluation.looking import Looked, look
-from maillard.evaluation.opened import Opened, open_log
-from maillard.evaluation.report import Estimate, Report
-from maillard.evaluation.settings import Options, Settings
-from maillard.evaluation.sums import Asked, Sums, add_up, rows_of, sums_of, total_of
-from maillard.evaluation.targets import Target
+from maillard.evaluation.query import Options, Settings
+from maillard.evaluation.sequential.sequential_runner import NEEDS_LAWS, SEQUENCES, SEQUENTIAL, Follower
 from maillard.policies import Policy
 
 __all__ = ["evaluate", "evaluate_each", "names", "reports_of"]
@@ -150,7 +150,7 @@ def _report(
 
 def _pass(opened: Opened, asked: Asked, followers: Sequence[Follower], executor: Executor | None) -> Sums:
     """The sums of a whole log, and its rows to whoever follows them."""
-    from maillard.evaluation.scan import applies
+    from maillard.evaluation.compiled_sums import applies
 
     def then(place: int, rows: Any) -> None:
         followers[place].advance(rows)

@@ -17,8 +17,8 @@ import numpy as np
 from maillard.decisions.files.output_files import atomic_file, check_report_path
 from maillard.errors import InvalidValue, MaillardError
 from maillard.evaluation.comparing import Comparison
-from maillard.evaluation.report import Estimate, Report
-from maillard.evaluation.wording import decimals_of, grouped
+from maillard.evaluation.estimate_formatting import decimals_of, grouped
+from maillard.evaluation.evaluation_report import Estimate, Report
 
 if TYPE_CHECKING:
     from maillard.evaluation.diagnostics import Diagnostics

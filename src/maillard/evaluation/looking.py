@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
+from maillard.evaluation.bound_targets import Target, bind, by_place
 from maillard.evaluation.estimators.additive import Additive
-from maillard.evaluation.floors import shares_of
-from maillard.evaluation.following import NEEDS_LAWS, SEQUENCES, Follower
-from maillard.evaluation.opened import Opened
-from maillard.evaluation.rows import Question
-from maillard.evaluation.settings import Settings
-from maillard.evaluation.sums import Asked, kinds_of
-from maillard.evaluation.targets import Target, bind, by_place
+from maillard.evaluation.evaluation_log import Opened
+from maillard.evaluation.log_sums import Asked, kinds_of
+from maillard.evaluation.promised_floors import shares_of
+from maillard.evaluation.query import Settings
+from maillard.evaluation.sequential.sequential_runner import NEEDS_LAWS, SEQUENCES, Follower
+from maillard.evaluation.weighted_rows import Question
 from maillard.policies import Policy
 
 if TYPE_CHECKING:

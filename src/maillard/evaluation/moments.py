@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from maillard.evaluation.rows import Rows
+    from maillard.evaluation.weighted_rows import Rows
 
     Floats = NDArray[np.float64]
 

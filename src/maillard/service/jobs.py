@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from maillard.evaluation.opened import Opened
+    from maillard.evaluation.bound_targets import Target
+    from maillard.evaluation.evaluation_log import Opened
+    from maillard.evaluation.evaluation_report import Report
+    from maillard.evaluation.log_sums import Asked
     from maillard.evaluation.replays import Replay
-    from maillard.evaluation.report import Report
-    from maillard.evaluation.sums import Asked
-    from maillard.evaluation.targets import Target
 
 __all__ = ["check", "export", "what_if"]
 
@@ -163,7 +163,7 @@ def _read(target: object, arms: Sequence[str]) -> _Question:
 
 
 def _law(spec: str, arms: Sequence[str], target: str) -> Target:
-    from maillard.evaluation.targets import bind, by_place
+    from maillard.evaluation.bound_targets import bind, by_place
 
     try:
         law = None if by_place(spec) else bind(spec, arms)
@@ -178,7 +178,7 @@ def _law(spec: str, arms: Sequence[str], target: str) -> Target:
 def _in_words(law: Target, arms: Sequence[str]) -> str:
     """The question that a law over arms asks.
 
-    >>> from maillard.evaluation.targets import bind
+    >>> from maillard.evaluation.bound_targets import bind
     >>> _in_words(bind("dist:red=0.75,blue=0.25", ["red", "green", "blue"]), ["red", "green", "blue"])
     "had the arms been shown in these shares: 'red' 0.75, 'blue' 0.25"
     """
@@ -204,9 +204,9 @@ def _evaluated(
 ) -> dict[str, Any]:
     """As `maillard.evaluate`, with the mean reward of the rows that it used."""
     from maillard.evaluation.evaluating import reports_of
+    from maillard.evaluation.evaluation_log import open_log
     from maillard.evaluation.looking import look
-    from maillard.evaluation.opened import open_log
-    from maillard.evaluation.settings import Settings
+    from maillard.evaluation.query import Settings
 
     settings = Settings.of(confidence, {})
     opened = open_log(log)
@@ -230,7 +230,7 @@ def _evaluated(
 
 def _mean_reward(opened: Opened, asked: Asked) -> float | None:
     """As logged, of the rows that an evaluation of one target is made of."""
-    from maillard.evaluation.sums import rows_of
+    from maillard.evaluation.log_sums import rows_of
 
     total, count = 0.0, 0
     for some in opened.columns():
@@ -241,7 +241,7 @@ def _mean_reward(opened: Opened, asked: Asked) -> float | None:
 
 def _why(report: Report) -> str:
     """What would have been read first, and what came of it."""
-    from maillard.evaluation.report import Estimate
+    from maillard.evaluation.evaluation_report import Estimate
 
     if len(report.refusals) == len(report) and len(set(report.refusals.values())) == 1:
         return f"the log cannot answer: {next(iter(report.refusals.values()))}"
@@ -357,7 +357,7 @@ def _sentence(words: str) -> str:
 
 def _plain(answer: dict[str, Any]) -> dict[str, Any]:
     """Values of JSON and no others: None for what is no number."""
-    from maillard.evaluation.report import plain
+    from maillard.evaluation.evaluation_report import plain
 
     made: dict[str, Any] = json.loads(json.dumps(plain(answer), allow_nan=False))
     return made

@@ -13,7 +13,7 @@ from maillard.evaluation.moments import REWARD, WEIGHT, Moments, moments_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.evaluation.rows import Rows
+    from maillard.evaluation.weighted_rows import Rows
 
     Floats = NDArray[np.float64]
 

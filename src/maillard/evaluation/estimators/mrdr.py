@@ -12,7 +12,7 @@ from maillard.evaluation.estimators.additive import Additive
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.evaluation.rows import Rows
+    from maillard.evaluation.weighted_rows import Rows
 
     Floats = NDArray[np.float64]
 

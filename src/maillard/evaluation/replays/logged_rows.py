@@ -12,9 +12,9 @@ import numpy as np
 from maillard.decisions import DecisionLog, read_log
 from maillard.decisions.audit import Audit
 from maillard.errors import CannotAnswer, InvalidValue, OpenWindows, UnknownName
-from maillard.evaluation.floors import promised_shares
-from maillard.evaluation.opened import simulated_world
-from maillard.evaluation.rows import check_range
+from maillard.evaluation.evaluation_log import simulated_world
+from maillard.evaluation.promised_floors import promised_shares
+from maillard.evaluation.weighted_rows import check_range
 from maillard.simulation import Log
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
-from maillard.evaluation.floors import shares_of
+from maillard.evaluation.promised_floors import shares_of
 
 if TYPE_CHECKING:
     from maillard.evaluation.replays.logged_rows import LoggedRows

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.errors import InvalidValue, MaillardError
-from maillard.evaluation.sequential.compiling import compiled, places
+from maillard.evaluation.sequential.kernels import compiled, places
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -33,14 +33,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.evaluation.sequential.compiling import compiled
-from maillard.evaluation.sequential.sequences import (
+from maillard.evaluation.sequential.confidence_sequence import (
     ConfidenceSequence,
     checked,
     horizon_of,
     level_of,
     path_of,
 )
+from maillard.evaluation.sequential.kernels import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,14 +22,14 @@ import numpy as np
 
 from maillard.errors import InvalidValue
 from maillard.evaluation.sequential import bernstein
-from maillard.evaluation.sequential.compiling import compiled, places
-from maillard.evaluation.sequential.sequences import (
+from maillard.evaluation.sequential.confidence_sequence import (
     ConfidenceSequence,
     checked,
     horizon_of,
     level_of,
     path_of,
 )
+from maillard.evaluation.sequential.kernels import compiled, places
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

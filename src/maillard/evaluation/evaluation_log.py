@@ -16,7 +16,7 @@ from maillard import problems
 from maillard.decisions import read_log
 from maillard.decisions.columns import MAX_BATCH_ROWS, Columns
 from maillard.errors import InvalidValue, MaillardError
-from maillard.evaluation.floors import promised_decay, promised_shares
+from maillard.evaluation.promised_floors import promised_decay, promised_shares
 from maillard.simulation import Log
 
 if TYPE_CHECKING:

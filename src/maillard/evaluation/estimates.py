@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.decisions.audit import Audit
-from maillard.evaluation.floors import floor_for
-from maillard.evaluation.following import ASSUMES, NEEDS_LAWS, SEQUENCES, Follower
+from maillard.evaluation.evaluation_report import Estimate
 from maillard.evaluation.intervals import bernstein_halfwidth
+from maillard.evaluation.level_selection import choose, independent_widths
 from maillard.evaluation.moments import WEIGHT
-from maillard.evaluation.report import Estimate
-from maillard.evaluation.slope import choose, independent_widths
+from maillard.evaluation.promised_floors import floor_for
+from maillard.evaluation.sequential.sequential_runner import ASSUMES, NEEDS_LAWS, SEQUENCES, Follower
 
 if TYPE_CHECKING:
+    from maillard.evaluation.bound_targets import Target
     from maillard.evaluation.diagnostics import Diagnostics
     from maillard.evaluation.estimators.additive import Additive
-    from maillard.evaluation.settings import Settings
-    from maillard.evaluation.targets import Target
+    from maillard.evaluation.query import Settings
 
 __all__ = ["Facts", "answer", "normal", "refused", "refused_sequential", "too_few"]
 

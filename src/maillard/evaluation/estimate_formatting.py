@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from maillard.evaluation.report import Estimate
+from maillard.evaluation.evaluation_report import Estimate
 
 __all__ = ["decimals_of", "grouped"]
 

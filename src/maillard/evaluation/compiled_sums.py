@@ -17,10 +17,10 @@ from maillard.decisions.files.arrow import pyarrow
 from maillard.decisions.files.parquet import ParquetPart
 from maillard.decisions.files.table_columns import TableColumns, cast, places_of
 from maillard.evaluation.diagnostics import HIGHEST, LOWEST, Overlap, Spread, WeightTest
+from maillard.evaluation.log_sums import Asked, Sums, TargetSums, sums_of, total_of
 from maillard.evaluation.moments import PRODUCT, REWARD, WEIGHT, Moments
-from maillard.evaluation.rows import SMALLEST
-from maillard.evaluation.sequential.compiling import compiled
-from maillard.evaluation.sums import Asked, Sums, TargetSums, sums_of, total_of
+from maillard.evaluation.sequential.kernels import compiled
+from maillard.evaluation.weighted_rows import SMALLEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from maillard.decisions.columns import Columns
-    from maillard.evaluation.targets import Target
+    from maillard.evaluation.bound_targets import Target
 
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]

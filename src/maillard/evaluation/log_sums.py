@@ -12,7 +12,7 @@ import numpy as np
 from maillard.decisions.audit import Audit, Score, verdict_for
 from maillard.errors import InvalidLog
 from maillard.evaluation.diagnostics import Overlap, Spread, WeightTest, spread_of, weight_test
-from maillard.evaluation.rows import Question, Rows, rows_for, with_rewards
+from maillard.evaluation.weighted_rows import Question, Rows, rows_for, with_rewards
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -140,7 +140,7 @@ def rows_of(some: Columns, asked: Asked) -> tuple[list[tuple[Rows, Mapping[str, 
 @np.errstate(over="ignore", invalid="ignore")  # what is too large is refused when it is solved
 def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | None = None) -> Sums:
     """What some decisions add; `then` is told the rows of each target."""
-    from maillard.evaluation.scan import applies_to, quick_sums
+    from maillard.evaluation.compiled_sums import applies_to, quick_sums
 
     if then is None and applies_to(some, asked) and (made := quick_sums(some, asked)) is not None:
         return made
@@ -194,7 +194,7 @@ def _chances(some: Columns, arms: int, *, by_position: bool) -> dict[int, Floats
 
 def add_up(part: Callable[[], Iterable[Columns]], asked: Asked) -> Sums | None:
     """The sums of a part of a log; None where it has no rows. This is what travels to other machines."""
-    from maillard.evaluation.scan import applies, scan
+    from maillard.evaluation.compiled_sums import applies, scan
 
     if applies(part, asked):
         return scan(part, asked)  # type: ignore[arg-type]  # as it says

@@ -12,7 +12,7 @@ from maillard.errors import UnknownName
 from maillard.evaluation.diagnostics import Diagnostics
 
 if TYPE_CHECKING:
-    from maillard.evaluation.answers import Facts
+    from maillard.evaluation.estimates import Facts
 
 __all__ = ["Answers", "Estimate", "Report", "lines_of", "plain"]
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maillard.errors import InvalidValue
+from maillard.evaluation.level_selection import DELTA
 from maillard.evaluation.sequential.aipw import WEIGHTINGS, Weighted
 from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
 from maillard.evaluation.sequential.betting import Betting
 from maillard.evaluation.sequential.doubly_robust import DoublyRobust
-from maillard.evaluation.slope import DELTA
 
 if TYPE_CHECKING:
     from maillard.evaluation.estimators.additive import Additive
-    from maillard.evaluation.rows import Rows
+    from maillard.evaluation.weighted_rows import Rows
 
 __all__ = ["ASSUMES", "NEEDS_LAWS", "SEQUENCES", "SEQUENTIAL", "WEIGHTINGS", "Follower"]
 
