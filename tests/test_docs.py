@@ -41,6 +41,24 @@ def test_code_on_a_page_runs(page, tmp_path, monkeypatch) -> None:
         maillard.Policy.registry.update(before)
 
 
+def test_the_readme_shows_the_output_of_its_example(tmp_path, monkeypatch, capsys) -> None:
+    """The choices are random: every number of the shown run is compared as a number, everything else exactly."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text(encoding="utf8")
+    shown = re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
+    example = BLOCK.findall(text)[0]
+    exec(compile(example, "README.md", "exec", dont_inherit=True), {})
+    printed = capsys.readouterr().out
+    number = re.compile(r"(?<!\w)-?\d+(,\d{3})*(\.\d+)?(e[+-]\d+)?")
+    assert [number.sub("#", line) for line in printed.splitlines()] == [
+        number.sub("#", line) for line in shown.splitlines()
+    ]
+    for run in (printed, shown):  # an answer: one estimate is recommended, and each has an interval
+        assert run.count("\n*") == 1
+        assert len(re.findall(r"95% \[\S+, \S+\]", run)) == len(run.splitlines()) - 2 >= 3
+    assert (tmp_path / "decisions.db").exists()
+
+
 def test_the_table_of_policies_is_generated() -> None:
     table = markdown_table([policy_class(name) for name in NAMES])
     assert table in (ROOT / "docs" / "policies.md").read_text(encoding="utf8"), "run `make docs`"

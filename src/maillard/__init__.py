@@ -1,88 +1,75 @@
-"""Exploration you can audit: bandit policies whose every choice comes with its exact probability."""
+"""Bandit policies that report the exact probability of every choice, with simulation, logging and evaluation."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maillard import policies, problems
-from maillard.errors import (
-    Archived,
-    CannotAnswer,
-    Conflict,
-    InvalidLog,
-    InvalidValue,
-    MaillardError,
-    OpenWindows,
-    Paused,
-    Stale,
-    Unavailable,
-    UnknownName,
-)
+from maillard import errors, policies, problems
+from maillard.errors import *  # noqa: F403  # every exception
 from maillard.exploration import explore
-from maillard.policies import *  # noqa: F403  # every policy's class; found, not listed
-from maillard.policies import policy
+from maillard.policies import *  # noqa: F403  # every policy class; the registry finds them
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
-    from maillard.client import AsyncClient, Client
-    from maillard.decisions import Bandit, Decision, Reward, read_log, verify
-    from maillard.evaluation import compare, evaluate, evaluate_each, plan, replay
-    from maillard.policies.exports import *  # noqa: F403  # the same, for type checkers
-    from maillard.simulation import Result, Summary, simulate, simulate_log
+    # `as` marks a name as exported: type checkers cannot see the list that is assembled below.
+    from maillard.client import AsyncClient as AsyncClient
+    from maillard.client import Client as Client
+    from maillard.decisions import Bandit as Bandit
+    from maillard.decisions import Decision as Decision
+    from maillard.decisions import Reward as Reward
+    from maillard.decisions import read_log as read_log
+    from maillard.decisions import verify as verify
+    from maillard.evaluation import compare as compare
+    from maillard.evaluation import evaluate as evaluate
+    from maillard.evaluation import evaluate_each as evaluate_each
+    from maillard.evaluation import plan as plan
+    from maillard.evaluation import replay as replay
+    from maillard.policies.exports import *  # noqa: F403  # the policy classes, for type checkers
+    from maillard.simulation import Result as Result
+    from maillard.simulation import Summary as Summary
+    from maillard.simulation import simulate as simulate
+    from maillard.simulation import simulate_log as simulate_log
 
-__all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
-    "Archived",
-    "AsyncClient",
-    "Bandit",
-    "CannotAnswer",
-    "Client",
-    "Conflict",
-    "Decision",
-    "InvalidLog",
-    "InvalidValue",
-    "MaillardError",
-    "OpenWindows",
-    "Paused",
-    "Result",
-    "Reward",
-    "Stale",
-    "Summary",
-    "Tally",
-    "Unavailable",
-    "UnknownName",
-    "compare",
-    "evaluate",
-    "evaluate_each",
-    "explore",
-    "plan",
-    "policies",
-    "policy",
-    "problems",
-    "read_log",
-    "replay",
-    "simulate",
-    "simulate_log",
-    "verify",
-    *policies.__all__,
-]
 __version__ = "0.1.0"
 
-_LATER = {
-    name: room
-    for room, names in {
-        "maillard.simulation": ("Result", "Summary", "simulate", "simulate_log"),
-        "maillard.decisions": ("Bandit", "Decision", "Reward", "read_log", "verify"),
-        "maillard.client": ("AsyncClient", "Client"),
-        "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "plan", "replay"),
-    }.items()
-    for name in names
+# Names that need heavy packages, by the module that defines them. `__getattr__` imports them at first use.
+_LAZY = {
+    "AsyncClient": "maillard.client",
+    "Bandit": "maillard.decisions",
+    "Client": "maillard.client",
+    "Decision": "maillard.decisions",
+    "Result": "maillard.simulation",
+    "Reward": "maillard.decisions",
+    "Summary": "maillard.simulation",
+    "compare": "maillard.evaluation",
+    "evaluate": "maillard.evaluation",
+    "evaluate_each": "maillard.evaluation",
+    "plan": "maillard.evaluation",
+    "read_log": "maillard.decisions",
+    "replay": "maillard.evaluation",
+    "simulate": "maillard.simulation",
+    "simulate_log": "maillard.simulation",
+    "verify": "maillard.decisions",
 }
+
+__all__ = [  # noqa: PLE0604  # assembled from the modules above
+    "Tally",
+    "explore",
+    "policies",
+    "problems",
+    *errors.__all__,
+    *policies.__all__,
+    *_LAZY,
+]
 
 
 def __getattr__(name: str) -> object:
-    """What needs heavy packages is imported when it is first asked for."""
-    if name in _LATER:
+    if name in _LAZY:
         import importlib
 
-        return getattr(importlib.import_module(_LATER[name]), name)
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
