@@ -16,11 +16,11 @@ from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.arrow import pyarrow
 from maillard.decisions.files.parquet import ParquetPart
 from maillard.decisions.files.table_columns import TableColumns, cast, places_of
-from maillard.evaluation.diagnostics import HIGHEST, LOWEST, Overlap, Spread, WeightTest
+from maillard.evaluation.diagnostics import MAX_POWER, MIN_POWER, Overlap, Spread, WeightTest
 from maillard.evaluation.log_sums import Asked, Sums, TargetSums, sums_of, total_of
 from maillard.evaluation.moments import PRODUCT, REWARD, WEIGHT, Moments
 from maillard.evaluation.sequential.kernels import compiled
-from maillard.evaluation.weighted_rows import SMALLEST
+from maillard.evaluation.weighted_rows import MIN_PROBABILITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,22 +102,11 @@ def _sums(
     n, k, centre = arm.size, len(asked.arms), asked.questions[0].centre
     sums, ends = np.zeros((len(laws), _SIZE)), asked.questions[0].ends
     sums[:, [_LOW, _HIGH]] = np.inf, -np.inf
-    histogram = np.zeros((len(laws), HIGHEST - LOWEST + 1), np.int64)
+    histogram = np.zeros((len(laws), MAX_POWER - MIN_POWER + 1), np.int64)
     overlap = np.array([np.full(k, n), np.zeros(k), np.full(k, np.nan), np.full(k, np.inf), np.zeros(k)])
-    if not _add(
-        arm,
-        chance,
-        reward,
-        laws,
-        centre,
-        ends,
-        low,
-        high,
-        1.0 + LOG_PROBABILITY_TOLERANCE,
-        sums,
-        histogram,
-        overlap,
-    ):
+    # A cached kernel freezes the globals that it reads: constants of other modules are arguments.
+    limits, powers = (low, high, MIN_PROBABILITY, 1.0 + LOG_PROBABILITY_TOLERANCE), (MIN_POWER, MAX_POWER)
+    if not _add(arm, chance, reward, laws, centre, ends, limits, powers, sums, histogram, overlap):
         return None
     with np.errstate(divide="ignore"):
         chances = {0: np.log(overlap[3:])}
@@ -141,20 +130,21 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
     laws: Floats,
     centre: float,
     ends: tuple[float, float],
-    low: float,
-    high: float,
-    most: float,
+    limits: tuple[float, float, float, float],
+    powers: tuple[int, int],
     sums: Floats,
     histogram: NDArray[np.int64],
     overlap: Floats,
 ) -> bool:
     """Add up rows; false where one of them cannot be."""
+    low, high, min_probability, max_probability = limits
+    min_power, max_power = powers
     for i in range(arm.size):
         a, p, r = arm[i], chance[i], reward[i]
         if (
             a < 0
             or a >= overlap.shape[1]
-            or not (SMALLEST < p <= most)
+            or not (min_probability < p <= max_probability)
             or not (low <= r <= high)
             or r - r != 0.0
         ):
@@ -183,7 +173,7 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
             row[_AT_LOW] += reward[i] == ends[0]
             row[_AT_HIGH] += reward[i] == ends[1]
             power = int(np.floor(np.log2(w)))
-            histogram[t, min(max(power, LOWEST), HIGHEST) - LOWEST] += 1
+            histogram[t, min(max(power, min_power), max_power) - min_power] += 1
     return True
 
 

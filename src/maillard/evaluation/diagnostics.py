@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnostics", "EpochDiagnostics", "Overlap", "Spread", "spread_of"]
 
-LOWEST, HIGHEST = -10, 30  # powers of two between which weights are counted
+MIN_POWER, MAX_POWER = -10, 30  # powers of two between which weights are counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +142,8 @@ def spread_of(rows: Rows) -> Spread:
     """How the weights of rows are spread."""
     w = np.abs(rows.weight)
     positive = w > 0
-    power = np.clip(np.frexp(w[positive])[1] - 1, LOWEST, HIGHEST) - LOWEST
-    histogram = np.bincount(power, minlength=HIGHEST - LOWEST + 1)
+    power = np.clip(np.frexp(w[positive])[1] - 1, MIN_POWER, MAX_POWER) - MIN_POWER
+    histogram = np.bincount(power, minlength=MAX_POWER - MIN_POWER + 1)
     return Spread(
         len(rows),
         float(rows.weight.sum()),
@@ -297,13 +297,13 @@ class Diagnostics:
                 )
                 for epoch, each in sorted(spread.items())
             },
-            histogram={k + LOWEST: int(count) for k, count in enumerate(whole.histogram) if count},
+            histogram={k + MIN_POWER: int(count) for k, count in enumerate(whole.histogram) if count},
         )
 
 
 def sum_of(spread: Mapping[int, Spread]) -> Spread:
     """All epochs together."""
-    nothing = Spread(0, 0.0, 0.0, 0.0, 0.0, 0, np.zeros(HIGHEST - LOWEST + 1, np.int64))
+    nothing = Spread(0, 0.0, 0.0, 0.0, 0.0, 0, np.zeros(MAX_POWER - MIN_POWER + 1, np.int64))
     first, *others = list(spread.values()) or [nothing]
     return sum(others, first)
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-__all__ = ["SMALLEST", "Question", "Rows", "check_range", "rows_for", "with_rewards"]
+__all__ = ["MIN_PROBABILITY", "Question", "Rows", "check_range", "rows_for", "with_rewards"]
 
-SMALLEST = 1e-100  # probability of an arm that was drawn: nobody will live to see one
+MIN_PROBABILITY = 1e-100  # probability of an arm that was drawn: nobody will live to see one
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -143,7 +143,7 @@ def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapp
             left["without support"] = int((~able).sum())
             some, law, chances = some.filter(able), law[able], chances[able]
         propensity = _propensity(chances, target.laws**2, law)
-    tiny = some.log_probability < np.log(SMALLEST)
+    tiny = some.log_probability < np.log(MIN_PROBABILITY)
     if tiny.any():
         at = int(tiny.argmax())
         where = f"{source}, row {some.row[at]}: log_probability"
