@@ -293,7 +293,7 @@ def test_a_full_disk_is_no_reason_to_ask_again(service, kind) -> None:
     ("behaviour", "error", "words"),
     [
         (fault(422, "invalid_value", "arms: expected names, got 1", "$.arms"), Rejected, r"got 1 \(at \$.arms\)$"),
-        (fault(422, "invalid_value", "arm: unknown name 'x'. Known: a"), UnknownName, "unknown name 'x'"),
+        (fault(422, "unknown_name", "arm: unknown name 'x'. Known: a"), UnknownName, "unknown name 'x'"),
         (fault(422, "key_reused", "It belongs to another call."), Conflict, "another call"),
         (fault(404, "not_found", "there is no experiment 'home'"), Missing, "no experiment 'home'"),
         (fault(409, "paused"), Paused, "No."),

@@ -188,8 +188,9 @@ def fault_of(fault: Fault, status: int, where: str) -> MaillardError:
     if fault.code in _KINDS:
         return _KINDS[fault.code](message)
     if fault.code in ("invalid_value", "unknown_field", "bad_json"):
-        unknown = re.match(r"[^']*: unknown name ", message)
-        return Missing(message) if unknown else Rejected(message, fault.path)
+        return Rejected(message, fault.path)
+    if fault.code == "unknown_name":
+        return Missing(message)
     if status in BUSY:
         return Unavailable(f"{where}: {message}")
     if fault.code == "unauthorized":

@@ -188,7 +188,7 @@ def _refused(result: _Result) -> Outcome:
     fault = result.error or Fault()
     if fault.code == "conflict":
         return "conflict"
-    if fault.code in ("invalid_value", "not_found", "archived"):
+    if fault.code in ("invalid_value", "unknown_name", "not_found", "archived"):
         return "refused"
     raise fault_of(fault, result.status, "a reward")
 

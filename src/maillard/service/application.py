@@ -238,11 +238,11 @@ async def _send(answer: HttpResponse, request_id: str, send: Send, *, head: bool
         *_ALWAYS,
         *answer.headers,
     ]
-    if answer.pieces is None:
+    if answer.stream is None:
         headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    if answer.pieces is not None and not head:
-        async for piece in answer.pieces:
+    if answer.stream is not None and not head:
+        async for piece in answer.stream:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         body = b""
     await send({"type": "http.response.body", "body": b"" if head else body})

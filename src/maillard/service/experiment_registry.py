@@ -19,9 +19,10 @@ from maillard.decisions.ledger import Outcome
 from maillard.decisions.session import Call
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head
-from maillard.errors import InvalidValue, MaillardError, Unavailable
+from maillard.errors import InvalidValue, MaillardError
+from maillard.service.service_errors import Busy, ExperimentExists, NotFound
 
-__all__ = ["ExperimentExists", "ExperimentRegistry", "NotFound", "OpenExperiment"]
+__all__ = ["ExperimentRegistry", "OpenExperiment"]
 
 _REMEMBERED = 25_000  # decisions, twice, whose experiment is known without asking the log
 _WRITING, _CHANGING, _READING = (
@@ -94,7 +95,7 @@ class ExperimentRegistry:
         self, threads: ThreadPoolExecutor, function: Callable[..., Result], *arguments: Any
     ) -> Result:
         if self._reading >= _MOST_READING:
-            raise Unavailable("too many requests are being answered already; try again")
+            raise Busy("too many requests are in progress; try again")
         self._reading += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
@@ -229,14 +230,6 @@ class ExperimentRegistry:
         for threads in (self._readers, self._changers, self._threads):
             threads.shutdown(wait=True)
         self.store.close()
-
-
-class ExperimentExists(MaillardError):
-    """There is an experiment of this name."""
-
-
-class NotFound(MaillardError):
-    """There is nothing of this name."""
 
 
 def _fits(row: RewardEvent, rule: Reward) -> bool:

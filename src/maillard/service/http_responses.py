@@ -1,4 +1,4 @@
-"""Answers: a status, a body, headers; and what becomes of errors."""
+"""HTTP responses, and the translation of exceptions to error responses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from maillard.errors import (
     Archived,
     Conflict,
+    InvalidLog,
     InvalidValue,
     MaillardError,
     Paused,
@@ -18,43 +19,53 @@ from maillard.errors import (
     Unavailable,
     UnknownName,
 )
-from maillard.service.experiment_registry import ExperimentExists, NotFound
 from maillard.service.messages import Error, Failure
-from maillard.service.worker_process import JobTimeout
+from maillard.service.service_errors import Busy, ExperimentExists, JobTimeout, NotFound
 
-__all__ = ["HttpError", "HttpResponse", "decoding_error", "error_response", "http_error"]
+__all__ = ["HttpError", "HttpResponse", "decoding_error", "error_response", "failure_of", "http_error"]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
+_MAX_KNOWN = 60  # names that an error response lists, as many as a message does
+
 
 class HttpResponse(NamedTuple):
-    """What a handler answers."""
+    """The response of a handler."""
 
     status: int
     body: Any
-    "Data, to be written as JSON; bytes; or pieces of them that are made as they are sent."
+    "Bytes, or a value to encode as JSON."
     headers: Headers = ()
     media_type: bytes = b"application/json"
     decision_id: str | list[str] | None = None
-    "For the journal."
-    pieces: AsyncIterator[bytes] | None = None
+    "For the access log."
+    stream: AsyncIterator[bytes] | None = None
+    "Chunks to send instead of `body`."
 
 
 class HttpError(MaillardError):
-    """A request that is refused, with its status and code."""
+    """A request that fails with this status and code."""
 
     def __init__(
-        self, status: int, code: str, message: str, path: str | None = None, headers: Headers = ()
+        self,
+        status: int,
+        code: str,
+        message: str,
+        path: str | None = None,
+        headers: Headers = (),
+        *,
+        cause: Exception | None = None,
     ) -> None:
         super().__init__(status, code, message, path, headers)
         self.status, self.code, self.message, self.path, self.headers = status, code, message, path, headers
+        self.unknown = cause if isinstance(cause, UnknownName) else None
 
     def __str__(self) -> str:
         return self.message
 
 
-# What each error of the package is, in HTTP; the first that fits.
-_KINDS: tuple[tuple[type[Exception], int, str], ...] = (
+# The status and the code of the exceptions that are the caller's fault. The first match counts.
+_STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
     (NotFound, 404, "not_found"),
     (ExperimentExists, 409, "exists"),
     (Stale, 412, "stale"),
@@ -62,75 +73,80 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (Paused, 409, "paused"),
     (Conflict, 409, "conflict"),
     (InvalidValue, 422, "invalid_value"),
-    (UnknownName, 422, "invalid_value"),
+    (UnknownName, 422, "unknown_name"),
     (JobTimeout, 422, "too_long"),
-    (Unavailable, 503, "unavailable"),
 )
-_RETRY = ((b"retry-after", b"1"),)
-_AT = re.compile(r"^(.*?)(?: - at `(.*)`)?$", re.DOTALL)
-_PATTERNS = {
+_INTERNAL = "Internal error. The service's log has the details under this request_id."
+_UNAVAILABLE = "The log cannot be written or read now. Nothing was acknowledged; try again."
+_LOCATED = re.compile(r"^(.*?)(?: - at `(.*)`)?$", re.DOTALL)
+_PATTERN_DESCRIPTIONS = {
     r"'^[^\\x00]*$'": "without NUL",
-    "'^[A-Za-z0-9]": "of letters, digits and . _ ~ -, the first of them a letter or digit",
+    "'^[A-Za-z0-9]": "of letters, digits and . _ ~ - that begins with a letter or digit",
     "'^[0-9a-fA-F]": "that is a UUID of version 7",
 }
 
 
 def http_error(error: Exception, fields: Sequence[str] = ()) -> HttpError:
-    """What an error is to the caller, who gave these fields. Errors that are nobody's fault but ours say nothing."""
+    """The HTTP error for an exception. `fields` are the request's field names, for the error's path.
+
+    The message of an internal error does not reveal anything.
+    """
     if isinstance(error, HttpError):
         return error
-    # What else the package raises, and whatever is wrong with the log itself, is no fault of the caller's.
-    ours = isinstance(error, InvalidValue) and error.field.startswith("log")
-    for kind, status, code in () if ours else _KINDS:
-        if isinstance(error, kind):
-            headers = _RETRY if status == 503 else ()
-            return HttpError(status, code, _words(error), _path(error, fields), headers)
-    return HttpError(
-        500, "internal", "Something went wrong here. The journal has more under this request_id."
-    )
+    if isinstance(error, Unavailable) and not isinstance(error, JobTimeout):
+        # The messages of the stores contain the address of the log, which callers must not see.
+        message = str(error) if isinstance(error, Busy) else _UNAVAILABLE
+        return HttpError(503, "unavailable", message, headers=((b"retry-after", b"1"),))
+    for error_type, status, code in () if isinstance(error, InvalidLog) else _STATUSES:
+        if isinstance(error, error_type):
+            return HttpError(status, code, str(error), _path(error, fields), cause=error)
+    return HttpError(500, "internal", _INTERNAL)
 
 
 def decoding_error(error: Exception) -> HttpError:
-    """What was wrong with a body that could not be decoded."""
+    """The HTTP error for a body that cannot be decoded."""
     if isinstance(error, msgspec.ValidationError):
-        return _invalid(str(error))
-    what = (
-        str(error) if isinstance(error, msgspec.DecodeError) else "JSON in UTF-8, not too deep, is expected"
+        return _validation_error(str(error))
+    message = (
+        str(error)
+        if isinstance(error, msgspec.DecodeError)
+        else "Expected JSON in UTF-8 that is not nested too deeply"
     )
-    return HttpError(400, "bad_json", what)
+    return HttpError(400, "bad_json", message)
 
 
 def error_response(error: HttpError, request_id: str) -> HttpResponse:
-    """The answer to a request that is refused."""
-    shown = Failure(code=error.code, message=error.message, path=error.path, request_id=request_id)
-    return HttpResponse(error.status, Error(error=shown), error.headers)
+    """The response for a request that fails."""
+    return HttpResponse(error.status, Error(error=failure_of(error, error.path, request_id)), error.headers)
 
 
-def _invalid(message: str) -> HttpError:
-    """A message of the decoder's, with its path apart."""
-    match = _AT.match(message)
-    words, path = (match[1], match[2]) if match else (message, None)
-    unknown = re.match(r"Object contains unknown field `(.*)`", words, re.DOTALL)
+def failure_of(error: HttpError, path: str | None, request_id: str | None = None) -> Failure:
+    """The JSON form of an error. An unknown name comes with its kind and the names that exist."""
+    failure = Failure(code=error.code, message=error.message, path=path, request_id=request_id)
+    if error.unknown is not None:
+        failure.kind, failure.name = error.unknown.kind, error.unknown.name
+        failure.known = list(error.unknown.known[:_MAX_KNOWN])
+    return failure
+
+
+def _validation_error(message: str) -> HttpError:
+    """Separates the decoder's message from the path that it ends with."""
+    match = _LOCATED.match(message)
+    text, path = (match[1], match[2]) if match else (message, None)
+    unknown = re.match(r"Object contains unknown field `(.*)`", text, re.DOTALL)
     if unknown:
-        return HttpError(422, "unknown_field", words, f"{path or '$'}.{unknown[1]}")
-    missing = re.match(r"Object missing required field `(.*)`", words)
+        return HttpError(422, "unknown_field", text, f"{path or '$'}.{unknown[1]}")
+    missing = re.match(r"Object missing required field `(.*)`", text)
     if missing:
         path = f"{path or '$'}.{missing[1]}"
-    for pattern, meaning in _PATTERNS.items():
-        if pattern in words:
-            words = f"Expected a `str` {meaning}"
-    return HttpError(422, "invalid_value", words, path or "$")
+    for pattern, description in _PATTERN_DESCRIPTIONS.items():
+        if pattern in text:
+            text = f"Expected a `str` {description}"
+    return HttpError(422, "invalid_value", text, path or "$")
 
 
-def _words(error: Exception) -> str:
-    """What an error says, without where the log is: that is no caller's business."""
-    if isinstance(error, Unavailable) and str(error).startswith("log "):  # as every store's begins
-        return "The log cannot be written or read now. Nothing was acknowledged; try again."
-    return str(error)
-
-
-# Fields whose names differ in requests.
-_FIELDS = {
+# Fields that have another name in requests.
+_REQUEST_FIELDS = {
     "eligible arm": "eligible",
     "window": "window_s",
     "combine": "aggregate",
@@ -140,13 +156,13 @@ _FIELDS = {
 
 
 def _path(error: Exception, fields: Sequence[str]) -> str | None:
-    """Which field of a request an error is about."""
+    """The JSON path of the request's field that an error is about."""
     if isinstance(error, InvalidValue):
-        parts = [_FIELDS.get(part, part) for part in error.field.split(": ")]
+        parts = [_REQUEST_FIELDS.get(part, part) for part in error.field.split(": ")]
     elif isinstance(error, UnknownName):
-        parts = [_FIELDS.get(error.kind, error.kind)]
+        parts = [_REQUEST_FIELDS.get(error.kind, error.kind)]
     else:
         return None
-    if fields and parts[0] not in fields:  # one of several names, or something within a spec, or no field
+    if fields and parts[0] not in fields:  # an item of a list, a parameter in a spec, or no field at all
         parts = next(([name] for name in (f"{parts[0]}s", "policy", "target") if name in fields), [])
     return ".".join(["$", *parts]) if parts else None

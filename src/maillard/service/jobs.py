@@ -67,12 +67,14 @@ def what_if(
                 if asked.law is None
                 else _evaluated(log, asked.law, estimators, confidence)
             )
-        except MaillardError as error:
-            if not _is_refusal(error, log):
-                raise
-            made = {
-                "refusal": _sentence(str(error)) + (_patience(log) if isinstance(error, OpenWindows) else "")
-            }
+        except OpenWindows as error:
+            made = {"refusal": _sentence(str(error)) + _patience(log)}
+        except (CannotAnswer, InvalidLog) as error:
+            made = {"refusal": _sentence(str(error))}
+        except (InvalidValue, UnknownName, Unavailable):  # the query is wrong, or the log cannot be reached
+            raise
+        except MaillardError as error:  # the log is damaged
+            made = {"refusal": _sentence(without_secrets(str(error), database))}
     known: dict[str, Any] = {
         "question": asked.question,
         "kind": "replay" if asked.law is None else "evaluation",
@@ -342,13 +344,6 @@ def _caveats(found: Replay, own: Replay | None) -> Iterator[str]:
 def _ends(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> str:
     """At the last round."""
     return f"from {lower[-1]:.4g} to {upper[-1]:.4g}"
-
-
-def _is_refusal(error: MaillardError, log: DecisionLog) -> bool:
-    """Whether an error is about what the log has, and not about what was asked."""
-    if isinstance(error, CannotAnswer | InvalidLog):
-        return True
-    return isinstance(error, InvalidValue) and error.field.startswith(log.source)
 
 
 def _sentence(words: str) -> str:

@@ -49,7 +49,7 @@ class Service:
         self.limiter = Limiter(rate_limit or None)
         self.metrics = Metrics(os.environ.get(COUNTS))
         self.monitor = Monitor(store)
-        self.pool = WorkerProcess(database)
+        self.worker = WorkerProcess(database)
         self.description = msgspec.Raw(msgspec.json.encode(describe()))
         self._following: asyncio.Future[None] | None = None
         self._followed = False
@@ -94,7 +94,7 @@ class Service:
         with self.store.transaction("", lock=False) as transaction:
             transaction.put_document("probe", "probe", str(transaction.now))
 
-    async def pieces(self, file: IO[bytes]) -> AsyncIterator[bytes]:
+    async def read_chunks(self, file: IO[bytes]) -> AsyncIterator[bytes]:
         """The content of an open file, which is closed in the end."""
         try:
             while piece := await self.experiments.run(file.read, _PIECE):
@@ -150,6 +150,6 @@ class Service:
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
-        await self.pool.close()
+        await self.worker.close()
         await asyncio.get_running_loop().run_in_executor(None, self.experiments.close)
         self.journal.close()

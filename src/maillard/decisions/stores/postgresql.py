@@ -16,7 +16,7 @@ from maillard.decisions.stores.contract import Counts
 from maillard.decisions.stores.postgresql_connection import Connection, Context, conninfo_to_dict, psycopg
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql import SELECT_HEAD, SELECT_ROWS, SQLTransaction
-from maillard.errors import InvalidValue, Unavailable
+from maillard.errors import InvalidLog, InvalidValue, Unavailable
 
 __all__ = ["PostgreSQLStore"]
 
@@ -133,7 +133,7 @@ class PostgreSQLStore:
         settings = {"lock": f"{lock}ms", "idle": f"{12 * lock}ms"}
         *_, encoding, exists = _one(connection.execute(_SETTINGS, settings))
         if encoding != "UTF8":
-            raise InvalidValue("log: encoding of the database", encoding, "UTF8")
+            raise InvalidLog("log: encoding of the database", encoding, "UTF8")
         if self._version(connection, exists) == len(MIGRATIONS):
             return
         with connection.transaction():
@@ -158,7 +158,7 @@ class PostgreSQLStore:
         version = _one(connection.execute("SELECT number FROM maillard.version"))[0] if exists else 0
         if version > len(MIGRATIONS):
             allowed = f"a log of version {len(MIGRATIONS)} or older; a newer maillard wrote this one"
-            raise InvalidValue("log version", version, allowed)
+            raise InvalidLog("log version", version, allowed)
         return int(version)
 
     @contextmanager

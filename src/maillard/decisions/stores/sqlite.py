@@ -17,7 +17,7 @@ from maillard.decisions.forks import hold_during_fork
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql import SELECT_ROWS, SQLTransaction
 from maillard.decisions.timestamps import system_clock
-from maillard.errors import InvalidValue, MaillardError, Unavailable
+from maillard.errors import InvalidLog, InvalidValue, MaillardError, Unavailable
 
 __all__ = ["SQLiteStore"]
 
@@ -129,11 +129,11 @@ class SQLiteStore:
         try:
             exists, is_folder, folder = self._path.exists(), self._path.is_dir(), self._path.parent.is_dir()
         except OSError as error:
-            raise InvalidValue("log", self.where, f"a path ({error.strerror})") from None
+            raise InvalidLog("log", self.where, f"a path ({error.strerror})") from None
         if is_folder or not folder:
-            raise InvalidValue("log", self.where, "a file, in a folder that exists")
+            raise InvalidLog("log", self.where, "a file, in a folder that exists")
         if not exists and not self._create:
-            raise InvalidValue("log", self.where, "a file that exists")
+            raise InvalidLog("log", self.where, "a file that exists")
 
     def _check_file(self) -> None:
         """Refuse to go on where the file was removed or replaced: what is written to it would be lost."""
@@ -198,12 +198,12 @@ class SQLiteStore:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION and (tables or application):
-            raise InvalidValue(
+            raise InvalidLog(
                 "log", self.where, "a log of decisions, or a new file (this database is another's)"
             )
         if version > len(MIGRATIONS):
             allowed = f"a log of version {len(MIGRATIONS)} or older; a newer maillard wrote this one"
-            raise InvalidValue("log version", version, allowed)
+            raise InvalidLog("log version", version, allowed)
         return int(version)
 
     @contextmanager
@@ -356,7 +356,7 @@ class SQLiteStore:
             yield
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite may quote what is garbled
             if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
-                raise InvalidValue(
+                raise InvalidLog(
                     "log", self.where, "a log of decisions (this file is no SQLite database)"
                 ) from None
             raise Unavailable(

@@ -15,9 +15,10 @@ from maillard.decisions.identifiers import check_id
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import Conflict, InvalidValue, MaillardError
 from maillard.service import messages
-from maillard.service.experiment_registry import NotFound, OpenExperiment
+from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, failed, owner_of
 from maillard.service.http_responses import HttpError, HttpResponse, http_error
+from maillard.service.service_errors import NotFound
 
 if TYPE_CHECKING:
     from maillard.service.service_state import Service

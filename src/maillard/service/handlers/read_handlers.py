@@ -116,14 +116,14 @@ async def evaluate(context: RequestContext) -> HttpResponse:
     asked: messages.Question = context.body
     experiment = await context.experiment()
     key, estimators = experiment.bandit.experiment, asked.estimators
-    answer = await context.service.pool.run(jobs.what_if, key, asked.target, estimators, asked.confidence)
+    answer = await context.service.worker.run(jobs.what_if, key, asked.target, estimators, asked.confidence)
     return HttpResponse(200, answer)
 
 
 async def verify(context: RequestContext) -> HttpResponse:
     """Compute every logged probability again, and audit the draws."""
     experiment = await context.experiment()
-    return HttpResponse(200, await context.service.pool.run(jobs.check, experiment.bandit.experiment))
+    return HttpResponse(200, await context.service.worker.run(jobs.check, experiment.bandit.experiment))
 
 
 async def export(context: RequestContext) -> HttpResponse:
@@ -132,7 +132,7 @@ async def export(context: RequestContext) -> HttpResponse:
     key = experiment.bandit.experiment
     folder = Path(tempfile.mkdtemp(prefix="maillard-export-"))
     try:
-        await context.service.pool.run(jobs.export, key, str(folder / "log.parquet"))
+        await context.service.worker.run(jobs.export, key, str(folder / "log.parquet"))
         opened = await context.service.experiments.run(lambda: (folder / "log.parquet").open("rb"))
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # what is open can be read on
@@ -140,5 +140,6 @@ async def export(context: RequestContext) -> HttpResponse:
         letter if (letter.isalnum() and letter.isascii()) or letter in "._-" else "_" for letter in key
     )
     headers = ((b"content-disposition", f'attachment; filename="{name}.parquet"'.encode()),)
-    pieces = context.service.pieces(opened)
-    return HttpResponse(200, b"", headers, b"application/vnd.apache.parquet", pieces=pieces)
+    return HttpResponse(
+        200, b"", headers, b"application/vnd.apache.parquet", stream=context.service.read_chunks(opened)
+    )

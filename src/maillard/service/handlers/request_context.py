@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from maillard.decisions.state import State
 from maillard.service import messages
 from maillard.service.experiment_registry import OpenExperiment
-from maillard.service.http_responses import HttpError
+from maillard.service.http_responses import HttpError, failure_of
 
 if TYPE_CHECKING:
     from maillard.service.api_keys import Key
@@ -61,4 +61,4 @@ def status_of(state: State) -> messages.Status:
 def failed(refusal: HttpError, where: str | None = None) -> messages.Failure:
     """What was wrong with an item, with the path to it."""
     path = refusal.path if where is None else where + (refusal.path or "$")[1:]
-    return messages.Failure(code=refusal.code, message=refusal.message, path=path)
+    return failure_of(refusal, path)

@@ -13,9 +13,10 @@ from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import Conflict, InvalidValue, MaillardError
 from maillard.service import messages
-from maillard.service.experiment_registry import NotFound, OpenExperiment
+from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, failed, owner_of
 from maillard.service.http_responses import HttpResponse, http_error
+from maillard.service.service_errors import NotFound
 
 __all__ = ["reward", "reward_batch"]
 

@@ -53,6 +53,12 @@ class Failure(_Answer):
     path: str | None = None
     "To the field that was wrong."
     request_id: str | None = None
+    kind: str | UnsetType = UNSET
+    "With code `unknown_name`: what the name should be the name of, as in `arm`."
+    name: str | UnsetType = UNSET
+    "With code `unknown_name`: the name that does not exist."
+    known: list[str] | UnsetType = UNSET
+    "With code `unknown_name`: names that exist, at most 60."
 
 
 class Error(_Answer):

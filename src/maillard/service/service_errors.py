@@ -1,0 +1,33 @@
+"""Exceptions that only the service raises."""
+
+from __future__ import annotations
+
+from maillard.errors import MaillardError, Unavailable
+
+__all__ = ["Busy", "ExperimentExists", "JobFailed", "JobTimeout", "NotFound"]
+
+
+class NotFound(MaillardError):
+    """There is no experiment or decision with this name or id."""
+
+    code = "not_found"
+
+
+class ExperimentExists(MaillardError):
+    """An experiment with this name already exists."""
+
+    code = "exists"
+
+
+class Busy(Unavailable):
+    """The service has too much to do, or is stopping. Unlike other `Unavailable` messages, callers may read this one."""
+
+
+class JobTimeout(Busy):
+    """A job took too long and was stopped. It would take as long again."""
+
+    code = "too_long"
+
+
+class JobFailed(MaillardError):
+    """A job raised an unexpected exception. The service's log has the traceback."""
