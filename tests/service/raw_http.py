@@ -69,7 +69,8 @@ def error(answer: Any) -> dict[str, Any]:
     body = json.loads(answer.content)
     assert set(body) == {"error"}
     found: dict[str, Any] = body["error"]
-    assert set(found) == {"code", "message", "path", "request_id"}
+    extra = {"kind", "name", "known"} if found["code"] == "unknown_name" else set()
+    assert set(found) == {"code", "message", "path", "request_id"} | extra
     assert found["code"]
     assert found["message"]
     assert found["request_id"]

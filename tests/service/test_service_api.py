@@ -311,7 +311,7 @@ def test_a_batch_of_decisions_has_a_status_for_each(api: Api) -> None:
     assert results[6]["decision"]["arm"] == "red"
     wrong = {place: each["error"] for place, each in enumerate(results) if "error" in each}
     assert {place: (each["code"], each["path"]) for place, each in wrong.items()} == {
-        1: ("invalid_value", "$.decisions[1].eligible"),
+        1: ("unknown_name", "$.decisions[1].eligible"),
         4: ("key_reused", "$.decisions[4].idempotency_key"),
         5: ("invalid_value", "$.decisions[5].unit"),
     }

@@ -225,7 +225,15 @@ def test_values_that_are_not_allowed(client, decision, asked, path) -> None:
     answer = client.request(
         method, where.format(decision=decision), content=content, headers=JSON | ANY_VERSION
     )
-    assert refusal(answer) == (422, "invalid_value", path)
+    unknown = answer.json()["error"].get("known")
+    assert refusal(answer) == (422, "invalid_value" if unknown is None else "unknown_name", path)
+
+
+def test_an_unknown_name_comes_with_its_kind_and_the_names_that_exist(client) -> None:
+    """So that a client need not parse the message."""
+    found = error(client.post(DECISIONS, json={"eligible": ["red", "purple"]}))
+    assert (found["code"], found["kind"], found["name"]) == ("unknown_name", "eligible arm", "purple")
+    assert "red" in found["known"]
 
 
 UNKNOWN = [
@@ -419,7 +427,7 @@ def test_a_megabyte_of_headers(service, head) -> None:
 def test_what_is_said_of_many_names_is_short(client) -> None:
     arms = [f"{n:03d}" + "ü" * 200 for n in range(1000)]
     eligible = client.post(DECISIONS, json={"eligible": arms})
-    assert refusal(eligible) == (422, "invalid_value", "$.eligible")
+    assert refusal(eligible) == (422, "unknown_name", "$.eligible")
     assert len(eligible.content) < 50_000
 
 
