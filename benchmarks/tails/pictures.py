@@ -21,7 +21,7 @@ from maillard.figures.axis_scales import axis_limits, set_scale
 from maillard.figures.drawing import LINE_HEIGHT, draw_line, new_figure
 from maillard.figures.labels import LegendEntry, draw_legend, legend_space
 from maillard.figures.reference_lines import Reference, draw_inside_labels, draw_references
-from maillard.reproduction.sections.panels import places
+from maillard.reproduction.sections.panels import style_indices
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,7 @@ def _frontier(study: Study, problem: str) -> Figure:
         title=title_of(problem),
         xscale="log",
         yscale="log",
-        style_indices=places(shown, [plan.BOOSTED[2], *plan.OTHERS]),
+        style_indices=style_indices(shown, [plan.BOOSTED[2], *plan.OTHERS]),
     )
 
 

@@ -13,8 +13,9 @@ import pytest
 from playwright.sync_api import Browser
 
 from maillard import Bandit, FixedArm, MaillardError, Reward, simulate_log
-from maillard.evaluation import Comparison, Report, compare, evaluate_each, evaluation_page
+from maillard.evaluation import Comparison, Report, compare, evaluate_each
 from maillard.evaluation.evaluation_page import render, write_page
+from maillard.html_report import page_rendering
 from tests.browser import browser  # noqa: F401  # a fixture
 
 HOSTILE = [
@@ -88,9 +89,10 @@ def test_names_from_a_log_are_text_and_nothing_else(browser, hostile, tmp_path) 
 
 
 def test_escaping_is_what_keeps_names_out(hostile, monkeypatch) -> None:
-    made = evaluation_page._environment
+    environment = page_rendering.page_environment
     assert HOSTILE[0] not in render(hostile[0])
-    monkeypatch.setattr(evaluation_page, "_environment", lambda: made().overlay(autoescape=False))
+    unescaped = lambda package: environment(package).overlay(autoescape=False)  # noqa: E731
+    monkeypatch.setattr(page_rendering, "page_environment", unescaped)
     assert HOSTILE[0] in render(hostile[0])
 
 
@@ -147,7 +149,7 @@ def test_one_target_is_the_question(ordinary) -> None:
 def test_what_cannot_be_answered_is_said(ordinary) -> None:
     log = simulate_log("ms+:floor=0.3", "bernoulli:0.6,0.3", horizon=500, seed=1)
     text = render(evaluate_each(log, ["arm:1"], ["ips"], min_effective_size=1e6))
-    assert "This log cannot say." in text
+    assert "This log cannot answer." in text
     assert "even uniform choices" in text
     assert "Estimates with" not in text.replace("Estimates with their intervals", "")
 
@@ -155,7 +157,7 @@ def test_what_cannot_be_answered_is_said(ordinary) -> None:
 def test_bad_calls(ordinary, tmp_path) -> None:
     with pytest.raises(MaillardError, match="at least one report"):
         render([])
-    with pytest.raises(MaillardError, match="a plain one that is no log"):
+    with pytest.raises(MaillardError, match="a plain file that is not a log"):
         write_page(ordinary[0], tmp_path)
 
 

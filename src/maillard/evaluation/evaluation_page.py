@@ -1,12 +1,10 @@
-"""A report as one page of HTML that needs nothing else: style and figures are in it, and no script.
+"""The HTML report of an evaluation.
 
-All that comes from a log (names of arms, of experiments, of files) goes through one filter and jinja2's escaping; figures show none
-of it. Their colours become CSS variables, so that a dark screen gets figures in light ink.
+Everything that comes from a log (names of arms, experiments and files) is escaped by `maillard.html_report`; figures contain none of it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.decisions.files.output_files import atomic_file, check_report_path
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import InvalidValue
 from maillard.evaluation.comparing import Comparison
 from maillard.evaluation.estimate_formatting import decimals_of, grouped
 from maillard.evaluation.evaluation_report import Estimate, Report
@@ -25,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["render", "write_page"]
 
-_FIGURES = {"forest": "Estimates with their intervals", "weights": "How the weights are spread"}
+_FIGURE_TITLES = {"forest": "Estimates with their intervals", "weights": "Distribution of the weights"}
+_MAX_LISTED_ARMS = 6  # in the description of a target
 
 
 def write_page(
@@ -33,10 +32,12 @@ def write_page(
     path: str | Path,
     facts: Mapping[str, str] | None = None,
 ) -> None:
-    """Write what `evaluate`, `evaluate_each` or `compare` found as a page; `facts` are shown at its end, by their names."""
+    """Write the results of `evaluate`, `evaluate_each` or `compare` as an HTML page.
+
+    `facts` are name-value pairs that are added to the last section of the page.
+    """
     given = [reports] if isinstance(reports, Report | Comparison) else list(reports)
-    sources = [each.source if isinstance(each, Report) else each.first.source for each in given]
-    check_report_path(Path(path), sources)
+    check_report_path(Path(path), [_first_report(each).source for each in given])
     text = render(given, facts)
     with atomic_file(Path(path)) as partial:
         partial.write_text(text, encoding="utf8")
@@ -45,78 +46,86 @@ def write_page(
 def render(
     reports: Report | Comparison | Sequence[Report | Comparison], facts: Mapping[str, str] | None = None
 ) -> str:
-    """The page's text."""
+    """The HTML of the page."""
+    from maillard.html_report import render_page
+
     given = [reports] if isinstance(reports, Report | Comparison) else list(reports)
     if not given:
         raise InvalidValue("reports", given, "at least one report")
-    environment = _environment()
-    drawing = _Drawing()
     sections = [section for each in given for section in _sections(each)]
-    first = given[0].first if isinstance(given[0], Comparison) else given[0]
-    shown = {
-        f"{kind}{place}": drawing(
-            figure, f"{kind}{place}", f"{_FIGURES[kind]}; the numbers are in the tables below"
-        )
-        for place, section in enumerate(sections)
-        for kind, figure in (
-            ("forest", _forest(section, _span(sections, section))),
-            ("weights", _weights(section)),
-        )
-        if figure is not None
-    }
-    text: str = environment.get_template("evaluation_page.html").render(
+    first = _first_report(given[0])
+    single = len(sections) == 1 or sections[0].diagnostics is None
+    return render_page(
+        "maillard.evaluation",
+        "evaluation_page.html",
         report=first,
-        question=_question(sections),
+        question=sections[0].description if single else "What would other choices have earned?",
         sections=sections,
-        drawings=shown,
-        figures=_FIGURES,
-        overlap=_overlap(given),
+        drawings=_drawings(sections),
+        figure_titles=_FIGURE_TITLES,
+        overlap=first.diagnostics.overlap,  # of the log: the same for all targets
         assumptions=grouped(
             (each.name, each.assumes) for section in sections for each in section.estimates.values()
         ),
-        facts=facts or {},
-        inks=drawing.inks,
+        facts=[*_log_facts(first), *(facts or {}).items()],
     )
-    return text
+
+
+def _first_report(given: Report | Comparison) -> Report:
+    return given.first if isinstance(given, Comparison) else given
+
+
+def _log_facts(report: Report) -> list[tuple[str, object]]:
+    d, limits = report.diagnostics, report.facts.reward_range
+    adaptive = (
+        "yes" if d.adaptive else "no: the probabilities never changed, or did not depend on the rewards"
+    )
+    return [
+        ("log", report.source),
+        ("experiment", report.experiment),
+        ("adaptive: did the policy learn from the log?", adaptive),
+        ("minimum probability (floor)", "not known" if d.floor is None else f"{d.floor:.4g}"),
+        ("range of rewards", "not known" if limits is None else f"{limits[0]:g} to {limits[1]:g}"),
+    ]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Section:
-    """What the page says of one target, or of a difference."""
+class TargetSection:
+    """The section of the page about one target, or about the difference of two."""
 
     title: str
-    words: str
-    "The question, as one would ask it."
+    description: str
+    "The question that the section answers."
     estimates: Mapping[str, Estimate]
     confidence: float
     best: str | None
     "The estimator to read first."
     diagnostics: Diagnostics | None = None
-    "None of a difference: it has those of both targets."
+    "None for a difference."
 
     @property
     def refusals(self) -> list[tuple[str, str]]:
-        """Why there is no answer, and from which estimators."""
+        """Estimators that refused, with the reason."""
         return grouped((each.name, each.refusal or "") for each in self.estimates.values())
 
     @property
     def caveats(self) -> list[tuple[str, str]]:
-        """What is not known, and of whose intervals."""
+        """Estimators whose assumptions are not known to be satisfied, with the explanation."""
         return grouped((each.name, each.caveat) for each in self.estimates.values())
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The answers: estimator, value, both ends, standard error, level, kind of interval."""
+        """Rows of the table: estimator, value, both ends, standard error, level and type of the interval."""
         digits = decimals_of(self.estimates.values())
 
-        def written(value: float | None, more: int = 0) -> str:
-            return "–" if value is None else f"{value:,.{digits + more}f}".replace("-", "−")
+        def text(value: float | None, extra_digits: int = 0) -> str:
+            return "–" if value is None else f"{value:,.{digits + extra_digits}f}".replace("-", "−")
 
         return [
             (
                 each.name,
-                *map(written, (each.value, each.lower, each.upper)),
-                written(each.standard_error, 1),
+                *map(text, (each.value, each.lower, each.upper)),
+                text(each.standard_error, 1),
                 "–" if each.level is None else f"{each.level:g}",
                 each.interval,
             )
@@ -126,73 +135,70 @@ class Section:
 
     @property
     def answered(self) -> bool:
-        """Whether there is any answer."""
+        """Whether at least one estimator gave an estimate."""
         return any(each.value is not None for each in self.estimates.values())
 
 
-def _sections(given: Report | Comparison) -> list[Section]:
-    if isinstance(given, Comparison):
-        one, other = given.first, given.second
-        difference = Section(
-            title=f"{one.target} minus {other.target}",
-            words=f"How much more reward would a decision have had with {_chosen(one)} than with {_chosen(other)}?",
-            estimates=given.estimates,
-            confidence=given.confidence,
-            best=None if given.best is None else given.best.name,
-        )
-        both = f"The intervals are such that those of both targets hold together {100 * given.confidence:.4g}% of the time."
+def _sections(given: Report | Comparison) -> list[TargetSection]:
+    best = None if given.best is None else given.best.name
+    if isinstance(given, Report):
         return [
-            difference,
-            *(
-                replace(each, words=f"{each.words} {both}")
-                for part in (one, other)
-                for each in _sections(part)
-            ),
+            TargetSection(
+                title=given.target,
+                description=f"How much reward would a decision have had with {_describe_target(given)}?",
+                estimates=given.estimates,
+                confidence=given.confidence,
+                best=best,
+                diagnostics=given.diagnostics,
+            )
         ]
-    return [
-        Section(
-            title=given.target,
-            words=f"How much reward would a decision have had with {_chosen(given)}?",
-            estimates=given.estimates,
-            confidence=given.confidence,
-            best=None if given.best is None else given.best.name,
-            diagnostics=given.diagnostics,
-        )
-    ]
+    first, second = given.first, given.second
+    difference = TargetSection(
+        title=f"{first.target} minus {second.target}",
+        description=f"How much more reward would a decision have had with {_describe_target(first)} "
+        f"than with {_describe_target(second)}?",
+        estimates=given.estimates,
+        confidence=given.confidence,
+        best=best,
+    )
+    joint = f"Both intervals together have a confidence of {100 * given.confidence:.4g}%."
+    targets = [section for report in (first, second) for section in _sections(report)]
+    return [difference, *(replace(each, description=f"{each.description} {joint}") for each in targets)]
 
 
-def _chosen(report: Report) -> str:
+def _describe_target(report: Report) -> str:
     """What a target chooses, in words."""
-    laws, arms = report.facts.target.laws, report.facts.arms
-    if len(laws) > 1:
+    targets, arms = report.facts.target.laws, report.facts.arms
+    if len(targets) > 1:
         return report.target
-    law, most = laws[0], 6
-    if (law == law[0]).all() and len(arms) > 1:
+    probabilities = targets[0]
+    if (probabilities == probabilities[0]).all() and len(arms) > 1:
         return f"each of the {len(arms):,} arms equally often"
-    places = np.flatnonzero(law)
+    places = np.flatnonzero(probabilities)
     if places.size == 1:
         return f"“{arms[places[0]]}” every time"
-    if places.size > most:
+    if places.size > _MAX_LISTED_ARMS:
         return report.target
-    return " and ".join(f"“{arms[place]}” {law[place]:.4g} of the time" for place in places)
+    return " and ".join(f"“{arms[place]}” {probabilities[place]:.4g} of the time" for place in places)
 
 
-def _question(sections: Sequence[Section]) -> str:
-    return (
-        sections[0].words
-        if len(sections) == 1 or sections[0].diagnostics is None
-        else "What would other choices have earned?"
-    )
+def _drawings(sections: Sequence[TargetSection]) -> dict[str, Any]:
+    """The figures of all sections as elements of the page."""
+    from maillard.figures import svg
+    from maillard.html_report import inline_figure
+
+    drawings = {}
+    for place, section in enumerate(sections):
+        figures = {"forest": _forest(section, _common_axis(sections, section)), "weights": _weights(section)}
+        for name, figure in figures.items():
+            if figure is not None:
+                title = f"{_FIGURE_TITLES[name]}; the numbers are in the tables below"
+                drawings[f"{name}{place}"] = inline_figure(svg(figure, prefix=f"{name}{place}-", title=title))
+    return drawings
 
 
-def _overlap(given: Sequence[Report | Comparison]) -> list[dict[str, object]]:
-    """That of the log: all targets share it."""
-    first = given[0].first if isinstance(given[0], Comparison) else given[0]
-    return first.diagnostics.overlap
-
-
-def _span(sections: Sequence[Section], section: Section) -> tuple[float, float] | None:
-    """What the axes of all targets show, so that they can be compared by eye; each difference has its own."""
+def _common_axis(sections: Sequence[TargetSection], section: TargetSection) -> tuple[float, float] | None:
+    """The limits of the axis, which all targets share so that they can be compared; a difference has its own."""
     if section.diagnostics is None:
         return None
     ends = [
@@ -206,8 +212,8 @@ def _span(sections: Sequence[Section], section: Section) -> tuple[float, float] 
     return (min(ends), max(ends)) if ends else None
 
 
-def _forest(section: Section, span: tuple[float, float] | None) -> Any:
-    """The estimates with their intervals; None where there is none."""
+def _forest(section: TargetSection, span: tuple[float, float] | None) -> Any:
+    """A figure of the estimates with their intervals; None if there is no estimate."""
     from maillard import figures
 
     if not section.answered:
@@ -216,8 +222,9 @@ def _forest(section: Section, span: tuple[float, float] | None) -> Any:
     ends = [
         [np.nan if end is None else end for end in (each.value, each.lower, each.upper)] for each in estimates
     ]
-    kinds = [("sequence" in each.interval) + 0 for each in estimates]
-    marks = ["circle: holds at the end of the log"] * (0 in kinds) + ["square: at every row"] * (1 in kinds)
+    sequences = [int("sequence" in each.interval) for each in estimates]
+    marks = ["circle: valid at the end of the log"] * (0 in sequences)
+    marks += ["square: valid at any time"] * (1 in sequences)
     hollow = [each.name for each in estimates if each.caveat]
     marks += ["hollow: with a caveat"] * bool(hollow)
     values, low, high = zip(*ends, strict=True)
@@ -229,7 +236,7 @@ def _forest(section: Section, span: tuple[float, float] | None) -> Any:
         high,
         label="difference in mean reward" if difference else "mean reward of a decision",
         title=f"Estimates with {100 * section.confidence:.4g}% intervals",
-        style_indices=kinds,
+        style_indices=sequences,
         hollow=hollow,
         reference=0.0 if difference else None,
         span=span,
@@ -237,8 +244,8 @@ def _forest(section: Section, span: tuple[float, float] | None) -> Any:
     )
 
 
-def _weights(section: Section) -> Any:
-    """How the weights are spread; None where there are none."""
+def _weights(section: TargetSection) -> Any:
+    """A histogram of the weights; None if there are none."""
     from maillard import figures
 
     d = section.diagnostics
@@ -256,61 +263,3 @@ def _weights(section: Section) -> Any:
         xscale="log",
         note=f"{zeros:,} more rows have weight 0" if zeros else "",
     )
-
-
-class _Drawing:
-    """Figures as elements of a page, with variables for colours; the only thing on the page that is not escaped."""
-
-    def __init__(self) -> None:
-        from maillard.figures import COLOURS, GRID, INK, MUTED
-
-        self.inks = {"--ink": INK, "--muted": MUTED, "--grid": GRID}
-        self.inks |= {f"--c{place}": colour for place, colour in enumerate(COLOURS)}
-        names = {colour.lower(): name for name, colour in reversed(self.inks.items())}
-        self._names = names
-        self._pattern = re.compile(f"({'|'.join(names)})(?![0-9a-f])", re.IGNORECASE)
-
-    def __call__(self, figure: Any, name: str, says: str) -> Any:
-        from markupsafe import Markup
-
-        from maillard.figures import svg
-
-        element = svg(figure, prefix=f"{name}-", title=says)
-        return Markup(self._pattern.sub(lambda match: f"var({self._names[match[0].lower()]})", element))
-
-
-def _environment() -> Any:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        raise MaillardError(f"a page needs {error.name}: pip install 'maillard[evaluation]'") from None
-    made = Environment(
-        loader=PackageLoader("maillard.evaluation", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters.update(number=_number)
-    return made
-
-
-def _visible(value: Any) -> Any:
-    """Text without what is not seen and yet changes what is: control characters, marks of direction, halves of pairs."""
-    if type(value) is not str or value.isprintable():
-        return value
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in value)
-
-
-def _number(value: float | int | None, digits: int = 4) -> str:
-    """A number to read.
-
-    >>> _number(None), _number(12345), _number(0.123456), _number(1234567.8), _number(-0.5)
-    ('–', '12,345', '0.1235', '1,234,568', '−0.5')
-    """
-    if value is None or value != value:  # noqa: PLR0124  # NaN
-        return "–"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return (f"{value:,.{digits}g}" if abs(value) < 10**digits else f"{value:,.0f}").replace("-", "−")

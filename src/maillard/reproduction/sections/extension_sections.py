@@ -10,7 +10,7 @@ from maillard import figures
 from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.paper_experiments import label
 from maillard.reproduction.report_content import DataTable, Panel, ReportSection
-from maillard.reproduction.sections.panels import lines, option, places, title_of
+from maillard.reproduction.sections.panels import lines, option, style_indices, title_of
 
 __all__ = ["delay", "frontier", "sigma2"]
 
@@ -42,7 +42,7 @@ def delay(results: ExperimentResults) -> ReportSection:
                 xlabel="rounds between observations",
                 label="regret",
                 yscale="log",
-                style_indices=places(specs),
+                style_indices=style_indices(specs),
             )
         )
         panels.append(_relative(experiment, title, batches, series, specs))
@@ -72,7 +72,7 @@ def _relative(
     even = figures.Reference("MS", batches, np.ones(len(batches)))
     return lines(
         f"{experiment}-relative", f"{title}: relative to MS", batches, ratios, xlabel="rounds between observations",
-        label="regret over that of MS", style_indices=places(others, specs), references=[even],
+        label="regret over that of MS", style_indices=style_indices(others, specs), references=[even],
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def frontier(results: ExperimentResults) -> ReportSection:
             title=title,
             xscale="log",
             yscale="log",
-            style_indices=[1, *places(others)] if others else None,
+            style_indices=[1, *style_indices(others)] if others else None,
         )
         rows = [
             (f"MS+, B = {value}", float(mean), float(deviation))
@@ -144,7 +144,7 @@ def sigma2(results: ExperimentResults) -> ReportSection:
     options: dict[str, Any] = {
         "xlabel": "sigma2 / variance of the noise",
         "yscale": "log",
-        "places": places(tuple(families)),
+        "style_indices": style_indices(tuple(families)),
     }
     panels = (
         lines("wrong-sigma2", "Mean", values, series, label="mean regret", **options),

@@ -20,10 +20,20 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["bars", "curves", "described", "distributions", "lines", "option", "places", "summary", "title_of"]
+__all__ = [
+    "bars",
+    "curves",
+    "described",
+    "distributions",
+    "lines",
+    "option",
+    "style_indices",
+    "summary",
+    "title_of",
+]
 
 # A policy looks alike in every panel: its place in the palette.
-_PLACES = (
+_PALETTE_ORDER = (
     "ms",
     "ms+:booster=4",
     "ms+:booster=16",
@@ -37,12 +47,12 @@ _PLACES = (
 )
 
 
-def places(specs: Sequence[str], among: Sequence[str] = ()) -> list[int]:
-    """The policies' places in the palette: those of their own, then the free ones in order, of all that a section shows."""
+def style_indices(specs: Sequence[str], among: Sequence[str] = ()) -> list[int]:
+    """The policies' style_indices in the palette: those of their own, then the free ones in order, of all that a section shows."""
     if among:
-        all_places = dict(zip(among, places(among), strict=True))
-        return [all_places[spec] for spec in specs]
-    own = {spec: _PLACES.index(spec) for spec in specs if spec in _PLACES}
+        by_spec = dict(zip(among, style_indices(among), strict=True))
+        return [by_spec[spec] for spec in specs]
+    own = {spec: _PALETTE_ORDER.index(spec) for spec in specs if spec in _PALETTE_ORDER}
     free = iter(place for place in range(100) if place not in own.values())
     return [own[spec] if spec in own else next(free) for spec in specs]
 
@@ -126,7 +136,7 @@ def curves(
     names = [label(spec) for spec in specs]
     figure = figures.curves(
         result.rounds, names, result.mean[chosen], low[chosen], high[chosen], label="regret", title=title, references=references,
-        yscale=yscale, style_indices=places(specs, result.policies), size=figures.PANEL,
+        yscale=yscale, style_indices=style_indices(specs, result.policies), size=figures.PANEL,
         note="bands: from the 5% to the 95% quantile",
     )  # fmt: skip
     shown = range((result.rounds.size - 1) % 5, result.rounds.size, 5)
@@ -191,7 +201,7 @@ def distributions(name: str, title: str, result: Result, specs: Sequence[str]) -
         values,
         label="final regret",
         title=title,
-        style_indices=places(specs, result.policies),
+        style_indices=style_indices(specs, result.policies),
         size=figures.PANEL,
     )
     medians = list(zip(names, np.median(values, axis=1), strict=True))
