@@ -23,12 +23,12 @@ import numpy as np
 
 import maillard
 from benchmarks.agreement import HORIZON, file_of, grid
-from maillard.simulation.cuda import machine
-from maillard.simulation.cuda.draws import begin_stream, normals, uniform
-from maillard.simulation.cuda.toolkit import cuda, jit, require_device
-from maillard.simulation.cuda.twins import Twins
-from maillard.simulation.machine import CUDA, Plan
-from maillard.simulation.plans import make_study
+from maillard.simulation.backends import CUDA
+from maillard.simulation.cuda import cuda_backend
+from maillard.simulation.cuda.cuda_toolkit import cuda, jit, require_device
+from maillard.simulation.cuda.device_functions import Twins
+from maillard.simulation.cuda.device_random_numbers import begin_stream, normals, uniform
+from maillard.simulation.plans import Plan, make_experiment
 
 GAUSSIAN = "gaussian-equal:arms={}"
 LOUD = "gaussian-equal:arms={},variance=1"
@@ -100,25 +100,25 @@ def floor(threads: int) -> float:
         device.to_device(np.arange(2, dtype=np.uint64)),
         device.device_array(threads),
     )
-    grid = threads // machine.THREADS_A_BLOCK, machine.THREADS_A_BLOCK
+    grid = threads // cuda_backend.THREADS_A_BLOCK, cuda_backend.THREADS_A_BLOCK
     compiled[grid](key, 2, sums)
     return threads * HORIZON / min(seconds(lambda: compiled[grid](key, HORIZON, sums)) for _ in range(3))
 
 
 def plan_of(policy: str, where: str) -> Plan:
     """A policy on a problem, on the GPU, measured at the horizon alone."""
-    (plan,) = make_study(policy, where, HORIZON, 1, 0, device=CUDA, checkpoints=[HORIZON]).plans
+    (plan,) = make_experiment(policy, where, HORIZON, 1, 0, device=CUDA, checkpoints=[HORIZON]).plans
     return plan
 
 
 def measure(policy: str, where: str, asked: float | None, repeats: int) -> Cell:
     """One cell."""
     plan = plan_of(policy, where)
-    trials = machine.wave_size(plan)
-    compiling = seconds(lambda: machine.prepare(plan))
-    least = floor(trials // machine.THREADS_A_BLOCK * machine.THREADS_A_BLOCK)
-    took = min(seconds(lambda: machine.run_wave(plan, 0, trials, whole=False)) for _ in range(repeats))
-    registers = next(iter(machine._kernel_of(plan).get_regs_per_thread().values()))
+    trials = cuda_backend.batch_size(plan)
+    compiling = seconds(lambda: cuda_backend.prepare(plan))
+    least = floor(trials // cuda_backend.THREADS_A_BLOCK * cuda_backend.THREADS_A_BLOCK)
+    took = min(seconds(lambda: cuda_backend.run(plan, 0, trials, summarize=True)) for _ in range(repeats))
+    registers = next(iter(cuda_backend._kernel_of(plan).get_regs_per_thread().values()))
     return Cell(policy, where, trials, trials * HORIZON / took, least, asked, registers, compiling)
 
 
@@ -178,9 +178,9 @@ def profile(policy: str, where: str) -> dict[str, float]:
 def run_one(policy: str, where: str) -> None:
     """One launch of a cell's kernel, for a profiler."""
     plan = dataclasses.replace(plan_of(policy, where), checkpoints=(PROFILED,))
-    machine.prepare(plan)
-    machine._first_spell = lambda threads, last: last  # noqa: ARG005
-    machine.run_wave(plan, 0, machine.wave_size(plan) // 2, whole=False)
+    cuda_backend.prepare(plan)
+    cuda_backend._first_spell = lambda threads, last: last  # noqa: ARG005
+    cuda_backend.run(plan, 0, cuda_backend.batch_size(plan) // 2, summarize=True)
 
 
 def table(found: dict[str, Any]) -> str:
@@ -246,7 +246,7 @@ def main() -> int:
         run_one(*given.one)
         return 0
     chosen = [cell for cell in CELLS if cell[2] is not None or not given.asked]
-    found: dict[str, Any] = {"device": machine.device_name(), "horizon": HORIZON, "cells": []}
+    found: dict[str, Any] = {"device": cuda_backend.gpu_name(), "horizon": HORIZON, "cells": []}
     if given.output.exists():  # what is not measured now stays
         found = json.loads(given.output.read_text(encoding="utf8")) | {"cells": []}
 

@@ -24,7 +24,7 @@ import numpy as np
 
 import maillard
 from maillard.problems import problem
-from maillard.simulation.machine import run_trials
+from maillard.simulation.cpu_backend import run_trials
 from maillard.simulation.plans import make_plan
 
 PAPER = (

@@ -21,7 +21,7 @@ from maillard.evaluation.replays import replay
 from maillard.evaluation.sequential.sequential_runner import SEQUENTIAL
 from maillard.policies import names, policy_class
 from maillard.reproduction import Settings, reproduce
-from maillard.simulation.logs import Log
+from maillard.simulation.simulated_logs import Log
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

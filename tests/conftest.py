@@ -56,7 +56,7 @@ def make(spec: str) -> Policy:
 
 def runs_on(plan: Any) -> bool:
     """Whether a policy can run on a problem."""
-    from maillard.simulation.machine import check_plan
+    from maillard.simulation.plans import check_plan
 
     try:
         check_plan(plan)

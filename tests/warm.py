@@ -10,12 +10,13 @@ from typing import Any
 
 import maillard
 from maillard import problems
-from maillard.simulation import machine, replaying
-from maillard.simulation.machine import DIRECT, Plan
+from maillard.simulation import cpu_backend, log_recorder, log_replay
+from maillard.simulation.compiled_plans import DIRECT
+from maillard.simulation.plans import Plan
 
 # A policy of every shape, those that compile longest first, and the engines that it has; to run, to log, to replay.
 SHAPES = {"adaucb": [None], "ucb1": [None, DIRECT], "ts": [None, DIRECT], "ms": [None, DIRECT], "dmed": [None], "giro": [None]}  # fmt: skip
-KINDS = {"runs": machine.prepare, "logs": machine._recorder, "replays": replaying.prepare}
+KINDS = {"runs": cpu_backend.prepare, "logs": log_recorder.prepare_recorder, "replays": log_replay.prepare}
 JOBS = [
     (kind, name, engine)
     for kind, name in itertools.product(KINDS, SHAPES)

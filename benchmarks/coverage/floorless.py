@@ -18,7 +18,7 @@ from maillard.problems import Gaussian
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.simulation.logs import Log
+    from maillard.simulation.simulated_logs import Log
 
     Floats = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
-from maillard.simulation.engines.direct import CHANCE, LOG, N, S
+from maillard.simulation.engines.direct_engines import LOG, PROBABILITY, N, S
 
 __all__ = ["both_below", "win"]
 
@@ -59,17 +59,17 @@ def win(f: Any, w: Any, arms: int, t: int) -> int:  # noqa: ARG001  # as every l
     warm = 0
     for arm in range(arms):
         if w[N, arm] > 0:
-            w[CHANCE, warm] = arm  # for now, which arms are warm
+            w[PROBABILITY, warm] = arm  # for now, which arms are warm
             warm += 1
     if warm == 3:
         win_three(f, w)
     elif warm == 2:
-        win_two(f, w, int(w[CHANCE, 0]), int(w[CHANCE, 1]), arms)
+        win_two(f, w, int(w[PROBABILITY, 0]), int(w[PROBABILITY, 1]), arms)
     else:
         for arm in range(arms):
-            w[CHANCE, arm] = 1.0 / arms
+            w[PROBABILITY, arm] = 1.0 / arms
     for arm in range(arms):
-        w[LOG, arm] = np.log(w[CHANCE, arm])
+        w[LOG, arm] = np.log(w[PROBABILITY, arm])
     return 0
 
 
@@ -79,8 +79,8 @@ def win_two(f: Any, w: Any, one: int, other: int, arms: int) -> None:
     h = location(f, w, one) - location(f, w, other)
     h /= math.sqrt(variance(f, w, one) + variance(f, w, other))
     for arm in range(arms):
-        w[CHANCE, arm] = 1.0 / arms
-    w[CHANCE, one], w[CHANCE, other] = share * below(h), share * below(-h)
+        w[PROBABILITY, arm] = 1.0 / arms
+    w[PROBABILITY, one], w[PROBABILITY, other] = share * below(h), share * below(-h)
 
 
 def win_three(f: Any, w: Any) -> None:
@@ -96,9 +96,9 @@ def win_three(f: Any, w: Any) -> None:
     va, vb, vc = variance(f, w, a), variance(f, w, b), variance(f, w, c)
     ab, ac, bc = math.sqrt(va + vb), math.sqrt(va + vc), math.sqrt(vb + vc)
     h = (gap_ac - gap_ab) / bc
-    w[CHANCE, b] = both_below(-gap_ab / ab, h, vb / (ab * bc))
-    w[CHANCE, c] = both_below(-gap_ac / ac, -h, vc / (ac * bc))
-    w[CHANCE, a] = max(0.0, 1.0 - w[CHANCE, b] - w[CHANCE, c])
+    w[PROBABILITY, b] = both_below(-gap_ab / ab, h, vb / (ab * bc))
+    w[PROBABILITY, c] = both_below(-gap_ac / ac, -h, vc / (ac * bc))
+    w[PROBABILITY, a] = max(0.0, 1.0 - w[PROBABILITY, b] - w[PROBABILITY, c])
 
 
 def location(f: Any, w: Any, arm: int) -> float:

@@ -16,8 +16,8 @@ from numba import types
 from benchmarks.coverage.laws import win
 from maillard.policies import Policy, Sampled, WithFloor
 from maillard.simulation.compiling import address_of, borrowed, compile_function, parameters_of
-from maillard.simulation.engines.direct import CHANCE, begin, draw_from, learn, weigh
-from maillard.simulation.engines.rewards import draw_reward
+from maillard.simulation.engines.direct_engines import PROBABILITY, begin, draw_from, update, weigh
+from maillard.simulation.engines.reward_sampling import draw_reward
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,12 +43,12 @@ def _build(law: Any, fingerprint: int) -> Any:
         for t in range(chosen.size):
             law(f, w, arms, t + 1)
             for arm in range(arms):
-                w[CHANCE, arm] = (1.0 - shares[t]) * w[CHANCE, arm] + shares[t] / arms
-                chances[t, arm] = w[CHANCE, arm]
+                w[PROBABILITY, arm] = (1.0 - shares[t]) * w[PROBABILITY, arm] + shares[t] / arms
+                chances[t, arm] = w[PROBABILITY, arm]
             arm = draw_from(w, arms, rng)
             reward = draw_reward(kind, 0, first, second, values, ends, arm, rng)
             chosen[t], rewards[t] = arm, reward
-            learn(f, w, arms, arm, reward, t + 1)
+            update(f, w, arms, arm, reward, t + 1)
         return fingerprint * 0 * table.size  # so that the table lives until here
 
     return run
@@ -72,7 +72,7 @@ class Logger:
     """What writes logs of a policy, with a floor or without, on a problem."""
 
     def __init__(self, policy: Policy, problem: Problem, horizon: int) -> None:
-        self._law, self._name = problem.law(), f"{policy} on {problem}"
+        self._law, self._name = problem.reward_distribution(), f"{policy} on {problem}"
         self.shares = np.zeros(horizon)  # of the uniform law, by round
         if isinstance(policy, WithFloor):
             assert isinstance(policy.epsilon, float)
@@ -94,6 +94,6 @@ class Logger:
         key = (zlib.crc32(self._name.encode()), run)
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
         self._run(
-            self._addresses, law.kind, law.first, law.second, law.values, law.ends, self.shares,
+            self._addresses, law.code, law.first, law.second, law.values, law.ends, self.shares,
             rows.arm, rows.reward, rows.chances, rng,
         )  # fmt: skip

@@ -22,8 +22,8 @@ from maillard.evaluation.replays.replay_methods import ReplayMethod, reliable_ro
 from maillard.evaluation.replays.replay_runner import replay_rows
 from maillard.policies import Policy
 from maillard.problems import problem
+from maillard.simulation.log_replay import LoggedRewards, ReplayedRun, replay_trial
 from maillard.simulation.plans import make_plan
-from maillard.simulation.replaying import Played, Rows, play
 from tests.stores import Clock
 
 WORLD = problem("bernoulli:0.7,0.5,0.4")
@@ -43,15 +43,15 @@ def adaptive() -> list[LoggedRows]:
     return [events.randomized_rows() for events in logs]
 
 
-def rows_of(events: LoggedRows, way: ReplayMethod) -> Rows:
+def rows_of(events: LoggedRows, way: ReplayMethod) -> LoggedRewards:
     (rows,) = split_rows(events, way, 1, 10**6)
     return rows
 
 
-def played(policy: str, world: Any, logs: Sequence[Rows], n: int, marks: Any) -> list[Played]:
+def played(policy: str, world: Any, logs: Sequence[LoggedRewards], n: int, marks: Any) -> list[ReplayedRun]:
     """One replay on each log: independent ones, as the logs are."""
     plan = make_plan(policy, world, n, 7)
-    return [play(plan, rows, np.asarray(marks, float), number) for number, rows in enumerate(logs)]
+    return [replay_trial(plan, rows, np.asarray(marks, float), number) for number, rows in enumerate(logs)]
 
 
 def z_score(some: Any, others: Any) -> float:
@@ -73,7 +73,7 @@ def test_rejection_with_a_constant_floor_is_the_policys_own_run(policy, adaptive
     each = played(policy, WORLD, [rows_of(events, way) for events in adaptive], n, WORLD.gaps)
     reached = np.array([one.length == n for one in each])
     assert reached.mean() >= 0.99
-    regret = np.array([one.marked[-1] for one in each])[reached].round(6)
+    regret = np.array([one.arm_value_sums[-1] for one in each])[reached].round(6)
     truth = regrets(policy, WORLD, n)
     assert abs(z_score(regret, truth)) < 4
     assert stats.ks_2samp(regret, truth).pvalue > 1e-4
@@ -115,7 +115,7 @@ def test_matching_on_a_uniform_log_is_the_policys_own_run() -> None:
     each = played(
         "ms+", WORLD, [rows_of(events, ReplayMethod("matching", 1 / 3)) for events in logs], n, WORLD.gaps
     )
-    regret = np.array([one.marked[-1] for one in each if one.length == n]).round(6)
+    regret = np.array([one.arm_value_sums[-1] for one in each if one.length == n]).round(6)
     truth = regrets("ms+", WORLD, n)
     assert abs(z_score(regret, truth)) < 4
     assert stats.ks_2samp(regret, truth).pvalue > 1e-4
@@ -132,7 +132,7 @@ def test_queues_are_exact_to_the_guaranteed_length(policy) -> None:
         )
     each = played(policy, TWO, rows, n, TWO.gaps)
     assert all(one.length == n for one in each)
-    regret, truth = np.array([one.marked[-1] for one in each]).round(6), regrets(policy, TWO, n)
+    regret, truth = np.array([one.arm_value_sums[-1] for one in each]).round(6), regrets(policy, TWO, n)
     assert abs(z_score(regret, truth)) < 4
     assert stats.ks_2samp(regret, truth).pvalue > 1e-4
     reward = np.array([one.sums[-1] for one in each])
@@ -161,8 +161,8 @@ def test_beyond_it_bounds_contain_the_truth_and_survivors_do_not(logger, policy)
 def test_stretches_vary_independently_and_replays_of_the_same_rows_do_not(adaptive) -> None:
     plan = make_plan("ms", WORLD, 12, 7)
 
-    def collected(number: int, rows: Rows) -> float:
-        return float(play(plan, rows, WORLD.gaps, number).sums[-1])
+    def collected(number: int, rows: LoggedRewards) -> float:
+        return float(replay_trial(plan, rows, WORLD.gaps, number).sums[-1])
 
     way, size = ReplayMethod("rejection", FLOOR / 3), len(adaptive)
     cut = [list(split_rows(events, way, 2, 12)) for events in adaptive]
@@ -208,7 +208,7 @@ def test_the_interval_of_one_run_covers_what_its_choices_are_worth(adaptive) -> 
         if not result.reached[-1]:
             continue
         plan = plan or make_plan("ucb1:scale=0.1,sigma2=0.25", WORLD, n, 0, [n])
-        worth = play(plan, rows_of(adaptive[group], way), WORLD.true_means, 0).marked[-1] / n
+        worth = replay_trial(plan, rows_of(adaptive[group], way), WORLD.true_means, 0).arm_value_sums[-1] / n
         own.append(result.lower[-1] <= worth <= result.upper[-1])
         expected.append(result.lower[-1] <= truth <= result.upper[-1])
     assert stats.binomtest(sum(own), len(own), 0.89, alternative="less").pvalue > 1e-3
@@ -224,7 +224,7 @@ def test_compiled_and_plain_replays_are_the_same_bit_by_bit(policy, method, adap
     for events in adaptive[:3]:
         rows = rows_of(events, ReplayMethod(method, FLOOR / 3 * (method == "rejection")))
         compiled, plain = (
-            play(make_plan(policy, WORLD, 40, 5, engine=engine), rows, WORLD.gaps, 3)
+            replay_trial(make_plan(policy, WORLD, 40, 5, engine=engine), rows, WORLD.gaps, 3)
             for engine in ("direct", "plain")
         )
         for one, other in zip(compiled, plain, strict=True):

@@ -163,7 +163,8 @@ def test_discrete_rewards_have_their_law(spec) -> None:
     ],
 )
 def test_rewards_are_observed_when_the_delay_says(delay, known) -> None:
-    from maillard.simulation.machine import Plan, run_trials
+    from maillard.simulation.cpu_backend import run_trials
+    from maillard.simulation.plans import Plan
 
     for t in range(1, 30):
         problem = Bernoulli([0.5, 0.5, 0.5], delay=delay)
@@ -172,7 +173,8 @@ def test_rewards_are_observed_when_the_delay_says(delay, known) -> None:
 
 
 def test_geometric_delays_have_their_mean_and_memory() -> None:
-    from maillard.simulation.machine import Plan, run_trials
+    from maillard.simulation.cpu_backend import run_trials
+    from maillard.simulation.plans import Plan
 
     plan = Plan(maillard.policy("uniform"), Bernoulli([0.5, 0.5], delay=Geometric(20)), (400,), 0)
     waiting = np.array([400 - run_trials(plan, trial, 1).tally.pulls.sum() for trial in range(3000)])

@@ -169,7 +169,7 @@ def test_parts_that_were_done_are_taken_up(tmp_path, monkeypatch):
     from maillard.reproduction import experiment_runner
 
     asked = []
-    real = experiment_runner.run_studies
+    real = experiment_runner.run_experiments
 
     def watched(studies, *arguments, **options):
         studies = list(studies)
@@ -179,7 +179,7 @@ def test_parts_that_were_done_are_taken_up(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         yield from real(studies, *arguments, **options)
 
-    monkeypatch.setattr(experiment_runner, "run_studies", watched)
+    monkeypatch.setattr(experiment_runner, "run_experiments", watched)
     with pytest.raises(KeyboardInterrupt):
         reproduce(tmp_path / "report", FEW, show=False)
     stored = list((tmp_path / "report.partial" / "parts").glob("*.npz"))
@@ -191,7 +191,9 @@ def test_parts_that_were_done_are_taken_up(tmp_path, monkeypatch):
 def test_a_damaged_part_is_done_again(few, tmp_path, monkeypatch):
     from maillard.reproduction import experiment_runner
 
-    monkeypatch.setattr(experiment_runner, "run_studies", interrupt_after(experiment_runner.run_studies))
+    monkeypatch.setattr(
+        experiment_runner, "run_experiments", interrupt_after(experiment_runner.run_experiments)
+    )
     with pytest.raises(KeyboardInterrupt):
         reproduce(tmp_path / "report", FEW, show=False)
     monkeypatch.undo()

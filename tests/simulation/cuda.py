@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 import maillard
 from maillard import problems
-from maillard.simulation.cuda import machine as device
-from maillard.simulation.cuda.engines.memory import N, S, record_at
-from maillard.simulation.machine import CUDA, Plan
+from maillard.simulation.backends import CUDA
+from maillard.simulation.cuda import cuda_backend as device
+from maillard.simulation.cuda.engines.trial_memory import N, S, record_at
+from maillard.simulation.plans import Plan
 from maillard.tally import Tally
 
 Floats = NDArray[np.float64]
@@ -65,7 +66,7 @@ def finish(plan: Plan, trials: int, monkeypatch: pytest.MonkeyPatch) -> Floats:
 
     with monkeypatch.context() as patch:
         patch.setattr(device, "_collect", look)
-        device.run_wave(plan, 0, trials, whole=True)
+        device.run(plan, 0, trials, summarize=False)
     return np.concatenate(ended)
 
 
@@ -84,7 +85,7 @@ def watch(plan: Plan, trials: int, monkeypatch: pytest.MonkeyPatch) -> Watched:
     with monkeypatch.context() as patch:
         patch.setattr(device, "_kernel_of", lambda _plan: steps)
         patch.setattr(device, "PAIRS", 0)  # or a launch might run a round more, the second of a pair
-        device.run_wave(plan, 0, trials, whole=True)
+        device.run(plan, 0, trials, summarize=False)
     pulls, sums = (np.array(each)[:, :trials] for each in (steps.pulls, steps.sums))
     chosen, laws = [], []
     for t in range(arms + 1, plan.horizon + 1):  # which is in place t - 1; the arms before were forced

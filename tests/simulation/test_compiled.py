@@ -13,7 +13,7 @@ import pytest
 
 import maillard
 from maillard import Policy, real
-from maillard.simulation import SlowFormula, compiling, machine
+from maillard.simulation import SlowFormula, compiling, policy_formulas
 from tests.conftest import NAMES, VARIANTS, make
 
 GIVEN = {
@@ -39,9 +39,9 @@ def evaluate(policy: Policy, name: str, arity: int, part: int, arguments: list[f
 @pytest.mark.parametrize("spec", [*NAMES, *VARIANTS])
 def test_formulas_compile_to_the_same_numbers(spec) -> None:
     policy = make(spec)
-    shape = machine.shape_of(policy)
+    shape = policy_formulas.engine_shape(policy)
     assert shape is not None
-    for name, arity, part in machine.FORMULAS[shape]:
+    for name, arity, part in policy_formulas.FORMULAS[shape]:
         formula = getattr(type(policy), name)
         names = formula.__code__.co_varnames[1 : 1 + arity]
         with np.errstate(all="ignore"):
@@ -132,9 +132,9 @@ def test_fingerprints_see_every_function_and_constant_below() -> None:
 
 CACHED = """
 import maillard
-from maillard.simulation import compiling, machine
+from maillard.simulation import compiling, policy_formulas
 policy = maillard.policy("ms+:booster={booster}", sigma2=0.25)
-hits = [compiling.address_of(policy, *formula)[1].cache_hits for formula in machine.FORMULAS["sampled"]]
+hits = [compiling.address_of(policy, *formula)[1].cache_hits for formula in policy_formulas.FORMULAS["sampled"]]
 print(hits)
 """
 

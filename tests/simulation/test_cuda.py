@@ -27,12 +27,15 @@ from maillard.cli import main
 from maillard.policies.numerics import score_distributions
 from maillard.policies.numerics.elementwise import where
 from maillard.simulation import Result
-from maillard.simulation.cuda import draws, kernel, toolkit
-from maillard.simulation.cuda import machine as device
-from maillard.simulation.cuda.engines import indexed, memory, sampled
-from maillard.simulation.cuda.engines.memory import LEAD, find
-from maillard.simulation.cuda.engines.sampled import DRAWN, HIGH
-from maillard.simulation.machine import CPU, DIRECT, LAZY, Stopped, inner_of, run_trials
+from maillard.simulation.backends import CPU, NoDevice, Stopped, TrialBatch
+from maillard.simulation.compiled_plans import DIRECT, LAZY
+from maillard.simulation.cpu_backend import run_trials
+from maillard.simulation.cuda import cuda_backend as device
+from maillard.simulation.cuda import cuda_toolkit, device_random_numbers, trial_kernel
+from maillard.simulation.cuda.engines import lazy_indexed, lazy_sampled, trial_memory
+from maillard.simulation.cuda.engines.lazy_sampled import DRAWN, HIGH
+from maillard.simulation.cuda.engines.trial_memory import LEAD, find
+from maillard.simulation.policy_formulas import without_floor
 from tests.conftest import NAMES, runs_on
 from tests.simulation.cuda import Watched, chances, compiling, finish, freedman, plan_of, python, watch
 
@@ -48,9 +51,9 @@ EXTRA = [
     "ms+:booster=16,c=1,d=1",
 ]
 SUPPORTED = [
-    name for name in NAMES if device._engines(inner_of(maillard.policy(name, sigma2=0.25, horizon=100)))
+    name for name in NAMES if device._engines(without_floor(maillard.policy(name, sigma2=0.25, horizon=100)))
 ]
-real = pytest.mark.skipif(toolkit.simulated(), reason="there is no GPU here, only its simulator")
+real = pytest.mark.skipif(cuda_toolkit.simulated(), reason="there is no GPU here, only its simulator")
 
 
 # Random numbers
@@ -65,7 +68,7 @@ def wrapping() -> Any:
 
 def stream(key: tuple[int, int], trial: int) -> Any:
     rng = np.zeros(2, np.uint64)
-    draws.begin_stream(rng, np.array(key, np.uint64), np.uint64(trial))
+    device_random_numbers.begin_stream(rng, np.array(key, np.uint64), np.uint64(trial))
     return rng
 
 
@@ -107,17 +110,18 @@ def xoroshiro(a: int, b: int) -> Any:
 def test_streams_go_on_as_xoroshiro_does(state) -> None:
     rng, expected = np.array(state, np.uint64), xoroshiro(*state)
     for _ in range(500):
-        assert int(draws.bits(rng)) == next(expected)
+        assert int(device_random_numbers.bits(rng)) == next(expected)
 
 
 @pytest.mark.usefixtures("wrapping")
 def test_draws_have_their_laws() -> None:
     rng = stream((1, 2), 3)
     uniform, exponential = (
-        np.array([draw(rng) for _ in range(20_000)]) for draw in (draws.uniform, draws.exponential)
+        np.array([draw(rng) for _ in range(20_000)])
+        for draw in (device_random_numbers.uniform, device_random_numbers.exponential)
     )
-    pairs = np.array([draws.normals(rng) for _ in range(20_000)])
-    single = np.array([draws.normal(rng) for _ in range(20_000)])
+    pairs = np.array([device_random_numbers.normals(rng) for _ in range(20_000)])
+    single = np.array([device_random_numbers.normal(rng) for _ in range(20_000)])
     assert 0 <= uniform.min() <= uniform.max() < 1
     assert exponential.min() >= 0
     assert np.isfinite(pairs).all()
@@ -152,11 +156,11 @@ class Fixed:
 @pytest.mark.usefixtures("wrapping")
 def test_draws_at_their_ends() -> None:
     none, all_ones = Fixed(ones=False), Fixed(ones=True)
-    assert draws.uniform(none) == 0
-    assert draws.uniform(all_ones) == 1 - 2**-53
-    assert draws.exponential(all_ones) == 0
-    assert draws.exponential(none) == pytest.approx(53 * np.log(2))
-    assert np.isfinite([*draws.normals(none), *draws.normals(all_ones)]).all()
+    assert device_random_numbers.uniform(none) == 0
+    assert device_random_numbers.uniform(all_ones) == 1 - 2**-53
+    assert device_random_numbers.exponential(all_ones) == 0
+    assert device_random_numbers.exponential(none) == pytest.approx(53 * np.log(2))
+    assert np.isfinite([*device_random_numbers.normals(none), *device_random_numbers.normals(all_ones)]).all()
 
 
 @pytest.mark.usefixtures("wrapping")
@@ -168,7 +172,7 @@ def test_streams_of_neighbours_have_nothing_in_common() -> None:
     assert len(begun) == len(keys) * 102
     # A row is a stream: trials beside each other, and then seeds.
     rngs = [stream(keys[0], trial) for trial in range(100)] + [stream(key, 0) for key in keys[1:]]
-    rows = np.array([[draws.uniform(rng) for _ in range(500)] for rng in rngs]) - 0.5
+    rows = np.array([[device_random_numbers.uniform(rng) for _ in range(500)] for rng in rngs]) - 0.5
     size = 12 * np.sqrt(rows.size - rows.shape[1])
     for lag in range(3):
         later, earlier = rows[1:, lag:], rows[:-1, : rows.shape[1] - lag]
@@ -186,52 +190,52 @@ ARMS = [1, 2, 3, 5, 16, 17, 64, 65, 100]
 
 @pytest.mark.parametrize("arms", [*ARMS, 1000, 4097])
 def test_nothing_in_memory_overlaps(arms) -> None:
-    shift = memory.block_shift(arms)
+    shift = trial_memory.block_shift(arms)
     blocks = ((arms - 1) >> shift) + 1
     assert 1 <= blocks <= arms
     assert blocks <= 2**shift
-    for after, length in ((memory.sums_at, blocks), (memory.second_at, arms)):
+    for after, length in ((trial_memory.sums_at, blocks), (trial_memory.second_at, arms)):
         ends = [
-            (0, memory.HEADER),
-            (memory.record_at(0), memory.record_at(arms - 1) + memory.RECORD),
-            (memory.line_at(arms), memory.line_at(arms) + arms),
+            (0, trial_memory.HEADER),
+            (trial_memory.record_at(0), trial_memory.record_at(arms - 1) + trial_memory.RECORD),
+            (trial_memory.line_at(arms), trial_memory.line_at(arms) + arms),
             (after(arms), after(arms) + length),
-            (memory.words(arms), memory.words(arms)),
+            (trial_memory.words(arms), trial_memory.words(arms)),
         ]
         assert all(one[1] <= other[0] for one, other in itertools.pairwise(ends))
-    assert memory.words(arms) % 4 == 0
+    assert trial_memory.words(arms) % 4 == 0
 
 
 @pytest.mark.parametrize("arms", ARMS)
 def test_places_on_a_line(arms) -> None:
-    rng, shift = np.random.default_rng(arms), memory.block_shift(arms)
-    w, line = np.full(memory.words(arms), np.nan), memory.line_at(arms)
+    rng, shift = np.random.default_rng(arms), trial_memory.block_shift(arms)
+    w, line = np.full(trial_memory.words(arms), np.nan), trial_memory.line_at(arms)
     for _ in range(5):
         # Multiples of 1/64, whose sums are exact in any order; a third is nothing.
         lengths = rng.integers(0, 200, arms) / 64 * (rng.random(arms) < 2 / 3)
         w[line : line + arms] = lengths
         for block in range(((arms - 1) >> shift) + 1):
-            memory.add_up(w, arms, shift, block)
+            trial_memory.add_up(w, arms, shift, block)
         for _ in range(10):
             arm = int(rng.integers(arms))
             lengths[arm] = rng.integers(0, 200) / 64
-            memory.set_line(w, arms, shift, arm, lengths[arm])
+            trial_memory.set_line(w, arms, shift, arm, lengths[arm])
         assert np.array_equal(w[line : line + arms], lengths)
         ends = np.cumsum(lengths)
-        assert memory.total_of(w, arms, shift) == ends[-1]
+        assert trial_memory.total_of(w, arms, shift) == ends[-1]
         inside = np.unique([*(rng.random(30) * ends[-1]), *ends, *(ends - 1 / 128), 0.0])
         for position in inside[(inside >= 0) & (inside < ends[-1])]:
             arm = int(np.searchsorted(ends, position, side="right"))
-            assert memory.find(w, arms, shift, position) == (arm, position - (ends[arm] - lengths[arm]))
+            assert trial_memory.find(w, arms, shift, position) == (arm, position - (ends[arm] - lengths[arm]))
         for past in (ends[-1], ends[-1] + 1):
-            assert memory.find(w, arms, shift, past) == (arms - 1, past - (ends[-1] - lengths[-1]))
+            assert trial_memory.find(w, arms, shift, past) == (arms - 1, past - (ends[-1] - lengths[-1]))
 
 
 # The law of trials
 
 
 def engines_of(spec: str) -> list[str]:
-    return device._engines(inner_of(maillard.policy(spec, sigma2=0.25, horizon=100)))
+    return device._engines(without_floor(maillard.policy(spec, sigma2=0.25, horizon=100)))
 
 
 CASES = [
@@ -260,7 +264,8 @@ def compare(
     spec: str, text: str, engine: str | None, trials: int, horizon: int, other: str = ""
 ) -> list[float]:
     """Trials on the device against many more on the CPU (of another policy, if told)."""
-    here = device.run_wave(plan_of(spec, text, horizon, 1, engine), 0, trials, whole=True)
+    here = device.run(plan_of(spec, text, horizon, 1, engine), 0, trials, summarize=False)
+    assert isinstance(here, TrialBatch)
     there = on_cpu(other or spec, text, horizon, max(1000, 4 * trials))
     assert (here.pulls.sum(axis=1) == horizon).all()
     assert here.regret[:, -1] == pytest.approx(here.pulls @ problems.problem(text).gaps, abs=1e-9)
@@ -287,7 +292,7 @@ INDICES = ["ucb1", "ucb1:floor=0.2", "aoucb", "moss", "moss-anytime", "ocucb", "
 @pytest.mark.parametrize("spec", INDICES)
 def test_indices_of_many_arms_have_the_same_law(spec, monkeypatch) -> None:
     """Sweeps that note few arms at a time, as those over very many do."""
-    monkeypatch.setattr(indexed, "CHUNK", 4)
+    monkeypatch.setattr(lazy_indexed, "CHUNK", 4)
     monkeypatch.setattr(device, "_KERNELS", {})
     assert min(compare(spec, BERNOULLI, LAZY, 24, 20)) > SURE
 
@@ -353,7 +358,7 @@ def test_shares_have_their_probability(spec, monkeypatch) -> None:
     assert min(*chances(watched), share_chance(watched, 0.3)) > SURE
 
 
-@pytest.mark.skipif(not toolkit.simulated(), reason="compiled code cannot count in a list")
+@pytest.mark.skipif(not cuda_toolkit.simulated(), reason="compiled code cannot count in a list")
 @pytest.mark.parametrize(
     "spec", ["ms:floor=0.3", "ts:floor=0.3", "ucb1:floor=0.3", "ms:floor=1,floor_decay=0.5"]
 )
@@ -366,10 +371,10 @@ def test_shares_are_mixed_in_once_a_round(spec, monkeypatch) -> None:
         drawn.append(total)
         return -1
 
-    monkeypatch.setattr(kernel, "draw_share", never)
+    monkeypatch.setattr(trial_kernel, "draw_share", never)
     for engine in engines_of(spec):
         drawn.clear()
-        device.run_wave(plan_of(spec, "gaussian-equal:arms=10", 40, 3, engine), 0, 3, whole=True)
+        device.run(plan_of(spec, "gaussian-equal:arms=10", 40, 3, engine), 0, 3, summarize=False)
         assert len(drawn) == 3 * 30
 
 
@@ -402,11 +407,12 @@ def test_an_engine_that_always_accepts_is_found_out(monkeypatch) -> None:
     plan = plan_of("ms", "gaussian-equal:arms=10", 40, 3, LAZY)
     assert min(chances(watch(plan, 20, monkeypatch))) > SURE
     device._KERNELS.clear()
-    begin, glance, note, _, adapt, renew = sampled.ENGINE
+    begin, glance, note, _, adapt, renew = lazy_sampled.ENGINE
     wrong = (begin, glance, note, accepting, adapt, renew)
     monkeypatch.setattr(device, "_ENGINES", {**device._ENGINES, ("sampled", LAZY): wrong})
     assert min(chances(watch(plan, 20, monkeypatch))) < SURE
-    here = device.run_wave(plan_of("ms", "gaussian-equal:arms=10", 60, 3, LAZY), 0, 100, whole=True)
+    here = device.run(plan_of("ms", "gaussian-equal:arms=10", 60, 3, LAZY), 0, 100, summarize=False)
+    assert isinstance(here, TrialBatch)
     there = run_trials(plan_of("ms", "gaussian-equal:arms=10", 60, 4, None, CPU), 0, 1500)
     assert min(differ(here, there)) < SURE
 
@@ -456,7 +462,8 @@ class Slow(maillard.Sampled):
 
 @pytest.mark.parametrize("policy", [Believer(), Slow()])
 def test_policies_of_ones_own_run_too(policy) -> None:
-    here = device.run_wave(plan_of(policy, BERNOULLI, 40, 1), 0, 60, whole=True)
+    here = device.run(plan_of(policy, BERNOULLI, 40, 1), 0, 60, summarize=False)
+    assert isinstance(here, TrialBatch)
     there = run_trials(plan_of(policy, BERNOULLI, 40, 2, None, CPU), 0, 1500)
     assert (here.pulls.sum(axis=1) == 40).all()
     assert min(differ(here, there)) > SURE
@@ -483,7 +490,7 @@ def test_a_trial_depends_on_seed_policy_and_number_alone(spec, engine, monkeypat
     fewer = run([other, spec], GAUSSIAN, 3, engine=engine, checkpoints=[30])
     assert np.array_equal(fewer.values[1], once.values[0, :3])
     assert np.array_equal(fewer.pulls[1], once.pulls[0, :3])
-    monkeypatch.setattr(device, "wave_size", lambda _plan: 4)
+    monkeypatch.setattr(device, "batch_size", lambda _plan, *_: 4)
     assert same(once, run(spec, GAUSSIAN, engine=engine, checkpoints=[30]))
 
 
@@ -630,7 +637,7 @@ BROKEN = [
 @pytest.mark.parametrize("text", [GAUSSIAN, BERNOULLI])
 def test_a_formula_that_gives_no_number_is_named(policy, engine, words, text) -> None:
     with pytest.raises(InvalidValue) as caught:
-        device.run_wave(plan_of(policy, text, 60, 1, engine), 0, 4, whole=True)
+        device.run(plan_of(policy, text, 60, 1, engine), 0, 4, summarize=False)
     assert words in str(caught.value)
 
 
@@ -652,10 +659,10 @@ def test_a_false_declaration_is_found_out() -> None:
 
 def test_a_wave_stops_when_somebody_wants_it_to() -> None:
     plan, stop = plan_of("ms", BERNOULLI, 40, 1), np.zeros(1, np.int64)
-    assert device.run_wave(plan, 0, 2, whole=True, stop=stop).pulls.sum() == 80
+    assert device.run(plan, 0, 2, summarize=False, stop=stop).pulls.sum() == 80
     stop[0] = 1
     with pytest.raises(Stopped):
-        device.run_wave(plan, 0, 2, whole=True, stop=stop)
+        device.run(plan, 0, 2, summarize=False, stop=stop)
 
 
 def test_a_wave_stops_between_two_spells(monkeypatch) -> None:
@@ -674,7 +681,7 @@ def test_a_wave_stops_between_two_spells(monkeypatch) -> None:
     monkeypatch.setattr(device, "_kernel_of", lambda _plan: Counted())
     monkeypatch.setattr(device, "_first_spell", lambda _threads, _last: 5)
     with pytest.raises(Stopped):
-        device.run_wave(plan, 0, 2, whole=True, stop=stop)
+        device.run(plan, 0, 2, summarize=False, stop=stop)
     assert len(launches) == 1
 
 
@@ -687,14 +694,14 @@ def not_installed(monkeypatch) -> Any:
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "numba_cuda" else found(name, *rest)
     )
-    toolkit.cuda.cache_clear()
+    cuda_toolkit.cuda.cache_clear()
     yield
-    toolkit.cuda.cache_clear()
+    cuda_toolkit.cuda.cache_clear()
 
 
 @pytest.mark.usefixtures("not_installed")
 def test_what_is_not_installed_is_named() -> None:
-    with pytest.raises(toolkit.NoDevice) as caught:
+    with pytest.raises(NoDevice) as caught:
         maillard.simulate("ms", BERNOULLI, 20, 2, device="cuda")
     assert str(caught.value) == "device 'cuda' needs the package numba-cuda: pip install 'maillard[cuda]'"
     assert isinstance(caught.value, maillard.MaillardError)
@@ -708,7 +715,7 @@ def test_no_driver_is_one_line_and_auto_falls_back_to_the_very_bits() -> None:
 import numpy, maillard
 from click.testing import CliRunner
 from maillard.cli import main
-from maillard.simulation.cuda.toolkit import NoDevice
+from maillard.simulation.backends import NoDevice
 try:
     maillard.simulate("ms", "{BERNOULLI}", 20, 2, device="cuda")
 except NoDevice as error:
@@ -733,8 +740,8 @@ def test_auto_runs_each_policy_where_it_can() -> None:
     assert np.array_equal(both.values[0], there.values[0])
     assert np.array_equal(both.values[1], here.values[1])
     assert not np.array_equal(both.pulls[0], here.pulls[0])  # a GPU's random numbers are others
-    assert both.provenance["device"] == f"cpu and cuda ({device.device_name()})"
-    assert there.provenance["device"] == f"cuda ({device.device_name()})"
+    assert both.provenance["device"] == f"cpu and {device.device_name()}"
+    assert there.provenance["device"] == device.device_name()
     alone = maillard.simulate("phe", BERNOULLI, 20, 5, seed=3, device="auto")
     assert np.array_equal(alone.values[0], here.values[1])
     assert alone.provenance["device"] == "cpu"
@@ -752,12 +759,12 @@ def test_auto_runs_each_policy_where_it_can() -> None:
 
 COMPILE = """
 import sys, types, maillard
-from maillard.simulation.cuda.toolkit import cuda
+from maillard.simulation.cuda.cuda_toolkit import cuda
 found = cuda()
 import numba.cuda.dispatcher
 from numba import types as T
-from maillard.simulation.cuda import machine
-from maillard.simulation.machine import inner_of
+from maillard.simulation.cuda import cuda_backend
+from maillard.simulation.policy_formulas import without_floor
 numbers, table, places = (T.Array(T.float64, 1, "C"), T.Array(T.float64, 2, "C"), T.Array(T.int64, 1, "C"))
 signature = T.void(
     table, table, T.Array(T.uint64, 2, "C"), T.Array(T.uint64, 1, "C"), T.int64, numbers, T.int64, numbers, numbers, numbers, numbers,
@@ -769,7 +776,7 @@ for each in sys.argv[1:]:
     numba.cuda.dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=version)
     policy = maillard.policy(spec, sigma2=1.0, horizon=1000)
     floor = "floor" in spec
-    kernel = machine.source(inner_of(policy), engine, floor and "decay" not in spec, "decay" in spec)
+    kernel = cuda_backend.source(without_floor(policy), engine, floor and "decay" not in spec, "decay" in spec)
     ptx, _ = found.compile(kernel, signature, device=False, cc=version, output="ptx", abi="numba", opt=True)
     assert ptx.count(".visible .entry") == 1 and "advance" in ptx, "no entry"
     assert f".target sm_{capability}" in ptx, "another target"
@@ -802,16 +809,16 @@ import types, numpy
 if hasattr(numpy, "row_stack"):
     del numpy.row_stack
     numpy.__all__.remove("row_stack")
-from maillard.simulation.cuda.toolkit import cuda
+from maillard.simulation.cuda.cuda_toolkit import cuda
 found = cuda()
 assert not hasattr(numpy, "row_stack")
 import numba.cuda.dispatcher
 numba.cuda.dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=(9, 0))
 from numba import types as T
-from maillard.simulation.cuda import reducing
-from maillard.simulation.cuda.twins import Twins
+from maillard.simulation.cuda import reductions
+from maillard.simulation.cuda.device_functions import Twins
 signature = T.void(T.Array(T.float64, 2, "C"), T.int64, T.Array(T.int64, 2, "C"))
-ptx, _ = found.compile(Twins().copy(reducing.list_pulls), signature, device=False, cc=(9, 0), output="ptx", abi="numba")
+ptx, _ = found.compile(Twins().copy(reductions.list_pulls), signature, device=False, cc=(9, 0), output="ptx", abi="numba")
 assert ".visible .entry" in ptx
 assert not hasattr(numpy, "row_stack")
 print("compiled")
@@ -825,7 +832,8 @@ print("compiled")
 @pytest.mark.parametrize(("spec", "engine"), [("ms+", LAZY), ("ts", LAZY), ("ucb1", LAZY), ("ms", DIRECT), ("imed", DIRECT)])  # fmt: skip
 def test_a_thousand_arms(spec, engine) -> None:
     text = "bernoulli-equal:arms=1000"
-    wave = device.run_wave(plan_of(spec, text, 1003, 1, engine), 0, 2, whole=True)
+    wave = device.run(plan_of(spec, text, 1003, 1, engine), 0, 2, summarize=False)
+    assert isinstance(wave, TrialBatch)
     assert (wave.pulls.sum(axis=1) == 1003).all()
     assert (wave.pulls >= 1).all()
     assert wave.regret[:, -1] == pytest.approx(wave.pulls @ problems.problem(text).gaps)
@@ -847,7 +855,8 @@ def test_horizons_about_the_number_of_arms(horizon) -> None:
 @pytest.mark.parametrize("spec", ["ms+", "ts", "ucb1", "ucb1:floor=0.2", "imed", "uniform"])
 def test_one_arm(spec) -> None:
     for text, engine in itertools.product(["bernoulli:0.5", "gaussian:0.3"], engines_of(spec)):
-        wave = device.run_wave(plan_of(spec, text, 30, 1, engine), 0, 2, whole=True)
+        wave = device.run(plan_of(spec, text, 30, 1, engine), 0, 2, summarize=False)
+        assert isinstance(wave, TrialBatch)
         assert (wave.pulls == 30).all()
         assert (wave.regret == 0).all()
 
@@ -871,7 +880,7 @@ def test_the_command_runs_on_a_device(tmp_path) -> None:
     result = CliRunner().invoke(main, words, env={"COLUMNS": "200", "NO_COLOR": "1"})
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
-    assert printed["provenance"]["device"] == f"cuda ({device.device_name()})"
+    assert printed["provenance"]["device"] == device.device_name()
     expected = maillard.simulate(["ms+", "ts"], BERNOULLI, 6, 5, seed=2, device="cuda")
     assert [row["mean"] for row in printed["summary"]] == pytest.approx(expected.mean[:, -1].tolist())
     assert json.loads(path.read_text())["rounds"] == expected.rounds.tolist()

@@ -11,7 +11,10 @@ from scipy import stats
 import maillard
 from maillard import Policy, problems
 from maillard.problems import Problem
-from maillard.simulation.machine import DIRECT, LAZY, PLAIN, Plan, _engines, inner_of, run_trials
+from maillard.simulation.compiled_plans import DIRECT, LAZY, PLAIN, engines_for
+from maillard.simulation.cpu_backend import run_trials
+from maillard.simulation.plans import Plan
+from maillard.simulation.policy_formulas import without_floor
 from tests.conftest import NAMES, VARIANTS, runs_on
 
 TRIALS = 2000
@@ -47,7 +50,7 @@ def plan_of(spec: str, problem: str, horizon: int, seed: int, engine: str | None
 
 
 def has_lazy(spec: str) -> bool:
-    return LAZY in _engines(plan_of(spec, PROBLEMS["ties"], 10, 0))
+    return LAZY in engines_for(plan_of(spec, PROBLEMS["ties"], 10, 0))
 
 
 def problems_for(spec: str) -> list[str]:
@@ -151,10 +154,10 @@ FROZEN = [
 @pytest.mark.parametrize(("spec", "text", "t"), FROZEN)
 def test_draws_of_the_frozen_lazy_engine_match_the_probabilities_of_its_tally(spec, text, t) -> None:
     plan = plan_of(spec, text, t, 5, LAZY)
-    made = run_trials(plan, 3, 1, draws=10**6)
+    made = run_trials(plan, 3, 1, choices=10**6)
     p = plan.policy.probabilities(made.tally)
-    assert made.drawn.sum() == 10**6
-    assert chi_square(made.drawn, p) > SURE
+    assert made.choices.sum() == 10**6
+    assert chi_square(made.choices, p) > SURE
 
 
 def tied_leaders(plan: Plan, want: int) -> int:
@@ -173,24 +176,24 @@ def tied_leaders(plan: Plan, want: int) -> int:
 def test_draws_match_with_several_tied_leaders(spec, want) -> None:
     plan = plan_of(spec, "bernoulli:0.5,0.5,0.5,0.4,0.3", 60, 9, LAZY)
     trial = tied_leaders(plan, want)
-    made = run_trials(plan, trial, 1, draws=10**6)
-    assert chi_square(made.drawn, plan.policy.probabilities(made.tally)) > SURE
+    made = run_trials(plan, trial, 1, choices=10**6)
+    assert chi_square(made.choices, plan.policy.probabilities(made.tally)) > SURE
 
 
 def test_the_chi_square_would_see_a_small_error() -> None:
     plan = plan_of("ms", "gaussian-equal:arms=6", 300, 5, LAZY)
-    made = run_trials(plan, 3, 1, draws=10**6)
+    made = run_trials(plan, 3, 1, choices=10**6)
     wrong = made.tally.copy()
-    wrong.add(int(np.argsort(made.drawn)[-2]), float(made.tally.means.max()))
-    assert chi_square(made.drawn, plan.policy.probabilities(wrong)) < SURE
+    wrong.add(int(np.argsort(made.choices)[-2]), float(made.tally.means.max()))
+    assert chi_square(made.choices, plan.policy.probabilities(wrong)) < SURE
 
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.partition(":")[0] != "dmed"])
 def test_draws_of_the_frozen_direct_engine_match_too(spec) -> None:
     name = problems_for(spec)[0]
     plan = plan_of(spec, PROBLEMS[name], 40, 5, DIRECT)
-    made = run_trials(plan, 1, 1, draws=200_000)
-    assert chi_square(made.drawn, plan.policy.probabilities(made.tally)) > SURE
+    made = run_trials(plan, 1, 1, choices=200_000)
+    assert chi_square(made.choices, plan.policy.probabilities(made.tally)) > SURE
 
 
 @pytest.mark.parametrize("text", ["bernoulli:0.5,0.4,0.3,delay=30", "bernoulli-dynamic:arms=5,rate=0.3"])
@@ -200,11 +203,11 @@ def test_cold_arms_are_treated_as_probabilities_treat_them(spec, text) -> None:
     cold = 0
     for trial in range(6):
         plan = plan_of(spec, text, 20, 5 + trial, DIRECT)
-        made = run_trials(plan, 1, 1, draws=100_000)
+        made = run_trials(plan, 1, 1, choices=100_000)
         cold += int(np.count_nonzero(made.tally.pulls == 0))
         # Without delay all 20 rewards were observed, those of arms that are gone among them.
         t = made.tally.round if plan.problem.delay else 21
-        assert chi_square(made.drawn, plan.policy.probabilities(made.tally, round=t)) > SURE
+        assert chi_square(made.choices, plan.policy.probabilities(made.tally, round=t)) > SURE
     assert cold > 0
 
 
@@ -260,7 +263,7 @@ def test_a_law_that_is_remembered_is_that_of_the_state(spec, text) -> None:
 @pytest.mark.parametrize("delay", ["fixed:0", "batched:1", "geometric:0"])
 def test_a_delay_of_nothing_is_none(delay) -> None:
     late, still = (plan_of("ms+", f"bernoulli:0.5,0.4{end}", 200, 1) for end in (f",delay={delay}", ""))
-    assert _engines(late) == _engines(still)
+    assert engines_for(late) == engines_for(still)
     assert np.array_equal(run_trials(late, 0, 20).pulls, run_trials(still, 0, 20).pulls)
 
 
@@ -280,9 +283,9 @@ def test_a_false_declaration_is_found_out() -> None:
 
 
 def test_the_policies_that_run_lazily() -> None:
-    assert isinstance(inner_of(plan_of("ms:floor=0.1", PROBLEMS["ties"], 10, 0).policy), Policy)
+    assert isinstance(without_floor(plan_of("ms:floor=0.1", PROBLEMS["ties"], 10, 0).policy), Policy)
     late = plan_of("ms", "bernoulli:0.5,0.4,delay=3", 10, 0)
-    assert _engines(late) == [DIRECT, PLAIN]
+    assert engines_for(late) == [DIRECT, PLAIN]
     assert isinstance(late.problem, Problem)
 
 
@@ -297,17 +300,17 @@ TAILS = [
 def test_tails_of_scores_have_their_law(name, a, b, threshold) -> None:
     """The hazard of a threshold, and draws above it, against scipy's distributions."""
     from maillard.policies.numerics import score_distributions as families
-    from maillard.simulation.engines import noise
+    from maillard.simulation.engines import score_sampling
 
     law = {"GAUSSIAN": stats.norm(a, b), "GUMBEL": stats.gumbel_r(a, b), "BETA": stats.beta(a, b)}[name]
     code = getattr(families, name).code
-    above = float(noise.hazard(code, a, b, threshold))
+    above = float(score_sampling.hazard(code, a, b, threshold))
     upper = float(law.sf(threshold))
     assert -np.expm1(-above) == pytest.approx(upper, rel=1e-9, abs=1e-300)
     if upper < 1e-200:
         return
     rng = np.random.default_rng(5)
-    draws = np.array([noise.draw_above(code, a, b, threshold, above, rng) for _ in range(2000)])
+    draws = np.array([score_sampling.draw_above(code, a, b, threshold, above, rng) for _ in range(2000)])
     assert (draws >= threshold).all()
     assert stats.kstest(law.sf(draws) / upper, "uniform").pvalue > SURE
     assert stats.kstest(law.sf(draws + 0.1 * np.ptp(draws)) / upper, "uniform").pvalue < SURE
@@ -323,8 +326,8 @@ def test_twins_stay_twins_whoever_pulls_them(spec, text) -> None:
     for horizon in (60, 200, 1000):
         plan = plan_of(full, text, horizon, horizon, LAZY)
         for trial in range(12):
-            made = run_trials(plan, trial, 1, draws=20_000)
-            assert chi_square(made.drawn, plan.policy.probabilities(made.tally)) > SURE
+            made = run_trials(plan, trial, 1, choices=20_000)
+            assert chi_square(made.choices, plan.policy.probabilities(made.tally)) > SURE
 
 
 class NoIndex(maillard.Indexed):

@@ -19,7 +19,7 @@ import pytest
 import maillard
 from maillard import InvalidValue, problems
 from maillard.simulation import Interrupted, Result
-from maillard.simulation.files import write
+from maillard.simulation.result_files import write
 
 POLICIES = ["ms+", "ts", "ucb1", "dmed", "phe"]
 WORLD = "bernoulli:0.5,0.45,0.4"
@@ -69,10 +69,10 @@ def test_a_trial_depends_on_seed_policy_and_number_alone(single) -> None:
 
 
 def test_the_same_bits_for_any_chunks(single, monkeypatch) -> None:
-    from maillard.simulation import runner
+    from maillard.simulation import cpu_backend
 
     for rounds in (300, 2100):
-        monkeypatch.setattr(runner, "_ROUNDS", rounds)
+        monkeypatch.setattr(cpu_backend, "_MAX_BATCH_ROUNDS", rounds)
         assert same(single, run(threads=2))
 
 
@@ -201,11 +201,11 @@ class Raises(maillard.Sampled):
         ({"executor": "pool"}, "executor: expected a concurrent.futures.Executor"),
         ({"policies": "kl-ms", "problem": "gaussian-equal"}, "kl-ms on the problem 'gaussian-equal': expected rewards from 0 to 1"),
         ({"policies": "imed:family=poisson", "problem": "gaussian-equal"}, "expected rewards >= 0"),
-        ({"policies": "imed:family=exponential"}, "family: expected another"),
+        ({"policies": "imed:family=exponential"}, "expected rewards > 0"),
         ({"policies": "giro", "problem": "uniform-noise:0.5,width=0.1"}, "giro on the problem"),
         ({"policies": "ms", "problem": "poisson:2,1"}, "sigma2"),
         ({"policies": "arm:5"}, "a place from 0 to 2"),
-        ({"policies": "ms:floor=0.1/0.2"}, "one for each of 3 arms"),
+        ({"policies": "ms:floor=0.1/0.2"}, "one for each of the 3 arms"),
         ({"problem": "gaussian:1,inf"}, "means[1]"),
         ({"checkpoints": [1, 5]}, "checkpoints"),
         ({"checkpoints": [5, 1, 100]}, "checkpoints"),

@@ -10,10 +10,19 @@ import pytest
 
 import maillard
 from maillard import InvalidValue, MaillardError
-from maillard.simulation import Result, runner
-from maillard.simulation.cuda import machine as device
-from maillard.simulation.files import write
-from maillard.simulation.summary import BINS, LEAST, Part, Summary, _middles, bin_of, merge, sum_up
+from maillard.simulation import Result, cpu_backend
+from maillard.simulation.cuda import cuda_backend as device
+from maillard.simulation.result_files import write
+from maillard.simulation.summary import (
+    BINS,
+    LEAST,
+    PartialSummary,
+    Summary,
+    _middles,
+    bin_of,
+    merge,
+    summarize_trials,
+)
 
 WORLD = "bernoulli:0.5,0.45,0.4"
 POLICIES = ["ms+", "ts"]
@@ -79,7 +88,7 @@ def test_a_summary_of_other_trials_is_another(whole) -> None:
 
 
 def test_a_summary_made_on_a_device_says_what_its_trials_say(monkeypatch) -> None:
-    monkeypatch.setattr(device, "wave_size", lambda _plan: 16)  # three waves, the last one of 8
+    monkeypatch.setattr(device, "batch_size", lambda _plan, *_: 16)  # three waves, the last one of 8
     options = {"trials": 40, "horizon": 16, "checkpoints": [3, 8, 16]}
     check(run("cuda", "summary", **options), run("cuda", "trials", **options))
 
@@ -100,7 +109,7 @@ def test_a_summary_is_the_same_whatever_the_chunks(monkeypatch) -> None:
         (1400, 1),
         (10**9, 3),
     ):  # trials one by one, seven at a time, as many as threads make it
-        monkeypatch.setattr(runner, "_ROUNDS", rounds)
+        monkeypatch.setattr(cpu_backend, "_MAX_BATCH_ROUNDS", rounds)
         other = run("cpu", "summary", threads=threads, **options)
         assert np.array_equal(other.final, once.final)
         assert other.mean == pytest.approx(once.mean, rel=1e-12)
@@ -110,7 +119,7 @@ def test_a_summary_is_the_same_whatever_the_chunks(monkeypatch) -> None:
         assert np.array_equal(other.mean_pulls, once.mean_pulls)
 
 
-def same(a: Part, b: Part) -> bool:
+def same(a: PartialSummary, b: PartialSummary) -> bool:
     exact = all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("most", "histogram", "final"))
     close = all(
         np.allclose(getattr(a, name), getattr(b, name), rtol=1e-11, atol=1e-12)
@@ -124,11 +133,11 @@ def test_parts_merge_into_the_whole(scale) -> None:
     rng = np.random.default_rng(3)
     values = np.cumsum(rng.gamma(0.3, scale, (500, 6)), axis=1) + 1e3 * scale
     pulls = rng.integers(0, 100, (500, 4))
-    everything = sum_up(values, pulls)
+    everything = summarize_trials(values, pulls)
     assert everything.square == pytest.approx(values.var(axis=0) * 500)
     for cuts in ([250], [1, 2, 3, 499], sorted(rng.choice(np.arange(1, 500), 40, replace=False).tolist())):
         pieces = zip(np.split(values, cuts), np.split(pulls, cuts), strict=True)
-        parts = [sum_up(*piece) for piece in pieces]
+        parts = [summarize_trials(*piece) for piece in pieces]
         assert same(merge(parts), everything)
         nested = [merge(parts[:2]), *parts[2:]]
         assert same(merge(nested), everything)
@@ -143,7 +152,7 @@ def test_bins_are_the_same_for_one_value_and_for_many() -> None:
     values += [*powers, *np.nextafter(powers, 0), *np.nextafter(powers, np.inf), *_middles()]
     values += [*np.exp(rng.uniform(-20, 40, 2000)), *rng.uniform(0, 1000, 2000)]
     for value in values:
-        counts = sum_up(np.array([[value]]), np.ones((1, 1), np.int64)).histogram
+        counts = summarize_trials(np.array([[value]]), np.ones((1, 1), np.int64)).histogram
         assert counts.shape == (1, BINS)
         assert counts[0, bin_of(value)] == counts.sum() == 1
     numbers = np.sort(values)

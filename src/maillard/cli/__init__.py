@@ -159,8 +159,8 @@ def simulate(  # noqa: PLR0917  # click passes them by name
     maillard simulate ms+:booster=8 kl-ms --problem bernoulli:0.1,0.05 --output curves.png --output result.npz
     maillard simulate ms+ --device cuda --trials 1000000 --keep summary
     """  # noqa: D301  # click looks for this very character
-    from maillard.simulation.files import FORMATS, SUMMARIES, write
     from maillard.simulation.plans import check_folder
+    from maillard.simulation.result_files import FORMATS, SUMMARIES, write
 
     for path in outputs:
         check_folder("--output", path)

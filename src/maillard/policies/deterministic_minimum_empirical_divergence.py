@@ -22,6 +22,7 @@ class DeterministicMinimumEmpiricalDivergence(FamilyRewards, Indexed):
     """
 
     name: ClassVar[str] = "dmed"
+    engine_shape: ClassVar[str | None] = "listed"
     has_memory: ClassVar[bool] = True
     formula: ClassVar[str] = "uniform over {a: N KL(mean, best mean) <= ln(t / N)}"
     reference: ClassVar[str] = "Honda and Takemura 2010"

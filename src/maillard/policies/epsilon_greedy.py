@@ -22,6 +22,7 @@ class EpsilonGreedy(Indexed):
     """The best mean, ties alike, mixed with uniform choice: an arm's total probability, both ways in."""
 
     name: ClassVar[str] = "epsilon-greedy"
+    engine_shape: ClassVar[str | None] = "indexed"  # and `constant_probabilities`
     monotone: ClassVar[bool] = True
     uses_best: ClassVar[bool] = False
     uses_round: ClassVar[bool] = False

@@ -77,6 +77,8 @@ class WithFloor(Policy, kw_only=False):
             "decay": decay,
             "name": inner.name,
             "support": inner.support,
+            "requires_binary_rewards": inner.requires_binary_rewards,
+            "requires_positive_rewards": inner.requires_positive_rewards,
             "formula_version": inner.formula_version,
             "probability_kind": "closed form" if deterministic else inner.probability_kind,
             "guarantees": floored if np.any(epsilon) else inner.guarantees,
@@ -95,6 +97,9 @@ class WithFloor(Policy, kw_only=False):
         """What each arm gets in round 1; without a decay, in all."""
         if isinstance(self.epsilon, float):
             return np.full(arms, self.epsilon / arms)
+        if len(self.epsilon) != arms:
+            allowed = f"one number, or one for each of the {arms} arms"
+            raise InvalidValue("WithFloor: epsilon", self.epsilon, allowed)
         return np.array(self.epsilon)
 
     def constant_probabilities(self, arms: int) -> Floats | None:
@@ -108,9 +113,7 @@ class WithFloor(Policy, kw_only=False):
         return self.policy.needs_horizon
 
     def _check_use(self, tally: Tally) -> None:
-        if isinstance(self.epsilon, tuple) and len(self.epsilon) != len(tally):
-            allowed = f"one number, or one for each of the {len(tally)} arms"
-            raise InvalidValue("WithFloor: epsilon", self.epsilon, allowed)
+        self.floor_probabilities(len(tally))  # raises for another number of arms
         self.policy._check_use(tally)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.errors import InvalidValue
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.parameters import real
 from maillard.policies.base.perturbed_policy import DiscretelyPerturbed
 from maillard.policies.numerics.elementwise import where
-
-if TYPE_CHECKING:
-    from maillard.tally import Tally
 
 __all__ = ["GarbageInRewardOut"]
 
@@ -26,6 +22,7 @@ class GarbageInRewardOut(DiscretelyPerturbed):
     """
 
     name: ClassVar[str] = "giro"
+    requires_binary_rewards: ClassVar[bool] = True
     formula: ClassVar[str] = "argmax Bin(n, (S + k) / n) / n, n = N + 2 k, k = a N rounded at random"
     reference: ClassVar[str] = "Kveton, Szepesvari, Vaswani, Wen, Ghavamzadeh and Lattimore 2019 (ICML)"
     guarantees: ClassVar[Guarantees] = Guarantees(
@@ -44,11 +41,3 @@ class GarbageInRewardOut(DiscretelyPerturbed):
     def rounds_up(self, n: Any) -> Any:
         exact = where(n > 0, self.a * n, np.ceil(self.a))
         return exact - np.floor(exact)
-
-    def _check_use(self, tally: Tally) -> None:
-        super()._check_use(tally)
-        broken = tally.sums != np.floor(tally.sums)
-        if broken.any():
-            arm = int(np.argmax(broken))
-            allowed = "rewards 0 and 1, so whole sums (phe takes any reward from 0 to 1)"
-            raise InvalidValue(f"{self.name}: sums[{arm}]", float(tally.sums[arm]), allowed)

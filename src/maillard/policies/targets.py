@@ -34,6 +34,8 @@ _FIXED = Guarantees(
 class _Target(Policy):
     """A target's law over all arms, renormalised over the eligible ones."""
 
+    has_prior: ClassVar[bool] = True
+    engine_shape: ClassVar[str | None] = "constant"
     guarantees: ClassVar[Guarantees] = _FIXED
 
     def _probabilities_over(self, k: int) -> Floats:

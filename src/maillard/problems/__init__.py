@@ -17,7 +17,8 @@ import numpy as np
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
 from maillard.problems.delays import Batched, Delay, Fixed, Geometric
-from maillard.problems.families import (
+from maillard.problems.problem import Problem, RewardDistribution, count
+from maillard.problems.problem_classes import (
     Bernoulli,
     Bounded,
     Custom,
@@ -27,7 +28,6 @@ from maillard.problems.families import (
     Poisson,
     UniformNoise,
 )
-from maillard.problems.problem import Law, Problem, count
 
 __all__ = [
     "PAPER",
@@ -41,9 +41,9 @@ __all__ = [
     "Fixed",
     "Gaussian",
     "Geometric",
-    "Law",
     "Poisson",
     "Problem",
+    "RewardDistribution",
     "UniformNoise",
     "names",
     "problem",

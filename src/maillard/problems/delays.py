@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
-from maillard.problems import kinds
+from maillard.problems import codes
 
 __all__ = ["Batched", "Delay", "Fixed", "Geometric", "delay"]
 
@@ -19,7 +19,7 @@ class Delay:
 
     rounds: float
     name: ClassVar[str]
-    kind: ClassVar[int]
+    code: ClassVar[int]
     least: ClassVar[int] = 1  # which means no delay
     whole: ClassVar[bool] = True
 
@@ -34,7 +34,7 @@ class Delay:
         object.__setattr__(self, "rounds", int(number) if self.whole else float(number))
 
     @property
-    def at_once(self) -> bool:
+    def is_none(self) -> bool:
         """Whether it is no delay at all: every reward is observed before the next choice."""
         return self.rounds == self.least
 
@@ -45,19 +45,19 @@ class Delay:
 class Fixed(Delay):
     """The reward of round t is observed at the end of round t + rounds."""
 
-    name, kind, least = "fixed", kinds.FIXED, 0
+    name, code, least = "fixed", codes.FIXED, 0
 
 
 class Batched(Delay):
     """Rewards are observed together, at the end of every so many rounds."""
 
-    name, kind = "batched", kinds.BATCHED
+    name, code = "batched", codes.BATCHED
 
 
 class Geometric(Delay):
     """A reward is observed after a random number of rounds, geometric with this mean."""
 
-    name, kind, least, whole = "geometric", kinds.GEOMETRIC, 0, False
+    name, code, least, whole = "geometric", codes.GEOMETRIC, 0, False
 
 
 _KNOWN = {cls.name: cls for cls in (Fixed, Batched, Geometric)}

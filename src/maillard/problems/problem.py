@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Law", "Problem", "count", "law_of", "number", "numbers", "table"]  # fmt: skip
+__all__ = ["Problem", "RewardDistribution", "count", "distribution_with", "number", "numbers", "table"]  # fmt: skip
 
 
-class Law(NamedTuple):
+class RewardDistribution(NamedTuple):
     """A problem as an engine reads it: a kind, two numbers an arm, a finite support an arm."""
 
-    kind: int
+    code: int
     first: Floats
     second: Floats
     values: Floats
@@ -82,6 +82,11 @@ class Problem:
         return (high - low) ** 2 / 4 if math.isfinite(high - low) else None
 
     @property
+    def is_delayed(self) -> bool:
+        """Whether some rewards are observed after later choices."""
+        return self.delay is not None and not self.delay.is_none
+
+    @property
     def measure(self) -> str:
         """What is reported: regret, or the 0/1 loss of a threshold problem."""
         return "regret" if self.threshold is None else "loss"
@@ -91,7 +96,7 @@ class Problem:
         """For arms that come and go: how often one is replaced in a round, and the Beta law of a new mean."""
         return ()
 
-    def law(self) -> Law:
+    def reward_distribution(self) -> RewardDistribution:
         """The problem as an engine reads it."""
         raise NotImplementedError
 
@@ -107,11 +112,13 @@ class Problem:
         return self.label or specs.write(self.spec())
 
 
-def law_of(kind: int, first: Any, second: Any = 0.0) -> Law:
+def distribution_with(code: int, first: Any, second: Any = 0.0) -> RewardDistribution:
     """A law with two numbers an arm, the second perhaps one for all."""
     means = np.array(first, np.float64)
     empty = np.zeros((0, 0))
-    return Law(kind, means, np.broadcast_to(np.float64(second), means.shape).copy(), empty, empty)
+    return RewardDistribution(
+        code, means, np.broadcast_to(np.float64(second), means.shape).copy(), empty, empty
+    )
 
 
 def number(name: str, value: Any, *, least: float = -math.inf, most: float = math.inf) -> float:

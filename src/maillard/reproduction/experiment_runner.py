@@ -15,8 +15,8 @@ from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.paper_experiments import ExperimentPart, Settings, parts
 from maillard.reproduction.progress import Progress
 from maillard.simulation import Result
-from maillard.simulation.plans import Study, versions
-from maillard.simulation.runner import run_studies
+from maillard.simulation.plans import Experiment, versions
+from maillard.simulation.runner import run_experiments
 
 __all__ = ["key", "run", "work_of"]
 
@@ -37,12 +37,12 @@ def run(settings: Settings, store: Path, workers: int, shown: Progress) -> Exper
         shown.say(f"{left[place].experiment}, {left[place].problem}")
         shown.advance(trials * left[place].horizon)
 
-    def announced() -> Iterator[Study]:
+    def announced() -> Iterator[Experiment]:
         for part in left:
             shown.say(f"preparing {part.experiment}, {part.problem}")  # which the first time means compiling
-            yield part.study()
+            yield part.simulation()
 
-    for place, result in run_studies(announced(), workers, advance=advance):
+    for place, result in run_experiments(announced(), workers, advance=advance):
         _store(result, store / key(left[place]))
         found[left[place]] = result
     return ExperimentResults(settings, {part: found[part] for part in listed})

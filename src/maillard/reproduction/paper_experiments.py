@@ -17,7 +17,8 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
-from maillard.simulation.plans import Study, check_count, check_seed, make_study
+from maillard.simulation.plans import Experiment as SimulationExperiment
+from maillard.simulation.plans import check_count, check_seed, make_experiment
 
 __all__ = [
     "PAPER",
@@ -100,10 +101,10 @@ class ExperimentPart:
     curves: bool
     seed: int
 
-    def study(self) -> Study:
+    def simulation(self) -> SimulationExperiment:
         """The same, checked and ready to run."""
         checkpoints = rounds(self.horizon) if self.curves else [self.horizon]
-        return make_study(
+        return make_experiment(
             self.policies, self.problem, self.horizon, self.trials, self.seed, checkpoints=checkpoints
         )
 

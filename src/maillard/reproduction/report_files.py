@@ -14,8 +14,8 @@ from maillard.reproduction import reproduction_page
 from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.output_folder import FORMAT, RESULTS
 from maillard.reproduction.report_content import ClaimResult, ReproductionReport
-from maillard.simulation.files import pyarrow
 from maillard.simulation.plans import versions
+from maillard.simulation.result_files import pyarrow
 
 __all__ = ["write_json", "write_page", "write_results"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from maillard.policies import policy
 from maillard.problems import problem
-from maillard.simulation.machine import run_trials
+from maillard.simulation.cpu_backend import run_trials
 from maillard.simulation.plans import make_plan
 from maillard.tally import Tally
 

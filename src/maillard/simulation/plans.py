@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import platform
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,9 @@ from maillard.errors import InvalidValue
 from maillard.policies import Policy, policy
 from maillard.problems import Problem
 from maillard.problems import problem as problem_of
-from maillard.simulation.machine import CPU, CUDA, DEVICES, Plan, check_plan, prepare
+from maillard.simulation.backends import AUTO, CPU, CUDA, NoDevice, backend_for
+from maillard.simulation.policy_formulas import engine_shape, mixed_in, without_floor
+from maillard.tally import Tally
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -25,24 +28,41 @@ if TYPE_CHECKING:
 __all__ = [
     "KEEP",
     "SUMMARY",
-    "Study",
+    "Experiment",
+    "Plan",
     "check_count",
-    "check_device",
     "check_folder",
+    "check_plan",
     "check_seed",
+    "make_experiment",
     "make_plan",
-    "make_study",
     "versions",
     "workers_for",
 ]
 
-AUTO = "auto"  # a device: a GPU if there is one
 KEEP = _, SUMMARY = ("trials", "summary")
 _CHECKPOINTS = 64
 
 
 @dataclass(frozen=True)
-class Study:
+class Plan:
+    """Everything that a trial depends on, except for its number."""
+
+    policy: Policy
+    problem: Problem
+    checkpoints: tuple[int, ...]
+    seed: int
+    engine: str | None = None  # None: the fastest engine that is exact for the policy
+    device: str = CPU
+
+    @property
+    def horizon(self) -> int:
+        """The last round."""
+        return self.checkpoints[-1]
+
+
+@dataclass(frozen=True)
+class Experiment:
     """Policies on one problem, checked: what `simulate` runs."""
 
     plans: tuple[Plan, ...]
@@ -51,7 +71,7 @@ class Study:
     keep: str = "trials"  # or "summary"
 
 
-def make_study(
+def make_experiment(
     policies: str | Policy | Sequence[str | Policy],
     problem: str | Problem,
     horizon: int,
@@ -62,9 +82,9 @@ def make_study(
     engine: str | None = None,
     device: str = "cpu",
     keep: str = "trials",
-) -> Study:
+) -> Experiment:
     """Check all that can be refused before anything runs."""
-    world = problem_of(problem)
+    made = problem_of(problem)
     if not isinstance(policies, str | Policy | Iterable):
         raise InvalidValue("policies", policies, "policies and their specs")
     given = [policies] if isinstance(policies, str | Policy) else list(policies)
@@ -72,10 +92,10 @@ def make_study(
         raise InvalidValue("policies", policies, "at least one policy")
     check_count("trials", trials, 10**8)
     where = CPU if device == AUTO else device
-    plans = [make_plan(each, world, horizon, seed, checkpoints, engine, device=where) for each in given]
+    plans = [make_plan(each, made, horizon, seed, checkpoints, engine, device=where) for each in given]
     if device == AUTO:
-        plans = [_at_best(plan) for plan in plans]
-    return Study(tuple(plans), tuple(_label(each) for each in given), trials, keep)
+        plans = [_on_gpu_if_possible(plan) for plan in plans]
+    return Experiment(tuple(plans), tuple(_label(each) for each in given), trials, keep)
 
 
 def make_plan(
@@ -108,28 +128,41 @@ def make_plan(
     return plan
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that there is not."""
-    if device not in (*DEVICES, AUTO):
-        raise InvalidValue("device", device, " or ".join((*DEVICES, AUTO)))
-    if device == CUDA:
-        from maillard.simulation.cuda import toolkit
+def check_plan(plan: Plan) -> None:
+    """Raise `InvalidValue` for a policy that does not accept the problem, or a plan that its backend cannot run."""
+    policy, problem, inner = plan.policy, plan.problem, without_floor(plan.policy)
+    where = f"{policy.name} on the problem {str(problem)[:60]!r}"
+    (low, high), (least, most) = policy.support, problem.support
+    if least < low or most > high:
+        allowed = f"rewards from {low:g} to {high:g}" if high < math.inf else f"rewards >= {low:g}"
+        raise InvalidValue(where, f"rewards from {least:g} to {most:g}", allowed)
+    if policy.requires_positive_rewards and not problem.positive:
+        raise InvalidValue(where, "rewards <= 0", "rewards > 0")
+    if policy.requires_binary_rewards and not problem.binary:
+        raise InvalidValue(where, "other rewards", "rewards 0 and 1")
+    mixed_in(policy, problem.arms)  # raises for probabilities of another number of arms
+    backend_for(plan.device).check(plan)
+    if engine_shape(inner) == "constant":
+        return
+    # A formula that returns no number mostly does so at once: try it on a few arms with two pulls each.
+    arms = min(problem.arms, 4)
+    sums = (
+        np.ones(arms)
+        if problem.binary
+        else 2.0 * np.clip(problem.true_means[:arms], 1e-3 if low == 0 else low, high)
+    )
+    inner.log_probabilities(Tally(np.full(arms, 2), sums))
 
-        toolkit.require_device()
 
-
-def _at_best(plan: Plan) -> Plan:
-    """The plan on a GPU, where there is one, and an engine for the plan on it; else as it is."""
-    from maillard.simulation.cuda import toolkit
-
-    there = dataclasses.replace(plan, device=CUDA)
+def _on_gpu_if_possible(plan: Plan) -> Plan:
+    """Return the plan for the GPU if there is one that can run it, otherwise the plan itself."""
+    on_gpu = dataclasses.replace(plan, device=CUDA)
     try:
-        toolkit.require_device()
-        check_plan(there)
-        prepare(there)
-    except (toolkit.NoDevice, InvalidValue):
+        check_plan(on_gpu)
+        backend_for(CUDA).prepare(on_gpu)
+    except (NoDevice, InvalidValue):
         return plan
-    return there
+    return on_gpu
 
 
 def _has_horizon(given: Policy) -> bool:

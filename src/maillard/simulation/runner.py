@@ -17,21 +17,19 @@ import numpy as np
 from maillard.errors import InvalidValue
 from maillard.policies import Policy
 from maillard.problems import Problem
-from maillard.simulation.machine import CPU, CUDA, Plan, prepare, run_trials
-from maillard.simulation.plans import KEEP, SUMMARY, Study, check_device, make_study, versions, workers_for
+from maillard.simulation.backends import AUTO, backend_for, check_device
+from maillard.simulation.plans import KEEP, SUMMARY, Experiment, Plan, make_experiment, versions, workers_for
 from maillard.simulation.result import Result
-from maillard.simulation.summary import Part, Summary, merge, sum_up
+from maillard.simulation.summary import PartialSummary, Summary, merge
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "Interrupted",
-    "run_studies",
+    "run_experiments",
     "simulate",
 ]
-
-_ROUNDS = 4_000_000  # of one task: a fraction of a second
 
 
 class Interrupted(KeyboardInterrupt):
@@ -107,7 +105,7 @@ def simulate(
     check_device(device)
     if keep not in KEEP:
         raise InvalidValue("keep", keep, " or ".join(KEEP))
-    study = make_study(
+    experiment = make_experiment(
         policies,
         problem,
         horizon,
@@ -123,82 +121,78 @@ def simulate(
         raise InvalidValue(
             "executor", executor, "a concurrent.futures.Executor (Dask: client.get_executor())"
         )
-    if executor is not None and device == CUDA:
-        raise InvalidValue("executor with device 'cuda'", executor, "None: a GPU runs all trials itself")
-    done = np.zeros(len(study.plans), np.int64)
+    if executor is not None and device != AUTO and backend_for(device).SERIAL:
+        raise InvalidValue(f"executor with device {device!r}", executor, "None: the device runs all trials")
+    done = np.zeros(len(experiment.plans), np.int64)
     try:
-        with _bar(len(study.plans) * trials, progress) as show:
+        with _progress_bar(len(experiment.plans) * trials, progress) as show:
 
-            def advance(_study: int, policy: int, count: int) -> None:
+            def advance(_experiment: int, policy: int, count: int) -> None:
                 done[policy] += count
                 show(count)
 
-            ((_, result),) = run_studies([study], workers, executor, advance)
+            ((_, result),) = run_experiments([experiment], workers, executor, advance)
     except KeyboardInterrupt:
-        counts = zip(study.names, done, strict=True)
-        what = ", ".join(f"{name} {count} of {trials}" for name, count in counts)
-        raise Interrupted(f"stopped; trials done: {what}") from None
+        counts = zip(experiment.names, done, strict=True)
+        completed = ", ".join(f"{name} {count} of {trials}" for name, count in counts)
+        raise Interrupted(f"stopped; trials done: {completed}") from None
     return result
 
 
-def run_studies(
-    studies: Iterable[Study],
+def run_experiments(
+    experiments: Iterable[Experiment],
     workers: int,
     executor: Executor | None = None,
-    advance: Callable[[int, int, int], None] = lambda _study, _policy, _count: None,
+    advance: Callable[[int, int, int], None] = lambda _experiment, _policy, _count: None,
 ) -> Iterator[tuple[int, Result]]:
-    """The studies' results as they are done, each with its place; all share the workers.
+    """Yield the index and the result of each experiment as it completes; all experiments share the workers.
 
-    `advance` hears of every task that ends: which study, which of its policies, how many trials. A study is compiled while those before
-    it run, and a GPU's kernel while its other policies run.
+    `advance(experiment, policy, trials)` is called with two indices whenever a batch of trials completes. An
+    experiment is compiled while earlier ones run. On a serial backend, a plan is compiled while earlier plans run.
     """
     stop = np.zeros(1, np.int64)
-    own = executor is None
-    under_way: dict[int, _UnderWay] = {}
-    finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+    running: dict[int, _Collector] = {}
+    completed: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
     futures: dict[Future[Any], tuple[int, int, int, int]] = {}
 
     def collect(*, wait: bool) -> Iterator[tuple[int, Result]]:
-        """What has ended; or after waiting for it, in short spells, so that Ctrl-C is heard at once."""
+        """Collect the completed batches; wait for the next one in short intervals, so that Ctrl-C works."""
         while futures:
             try:
-                future = finished.get(wait, 0.1)
+                future = completed.get(wait, 0.1)
             except queue.Empty:
                 return
-            place, policy, first, count = futures.pop(future)
-            study = under_way[place]
-            study.take(policy, first, count, future.result())
-            advance(place, policy, count)
-            if not study.left:
-                yield place, under_way.pop(place).result()
+            index, policy, first, count = futures.pop(future)
+            collector = running[index]
+            collector.add(policy, first, count, future.result())
+            advance(index, policy, count)
+            if not collector.trials_left:
+                yield index, running.pop(index).result()
 
     with contextlib.ExitStack() as stack:
-        # The tasks end within milliseconds of `stop`; whoever waits for them waits no longer.
+        # On exit the pools wait for their batches, which end within milliseconds of `stop`.
         pool = executor or stack.enter_context(concurrent.futures.ThreadPoolExecutor(workers))
-        gpu: list[Executor] = []  # one thread, so that its waves come one after the other
-
-        def pool_of(plan: Plan) -> Executor:
-            if plan.device == CPU:
-                return pool
-            if not gpu:
-                gpu.append(stack.enter_context(concurrent.futures.ThreadPoolExecutor(1)))
-            return gpu[0]
-
+        serial_pool = stack.enter_context(
+            concurrent.futures.ThreadPoolExecutor(1)
+        )  # starts no thread until used
         try:
-            for place, study in enumerate(studies):
-                for i, plan in enumerate(study.plans):
-                    if own and (plan.device == CPU or i == 0):
-                        prepare(plan)
-                under_way[place] = _UnderWay(study)
-                for i, first, count in _tasks(study, workers):
-                    extra = (stop,) if own else ()  # which other processes could not see
-                    plan = study.plans[i]
-                    if plan.device == CUDA and i > 0 and first == 0:
-                        prepare(plan)  # while the trials of those before it run
+            for index, experiment in enumerate(experiments):
+                backends = [backend_for(plan.device) for plan in experiment.plans]
+                for i, (plan, backend) in enumerate(zip(experiment.plans, backends, strict=True)):
+                    if executor is None and (not backend.SERIAL or i == 0):
+                        backend.prepare(plan)
+                running[index] = _Collector(experiment)
+                for i, first, count in _batches(experiment, workers):
+                    plan, backend = experiment.plans[i], backends[i]
+                    if backend.SERIAL and i > 0 and first == 0:
+                        backend.prepare(plan)
                         yield from collect(wait=False)
-                    future = pool_of(plan).submit(_chunk, plan, first, count, study.keep, *extra)
-                    futures[future] = (place, i, first, count)
-                    future.add_done_callback(finished.put)
+                    visible_stop = stop if executor is None else None  # other processes cannot see it
+                    future = (serial_pool if backend.SERIAL else pool).submit(
+                        _run_batch, plan, first, count, experiment.keep == SUMMARY, visible_stop
+                    )
+                    futures[future] = (index, i, first, count)
+                    future.add_done_callback(completed.put)
                 yield from collect(wait=False)
             while futures:
                 yield from collect(wait=True)
@@ -209,94 +203,74 @@ def run_studies(
             raise
 
 
-def _tasks(study: Study, workers: int) -> list[tuple[int, int, int]]:
-    """Policy, first trial, number of trials: a fraction of a second each, or on a GPU a wave."""
-    trials, tasks = study.trials, []
-    for i, plan in enumerate(study.plans):
-        if plan.device == CUDA:
-            from maillard.simulation.cuda import machine as device
-
-            chunk = device.wave_size(plan)
-        else:
-            chunk = max(1, min(_ROUNDS // plan.horizon, -(-trials // (4 * workers)), 1000))
-        tasks += [(i, first, min(chunk, trials - first)) for first in range(0, trials, chunk)]
-    return tasks
+def _batches(experiment: Experiment, workers: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the index of the policy, the first trial and the number of trials of each batch."""
+    for i, plan in enumerate(experiment.plans):
+        size = backend_for(plan.device).batch_size(plan, experiment.trials, workers)
+        for first in range(0, experiment.trials, size):
+            yield i, first, min(size, experiment.trials - first)
 
 
-class _UnderWay:
-    """A study under way: each trial's result has its place, whoever computes it."""
+def _run_batch(plan: Plan, first: int, count: int, summarize: bool, stop: NDArray[np.int64] | None) -> Any:
+    """Run one batch; a function of the module, so that it can be pickled."""
+    return backend_for(plan.device).run(plan, first, count, summarize=summarize, stop=stop)
 
-    def __init__(self, study: Study) -> None:
-        self.study, self.started = study, time.perf_counter()
-        plan, policies = study.plans[0], len(study.plans)
-        trials = 0 if study.keep == SUMMARY else study.trials
+
+class _Collector:
+    """Collects the batches of an experiment, in any order, into one result."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment, self.started = experiment, time.perf_counter()
+        plan, policies = experiment.plans[0], len(experiment.plans)
+        self.summarize = experiment.keep == SUMMARY
+        trials = 0 if self.summarize else experiment.trials
         self.regret = np.zeros((policies, trials, len(plan.checkpoints)))
         self.pulls = np.zeros((policies, trials, plan.problem.arms), np.int64)
-        self.final = np.zeros((policies, study.trials if study.keep == SUMMARY else 0))
-        self.parts: list[dict[int, Part]] = [{} for _ in range(policies)]
-        self.left = policies * study.trials
+        self.final = np.zeros((policies, experiment.trials if self.summarize else 0))
+        self.parts: list[dict[int, PartialSummary]] = [{} for _ in range(policies)]
+        self.trials_left = policies * experiment.trials
 
-    def take(self, policy: int, first: int, count: int, done: Any) -> None:
-        """Put what a task gave in its place."""
-        self.left -= count
+    def add(self, policy: int, first: int, count: int, batch: Any) -> None:
+        """Add the trials `first`, ..., `first + count - 1` of a policy."""
+        self.trials_left -= count
         block = slice(first, first + count)
-        if self.study.keep != SUMMARY:
-            self.regret[policy, block], self.pulls[policy, block] = done
+        if not self.summarize:
+            self.regret[policy, block], self.pulls[policy, block] = batch.regret, batch.pulls
             return
-        self.final[policy, block] = done.final
+        self.final[policy, block] = batch.final
         parts = self.parts[policy]
-        parts[first] = dataclasses.replace(done, final=done.final[:0])
-        # Merged in the order of trials, so that the same bits come whichever was first; and at once, as each is megabytes.
-        while (whole := parts.get(0)) and whole.count in parts:
-            parts[0] = merge([whole, parts.pop(whole.count)])
+        parts[first] = dataclasses.replace(batch, final=batch.final[:0])
+        # Merging in the order of trials gives the same bits in every run. Each part takes megabytes: merge soon.
+        while (merged := parts.get(0)) and merged.count in parts:
+            parts[0] = merge([merged, parts.pop(merged.count)])
 
     def result(self) -> Any:
-        plans = self.study.plans
+        experiment, plans = self.experiment, self.experiment.plans
+        devices = dict.fromkeys(sorted(plan.device for plan in plans))
         provenance = {
             "policies": [str(plan.policy) for plan in plans],
             "problem": str(plans[0].problem),
             "horizon": plans[0].horizon,
-            "trials": self.study.trials,
+            "trials": experiment.trials,
             "seed": plans[0].seed,
             "engine": plans[0].engine or "fastest",
-            "device": _device_names(plans),
+            "device": " and ".join(backend_for(device).device_name() for device in devices),
             "versions": versions(),
-            # Without compiling, but for that of a GPU's further kernels.
+            # Without compilation, except for that of a serial backend's further plans.
             "seconds": round(time.perf_counter() - self.started, 3),
         }
         rounds, measure = np.array(plans[0].checkpoints, np.int64), plans[0].problem.measure
-        if self.study.keep == SUMMARY:
+        if self.summarize:
             parts = tuple(
                 dataclasses.replace(each[0], final=self.final[i]) for i, each in enumerate(self.parts)
             )
-            return Summary(self.study.names, measure, rounds, parts, provenance)
-        return Result(self.study.names, measure, rounds, self.regret, self.pulls, provenance)
-
-
-def _device_names(plans: Sequence[Plan]) -> str:
-    """What the trials ran on."""
-    used = {plan.device for plan in plans}
-    if CUDA not in used:
-        return CPU
-    from maillard.simulation.cuda import machine as device
-
-    return " and ".join([CPU] * (CPU in used) + [f"{CUDA} ({device.device_name()})"])
-
-
-def _chunk(plan: Plan, first: int, count: int, keep: str, stop: NDArray[np.int64] | None = None) -> Any:
-    """One task; a module's function, so that other processes find it."""
-    if plan.device == CUDA:
-        from maillard.simulation.cuda import machine as device
-
-        wave = device.run_wave(plan, first, count, whole=keep != SUMMARY, stop=stop)
-        return wave.part if keep == SUMMARY else (wave.regret, wave.pulls)
-    made = run_trials(plan, first, count, stop=stop)
-    return sum_up(made.regret, made.pulls) if keep == SUMMARY else (made.regret, made.pulls)
+            return Summary(experiment.names, measure, rounds, parts, provenance)
+        return Result(experiment.names, measure, rounds, self.regret, self.pulls, provenance)
 
 
 @contextlib.contextmanager
-def _bar(total: int, progress: bool | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, or nothing."""
+def _progress_bar(total: int, progress: bool | None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on stderr, unless it is turned off."""
     if progress is None:
         progress = sys.stderr.isatty()
     if not progress:

@@ -1,6 +1,6 @@
 """What is kept of very many trials: curves of moments and quantiles, mean pulls, and every trial's final value.
 
-A `Part` sums up some trials; parts of different trials are merged. Quantiles at checkpoints come from bins that are narrower than 1%
+A `PartialSummary` sums up some trials; parts of different trials are merged. Quantiles at checkpoints come from bins that are narrower than 1%
 of their value; at the horizon they, and all counts of tails, are exact.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["BINS", "Part", "Summary", "bin_of", "merge", "sum_up"]
+__all__ = ["BINS", "PartialSummary", "Summary", "bin_of", "merge", "summarize_trials"]
 
 PER_OCTAVE = 128
 LEAST = 2.0**-20  # at most this much is as good as nothing
@@ -46,7 +46,7 @@ def _middles() -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PartialSummary:
     """Some trials of one policy, summed up."""
 
     count: int  # of trials
@@ -58,7 +58,7 @@ class Part:
     final: Floats  # of each trial
 
 
-def merge(parts: Sequence[Part]) -> Part:
+def merge(parts: Sequence[PartialSummary]) -> PartialSummary:
     """All together, one after the other (Chan, Golub and LeVeque 1983)."""
     done, mean, square, most = 0, parts[0].mean, parts[0].square * 0.0, parts[0].most
     histogram, pulls = parts[0].histogram * 0, parts[0].pulls * 0.0
@@ -70,10 +70,10 @@ def merge(parts: Sequence[Part]) -> Part:
         most, histogram, pulls = np.maximum(most, part.most), histogram + part.histogram, pulls + part.pulls
         done += more
     final = np.concatenate([part.final for part in parts])
-    return Part(done, mean, square, most, histogram, pulls, final)
+    return PartialSummary(done, mean, square, most, histogram, pulls, final)
 
 
-def sum_up(values: Floats, pulls: NDArray[np.int64]) -> Part:
+def summarize_trials(values: Floats, pulls: NDArray[np.int64]) -> PartialSummary:
     """A part from its trials: trial x checkpoint, and trial x arm."""
     mean = values.mean(axis=0)
     mantissa, exponent = np.frexp(values)
@@ -82,7 +82,9 @@ def sum_up(values: Floats, pulls: NDArray[np.int64]) -> Part:
     histogram = np.stack([np.bincount(column, minlength=BINS) for column in bins.T])
     square = ((values - mean) ** 2).sum(axis=0)
     counts = pulls.sum(axis=0, dtype=np.float64)
-    return Part(len(values), mean, square, values.max(axis=0), histogram, counts, values[:, -1].copy())
+    return PartialSummary(
+        len(values), mean, square, values.max(axis=0), histogram, counts, values[:, -1].copy()
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +94,7 @@ class Summary(Outcome):
     policies: tuple[str, ...]
     measure: str  # "regret" or "loss"
     rounds: NDArray[np.int64]  # the checkpoints
-    parts: tuple[Part, ...]
+    parts: tuple[PartialSummary, ...]
     provenance: dict[str, Any]
 
     @property

@@ -16,12 +16,12 @@ import numpy as np
 from maillard.evaluation.planning.plan_result import PlanOption
 from maillard.evaluation.sequential.aipw import WEIGHTINGS, estimate
 from maillard.policies import Policy, WithFloor
-from maillard.simulation.machine import record
+from maillard.simulation.log_recorder import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.simulation.machine import Plan as Simulated
+    from maillard.simulation.plans import Plan as Simulated
 
     Floats = NDArray[np.float64]
 
@@ -79,6 +79,7 @@ def run_all(
 def _run(simulated: Simulated, run: int, laws: Floats, weighting: int) -> Run:
     """Simulate a log and evaluate it; the rounds that pull each arm once, with probability 1, say nothing and are left out."""
     arms, rewards, log, logs, forced = record(simulated, run, every_arm=True)
+    assert logs is not None
     arm, reward, p = arms[forced:], rewards[forced:], np.exp(log[forced:])
     chances, nobody = np.exp(logs[forced:]), np.zeros(arms.size - forced, np.int64)
     decay = max(_DECAY, simulated.policy.decay if isinstance(simulated.policy, WithFloor) else 0.0)

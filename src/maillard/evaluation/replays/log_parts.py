@@ -10,8 +10,8 @@ import numpy as np
 from maillard.errors import CannotAnswer, InvalidValue
 from maillard.evaluation.replays.replay_intervals import MIN_PARTS
 from maillard.evaluation.replays.replay_methods import QUEUES, ReplayMethod, reliable_rounds
+from maillard.simulation.log_replay import LoggedRewards
 from maillard.simulation.plans import check_count
-from maillard.simulation.replaying import Rows
 
 if TYPE_CHECKING:
     from maillard.evaluation.replays.logged_rows import LoggedRows
@@ -49,13 +49,15 @@ def plan_parts(logs: Sequence[LoggedRows], way: ReplayMethod, horizon: int | Non
     return (apart, count) if apart > 2 * len(logs[0].arms) else (whole, 1)
 
 
-def split_rows(events: LoggedRows, way: ReplayMethod, stretches: int, horizon: int) -> Iterator[Rows]:
+def split_rows(
+    events: LoggedRows, way: ReplayMethod, stretches: int, horizon: int
+) -> Iterator[LoggedRewards]:
     """The rows of each stretch, with which probability each is kept; or the next `horizon` rewards of every queue."""
     if way.method != QUEUES:
         keep = np.minimum(way.acceptance_probability / events.probability, 1.0)
         for part in range(stretches):
             cut = slice(len(events) * part // stretches, len(events) * (part + 1) // stretches)
-            yield Rows(events.reward[cut], events.arm[cut], keep[cut])
+            yield LoggedRewards(events.reward[cut], events.arm[cut], keep[cut])
         return
     mine = events.arm >= 0
     arm, k = events.arm[mine], len(events.arms)
@@ -65,7 +67,7 @@ def split_rows(events: LoggedRows, way: ReplayMethod, stretches: int, horizon: i
     for part in range(stretches):
         some = place // horizon == part if stretches > 1 else np.ones(arm.size, np.bool_)
         starts = np.searchsorted(arm[some], np.arange(k + 1)).astype(np.int64)
-        yield Rows(reward[some], starts=starts)
+        yield LoggedRewards(reward[some], starts=starts)
 
 
 def _rounds(events: LoggedRows, way: ReplayMethod, stretches: int) -> int:

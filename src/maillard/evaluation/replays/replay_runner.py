@@ -18,14 +18,14 @@ from maillard.evaluation.replays.replay_intervals import CurveEstimate, PartTota
 from maillard.evaluation.replays.replay_methods import QUEUES, choose_method
 from maillard.evaluation.replays.replay_result import Replay
 from maillard.policies.targets import FixedArm, FixedDistribution
+from maillard.simulation.log_replay import LoggedRewards, ReplayedRun, prepare, replay_trial
 from maillard.simulation.plans import check_count, make_plan, workers_for
-from maillard.simulation.replaying import Played, Rows, play, prepare
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from maillard.policies import Policy
-    from maillard.simulation.machine import Plan
+    from maillard.simulation.plans import Plan
 
 __all__ = ["replay", "replay_rows"]
 
@@ -162,15 +162,15 @@ def replay_rows(
 
 
 def _play_all(
-    plan: Plan, rows: Sequence[Rows], variances: NDArray[np.float64], count: int, workers: int
+    plan: Plan, rows: Sequence[LoggedRewards], variances: NDArray[np.float64], count: int, workers: int
 ) -> list[PartTotals]:
     """That many replays on each part of the rows."""
     prepare(plan)
     chunk = max(1, -(-count * len(rows) // (4 * workers)))
 
-    def some(number: int, first: int) -> list[Played]:
+    def some(number: int, first: int) -> list[ReplayedRun]:
         numbers = range(first, min(first + chunk, count))
-        return [play(plan, rows[number], variances, number * _EACH + each) for each in numbers]
+        return [replay_trial(plan, rows[number], variances, number * _EACH + each) for each in numbers]
 
     parts = []
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:

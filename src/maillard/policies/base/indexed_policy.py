@@ -22,6 +22,7 @@ class Indexed(Policy):
     `monotone` declares that indices move one way as t grows, the same for all arms, and do not rise with the best mean.
     """
 
+    engine_shape: ClassVar[str | None] = "indexed"
     probability_kind: ClassVar[ProbabilityKind] = "deterministic"
     uses_best: ClassVar[bool] = True  # whether the index depends on the best mean
     uses_round: ClassVar[bool] = True  # whether it depends on t
@@ -55,6 +56,8 @@ class Indexed(Policy):
 
 class Pooled(Indexed):
     """An index that also depends on how the pulls of all arms compare with the arm's own."""
+
+    engine_shape: ClassVar[str | None] = "pooled"
 
     def pooling(self) -> float:
         """ρ: how pulls of other arms count."""

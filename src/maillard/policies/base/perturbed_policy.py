@@ -26,9 +26,9 @@ __all__ = ["DiscretelyPerturbed", "Perturbed"]
 class Perturbed(Policy):
     """Says which continuous family scores come from, and its two parameters for each arm."""
 
+    engine_shape: ClassVar[str | None] = "perturbed"
     probability_kind: ClassVar[ProbabilityKind] = "quadrature"
     noise: ClassVar[ScoreDistribution]
-    has_prior: ClassVar[bool] = False  # True: the score means something before the first pull
 
     def score(self, n: Any, s: Any) -> tuple[Any, Any]:
         """The parameters of the score of an arm pulled n times with reward sum s."""
@@ -58,6 +58,7 @@ class Perturbed(Policy):
 class DiscretelyPerturbed(Perturbed):
     """Scores on a lattice, so that ties happen and are split: exact sums instead of quadrature."""
 
+    engine_shape: ClassVar[str | None] = "binomial"
     has_prior: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
 

@@ -26,6 +26,10 @@ __all__ = ["Distribution", "Policy"]
 ProbabilityKind = Literal["closed form", "quadrature", "deterministic"]
 # Relative rounding of a closed form: a handful of operations, and a divergence that loses a factor 40.
 _FORMULAS = ("leader", "rival", "estimate", "index", "divergence", "upper")
+# Methods that define the distribution besides the formulas: a class that overrides one declares its `engine_shape`.
+_DISTRIBUTION_METHODS = (
+    "choose", "probabilities", "log_probabilities", "distribution", "indices", "_solve", "_weights", "_ties", "_win",
+)  # fmt: skip
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
 
@@ -60,6 +64,12 @@ class Policy:
     guarantees: ClassVar[Guarantees] = Guarantees(source="not stated")
     probability_kind: ClassVar[ProbabilityKind]
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+    requires_binary_rewards: ClassVar[bool] = False  # rewards must be 0 or 1
+    requires_positive_rewards: ClassVar[bool] = False  # rewards must be above 0
+    has_prior: ClassVar[bool] = False  # the distribution is defined before the first reward: no forced pulls
+    engine_shape: ClassVar[str | None] = (
+        None  # which simulation engine evaluates the formulas; None: `choose`
+    )
     derived: ClassVar[tuple[str, ...]] = ()  # properties that formulas use besides the parameters
     monotone: ClassVar[bool] = False  # what the shape asks of formulas that are to be bounded, not evaluated
     formula_version: ClassVar[int] = 1  # goes up when the same tally gives other probabilities; logs store it
@@ -69,6 +79,11 @@ class Policy:
         super().__init_subclass__(**keywords)
         if "monotone" not in cls.__dict__ and any(formula in cls.__dict__ for formula in _FORMULAS):
             cls.monotone = False  # what was declared of other formulas says nothing of these
+        declared = next(i for i, base in enumerate(cls.__mro__) if "engine_shape" in base.__dict__)
+        if any(
+            method in base.__dict__ for base in cls.__mro__[:declared] for method in _DISTRIBUTION_METHODS
+        ):
+            cls.engine_shape = None  # the distribution is no longer that of the formulas
         # What one method can do for all is not generated again for each: it is half the cost of importing.
         dataclasses.dataclass(frozen=True, kw_only=kw_only, repr=False, eq=False)(cls)
         name = cls.__dict__.get("name")
@@ -223,10 +238,16 @@ class Policy:
 
     def _check_use(self, tally: Tally) -> None:
         """Refuse a tally that this policy's formula has no meaning for."""
+        n, s = tally.pulls, tally.sums
+        if self.requires_binary_rewards and (invalid := s != np.floor(s)).any():
+            arm = int(np.argmax(invalid))
+            raise InvalidValue(f"{self.name}: sums[{arm}]", float(s[arm]), "rewards 0 and 1, so whole sums")
+        if self.requires_positive_rewards and (invalid := (n > 0) & (s <= 0)).any():
+            arm = int(np.argmax(invalid))
+            raise InvalidValue(f"{self.name}: sums[{arm}]", float(s[arm]), "rewards > 0")
         low, high = self.support
         if low == -np.inf and high == np.inf:
             return
-        n, s = tally.pulls, tally.sums
         # A sum of values within [low, high] stays within after its one rounding.
         bad = (n > 0) & ((s < (low * n if low else 0.0)) | (s > (high * n if high < np.inf else high)))
         if bad.any():

@@ -23,6 +23,7 @@ class Sampled(Policy):
     grows; a leader never weighs less as t grows, nor more as its own pulls do. Then simulation need not weigh every arm.
     """
 
+    engine_shape: ClassVar[str | None] = "sampled"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
 
     def leader(self, n: Any, t: Any) -> Any:

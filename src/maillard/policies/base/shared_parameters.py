@@ -12,7 +12,7 @@ from maillard.policies.base.policy import Policy
 from maillard.policies.numerics.families import FAMILIES
 
 if TYPE_CHECKING:
-    from maillard.tally import Tally
+    pass
 
 __all__ = ["FamilyRewards", "KnownHorizon", "ScaledWidth", "SubGaussianRewards"]
 
@@ -53,6 +53,7 @@ class FamilyRewards(SubGaussianRewards):
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
         super().__post_init__(reward_range)
         object.__setattr__(self, "support", FAMILIES[self.family].support)
+        object.__setattr__(self, "requires_positive_rewards", FAMILIES[self.family].requires_positive_rewards)
         if self.family != "gaussian":  # the others have none, so that equal policies are equal
             object.__setattr__(self, "sigma2", None)
         elif self.sigma2 is None:
@@ -70,12 +71,6 @@ class FamilyRewards(SubGaussianRewards):
         """The family's largest mean within a divergence of another, given sigma2."""
         return FAMILIES[self.family].upper
 
-    def _check_use(self, tally: Tally) -> None:
-        super()._check_use(tally)
-        if self.family == "exponential" and ((tally.pulls > 0) & (tally.sums <= 0)).any():
-            arm = int(((tally.pulls > 0) & (tally.sums <= 0)).argmax())
-            raise InvalidValue(f"{self.name}: sums[{arm}]", float(tally.sums[arm]), "rewards > 0")
-
 
 class KnownHorizon(Policy):
     """The policy must know how many rounds there will be."""
@@ -85,11 +80,6 @@ class KnownHorizon(Policy):
     @property
     def needs_horizon(self) -> bool:
         return True
-
-    def _check_use(self, tally: Tally) -> None:
-        if self.horizon is None and self.needs_horizon:
-            raise InvalidValue(f"{self.name}: horizon", None, "the number of rounds, horizon=...")
-        super()._check_use(tally)
 
 
 class ScaledWidth(Policy):

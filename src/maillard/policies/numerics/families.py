@@ -132,11 +132,12 @@ class Family(NamedTuple):
     divergence: Callable[[Any, Any, Any], Any]
     upper: Callable[[Any, Any, Any], Any]
     support: tuple[float, float]
+    requires_positive_rewards: bool = False
 
 
 FAMILIES = {
     "gaussian": Family(gaussian, gaussian_upper, (-np.inf, np.inf)),
     "bernoulli": Family(bernoulli, bernoulli_upper, (0.0, 1.0)),
     "poisson": Family(poisson, poisson_upper, (0.0, np.inf)),
-    "exponential": Family(exponential, exponential_upper, (0.0, np.inf)),
+    "exponential": Family(exponential, exponential_upper, (0.0, np.inf), requires_positive_rewards=True),
 }

@@ -7,22 +7,21 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from maillard.problems import kinds
+from maillard.problems import codes
 from maillard.simulation.compiling import borrowed, compile_function
-from maillard.simulation.engines.direct import CHANCE, LOG, begin, draw_from
-from maillard.simulation.engines.loop import STOPPED, make_queue, renew, replace, wait
-from maillard.simulation.engines.rewards import draw_reward
+from maillard.simulation.engines.direct_engines import LOG, PROBABILITY, begin, draw_from
+from maillard.simulation.engines.reward_sampling import draw_reward
+from maillard.simulation.engines.trial_loop import make_queue, renew, replace, wait
 
-__all__ = ["build", "recorder"]
+__all__ = ["build", "compile_loop"]
 
-AT_ONCE = kinds.AT_ONCE
-PATIENCE = 1 << 8
+NO_DELAY = codes.NO_DELAY
 
 _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
 _WORLD = (_I8, _I8, _NUMBERS, _NUMBERS, _TABLE, _TABLE, _NUMBERS, _I8, _F8, _NUMBERS)
 # f, the problem as in the loop, shares of each arm, those that fade and their decay, forced rounds; out: arms, rewards, the chosen arm's log probability, every arm's (or
-# none), what was observed at the end; stop; random numbers.
+# none), what was observed at the end; random numbers.
 SIGNATURE = _I8(
     _PLACES,
     *_WORLD,
@@ -36,22 +35,21 @@ SIGNATURE = _I8(
     _TABLE,
     _NUMBERS,
     _NUMBERS,
-    _PLACES,
     types.npy_rng,
 )
 
 
-def recorder(law: Any, learn: Any) -> Any:
+def compile_loop(compute: Any, update: Any) -> Any:
     """The loop, compiled for one shape."""
-    return compile_function(build, (law, learn), SIGNATURE)
+    return compile_function(build, (compute, update), SIGNATURE)
 
 
-def build(law: Any, learn: Any, fingerprint: int) -> Any:
-    """The loop around `law(f, w, arms, t)`, which fills the table's chances and their logarithms."""
+def build(compute: Any, update: Any, fingerprint: int) -> Any:
+    """The loop around `compute(f, w, arms, t)`, which fills the table's chances and their logarithms."""
 
     def run(  # type: ignore[no-untyped-def]
         f, kind, sampler, first, second, values, ends, truth, lateness, delay, churn, shares, fading, decay,
-        forced, chosen, rewards, logs, all_logs, observed_pulls, observed_sums, stop, rng,
+        forced, chosen, rewards, logs, all_logs, observed_pulls, observed_sums, rng,
     ):  # fmt: skip
         arms, observed, since = first.size, fingerprint * 0, np.zeros(first.size, np.int64)
         table, queue = begin(arms), make_queue(lateness, min(delay, float(chosen.size)))
@@ -60,10 +58,10 @@ def build(law: Any, learn: Any, fingerprint: int) -> Any:
         for t in range(1, chosen.size + 1):
             if t <= forced:
                 arm = t - 1
-                w[CHANCE], w[LOG] = 0.0, -np.inf
-                w[CHANCE, arm], w[LOG, arm] = 1.0, 0.0
+                w[PROBABILITY], w[LOG] = 0.0, -np.inf
+                w[PROBABILITY, arm], w[LOG, arm] = 1.0, 0.0
             else:
-                bad = law(f, w, arms, observed + 1)
+                bad = compute(f, w, arms, observed + 1)
                 if bad < 0:
                     chosen[0] = -1 - bad
                     observed_pulls[:], observed_sums[:] = table[0, :arms], table[1, :arms]
@@ -75,16 +73,14 @@ def build(law: Any, learn: Any, fingerprint: int) -> Any:
             chosen[t - 1], rewards[t - 1], logs[t - 1] = arm, reward, w[LOG, arm]
             if all_logs.size:
                 all_logs[t - 1] = w[LOG, :arms]
-            if lateness == AT_ONCE:
+            if lateness == NO_DELAY:
                 observed += 1
-                learn(f, w, arms, arm, reward, observed + 1)
+                update(f, w, arms, arm, reward, observed + 1)
             else:
                 observed = wait(
-                    learn, f, w, arms, queue, since, arm, reward, t, observed, lateness, delay, rng
+                    update, f, w, arms, queue, since, arm, reward, t, observed, lateness, delay, rng
                 )
             replace(w, first, truth, since, churn, arm, t, rng)
-            if t % PATIENCE == 0 and stop[0]:
-                return STOPPED
         observed_pulls[:], observed_sums[:] = table[0, :arms], table[1, :arms]
         return 0 * table.size  # so that the table lives until here
 
@@ -92,13 +88,13 @@ def build(law: Any, learn: Any, fingerprint: int) -> Any:
 
 
 def mix(w: Any, arms: int, shares: Any, scale: float) -> None:
-    """Shares, times a scale, mixed into the law, as `WithFloor` has it."""
+    """Shares, times a scale, mixed into the compute, as `WithFloor` has it."""
     if not shares.size:
         return
     rest = max(0.0, 1.0 - scale * shares.sum())
     for arm in range(arms):
-        w[CHANCE, arm] = rest * w[CHANCE, arm] + scale * shares[arm]
+        w[PROBABILITY, arm] = rest * w[PROBABILITY, arm] + scale * shares[arm]
         if shares[arm] > 0.0:
-            w[LOG, arm] = np.log(w[CHANCE, arm])
+            w[LOG, arm] = np.log(w[PROBABILITY, arm])
         elif w[LOG, arm] > -np.inf:
             w[LOG, arm] += np.log(rest)

@@ -16,9 +16,9 @@ from maillard.errors import InvalidValue
 from maillard.policies import Policy
 from maillard.problems import Problem
 from maillard.problems import problem as problem_of
-from maillard.simulation.files import pyarrow
-from maillard.simulation.machine import Plan, record
-from maillard.simulation.plans import check_count, check_folder, make_plan, workers_for
+from maillard.simulation.log_recorder import record
+from maillard.simulation.plans import Plan, check_count, check_folder, make_plan, workers_for
+from maillard.simulation.result_files import pyarrow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,7 +106,7 @@ def simulate_log(
 
 
 def _log(plan: Plan, run: int, probabilities: str) -> Log:
-    arms, rewards, log, logs, forced = record(plan, run, every_arm=probabilities == "all")
+    recorded = record(plan, run, every_arm=probabilities == "all")
     provenance = {
         "policy": str(plan.policy),
         "problem": str(plan.problem),
@@ -114,7 +114,7 @@ def _log(plan: Plan, run: int, probabilities: str) -> Log:
         "seed": plan.seed,
         "run": run,
     }
-    return Log(arms, rewards, log, logs, forced, provenance)
+    return Log(*recorded, provenance)
 
 
 def _logs(plan: Plan, runs: int, probabilities: str, workers: int) -> Iterator[Log]:

@@ -11,8 +11,16 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue
-from maillard.problems import kinds
-from maillard.problems.problem import Law, Problem, count, law_of, number, numbers, table
+from maillard.problems import codes
+from maillard.problems.problem import (
+    Problem,
+    RewardDistribution,
+    count,
+    distribution_with,
+    number,
+    numbers,
+    table,
+)
 
 if TYPE_CHECKING:
     from maillard.problems.problem import Floats
@@ -56,8 +64,8 @@ class Gaussian(Problem):
     def sigma2(self) -> float | None:
         return float(np.max(self.variance)) or None
 
-    def law(self) -> Law:
-        return law_of(kinds.GAUSSIAN, self.means, np.sqrt(self.variance))
+    def reward_distribution(self) -> RewardDistribution:
+        return distribution_with(codes.GAUSSIAN, self.means, np.sqrt(self.variance))
 
     def spec(self) -> specs.Spec:
         name, values, options = super().spec()
@@ -84,8 +92,8 @@ class Bernoulli(Problem):
     def support(self) -> tuple[float, float]:
         return 0.0, 1.0
 
-    def law(self) -> Law:
-        return law_of(kinds.BERNOULLI, self.means)
+    def reward_distribution(self) -> RewardDistribution:
+        return distribution_with(codes.BERNOULLI, self.means)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +111,8 @@ class Poisson(Problem):
     def support(self) -> tuple[float, float]:
         return 0.0, math.inf
 
-    def law(self) -> Law:
-        return law_of(kinds.POISSON, self.means)
+    def reward_distribution(self) -> RewardDistribution:
+        return distribution_with(codes.POISSON, self.means)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,8 +131,8 @@ class Exponential(Problem):
     def support(self) -> tuple[float, float]:
         return 0.0, math.inf
 
-    def law(self) -> Law:
-        return law_of(kinds.EXPONENTIAL, self.means)
+    def reward_distribution(self) -> RewardDistribution:
+        return distribution_with(codes.EXPONENTIAL, self.means)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,8 +161,8 @@ class UniformNoise(Problem):
         """The noise spans 2 width, whatever the mean."""
         return self.width**2 or None
 
-    def law(self) -> Law:
-        return law_of(kinds.UNIFORM, self.means, self.width)
+    def reward_distribution(self) -> RewardDistribution:
+        return distribution_with(codes.UNIFORM, self.means, self.width)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,12 +215,14 @@ class Bounded(Problem):
     def binary(self) -> bool:  # type: ignore[override]  # the same
         return set(np.ravel(self.values).tolist()) <= {0.0, 1.0}
 
-    def law(self) -> Law:
+    def reward_distribution(self) -> RewardDistribution:
         chances = np.array(self.probabilities)
         ends = np.cumsum(chances, axis=1)
         ends[ends >= ends[:, -1:]] = np.inf  # the last value with a chance takes what rounding leaves
         values = np.broadcast_to(np.array(self.values, np.float64), chances.shape)
-        return Law(kinds.FINITE, np.zeros(len(chances)), np.zeros(len(chances)), values.copy(), ends)
+        return RewardDistribution(
+            codes.FINITE, np.zeros(len(chances)), np.zeros(len(chances)), values.copy(), ends
+        )
 
     def spec(self) -> specs.Spec:
         options = super().spec().options
@@ -260,8 +270,8 @@ class Custom(Problem):
     def positive(self) -> bool:  # type: ignore[override]  # here it depends on the numbers
         return self.limits[0] > 0.0
 
-    def law(self) -> Law:
-        return law_of(kinds.OWN, self.means)
+    def reward_distribution(self) -> RewardDistribution:
+        return distribution_with(codes.OWN, self.means)
 
     def spec(self) -> specs.Spec:
         name, values, options = super().spec()
@@ -305,8 +315,8 @@ class DynamicBernoulli(Problem):
     def churn(self) -> tuple[float, ...]:
         return self.rate, self.a, self.b
 
-    def law(self) -> Law:
-        return law_of(kinds.BERNOULLI, self.true_means)
+    def reward_distribution(self) -> RewardDistribution:
+        return distribution_with(codes.BERNOULLI, self.true_means)
 
     def spec(self) -> specs.Spec:
         return specs.Spec(self.name, (), {"arms": self.arms, **super().spec().options})

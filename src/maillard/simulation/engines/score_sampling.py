@@ -13,7 +13,7 @@ import numpy as np
 from maillard.policies.numerics import score_distributions
 from maillard.policies.numerics.families import poisson
 from maillard.simulation.compiling import rare
-from maillard.simulation.engines.draws import exponential, normal, uniform
+from maillard.simulation.engines.random_numbers import exponential, normal, uniform
 
 __all__ = ["draw_above", "draw_below", "draw_score", "hazard", "level", "lowest", "usable"]
 

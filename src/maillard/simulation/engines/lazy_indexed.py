@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call, rare
-from maillard.simulation.engines.trees import fill_max, find_max, leaves_for, set_max
+from maillard.simulation.engines.arm_trees import fill_max, find_max, leaves_for, set_max
 
 __all__ = ["ENGINE"]
 
@@ -150,7 +150,7 @@ def part_anyway(w: Any, arms: int, arm: int) -> None:
                 each = int(w[NEXT, each])
 
 
-def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
+def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     """Take in a reward; t is the next round."""
     lead = int(w[X, LEAD])
     if lead >= 0 and arm != lead and (w[SIZE, arm] > 1.0 or w[BOUND, w.shape[1] // 2 + arm] == -np.inf):
@@ -235,4 +235,4 @@ def place(f: Any, w: Any, arms: int, arm: int, index: float, top: float, t: int)
     set_max(w, BOUND, half + arm, bound)
 
 
-ENGINE = (begin, choose, learn)
+ENGINE = (begin, choose, update)

@@ -6,27 +6,43 @@ import functools
 import threading
 import time
 import warnings
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba.core.errors import NumbaError
 
 from maillard.errors import InvalidValue
-from maillard.policies import Indexed, Perturbed, Policy, Sampled
+from maillard.policies import Indexed, Perturbed, Policy
 from maillard.policies.numerics import score_distributions
-from maillard.problems import Problem, kinds
-from maillard.simulation import compiling, machine
+from maillard.problems import Problem, codes
+from maillard.simulation import compiling
+from maillard.simulation.backends import CUDA, Stopped, TrialBatch
+from maillard.simulation.compiled_plans import DIRECT, LAZY
 from maillard.simulation.compiling import call
-from maillard.simulation.cuda import kernel, reducing
-from maillard.simulation.cuda.engines import direct, indexed, perturbed, sampled
-from maillard.simulation.cuda.engines.memory import N, S, block_shift, record_at, words
-from maillard.simulation.cuda.toolkit import cuda, jit, simulated
-from maillard.simulation.cuda.twins import Twins
-from maillard.simulation.summary import BINS, Part
+from maillard.simulation.cuda import reductions, trial_kernel
+from maillard.simulation.cuda.cuda_toolkit import cuda, jit, require_device, simulated
+from maillard.simulation.cuda.device_functions import Twins
+from maillard.simulation.cuda.engines import direct_engines, lazy_indexed, lazy_perturbed, lazy_sampled
+from maillard.simulation.cuda.engines.trial_memory import N, S, block_shift, record_at, words
+from maillard.simulation.policy_formulas import (
+    FORMULAS,
+    engine_flags,
+    engine_shape,
+    forced_rounds,
+    mixed_in,
+    uses_empirical_mean,
+    without_floor,
+)
+from maillard.simulation.random_streams import policy_key
+from maillard.simulation.summary import BINS, PartialSummary
 from maillard.tally import Tally
 
-__all__ = ["Wave", "check", "device_name", "prepare", "run_wave", "wave_size"]
+if TYPE_CHECKING:
+    from maillard.simulation.plans import Plan
+
+__all__ = ["SERIAL", "batch_size", "check", "device_name", "gpu_name", "prepare", "run"]
+
+SERIAL = True
 
 # How many threads of a warp wait before they do together what few rounds need, and what is dearer still; and how many pairs of rounds they
 # go on in between; 0 stops at every launch's last round exactly. Measured on an H200: from 6 to 12, and 1 to 4, a round costs within a tenth of the same.
@@ -38,9 +54,10 @@ MOST_ARMS = 100_000
 SPELL = 0.2  # seconds of one launch: then somebody may want to stop
 
 
-def check(plan: machine.Plan) -> None:
+def check(plan: Plan) -> None:
     """Refuse what has no engine on a GPU."""
-    policy, problem = machine.inner_of(plan.policy), plan.problem
+    require_device()
+    policy, problem = without_floor(plan.policy), plan.problem
     if plan.engine is not None and plan.engine not in _engines(policy):
         raise InvalidValue(
             f"engine of {policy.name} on device 'cuda'",
@@ -50,10 +67,9 @@ def check(plan: machine.Plan) -> None:
     if not _engines(policy):
         allowed = "sampled, indexed and Gaussian-perturbed policies; others run with device='cpu'"
         raise InvalidValue("policy on device 'cuda'", str(plan.policy), allowed)
-    late = problem.delay is not None and not problem.delay.at_once
     if (
-        problem.law().kind not in (kinds.GAUSSIAN, kinds.BERNOULLI)
-        or late
+        problem.reward_distribution().code not in (codes.GAUSSIAN, codes.BERNOULLI)
+        or problem.is_delayed
         or problem.churn
         or problem.threshold is not None
     ):
@@ -65,22 +81,22 @@ def check(plan: machine.Plan) -> None:
 
 def _engines(policy: Policy) -> list[str]:
     """Which engines a policy has on a GPU, fastest first."""
-    shape = machine.shape_of(policy)
+    shape = engine_shape(policy)
     if shape == "perturbed" and isinstance(policy, Perturbed):
-        return [machine.LAZY] if policy.noise is score_distributions.GAUSSIAN else []
+        return [LAZY] if policy.noise is score_distributions.GAUSSIAN else []
     if shape == "sampled":
-        return [machine.LAZY] * policy.monotone + [machine.DIRECT]
+        return [LAZY] * policy.monotone + [DIRECT]
     if shape == "indexed" and isinstance(policy, Indexed):
-        return [machine.LAZY] * (policy.monotone and not policy.uses_best) + [machine.DIRECT]
+        return [LAZY] * (policy.monotone and not policy.uses_best) + [DIRECT]
     return []
 
 
 _ENGINES: dict[tuple[str, str], Any] = {
-    ("sampled", machine.LAZY): sampled.ENGINE,
-    ("indexed", machine.LAZY): indexed.ENGINE,
-    ("perturbed", machine.LAZY): perturbed.ENGINE,
-    ("sampled", machine.DIRECT): direct.SAMPLED,
-    ("indexed", machine.DIRECT): direct.INDEXED,
+    ("sampled", LAZY): lazy_sampled.ENGINE,
+    ("indexed", LAZY): lazy_indexed.ENGINE,
+    ("perturbed", LAZY): lazy_perturbed.ENGINE,
+    ("sampled", DIRECT): direct_engines.SAMPLED,
+    ("indexed", DIRECT): direct_engines.INDEXED,
 }
 
 
@@ -99,7 +115,7 @@ def _caller(first: Any, second: Any, third: Any) -> Any:
 
 def _alone(yes: bool) -> int:
     """In the simulator every thread is a warp of its own."""
-    return kernel.LANES if yes else 0
+    return trial_kernel.LANES if yes else 0
 
 
 def _nothing() -> None:
@@ -111,12 +127,12 @@ def _lowest(bits: int) -> int:
     return (bits & -bits).bit_length() - 1
 
 
-_IN_SIMULATION = {kernel.count: _alone, kernel.together: _nothing, indexed.lowest: _lowest}
+_IN_SIMULATION = {trial_kernel.count: _alone, trial_kernel.together: _nothing, lazy_indexed.lowest: _lowest}
 
 
 def source(policy: Policy, engine: str, shared: bool, fades: bool) -> Any:
     """The kernel of a policy, not yet compiled."""
-    shape = machine.shape_of(policy)
+    shape = engine_shape(policy)
     assert shape is not None
     stands_for = _IN_SIMULATION if simulated() else {}
     numbers, others = compiling.numbers_of(policy), compiling.others_of(policy)
@@ -124,27 +140,23 @@ def source(policy: Policy, engine: str, shared: bool, fades: bool) -> Any:
     w, x, y, z = others.values()
     places = [
         compiling.adapt_formula(getattr(type(policy), name), cls, len(numbers), arity, part, w, x, y, z, 1)
-        for name, arity, part in machine.FORMULAS[shape]
+        for name, arity, part in FORMULAS[shape]
     ]
     places += places[-1:] * (3 - len(places))
     twins = Twins({**stands_for, call: _caller(*places)})
-    codes: tuple[int, ...] = ()
-    match policy:
-        case Sampled():
-            codes = (1, 2, 0 if policy.compares_means else 3)
-        case Indexed():
-            codes = (1, int(policy.uses_best), int(policy.uses_round))
-        case Perturbed():
-            codes = (1, 2, policy.noise.code, int(policy.has_prior))
-    return twins.copy(kernel.build(_ENGINES[shape, engine], codes, shape == "perturbed", shared, fades))
+    calls = [1, 2, 3][: len(FORMULAS[shape])]
+    if uses_empirical_mean(policy):
+        calls[2] = 0
+    flags = (*calls, *engine_flags(policy))
+    return twins.copy(trial_kernel.build(_ENGINES[shape, engine], flags, shape == "perturbed", shared, fades))
 
 
 _KERNELS: dict[Any, Any] = {}
 
 
-def _kernel_of(plan: machine.Plan) -> Any:
-    policy = machine.inner_of(plan.policy)
-    shares, fading, _ = machine.shares_of(plan.policy, plan.problem.arms)
+def _kernel_of(plan: Plan) -> Any:
+    policy = without_floor(plan.policy)
+    shares, fading, _ = mixed_in(plan.policy, plan.problem.arms)
     how = (plan.engine or _engines(policy)[0], bool(shares.size), bool(fading.size))
     key = (type(policy), tuple(compiling.others_of(policy).items()), how)
     if key not in _KERNELS:
@@ -157,20 +169,25 @@ def _reducer(function: Any) -> Any:
     return jit(Twins().copy(function))
 
 
-def device_name() -> str:
-    """What the device is called."""
-    if simulated():
-        return "numba's simulator of a GPU"
-    name = cuda().get_current_device().name
+def gpu_name() -> str:
+    """Return the name of the GPU."""
+    name = "numba's simulator of a GPU" if simulated() else cuda().get_current_device().name
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
-def wave_size(plan: machine.Plan) -> int:
+def device_name() -> str:
+    """Return the name of the device for provenance."""
+    return f"{CUDA} ({gpu_name()})"
+
+
+def batch_size(plan: Plan, _trials: int = 0, _workers: int = 1) -> int:
     """How many trials run at once: as many as keep the device busy and fit into half of its free memory."""
     if simulated():
         return 64
     device, (free, _) = cuda().get_current_device(), cuda().current_context().get_memory_info()
-    a_trial = 8 * (words(plan.problem.arms) + plan.problem.arms + len(plan.checkpoints) + kernel.PAUSED + 4)
+    a_trial = 8 * (
+        words(plan.problem.arms) + plan.problem.arms + len(plan.checkpoints) + trial_kernel.PAUSED + 4
+    )
     fits = int(free / 2) // a_trial // THREADS_A_BLOCK * THREADS_A_BLOCK
     if fits < THREADS_A_BLOCK:
         raise InvalidValue(
@@ -179,56 +196,41 @@ def wave_size(plan: machine.Plan) -> int:
     return min(fits, device.MULTIPROCESSOR_COUNT * THREADS_A_PROCESSOR)
 
 
-def prepare(plan: machine.Plan) -> None:
+def prepare(plan: Plan) -> None:
     """Compile what the plan needs: seconds, once a process."""
     if simulated():
         return
     try:
-        run_wave(plan, 0, 1, whole=False, horizon=1)
+        run(plan, 0, 1, summarize=True, horizon=1)
     except (NumbaError, AttributeError, NotImplementedError, TypeError) as error:
         allowed = "formulas that numba-cuda compiles; others run with device='cpu'"
         where = f"{plan.policy.name} on device 'cuda'"
         raise InvalidValue(where, compiling.reason_of(error), allowed) from error
 
 
-@dataclass(frozen=True, eq=False)
-class Wave:
-    """What trials of a wave gave: everything, or their sum."""
-
-    regret: Any  # trial x checkpoint
-    pulls: Any  # trial x arm
-    part: Part | None
-
-
-def run_wave(
-    plan: machine.Plan,
-    first: int,
-    count: int,
-    *,
-    whole: bool,
-    stop: Any = None,
-    horizon: int | None = None,
-) -> Wave:
-    """Run the trials `first`, ..., `first + count - 1`, and keep each whole, or what they sum up to."""
-    device, problem, policy = cuda(), plan.problem, machine.inner_of(plan.policy)
+def run(
+    plan: Plan, first: int, count: int, *, summarize: bool, stop: Any = None, horizon: int | None = None
+) -> TrialBatch | PartialSummary:
+    """Run the trials `first`, ..., `first + count - 1`, with another horizon than the plan's if given."""
+    device, problem, policy = cuda(), plan.problem, without_floor(plan.policy)
     block = 1 if simulated() else THREADS_A_BLOCK
     threads = -(-count // block) * block
     checkpoints = np.array(plan.checkpoints if horizon is None else [horizon], np.int64)
     # Indices are swept over in step: then what threads read at once lies side by side.
-    order = "F" if machine.shape_of(policy) == "indexed" else "C"
+    order = "F" if engine_shape(policy) == "indexed" else "C"
     memory = device.device_array((threads, words(problem.arms)), order=order)
     regret = device.device_array((checkpoints.size, threads))
     failures = device.to_device(np.zeros(threads, np.int64))
     arguments = (
         memory,
-        device.device_array((threads, kernel.PAUSED)),
+        device.device_array((threads, trial_kernel.PAUSED)),
         device.device_array((2, threads), np.uint64),
         device.to_device(_key(plan)),
         first,
         device.to_device(compiling.parameters_of(policy)),
         *_law(problem),
         *_shares(plan),
-        machine.forced_rounds(policy, problem.arms),
+        forced_rounds(policy, problem.arms),
     )
     rest = (device.to_device(checkpoints), regret, failures, block_shift(problem.arms), ENOUGH, MANY, PAIRS)
     compiled = _kernel_of(plan)
@@ -236,7 +238,7 @@ def run_wave(
     ahead = _first_spell(threads, last)
     while since <= last:
         if stop is not None and stop[0]:
-            raise machine.Stopped("stopped")
+            raise Stopped("stopped")
         started, until = time.perf_counter(), min(since + ahead - 1, last)
         _launch(compiled, threads // block, block, *arguments, since, until, *rest)
         device.synchronize()
@@ -244,9 +246,8 @@ def run_wave(
         ahead = int(ahead * min(max(SPELL / max(took, 1e-3), 0.25), 4.0)) + 1
         since = until + 1
     _explain(plan, first, count, memory, failures)
-    return (
-        _collect(memory, regret, count, problem.arms) if whole else _sum(memory, regret, count, problem.arms)
-    )
+    collect = _summarize if summarize else _collect
+    return collect(memory, regret, count, problem.arms)
 
 
 _ALONE = threading.Lock()
@@ -269,17 +270,17 @@ def _first_spell(threads: int, last: int) -> int:
     return last if simulated() else max(1, 100_000_000 // threads)
 
 
-def _key(plan: machine.Plan) -> Any:
+def _key(plan: Plan) -> Any:
     """128 bits that a study's streams are keyed by."""
-    seeds = np.random.SeedSequence(plan.seed, spawn_key=(machine.number_of(plan.policy),))
+    seeds = np.random.SeedSequence(plan.seed, spawn_key=(policy_key(plan.policy),))
     return seeds.generate_state(2, np.uint64)
 
 
 def _law(problem: Problem) -> tuple[Any, ...]:
-    law = problem.law()
+    law = problem.reward_distribution()
     second = law.second if law.second.size == problem.arms else np.zeros(problem.arms)
     return (
-        int(law.kind),
+        int(law.code),
         *(
             cuda().to_device(np.ascontiguousarray(each, np.float64))
             for each in (law.first, second, problem.gaps)
@@ -287,30 +288,30 @@ def _law(problem: Problem) -> tuple[Any, ...]:
     )
 
 
-def _shares(plan: machine.Plan) -> tuple[Any, Any, float]:
+def _shares(plan: Plan) -> tuple[Any, Any, float]:
     """Where each arm's share ends; of what is not mixed in, one number that nobody reads."""
-    shares, fading, decay = machine.shares_of(plan.policy, plan.problem.arms)
+    shares, fading, decay = mixed_in(plan.policy, plan.problem.arms)
     ends = (np.cumsum(each) if each.size else np.zeros(1) for each in (shares, fading))
     constant, sinking = (cuda().to_device(each) for each in ends)
     return constant, sinking, float(decay)
 
 
-def _collect(memory: Any, regret: Any, count: int, arms: int) -> Wave:
+def _collect(memory: Any, regret: Any, count: int, arms: int) -> TrialBatch:
     pulls = cuda().device_array((count, arms), np.int64)
     block = 1 if simulated() else THREADS_A_BLOCK
-    _launch(_reducer(reducing.list_pulls), -(-count // block), block, memory, count, pulls)
-    return Wave(np.ascontiguousarray(regret.copy_to_host()[:, :count].T), pulls.copy_to_host(), None)
+    _launch(_reducer(reductions.list_pulls), -(-count // block), block, memory, count, pulls)
+    return TrialBatch(np.ascontiguousarray(regret.copy_to_host()[:, :count].T), pulls.copy_to_host())
 
 
-def _sum(memory: Any, regret: Any, count: int, arms: int) -> Wave:
-    places, threads = regret.shape[0], 2 if simulated() else reducing.THREADS
+def _summarize(memory: Any, regret: Any, count: int, arms: int) -> PartialSummary:
+    places, threads = regret.shape[0], 2 if simulated() else reductions.THREADS
     mean, square, most = (cuda().device_array(places) for _ in range(3))
     histogram = cuda().to_device(np.zeros((places, BINS), np.int64))
     pulls = cuda().device_array(arms)
     curves = mean, square, most, histogram
-    _launch(_reducer(reducing.reduce_curves), places, threads, regret, count, *curves)
-    _launch(_reducer(reducing.count_pulls), arms, threads, memory, count, pulls)
-    part = Part(
+    _launch(_reducer(reductions.reduce_curves), places, threads, regret, count, *curves)
+    _launch(_reducer(reductions.count_pulls), arms, threads, memory, count, pulls)
+    return PartialSummary(
         count,
         mean.copy_to_host(),
         square.copy_to_host(),
@@ -319,10 +320,9 @@ def _sum(memory: Any, regret: Any, count: int, arms: int) -> Wave:
         pulls.copy_to_host(),
         np.ascontiguousarray(regret.copy_to_host()[-1, :count]),
     )
-    return Wave(None, None, part)
 
 
-def _explain(plan: machine.Plan, first: int, count: int, memory: Any, failures: Any) -> None:
+def _explain(plan: Plan, first: int, count: int, memory: Any, failures: Any) -> None:
     """Say what a trial met that it could not go on from."""
     rounds = failures.copy_to_host()[:count]
     if not rounds.any():
@@ -331,7 +331,7 @@ def _explain(plan: machine.Plan, first: int, count: int, memory: Any, failures: 
     w = memory.copy_to_host()[trial]
     places = np.array([record_at(arm) for arm in range(plan.problem.arms)])
     tally = Tally(w[places + N].astype(np.int64), w[places + S])
-    machine.inner_of(plan.policy).log_probabilities(tally)  # says which number is bad
+    without_floor(plan.policy).log_probabilities(tally)  # says which number is bad
     where = f"{plan.policy.name}: trial {first + trial}, round {rounds[trial]}"
     raise InvalidValue(
         where,

@@ -9,13 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from maillard.errors import MaillardError
+from maillard.simulation.backends import NoDevice
 
-__all__ = ["NoDevice", "cuda", "jit", "require_device", "simulated"]
-
-
-class NoDevice(MaillardError):
-    """There is no GPU that can be used here; the message says what is missing."""
+__all__ = ["cuda", "jit", "require_device", "simulated"]
 
 
 @functools.cache

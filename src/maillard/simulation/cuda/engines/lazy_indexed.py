@@ -1,4 +1,4 @@
-"""The lazy engine for the indexed shape, as `maillard.simulation.engines.indexed` has it, for indices that do not use the best mean.
+"""The lazy engine for the indexed shape, as `maillard.simulation.engines.lazy_indexed` has it, for indices that do not use the best mean.
 
 Every arm but the lead, the one with the most pulls, has a bound on its index and a round until which it holds. If the lead's exact index
 is above all bounds, it is pulled. Otherwise the arm with the largest bound is evaluated, and then those whose bounds reach the largest
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
-from maillard.simulation.cuda import toolkit
-from maillard.simulation.cuda.engines.memory import (
+from maillard.simulation.cuda import cuda_toolkit
+from maillard.simulation.cuda.engines.trial_memory import (
     COUNT,
     LEAD,
     LONG,
@@ -25,11 +25,11 @@ from maillard.simulation.cuda.engines.memory import (
     record_at,
     second_at,
 )
-from maillard.simulation.engines.draws import uniform
+from maillard.simulation.engines.random_numbers import uniform
 
 __all__ = ["ENGINE"]
 
-cuda = toolkit.cuda()
+cuda = cuda_toolkit.cuda()
 # Of x: the largest bound, whose it is, and the lead's index when it was last looked at.
 BOUND, PLACE, OWN = range(3, 6)
 # Of w's header: an arm without an index, the last winner's index, the first arm that needs a bound, a round before which none ends.

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from maillard.simulation.cuda import toolkit
-from maillard.simulation.cuda.engines.memory import N, record_at
+from maillard.simulation.cuda import cuda_toolkit
+from maillard.simulation.cuda.engines.trial_memory import N, record_at
 from maillard.simulation.summary import bin_of
 
 __all__ = ["THREADS", "count_pulls", "list_pulls", "reduce_curves"]
 
-cuda = toolkit.cuda()
+cuda = cuda_toolkit.cuda()
 THREADS = 256
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from numba import types
 
 from maillard.simulation.compiling import borrowed, compile_function
-from maillard.simulation.engines.loop import N, S, pick
+from maillard.simulation.engines.trial_loop import N, S, pick
 
-__all__ = ["build", "replayer"]
+__all__ = ["build", "compile_loop"]
 
 _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
@@ -38,12 +38,12 @@ SIGNATURE = _I8(
 )
 
 
-def replayer(begin: Any, choose: Any, learn: Any) -> Any:
+def compile_loop(begin: Any, choose: Any, update: Any) -> Any:
     """The loop, compiled with the functions of one engine."""
-    return compile_function(build, (begin, choose, learn), SIGNATURE)
+    return compile_function(build, (begin, choose, update), SIGNATURE)
 
 
-def build(begin: Any, choose: Any, learn: Any, fingerprint: int) -> Any:
+def build(begin: Any, choose: Any, update: Any, fingerprint: int) -> Any:
     """The loop over the functions of one engine."""
 
     def run(  # type: ignore[no-untyped-def]
@@ -72,7 +72,7 @@ def build(begin: Any, choose: Any, learn: Any, fingerprint: int) -> Any:
                     break
             reward = rewards[row]
             row += 1
-            learn(f, w, arms, arm, reward, t + 1)
+            update(f, w, arms, arm, reward, t + 1)
             total += reward
             mark += marks[arm]
             if t == checkpoints[place]:

@@ -1,7 +1,7 @@
 """The one loop that runs every policy on every problem.
 
 `build` closes it over the three functions of an engine: `begin(arms)` makes its state, a table w of numbers; `choose(f, w, arms, t, rng)`
-returns an arm (or -1 - arm where a formula gives no usable number); `learn(f, w, arms, arm, reward, t)` takes in an observed reward, t
+returns an arm (or -1 - arm where a formula gives no usable number); `update(f, w, arms, arm, reward, t)` takes in an observed reward, t
 being the next round. The first two rows of every table are the observed pulls and sums of each arm. `f` holds the address
 of the policy's parameters, then those of its formulas. One table, and not a row of arrays by name, because
 passing those on would cost more in reference counts than a round costs.
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from maillard.problems import kinds
+from maillard.problems import codes
 from maillard.simulation.compiling import borrowed, compile_function, rare
-from maillard.simulation.engines.rewards import draw_reward
+from maillard.simulation.engines.reward_sampling import draw_reward
 
-__all__ = ["SIGNATURE", "STOPPED", "TOGETHER", "engine"]
+__all__ = ["SIGNATURE", "STOPPED", "TRIALS_PER_CALL", "build", "compile_loop"]
 
-AT_ONCE, FIXED, BATCHED, GEOMETRIC = kinds.AT_ONCE, kinds.FIXED, kinds.BATCHED, kinds.GEOMETRIC
+NO_DELAY, FIXED, BATCHED, GEOMETRIC = codes.NO_DELAY, codes.FIXED, codes.BATCHED, codes.GEOMETRIC
 N, S = 0, 1  # rows of every engine's table
 STOPPED = -1
-TOGETHER = 8  # trials of one call: threads that came back for every trial would wait for each other
+TRIALS_PER_CALL = 8  # trials of one call: threads that came back for every trial would wait for each other
 PATIENCE = 1 << 16  # arms times rounds between two looks at whether somebody wants the run to stop
 
 _F8, _I8 = types.float64, types.int64
@@ -54,16 +54,16 @@ SIGNATURE = _I8(
     _I8,  # that many draws from it
     _PLACES,  # stop: somebody sets it to 1
     _I8,  # how many trials
-    types.UniTuple(types.npy_rng, TOGETHER),  # their random numbers
+    types.UniTuple(types.npy_rng, TRIALS_PER_CALL),  # their random numbers
 )
 
 
-def engine(begin: Any, choose: Any, learn: Any, *, moving: bool) -> Any:
-    """The loop, compiled with the functions of one engine; `moving` adds delays and arms that come and go."""
-    return compile_function(build, (begin, choose, learn, moving), SIGNATURE)
+def compile_loop(begin: Any, choose: Any, update: Any, *, nonstationary: bool) -> Any:
+    """The loop, compiled with the functions of one engine; `nonstationary` adds delays and arms that come and go."""
+    return compile_function(build, (begin, choose, update, nonstationary), SIGNATURE)
 
 
-def build(begin: Any, choose: Any, learn: Any, moving: bool, fingerprint: int) -> Any:
+def build(begin: Any, choose: Any, update: Any, nonstationary: bool, fingerprint: int) -> Any:
     """The loop over the functions of one engine."""
 
     def run(  # type: ignore[no-untyped-def]
@@ -81,7 +81,7 @@ def build(begin: Any, choose: Any, learn: Any, moving: bool, fingerprint: int) -
             observed, lost, place, pause = fingerprint * 0, 0.0, 0, 1
             queue = make_queue(lateness, min(delay, float(horizon)))
             since = np.zeros(arms, np.int64)
-            if moving:
+            if nonstationary:
                 renew(first, truth, churn, rng)
             for t in range(1, horizon + 1):
                 if t <= forced:
@@ -94,14 +94,14 @@ def build(begin: Any, choose: Any, learn: Any, moving: bool, fingerprint: int) -
                         return t
                 pulls[arm] += 1
                 reward = draw_reward(kind, sampler, first, second, values, ends, arm, rng)
-                if not moving or lateness == AT_ONCE:
+                if not nonstationary or lateness == NO_DELAY:
                     observed += 1
-                    learn(f, w, arms, arm, reward, observed + 1)
-                elif moving:
+                    update(f, w, arms, arm, reward, observed + 1)
+                elif nonstationary:
                     observed = wait(
-                        learn, f, w, arms, queue, since, arm, reward, t, observed, lateness, delay, rng
+                        update, f, w, arms, queue, since, arm, reward, t, observed, lateness, delay, rng
                     )
-                if moving:
+                if nonstationary:
                     lost += replace(w, first, truth, since, churn, arm, t, rng)
                 if t == pause:
                     if stop[0]:
@@ -157,7 +157,7 @@ def make_queue(lateness: int, delay: float) -> Any:
 
 @rare
 def wait(
-    learn: Any, f: Any, w: Any, arms: int, queue: Any, since: Any, arm: int, reward: float, t: int, observed: int,
+    update: Any, f: Any, w: Any, arms: int, queue: Any, since: Any, arm: int, reward: float, t: int, observed: int,
     lateness: int, delay: float, rng: Any,
 ) -> int:  # fmt: skip
     """Put a reward into the queue, take out those that are due, and return how many were ever observed."""
@@ -176,7 +176,7 @@ def wait(
         waiting -= 1
         if when > since[which]:  # else the arm has been replaced meanwhile
             observed += 1
-            learn(f, w, arms, which, value, observed + 1)
+            update(f, w, arms, which, value, observed + 1)
     queue[0, 0], queue[1, 0] = head, waiting
     return observed
 

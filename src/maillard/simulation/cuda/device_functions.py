@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from maillard.policies.numerics import elementwise
-from maillard.simulation.cuda import draws as device_draws
-from maillard.simulation.cuda.toolkit import jit, simulated
-from maillard.simulation.engines import draws, noise
+from maillard.simulation.cuda import device_random_numbers
+from maillard.simulation.cuda.cuda_toolkit import jit, simulated
+from maillard.simulation.engines import random_numbers, score_sampling
 
 __all__ = ["Twins"]
 
@@ -29,19 +29,19 @@ class Twins:
     def __init__(self, stands_for: dict[Any, Any] | None = None) -> None:
         self._made: dict[Any, Any] = {}
         self._stands_for = {
-            draws.uniform: device_draws.uniform,
-            draws.normal: device_draws.normal,
-            draws.exponential: device_draws.exponential,
+            random_numbers.uniform: device_random_numbers.uniform,
+            random_numbers.normal: device_random_numbers.normal,
+            random_numbers.exponential: device_random_numbers.exponential,
             elementwise.where: _where,
             elementwise.branch: _branch,
-            noise.draw_beta: _not_here,  # only Gaussian scores come here, but compiled code types every branch
-            noise.beta_hazard: _not_here,
-            noise.draw_beta_above: _not_here,
+            score_sampling.draw_beta: _not_here,  # only Gaussian scores come here, but compiled code types every branch
+            score_sampling.beta_hazard: _not_here,
+            score_sampling.draw_beta_above: _not_here,
         }
         if not simulated():
             from numba.cuda import libdevice
 
-            self._made[device_draws.sincospi] = libdevice.sincospi
+            self._made[device_random_numbers.sincospi] = libdevice.sincospi
         self._stands_for |= stands_for or {}
 
     def of(self, function: Any) -> Any:

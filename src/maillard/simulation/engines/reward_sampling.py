@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from maillard.problems import kinds
+from maillard.problems import codes
 from maillard.simulation.compiling import call, rare
 
 __all__ = ["draw_reward"]
 
-GAUSSIAN, BERNOULLI, POISSON = kinds.GAUSSIAN, kinds.BERNOULLI, kinds.POISSON
-EXPONENTIAL, UNIFORM, FINITE = kinds.EXPONENTIAL, kinds.UNIFORM, kinds.FINITE
+GAUSSIAN, BERNOULLI, POISSON = codes.GAUSSIAN, codes.BERNOULLI, codes.POISSON
+EXPONENTIAL, UNIFORM, FINITE = codes.EXPONENTIAL, codes.UNIFORM, codes.FINITE
 
 
 def draw_reward(

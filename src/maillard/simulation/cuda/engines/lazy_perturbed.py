@@ -1,4 +1,4 @@
-"""The lazy engine for the perturbed shape, as `maillard.simulation.engines.perturbed` has it, for Gaussian scores."""
+"""The lazy engine for the perturbed shape, as `maillard.simulation.engines.lazy_perturbed` has it, for Gaussian scores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
-from maillard.simulation.cuda.engines.memory import (
+from maillard.simulation.cuda.engines.trial_memory import (
     ALL,
     COUNT,
     LEAD,
@@ -22,8 +22,8 @@ from maillard.simulation.cuda.engines.memory import (
     record_at,
     total_of,
 )
-from maillard.simulation.engines.draws import exponential, normal, uniform
-from maillard.simulation.engines.noise import draw_above, hazard, level, lowest, usable
+from maillard.simulation.engines.random_numbers import exponential, normal, uniform
+from maillard.simulation.engines.score_sampling import draw_above, hazard, level, lowest, usable
 
 __all__ = ["ENGINE"]
 

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call, rare
-from maillard.simulation.engines.noise import (
+from maillard.simulation.engines.arm_trees import fill_sum, find_sum, leaves_for, set_sum
+from maillard.simulation.engines.score_sampling import (
     draw_above,
     draw_below,
     draw_score,
@@ -27,7 +28,6 @@ from maillard.simulation.engines.noise import (
     lowest,
     usable,
 )
-from maillard.simulation.engines.trees import fill_sum, find_sum, leaves_for, set_sum
 
 __all__ = ["ENGINE"]
 
@@ -81,7 +81,7 @@ def choose_below(f: Any, w: Any, arms: int, top: float, rng: Any) -> int:
     return winner
 
 
-def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
+def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     """Take in a reward."""
     w[N, arm] += 1.0
     w[S, arm] += reward
@@ -140,4 +140,4 @@ def stretch(f: Any, w: Any, arms: int) -> None:
     fill_sum(w, TREE, half)
 
 
-ENGINE = (begin, choose, learn)
+ENGINE = (begin, choose, update)

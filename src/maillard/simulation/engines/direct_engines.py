@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
-from maillard.simulation.engines.noise import draw_score, usable
+from maillard.simulation.engines.score_sampling import draw_score, usable
 
-__all__ = ["ENGINES", "LAWS"]
+__all__ = ["DISTRIBUTIONS", "ENGINES"]
 
 # Rows of the table: pulls, sums, means, chances and their logarithms; DMED's two lists, the one that is played and the one that
 # grows meanwhile; and of which state the chances are.
-N, S, MEAN, CHANCE, LOG, CURRENT, FOLLOWING, ROUND, PULLS = range(9)
+N, S, MEAN, PROBABILITY, LOG, CURRENT, FOLLOWING, ROUND, PULLS = range(9)
 
 
 def begin(arms: int) -> Any:
@@ -24,7 +24,7 @@ def begin(arms: int) -> Any:
     return np.zeros((9, arms))
 
 
-def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
+def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     """Count a reward."""
     w[N, arm] += 1.0
     w[S, arm] += reward
@@ -74,7 +74,7 @@ def weigh(f: Any, w: Any, arms: int, t: int) -> int:
         total += np.exp(w[LOG, arm])
     for arm in range(arms):
         w[LOG, arm] -= np.log(total)
-        w[CHANCE, arm] = np.exp(w[LOG, arm])
+        w[PROBABILITY, arm] = np.exp(w[LOG, arm])
     return 0
 
 
@@ -148,10 +148,10 @@ def split(w: Any, arms: int) -> int:
     warm_share = 0.0 if ties == 0 else (1.0 - cold / arms) / ties
     for arm in range(arms):
         if w[N, arm] == 0:
-            w[CHANCE, arm] = 1.0 / arms
+            w[PROBABILITY, arm] = 1.0 / arms
         else:
-            w[CHANCE, arm] = warm_share if w[LOG, arm] == top else 0.0
-        w[LOG, arm] = np.log(w[CHANCE, arm])
+            w[PROBABILITY, arm] = warm_share if w[LOG, arm] == top else 0.0
+        w[LOG, arm] = np.log(w[PROBABILITY, arm])
     return 0
 
 
@@ -159,10 +159,10 @@ def draw_from(w: Any, arms: int, rng: Any) -> int:
     """An arm with these chances."""
     u, last = rng.random(), 0
     for arm in range(arms):
-        u -= w[CHANCE, arm]
+        u -= w[PROBABILITY, arm]
         if u < 0.0:
             return arm
-        if w[CHANCE, arm] > 0.0:
+        if w[PROBABILITY, arm] > 0.0:
             last = arm
     return last
 
@@ -223,7 +223,7 @@ def choose_binomial(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     return winner
 
 
-def choose_remembering(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
+def choose_listed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """The next arm on DMED's list."""
     bad = recall(f, w, arms, t)
     return bad if bad < 0 else draw_from(w, arms, rng)
@@ -240,16 +240,16 @@ def recall(f: Any, w: Any, arms: int, t: int) -> int:
             return -1 - arm
         if w[CURRENT, arm] > 0.0:
             w[CURRENT, arm] = 0.0
-            w[CHANCE] = 0.0
-            w[CHANCE, arm] = 1.0
+            w[PROBABILITY] = 0.0
+            w[PROBABILITY, arm] = 1.0
             break
-    w[LOG] = np.log(w[CHANCE])
+    w[LOG] = np.log(w[PROBABILITY])
     return 0
 
 
-def learn_remembering(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
+def update_list(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     """Count a reward; arms that qualify and are not waiting to be played join the next list."""
-    learn(f, w, arms, arm, reward, t)
+    update(f, w, arms, arm, reward, t)
     best = best_mean(w, arms)
     for other in range(arms):
         if w[N, other] > 0 and w[CURRENT, other] == 0.0 and w[FOLLOWING, other] == 0.0:
@@ -257,11 +257,11 @@ def learn_remembering(f: Any, w: Any, arms: int, arm: int, reward: float, t: int
 
 
 ENGINES = {
-    "sampled": (begin, choose_sampled, learn),
-    "indexed": (begin, choose_indexed, learn),
-    "pooled": (begin, choose_pooled, learn),
-    "remembering": (begin, choose_remembering, learn_remembering),
-    "perturbed": (begin, choose_perturbed, learn),
-    "binomial": (begin, choose_binomial, learn),
+    "sampled": (begin, choose_sampled, update),
+    "indexed": (begin, choose_indexed, update),
+    "pooled": (begin, choose_pooled, update),
+    "listed": (begin, choose_listed, update_list),
+    "perturbed": (begin, choose_perturbed, update),
+    "binomial": (begin, choose_binomial, update),
 }
-LAWS = {"sampled": weigh, "indexed": rank, "pooled": rank_pooled, "remembering": recall}
+DISTRIBUTIONS = {"sampled": weigh, "indexed": rank, "pooled": rank_pooled, "listed": recall}

@@ -1,4 +1,4 @@
-"""The lazy engine for the sampled shape, as `maillard.simulation.engines.sampled` has it, for threads that share their instructions.
+"""The lazy engine for the sampled shape, as `maillard.simulation.engines.lazy_sampled` has it, for threads that share their instructions.
 
 What a round needs in which the lead wins is in `x`, which the compiler keeps in registers; everything else is in memory.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
-from maillard.simulation.cuda.engines.memory import (
+from maillard.simulation.cuda.engines.trial_memory import (
     ALL,
     COUNT,
     LEAD,
@@ -25,8 +25,8 @@ from maillard.simulation.cuda.engines.memory import (
     set_line,
     total_of,
 )
-from maillard.simulation.engines.direct import estimate
-from maillard.simulation.engines.draws import uniform
+from maillard.simulation.engines.direct_engines import estimate
+from maillard.simulation.engines.random_numbers import uniform
 
 __all__ = ["ENGINE"]
 

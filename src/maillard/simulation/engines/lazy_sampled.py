@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call, rare
-from maillard.simulation.engines.direct import estimate
-from maillard.simulation.engines.trees import (
+from maillard.simulation.engines.arm_trees import (
     fill_max,
     fill_sum,
     find_max,
@@ -28,6 +27,7 @@ from maillard.simulation.engines.trees import (
     set_max,
     set_sum,
 )
+from maillard.simulation.engines.direct_engines import estimate
 
 __all__ = ["ENGINE"]
 
@@ -87,7 +87,7 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     return -1 - int(w[X, BAD])
 
 
-def learn(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
+def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     """Take in a reward; t is the next round."""
     lead = int(w[X, LEAD])
     w[N, arm] += 1.0
@@ -199,4 +199,4 @@ def weight_leading(f: Any, w: Any, arm: int, t: int) -> float:
     return np.exp(call(f[1], f[0], w[N, arm], float(t), 0.0, 0.0, 0.0) - w[X, SCALE])
 
 
-ENGINE = (begin, choose, learn)
+ENGINE = (begin, choose, update)

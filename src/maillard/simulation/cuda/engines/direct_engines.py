@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
-from maillard.simulation.cuda.engines.memory import (
+from maillard.simulation.cuda.engines.trial_memory import (
     COUNT,
     LEAD,
     LONG,
@@ -19,8 +19,8 @@ from maillard.simulation.cuda.engines.memory import (
     record_at,
     second_at,
 )
-from maillard.simulation.engines.direct import estimate
-from maillard.simulation.engines.draws import uniform
+from maillard.simulation.engines.direct_engines import estimate
+from maillard.simulation.engines.random_numbers import uniform
 
 __all__ = ["INDEXED", "SAMPLED"]
 

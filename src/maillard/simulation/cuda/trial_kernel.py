@@ -17,20 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from maillard.problems import kinds
-from maillard.simulation.cuda import toolkit
-from maillard.simulation.cuda.draws import begin_stream, normals
-from maillard.simulation.cuda.engines.memory import ALL, COUNT, LEAD, PLACES, SUM, N, S, record_at
-from maillard.simulation.engines.draws import normal, uniform
+from maillard.problems import codes
+from maillard.simulation.cuda import cuda_toolkit
+from maillard.simulation.cuda.device_random_numbers import begin_stream, normals
+from maillard.simulation.cuda.engines.trial_memory import ALL, COUNT, LEAD, PLACES, SUM, N, S, record_at
+from maillard.simulation.engines.random_numbers import normal, uniform
 
 __all__ = ["LANES", "PAUSED", "build", "count", "together"]
 
-cuda = toolkit.cuda()
+cuda = cuda_toolkit.cuda()
 EVERYONE = 0xFFFFFFFF
 LANES = 32
 REGISTERS = 8
 PAUSED = REGISTERS + 3  # numbers that a thread leaves behind when it pauses
-GAUSSIAN = kinds.GAUSSIAN
+GAUSSIAN = codes.GAUSSIAN
 GOES, WAITS, MOVED, HOLDS, READY, OVER = range(6)  # what a thread is about to do
 
 

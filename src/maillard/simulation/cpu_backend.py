@@ -1,0 +1,168 @@
+"""The CPU backend: compiled loops, several trials per call, one thread per worker."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maillard.errors import InvalidValue
+from maillard.problems import Custom, Problem, codes
+from maillard.simulation import compiling
+from maillard.simulation.backends import CPU, Stopped, TrialBatch
+from maillard.simulation.compiled_plans import (
+    DIRECT,
+    CompiledPlan,
+    compile_plan,
+    engine_functions,
+    engines_for,
+    raise_failure,
+)
+from maillard.simulation.engines import trial_loop
+from maillard.simulation.random_streams import policy_key, trial_bit_generator
+from maillard.simulation.summary import PartialSummary, summarize_trials
+from maillard.tally import Tally
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from maillard.simulation.plans import Plan
+
+__all__ = [
+    "SERIAL",
+    "UserSampler",
+    "batch_size",
+    "check",
+    "device_name",
+    "prepare",
+    "problem_arguments",
+    "run",
+]
+
+SERIAL = False
+_MAX_BATCH_ROUNDS, _MAX_BATCH_TRIALS = 4_000_000, 1000  # a batch takes a fraction of a second
+
+
+def check(plan: Plan) -> None:
+    """Raise `InvalidValue` for an engine that cannot run the plan."""
+    if plan.engine is not None and plan.engine not in (engines := engines_for(plan)):
+        raise InvalidValue(f"engine of {plan.policy.name} on this problem", plan.engine, " or ".join(engines))
+
+
+def prepare(plan: Plan) -> None:
+    """Compile the plan, or load it from the cache: seconds the first time on a machine, then milliseconds."""
+    _compile(plan)
+
+
+def batch_size(plan: Plan, trials: int, workers: int) -> int:
+    """Return how many trials to run in one batch: small enough to keep all workers busy until the end."""
+    return max(1, min(_MAX_BATCH_ROUNDS // plan.horizon, -(-trials // (4 * workers)), _MAX_BATCH_TRIALS))
+
+
+def run(
+    plan: Plan, first: int, count: int, *, summarize: bool, stop: NDArray[np.int64] | None = None
+) -> TrialBatch | PartialSummary:
+    """Run the trials `first`, ..., `first + count - 1`."""
+    made = run_trials(plan, first, count, stop=stop)
+    return summarize_trials(made.regret, made.pulls) if summarize else TrialBatch(made.regret, made.pulls)
+
+
+def device_name() -> str:
+    """Return the name of the device for provenance."""
+    return CPU
+
+
+@functools.cache
+def _loop(engine: str, shape: str) -> Any:
+    return trial_loop.compile_loop(*engine_functions(engine, shape), nonstationary=engine == DIRECT)
+
+
+@functools.lru_cache(maxsize=4096)
+def _compile(plan: Plan) -> CompiledPlan:
+    build = functools.partial(trial_loop.build, nonstationary=True, fingerprint=1)
+    return compile_plan(plan, _loop, build)
+
+
+class UserSampler:
+    """The sampler of a `Custom` problem as a C callback; `rng` is the generator of the current trial."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.rng: Any = None
+        self.error: BaseException | None = None
+        if not isinstance(problem, Custom):
+            self.address = 0
+            return
+        low, high = problem.limits
+
+        def sample(_: int, arm: float, *_rest: float) -> float:
+            try:
+                reward = float(problem.sampler(self.rng, int(arm)))
+                if not low <= reward <= high or not math.isfinite(reward):
+                    allowed = f"a finite number from {low:g} to {high:g}"
+                    raise InvalidValue(  # noqa: TRY301  # handled like an error of the sampler itself
+                        f"sampler's reward for arm {int(arm)}", reward, allowed
+                    )
+            except BaseException as error:  # noqa: BLE001  # compiled code cannot pass it on: raised afterwards
+                self.error = self.error or error
+                return math.nan
+            return reward
+
+        self._callback = compiling.C_FORMULA(sample)
+        self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+
+def problem_arguments(problem: Problem, sampler: UserSampler) -> tuple[Any, ...]:
+    """Return the problem's arguments of a loop: reward distribution, true means, delay, churn."""
+    code, *arrays = problem.reward_distribution()
+    delay = problem.delay
+    delays = (delay.code, float(delay.rounds)) if delay and problem.is_delayed else (codes.NO_DELAY, 0.0)
+    churn = np.array(problem.churn, np.float64)
+    return code, sampler.address, *arrays, problem.true_means.copy(), *delays, churn
+
+
+@dataclass
+class TrialResults:
+    """The results of consecutive trials, and the final state of the last one."""
+
+    regret: NDArray[np.float64]  # trial x checkpoint
+    pulls: NDArray[np.int64]  # trial x arm
+    tally: Tally  # the rewards that the last trial has observed
+    choices: NDArray[np.int64]  # how often each arm was chosen in additional choices from that state
+
+
+def run_trials(
+    plan: Plan, first: int, count: int, *, stop: NDArray[np.int64] | None = None, choices: int = 0
+) -> TrialResults:
+    """Run the trials `first`, ..., `first + count - 1`; then choose `choices` times from the last one's final state."""
+    compiled, problem = _compile(plan), plan.problem
+    arms, checkpoints = problem.arms, np.array(plan.checkpoints, np.int64)
+    regret, pulls = np.zeros((count, checkpoints.size)), np.zeros((count, arms), np.int64)
+    observed_pulls, observed_sums, chosen = np.zeros(arms), np.zeros(arms), np.zeros(arms, np.int64)
+    goal = np.zeros(0) if problem.threshold is None else np.array([problem.threshold, problem.epsilon])
+    stop = np.zeros(1, np.int64) if stop is None else stop
+    sampler = UserSampler(problem)
+    world = problem_arguments(problem, sampler)
+    key, bits = policy_key(plan.policy), [np.random.PCG64(0) for _ in range(trial_loop.TRIALS_PER_CALL)]
+    rngs = tuple(np.random.Generator(each) for each in bits)
+    sampler.rng = rngs[0]
+    trials_per_call = 1 if sampler.address else trial_loop.TRIALS_PER_CALL  # the sampler has one generator
+    for start in range(0, count, trials_per_call):
+        block = slice(start, min(start + trials_per_call, count))
+        for place, trial in enumerate(range(block.start, block.stop)):
+            # Setting the state is faster than new generators, which compiled code would have to unbox.
+            bits[place].state = trial_bit_generator(plan.seed, key, first + trial).state
+        status = compiled.run(
+            compiled.addresses, *world, *compiled.arguments, goal, checkpoints, regret[block], pulls[block],
+            observed_pulls, observed_sums, chosen, choices if block.stop == count else 0, stop, block.stop - start, rngs,
+        )  # fmt: skip
+        if sampler.error:
+            raise sampler.error
+        if status == trial_loop.STOPPED:
+            raise Stopped("stopped")
+        if status:
+            raise_failure(plan, compiled, status, int(chosen[0]), observed_pulls, observed_sums)
+    return TrialResults(regret, pulls, Tally(observed_pulls.astype(np.int64), observed_sums), chosen)

@@ -1,0 +1,85 @@
+"""Runs a policy on the rewards of a log instead of a problem."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from maillard.simulation.compiled_plans import CompiledPlan, compile_plan, engine_functions, raise_failure
+from maillard.simulation.engines import replay_loop
+from maillard.simulation.random_streams import trial_generator
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from maillard.simulation.plans import Plan
+
+    Floats = NDArray[np.float64]
+    Places = NDArray[np.int64]
+
+__all__ = ["LoggedRewards", "ReplayedRun", "prepare", "replay_trial"]
+
+_NO_ROWS, _NO_NUMBERS = np.zeros(0, np.int64), np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedRewards:
+    """The logged rewards that take the place of a problem, for one of two replay methods.
+
+    *Thinned* (rejection sampling): a choice takes the reward of the next row that has `arms` equal to the chosen arm
+    and is accepted with probability `keep`. *Queued*: the rewards are grouped by arm, those of one arm from
+    `starts[arm]` to `starts[arm + 1]`, and each pull of an arm takes its next reward.
+    """
+
+    rewards: Floats
+    arms: Places = dataclasses.field(default_factory=lambda: _NO_ROWS)
+    keep: Floats = dataclasses.field(default_factory=lambda: _NO_NUMBERS)
+    starts: Places = dataclasses.field(default_factory=lambda: _NO_ROWS)
+
+
+class ReplayedRun(NamedTuple):
+    """What a policy collected up to each checkpoint, or until the rows ran out."""
+
+    sums: Floats
+    "Sum of the rewards."
+    arm_value_sums: Floats
+    "Sum of `arm_values` over the chosen arms."
+    length: int
+    "Number of rounds."
+
+
+def prepare(plan: Plan) -> None:
+    """Compile the plan, or load it from the cache."""
+    _compile(plan)
+
+
+def replay_trial(plan: Plan, rows: LoggedRewards, arm_values: Floats, trial: int) -> ReplayedRun:
+    """Replay the plan's policy on logged rewards; `arm_values` has one number per arm, summed over the choices.
+
+    The result depends on the rows, the plan's seed, its policy and the trial number only.
+    """
+    compiled = _compile(plan)
+    checkpoints = np.array(plan.checkpoints, np.int64)
+    sums, value_sums, ended = np.zeros(checkpoints.size), np.zeros(checkpoints.size), np.zeros(2, np.int64)
+    n, s = np.zeros(arm_values.size), np.zeros(arm_values.size)
+    status = compiled.run(
+        compiled.addresses, *compiled.arguments, rows.arms, rows.keep, rows.rewards, rows.starts, arm_values,
+        checkpoints, sums, value_sums, ended, n, s, trial_generator(plan.seed, plan.policy, trial),
+    )  # fmt: skip
+    if status:
+        raise_failure(plan, compiled, status, int(ended[1]), n, s)
+    return ReplayedRun(sums, value_sums, int(ended[0]))
+
+
+@functools.lru_cache(maxsize=256)
+def _compile(plan: Plan) -> CompiledPlan:
+    return compile_plan(plan, _loop, functools.partial(replay_loop.build, fingerprint=1))
+
+
+@functools.cache
+def _loop(engine: str, shape: str) -> Any:
+    return replay_loop.compile_loop(*engine_functions(engine, shape))

@@ -1,0 +1,83 @@
+"""What the engines of all backends need to know about a policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from maillard.policies import Indexed, Perturbed, Policy, Sampled, WithFloor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "FORMULAS",
+    "MixedIn",
+    "engine_flags",
+    "engine_shape",
+    "forced_rounds",
+    "mixed_in",
+    "without_floor",
+]
+
+# For each engine shape, the formulas that an engine calls: method, number of arguments, and which element of the
+# returned tuple is used (-1: the method returns one number).
+FORMULAS: dict[str, list[tuple[str, int, int]]] = {
+    "sampled": [("leader", 2, -1), ("rival", 4, -1), ("estimate", 2, -1)],
+    "indexed": [("index", 5, -1)],
+    "pooled": [("pooled_index", 5, -1), ("pooling", 0, -1)],
+    "listed": [("index", 5, -1)],
+    "perturbed": [("score", 2, 0), ("score", 2, 1)],
+    "binomial": [*(("binomial", 3, part) for part in range(4)), ("rounds_up", 1, -1)],
+}
+
+
+class MixedIn(NamedTuple):
+    """Probabilities that are mixed into the distribution of a policy's formulas; each array may be empty."""
+
+    constant: NDArray[np.float64]
+    decaying: NDArray[np.float64]
+    "Mixed in over the constant ones, times t^-decay."
+    decay: float
+
+
+def without_floor(policy: Policy) -> Policy:
+    """Return the policy without its floor."""
+    return policy.policy if isinstance(policy, WithFloor) else policy
+
+
+def engine_shape(policy: Policy) -> str | None:
+    """Return which engine evaluates the policy's formulas; None if only `policy.choose` can run it."""
+    if isinstance(policy, Perturbed) and policy.engine_shape == "perturbed" and policy.noise.code < 0:
+        return None  # a score distribution that compiled code does not know
+    return policy.engine_shape
+
+
+def engine_flags(policy: Policy) -> list[int]:
+    """Return the numbers that an engine reads after its formulas: which inputs the formulas use."""
+    match policy:
+        case Indexed():
+            return [int(policy.uses_best), int(policy.uses_round)]
+        case Perturbed() if policy.engine_shape == "perturbed":
+            return [policy.noise.code, int(policy.has_prior)]
+    return []
+
+
+def uses_empirical_mean(policy: Policy) -> bool:
+    """Return whether the engine compares empirical means, so that it need not call `estimate`."""
+    return isinstance(policy, Sampled) and policy.compares_means
+
+
+def mixed_in(policy: Policy, arms: int) -> MixedIn:
+    """Return the probabilities that are mixed into the policy's formulas."""
+    decaying, decay, rest = np.zeros(0), 0.0, policy
+    if isinstance(policy, WithFloor) and policy.decay:
+        decaying, decay, rest = policy.floor_probabilities(arms), policy.decay, policy.policy
+    constant = rest.constant_probabilities(arms)
+    return MixedIn(np.zeros(0) if constant is None else constant, decaying, decay)
+
+
+def forced_rounds(policy: Policy, arms: int) -> int:
+    """Return how many initial rounds pull the arms in order: none if the policy needs no rewards to begin."""
+    return 0 if policy.has_prior else arms
