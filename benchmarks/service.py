@@ -92,7 +92,7 @@ def rewards(service: Service, count: int) -> list[bytes]:
     )
     for answer in made.bodies:
         for each in json.loads(answer)["results"]:
-            identifier = each["decision"]["decision_id"]
+            identifier = each["decision"]["id"]
             value = b'{"value":%.2f}' % (hash(identifier) % 100 / 100)
             found.append(request("PUT", f"/v1/decisions/{identifier}/reward", value))
     return found[:count]
@@ -226,7 +226,12 @@ class Bench:
 
 def begin(service: Service) -> None:
     """An experiment with ten arms, which have been observed."""
-    body = {"key": EXPERIMENT, "arms": ARMS, "policy": "ms+:booster=8", "reward": {"low": 0, "high": 1}}
+    body = {
+        "experiment": EXPERIMENT,
+        "arms": ARMS,
+        "policy": "ms+:booster=8",
+        "reward": {"low": 0, "high": 1},
+    }
     httpx2.post(f"{service.url}/v1/experiments", json=body).raise_for_status()
     measure(service, partial(numbered, rewards(service, 1_000)), 1_000)
 
@@ -267,7 +272,7 @@ def bare_server() -> Any:
     from starlette.routing import Route
 
     law = dict.fromkeys(ARMS, -2.3025850929940455)
-    constant = {"decision_id": "0" * 36, "experiment": EXPERIMENT, "arm": ARMS[0], "unit": "user-12345"}
+    constant = {"id": "0" * 36, "experiment": EXPERIMENT, "arm": ARMS[0], "unit": "user-12345"}
     body = json.dumps(constant | {"probabilities": law, "log_probabilities": law, "more": "." * 200}).encode()
 
     async def choose(_: Request) -> Response:
@@ -278,7 +283,7 @@ def bare_server() -> Any:
 
     return Starlette(
         routes=[
-            Route("/v1/experiments/{key}/decisions", choose, methods=["POST"]),
+            Route("/v1/experiments/{experiment}/decisions", choose, methods=["POST"]),
             Route("/readyz", ready),
         ]
     )

@@ -186,7 +186,7 @@ def test_a_service_from_its_first_lines_to_its_end(database) -> None:
             ["bash", "-c", example.removeprefix("try: ") + " --silent"],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        assert json.loads(done.stdout)["key"] == "home"
+        assert json.loads(done.stdout)["experiment"] == "home"
         status, decision = served.ask("POST", "/v1/experiments/home/decisions", {})
         assert (status, decision["arm"] in ("red", "blue")) == (201, True)
 

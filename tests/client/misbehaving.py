@@ -17,7 +17,7 @@ from maillard.client import AsyncClient, Client
 
 ID = "019a8d6c-0000-7000-8000-000000000000"
 DECISION: dict[str, Any] = {
-    "decision_id": ID,
+    "id": ID,
     "experiment": "home",
     "arm": "blue",
     "probability": 1.0,
@@ -26,11 +26,14 @@ DECISION: dict[str, Any] = {
     "log_probabilities": {"red": None, "blue": 0.0},
     "policy_version": 1,
     "formula_version": 1,
-    "state_version": 3,
+    "state": 3,
     "epoch": 1,
     "unit": None,
     "cold": False,
-    "decided_at": "2026-11-15T12:00:00.123456Z",
+    "origin": None,
+    "idempotency_key": None,
+    "position": 0,
+    "time": "2026-11-15T12:00:00.123456Z",
     "expires_at": None,
 }
 
@@ -132,7 +135,7 @@ def drop(handler: Handler, _: bytes) -> None:
 
 def cut(handler: Handler, _: bytes) -> None:
     """An answer that ends in its middle."""
-    handler.wfile.write(b'HTTP/1.1 201 Created\r\ncontent-length: 1000\r\n\r\n{"decision_id"')
+    handler.wfile.write(b'HTTP/1.1 201 Created\r\ncontent-length: 1000\r\n\r\n{"id"')
     handler.close_connection = True
 
 

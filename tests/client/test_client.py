@@ -196,8 +196,8 @@ def test_changes_hold_from_then_on(url, home, bandit, kind) -> None:
     say("archive")
     with pytest.raises(Paused):
         say("choose")
-    assert home.experiment not in [each["key"] for each in say("experiments")]
-    assert home.experiment in [each["key"] for each in say("experiments", archived=True)]
+    assert home.experiment not in [each["experiment"] for each in say("experiments")]
+    assert home.experiment in [each["experiment"] for each in say("experiments", archived=True)]
     say("resume")
     summary, theirs = say("summary"), bandit.summary()
     assert (summary["epoch"], summary["policy_version"]) == (2, 3)
@@ -214,9 +214,9 @@ def test_a_sticky_unit_keeps_its_arm(url) -> None:
         with pytest.raises(Conflict, match="sticky"):
             client.create("sticky", ["a"], "uniform")
         bad: dict[str, Any]
-        for bad in ({"arms": []}, {"policy": 17}, {"reward": 1}, {"sticky": "yes"}, {"key": "a b"}):
+        for bad in ({"arms": []}, {"policy": 17}, {"reward": 1}, {"sticky": "yes"}, {"experiment": "a b"}):
             with pytest.raises(InvalidValue):
-                client.create(**{"key": "new", "arms": ["a"], "policy": "uniform", **bad})
+                client.create(**{"experiment": "new", "arms": ["a"], "policy": "uniform", **bad})
 
 
 # Looking.
@@ -325,7 +325,7 @@ def test_a_decision_whose_answer_is_lost_is_made_once(url, home, bandit, kind) -
         assert bandit.summary()["policy_version"] == 2
         name = f"{home.experiment}-{kind.__name__}"
         made = say("create", name, ARMS, "ms", reward=Reward(low=0, high=1))
-        assert (made["key"], made["policy"]) == (name, "ms:sigma2=0.25")
+        assert (made["experiment"], made["policy"]) == (name, "ms:sigma2=0.25")
 
 
 def test_a_service_that_starts_again_is_waited_for(tmp_path) -> None:

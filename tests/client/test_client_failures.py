@@ -36,12 +36,12 @@ from tests.client.misbehaving import (
 RULE = {
     "low": 0.0,
     "high": 1.0,
-    "window_s": None,
+    "window": None,
     "default": None,
-    "aggregate": "first",
+    "combine": "first",
     "mature_only": False,
 }
-EXPERIMENT = {"key": "home", "arms": ["a"], "policy": "uniform", "sticky": False, "reward": RULE}
+EXPERIMENT = {"experiment": "home", "arms": ["a"], "policy": "uniform", "sticky": False, "reward": RULE}
 
 
 @pytest.fixture
@@ -90,9 +90,7 @@ def test_the_decision_is_the_answer_to_the_last_bit(service) -> None:
 
 @either
 def test_a_reward_is_told_apart_by_its_event(service, kind) -> None:
-    learned = answer(
-        201, {"decision_id": ID, "event": ID, "outcome": "applied", "applied": True, "late": False}
-    )
+    learned = answer(201, {"decision": ID, "event": ID, "outcome": "applied", "applied": True, "late": False})
     assert talk(kind, service.does(drop, learned).url, lambda client: client.reward(ID, 1)) == "applied"
     assert [each.body for each in service.seen] == [{"value": 1.0, "event": ID}] * 2
     assert {(each.method, each.path) for each in service.seen} == {("PUT", f"/v1/decisions/{ID}/reward")}
@@ -149,7 +147,13 @@ def test_entries_that_could_not_be_written_are_sent_again(service, kind) -> None
 
 @either
 def test_an_experiment_whose_making_was_not_confirmed_is_recognised(service, kind) -> None:
-    made = {"key": "new", "arms": ["a", "b"], "policy": "ms:sigma2=0.25", "sticky": False, "reward": RULE}
+    made = {
+        "experiment": "new",
+        "arms": ["a", "b"],
+        "policy": "ms:sigma2=0.25",
+        "sticky": False,
+        "reward": RULE,
+    }
     exists = fault(409, "exists", "There is one.")
 
     def create(client: Any) -> Any:
@@ -225,13 +229,13 @@ def test_a_slow_answer_is_not_waited_for(service, kind, behaviour) -> None:
 @either
 @pytest.mark.parametrize(
     "garbage",
-    [b"", b"<html>Welcome</html>", b"{}", b"[1, 2", b'{"decision_id": 5}', b"\xff\xfe", b'{"results": []}'],
+    [b"", b"<html>Welcome</html>", b"{}", b"[1, 2", b'{"id": 5}', b"\xff\xfe", b'{"results": []}'],
 )
 def test_an_answer_of_something_else_is_no_decision(service, kind, garbage) -> None:
     service.does(answer(200, content=garbage, content_type="text/html"))
     with pytest.raises(MaillardError, match=r"none of a maillard service \(text/html"):
         talk(kind, service.url, lambda client: client.choose())
-    with pytest.raises(MaillardError, match=r"none of a maillard service|0 answers to 3 entries"):
+    with pytest.raises(MaillardError, match=r"none of a maillard service|0 results for 3 entries"):
         talk(kind, service.url, lambda client: client.choose(size=3))
     assert len(service.seen) == 2
     for say in (

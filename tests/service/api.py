@@ -33,14 +33,14 @@ class Api:
     def begin(self, **options: Any) -> Experiment:
         """An experiment of its own for a test."""
         body = {
-            "key": f"e{next(_numbers)}",
+            "experiment": f"e{next(_numbers)}",
             "arms": ARMS,
             "policy": "ms+:booster=8",
             "reward": UNIT,
         } | options
         answer = self.client.post("/v1/experiments", json=body)
         assert answer.status_code == 201, answer.text
-        return Experiment(self, body["key"])
+        return Experiment(self, body["experiment"])
 
     def reward(self, decision: str, value: float, **fields: Any) -> Any:
         return self.client.put(f"/v1/decisions/{decision}/reward", json={"value": value} | fields)

@@ -30,7 +30,12 @@ _PATIENCE = 120.0  # seconds for any response; a busy machine may need them
 
 
 def begin(service: Service) -> None:
-    body = {"key": EXPERIMENT, "arms": ARMS, "policy": "ms+:booster=8", "reward": {"low": 0, "high": 1}}
+    body = {
+        "experiment": EXPERIMENT,
+        "arms": ARMS,
+        "policy": "ms+:booster=8",
+        "reward": {"low": 0, "high": 1},
+    }
     answer = httpx2.post(f"{service.url}/v1/experiments", json=body)
     assert answer.status_code == 201, answer.text
 
@@ -125,7 +130,7 @@ class Clients:
         return first
 
     async def _reward(self, client: _Client, decision: dict[str, Any]) -> None:
-        identifier, value = decision["decision_id"], self._random.random()
+        identifier, value = decision["id"], self._random.random()
         body = json.dumps({"value": value}).encode()
         answer = await client.ask(request("PUT", f"/v1/decisions/{identifier}/reward", body), (200, 201))
         self.told.rewards[identifier] = value
@@ -193,7 +198,7 @@ def contradictions(where: str, told: Told) -> list[str]:
     wrong += [f"nobody was told of {key}" for key in keys.keys() - told.decisions.keys()]
     rows = {row.id: row for row, _, _ in found}
     for key, answer in told.decisions.items():
-        row = rows.get(answer["decision_id"])
+        row = rows.get(answer["id"])
         if row is None:
             wrong.append(f"the decision of {key} is lost")
             continue
@@ -203,7 +208,7 @@ def contradictions(where: str, told: Told) -> list[str]:
             "log_probability": row.log_probability,
             "probabilities": row.probabilities,
             "unit": row.unit,
-            "state_version": row.state,
+            "state": row.state,
         }
         said = {name: answer[name] for name in logged if name in answer} | {"idempotency_key": key}
         if said != logged:

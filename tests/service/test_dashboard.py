@@ -56,7 +56,7 @@ class Api:
         """A new experiment; its address on the page."""
         reward = reward or {"low": 0, "high": 1}
         status, answer = self.ask(
-            "POST", "/v1/experiments", {"key": key, "arms": arms, "policy": policy, "reward": reward}
+            "POST", "/v1/experiments", {"experiment": key, "arms": arms, "policy": policy, "reward": reward}
         )
         assert status == 201, answer
         return f"{self.service.url}/#/experiments/{quote(key, safe='')}"
@@ -71,8 +71,7 @@ class Api:
             assert status == 200, answer
             some = [each["decision"] for each in answer["results"]]
             rewards = [
-                {"decision_id": each["decision_id"], "value": float(place % 3 == 0)}
-                for place, each in enumerate(some)
+                {"decision": each["id"], "value": float(place % 3 == 0)} for place, each in enumerate(some)
             ]
             assert self.ask("POST", "/v1/rewards:batch", {"rewards": rewards})[0] == 200
             made += some
@@ -150,9 +149,9 @@ def test_from_an_empty_page_to_a_paused_experiment(api, tab) -> None:
     tab.keyboard.type("uniform")
     tab.keyboard.press("Enter")
     # The service refuses the space; its words stand beside the field, which has the focus.
-    expect(tab.locator("#new-key-wrong")).to_contain_text("of letters, digits and . _ ~ -")
-    expect(tab.locator("#new-key")).to_be_focused()
-    assert tab.get_attribute("#new-key", "aria-invalid") == "true"
+    expect(tab.locator("#new-name-wrong")).to_contain_text("of letters, digits and . _ ~ -")
+    expect(tab.locator("#new-name")).to_be_focused()
+    assert tab.get_attribute("#new-name", "aria-invalid") == "true"
     tab.keyboard.press("Control+A")
     tab.keyboard.type("home")
     tab.keyboard.press("Enter")
@@ -283,7 +282,7 @@ def test_what_if_is_answered_or_refused_in_words(api, lively, tab) -> None:
     tab.keyboard.press("Enter")
     expect(tab.locator("#question-error")).to_contain_text("nonsense")
 
-    address = api.create("scarce", ["red", "blue"], "ms:sigma2=1", window_s=3600)
+    address = api.create("scarce", ["red", "blue"], "ms:sigma2=1", window=3600)
     api.decide("scarce", 4)
     tab.goto(address)
     expect(tab.locator("#tile-decisions")).to_have_text("4")
@@ -296,7 +295,7 @@ def test_what_if_is_answered_or_refused_in_words(api, lively, tab) -> None:
 
 
 def test_intervals_that_are_refused_say_why(api, tab) -> None:
-    address = api.create("boundless", ["red", "blue"], "ms:sigma2=1", window_s=3600)
+    address = api.create("boundless", ["red", "blue"], "ms:sigma2=1", window=3600)
     api.decide("boundless", 10)
     tab.goto(address)
     expect(tab.locator("#arms-refusal")).to_contain_text("No intervals")
@@ -547,7 +546,7 @@ def test_with_a_key(tmp_path, browser) -> None:  # noqa: F811
     tab = watched.tab
     with serving(tmp_path / "decisions.db") as service:
         api = Api(service, tmp_path)
-        body = {"key": "home", "arms": ["crimson", "azure"], "policy": "uniform"}
+        body = {"experiment": "home", "arms": ["crimson", "azure"], "policy": "uniform"}
         assert api.ask("POST", "/v1/experiments", body, Authorization=f"Bearer {admin}")[0] == 201
         tab.goto(f"{service.url}/#/experiments/home")
         expect(tab.locator("#key-secret")).to_be_focused()

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from maillard import Bandit, Reward, verify
+from maillard import Bandit, Reward, verify, wire_schema
 from maillard.decisions import import_log
 from maillard.decisions.identifiers import creation_time
 from maillard.decisions.stores import Store
@@ -24,7 +24,6 @@ from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.decisions.timestamps import from_microseconds, system_clock
 from maillard.errors import MaillardError, Unavailable
-from maillard.service import messages
 from maillard.service.log_monitor import Monitor
 from tests.stores import EXPERIMENT, Log, decision, new_id, write
 
@@ -74,7 +73,7 @@ def check_against_the_log(activity: dict[str, Any], bandit: Bandit) -> None:
     traffic = {each["arm"]: each for each in activity["arms"]}
     for arm, each in summary["arms"].items():
         assert traffic[arm]["decisions"] == each["decisions"]
-        assert traffic[arm]["share"] == pytest.approx(each["decisions"] / max(summary["decisions"], 1))
+        assert traffic[arm]["fraction"] == pytest.approx(each["decisions"] / max(summary["decisions"], 1))
     audit = activity["audit"]
     assert audit["verdict"] == found.audit_verdict
     assert audit["limit"] == pytest.approx(found.limit, rel=1e-12)
@@ -171,7 +170,7 @@ def test_the_answer_has_the_shape_that_the_service_promises(log: Log) -> None:
     monitor = Monitor(log.open(), lag=0)
     for activity in (monitor.activity("nothing", ARMS), seen(log.open(), monitor)):
         written = msgspec.json.encode(activity)
-        answer = msgspec.json.decode(written, type=messages.Activity)
+        answer = msgspec.json.decode(written, type=wire_schema.Activity)
         assert {each.arm for each in answer.arms} == set(ARMS)
         assert {each.arm for each in answer.audit.arms} == set(ARMS)
         assert msgspec.json.decode(written).keys() == msgspec.json.decode(msgspec.json.encode(answer)).keys()
@@ -183,7 +182,7 @@ def test_what_nobody_has_chosen_yet(log: Log) -> None:
     activity = seen(log.open())
     assert (activity["decisions"], activity["rewards"], activity["series"]["points"]) == (0, 0, [])
     assert activity["audit"]["verdict"] == "not enough data"
-    assert activity["arms"] == [{"arm": arm, "decisions": 0, "share": 0.0} for arm in ARMS]
+    assert activity["arms"] == [{"arm": arm, "decisions": 0, "fraction": 0.0} for arm in ARMS]
     assert activity["audit"]["weights"] == {"mean": None, "expected": None, "z": None}
     unread = Monitor(log.open()).activity(EXPERIMENT, ARMS)
     assert (unread["as_of"], unread["complete"]) == (None, False)
@@ -594,7 +593,7 @@ def test_a_revision_after_buckets_have_doubled(log: Log) -> None:
     bandit.reward(late.id, 5)
     bandit.reward(early.id, 4, event="b")
     activity = seen(log.open())
-    assert activity["series"]["bucket_s"] == 8
+    assert activity["series"]["bucket"] == 8
     assert activity["series"]["points"][0]["arms"] == {"red": {"rewards": 1, "mean": 6.0}}
     assert learned(activity) == tallied(bandit)
 

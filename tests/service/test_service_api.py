@@ -55,7 +55,7 @@ def filled(api: Api) -> Filled:
     experiment = api.begin(policy="uniform")
     made = [each["decision"] for each in experiment.decisions(*({"unit": f"u{n}"} for n in range(400)))]
     value = {"red": 0.25, "blue": 0.5, "green": 1.0}
-    given = [{"decision_id": each["decision_id"], "value": value[each["arm"]]} for each in made]
+    given = [{"decision": each["id"], "value": value[each["arm"]]} for each in made]
     assert {each["status"] for each in api.rewards(*given)} == {201}
     counts = Counter(each["arm"] for each in made)
     return Filled(experiment, {arm: (counts[arm], counts[arm] * value[arm]) for arm in ARMS})
@@ -74,8 +74,14 @@ def test_the_state(filled: Filled) -> None:
 
 
 def test_an_experiment_is_made_once(api: Api) -> None:
-    rule = {"low": -1, "high": 2, "window_s": 60, "default": 0, "aggregate": "sum"}
-    body = {"key": "made-once", "arms": ARMS, "policy": "ms+:booster=8", "reward": rule, "sticky": True}
+    rule = {"low": -1, "high": 2, "window": 60, "default": 0, "combine": "sum"}
+    body = {
+        "experiment": "made-once",
+        "arms": ARMS,
+        "policy": "ms+:booster=8",
+        "reward": rule,
+        "sticky": True,
+    }
     made = api.client.post("/v1/experiments", json=body)
     assert made.status_code == 201
     assert made.headers["location"] == "/v1/experiments/made-once"
@@ -83,7 +89,7 @@ def test_an_experiment_is_made_once(api: Api) -> None:
     created = datetime.fromisoformat(shown.pop("created_at"))
     assert abs((datetime.now(created.tzinfo) - created).total_seconds()) < 60
     assert shown == {
-        "key": "made-once",
+        "experiment": "made-once",
         "status": "running",
         "arms": ARMS,
         "retired": [],
@@ -109,7 +115,9 @@ def test_experiments_are_listed_and_archived_ones_if_asked_for(api: Api) -> None
     assert gone.ask("POST", ":archive").json()["status"] == "archived"
 
     def listed(query: str) -> set[str]:
-        return {each["key"] for each in api.client.get(f"/v1/experiments{query}").json()["experiments"]}
+        return {
+            each["experiment"] for each in api.client.get(f"/v1/experiments{query}").json()["experiments"]
+        }
 
     assert {kept.key, gone.key} <= listed("?archived=true")
     assert listed("") == listed("?archived=false") == listed("?archived=true") - {gone.key, *_archived(api)}
@@ -118,11 +126,11 @@ def test_experiments_are_listed_and_archived_ones_if_asked_for(api: Api) -> None
 
 def _archived(api: Api) -> set[str]:
     every = api.client.get("/v1/experiments?archived=true").json()["experiments"]
-    return {each["key"] for each in every if each["status"] == "archived"}
+    return {each["experiment"] for each in every if each["status"] == "archived"}
 
 
 def test_many_who_make_the_same_experiment(api: Api) -> None:
-    body = {"key": "contested", "policy": "ms+", "reward": UNIT}
+    body = {"experiment": "contested", "policy": "ms+", "reward": UNIT}
     answers = together(
         16, lambda n: api.client.post("/v1/experiments", json=body | {"arms": [*ARMS, str(n)]})
     )
@@ -164,8 +172,8 @@ def test_of_many_who_change_the_same_version_one_does(api: Api) -> None:
 
 def test_pause_resume_reset_archive(api: Api) -> None:
     experiment = api.begin()
-    first = experiment.decide().json()["decision_id"]
-    second = experiment.decide().json()["decision_id"]
+    first = experiment.decide().json()["id"]
+    second = experiment.decide().json()["id"]
     assert experiment.ask("POST", ":pause").json()["status"] == "paused"
     assert refusal(experiment.decide()) == (409, "paused", None)
     assert [each["status"] for each in experiment.decisions({}, {"unit": "u"})] == [409, 409]
@@ -226,20 +234,20 @@ def test_arms_come_and_go(api: Api) -> None:
 
 
 def test_a_decision_and_the_law_that_it_was_drawn_from(api: Api) -> None:
-    experiment = api.begin(reward=UNIT | {"window_s": 90})
+    experiment = api.begin(reward=UNIT | {"window": 90})
     for value in (1, 0, 1):
-        api.reward(experiment.decide().json()["decision_id"], value)
+        api.reward(experiment.decide().json()["id"], value)
     state = experiment.state
     answer = experiment.decide(unit="ann", eligible=["red", "blue"])
     assert answer.status_code == 201
     decision = answer.json()
     assert set(decision) == {
-        "decision_id", "experiment", "arm", "probability", "log_probability", "probabilities", "log_probabilities",
-        "policy_version", "formula_version", "state_version", "epoch", "unit", "cold", "decided_at", "expires_at",
+        "id", "experiment", "arm", "probability", "log_probability", "probabilities", "log_probabilities",
+        "policy_version", "formula_version", "state", "epoch", "unit", "cold", "time", "expires_at", "position",
         "idempotency_key", "origin",
     }  # fmt: skip
     assert (decision["experiment"], decision["unit"], decision["epoch"]) == (experiment.key, "ann", 1)
-    assert decision["state_version"] == state["state_version"]
+    assert decision["state"] == state["state"]
     assert set(decision["probabilities"]) == {"red", "blue"}
     assert math.fsum(decision["probabilities"].values()) == pytest.approx(1)
     assert (
@@ -248,20 +256,20 @@ def test_a_decision_and_the_law_that_it_was_drawn_from(api: Api) -> None:
         == math.exp(decision["log_probability"])
     )
     assert decision["log_probability"] == decision["log_probabilities"][decision["arm"]]
-    made, ends = (datetime.fromisoformat(decision[name]) for name in ("decided_at", "expires_at"))
+    made, ends = (datetime.fromisoformat(decision[name]) for name in ("time", "expires_at"))
     assert ends - made == timedelta(seconds=90)
-    assert decision["decided_at"].endswith("Z")
+    assert decision["time"].endswith("Z")
     whole = experiment.decide().json()
     assert whole["probabilities"] == {arm["arm"]: pytest.approx(arm["probability"]) for arm in state["arms"]}
-    assert api.client.get(f"/v1/decisions/{decision['decision_id']}").json() == decision
-    assert api.client.get(f"/v1/decisions/{decision['decision_id'].upper()}").json() == decision
+    assert api.client.get(f"/v1/decisions/{decision['id']}").json() == decision
+    assert api.client.get(f"/v1/decisions/{decision['id'].upper()}").json() == decision
 
 
 def test_the_same_key_again(api: Api) -> None:
     experiment = api.begin()
     body = {"unit": "ann", "eligible": ["red", "blue"]}
     first = experiment.decide("k", **body)
-    api.reward(first.json()["decision_id"], 1)
+    api.reward(first.json()["id"], 1)
     again = experiment.decide("k", **body)
     assert (first.status_code, again.status_code) == (201, 200)
     assert again.content == first.content
@@ -282,7 +290,7 @@ def test_sixty_four_with_the_same_key_get_the_same_decision(api: Api) -> None:
     items = [{"idempotency_key": "batched", "unit": "ann"}] * 500
     results = [each for some in together(4, lambda _: experiment.decisions(*items)) for each in some]
     assert Counter(each["status"] for each in results) == {201: 1, 200: 1999}
-    assert len({each["decision"]["decision_id"] for each in results}) == 1
+    assert len({each["decision"]["id"] for each in results}) == 1
     with closing(open_store(api.where)) as store:
         assert len(list(store.rows(experiment.key))) == 2
 
@@ -322,10 +330,10 @@ def test_a_thousand_at_once_and_no_more(api: Api) -> None:
     experiment = api.begin()
     results = experiment.decisions(*({"unit": f"u{n}"} for n in range(1000)))
     assert [each["decision"]["unit"] for each in results] == [f"u{n}" for n in range(1000)]
-    ids = [each["decision"]["decision_id"] for each in results]
+    ids = [each["decision"]["id"] for each in results]
     assert len(set(ids)) == 1000
-    taken = api.rewards(*({"decision_id": each, "value": 1} for each in ids))
-    assert [each["reward"]["decision_id"] for each in taken] == ids
+    taken = api.rewards(*({"decision": each, "value": 1} for each in ids))
+    assert [each["reward"]["decision"] for each in taken] == ids
     assert {each["status"] for each in taken} == {201}
     assert experiment.pulls() == 1000
     too_many: Any = {"decisions": [{}] * 1001}
@@ -342,11 +350,11 @@ def test_a_thousand_at_once_and_no_more(api: Api) -> None:
 
 def test_a_reward_is_taken_once(api: Api) -> None:
     experiment = api.begin()
-    decision = experiment.decide().json()["decision_id"]
+    decision = experiment.decide().json()["id"]
     for wrong in (-0.5, 1.5, 1e308):
         assert refusal(api.reward(decision, wrong)) == (422, "invalid_value", "$.value")
     new, again, other = api.reward(decision, 1), api.reward(decision, 1), api.reward(decision, 0)
-    said = {"decision_id": decision, "event": decision, "late": False}
+    said = {"decision": decision, "event": decision, "late": False}
     assert (new.status_code, new.json()) == (201, said | {"outcome": "applied", "applied": True})
     assert (again.status_code, again.json()) == (200, said | {"outcome": "duplicate", "applied": False})
     assert refusal(other) == (409, "conflict", None)
@@ -358,26 +366,24 @@ def test_a_reward_is_taken_once(api: Api) -> None:
 
 def test_of_many_rewards_at_once_one_is_learned(api: Api) -> None:
     experiment = api.begin()
-    decision = experiment.decide().json()["decision_id"]
+    decision = experiment.decide().json()["id"]
     answers = together(32, lambda n: api.reward(decision, n % 2))
     codes = Counter(answer.status_code for answer in answers)
     assert codes == {201: 1, 200: 15, 409: 16}
     assert experiment.pulls() == 1
 
 
-@pytest.mark.parametrize(
-    ("aggregate", "value"), [("first", 0.5), ("last", 0.25), ("sum", 1.0), ("max", 0.75)]
-)
-def test_what_several_rewards_come_to(api: Api, aggregate: str, value: float) -> None:
+@pytest.mark.parametrize(("combine", "value"), [("first", 0.5), ("last", 0.25), ("sum", 1.0), ("max", 0.75)])
+def test_what_several_rewards_come_to(api: Api, combine: str, value: float) -> None:
     """By when they occurred, in whatever order and spelling of a time they come."""
-    experiment = api.begin(reward=UNIT | {"aggregate": aggregate})
-    decision = experiment.decide().json()["decision_id"]
-    for number, occurred_at, event in [
+    experiment = api.begin(reward=UNIT | {"combine": combine})
+    decision = experiment.decide().json()["id"]
+    for number, at, event in [
         (0.75, 1_700_000_000, "b"),
         (0.25, "2023-11-15T01:00:00+02:00", "c"),
         (0.5, "2023-11-14T22:13:19.999Z", "a"),
     ]:
-        assert api.reward(decision, number, event=event, occurred_at=occurred_at).status_code == 201
+        assert api.reward(decision, number, event=event, at=at).status_code == 201
     (arm,) = (arm for arm in experiment.state["arms"] if arm["pulls"])
     assert (arm["pulls"], arm["sum"]) == (1, value)
 
@@ -395,7 +401,7 @@ def test_a_reward_before_its_decision_waits_for_it(api: Api) -> None:
     assert refusal(api.client.get(f"/v1/decisions/{identifier}")) == (404, "not_found", None)
     assert experiment.pulls() == 0
     with Bandit(log=api.where, experiment=experiment.key) as bandit:
-        row: Decision = bandit.decision(drawn["decision_id"])
+        row: Decision = bandit.decision(drawn["id"])
         assert bandit.append([row._replace(id=identifier), row._replace(id=unfit)]) == 2
     until(experiment.pulls)
     (arm,) = (arm for arm in experiment.state["arms"] if arm["pulls"])
@@ -405,28 +411,27 @@ def test_a_reward_before_its_decision_waits_for_it(api: Api) -> None:
 
 
 def test_a_reward_after_the_window_is_logged_and_not_learned(api: Api) -> None:
-    unhurried = api.begin(reward=UNIT | {"window_s": 3600})
+    unhurried = api.begin(reward=UNIT | {"window": 3600})
     timely = unhurried.decide().json()
-    assert api.reward(timely["decision_id"], 1).status_code == 201
-    experiment = api.begin(reward=UNIT | {"window_s": 0.05})
+    assert api.reward(timely["id"], 1).status_code == 201
+    experiment = api.begin(reward=UNIT | {"window": 0.05})
     late = experiment.decide().json()
     time.sleep(0.1)
-    answer = api.reward(late["decision_id"], 1)
+    answer = api.reward(late["id"], 1)
     assert (answer.status_code, answer.json()) == (
         200,
-        {"decision_id": late["decision_id"], "event": late["decision_id"], "outcome": "late"}
-        | {"applied": False, "late": True},
+        {"decision": late["id"], "event": late["id"], "outcome": "late"} | {"applied": False, "late": True},
     )
-    assert api.reward(timely["decision_id"], 1).json()["outcome"] == "duplicate"
-    assert refusal(api.reward(late["decision_id"], 0)) == (409, "conflict", None)
+    assert api.reward(timely["id"], 1).json()["outcome"] == "duplicate"
+    assert refusal(api.reward(late["id"], 0)) == (409, "conflict", None)
     assert (unhurried.pulls(), experiment.pulls()) == (1, 0)
 
 
 def test_windows_close_by_themselves(api: Api) -> None:
-    default = api.begin(reward=UNIT | {"window_s": 0.2, "default": 0.25})
-    mature = api.begin(reward=UNIT | {"window_s": 3, "mature_only": True})
+    default = api.begin(reward=UNIT | {"window": 0.2, "default": 0.25})
+    mature = api.begin(reward=UNIT | {"window": 3, "mature_only": True})
     default.decide()
-    answer = api.reward(mature.decide().json()["decision_id"], 1).json()
+    answer = api.reward(mature.decide().json()["id"], 1).json()
     assert (answer["outcome"], answer["applied"], mature.pulls()) == ("waiting", True, 0)
     until(lambda: default.pulls() == mature.pulls() == 1)
     assert math.fsum(arm["sum"] for arm in default.state["arms"]) == 0.25
@@ -434,16 +439,16 @@ def test_windows_close_by_themselves(api: Api) -> None:
 
 def test_a_batch_of_rewards_has_a_status_for_each(api: Api) -> None:
     experiment = api.begin()
-    decision, unknown = experiment.decide().json()["decision_id"], new_id()
+    decision, unknown = experiment.decide().json()["id"], new_id()
     results = api.rewards(
-        {"decision_id": decision, "value": 7},
-        {"decision_id": decision, "value": 1},
-        {"decision_id": decision, "value": 1},
-        {"decision_id": decision.upper(), "value": 0},
-        {"decision_id": unknown, "value": 1},
-        {"decision_id": unknown, "value": 1, "event": "a\0"},
-        {"decision_id": "00000000-0000-7000-8000-000000000000", "value": 1},
-        {"decision_id": decision, "value": 0.5, "event": "more"},
+        {"decision": decision, "value": 7},
+        {"decision": decision, "value": 1},
+        {"decision": decision, "value": 1},
+        {"decision": decision.upper(), "value": 0},
+        {"decision": unknown, "value": 1},
+        {"decision": unknown, "value": 1, "event": "a\0"},
+        {"decision": "00000000-0000-7000-8000-000000000000", "value": 1},
+        {"decision": decision, "value": 0.5, "event": "more"},
     )
     statuses = [each["status"] for each in results]
     assert [*statuses[:1], sorted(statuses[1:3]), *statuses[3:]] == [422, [200, 201], 409, 202, 422, 404, 201]
@@ -521,14 +526,14 @@ def test_activity_and_its_audit(filled: Filled) -> None:
     assert {arm["arm"]: arm["decisions"] for arm in found["arms"]} == {
         arm: count for arm, (count, _) in filled.arms.items()
     }
-    assert math.fsum(arm["share"] for arm in found["arms"]) == pytest.approx(1)
+    assert math.fsum(arm["fraction"] for arm in found["arms"]) == pytest.approx(1)
     assert sum(point["rewards"] for point in found["series"]["points"]) == 400
     assert found["audit"]["verdict"] == "consistent"
 
 
 def test_a_log_without_the_range_of_a_reward_says_why_it_has_no_interval(api: Api) -> None:
     experiment = api.begin(policy="ms:sigma2=1", reward={})
-    api.reward(experiment.decide().json()["decision_id"], -1e6)
+    api.reward(experiment.decide().json()["id"], -1e6)
     state = experiment.state
     assert "reward.low" in state["interval"]["refusal"]
     assert {arm["lower"] for arm in state["arms"]} == {arm["upper"] for arm in state["arms"]} == {None}
@@ -539,13 +544,13 @@ def test_metrics(api: Api) -> None:
     ids = []
     for _ in range(2):  # the second time they are the same, and count no more
         results = experiment.decisions(*({"idempotency_key": f"k{n}"} for n in range(300)))
-        ids = [each["decision"]["decision_id"] for each in results]
+        ids = [each["decision"]["id"] for each in results]
         arms = Counter(each["decision"]["arm"] for each in results)
     again = experiment.decide("k0")
-    assert (again.status_code, again.json()["decision_id"]) == (200, ids[0])
+    assert (again.status_code, again.json()["id"]) == (200, ids[0])
     before = samples(api.client.get("/metrics").text).get("maillard_rewards_total", {})
-    api.rewards({"decision_id": ids[0], "value": 1}, {"decision_id": ids[1], "value": 1})
-    api.rewards({"decision_id": ids[0], "value": 1}, {"decision_id": ids[1], "value": 0})
+    api.rewards({"decision": ids[0], "value": 1}, {"decision": ids[1], "value": 1})
+    api.rewards({"decision": ids[0], "value": 1}, {"decision": ids[1], "value": 0})
     answer = api.client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     now = samples(answer.text)

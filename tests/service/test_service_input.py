@@ -21,7 +21,7 @@ from tests.stores import new_id
 EXPERIMENTS = "/v1/experiments"
 HOME = f"{EXPERIMENTS}/home"
 DECISIONS = f"{HOME}/decisions"
-NEW = {"key": "other", "arms": ["red", "blue"], "policy": "ms+", "reward": {"low": 0, "high": 1}}
+NEW = {"experiment": "other", "arms": ["red", "blue"], "policy": "ms+", "reward": {"low": 0, "high": 1}}
 NOBODY = "00000000-0000-7000-8000-000000000000"  # a decision of 1970
 ANY_VERSION = {"If-Match": "*"}
 CLOSE = "Connection: close\r\n"
@@ -37,18 +37,18 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def client(service: Service) -> Iterator[httpx2.Client]:
     with httpx2.Client(base_url=service.url, timeout=120) as made:
-        assert made.post(EXPERIMENTS, json=NEW | {"key": "home"}).status_code == 201
+        assert made.post(EXPERIMENTS, json=NEW | {"experiment": "home"}).status_code == 201
         yield made
 
 
 @pytest.fixture(scope="module")
 def decision(client: httpx2.Client) -> str:
-    return str(client.post(DECISIONS, json={}).json()["decision_id"])
+    return str(client.post(DECISIONS, json={}).json()["id"])
 
 
 def seen(client: httpx2.Client) -> tuple[str, int]:
     """All experiments as they are configured, and the number of the last event of ours."""
-    return client.get(EXPERIMENTS).text, client.get(f"{HOME}/state").json()["state_version"]
+    return client.get(EXPERIMENTS).text, client.get(f"{HOME}/state").json()["state"]
 
 
 @pytest.fixture(scope="module")
@@ -103,15 +103,15 @@ def named(table: list[Any]) -> list[str]:
 
 
 WRONG = [
-    (new(key=""), "$.key"),
-    (new(key="a/b"), "$.key"),
-    (new(key="a:pause"), "$.key"),
-    (new(key=".."), "$.key"),
-    (new(key="a\n"), "$.key"),
-    (new(key="é"), "$.key"),
-    (new(key="a\0"), "$.key"),
-    (new(key="k" * 129), "$.key"),
-    (new(key=1), "$.key"),
+    (new(experiment=""), "$.experiment"),
+    (new(experiment="a/b"), "$.experiment"),
+    (new(experiment="a:pause"), "$.experiment"),
+    (new(experiment=".."), "$.experiment"),
+    (new(experiment="a\n"), "$.experiment"),
+    (new(experiment="é"), "$.experiment"),
+    (new(experiment="a\0"), "$.experiment"),
+    (new(experiment="k" * 129), "$.experiment"),
+    (new(experiment=1), "$.experiment"),
     (new(arms=[]), "$.arms"),
     (new(arms="red"), "$.arms"),
     (new(arms=["red", "blue", 3]), "$.arms[2]"),
@@ -139,15 +139,15 @@ WRONG = [
     (rule(low="0"), "$.reward.low"),
     (rule(low=True), "$.reward.low"),
     (rule(low=0, high=1e291), "$.reward.low"),
-    (rule(low=1, high=2, aggregate="sum"), "$.reward.low"),
-    (rule(window_s=0), "$.reward.window_s"),
-    (rule(window_s=1e300), "$.reward.window_s"),
-    (rule(default=0.5), "$.reward.window_s"),
-    (rule(mature_only=True), "$.reward.window_s"),
+    (rule(low=1, high=2, combine="sum"), "$.reward.low"),
+    (rule(window=0), "$.reward.window"),
+    (rule(window=1e300), "$.reward.window"),
+    (rule(default=0.5), "$.reward.window"),
+    (rule(mature_only=True), "$.reward.window"),
     (rule(mature_only=1), "$.reward.mature_only"),
-    (rule(low=0, high=1, window_s=9, default=2), "$.reward.default"),
-    (rule(aggregate="mean"), "$.reward.aggregate"),
-    (("POST", EXPERIMENTS, {"key": "other", "arms": ["red"]}), "$.policy"),
+    (rule(low=0, high=1, window=9, default=2), "$.reward.default"),
+    (rule(combine="mean"), "$.reward.combine"),
+    (("POST", EXPERIMENTS, {"experiment": "other", "arms": ["red"]}), "$.policy"),
     (("POST", EXPERIMENTS, []), "$"),
     (("POST", EXPERIMENTS, None), "$"),
     (decide(unit=""), "$.unit"),
@@ -172,21 +172,21 @@ WRONG = [
     (reward(value=None), "$.value"),
     (reward(event=""), "$.event"),
     (reward(event="a\0"), "$.event"),
-    (reward(occurred_at=-1), "$.occurred_at"),
-    (reward(occurred_at=1e12), "$.occurred_at"),
-    (reward(occurred_at=True), "$.occurred_at"),
-    (reward(occurred_at="yesterday"), "$.occurred_at"),
-    (reward(occurred_at="2026-01-01T00:00:00"), "$.occurred_at"),  # whose midnight?
-    (reward(occurred_at="2026-13-01T00:00:00Z"), "$.occurred_at"),
-    (reward(occurred_at="0001-01-01T00:00:00+12:00"), "$.occurred_at"),
-    (reward(occurred_at="9999-12-31T23:59:59-12:00"), "$.occurred_at"),
+    (reward(at=-1), "$.at"),
+    (reward(at=1e12), "$.at"),
+    (reward(at=True), "$.at"),
+    (reward(at="yesterday"), "$.at"),
+    (reward(at="2026-01-01T00:00:00"), "$.at"),  # whose midnight?
+    (reward(at="2026-13-01T00:00:00Z"), "$.at"),
+    (reward(at="0001-01-01T00:00:00+12:00"), "$.at"),
+    (reward(at="9999-12-31T23:59:59-12:00"), "$.at"),
     (("PUT", "/v1/decisions/{decision}/reward", {}), "$.value"),
-    (("PUT", "/v1/decisions/nobody/reward", {"value": 1}), "$.decision_id"),
-    (("PUT", "/v1/decisions/00000000-0000-4000-8000-000000000000/reward", {"value": 1}), "$.decision_id"),
-    (rewards({"decision_id": "nobody", "value": 1}), "$.rewards[0].decision_id"),
-    (rewards({"value": 1}), "$.rewards[0].decision_id"),
-    (rewards(*[{"decision_id": NOBODY, "value": "x"}] * 2), "$.rewards[0].value"),
-    (rewards(*[{"decision_id": NOBODY, "value": 1}] * 1001), "$.rewards"),
+    (("PUT", "/v1/decisions/nobody/reward", {"value": 1}), "$.decision"),
+    (("PUT", "/v1/decisions/00000000-0000-4000-8000-000000000000/reward", {"value": 1}), "$.decision"),
+    (rewards({"decision": "nobody", "value": 1}), "$.rewards[0].decision"),
+    (rewards({"value": 1}), "$.rewards[0].decision"),
+    (rewards(*[{"decision": NOBODY, "value": "x"}] * 2), "$.rewards[0].value"),
+    (rewards(*[{"decision": NOBODY, "value": 1}] * 1001), "$.rewards"),
     (change("no such"), "$.policy"),
     (change("ms+:booster=0"), "$.policy"),
     (change("ms-exponential-family:family=x"), "$.policy"),
@@ -199,8 +199,8 @@ WRONG = [
     (("DELETE", f"{HOME}/arms/mauve", None), "$.arm"),
     (("DELETE", f"{HOME}/arms/%00", None), "$.arm"),
     (("DELETE", f"{HOME}/arms/", None), "$.arm"),
-    (("GET", "/v1/decisions/nobody", None), "$.decision_id"),
-    (("GET", f"/v1/decisions/{'9' * 5000}", None), "$.decision_id"),
+    (("GET", "/v1/decisions/nobody", None), "$.decision"),
+    (("GET", f"/v1/decisions/{'9' * 5000}", None), "$.decision"),
     (ask(""), "$.target"),
     (ask("no such"), "$.target"),
     (ask("arm:mauve"), "$.target"),
@@ -243,8 +243,8 @@ UNKNOWN = [
     (decide(context={"secret": 1}), "$.context"),
     (decide(idempotency_key="k"), "$.idempotency_key"),  # alone it is a header
     (batch({}, {"who": 1}), "$.decisions[1].who"),
-    (reward(at=1), "$.at"),
-    (rewards({"decision_id": NOBODY, "value": 1, "unit": "u"}), "$.rewards[0].unit"),
+    (reward(occurred_at=1), "$.occurred_at"),
+    (rewards({"decision": NOBODY, "value": 1, "unit": "u"}), "$.rewards[0].unit"),
     (change("ms", arms=[]), "$.arms"),
     (("POST", f"{HOME}/arms", {"arm": "green", "weight": 1}), "$.weight"),
     (ask("uniform", seed=1), "$.seed"),
@@ -274,9 +274,9 @@ def test_odd_names_are_names(client, name) -> None:
     assert (first["status"], second["status"]) == (201, 200)
     assert first["decision"] == second["decision"]
     assert first["decision"]["unit"] == name
-    found = client.get(f"/v1/decisions/{first['decision']['decision_id']}").json()
+    found = client.get(f"/v1/decisions/{first['decision']['id']}").json()
     assert found == first["decision"]
-    parked = {"decision_id": new_id(), "value": 1, "event": name}
+    parked = {"decision": new_id(), "value": 1, "event": name}
     (result,) = client.post("/v1/rewards:batch", json={"rewards": [parked]}).json()["results"]
     assert (result["status"], result["reward"]["event"]) == (202, name)
 
@@ -357,7 +357,7 @@ def test_deep_json(client, decision, body) -> None:
 )  # fmt: skip
 def test_other_content_types(client, decision, operation, kind) -> None:
     """Above all those that a form on any web page can send without asking."""
-    path = operation.path.format(key="home", id=decision)
+    path = operation.path.format(experiment="home", id=decision)
     answer = client.request(operation.method, path, content=b"{}", headers={"Content-Type": kind})
     assert refusal(answer) == (415, "unsupported_media_type", "Content-Type")
 
@@ -440,7 +440,7 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     prelude = "from maillard.service.http_protocol import LimitedHttpProtocol as P\n"
     prelude += "P.head_timeout, P.request_timeout, P.linger_timeout = 0.5, 1.0, 0.5"
     with serving(tmp_path_factory.mktemp("hasty") / "log.db", prelude=prelude) as made:
-        assert httpx2.post(f"{made.url}{EXPERIMENTS}", json=NEW | {"key": "home"}).status_code == 201
+        assert httpx2.post(f"{made.url}{EXPERIMENTS}", json=NEW | {"experiment": "home"}).status_code == 201
         yield made
 
 
@@ -527,7 +527,7 @@ def test_a_body_that_nobody_reads_is_no_request(service) -> None:
 
 @pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.method == "GET"], ids=lambda each: each.name)  # fmt: skip
 def test_head_is_get_without_the_body(service, client, decision, operation) -> None:
-    path = operation.path.format(key="home", id=decision)
+    path = operation.path.format(experiment="home", id=decision)
     with connected(service) as connection:
         connection.sendall(written("HEAD", path, b"", CLOSE))
         (answer,) = replies(heard(connection), head=True)
@@ -577,7 +577,7 @@ def test_paths_that_are_not_there(client, path) -> None:
     "operation", [each for each in OPERATIONS if each.limited], ids=lambda each: each.name
 )
 def test_experiments_that_are_not_there(client, operation, key) -> None:
-    path = operation.path.replace("{arm:anything}", "red").format(key=key)
+    path = operation.path.replace("{arm:anything}", "red").format(experiment=key)
     bodies = {"decide": {}, "decide_batch": {"decisions": [{}]}, "evaluate": {"target": "uniform"}}
     bodies |= {"add_arm": {"arm": "green"}, "change_experiment": {"policy": "ms"}}
     answer = client.request(operation.method, path, json=bodies.get(operation.name), headers=ANY_VERSION)

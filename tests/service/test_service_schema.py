@@ -35,9 +35,9 @@ POLICIES = [
 TARGETS = ["uniform", "arm:red", "dist:red=0.5,blue=0.5", "ms+:booster=16", "ts", "greedy"]
 RULES: list[Any] = [
     {"low": 0, "high": 1},
-    {"low": -1e290, "high": 1e290, "aggregate": "sum"},
-    {"low": 0, "high": 1, "window_s": 1e-6, "default": 0},
-    {"low": 0, "high": 1, "window_s": 1e9, "mature_only": True},
+    {"low": -1e290, "high": 1e290, "combine": "sum"},
+    {"low": 0, "high": 1, "window": 1e-6, "default": 0},
+    {"low": 0, "high": 1, "window": 1e9, "mature_only": True},
     {"low": 0, "high": 5e-324},
     {},
 ]
@@ -142,11 +142,11 @@ class Asked:
     def begin(self, key: str) -> str:
         """An experiment of this key, whether or not it was made before, that chooses; a decision of it."""
         path = f"{self.service.url}/v1/experiments"
-        self.session.post(path, json=NEW | {"key": key})
+        self.session.post(path, json=NEW | {"experiment": key})
         self.session.post(f"{path}/{key}:resume")
         made = self.session.post(f"{path}/{key}/decisions", json={})
         assert made.status_code == 201, made.text
-        return str(made.json()["decision_id"])
+        return str(made.json()["id"])
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ eligible = st.none() | st.lists(st.sampled_from(ARMS), min_size=1)
 values = st.floats(0, 1) | st.sampled_from([0, 1, 0.5])
 times = st.none() | st.floats(0, 4e9) | st.sampled_from(["2026-01-01T00:00:00Z", "1970-01-01T00:00:00+00:00"])
 keyed = {"unit": st.none() | names, "eligible": eligible}
-rewarded = {"occurred_at": times, "event": st.none() | st.sampled_from("abc") | names}
+rewarded = {"at": times, "event": st.none() | st.sampled_from("abc") | names}
 
 
 def bodies(operation: str, decision: str) -> Any:
@@ -203,14 +203,14 @@ def bodies(operation: str, decision: str) -> Any:
         "reward_batch": objects(
             {
                 "rewards": st.lists(
-                    objects({"value": values, "decision_id": st.just(decision)}, optional=rewarded),
+                    objects({"value": values, "decision": st.just(decision)}, optional=rewarded),
                     max_size=30,
                 )
             }
         ),
         "create_experiment": objects(
             {
-                "key": st.from_regex(r"\A[a-z]{1,12}\Z"),
+                "experiment": st.from_regex(r"\A[a-z]{1,12}\Z"),
                 "arms": st.lists(names, min_size=1, unique=True),
                 "policy": st.sampled_from(POLICIES),
                 "reward": st.just(RULES[0]) | st.sampled_from(RULES),  # most policies need a range
@@ -234,7 +234,11 @@ def bodies(operation: str, decision: str) -> Any:
 def sensible(operation: Any, name: str, decision: str) -> st.SearchStrategy[Any]:
     """Cases of an operation on an experiment or a decision that is there."""
     fields: dict[str, Any] = {}
-    path: dict[str, Any] = {"key": st.just(name), "id": st.just(decision), "arm": st.sampled_from(ARMS)}
+    path: dict[str, Any] = {
+        "experiment": st.just(name),
+        "id": st.just(decision),
+        "arm": st.sampled_from(ARMS),
+    }
     taken = [parameter.name for parameter in operation.path_parameters]
     fields["path_parameters"] = st.fixed_dictionaries({each: path[each] for each in taken})
     if (body := bodies(name, decision)) is not None:
@@ -248,7 +252,7 @@ def sensible(operation: Any, name: str, decision: str) -> st.SearchStrategy[Any]
 def examine(asked: Asked, name: str, examples: int) -> None:
     operation = SCHEMA.find_operation_by_id(name)
     decision = asked.begin(name)
-    pins = {"key": name, "id": decision}
+    pins = {"experiment": name, "id": decision}
     taken = {each.name: pins[each.name] for each in operation.path_parameters if each.name in pins}
 
     @suite(examples)
@@ -284,7 +288,7 @@ def narrowed(document: Any) -> Any:
     made = copy.deepcopy(document)
     schemas = made["components"]["schemas"]
     schemas["NewExperiment"]["properties"] |= {
-        "key": {"enum": KEYS},
+        "experiment": {"enum": KEYS},
         "policy": {"enum": POLICIES},
         "arms": {"enum": [ARMS, ["red"], ["red", "blue"]]},
         "reward": {"enum": RULES},
@@ -296,7 +300,12 @@ def narrowed(document: Any) -> Any:
     for name in ("DecisionToMake", "KeyedDecision"):
         schemas[name]["properties"]["eligible"] = {"enum": [None, ["red"], ["red", "blue"]]}
     schemas["Question"]["properties"]["target"] = {"enum": TARGETS}
-    few = {"key": KEYS, "arm": ARMS, "If-Match": ["*", '"1"', '"2"', '"3"'], "Idempotency-Key": ["a", "b"]}
+    few = {
+        "experiment": KEYS,
+        "arm": ARMS,
+        "If-Match": ["*", '"1"', '"2"', '"3"'],
+        "Idempotency-Key": ["a", "b"],
+    }
     for methods in made["paths"].values():
         for operation in methods.values():
             for parameter in operation["parameters"]:
@@ -317,10 +326,10 @@ def walk(asked: Asked, examples: int, steps: int) -> Counter[tuple[str, int]]:
             asked.begin(f"w{self.number}-{KEYS[0]}")
 
         def before_call(self, case: Any) -> None:
-            if isinstance(case.body, dict) and case.body.get("key") in KEYS:
-                case.body = case.body | {"key": f"w{self.number}-{case.body['key']}"}
-            if case.path_parameters.get("key") in KEYS:
-                case.path_parameters["key"] = f"w{self.number}-{case.path_parameters['key']}"
+            if isinstance(case.body, dict) and case.body.get("experiment") in KEYS:
+                case.body = case.body | {"experiment": f"w{self.number}-{case.body['experiment']}"}
+            if case.path_parameters.get("experiment") in KEYS:
+                case.path_parameters["experiment"] = f"w{self.number}-{case.path_parameters['experiment']}"
 
         def call(self, case: Any, **_: Any) -> Any:
             return asked.ask(case)

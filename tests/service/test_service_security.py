@@ -26,7 +26,7 @@ from tests.service.raw_http import error, refusal, say
 from tests.serving import MAILLARD, Service, serving
 from tests.stores import new_id
 
-NEW = {"key": "home", "arms": ["crimson", "azure"], "policy": "ms+", "reward": {"low": 0, "high": 1}}
+NEW = {"experiment": "home", "arms": ["crimson", "azure"], "policy": "ms+", "reward": {"low": 0, "high": 1}}
 CLOSE = "Connection: close\r\n"
 GUARDED = [each for each in OPERATIONS if each.scope is not None]
 NEVER = "mk_0123456789ab_" + "A" * 43
@@ -48,7 +48,7 @@ class Place:
 
     def ask(self, operation: Operation, authorization: Any, *, key: str, id: str, **options: Any) -> Any:
         """The answer to an operation on one experiment or decision."""
-        path = operation.path.replace("{arm:anything}", "crimson").format(key=key, id=id)
+        path = operation.path.replace("{arm:anything}", "crimson").format(experiment=key, id=id)
         headers = {} if authorization is None else {"Authorization": authorization}
         if operation.body is not None:
             options = {"json": body_of(operation, key, id)} | options
@@ -67,8 +67,8 @@ def body_of(operation: Operation, key: str, id: str) -> dict[str, Any]:
         "decide": {"unit": "u"},
         "decide_batch": {"decisions": [{}]},
         "reward": {"value": 1},
-        "reward_batch": {"rewards": [{"decision_id": id, "value": 1}]},
-        "create_experiment": NEW | {"key": key},
+        "reward_batch": {"rewards": [{"decision": id, "value": 1}]},
+        "create_experiment": NEW | {"experiment": key},
         "evaluate": {"target": "arm:crimson"},
         "add_arm": {"arm": "mauve"},
         "change_experiment": {"policy": "ms"},
@@ -101,10 +101,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     ):
         admin = {"Authorization": bearer(secrets["admin"])}
         for key in ("home", "elsewhere"):
-            answer = client.post("/v1/experiments", json=NEW | {"key": key}, headers=admin)
+            answer = client.post("/v1/experiments", json=NEW | {"experiment": key}, headers=admin)
             assert answer.status_code == 201
         made_one = client.post("/v1/experiments/home/decisions", json={}, headers=admin)
-        yield Place(service, client, secrets, made_one.json()["decision_id"])
+        yield Place(service, client, secrets, made_one.json()["id"])
 
 
 def learned(answer: Any) -> Any:
@@ -190,7 +190,7 @@ def test_a_key_anywhere_else_is_no_key(place: Place) -> None:
 def test_head_needs_a_key_too(place: Place) -> None:
     for operation in GUARDED:
         if operation.method == "GET":
-            path = operation.path.format(key="home", id=place.decision)
+            path = operation.path.format(experiment="home", id=place.decision)
             assert place.client.head(path).status_code == 401
 
 
@@ -235,13 +235,13 @@ def test_a_key_for_another_experiment(place: Place, operation: Operation) -> Non
 def test_what_a_limited_key_may_see(place: Place) -> None:
     headers = {"Authorization": bearer(place.secrets["elsewhere"])}
     mine = place.client.get("/v1/experiments?archived=true", headers=headers).json()["experiments"]
-    assert [each["key"] for each in mine] == ["elsewhere"]
+    assert [each["experiment"] for each in mine] == ["elsewhere"]
     about = place.client.get("/v1/me", headers=headers).json()
     assert (about["experiments"], about["open"]) == (["elsewhere"], False)
     path = "/v1/experiments/elsewhere/decisions"
-    own = place.client.post(path, json={}, headers=headers).json()["decision_id"]
+    own = place.client.post(path, json={}, headers=headers).json()["id"]
     assert place.client.get(f"/v1/decisions/{own}", headers=headers).status_code == 200
-    both = [{"decision_id": each, "value": 1} for each in (own, place.decision)]
+    both = [{"decision": each, "value": 1} for each in (own, place.decision)]
     results = place.client.post("/v1/rewards:batch", json={"rewards": both}, headers=headers).json()[
         "results"
     ]
@@ -311,7 +311,7 @@ def test_a_name_that_was_bound_to_this_machine_opens_nothing(unlocked: Service, 
     """DNS rebinding: a page of evil.example, whose name now means 127.0.0.1, asks from a browser on this machine."""
     for operation in GUARDED:
         if operation.method == "GET":
-            path = operation.path.format(key="home", id=new_id())
+            path = operation.path.format(experiment="home", id=new_id())
             assert status_with(unlocked, path, Host=host) == 403
 
 
@@ -328,7 +328,7 @@ ORIGINS = [
 
 @pytest.mark.parametrize("operation", GUARDED, ids=by_name)
 def test_a_page_from_elsewhere_gets_nothing(unlocked: Service, operation: Operation) -> None:
-    path = operation.path.replace("{arm:anything}", "crimson").format(key="home", id=new_id())
+    path = operation.path.replace("{arm:anything}", "crimson").format(experiment="home", id=new_id())
     body = json.dumps(body_of(operation, "home", new_id())).encode() if operation.body else b""
     for origin in ORIGINS:
         asked = written(
@@ -392,7 +392,7 @@ def test_no_key_no_other_machine(tmp_path: Path, host: str) -> None:
 
 @pytest.mark.parametrize("path", sorted({each.path for each in OPERATIONS} | {"/", "/dashboard.js"}))
 def test_cors_is_off(visitor: httpx2.Client, path: str) -> None:
-    where = path.replace("{arm:anything}", "crimson").format(key="home", id=new_id())
+    where = path.replace("{arm:anything}", "crimson").format(experiment="home", id=new_id())
     preflight = {"Origin": "http://evil.example", "Access-Control-Request-Private-Network": "true"}
     preflight |= {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
     for method, headers in (("OPTIONS", preflight), ("GET", {"Origin": "http://evil.example"}), ("GET", {})):
@@ -573,7 +573,7 @@ def test_a_batch_costs_its_items(limited: Place) -> None:
     decisions, rewards = "/v1/experiments/home/decisions:batch", "/v1/rewards:batch"
     made = limited.client.post(decisions, json={"decisions": [{}] * 90}, headers=headers)
     assert made.status_code == 200
-    given = [{"decision_id": each["decision"]["decision_id"], "value": 1} for each in made.json()["results"]]
+    given = [{"decision": each["decision"]["id"], "value": 1} for each in made.json()["results"]]
     taken = limited.client.post(rewards, json={"rewards": given * 4}, headers=headers)
     assert [each["status"] for each in taken.json()["results"]] == [201] * 90 + [200] * 270
     answer = limited.client.get("/v1/me", headers=headers)

@@ -31,11 +31,11 @@ def test_the_journal_names_requests_and_decisions_and_nobody(tmp_path: Path) -> 
         _, secret = create(store, "PLANTED-name", ["admin"])
     with serving(log) as service, talking(service) as client:
         client.headers["Authorization"] = f"Bearer {secret}"
-        body = {"key": "PLANTED-key", "arms": ["PLANTED-arm", "b"], "policy": "ms+", "reward": UNIT}
+        body = {"experiment": "PLANTED-key", "arms": ["PLANTED-arm", "b"], "policy": "ms+", "reward": UNIT}
         assert client.post("/v1/experiments", json=body).status_code == 201
         path = "/v1/experiments/PLANTED-key/decisions"
         headers = {"Idempotency-Key": "PLANTED-idempotency", "X-Request-Id": "mine-1", "Cookie": "PLANTED"}
-        made = client.post(path, json={"unit": "PLANTED-unit"}, headers=headers).json()["decision_id"]
+        made = client.post(path, json={"unit": "PLANTED-unit"}, headers=headers).json()["id"]
         reward = f"/v1/decisions/{made}/reward"
         client.put(
             reward, json={"value": 0.8125, "event": "PLANTED-event"}, headers={"X-Request-Id": "mine-2"}
@@ -74,7 +74,7 @@ def test_a_log_that_cannot_be_written_is_503_and_never_an_unlogged_arm(tmp_path:
     with serving(log, options=["--log-level", level]) as service, talking(service) as client:
         api = Api(service, client, log)
         experiment = api.begin()
-        told = {experiment.decide(f"before {n}").json()["decision_id"] for n in range(5)}
+        told = {experiment.decide(f"before {n}").json()["id"] for n in range(5)}
         known = next(iter(told))
         _, most = resource.prlimit(service.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (0, most))
@@ -83,20 +83,20 @@ def test_a_log_that_cannot_be_written_is_503_and_never_an_unlogged_arm(tmp_path:
         answers += together(16, lambda n: experiment.decide(f"at once {n}"))
         answers += [experiment.decide(), api.reward(known, 1), api.reward(new_id(), 1), client.get("/readyz")]
         answers += [experiment.ask("POST", ":pause"), client.post("/v1/experiments", json={
-            "key": "another", "arms": ARMS, "policy": "ms+", "reward": UNIT})]  # fmt: skip
+            "experiment": "another", "arms": ARMS, "policy": "ms+", "reward": UNIT})]  # fmt: skip
         for answer in answers:
             assert refusal(answer) == (503, "unavailable", None)
             assert answer.headers["retry-after"] == "1"
             assert str(tmp_path) not in answer.text
         assert {each["status"] for each in experiment.decisions({}, {"idempotency_key": "k"})} == {503}
-        assert {each["status"] for each in api.rewards({"decision_id": known, "value": 1})} == {503}
+        assert {each["status"] for each in api.rewards({"decision": known, "value": 1})} == {503}
         assert client.get("/healthz").status_code == 200
         assert client.get(f"/v1/experiments/{experiment.key}").json()["status"] == "running"
 
         resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (most, most))
         again = [experiment.decide(f"during {n}") for n in range(5)]
         assert [answer.status_code for answer in again] == [201] * 5
-        told |= {answer.json()["decision_id"] for answer in again}
+        told |= {answer.json()["id"] for answer in again}
         assert api.reward(known, 1).status_code == 201
         until(lambda: client.get("/readyz").status_code == 200)
         assert client.get(f"/v1/experiments/{experiment.key}").json()["status"] == "running"
@@ -110,7 +110,7 @@ def test_postgresql_that_is_down_is_503_until_it_is_up(private_postgres: Server)
     with serving(url) as service, talking(service) as client:
         api = Api(service, client, url)
         experiment = api.begin()
-        told = {experiment.decide().json()["decision_id"]}
+        told = {experiment.decide().json()["id"]}
         private_postgres.stop(immediate=True)
         until(lambda: client.get("/readyz").status_code == 503)
         answers = [experiment.decide("k"), api.reward(next(iter(told)), 1), experiment.ask("GET", "/state")]
@@ -122,7 +122,7 @@ def test_postgresql_that_is_down_is_503_until_it_is_up(private_postgres: Server)
         until(lambda: client.get("/readyz").status_code == 200)
         answer = experiment.decide("k")
         assert answer.status_code == 201
-        told.add(answer.json()["decision_id"])
+        told.add(answer.json()["id"])
         with closing(open_store(url)) as store:
             assert {row.id for row, _, _ in store.rows(experiment.key)} == told
 

@@ -29,7 +29,7 @@ _DATABASE = click.option(
     "--database", default="maillard.db", show_default=True, envvar="MAILLARD_DATABASE", show_envvar=True,
     metavar="PATH|URL", help="A SQLite file, or a postgresql:// URL.",
 )  # fmt: skip
-_EXAMPLE = {"key": "home", "arms": ["red", "blue"], "policy": "ms+", "reward": {"low": 0, "high": 1}}
+_EXAMPLE = {"experiment": "home", "arms": ["red", "blue"], "policy": "ms+", "reward": {"low": 0, "high": 1}}
 
 
 @click.command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,16 +12,17 @@ from maillard.client.calls import Answer
 from maillard.decisions.decision import Decision
 from maillard.decisions.timestamps import to_microseconds
 from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Stale, Unavailable, UnknownName
+from maillard.wire_schema import Decision as WireDecision
+from maillard.wire_schema import ErrorDetail, ErrorResponse
 
 __all__ = [
     "BUSY",
-    "Drawn",
-    "Fault",
     "Missing",
     "Rejected",
     "decision_of",
     "error_of",
     "fault_of",
+    "foreign",
     "good",
     "read",
     "read_object",
@@ -31,52 +31,21 @@ __all__ = [
 ]
 
 Form = TypeVar("Form")
+_NO_ERROR = ErrorDetail(code="", message="")
 
 BUSY = (408, 429, 502, 503, 504)
 "Statuses of what may be asked again."
 
 
-class Drawn(msgspec.Struct):
-    """A decision, as the service writes it."""
+class _EntryStatus(msgspec.Struct):
+    """The part that results of decisions and of rewards have in common."""
 
-    decision_id: str
-    experiment: str
-    arm: str
-    log_probability: float
-    log_probabilities: dict[str, float | None]
-    "In the order of the eligible arms; None is minus infinity."
-    policy_version: int
-    formula_version: int
-    state_version: int
-    epoch: int
-    cold: bool
-    decided_at: datetime
-    unit: str | None = None
-    idempotency_key: str | None = None
-    position: int = 0
-    origin: str | None = None
-
-
-class Fault(msgspec.Struct):
-    """An error, as the service writes it."""
-
-    code: str = ""
-    message: str = ""
-    path: str | None = None
-    request_id: str | None = None
-
-
-class _Refusal(msgspec.Struct):
-    error: Fault
-
-
-class _Entry(msgspec.Struct):
     status: int
-    error: Fault | None = None
+    error: ErrorDetail | None = None
 
 
-class _Entries(msgspec.Struct):
-    results: list[_Entry]
+class _BatchStatuses(msgspec.Struct):
+    results: list[_EntryStatus]
 
 
 class Rejected(InvalidValue):
@@ -128,7 +97,7 @@ def read(answer: Answer, form: type[Form]) -> Form:
     try:
         return msgspec.json.decode(good(answer).content, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _foreign(answer, str(error)) from None
+        raise foreign(answer, str(error)) from None
 
 
 def read_object(answer: Answer, *names: str) -> dict[str, Any]:
@@ -136,38 +105,38 @@ def read_object(answer: Answer, *names: str) -> dict[str, Any]:
     found = read(answer, dict[str, Any])
     for name in names:
         if name not in found:
-            raise _foreign(answer, f"Object missing required field `{name}`")
+            raise foreign(answer, f"Object missing required field `{name}`")
     return found
 
 
-def _foreign(answer: Answer, what: str) -> MaillardError:
+def foreign(answer: Answer, what: str) -> MaillardError:
+    """The error for a response that a maillard service does not send."""
     kind, size = answer.headers.get("content-type", "of no type"), len(answer.content)
     return MaillardError(
         f"{answer.call}: an answer that is none of a maillard service ({kind}, {size} bytes): {what}"
     )
 
 
-def decision_of(drawn: Drawn, key: str | None = None) -> Decision:
-    """The decision as the log of the service has it, to the last bit; `key` is the one that it was asked for with."""
+def decision_of(wire: WireDecision, key: str | None = None) -> Decision:
+    """The decision as the service logged it, exact to the bit; `key` is the idempotency key of the request."""
+    logs = msgspec.json.decode(wire.log_probabilities, type=dict[str, float | None])
     return Decision(
-        id=drawn.decision_id,
-        experiment=drawn.experiment,
-        time=to_microseconds("decided_at", drawn.decided_at),
-        unit=drawn.unit,
-        arm=drawn.arm,
-        eligible=tuple(drawn.log_probabilities),
-        log_probabilities=tuple(
-            -math.inf if log is None else log for log in drawn.log_probabilities.values()
-        ),
-        log_probability=drawn.log_probability,
-        policy_version=drawn.policy_version,
-        formula_version=drawn.formula_version,
-        state=drawn.state_version,
-        epoch=drawn.epoch,
-        cold=drawn.cold,
-        idempotency_key=drawn.idempotency_key or key,
-        position=drawn.position,
-        origin=drawn.origin,
+        id=wire.id,
+        experiment=wire.experiment,
+        time=to_microseconds("time", wire.time),
+        unit=wire.unit,
+        arm=wire.arm,
+        eligible=tuple(logs),
+        log_probabilities=tuple(-math.inf if log is None else log for log in logs.values()),
+        log_probability=wire.log_probability,
+        policy_version=wire.policy_version,
+        formula_version=wire.formula_version,
+        state=wire.state,
+        epoch=wire.epoch,
+        cold=wire.cold,
+        idempotency_key=wire.idempotency_key or key,
+        position=wire.position,
+        origin=wire.origin,
     )
 
 
@@ -182,7 +151,7 @@ def error_of(answer: Answer) -> MaillardError:
     return MaillardError(f"{answer.call}: {words_of(answer)}; is there a maillard service at this address?")
 
 
-def fault_of(fault: Fault, status: int, where: str) -> MaillardError:
+def fault_of(fault: ErrorDetail, status: int, where: str) -> MaillardError:
     """An error of the service, as this package raises it."""
     message, request = fault.message, f" (request {fault.request_id})" if fault.request_id else ""
     if fault.code in _KINDS:
@@ -201,13 +170,13 @@ def fault_of(fault: Fault, status: int, where: str) -> MaillardError:
 def unsettled(answer: Answer) -> str | None:
     """Why a good answer to a batch does not settle it: an entry that is to be asked again."""
     try:
-        entries = msgspec.json.decode(answer.content, type=_Entries).results
+        entries = msgspec.json.decode(answer.content, type=_BatchStatuses).results
     except (msgspec.DecodeError, UnicodeDecodeError):  # `read` says so
         return None
     busy = [each for each in entries if each.status in BUSY]
     if not busy:
         return None
-    first = busy[0].error or Fault()
+    first = busy[0].error or _NO_ERROR
     return f"{len(busy)} of {len(entries)} entries: {busy[0].status} {first.code}: {first.message}"
 
 
@@ -217,8 +186,8 @@ def words_of(answer: Answer) -> str:
     return f"{answer.status} {fault.code}: {fault.message}" if fault else f"answered {answer.status}"
 
 
-def _fault(answer: Answer) -> Fault | None:
+def _fault(answer: Answer) -> ErrorDetail | None:
     try:
-        return msgspec.json.decode(answer.content, type=_Refusal).error
+        return msgspec.json.decode(answer.content, type=ErrorResponse).error
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -28,13 +28,13 @@ __all__ = [
     "spec_of",
 ]
 
-_DESCRIBED = ("key", "arms", "policy", "reward", "sticky")
+_DESCRIBED = ("experiment", "arms", "policy", "reward", "sticky")
 _MOST_READS = 5  # of an experiment that others change too
 
 
 def create(
     scope: Scope,  # noqa: ARG001  # the experiment is the one that is made
-    key: str,
+    experiment: str,
     arms: Sequence[str],
     policy: str | Policy,
     *,
@@ -49,15 +49,15 @@ def create(
         raise InvalidValue("sticky", sticky, "true or false")
     names, spec = check_arms(arms), spec_of("policy", policy)
     body = {
-        "key": check_name("key", key),
+        "experiment": check_name("experiment", experiment),
         "arms": names,
         "policy": spec,
-        "reward": _written(rule),
+        "reward": dataclasses.asdict(rule),
         "sticky": sticky,
     }
     answer = yield Call("POST", path_of("experiments"), body)
     if answer.status == 409 and answer.uncertain:  # an earlier try may have made it
-        found = _described((yield Call("GET", path_of("experiments", key))))
+        found = _described((yield Call("GET", path_of("experiments", experiment))))
         same = found["arms"] == names and found["sticky"] == sticky and rule_of(found) == rule
         if same and _has_policy(found, spec):
             return found
@@ -141,15 +141,9 @@ def spec_of(field: str, policy: str | Policy) -> str:
     return str(policy)
 
 
-def _written(rule: Reward) -> dict[str, Any]:
-    values = dataclasses.asdict(rule)
-    return {"window_s": values.pop("window"), "aggregate": values.pop("combine"), **values}
-
-
 def rule_of(experiment: dict[str, Any]) -> Reward:
     """What a reward is in an experiment that the service describes."""
-    values = dict(experiment["reward"])
-    return Reward(window=values.pop("window_s"), combine=values.pop("aggregate"), **values)
+    return Reward(**experiment["reward"])
 
 
 def _has_policy(experiment: dict[str, Any], spec: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, cast, overload
+from typing import Any, TypeVar, overload
 
 import msgspec
 
-from maillard.client.answers import Drawn, Fault, decision_of, fault_of, read
+from maillard.client.answers import decision_of, fault_of, foreign, read
 from maillard.client.calls import Call, Steps, encode, path_of
 from maillard.client.scope import Scope
 from maillard.decisions.choosing import Request
@@ -21,6 +21,15 @@ from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.timestamps import from_microseconds, to_microseconds
 from maillard.errors import InvalidValue, MaillardError
+from maillard.wire_schema import Decision as WireDecision
+from maillard.wire_schema import (
+    DecisionBatchResponse,
+    DecisionBatchResult,
+    ErrorDetail,
+    RewardBatchResponse,
+    RewardBatchResult,
+    RewardResponse,
+)
 
 __all__ = ["choose", "decision", "reward", "rewards"]
 
@@ -29,21 +38,7 @@ _MOST_BYTES = 2_000_000  # of its entries
 _ANY_REWARD = Reward()
 
 
-class _Learned(msgspec.Struct):
-    outcome: str
-
-
-class _Result(msgspec.Struct):
-    """What became of an entry of a batch: a decision, a reward or an error."""
-
-    status: int
-    decision: Drawn | None = None
-    reward: _Learned | None = None
-    error: Fault | None = None
-
-
-class _Results(msgspec.Struct):
-    results: list[_Result]
+BatchResponse = TypeVar("BatchResponse", DecisionBatchResponse, RewardBatchResponse)
 
 
 @overload
@@ -99,7 +94,7 @@ def _choose_one(name: str, request: Request) -> Steps[Decision]:
         return made
     path, headers = path_of("experiments", name, "decisions"), {"idempotency-key": key}
     answer = yield Call("POST", path, _wanted(request), headers)
-    return decision_of(read(answer, Drawn), key)
+    return decision_of(read(answer, WireDecision), key)
 
 
 def _choose_many(name: str, request: Request) -> Steps[list[Decision]]:
@@ -108,12 +103,15 @@ def _choose_many(name: str, request: Request) -> Steps[list[Decision]]:
     keys = [f"{request.key}[{place}]" if place else request.key for place in range(request.size)]
     if keys:
         check_name("idempotency_key", keys[-1])  # the longest
-    results = yield from _batch(path, "decisions", [{**wanted, "idempotency_key": key} for key in keys])
-    for result in results:
-        if result.decision is None:
-            raise fault_of(result.error or Fault(), result.status, f"POST {path}")
-    made = (result.decision for result in results)
-    return [decision_of(each, key) for each, key in zip(made, keys, strict=True) if each is not None]
+    entries = [{**wanted, "idempotency_key": key} for key in keys]
+    made: list[Decision] = []
+    for piece in (yield from _batch(path, "decisions", entries, DecisionBatchResponse)):
+        for result in piece.results:
+            if isinstance(result.error, ErrorDetail):
+                raise fault_of(result.error, result.status, f"POST {path}")
+            assert isinstance(result.decision, WireDecision), "`_batch` checks that every entry has a result"
+            made.append(decision_of(result.decision, keys[len(made)]))
+    return made
 
 
 def _wanted(request: Request) -> dict[str, Any]:
@@ -134,8 +132,8 @@ def reward(
     decision apart. The same event and value again is a "duplicate", another value an error.
     """
     body = _observation(decision_id, value, at, event)
-    path = path_of("decisions", body.pop("decision_id"), "reward")
-    return _outcome(read((yield Call("PUT", path, body)), _Learned))
+    path = path_of("decisions", body.pop("decision"), "reward")
+    return read((yield Call("PUT", path, body)), RewardResponse).outcome
 
 
 def rewards(scope: Scope, rows: Any) -> Steps[list[Outcome]]:  # noqa: ARG001  # as above
@@ -151,14 +149,14 @@ def rewards(scope: Scope, rows: Any) -> Steps[list[Outcome]]:  # noqa: ARG001  #
         )
         for i, row in enumerate(records_of(rows))
     ]
-    results = yield from _batch(path_of("rewards", verb="batch"), "rewards", offered)
-    return [_outcome(each.reward) if each.reward else _refused(each) for each in results]
+    responses = yield from _batch(path_of("rewards", verb="batch"), "rewards", offered, RewardBatchResponse)
+    return [_outcome(result) for response in responses for result in response.results]
 
 
 def decision(scope: Scope, decision_id: str, *, experiment: str | None = None) -> Steps[Decision]:
     """A decision of the log: of the experiment, if one is named."""
     identifier = check_id(decision_id)
-    found = decision_of(read((yield Call("GET", path_of("decisions", identifier))), Drawn))
+    found = decision_of(read((yield Call("GET", path_of("decisions", identifier))), WireDecision))
     if (experiment or scope.experiment) not in (None, found.experiment):
         allowed = f"a decision of experiment {experiment or scope.experiment!r}, not {found.experiment!r}"
         raise InvalidValue("decision_id", identifier, allowed)
@@ -170,38 +168,44 @@ def _observation(
 ) -> dict[str, Any]:
     identifier = check_id(decision_id, f"{where}decision_id")
     row: dict[str, Any] = {
-        "decision_id": identifier,
+        "decision": identifier,
         "value": _ANY_REWARD.check(value, f"{where}value"),
         "event": identifier if event is None else check_name(f"{where}event", event),
     }
     if at is not None:
-        row["occurred_at"] = from_microseconds(to_microseconds(f"{where}at", at)).isoformat()
+        row["at"] = from_microseconds(to_microseconds(f"{where}at", at)).isoformat()
     return row
 
 
-def _outcome(learned: _Learned) -> Outcome:
-    return cast("Outcome", learned.outcome)
-
-
-def _refused(result: _Result) -> Outcome:
-    """What becomes of a reward that was not taken: a word, where it is the reward's own fault."""
-    fault = result.error or Fault()
-    if fault.code == "conflict":
+def _outcome(result: RewardBatchResult) -> Outcome:
+    """The outcome of a reward, also of one that was rejected; any other error is raised."""
+    error = result.error
+    if not isinstance(error, ErrorDetail):
+        assert isinstance(result.reward, RewardResponse), "`_batch` checks that every entry has a result"
+        return result.reward.outcome
+    if error.code == "conflict":
         return "conflict"
-    if fault.code in ("invalid_value", "unknown_name", "not_found", "archived"):
+    if error.code in ("invalid_value", "unknown_name", "not_found", "archived"):
         return "refused"
-    raise fault_of(fault, result.status, "a reward")
+    raise fault_of(error, result.status, "a reward")
 
 
-def _batch(path: str, name: str, entries: list[dict[str, Any]]) -> Steps[list[_Result]]:
-    """What became of each entry."""
-    found: list[_Result] = []
+def _batch(
+    path: str, name: str, entries: list[dict[str, Any]], form: type[BatchResponse]
+) -> Steps[list[BatchResponse]]:
+    """Send the entries in as many calls as needed; the responses in order."""
+    found: list[BatchResponse] = []
     for some in _pieces([msgspec.Raw(encode(entry)) for entry in entries]):
         call = Call("POST", path, {name: some}, batch=True)
-        results = read((yield call), _Results).results
-        if len(results) != len(some):
-            raise MaillardError(f"{call}: {len(results)} answers to {len(some)} entries")
-        found += results
+        answer = yield call
+        response = read(answer, form)
+        if len(response.results) != len(some):
+            raise MaillardError(f"{call}: {len(response.results)} results for {len(some)} entries")
+        for result in response.results:
+            content = result.decision if isinstance(result, DecisionBatchResult) else result.reward
+            if content is msgspec.UNSET and result.error is msgspec.UNSET:
+                raise foreign(answer, "a result without content")
+        found.append(response)
     return found
 
 

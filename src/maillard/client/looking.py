@@ -63,7 +63,7 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
         "policy": state["policy"],
         "policy_version": state["policy_version"],
         "epoch": state["epoch"],
-        "state": state["state_version"],
+        "state": state["state"],
         "paused": state["status"] != "running",
         "archived": state["status"] == "archived",
         "sticky": described["sticky"],

@@ -40,7 +40,7 @@ def admitted(service: Service, operation: Operation, scope: Scope, headers: dict
     _slow_down(service, scope, key)
     if operation.scope != "any" and not key.may(operation.scope):
         raise HttpError(403, "forbidden", f"This key does not have the scope {operation.scope!r}.")
-    if operation.limited and not key.reaches(scope["path_params"]["key"]):
+    if operation.limited and not key.reaches(scope["path_params"]["experiment"]):
         raise HttpError(403, "forbidden", "This key is not for that experiment.")
     return key
 

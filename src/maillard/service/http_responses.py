@@ -19,8 +19,8 @@ from maillard.errors import (
     Unavailable,
     UnknownName,
 )
-from maillard.service.messages import Error, Failure
 from maillard.service.service_errors import Busy, ExperimentExists, JobTimeout, NotFound
+from maillard.wire_schema import ErrorDetail, ErrorResponse
 
 __all__ = ["HttpError", "HttpResponse", "decoding_error", "error_response", "failure_of", "http_error"]
 
@@ -117,12 +117,14 @@ def decoding_error(error: Exception) -> HttpError:
 
 def error_response(error: HttpError, request_id: str) -> HttpResponse:
     """The response for a request that fails."""
-    return HttpResponse(error.status, Error(error=failure_of(error, error.path, request_id)), error.headers)
+    return HttpResponse(
+        error.status, ErrorResponse(error=failure_of(error, error.path, request_id)), error.headers
+    )
 
 
-def failure_of(error: HttpError, path: str | None, request_id: str | None = None) -> Failure:
+def failure_of(error: HttpError, path: str | None, request_id: str | None = None) -> ErrorDetail:
     """The JSON form of an error. An unknown name comes with its kind and the names that exist."""
-    failure = Failure(code=error.code, message=error.message, path=path, request_id=request_id)
+    failure = ErrorDetail(code=error.code, message=error.message, path=path, request_id=request_id)
     if error.unknown is not None:
         failure.kind, failure.name = error.unknown.kind, error.unknown.name
         failure.known = list(error.unknown.known[:_MAX_KNOWN])
@@ -148,9 +150,7 @@ def _validation_error(message: str) -> HttpError:
 # Fields that have another name in requests.
 _REQUEST_FIELDS = {
     "eligible arm": "eligible",
-    "window": "window_s",
-    "combine": "aggregate",
-    "at": "occurred_at",
+    "decision_id": "decision",
     "(low, high)": "low",
 }
 

@@ -231,7 +231,7 @@ class Monitor:
             total = known.decisions.total()
             named = list(dict.fromkeys([*arms, *known.decisions]))
             return {
-                "key": key,
+                "experiment": key,
                 "as_of": None if self._as_of is None else from_microseconds(self._as_of),
                 "complete": self.complete,
                 "decisions": total,
@@ -240,12 +240,12 @@ class Monitor:
                     {
                         "arm": arm,
                         "decisions": known.decisions[arm],
-                        "share": known.decisions[arm] / total if total else 0.0,
+                        "fraction": known.decisions[arm] / total if total else 0.0,
                     }
                     for arm in named
                 ],
                 "series": {
-                    "bucket_s": known.series.width / _SECOND,
+                    "bucket": known.series.width / _SECOND,
                     "points": list(known.series.points()),
                 },
                 "audit": _audit(known.audit, named, total),

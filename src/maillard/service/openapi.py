@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 import maillard
-from maillard.service import messages
+from maillard import wire_schema
 from maillard.service.operations import OPERATIONS, Operation
 
 __all__ = ["describe"]
 
 _REFERENCE = "#/components/schemas/{name}"
 _PARAMETERS = {
-    "key": {"type": "string", "minLength": 1, "maxLength": 512, "pattern": "^[^/\\x00]+$"},
+    "experiment": {"type": "string", "minLength": 1, "maxLength": 512, "pattern": "^[^/\\x00]+$"},
     "id": {
         "type": "string",
         "pattern": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$",
@@ -30,7 +30,9 @@ def describe() -> dict[str, Any]:
         kind for operation in OPERATIONS for kind, _ in operation.answers.values()
     }
     wanted = sorted((kind for kind in types - {None, dict} if kind), key=lambda kind: str(kind.__name__))
-    _, components = msgspec.json.schema_components([*wanted, messages.Error], ref_template=_REFERENCE)
+    _, components = msgspec.json.schema_components(
+        [*wanted, wire_schema.ErrorResponse], ref_template=_REFERENCE
+    )
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         path = operation.path.replace(":anything}", "}")
@@ -58,7 +60,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "parameters": [*_path_parameters(operation.path), *_others(operation)],
         "responses": {
             **{str(status): _success(operation, status) for status in sorted(operation.answers)},
-            **{str(status): _json(words, messages.Error) for status, words in operation.failures.items()},
+            **{
+                str(status): _json(words, wire_schema.ErrorResponse)
+                for status, words in operation.failures.items()
+            },
         },
     }
     if operation.scope is not None:

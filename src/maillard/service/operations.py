@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from maillard.service import messages
+from maillard import wire_schema
 from maillard.service.handlers import (
     decision_handlers,
     experiment_handlers,
@@ -62,13 +62,13 @@ class Operation:
     @property
     def fields(self) -> tuple[str, ...]:
         """Of the body, and of the path as errors name them."""
-        path = re.findall(r"{(\w+)", self.path.replace("{id}", "{decision_id}"))
+        path = re.findall(r"{(\w+)", self.path.replace("{id}", "{decision}"))
         return (*getattr(self.body, "__struct_fields__", ()), *path)
 
     @property
     def limited(self) -> bool:
         """Whether it is about one experiment that the path names."""
-        return "{key}" in self.path
+        return "{experiment}" in self.path
 
     @property
     def failures(self) -> dict[int, str]:
@@ -92,11 +92,11 @@ class Operation:
         return {status: words for status, words in sorted(found.items()) if status not in self.answers}
 
 
-_EXPERIMENT = "/v1/experiments/{key}"
+_EXPERIMENT = "/v1/experiments/{experiment}"
 _IF_MATCH = ("If-Match", False, "The ETag of the experiment, if only that version is to be changed.")
-_SHOWN = messages.Experiment
-_ARCHIVED = (messages.Error, "It is archived.")
-_STALE = (messages.Error, "It is another version than the one that If-Match names.")
+_SHOWN = wire_schema.Experiment
+_ARCHIVED = (wire_schema.ErrorResponse, "It is archived.")
+_STALE = (wire_schema.ErrorResponse, "It is another version than the one that If-Match names.")
 
 
 def _change(verb: str, handler: Callable[[RequestContext], Awaitable[HttpResponse]]) -> Operation:
@@ -117,12 +117,12 @@ OPERATIONS: tuple[Operation, ...] = (
         path=f"{_EXPERIMENT}/decisions",
         handler=decision_handlers.decide,
         scope="decide",
-        body=messages.DecisionToMake,
+        body=wire_schema.DecisionRequest,
         headers=(("Idempotency-Key", False, "The same key and body again give the same decision again."),),
         answers={
-            201: (messages.Decision, "A new decision, durable."),
-            200: (messages.Decision, "The decision that an earlier request with this key made."),
-            409: (messages.Error, "The experiment is paused or archived."),
+            201: (wire_schema.Decision, "A new decision, durable."),
+            200: (wire_schema.Decision, "The decision that an earlier request with this key made."),
+            409: (wire_schema.ErrorResponse, "The experiment is paused or archived."),
         },
     ),
     Operation(
@@ -130,12 +130,12 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/decisions/{id}/reward",
         handler=reward_handlers.reward,
         scope="reward",
-        body=messages.Reward,
+        body=wire_schema.RewardRequest,
         answers={
-            201: (messages.RewardAnswer, "A new reward, durable."),
-            200: (messages.RewardAnswer, "The same reward again, or one that came after the window."),
-            202: (messages.RewardAnswer, "The decision is not known yet; the reward waits for it."),
-            409: (messages.Error, "The reward of this decision and event is another."),
+            201: (wire_schema.RewardResponse, "A new reward, durable."),
+            200: (wire_schema.RewardResponse, "The same reward again, or one that came after the window."),
+            202: (wire_schema.RewardResponse, "The decision is not known yet; the reward waits for it."),
+            409: (wire_schema.ErrorResponse, "The reward of this decision and event is another."),
         },
     ),
     Operation(
@@ -143,28 +143,28 @@ OPERATIONS: tuple[Operation, ...] = (
         path=f"{_EXPERIMENT}/decisions:batch",
         handler=decision_handlers.decide_batch,
         scope="decide",
-        body=messages.DecisionBatch,
+        body=wire_schema.DecisionBatchRequest,
         items="decisions",
-        answers={200: (messages.DecisionsMade, "A status for each.")},
+        answers={200: (wire_schema.DecisionBatchResponse, "A status for each.")},
     ),
     Operation(
         method="POST",
         path="/v1/rewards:batch",
         handler=reward_handlers.reward_batch,
         scope="reward",
-        body=messages.RewardBatch,
+        body=wire_schema.RewardBatchRequest,
         items="rewards",
-        answers={200: (messages.RewardsTaken, "A status for each.")},
+        answers={200: (wire_schema.RewardBatchResponse, "A status for each.")},
     ),
     Operation(
         method="POST",
         path="/v1/experiments",
         handler=experiment_handlers.create_experiment,
         scope="admin",
-        body=messages.NewExperiment,
+        body=wire_schema.NewExperiment,
         answers={
             201: (_SHOWN, "The experiment, which chooses from now on."),
-            409: (messages.Error, "There is one of this key."),
+            409: (wire_schema.ErrorResponse, "There is one of this key."),
         },
     ),
     Operation(
@@ -173,21 +173,21 @@ OPERATIONS: tuple[Operation, ...] = (
         handler=experiment_handlers.list_experiments,
         scope="read",
         query=(("archived", "Whether archived ones are listed too."),),
-        answers={200: (messages.Experiments, "Those that the key is for.")},
+        answers={200: (wire_schema.Experiments, "Those that the key is for.")},
     ),
     Operation(
         method="GET",
         path=f"{_EXPERIMENT}/state",
         handler=read_handlers.read_state,
         scope="read",
-        answers={200: (messages.State, "As of now.")},
+        answers={200: (wire_schema.State, "As of now.")},
     ),
     Operation(
         method="GET",
         path=f"{_EXPERIMENT}/activity",
         handler=read_handlers.read_activity,
         scope="read",
-        answers={200: (messages.Activity, "As of a moment ago.")},
+        answers={200: (wire_schema.Activity, "As of a moment ago.")},
     ),
     Operation(
         method="GET",
@@ -204,8 +204,8 @@ OPERATIONS: tuple[Operation, ...] = (
         handler=read_handlers.evaluate,
         scope="read",
         patient=True,
-        body=messages.Question,
-        answers={200: (messages.Evaluation, "An answer with its interval, or a refusal with its reason.")},
+        body=wire_schema.EvaluationRequest,
+        answers={200: (wire_schema.Evaluation, "An answer with its interval, or a refusal with its reason.")},
     ),
     Operation(
         method="POST",
@@ -213,7 +213,7 @@ OPERATIONS: tuple[Operation, ...] = (
         handler=read_handlers.verify,
         scope="read",
         patient=True,
-        answers={200: (messages.Verification, "What was found.")},
+        answers={200: (wire_schema.Verification, "What was found.")},
     ),
     _change("pause", experiment_handlers.pause),
     _change("resume", experiment_handlers.resume),
@@ -224,7 +224,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path=f"{_EXPERIMENT}/arms",
         handler=experiment_handlers.add_arm,
         scope="admin",
-        body=messages.ArmToAdd,
+        body=wire_schema.NewArm,
         headers=(_IF_MATCH,),
         answers={201: (_SHOWN, "The experiment with the arm."), 409: _ARCHIVED, 412: _STALE},
     ),
@@ -248,13 +248,13 @@ OPERATIONS: tuple[Operation, ...] = (
         path=_EXPERIMENT,
         handler=experiment_handlers.change_experiment,
         scope="admin",
-        body=messages.Change,
+        body=wire_schema.PolicyChange,
         headers=(("If-Match", True, "The ETag of the experiment, or *."),),
         answers={
             200: (_SHOWN, "The experiment with its new policy."),
             409: _ARCHIVED,
             412: _STALE,
-            428: (messages.Error, "There is no If-Match."),
+            428: (wire_schema.ErrorResponse, "There is no If-Match."),
         },
     ),
     Operation(
@@ -262,21 +262,21 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/decisions/{id}",
         handler=decision_handlers.read_decision,
         scope="read",
-        answers={200: (messages.Decision, "As it was made.")},
+        answers={200: (wire_schema.Decision, "As it was made.")},
     ),
     Operation(
         method="GET",
         path="/v1/policies",
         handler=service_handlers.list_policies,
         scope="any",
-        answers={200: (messages.Policies, "All of them.")},
+        answers={200: (wire_schema.Policies, "All of them.")},
     ),
     Operation(
         method="GET",
         path="/v1/me",
         handler=service_handlers.read_permissions,
         scope="any",
-        answers={200: (messages.Permissions, "What the key allows.")},
+        answers={200: (wire_schema.Permissions, "What the key allows.")},
     ),
     Operation(
         method="GET",
@@ -291,14 +291,14 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/healthz",
         handler=service_handlers.health,
         scope=None,
-        answers={200: (messages.Health, "It lives.")},
+        answers={200: (wire_schema.Health, "It lives.")},
     ),
     Operation(
         method="GET",
         path="/readyz",
         handler=service_handlers.readiness,
         scope=None,
-        answers={200: (messages.Health, "The log can be written.")},
+        answers={200: (wire_schema.Health, "The log can be written.")},
     ),
     Operation(
         method="GET",

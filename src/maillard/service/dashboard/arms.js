@@ -109,7 +109,7 @@ export class Arms {
       mark(node, { class: item.active ? null : "retired" });
       show(!item.active, retired);
       show(item.active && item.retirable, button);
-      const part = item.traffic?.share ?? 0;
+      const part = item.traffic?.fraction ?? 0;
       bar.style.setProperty("inline-size", `${100 * part}%`);
       say(share, percent(part));
       say(mean, item.mean === null ? "no reward yet" : number(item.mean, this.#decimals));

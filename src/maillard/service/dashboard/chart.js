@@ -64,10 +64,10 @@ export class Chart {
       .filter((each) => each.rewards);
     const most = looked.toSorted((one, other) => other.rewards - one.rewards).slice(0, MOST_LINES);
     const shownArms = looked.filter((each) => most.includes(each));
-    say(find("chart-bucket"), `Each ${duration(series.bucket_s)}`);
+    say(find("chart-bucket"), `Each ${duration(series.bucket)}`);
     this.#series = {
       times: points.map((point) => Date.parse(point.at) / 1000),
-      bucket: series.bucket_s,
+      bucket: series.bucket,
       note: shownArms.length < looked.length ? ` The ${MOST_LINES} arms with the most rewards are drawn.` : "",
       lines: [
         { arm: ALL, colour: "colour-all", dashes: null, cells: points },

@@ -3,7 +3,7 @@
 import { experimentPath } from "./api.js";
 
 /** The lines that create an experiment, ask for a decision and reward it; with a key where the service wants one. */
-export function commands(key, withKey) {
+export function commands(experiment, withKey) {
   const curl = (method, path, body) =>
     [
       `curl -X ${method} ${inQuotes(new URL(path, document.baseURI).href)}`,
@@ -11,10 +11,10 @@ export function commands(key, withKey) {
       "  -H 'Content-Type: application/json'",
       `  -d ${inQuotes(body)}`,
     ].join(" \\\n");
-  const created = { key, arms: ["red", "blue"], policy: "ms+:floor=0.05", reward: { low: 0, high: 1 } };
+  const created = { experiment, arms: ["red", "blue"], policy: "ms+:floor=0.05", reward: { low: 0, high: 1 } };
   return {
     create: curl("POST", "v1/experiments", JSON.stringify(created)),
-    decide: curl("POST", experimentPath(key, "/decisions"), '{"unit": "user-17"}'),
+    decide: curl("POST", experimentPath(experiment, "/decisions"), '{"unit": "user-17"}'),
     reward: curl("PUT", "v1/decisions/DECISION_ID/reward", '{"value": 1}'),
   };
 }

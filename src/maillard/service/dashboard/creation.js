@@ -5,8 +5,8 @@ import { sentence } from "./words.js";
 
 // Which field a path in the service's answer is about.
 const FIELDS = {
-  key: "new-key", arms: "new-arms", policy: "new-policy", low: "new-low", high: "new-high",
-  window_s: "new-window", default: "new-default", aggregate: "new-aggregate",
+  experiment: "new-name", arms: "new-arms", policy: "new-policy", low: "new-low", high: "new-high",
+  window: "new-window", default: "new-default", combine: "new-combine",
 };
 
 export class Creation {
@@ -53,11 +53,11 @@ export class Creation {
     const value = (name) => find(FIELDS[name]).value.trim();
     const arms = find("new-arms").value.split("\n").map((line) => line.trim()).filter(Boolean);
     const wrong = [];
-    if (!value("key")) wrong.push(["key", "An experiment needs a key."]);
+    if (!value("experiment")) wrong.push(["experiment", "An experiment needs a name."]);
     if (!arms.length) wrong.push(["arms", "At least one arm, one a line."]);
     if (!value("policy")) wrong.push(["policy", "A policy, such as ms+."]);
-    const reward = { aggregate: value("aggregate"), mature_only: find("new-mature").checked };
-    for (const name of ["low", "high", "window_s", "default"]) {
+    const reward = { combine: value("combine"), mature_only: find("new-mature").checked };
+    for (const name of ["low", "high", "window", "default"]) {
       const text = value(name);
       if (!text) continue;
       reward[name] = Number(text);
@@ -68,12 +68,12 @@ export class Creation {
       find(FIELDS[wrong[0][0]]).focus();
       return null;
     }
-    return { key: value("key"), arms, policy: value("policy"), reward, sticky: find("new-sticky").checked };
+    return { experiment: value("experiment"), arms, policy: value("policy"), reward, sticky: find("new-sticky").checked };
   }
 
   #explain(error) {
     const parts = (error.path ?? "").split(/[.[\]$]+/);
-    const name = error.code === "exists" ? "key" : parts.findLast((part) => part in FIELDS);
+    const name = error.code === "exists" ? "experiment" : parts.findLast((part) => part in FIELDS);
     if (name) {
       this.#wrong(name, sentence(error.message));
       find(FIELDS[name]).focus();

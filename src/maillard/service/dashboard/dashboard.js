@@ -17,7 +17,7 @@ const listing = new Listing(service);
 const experimentView = new ExperimentView(service);
 const creation = new Creation(service, {
   created: (experiment) => {
-    location.hash = `#/experiments/${encodeURIComponent(experiment.key)}`;
+    location.hash = `#/experiments/${encodeURIComponent(experiment.experiment)}`;
     tell("Created.");
   },
   failed,

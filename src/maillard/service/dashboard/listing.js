@@ -32,7 +32,7 @@ export class Listing {
       const archived = find("list-archived").checked;
       const { experiments } = await this.#service.get(`v1/experiments${archived ? "?archived=true" : ""}`, ends);
       if (ends.aborted) return;
-      this.#rows.update(experiments, (experiment) => experiment.key);
+      this.#rows.update(experiments, (experiment) => experiment.experiment);
       show(!experiments.length && !archived, find("list-empty"));
     };
     this.#again = poll(step, { signal, reached, missed, every: EVERY });

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from maillard import wire_schema
 from maillard.decisions.choosing import Repeated
 from maillard.decisions.configuration import check_request
 from maillard.decisions.decision import Decision
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import Conflict, InvalidValue, MaillardError
-from maillard.service import messages
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, failed, owner_of
 from maillard.service.http_responses import HttpError, HttpResponse, http_error
@@ -31,7 +31,7 @@ _NUMBERS = 60  # of them for an arm's probability and its logarithm
 
 async def decide(context: RequestContext) -> HttpResponse:
     """Draw an arm and log it; the answer comes when it is durable."""
-    asked: messages.DecisionToMake = context.body
+    asked: wire_schema.DecisionRequest = context.body
     key = context.headers.get(b"idempotency-key")
     experiment = await context.experiment()
     try:
@@ -64,24 +64,24 @@ async def decide_batch(context: RequestContext) -> HttpResponse:
         message = f"Expected fewer decisions at once: the laws of {len(context.body.decisions)} would fill {_LARGEST >> 20} MiB."
         raise HttpError(413, "too_large", message, "$.decisions")
 
-    async def one(place: int, asked: messages.KeyedDecision) -> messages.MadeDecision:
+    async def one(place: int, asked: wire_schema.DecisionBatchEntry) -> wire_schema.DecisionBatchResult:
         where = f"$.decisions[{place}]"
         try:
             request = check_request(asked.unit, asked.eligible, asked.idempotency_key)
             rows = await experiment.decide(request)
         except Conflict as error:
             again = HttpError(422, "key_reused", str(error), f"{where}.idempotency_key")
-            return messages.MadeDecision(status=422, error=failed(again))
+            return wire_schema.DecisionBatchResult(status=422, error=failed(again))
         except MaillardError as error:
             refusal = http_error(error)
-            return messages.MadeDecision(status=refusal.status, error=failed(refusal, where))
+            return wire_schema.DecisionBatchResult(status=refusal.status, error=failed(refusal, where))
         new = not isinstance(rows, Repeated)
         shown = _decision(context.service, experiment, rows[0], made=new)
-        return messages.MadeDecision(status=201 if new else 200, decision=shown)
+        return wire_schema.DecisionBatchResult(status=201 if new else 200, decision=shown)
 
     made = await asyncio.gather(*(one(*item) for item in enumerate(context.body.decisions)))
-    ids = [each.decision.decision_id for each in made if each.decision is not msgspec.UNSET]
-    return HttpResponse(200, messages.DecisionsMade(results=made), decision_id=ids)
+    ids = [each.decision.id for each in made if each.decision is not msgspec.UNSET]
+    return HttpResponse(200, wire_schema.DecisionBatchResponse(results=made), decision_id=ids)
 
 
 async def read_decision(context: RequestContext) -> HttpResponse:
@@ -97,14 +97,14 @@ async def read_decision(context: RequestContext) -> HttpResponse:
 
 def _decision(
     service: Service, experiment: OpenExperiment, row: Decision, *, made: bool
-) -> messages.Decision:
+) -> wire_schema.Decision:
     if made:
         service.experiments.remember(row.id, row.experiment)
         service.metrics.decided(row.experiment, row.arm)
     closes = experiment.bandit.state.reward.closes(row.time)
     probabilities, logs = experiment.written(row)
-    return messages.Decision(
-        decision_id=row.id,
+    return wire_schema.Decision(
+        id=row.id,
         experiment=row.experiment,
         arm=row.arm,
         probability=math.exp(row.log_probability),
@@ -113,12 +113,13 @@ def _decision(
         log_probabilities=logs,
         policy_version=row.policy_version,
         formula_version=row.formula_version,
-        state_version=row.state,
+        state=row.state,
         epoch=row.epoch,
         unit=row.unit,
         cold=row.cold,
         origin=row.origin,
         idempotency_key=row.idempotency_key,
-        decided_at=from_microseconds(row.time),
+        position=row.position,
+        time=from_microseconds(row.time),
         expires_at=None if closes is None else from_microseconds(closes),
     )

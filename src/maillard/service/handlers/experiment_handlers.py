@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from maillard import wire_schema
 from maillard.decisions.state import State
 from maillard.decisions.timestamps import from_microseconds
-from maillard.service import messages
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpError, HttpResponse
@@ -25,13 +25,13 @@ __all__ = [
 
 async def create_experiment(context: RequestContext) -> HttpResponse:
     """Begin an experiment."""
-    new: messages.NewExperiment = context.body
-    if context.key is not None and not context.key.reaches(new.key):
+    new: wire_schema.NewExperiment = context.body
+    if context.key is not None and not context.key.reaches(new.experiment):
         raise HttpError(403, "forbidden", "This key is not for that experiment.")
     experiment = await context.service.experiments.create(
-        new.key, arms=new.arms, policy=new.policy, reward=new.reward.rule(), sticky=new.sticky
+        new.experiment, arms=new.arms, policy=new.policy, reward=new.reward.to_rule(), sticky=new.sticky
     )
-    return _described(experiment, 201, ((b"location", f"/v1/experiments/{new.key}".encode()),))
+    return _described(experiment, 201, ((b"location", f"/v1/experiments/{new.experiment}".encode()),))
 
 
 async def list_experiments(context: RequestContext) -> HttpResponse:
@@ -44,7 +44,7 @@ async def list_experiments(context: RequestContext) -> HttpResponse:
         context.service.journal.write("warning", "experiment left out", experiment=name, error=str(error))
     shown = [each for each in found if archived or not each.bandit.state.archived]
     return HttpResponse(
-        200, messages.Experiments(experiments=[_experiment(each, each.bandit.state) for each in shown])
+        200, wire_schema.Experiments(experiments=[_experiment(each, each.bandit.state) for each in shown])
     )
 
 
@@ -86,9 +86,9 @@ async def archive(context: RequestContext) -> HttpResponse:
 async def add_arm(context: RequestContext) -> HttpResponse:
     """A new arm, or one that was retired, which comes back with what it has learned."""
     experiment = await context.experiment()
-    if len(experiment.bandit.state.arms) >= messages.MOST_ITEMS:
+    if len(experiment.bandit.state.arms) >= wire_schema.MAX_ITEMS:
         raise HttpError(
-            422, "invalid_value", f"An experiment has at most {messages.MOST_ITEMS} arms.", "$.arm"
+            422, "invalid_value", f"An experiment has at most {wire_schema.MAX_ITEMS} arms.", "$.arm"
         )
     return await _change(context, "add_arm", context.body.arm, status=201)
 
@@ -119,9 +119,9 @@ def _described(
     )
 
 
-def _experiment(experiment: OpenExperiment, state: State) -> messages.Experiment:
-    return messages.Experiment(
-        key=experiment.bandit.experiment,
+def _experiment(experiment: OpenExperiment, state: State) -> wire_schema.Experiment:
+    return wire_schema.Experiment(
+        experiment=experiment.bandit.experiment,
         status=status_of(state),
         arms=state.active_arms,
         retired=[arm for arm, active in zip(state.arms, state.active, strict=True) if not active],
@@ -129,7 +129,7 @@ def _experiment(experiment: OpenExperiment, state: State) -> messages.Experiment
         policy_version=state.policy_version,
         epoch=state.epoch,
         sticky=state.sticky,
-        reward=messages.RewardRule.of(state.reward),
+        reward=wire_schema.Reward.from_rule(state.reward),
         created_at=from_microseconds(experiment.created_at),
     )
 

@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from maillard import wire_schema
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.session import Session
 from maillard.decisions.state import ChoiceDistribution, State
-from maillard.service import jobs, messages
+from maillard.service import jobs
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpResponse
 
@@ -26,7 +27,7 @@ _NO_RANGE = (
     "There is no interval without the range of a reward: give the experiment reward.low and reward.high."
 )
 _NO_END = (
-    "There is no interval of rewards that may still change: with aggregate last, sum or max, only what is learned when windows close "
+    "There is no interval of rewards that may still change: with combine last, sum or max, only what is learned when windows close "
     "(mature_only) has one."
 )
 _NO_SUM = (
@@ -41,7 +42,7 @@ async def read_state(context: RequestContext) -> HttpResponse:
     logs = dict(zip(law.arms, law.log_probabilities, strict=True))
     pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
     arms = [
-        messages.StateArm(
+        wire_schema.ArmState(
             arm=arm,
             active=state.active[place],
             pulls=pulls[place],
@@ -54,16 +55,18 @@ async def read_state(context: RequestContext) -> HttpResponse:
         )
         for place, arm in enumerate(state.arms)
     ]
-    interval = messages.StateInterval(confidence=_CONFIDENCE, kind=_INTERVAL, refusal=_refusal(state, bounds))
+    interval = wire_schema.IntervalInfo(
+        confidence=_CONFIDENCE, kind=_INTERVAL, refusal=_refusal(state, bounds)
+    )
     return HttpResponse(
         200,
-        messages.State(
-            key=experiment.bandit.experiment,
+        wire_schema.State(
+            experiment=experiment.bandit.experiment,
             status=status_of(state),
             policy=str(state.policy),
             policy_version=state.policy_version,
             epoch=state.epoch,
-            state_version=state.number,
+            state=state.number,
             arms=arms,
             interval=interval,
         ),
@@ -113,7 +116,7 @@ async def read_activity(context: RequestContext) -> HttpResponse:
 
 async def evaluate(context: RequestContext) -> HttpResponse:
     """What would have been, had a target made the choices."""
-    asked: messages.Question = context.body
+    asked: wire_schema.EvaluationRequest = context.body
     experiment = await context.experiment()
     key, estimators = experiment.bandit.experiment, asked.estimators
     answer = await context.service.worker.run(jobs.what_if, key, asked.target, estimators, asked.confidence)

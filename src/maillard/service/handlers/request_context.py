@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from maillard import wire_schema
 from maillard.decisions.state import State
-from maillard.service import messages
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.http_responses import HttpError, failure_of
 
@@ -30,7 +30,7 @@ class RequestContext(NamedTuple):
 
     async def experiment(self) -> OpenExperiment:
         """The one that the path names."""
-        return await self.service.experiments.get(self.parameters["key"])
+        return await self.service.experiments.get(self.parameters["experiment"])
 
     @property
     def expected(self) -> int | None:
@@ -51,14 +51,14 @@ async def owner_of(context: RequestContext, identifier: str) -> str | None:
     return key
 
 
-def status_of(state: State) -> messages.Status:
+def status_of(state: State) -> wire_schema.Status:
     """Whether an experiment chooses."""
     if state.archived:
         return "archived"
     return "paused" if state.paused else "running"
 
 
-def failed(refusal: HttpError, where: str | None = None) -> messages.Failure:
+def failed(refusal: HttpError, where: str | None = None) -> wire_schema.ErrorDetail:
     """What was wrong with an item, with the path to it."""
     path = refusal.path if where is None else where + (refusal.path or "$")[1:]
     return failure_of(refusal, path)

@@ -6,13 +6,13 @@ import asyncio
 
 import msgspec
 
+from maillard import wire_schema
 from maillard.decisions.configuration import check_reward_event
 from maillard.decisions.decision import RewardEvent
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import Conflict, InvalidValue, MaillardError
-from maillard.service import messages
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, failed, owner_of
 from maillard.service.http_responses import HttpResponse, http_error
@@ -31,32 +31,36 @@ async def reward(context: RequestContext) -> HttpResponse:
 async def reward_batch(context: RequestContext) -> HttpResponse:
     """Several rewards, each with a status of its own."""
 
-    async def one(place: int, given: messages.RewardToGive) -> messages.RewardTaken:
+    async def one(place: int, given: wire_schema.RewardBatchEntry) -> wire_schema.RewardBatchResult:
         try:
-            answer = await _reward(context, check_id(given.decision_id), given)
+            answer = await _reward(context, check_id(given.decision), given)
         except MaillardError as error:
             refusal = http_error(error)
-            return messages.RewardTaken(status=refusal.status, error=failed(refusal, f"$.rewards[{place}]"))
-        return messages.RewardTaken(status=_code(answer.outcome), reward=answer)
+            return wire_schema.RewardBatchResult(
+                status=refusal.status, error=failed(refusal, f"$.rewards[{place}]")
+            )
+        return wire_schema.RewardBatchResult(status=_code(answer.outcome), reward=answer)
 
     taken = await asyncio.gather(*(one(*item) for item in enumerate(context.body.rewards)))
-    ids = [each.reward.decision_id for each in taken if each.reward is not msgspec.UNSET]
-    return HttpResponse(200, messages.RewardsTaken(results=taken), decision_id=ids)
+    ids = [each.reward.decision for each in taken if each.reward is not msgspec.UNSET]
+    return HttpResponse(200, wire_schema.RewardBatchResponse(results=taken), decision_id=ids)
 
 
-async def _reward(context: RequestContext, identifier: str, given: messages.Reward) -> messages.RewardAnswer:
+async def _reward(
+    context: RequestContext, identifier: str, given: wire_schema.RewardRequest
+) -> wire_schema.RewardResponse:
     key = await owner_of(context, identifier)
     experiment = None if key is None else await context.service.experiments.get(key)
     rule = Reward() if experiment is None else experiment.bandit.state.reward
     try:
-        row = check_reward_event(rule, identifier, given.value, given.occurred_at, given.event)
+        row = check_reward_event(rule, identifier, given.value, given.at, given.event)
         outcome = await (_park(context, row) if experiment is None else _observe(experiment, row))
     except MaillardError as error:
         context.service.metrics.rewarded("conflict" if isinstance(error, Conflict) else "refused")
         raise
     context.service.metrics.rewarded(outcome)
-    return messages.RewardAnswer(
-        decision_id=identifier,
+    return wire_schema.RewardResponse(
+        decision=identifier,
         event=row.event,
         outcome=outcome,  # type: ignore[arg-type]  # the others are errors
         applied=outcome in ("applied", "revised", "waiting"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 import maillard
+from maillard import wire_schema
 from maillard.policies import names, policy_class
-from maillard.service import messages
 from maillard.service.api_keys import SCOPES
 from maillard.service.handlers.request_context import RequestContext
 from maillard.service.http_responses import HttpError, HttpResponse
@@ -19,11 +19,11 @@ async def list_policies(context: RequestContext) -> HttpResponse:  # noqa: ARG00
     return HttpResponse(200, _POLICIES)
 
 
-def _policies() -> messages.Policies:
+def _policies() -> wire_schema.Policies:
     classes = [policy_class(name) for name in names()]
-    return messages.Policies(
+    return wire_schema.Policies(
         policies=[
-            messages.PolicyInfo(
+            wire_schema.PolicyInfo(
                 name=cls.name,
                 summary=" ".join((cls.__doc__ or "").split("\n\n")[0].split()),
                 parameters=[name for name, _, _ in cls.parameters()],
@@ -42,7 +42,7 @@ async def read_permissions(context: RequestContext) -> HttpResponse:
     key = context.key
     scopes: list[str] = list(SCOPES) if key is None or "admin" in key.scopes else list(key.scopes)
     limited = None if key is None or key.experiments is None else list(key.experiments)
-    body = messages.Permissions(
+    body = wire_schema.Permissions(
         scopes=scopes, experiments=limited, open=key is None, version=maillard.__version__
     )
     return HttpResponse(200, body)
@@ -50,13 +50,13 @@ async def read_permissions(context: RequestContext) -> HttpResponse:
 
 async def health(context: RequestContext) -> HttpResponse:  # noqa: ARG001  # one signature for all
     """Whether the process lives."""
-    return HttpResponse(200, messages.Health(status="ok"))
+    return HttpResponse(200, wire_schema.Health(status="ok"))
 
 
 async def readiness(context: RequestContext) -> HttpResponse:
     """Whether the log can be written: a probe is."""
     await context.service.probe()
-    return HttpResponse(200, messages.Health(status="ready"))
+    return HttpResponse(200, wire_schema.Health(status="ready"))
 
 
 async def read_metrics(context: RequestContext) -> HttpResponse:

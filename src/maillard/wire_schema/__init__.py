@@ -1,0 +1,14 @@
+"""The request and response bodies of the HTTP API, as msgspec structs shared by the service and the client.
+
+A struct that mirrors a Python class, such as `Decision` or `Reward`, has the name of that class and the same
+field names. The service derives its OpenAPI document from these structs.
+"""
+
+from maillard.wire_schema import requests, responses
+from maillard.wire_schema.requests import *  # noqa: F403  # every request body
+from maillard.wire_schema.responses import *  # noqa: F403  # every response body
+from maillard.wire_schema.value_types import MAX_ITEMS, Status
+
+__all__ = ["MAX_ITEMS", "Status"]
+__all__ += requests.__all__
+__all__ += responses.__all__

@@ -1,0 +1,346 @@
+"""Response bodies."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from maillard.wire_schema.requests import Reward
+from maillard.wire_schema.value_types import Outcome, Status, UtcTime
+
+__all__ = [
+    "Activity",
+    "ArmCalibration",
+    "ArmScore",
+    "ArmState",
+    "ArmTraffic",
+    "Audit",
+    "Decision",
+    "DecisionBatchResponse",
+    "DecisionBatchResult",
+    "ErrorDetail",
+    "ErrorResponse",
+    "Evaluation",
+    "Experiment",
+    "Experiments",
+    "Health",
+    "IntervalInfo",
+    "MeanWeight",
+    "Permissions",
+    "Policies",
+    "PolicyInfo",
+    "RewardBatchResponse",
+    "RewardBatchResult",
+    "RewardResponse",
+    "RewardSeries",
+    "RewardSeriesPoint",
+    "State",
+    "Verification",
+    "VerificationProblem",
+]
+
+
+class _Response(Struct, kw_only=True):
+    """A response body. The client ignores fields that are not declared."""
+
+
+class ErrorDetail(_Response):
+    """Why a request failed."""
+
+    code: str
+    "The kind of error, as `MaillardError.code`."
+    message: str
+    path: str | None = None
+    "The JSON path of the wrong field, or the name of the wrong header."
+    request_id: str | None = None
+    kind: str | UnsetType = UNSET
+    "With code `unknown_name`: what the name should be the name of, as in `arm`."
+    name: str | UnsetType = UNSET
+    "With code `unknown_name`: the name that does not exist."
+    known: list[str] | UnsetType = UNSET
+    "With code `unknown_name`: names that exist, at most 60."
+
+
+class ErrorResponse(_Response):
+    """The body of every response that is not a success."""
+
+    error: ErrorDetail
+
+
+class Health(_Response):
+    """Whether the process is alive (`ok`), or can write to the log (`ready`)."""
+
+    status: Literal["ok", "ready"]
+
+
+class Permissions(_Response):
+    """What the caller may do."""
+
+    scopes: list[str]
+    experiments: list[str] | None
+    "The experiments to which the key is limited; null means all."
+    open: bool
+    "Whether no key exists yet. Then everyone on this machine may do everything."
+    version: str
+
+
+class PolicyInfo(_Response):
+    """A policy that an experiment can use."""
+
+    name: str
+    summary: str
+    parameters: list[str]
+
+
+class Policies(_Response):
+    """All policies."""
+
+    policies: list[PolicyInfo]
+
+
+class Experiment(_Response):
+    """The configuration of an experiment. Its ETag changes with every change of the configuration."""
+
+    experiment: str
+    status: Status
+    arms: list[str]
+    retired: list[str]
+    policy: str
+    policy_version: int
+    epoch: int
+    sticky: bool
+    reward: Reward
+    created_at: UtcTime
+
+
+class Experiments(_Response):
+    """Experiments, ordered by name."""
+
+    experiments: list[Experiment]
+
+
+class Decision(_Response):
+    """A decision, with the probabilities from which its arm was sampled."""
+
+    id: str
+    experiment: str
+    time: UtcTime
+    arm: str
+    probability: float
+    log_probability: float
+    probabilities: Annotated[
+        Raw, Meta(extra_json_schema={"type": "object", "additionalProperties": {"type": "number"}})
+    ]
+    "The probability of each eligible arm."
+    log_probabilities: Annotated[
+        Raw, Meta(extra_json_schema={"type": "object", "additionalProperties": {"type": ["number", "null"]}})
+    ]
+    "The logarithm of each probability; null for a probability of 0."
+    policy_version: int
+    formula_version: int
+    state: int
+    "The number of the last event that the probabilities take into account."
+    epoch: int
+    unit: str | None
+    cold: bool
+    "Whether the arm had no reward yet."
+    origin: str | None
+    "The unit's first decision, if this decision repeats its arm (sticky experiments)."
+    idempotency_key: str | None
+    position: int
+    "The place of the decision in a call that made several."
+    expires_at: UtcTime | None
+    "When the reward window of the decision closes."
+
+
+class DecisionBatchResult(_Response, omit_defaults=True):
+    """The result of one entry of a batch: an HTTP status, and a decision or an error."""
+
+    status: int
+    decision: Decision | UnsetType = UNSET
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class DecisionBatchResponse(_Response):
+    """The results of a batch, in the order of its entries."""
+
+    results: list[DecisionBatchResult]
+
+
+class RewardResponse(_Response):
+    """What happened to a reward. `applied` tells whether it changes the tally, now or when its window closes."""
+
+    decision: str
+    event: str
+    outcome: Outcome
+    applied: bool
+    late: bool
+
+
+class RewardBatchResult(_Response, omit_defaults=True):
+    """The result of one entry of a batch: an HTTP status, and an outcome or an error."""
+
+    status: int
+    reward: RewardResponse | UnsetType = UNSET
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class RewardBatchResponse(_Response):
+    """The results of a batch, in the order of its entries."""
+
+    results: list[RewardBatchResult]
+
+
+class ArmState(_Response):
+    """The tally of an arm and its current probability."""
+
+    arm: str
+    active: bool
+    pulls: int
+    sum: float
+    mean: float | None
+    lower: float | None
+    upper: float | None
+    probability: float
+    "The probability that the next decision, among all arms, chooses this arm."
+    log_probability: float | None
+
+
+class IntervalInfo(_Response):
+    """What kind of interval `lower` and `upper` are, or why there is none."""
+
+    confidence: float
+    kind: str
+    refusal: str | None
+
+
+class State(_Response):
+    """The tally of an experiment and its current probabilities."""
+
+    experiment: str
+    status: Status
+    policy: str
+    policy_version: int
+    epoch: int
+    state: int
+    "The number of the last event."
+    arms: list[ArmState]
+    interval: IntervalInfo
+
+
+class ArmTraffic(_Response):
+    """How often an arm was chosen."""
+
+    arm: str
+    decisions: int
+    fraction: float
+    "The fraction of all decisions."
+
+
+class RewardSeriesPoint(_Response):
+    """The rewards of one time interval."""
+
+    at: UtcTime
+    rewards: int
+    mean: float | None
+    arms: dict[str, Any]
+
+
+class RewardSeries(_Response):
+    """Rewards over time."""
+
+    bucket: float
+    "The length of each time interval, in seconds."
+    points: list[RewardSeriesPoint]
+
+
+class ArmCalibration(_Response):
+    """How often an arm was chosen, compared with the sum of its logged probabilities."""
+
+    arm: str
+    chosen: int
+    expected: float
+    z: float | None
+
+
+class MeanWeight(_Response):
+    """The mean of the truncated importance weights, compared with its expectation."""
+
+    mean: float | None
+    expected: float | None
+    z: float | None
+
+
+class Audit(_Response):
+    """Whether the chosen arms agree with the logged probabilities."""
+
+    verdict: Literal["consistent", "broken", "not enough data"]
+    limit: float
+    left_out: int
+    impossible: int
+    arms: list[ArmCalibration]
+    weights: MeanWeight
+
+
+class Activity(_Response):
+    """Traffic, rewards over time and the audit, computed from the log."""
+
+    experiment: str
+    as_of: UtcTime | None
+    complete: bool
+    "Whether the whole log has been read up to `as_of`. After a restart, reading a long log takes some time."
+    decisions: int
+    rewards: int
+    arms: list[ArmTraffic]
+    series: RewardSeries
+    audit: Audit
+
+
+class Evaluation(_Response):
+    """The mean reward under another policy, with its interval, or why the log cannot answer."""
+
+    question: str
+    kind: Literal["evaluation", "replay"]
+    target: str
+    experiment: str
+    answered: bool
+    estimator: str | None
+    value: float | None
+    lower: float | None
+    upper: float | None
+    confidence: float
+    assumes: str
+    caveat: str
+    refusal: str | None
+    logged_mean: float | None
+    rows: int
+    details: dict[str, Any]
+
+
+class VerificationProblem(_Response):
+    """A contradiction in the log."""
+
+    decision: str | None
+    what: str
+
+
+class ArmScore(_Response):
+    """How many standard deviations an arm's count is from its expectation; null without enough data."""
+
+    arm: str
+    z: float | None
+
+
+class Verification(_Response):
+    """The result of recomputing every probability and auditing the choices."""
+
+    experiment: str
+    verdict: Literal["consistent", "broken", "not enough data"]
+    decisions: int
+    recomputed: int
+    largest_error: float
+    problems: list[VerificationProblem]
+    problem_count: int
+    arms: list[ArmScore]
+    weights_z: float | None
