@@ -13,7 +13,7 @@ import numpy as np
 
 import maillard
 from maillard import Tally, figures, policy
-from maillard.cli import markdown_table
+from maillard.cli.policy_commands import markdown_table
 from maillard.decisions import Decision
 from maillard.decisions.audit import Audit
 from maillard.evaluation.planning import plan

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import maillard
-from maillard.cli import main, markdown_table
+from maillard.cli import main
+from maillard.cli.policy_commands import markdown_table
 from maillard.policies import policy_class
 from tests.conftest import NAMES
 

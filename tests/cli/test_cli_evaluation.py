@@ -212,7 +212,7 @@ def test_caveats_are_told(tmp_path) -> None:
         (["--target", "ms+:sigma2=0.25"], "maillard replay LOG --policy"),
         (["--target", "dist:red=0.7"], "add up to 1"),
         (["--target", "uniform", "--reward-range", "1..0"], "the lower first"),
-        (["--target", "uniform", "--reward-range", "0-1"], "low..high"),
+        (["--target", "uniform", "--reward-range", "0-1"], "LOW..HIGH"),
         (["--target", "uniform", "--reward-range", "0..0.5"], "row"),
         (["--target", "uniform", "--confidence", "95"], "between 0 and 1"),
         (["--target", "uniform", "--estimator", "snip"], "Did you mean 'snips'?"),
@@ -291,7 +291,7 @@ def test_replay(logs, tmp_path) -> None:
     output = run(*asked, "--figure", picture)
     assert f"{said.mean[-1]:.4f}" in output
     assert "as logged" in output
-    assert "What this rests on" in output
+    assert "What the curves assume" in output
     assert ET.parse(picture).getroot().tag.endswith("svg")
     # By queues, between bounds; two logs are two experiments.
     twice = [logs["sqlite"], logs["parquet"]]

@@ -109,12 +109,12 @@ def test_names_are_printed_as_they_are(name, tmp_path) -> None:
     assert repr(name)[1:-1] in run("export", path, str(tmp_path / "log.csv"))[1]
 
 
-def test_repeats_are_not_counted_as_draws(tmp_path) -> None:
+def test_repeats_are_not_audited(tmp_path) -> None:
     path = str(tmp_path / "log.db")
     with Bandit(["red", "blue"], "uniform", log=path, sticky=True) as bandit:
         for _ in range(3):
             bandit.choose(unit="user")
-    assert "2 not counted as draws: repeats of a sticky assignment" in run("verify", path)[1]
+    assert "2 not audited: they repeat a sticky assignment" in run("verify", path)[1]
     assert json.loads(run("verify", path, "--format", "json")[1])["not_audited"] == 2
 
 

@@ -106,7 +106,7 @@ def test_no_key_yet(database) -> None:
     open_store(database).close()
     assert run("keys", "list", "--database", database) == (
         "",
-        "There is no key: maillard keys create makes one.\n",
+        "There are no keys. Create one with: maillard keys create\n",
     )
     assert json.loads(run("keys", "list", "--database", database, "--json")[0]) == {"keys": []}
 
@@ -120,7 +120,7 @@ def test_names_are_printed_as_they_are_and_damage_is_told(database) -> None:
     table, words = run("keys", "list", "--database", database)
     assert name.encode("unicode_escape").decode() in table
     assert "\x1b" not in table
-    assert words == "broken cannot be read as a key; it opens nothing\n"
+    assert words == "broken is not a valid key record; it grants no access\n"
 
 
 def test_the_database_may_come_from_the_environment(database, monkeypatch) -> None:
@@ -179,7 +179,7 @@ def test_a_service_from_its_first_lines_to_its_end(database) -> None:
     with serving(database) as served:
         first, dashboard, example, *_ = served.said.splitlines()
         url = f"http://127.0.0.1:{served.port}"
-        assert first.endswith(f"serves {database} to this machine alone, no key needed")
+        assert first.endswith(f"serves {database} to this machine only, without API keys")
         assert dashboard == f"dashboard: {url}/"
         assert served.ask("GET", "/v1/experiments") == (200, {"experiments": []})
         done = subprocess.run(  # as it stands there
@@ -213,7 +213,7 @@ def test_the_first_lines_show_where_a_key_goes(database) -> None:
     run("keys", "create", "--name", "x", "--scope", "read", "--database", database)
     with serving(database, "--host", "0.0.0.0") as served:
         first, dashboard, example, *_ = served.said.splitlines()
-        assert first.endswith("to whoever has a key")
+        assert first.endswith("to callers with an API key")
         assert dashboard == f"dashboard: http://127.0.0.1:{served.port}/"
         assert '-H "Authorization: Bearer $MAILLARD_KEY"' in example
 
@@ -223,11 +223,11 @@ def test_the_first_lines_show_where_a_key_goes(database) -> None:
     [
         (["--host", "0.0.0.0"], "(maillard keys create makes the first one), got '0.0.0.0'"),
         (["--host", ""], "maillard keys create"),
-        (["--workers", "2"], "--workers: expected 1 with SQLite, which has one writer at a time"),
+        (["--workers", "2"], "--workers: expected 1 with SQLite, which allows one writer"),
         (["--workers", "0"], "0 is not in the range x>=1"),
         (["--port", "65536"], "65536 is not in the range 0<=x<=65535"),
-        (["--rate-limit", "-1"], "--rate-limit: expected requests a second"),
-        (["--rate-limit", "nan"], "--rate-limit: expected requests a second"),
+        (["--rate-limit", "-1"], "--rate-limit: expected requests per second"),
+        (["--rate-limit", "nan"], "--rate-limit: expected requests per second"),
         (["--database", "exported.parquet"], "a name for a SQLite log"),
         (["--database", "no/such/folder.db"], "a file, in a folder that exists"),
     ],
@@ -248,7 +248,7 @@ def test_several_workers_need_a_server() -> None:
     check_workers("maillard.db", 1)
     check_workers("postgresql://localhost/shop", 8)
     check_workers("postgres://localhost/shop", 8)
-    with pytest.raises(InvalidValue, match="one writer at a time"):
+    with pytest.raises(InvalidValue, match="allows one writer"):
         check_workers("./postgresql.db", 2)
 
 

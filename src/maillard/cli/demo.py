@@ -1,4 +1,4 @@
-"""A live experiment: a service in a process of its own, and visitors who click as they are simulated to."""
+"""The `demo` command: a service in its own process, and simulated visitors."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
+from maillard.cli.terminal import VERDICT_STYLES, text_table
 from maillard.errors import Conflict, InvalidValue
 from maillard.service.background import running
 
 if TYPE_CHECKING:
     from maillard.client import Client
 
-__all__ = ["Stop", "Visitors", "print_report", "serving", "showing"]
+__all__ = ["StopSignal", "Visitors", "live_status", "print_report", "temporary_service"]
 
 EXPERIMENT = "buttons"
 ARMS = ("green", "blue", "orange")
 _RATES = (0.1, 0.18, 0.3)
-# The floor leaves something to be said of every arm, when the log is asked for what would have been.
+# The floor keeps every arm probable enough for off-policy evaluation of the log.
 _POLICY = "ms+:booster=8,floor=0.1"
-_WINDOW = 3.0  # seconds in which a click counts; who has not clicked by then did not
-_DELAY = 0.6  # seconds until a click, on average
-_LATE, _TWICE = 0.03, 0.1  # shares of the clicks
-_STYLES = {"consistent": "bold green", "broken": "bold red", "not enough data": "bold yellow"}
+_WINDOW = 3.0  # seconds; without a click in this time the reward is 0
+_MEAN_DELAY = 0.6  # seconds until a click
+_LATE_PROBABILITY, _REPEAT_PROBABILITY = 0.03, 0.1  # of a click
 
 
 @contextlib.contextmanager
-def serving(database: str | None, port: int) -> Iterator[str]:
-    """The address of a service on this machine that ends with the block; without a database, its log does too."""
+def temporary_service(database: str | None, port: int) -> Iterator[str]:
+    """Run a service during the block and yield its URL. Without a database, its log is temporary."""
     with (
         tempfile.TemporaryDirectory(prefix="maillard-demo-") as folder,
         running(database or Path(folder, "demo.db"), port=port) as url,
@@ -48,30 +47,31 @@ def serving(database: str | None, port: int) -> Iterator[str]:
         yield url
 
 
-class Stop:
-    """Ctrl-C and SIGTERM: an interrupt, so that whatever was started is ended; but a wish, where one is waited for."""
+class StopSignal:
+    """Handles Ctrl-C and SIGTERM: sets `requested` if a loop checks it, else raises KeyboardInterrupt."""
 
-    awaited = False
-    asked = False
+    checked = False
+    "Whether a loop checks `requested`."
+    requested = False
 
-    def __enter__(self) -> Stop:
-        self._before = [
+    def __enter__(self) -> StopSignal:
+        self._previous = [
             (number, signal.signal(number, self._handle)) for number in (signal.SIGINT, signal.SIGTERM)
         ]
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before:
+        for number, handler in self._previous:
             signal.signal(number, handler)
 
     def _handle(self, *_: object) -> None:
-        if not self.awaited:
+        if not self.checked:
             raise KeyboardInterrupt
-        self.awaited, self.asked = False, True
+        self.checked, self.requested = False, True
 
 
 class Visitors:
-    """People who come at random, `rate` of them a second, are shown a button, and click it or not."""
+    """Simulated visitors. They arrive at random, `rate` per second, see a button, and may click it."""
 
     def __init__(self, client: Client, rate: float) -> None:
         self._client, self._rate = client.bandit(EXPERIMENT), rate
@@ -80,13 +80,13 @@ class Visitors:
         self.true_rates = dict(zip(ARMS, rates, strict=True))
         self.shown: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
-        "Of the clicks that were reported."
+        "The service's outcomes for the reported clicks."
         self.last = "waiting for the first visitor"
-        self._plan: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count(1)
+        self._scheduled: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = itertools.count(1)
 
-    def begin(self) -> None:
-        """Make the experiment, or go on with the one that there is."""
+    def start(self) -> None:
+        """Create the experiment, or continue an existing one."""
         from maillard.decisions import Reward
 
         rule = Reward(low=0, high=1, window=_WINDOW, default=0, mature_only=True)
@@ -94,91 +94,88 @@ class Visitors:
             self._client.create(EXPERIMENT, list(ARMS), _POLICY, reward=rule)
         except Conflict:
             if not set(self._client.arms) <= set(ARMS):
-                known = (
-                    f"a database without an experiment {EXPERIMENT!r} of other arms than {', '.join(ARMS)}"
+                allowed = (
+                    f"a database without an experiment {EXPERIMENT!r} with arms other than {', '.join(ARMS)}"
                 )
-                raise InvalidValue("--database", self._client.arms, known) from None
-        self._at(time.monotonic(), self._come)
+                raise InvalidValue("--database", self._client.arms, allowed) from None
+        self._schedule(time.monotonic(), self._arrive)
 
-    def run(self, seconds: float | None, stop: Stop) -> None:
-        """Let them come, for so many seconds or until it is to stop."""
+    def run(self, seconds: float | None, stop: StopSignal) -> None:
+        """Simulate visitors for the given time, or until a stop is requested."""
         end = float("inf") if seconds is None else time.monotonic() + seconds
-        stop.awaited = True
-        while not stop.asked and (now := time.monotonic()) < end:
-            wait = min(self._plan[0][0], end) - now
+        stop.checked = True
+        while not stop.requested and (now := time.monotonic()) < end:
+            wait = min(self._scheduled[0][0], end) - now
             if wait > 0:
                 time.sleep(min(wait, 0.1))
                 continue
-            _, _, act = heapq.heappop(self._plan)
+            _, _, act = heapq.heappop(self._scheduled)
             act()
-        stop.awaited = False
+        stop.checked = False
 
-    def _at(self, when: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self._plan, (when, next(self._numbers), act))
+    def _schedule(self, when: float, act: Callable[[], None]) -> None:
+        heapq.heappush(self._scheduled, (when, next(self._sequence), act))
 
-    def _come(self) -> None:
+    def _arrive(self) -> None:
         now = time.monotonic()
-        self._at(now + random.expovariate(self._rate), self._come)
+        self._schedule(now + random.expovariate(self._rate), self._arrive)
         decision = self._client.choose(unit=f"visitor-{self.shown.total() + 1}")
         self.shown[decision.arm] += 1
         self.last = f"{decision.unit} sees {decision.arm}, p = {decision.probability:.3f}"
         if random.random() < self.true_rates[decision.arm]:
-            delay = min(random.expovariate(1 / _DELAY), _WINDOW - 1)
-            if random.random() < _LATE:
+            delay = min(random.expovariate(1 / _MEAN_DELAY), _WINDOW - 1)
+            if random.random() < _LATE_PROBABILITY:
                 delay += _WINDOW
-            self._at(now + delay, lambda: self._click(decision.id))
+            self._schedule(now + delay, lambda: self._click(decision.id))
 
     def _click(self, decision: str) -> None:
         self.outcomes[self._client.reward(decision, 1.0)] += 1
-        if random.random() < _TWICE:
-            self._at(time.monotonic() + random.random(), lambda: self._click(decision))
+        if random.random() < _REPEAT_PROBABILITY:
+            self._schedule(time.monotonic() + random.random(), lambda: self._click(decision))
 
     @property
-    def lines(self) -> str:
-        """What has happened so far, and what happened last."""
+    def status(self) -> str:
+        """Two lines: the totals so far, and the last event."""
         total = self.shown.total()
-        shares = ", ".join(f"{arm} {self.shown[arm] / max(total, 1):.0%}" for arm in ARMS)
+        percentages = ", ".join(f"{arm} {self.shown[arm] / max(total, 1):.0%}" for arm in ARMS)
         clicks = self.outcomes.total() - self.outcomes["duplicate"]
-        odd = f"{self.outcomes['late']:,} late, {self.outcomes['duplicate']:,} reported twice"
-        return f"{total:,} shown: {shares}; {clicks:,} clicks, {odd}\n{self.last}"
+        unusual = f"{self.outcomes['late']:,} late, {self.outcomes['duplicate']:,} reported twice"
+        return f"{total:,} shown: {percentages}; {clicks:,} clicks, {unusual}\n{self.last}"
 
 
 @contextlib.contextmanager
-def showing(visitors: Visitors) -> Iterator[None]:
-    """Two live lines, on a terminal."""
+def live_status(visitors: Visitors) -> Iterator[None]:
+    """Show the visitors' status during the block, if stderr is a terminal."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield
         return
 
     def lines() -> Text:
-        return Text(visitors.lines, no_wrap=True, overflow="ellipsis")
+        return Text(visitors.status, no_wrap=True, overflow="ellipsis")
 
     with Live(get_renderable=lines, console=console, refresh_per_second=8):
         yield
 
 
 def print_report(client: Client, visitors: Visitors) -> None:
-    """What is true, what was learned, and what the audit says of the log."""
+    """Print the true rates, the estimated rates, and the verdict of the log's audit."""
     bandit = client.bandit(EXPERIMENT)
     with Console(stderr=True).status("recomputing every probability from the log"):
         verified, summary = bandit.verify(), bandit.summary()
     console = Console(highlight=False)
     level = f"{summary['interval']['confidence']:.0%} interval"
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("button")
-    for name in ("true rate", "learned", level, "learned from", "shown this time"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = text_table("button", right=("true rate", "estimate", level, "rewards", "shown this time"))
     for arm, rate in visitors.true_rates.items():
         found = summary["arms"][arm]
         mean, lower, upper = (found[each] for each in ("mean", "lower", "upper"))
-        learned = "nothing yet" if mean is None else f"{mean:.3f}"
+        estimate = "none yet" if mean is None else f"{mean:.3f}"
         interval = "" if lower is None else f"{lower:.3f} to {upper:.3f}"
         counts = f"{found['pulls']:,}", f"{visitors.shown[arm]:,}"
-        table.add_row(arm, f"{rate:.3f}", learned, interval, *counts)
+        table.add_row(arm, f"{rate:.3f}", estimate, interval, *counts)
     console.print(table)
     rows = f"{verified['recomputed']:,} of {verified['decisions']:,} probabilities recomputed from the log"
-    verdict = (verified["verdict"], _STYLES[verified["verdict"]])
+    verdict = (verified["verdict"], VERDICT_STYLES[verified["verdict"]])
     console.print(
         Text.assemble("\naudit: ", verdict, f" ({rows}, largest difference {verified['largest_error']:.1g})")
     )

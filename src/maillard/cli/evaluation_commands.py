@@ -1,4 +1,4 @@
-"""Commands that ask a log what other choices would have earned: evaluate, compare, replay; and plan, before there is one."""
+"""Commands for off-policy evaluation (evaluate, compare, replay) and for planning an experiment (plan)."""
 
 from __future__ import annotations
 
@@ -9,64 +9,70 @@ from typing import Any
 
 import click
 
-from maillard.cli.log_commands import _counting
 from maillard.cli.options import (
     CONFIDENCE,
     JSON,
     REWARD_RANGE,
     SELECTION,
-    check_file,
-    give,
-    naming_extra,
-    numbers,
-    showing_runs,
+    THREADS,
+    add_options,
+    check_output_file,
+    parse_numbers,
+    requires_extra,
 )
+from maillard.cli.terminal import row_progress, run_progress
 from maillard.errors import InvalidValue
 
 __all__ = ["compare", "evaluate", "plan", "replay"]
 
-_REFUSED = 3
+_EXIT_REFUSED = 3
 _LOG = click.argument("log", nargs=-1, required=True)
 _PAGE = click.option(
     "--page",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a report with figures too, as one .html file.",
+    help="Also write a report with figures to an .html file.",
 )
 _FIGURE = click.option(
-    "--figure", type=click.Path(dir_okay=False, path_type=Path), help="Draw it too, as .png or .svg."
+    "--figure",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write a figure to a .png or .svg file.",
 )
-_ASKED = (
+_QUERY_OPTIONS = (
     click.option(
         "--estimator", "estimators", multiple=True, metavar="NAME",
-        help="Such as snips, aipw-two-point, cs-betting or clipped-ips:5; may be repeated. By default those that suit the log.",
+        help="Such as snips, aipw-two-point or clipped-ips:5; may be repeated. Default: by the log.",
     ),
     CONFIDENCE,
     *SELECTION,
     REWARD_RANGE,
     click.option(
         "--floor", type=float, metavar="E",
-        help="As in a policy's floor=E, fixed before logging: every one of K arms had at least E / K. By default what the log says.",
+        help="The floor=E of the logging policy: every arm had probability >= E / K. Default: from the log.",
     ),
     click.option(
         "--adaptive/--not-adaptive", default=None,
-        help="Whether the log was learned from while it grew; by default, if its probabilities changed.",
+        help="Whether the logging policy adapted to the rewards. Default: yes if its probabilities changed.",
     ),
-    click.option("--cluster", type=click.Choice(["unit"]), help="Rows of a unit may depend on each other."),
     click.option(
-        "--min-effective-size", type=float, default=30.0, show_default=True, help="Below this an answer is refused."
+        "--cluster", type=click.Choice(["unit"]), help="Allow for dependence between rows of the same unit."
+    ),
+    click.option(
+        "--min-effective-size", type=float, default=30.0, show_default=True,
+        help="Refuse an estimate below this effective sample size.",
     ),
     click.option(
         "--max-unsupported", type=float, default=0.2, show_default=True,
-        help="In what share of the rows the target's choice may have been impossible.",
+        help="Largest fraction of rows in which the logging policy could not choose the target's arm.",
     ),
 )  # fmt: skip
 _MODEL = click.option(
-    "--reward-model", callback=numbers, metavar="ARM=VALUE,...",
-    help="What each arm was believed to give, before the log; for dm, dr and their kin.",
+    "--reward-model", callback=parse_numbers, metavar="ARM=VALUE,...",
+    help="Mean reward of each arm, fixed before the log was collected; for dm, dr and related estimators.",
 )  # fmt: skip
 _INTERVAL = click.option(
     "--interval", type=click.Choice(["normal", "bernstein"]), default="normal", show_default=True,
-    help="Of ips and its kin: bernstein needs no large numbers, but independent rows and bounded weights.",
+    help="Interval of ips and related estimators. bernstein: valid for small samples, but needs "
+    "independent rows and bounded weights.",
 )  # fmt: skip
 
 
@@ -74,9 +80,9 @@ _INTERVAL = click.option(
 @_LOG
 @click.option(
     "--target", "targets", multiple=True, required=True, metavar="TARGET",
-    help="arm:NAME, uniform, or dist:NAME=SHARE,...; may be repeated.",
+    help="arm:NAME, uniform, or dist:NAME=PROBABILITY,...; may be repeated.",
 )  # fmt: skip
-@give(*_ASKED, _MODEL, _INTERVAL, JSON, _PAGE)
+@add_options(*_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
 def evaluate(
     *,
     log: tuple[str, ...],
@@ -86,26 +92,27 @@ def evaluate(
     page: Path | None,
     **options: Any,
 ) -> None:
-    """What decisions would have earned, had a TARGET made them.
+    """Estimate the mean reward if TARGET had made the decisions in LOG.
 
-    LOG is a SQLite log, a postgresql:// URL, a .parquet, .csv, .dsjson or .npz file, several .parquet files, or a folder of them.
+    LOG is a SQLite log, a postgresql:// URL, a .parquet, .csv, .dsjson or .npz file, several .parquet files,
+    or a folder of .parquet files.
 
     \b
     maillard evaluate decisions.db --target arm:blue --target uniform
     maillard evaluate clicks/ --target dist:red=0.7,blue=0.3 --columns arm=item_id,reward=click --json
 
-    The exit status is 0 if there is an answer for every target, 3 if for some target every estimator was refused, and 2 if the
-    question or the log is in error. With --json: {"reports": [...]}, in the order of the targets, each with "target", "estimates" by
-    name ("value", "lower", "upper", "interval", "assumes", "caveat", "refusal", ...), "refusals" and "diagnostics"; what is not a number
-    is null.
-    """  # noqa: D301  # click looks for this very character
-    check_file("--page", page, (".html", ".htm"), log)
-    with naming_extra("evaluate"):
+    Exit status: 0 if every target has an estimate, 3 if all estimators were refused for some target, 2 if the
+    query or the log is invalid. --json prints {"reports": [...]} in the order of the targets. Each report has
+    "target", "estimates" by name ("value", "lower", "upper", "interval", "assumes", "caveat", "refusal",
+    ...), "refusals" and "diagnostics". Values that are not finite are null.
+    """  # noqa: D301  # click requires this character
+    check_output_file("--page", page, (".html", ".htm"), log)
+    with requires_extra("evaluate", "evaluation"):
         from maillard.evaluation import evaluate_each
 
-    with _counting("read") as count:
+    with row_progress("read") as on_rows:
         reports = evaluate_each(
-            _source(log), list(targets), list(estimators) or None, on_rows=count, **options
+            _single_or_list(log), list(targets), list(estimators) or None, on_rows=on_rows, **options
         )
     if as_json:
         click.echo(_json({"reports": [each.to_dict() for each in reports]}))
@@ -114,17 +121,17 @@ def evaluate(
 
         print_reports(reports)
     _write_page(reports, page)
-    if not all(_answered(each) for each in reports):
-        raise SystemExit(_REFUSED)
+    if not all(_has_estimate(each) for each in reports):
+        raise SystemExit(_EXIT_REFUSED)
 
 
 @click.command()
 @_LOG
 @click.argument("first")
 @click.argument("second")
-@give(*_ASKED)
-@click.option("--penalty", type=float, help="Of w-decorrelation.")
-@give(JSON, _PAGE)
+@add_options(*_QUERY_OPTIONS)
+@click.option("--penalty", type=float, help="Penalty of w-decorrelation.")
+@add_options(JSON, _PAGE)
 def compare(
     *,
     log: tuple[str, ...],
@@ -135,22 +142,23 @@ def compare(
     page: Path | None,
     **options: Any,
 ) -> None:
-    """How much more target FIRST would have earned than SECOND.
+    """Estimate the difference in mean reward between the targets FIRST and SECOND.
 
-    LOG and targets are those of `maillard evaluate`. An interval that is wholly above 0 says that FIRST is better.
+    LOG and the targets are as in `maillard evaluate`. If the interval lies above 0, FIRST is better.
 
     \b
     maillard compare decisions.db arm:blue arm:red
 
-    The exit status is 0 if there is an answer, 3 if every estimator was refused, 2 if the question or the log is in error. With --json:
-    an object with the "estimates" of the difference, "refusals", and the reports of "first" and "second".
-    """  # noqa: D301  # click looks for this very character
-    check_file("--page", page, (".html", ".htm"), log)
-    with naming_extra("compare"):
+    Exit status: 0 if there is an estimate, 3 if all estimators were refused, 2 if the query or the log is
+    invalid. --json prints an object with the "estimates" of the difference, "refusals", and the reports
+    "first" and "second".
+    """  # noqa: D301  # click requires this character
+    check_output_file("--page", page, (".html", ".htm"), log)
+    with requires_extra("compare", "evaluation"):
         from maillard.evaluation import compare as run
 
-    with _counting("read") as count:
-        found = run(_source(log), first, second, list(estimators) or None, on_rows=count, **options)
+    with row_progress("read") as on_rows:
+        found = run(_single_or_list(log), first, second, list(estimators) or None, on_rows=on_rows, **options)
     if as_json:
         click.echo(_json(found.to_dict()))
     else:
@@ -158,34 +166,43 @@ def compare(
 
         print_comparison(found)
     _write_page(found, page)
-    if not _answered(found):
-        raise SystemExit(_REFUSED)
+    if not _has_estimate(found):
+        raise SystemExit(_EXIT_REFUSED)
 
 
 @click.command()
 @_LOG
 @click.option(
-    "--policy", "policies", multiple=True, required=True, metavar="POLICY", help="As a spec; may be repeated."
+    "--policy",
+    "policies",
+    multiple=True,
+    required=True,
+    metavar="POLICY",
+    help="Policy spec; may be repeated.",
 )
 @click.option(
     "--method",
     type=click.Choice(["rejection", "matching", "queues"]),
-    help="By default the first that applies.",
+    help="Default: the first method that applies to the log.",
 )
-@click.option("--horizon", type=int, help="Rounds of the curve; by default what the log can give.")
-@click.option("--replays", type=int, help="On the same rows, each with random numbers of its own.")
-@click.option("--seed", default=0, show_default=True, help="Of those random numbers.")
+@click.option(
+    "--horizon", type=int, help="Rounds of the learning curve. Default: as many as the log supports."
+)
+@click.option("--replays", type=int, help="Number of replays of the same rows with different random numbers.")
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
 @click.option(
     "--floor", type=float, metavar="E",
-    help="As in a policy's floor=E, fixed before logging: every one of K arms had at least E / K. By default what the log says.",
+    help="The floor=E of the logging policy: every arm had probability >= E / K. Default: from the log.",
 )  # fmt: skip
-@click.option("--guaranteed", type=int, help="How many rewards each arm was to have by design; for queues.")
+@click.option(
+    "--guaranteed", type=int, help="For --method queues: rewards per arm that the design guaranteed."
+)
 @click.option(
     "--arm", "arms", multiple=True, metavar="NAME",
-    help="What the policy may choose, in this order; may be repeated. By default all.",
+    help="An arm that the policy may choose; may be repeated, the order matters. Default: all arms.",
 )  # fmt: skip
-@click.option("--threads", type=int, help="By default one for each core.")
-@give(CONFIDENCE, *SELECTION, REWARD_RANGE, JSON, _FIGURE)
+@THREADS
+@add_options(CONFIDENCE, *SELECTION, REWARD_RANGE, JSON, _FIGURE)
 def replay(
     *,
     log: tuple[str, ...],
@@ -196,74 +213,73 @@ def replay(
     experiment: str | None,
     **options: Any,
 ) -> None:
-    """The learning curve that another POLICY would have had.
+    """Estimate the learning curve of another POLICY from LOG.
 
-    Several LOGs are independent experiments with the same arms; each is what `maillard evaluate` reads, and a folder of .parquet files is one.
+    Several LOGs are independent experiments with the same arms. Each is a log as in `maillard evaluate`; a
+    folder of .parquet files is one log.
 
     \b
     maillard replay decisions.db --policy ms+:booster=16
     maillard replay week1.db week2.db --policy ts --policy kl-ms --figure curves.svg
 
-    With --json: {"replays": [...]}, in the order of the policies.
-    """  # noqa: D301  # click looks for this very character
-    check_file("--figure", figure, (".png", ".svg"), log)
-    with naming_extra("replay"):
+    --json prints {"replays": [...]} in the order of the policies.
+    """  # noqa: D301  # click requires this character
+    check_output_file("--figure", figure, (".png", ".svg"), log)
+    with requires_extra("replay", "evaluation"):
         from maillard.evaluation.replays import replay as run
     from maillard.decisions import read_log
 
     chosen = {name: options.pop(name) for name in ("since", "until", "unit", "epoch", "columns")}
-    with _counting("read") as count:
+    with row_progress("read") as on_rows:
         logs = [read_log(each, experiment, **chosen) for each in log]
         try:
             for each in logs:
-                each.on_rows = count
+                each.on_rows = on_rows
             found = [run(logs, each, arms=list(arms) or None, **options) for each in policies]
         finally:
             for each in logs:
                 each.close()
-    from maillard.cli.output import curves_of, print_replays
+    from maillard.cli.output import draw_curves, print_replays
 
     if as_json:
         click.echo(_json({"replays": [each.to_dict() for each in found]}))
     else:
         print_replays(found)
-    _write_figure(lambda: curves_of(found), figure)
+    _write_figure(lambda: draw_curves(found), figure)
 
 
 @click.command()
 @click.argument("problem")
 @click.option("--horizon", type=int, required=True, help="Rounds of the experiment.")
-@click.option("--policy", default="ms+", show_default=True, help="Under which the floors are put.")
+@click.option("--policy", default="ms+", show_default=True, help="Policy to which floors are added.")
 @click.option(
     "--floor", "floors", type=float, multiple=True, metavar="E",
-    help="Every arm has at least E / K; may be repeated. By default 0, 0.01, 0.02, 0.05, 0.1 and 0.2.",
+    help="Every arm has probability >= E / K; may be repeated. Default: 0, 0.01, 0.02, 0.05, 0.1 and 0.2.",
 )  # fmt: skip
 @click.option(
     "--decay", "decays", type=float, multiple=True, metavar="D",
-    help="A floor of t^-D / K in round t; may be repeated. By default 0.7, unless floors are given.",
+    help="A floor of t^-D / K in round t; may be repeated. Default: 0.7, unless floors are given.",
 )  # fmt: skip
 @click.option(
     "--booster", "boosters", type=float, multiple=True, metavar="B",
-    help="May be repeated. By default 1, 4 and 16, where the policy has one.",
+    help="Booster to try; may be repeated. Default: 1, 4 and 16, if the policy has this parameter.",
 )  # fmt: skip
 @click.option(
     "--target", "targets", multiple=True, metavar="TARGET",
-    help="What the log will be asked for: arm:1, uniform, ...; may be repeated. By default each arm but the best.",
+    help="Target to evaluate later: arm:1, uniform, ...; may be repeated. Default: each arm except the best.",
 )  # fmt: skip
-@click.option("--against", metavar="TARGET", help="Ask for the difference from this one.")
+@click.option("--against", metavar="TARGET", help="Estimate the difference from this target.")
+@click.option("--estimator", default="aipw-two-point", show_default=True, help="Estimator to use on the log.")
+@add_options(CONFIDENCE)
+@click.option("--runs", default=200, show_default=True, help="Simulated experiments per policy.")
 @click.option(
-    "--estimator", default="aipw-two-point", show_default=True, help="That the log will be asked with."
+    "--seed", default=0, show_default=True, help="Random seed. A run depends only on the seed and its number."
 )
-@give(CONFIDENCE)
-@click.option("--runs", default=200, show_default=True, help="Simulated experiments of each policy.")
+@THREADS
 @click.option(
-    "--seed", default=0, show_default=True, help="With the run's number, all that a run depends on."
+    "--width", type=float, help="Print the policy with the least regret whose half-width is at most this."
 )
-@click.option("--threads", type=int, help="By default one for each core.")
-@click.option(
-    "--width", type=float, help="Name the policy with the least regret whose half-width is at most this."
-)
-@give(JSON, _FIGURE)
+@add_options(JSON, _FIGURE)
 def plan(
     *,
     problem: str,
@@ -277,28 +293,30 @@ def plan(
     boosters: tuple[float, ...],
     **options: Any,
 ) -> None:
-    """What a floor under the probabilities costs, and buys.
+    """Simulate what a probability floor costs in regret and gains in precision.
 
-    Regret against the width of intervals, simulated before an experiment. PROBLEM is a guess of the arms, as in `maillard simulate`.
+    Run this before an experiment. PROBLEM is a guess of the arms' rewards, as in `maillard simulate`.
 
     \b
     maillard plan bernoulli:0.05,0.06,0.04 --horizon 20000
     maillard plan bernoulli:0.5,0.4 --horizon 5000 --floor 0.05 --floor 0.1 --width 0.05 --figure frontier.svg
 
-    With --json: an object with "rows", one for each policy, and "frontier", the policies that no other beats in both.
-    """  # noqa: D301  # click looks for this very character
-    check_file("--figure", figure, (".png", ".svg"))
-    with naming_extra("plan"):
+    --json prints an object with "rows", one per policy, and "frontier", the policies that no other policy
+    beats in both regret and width.
+    """  # noqa: D301  # click requires this character
+    check_output_file("--figure", figure, (".png", ".svg"))
+    with requires_extra("plan", "evaluation"):
         from maillard.evaluation.planning import plan as run
     from maillard.evaluation.evaluation_report import plain
 
     if floors or decays:
         options |= {"floors": list(floors), "decays": list(decays)}
-    with showing_runs() as progress:
+    with run_progress() as progress:
         found = run(
-            problem, horizon, target=list(targets) or None, boosters=list(boosters) or None, progress=progress, **options
+            problem, horizon,
+            target=list(targets) or None, boosters=list(boosters) or None, progress=progress, **options,
         )  # fmt: skip
-    # Whatever becomes of the width, what was simulated is printed.
+    # Print the result first: choosing by width may fail.
     click.echo(_json(plain(found.to_dict())) if as_json else str(found))
     _write_figure(found.figure, figure)
     if width is not None:
@@ -306,11 +324,11 @@ def plan(
         click.echo(f"least regret with a half-width of at most {width:g}: {best.policy}", err=as_json)
 
 
-def _source(log: tuple[str, ...]) -> str | list[str]:
+def _single_or_list(log: tuple[str, ...]) -> str | list[str]:
     return log[0] if len(log) == 1 else list(log)
 
 
-def _answered(found: Any) -> bool:
+def _has_estimate(found: Any) -> bool:
     return any(each.value is not None for each in found.values())
 
 

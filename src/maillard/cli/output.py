@@ -1,4 +1,4 @@
-"""What evaluations found, printed."""
+"""Printing of evaluation reports, comparisons and replays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from maillard.cli.log_commands import _printable
+from maillard.cli.terminal import printable, text_table
 from maillard.errors import MaillardError
 from maillard.evaluation.estimate_formatting import decimals_of, grouped
 
@@ -21,56 +21,57 @@ if TYPE_CHECKING:
     from maillard.evaluation.evaluation_report import Answers
     from maillard.evaluation.replays import Replay
 
-__all__ = ["curves_of", "print_comparison", "print_replays", "print_reports"]
+__all__ = ["draw_curves", "print_comparison", "print_replays", "print_reports"]
 
-_LINES = 6  # of a curve
+_MAX_CURVE_LINES = 6
 
 
 def print_reports(reports: Sequence[Report]) -> None:
-    """Each with what was left out, its weights, its estimates; what intervals assume once, at the end."""
+    """Print reports, then the assumptions of their intervals."""
     console = Console(highlight=False)
     for each in reports:
-        _title(console, f"{each.target} on {each.source}, experiment {each.experiment!r}")
-        _weights(console, each)
-        _estimates(console, each)
+        _print_title(console, f"{each.target} on {each.source}, experiment {each.experiment!r}")
+        _print_weights(console, each)
+        _print_estimates(console, each)
         console.print()
-    _assumptions(console, [each for report in reports for each in report.values()])
+    _print_assumptions(console, [each for report in reports for each in report.values()])
 
 
 def print_comparison(found: Comparison) -> None:
-    """The difference, after the weights of both targets."""
+    """Print the weights of both targets, then the estimates of the difference."""
     console, first, second = Console(highlight=False), found.first, found.second
     where = f"on {first.source}, experiment {first.experiment!r}"
-    _title(console, f"{first.target} minus {second.target} {where}")
+    _print_title(console, f"{first.target} minus {second.target} {where}")
     for each in (first, second):
-        _weights(console, each, f"{each.target}: ")
-    _estimates(console, found)
+        _print_weights(console, each, f"{each.target}: ")
+    _print_estimates(console, found)
     console.print()
-    _assumptions(console, found.values())
+    _print_assumptions(console, found.values())
 
 
-def _title(console: Console, text: str) -> None:
-    console.print(Text(_printable(text), "bold"), soft_wrap=True)
+def _print_title(console: Console, text: str) -> None:
+    console.print(Text(printable(text), "bold"), soft_wrap=True)
 
 
-def _indented(console: Console, text: Text | str | Table) -> None:
+def _print_indented(console: Console, text: Text | str | Table) -> None:
     console.print(Padding.indent(text, 2))
 
 
-def _weights(console: Console, report: Report, before: str = "") -> None:
+def _print_weights(console: Console, report: Report, before: str = "") -> None:
     d = report.diagnostics
     line = f"{before}{d.rows:,} rows"
     if d.rows:
-        line += f", effective size {d.effective_sample_size:,.1f}; weights {d.mean_weight:.4g} on average, at most {d.max_weight:.4g}"
-    _indented(console, Text(_printable(line)))
+        line += f", effective size {d.effective_sample_size:,.1f}; "
+        line += f"weights: mean {d.mean_weight:.4g}, maximum {d.max_weight:.4g}"
+    _print_indented(console, Text(printable(line)))
     left = ", ".join(f"{count:,} {why}" for why, count in d.left_out.items())
     if left:
-        _indented(console, Text(f"left out: {left}", "yellow"))
+        _print_indented(console, Text(f"left out: {left}", "yellow"))
 
 
-def _estimates(console: Console, answers: Answers) -> None:
+def _print_estimates(console: Console, answers: Answers) -> None:
     estimates, best = answers.estimates, answers.best
-    table = _table("estimator", ("value", f"{100 * answers.confidence:.4g}% interval"), "kind")
+    table = text_table("estimator", right=("value", f"{100 * answers.confidence:.4g}% interval"), last="kind")
     digits = decimals_of(estimates.values())
     for each in estimates.values():
         if each.value is None:
@@ -81,81 +82,72 @@ def _estimates(console: Console, answers: Answers) -> None:
         name = f"{each.name} *" if each is best else each.name
         table.add_row(name, f"{each.value:,.{digits}f}", ends, kind, style="bold" if each is best else None)
     console.print()
-    _indented(console, table)
+    _print_indented(console, table)
     if best is not None:
         console.print()
-        _indented(console, Text("* to read first: by what it assumes, none of which is known to fail here"))
+        _print_indented(
+            console, Text("* read this one first: none of its assumptions is known to fail on this log")
+        )
     notes = Table.grid(padding=(0, 2, 0, 0))
     for word, style, field in (("refused", "red", "refusal"), ("but", "yellow", "caveat")):
         for names, why in grouped((each.name, getattr(each, field) or "") for each in estimates.values()):
-            notes.add_row(Text(word, style), Text(f"{names}: {_printable(why)}", style))
+            notes.add_row(Text(word, style), Text(f"{names}: {printable(why)}", style))
     if notes.row_count:
         console.print()
-        _indented(console, notes)
+        _print_indented(console, notes)
 
 
-def _table(first: str, numbers: Iterable[str], last: str | None = None) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(first, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    if last is not None:
-        table.add_column(last)
-    return table
-
-
-def _assumptions(console: Console, estimates: Iterable[Estimate]) -> None:
-    said = Table.grid(padding=(0, 2, 0, 0))
-    said.add_column(style="dim", max_width=20)
-    said.add_column(style="dim")
+def _print_assumptions(console: Console, estimates: Iterable[Estimate]) -> None:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", max_width=20)
+    grid.add_column(style="dim")
     for names, text in grouped((each.name, each.assumes) for each in estimates):
-        said.add_row(names, Text(text))
-    if said.row_count:
+        grid.add_row(names, Text(text))
+    if grid.row_count:
         console.print(Text("What the intervals assume", "dim"))
-        _indented(console, said)
+        _print_indented(console, grid)
 
 
 def print_replays(found: Sequence[Replay]) -> None:
-    """Each curve at a few rounds; what they rest on once, at the end."""
+    """Print each learning curve at a few rounds, then the assumptions of all curves."""
     console = Console(highlight=False)
     for each in found:
-        _curve(console, each)
-    said = Table.grid(padding=(0, 1, 0, 0))
+        _print_curve(console, each)
+    grid = Table.grid(padding=(0, 1, 0, 0))
     for text in dict.fromkeys(text for each in found for text in each.assumes):
-        said.add_row(Text("-", "dim"), Text(_printable(text), "dim"))
-    console.print(Text("What this rests on", "dim"))
-    _indented(console, said)
+        grid.add_row(Text("-", "dim"), Text(printable(text), "dim"))
+    console.print(Text("What the curves assume", "dim"))
+    _print_indented(console, grid)
 
 
-def _curve(console: Console, found: Replay) -> None:
-    _title(console, f"{found.policy} on {found.source if found.logs == 1 else f'{found.logs} logs'}")
+def _print_curve(console: Console, found: Replay) -> None:
+    _print_title(console, f"{found.policy} on {found.source if found.logs == 1 else f'{found.logs} logs'}")
     left = ", ".join(f"{count:,} {why}" for why, count in found.left_out.items() if count)
     times = f"{found.replays:,} replays" + f" on each of {found.parts} parts" * (found.parts > found.logs)
     line = f"{found.method}, {times}; {found.rows:,} rows, of which {found.accepted:,.4g} are used at a time"
-    _indented(console, Text(line + (f"; left out: {left}" if left else "")))
-    table = _table(
-        "round", ("mean reward", f"{100 * found.confidence:.4g}% interval", "replays that got there")
-    )
-    for place in np.unique(np.linspace(0, found.rounds.size - 1, _LINES).astype(int)):
+    _print_indented(console, Text(line + (f"; left out: {left}" if left else "")))
+    interval = f"{100 * found.confidence:.4g}% interval"
+    table = text_table("round", right=("mean reward", interval, "replays that got there"))
+    for place in np.unique(np.linspace(0, found.rounds.size - 1, _MAX_CURVE_LINES).astype(int)):
         mean = found.mean[place]
         middle = f"{found.least[place]:.4f} to {found.most[place]:.4f}" if math.isnan(mean) else f"{mean:.4f}"
         ends = f"{found.lower[place]:.4f} to {found.upper[place]:.4f}"
         table.add_row(f"{found.rounds[place]:,}", middle, ends, f"{found.reached[place]:.0%}")
     table.add_row("as logged", f"{found.logged_mean:.4f}", "", "", style="dim")
     console.print()
-    _indented(console, table)
+    _print_indented(console, table)
     console.print()
 
 
-def curves_of(found: Sequence[Replay]) -> Any:
-    """A figure of one curve, or of several together."""
+def draw_curves(found: Sequence[Replay]) -> Any:
+    """Draw the learning curves in one figure."""
     from maillard import figures
 
     first = found[0]
     if len(found) == 1:
         return first.curve()
     names: list[str] = []
-    middle, low, high = kept = [], [], []  # type: tuple[list[Any], list[Any], list[Any]]
+    middle, low, high = series = [], [], []  # type: tuple[list[Any], list[Any], list[Any]]
     for each in found:
         if not np.array_equal(each.rounds, first.rounds):
             raise MaillardError("--figure: these curves have different rounds; give all the same --horizon")
@@ -167,10 +159,11 @@ def curves_of(found: Sequence[Replay]) -> Any:
             ]
         for name, *arrays in parts:
             names.append(name)
-            for some, array in zip(kept, arrays, strict=True):
-                some.append(array)
+            for values, array in zip(series, arrays, strict=True):
+                values.append(array)
     logged = figures.Reference("as logged", first.rounds, np.full(first.rounds.size, first.logged_mean))
     return figures.curves(
         first.rounds, names, middle, low, high,
-        label="mean reward of a round", title=f"Had it been another policy: {first.method}", references=[logged],
+        label="mean reward per round", title=f"Learning curves of other policies: {first.method}",
+        references=[logged],
     )  # fmt: skip

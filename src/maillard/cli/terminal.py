@@ -1,0 +1,54 @@
+"""Output for terminals: tables, progress lines, and text without control characters."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["VERDICT_STYLES", "printable", "row_progress", "run_progress", "text_table"]
+
+VERDICT_STYLES = {"consistent": "bold green", "broken": "bold red", "not enough data": "bold yellow"}
+
+
+def text_table(*left: str, right: tuple[str, ...] = (), last: str | None = None) -> Table:
+    """Make a table without borders. Columns of `left` and `right` do not wrap; `last` may."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in left:
+        table.add_column(name, no_wrap=True)
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    if last is not None:
+        table.add_column(last)
+    return table
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Escape the control characters in a text, except those in `keep`."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+@contextlib.contextmanager
+def row_progress(verb: str) -> Iterator[Callable[[int], None] | None]:
+    """Yield a callback that shows the number of rows on stderr; None if stderr is not a terminal."""
+    with _status("opening") as show:
+        yield None if show is None else lambda rows: show(f"{rows:,} decisions {verb}")
+
+
+@contextlib.contextmanager
+def run_progress() -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a callback that shows the number of finished runs on stderr; None if stderr is not a terminal."""
+    with _status("compiling") as show:
+        yield None if show is None else lambda done, total: show(f"{done:,} of {total:,} runs")
+
+
+@contextlib.contextmanager
+def _status(initial: str) -> Iterator[Callable[[str], None] | None]:
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with Console(stderr=True).status(initial) as status:
+        yield status.update
