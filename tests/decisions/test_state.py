@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 
@@ -10,29 +11,33 @@ import pytest
 
 from maillard import Bandit, InvalidValue, Reward, Tally, UnknownName, policy, read_log
 from maillard.decisions import write_log
-from maillard.decisions.events import Event
+from maillard.decisions.events import (
+    AddArm,
+    ChangePolicy,
+    Pause,
+    RetireArm,
+    Start,
+    TallyUpdate,
+    WarmStart,
+)
 from maillard.decisions.identifiers import check_id, creation_time, new_ids
 from maillard.decisions.state import State, replay
 from maillard.decisions.timestamps import to_microseconds
 from maillard.policies.base.policy import sample_arms
 
-START = Event(
+START = Start(
     number=1,
-    kind="start",
-    time=0,
-    payload={
-        "arms": ["a", "b", "c"],
-        "policy": "ms+:sigma2=0.25",
-        "formula": 1,
-        "reward": {"low": 0, "high": 1},
-        "sticky": False,
-    },
+    arms=("a", "b", "c"),
+    policy="ms+:sigma2=0.25",
+    formula=1,
+    reward=Reward(low=0, high=1),
+    sticky=False,
 )
 
 
-def rewards(*values: tuple[str, float]) -> list[Event]:
+def rewards(*values: tuple[str, float]) -> list[TallyUpdate]:
     return [
-        Event(number=number, kind="reward", time=0, arm=arm, value=value, decision="d")
+        TallyUpdate(number=number, kind="reward", time=0, arm=arm, value=value, decision="d")
         for number, (arm, value) in enumerate(values, 2)
     ]
 
@@ -53,7 +58,7 @@ def test_a_revision_is_as_if_it_had_been_so_from_the_start() -> None:
         first = replay([START, *rewards(*(("a", 0.9) for _ in values))])
         revised = first.after(
             [
-                Event(number=7 + i, kind="revision", time=0, arm="a", previous=0.9, value=value)
+                TallyUpdate(7 + i, "revision", 0, decision="d", arm="a", previous=0.9, value=value)
                 for i, value in enumerate(values)
             ]
         )
@@ -72,10 +77,10 @@ def test_a_state_is_written_and_read_whole() -> None:
     state = replay([START, *rewards(("a", 0.1), ("a", 0.2), ("c", 0.3))])
     state = state.after(
         [
-            Event(number=5, kind="add_arm", time=0, payload={"arm": "d"}),
-            Event(number=6, kind="retire_arm", time=0, payload={"arm": "b"}),
-            Event(number=7, kind="policy", time=0, payload={"policy": "ms:sigma2=0.25", "formula": 1}),
-            Event(number=8, kind="pause", time=0),
+            AddArm(number=5, arm="d"),
+            RetireArm(number=6, arm="b"),
+            ChangePolicy(number=7, policy="ms:sigma2=0.25", formula=1),
+            Pause(number=8),
         ]
     )
     back = State.read(state.write())
@@ -105,14 +110,8 @@ def test_a_checkpoint_is_used_and_changes_nothing(tmp_path, monkeypatch) -> None
 def test_a_law_draws_as_policies_do() -> None:
     """The same uniform numbers lead to the same arms, an arm without a chance at the end or not."""
     for spec, sums in (("ms", [3.0, 2.0, 1.0]), ("ucb1", [3.0, 2.0, 1.0]), ("ucb1", [1.0, 2.0, 3.0])):
-        state = replay([START._replace(payload=START.payload | {"policy": str(policy(spec, sigma2=0.25))})])
-        state = state.after(
-            [
-                Event(
-                    number=2, kind="warm_start", time=0, payload={"tally": {"pulls": [5, 5, 5], "sums": sums}}
-                )
-            ]
-        )
+        state = replay([dataclasses.replace(START, policy=str(policy(spec, sigma2=0.25)))])
+        state = state.after([WarmStart(number=2, tally=Tally([5, 5, 5], sums))])
         distribution = state.choice_distribution()
         mine = distribution.sample(np.random.default_rng(7), 5000)
         assert mine == sample_arms(distribution.probabilities, np.random.default_rng(7), 5000).tolist()
@@ -124,9 +123,7 @@ def test_a_uniform_number_that_rounds_up_to_the_total_draws_an_arm_that_has_a_ch
         def random(size: int) -> np.ndarray:
             return np.full(size, np.nextafter(1.0, 0.0))
 
-    state = replay([START]).after(
-        [Event(number=2, kind="policy", time=0, payload={"policy": "dist:0.5,0.5,0", "formula": 1})]
-    )
+    state = replay([START]).after([ChangePolicy(number=2, policy="dist:0.5,0.5,0", formula=1)])
     assert state.choice_distribution().sample(Most(), 3) == [1, 1, 1]
 
 

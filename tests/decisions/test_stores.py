@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from maillard.decisions import Bandit, ledger
-from maillard.decisions.events import Event
+from maillard.decisions.events import AddArm, Pause, TallyUpdate
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked
 from maillard.decisions.stores.postgresql import PostgreSQLStore
@@ -74,13 +74,11 @@ def test_without_another_clock_it_is_the_time_of_day(kind: str, request, tmp_pat
 
 def test_events_move_the_head_and_come_back_in_order(store: Store) -> None:
     made = [
-        Event(number=2, kind="reward", time=5, decision=new_id(), arm="red", value=0.1),
-        Event(
+        TallyUpdate(number=2, kind="reward", time=5, decision=new_id(), arm="red", value=0.1),
+        TallyUpdate(
             number=3, kind="revision", time=6, decision=new_id(), arm="red", value=1e-320, previous=-1.5e300
         ),
-        Event(
-            number=4, kind="policy", time=7, payload={"policy": "ms", "\N{SNOWMAN}": [None, 0.1, "'\"%s?"]}
-        ),
+        AddArm(number=4, time=7, arm="\N{SNOWMAN}'\"%s?"),
     ]
     with write(store) as transaction:
         assert transaction.head == Head(1, 1, 1)
@@ -102,7 +100,7 @@ def test_what_raises_leaves_nothing_behind(store: Store, log: Log) -> None:
     for error in (RuntimeError, KeyboardInterrupt, Conflict):
         with pytest.raises(error), write(store) as transaction:  # noqa: PT012  # it is the end of the block that matters
             transaction.add_decisions([decision()])
-            transaction.add_events([Event(number=2, kind="pause", time=5)], Head(2, 2, 1))
+            transaction.add_events([Pause(number=2, time=5)], Head(2, 2, 1))
             raise error
     assert log.contents() == before
     with write(store) as transaction:
@@ -231,7 +229,7 @@ def test_rewards_come_back_with_their_decisions(store: Store) -> None:
             late.id: rows[2:],
         }
         assert transaction.reward_events([]) == {}
-        made = Event(number=2, kind="reward", time=5, decision=early.id, arm="red", value=0.1)
+        made = TallyUpdate(number=2, kind="reward", time=5, decision=early.id, arm="red", value=0.1)
         transaction.add_events([made], Head(2, 1, 1))
     assert list(store.rows(EXPERIMENT)) == [(early, tuple(rows[:2]), (made,)), (late, (rows[2],), ())]
     with store.reading(EXPERIMENT) as transaction:
@@ -260,7 +258,7 @@ def test_a_reader_sees_one_state(store: Store, log: Log) -> None:
     with store.reading(EXPERIMENT) as transaction:
         assert transaction.events(1) == []
         with write(store) as writing:
-            writing.add_events([Event(number=2, kind="pause", time=5)], Head(2, 2, 1))
+            writing.add_events([Pause(number=2, time=5)], Head(2, 2, 1))
         assert transaction.events(1) == []
     assert len(events(store, 1)) == 1
 
@@ -374,7 +372,7 @@ def test_sessions_commit_to_the_disk(postgres: str) -> None:
 
 def test_without_psycopg_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    for module in ("connection", "postgresql"):
+    for module in ("postgresql_connection", "postgresql"):
         monkeypatch.delitem(sys.modules, f"maillard.decisions.stores.{module}")
     with pytest.raises(MaillardError, match=r"pip install 'maillard\[postgresql\]'"):
         open_store("postgresql://localhost/log")
@@ -462,7 +460,7 @@ def test_locked_transactions_take_turns(log: Log) -> None:
         for _ in range(25):
             with write(store) as transaction:
                 number = transaction.head.number + 1
-                transaction.add_events([Event(number=number, kind="pause", time=5)], Head(number, number, 1))
+                transaction.add_events([Pause(number=number, time=5)], Head(number, number, 1))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(count_up, stores))

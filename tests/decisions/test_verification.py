@@ -21,7 +21,7 @@ from maillard.decisions.audit import Audit
 from maillard.decisions.identifiers import new_ids
 from maillard.decisions.log import Row
 from maillard.decisions.stores.sqlite import SQLiteStore
-from maillard.errors import MaillardError
+from maillard.errors import InvalidLog
 from tests.conftest import NAMES
 
 ARMS = ("red", "blue", "green")
@@ -345,8 +345,8 @@ def test_which_event_cannot_be_applied_is_said(tmp_path) -> None:
     connection = sqlite3.connect(tmp_path / "log.db")
     ((number,),) = connection.execute("SELECT number FROM events WHERE kind = 'revision'")
     connection.close()
-    assert f"event {number} cannot be applied" in found.problems[-1].what
-    with pytest.raises(MaillardError, match=f"event {number} cannot be applied"):
+    assert f"event {number}: arm: expected an arm of the experiment, got 'zzz'" in found.problems[-1].what
+    with pytest.raises(InvalidLog, match=f"event {number}: arm"):
         read_log(tmp_path / "log.db").final_state()
 
 

@@ -148,6 +148,6 @@ def rule_of(experiment: dict[str, Any]) -> Reward:
 
 def _has_policy(experiment: dict[str, Any], spec: str) -> bool:
     try:
-        return bool(describe_policy(spec, rule_of(experiment))["policy"] == experiment["policy"])
+        return bool(describe_policy(spec, rule_of(experiment))[0] == experiment["policy"])
     except MaillardError:  # a policy that only the service knows
         return bool(spec == experiment["policy"])

@@ -17,15 +17,26 @@ from maillard.decisions.configuration import (
     check_reward_event,
     check_snapshot,
     describe_policy,
-    start_payload,
+    start_event,
     tally_for,
 )
 from maillard.decisions.decision import Decision
+from maillard.decisions.events import (
+    AddArm,
+    Archive,
+    ChangePolicy,
+    EraseUnit,
+    Pause,
+    Reset,
+    Resume,
+    RetireArm,
+    WarmStart,
+)
 from maillard.decisions.identifiers import check_id, check_name
 from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.session import Session
-from maillard.decisions.state import State, write_tally
+from maillard.decisions.state import State
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Transaction
 from maillard.errors import Conflict, InvalidValue, MaillardError, UnknownName
@@ -74,7 +85,7 @@ class Bandit:
             "sticky": sticky,
         }
         if arms is not None and _is_new(log):
-            start_payload(**given)  # whatever is wrong comes up before a file is made
+            start_event(**given)  # whatever is wrong comes up before a file is made
         self._arguments = log, staleness
         self._store = open_store(log, create=arms is not None)
         try:
@@ -195,49 +206,50 @@ class Bandit:
         """A new arm, or one that was retired, which comes back with what it has learned."""
         arm = check_name("arm", arm)
 
-        def payload(state: State) -> dict[str, Any]:
+        def make(state: State) -> AddArm:
             if arm in state.active_arms:
-                raise InvalidValue("arm", arm, "a name that no arm has")
-            return {"arm": arm}
+                raise InvalidValue("arm", arm, "a name that no active arm has")
+            return AddArm(arm=arm)
 
-        self.session.change("add_arm", payload, expected)
+        self.session.change(make, expected)
 
     def retire_arm(self, arm: str, *, expected: int | None = None) -> None:
         """Choose an arm no more. What was learned of it stays, and rewards of its decisions still count."""
         arm = check_name("arm", arm)
 
-        def payload(state: State) -> dict[str, Any]:
+        def make(state: State) -> RetireArm:
             if arm not in state.active_arms:
                 raise UnknownName("arm", arm, state.active_arms)
             if len(state.active_arms) == 1:
                 raise InvalidValue("arm", arm, "an arm that is not the last one")
-            return {"arm": arm}
+            return RetireArm(arm=arm)
 
-        self.session.change("retire_arm", payload, expected)
+        self.session.change(make, expected)
 
     def change_policy(self, policy: str | Policy, *, expected: int | None = None) -> None:
         """From now on another policy, as a new version; what was learned stays."""
 
-        def payload(state: State) -> dict[str, Any]:
-            return describe_policy(policy, state.reward)
+        def make(state: State) -> ChangePolicy:
+            spec, formula = describe_policy(policy, state.reward)
+            return ChangePolicy(policy=spec, formula=formula)
 
-        self.session.change("policy", payload, expected)
+        self.session.change(make, expected)
 
     def pause(self, *, expected: int | None = None) -> None:
         """Make no choices until `resume`; rewards are still taken."""
-        self.session.change("pause", _empty, expected)
+        self.session.change(lambda _: Pause(), expected)
 
     def resume(self, *, expected: int | None = None) -> None:
         """Choose again."""
-        self.session.change("resume", _empty, expected)
+        self.session.change(lambda _: Resume(), expected)
 
     def archive(self, *, expected: int | None = None) -> None:
         """Make no choices and no changes until `resume`; rewards are still taken."""
-        self.session.change("archive", _empty, expected)
+        self.session.change(lambda _: Archive(), expected)
 
     def reset(self, *, expected: int | None = None) -> None:
         """Forget what was learned: a new epoch begins. The log keeps everything."""
-        self.session.change("reset", _empty, expected)
+        self.session.change(lambda _: Reset(), expected)
 
     def snapshot(self) -> dict[str, Any]:
         """Arms, policy and tally as plain data, for `restore` here or in another log."""
@@ -246,7 +258,7 @@ class Bandit:
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Begin a new epoch with the arms, policy and tally of a snapshot."""
         checked = check_snapshot(snapshot, self.state.reward)
-        self.session.change("restore", lambda _: checked)
+        self.session.change(lambda _: checked)
 
     def warm_start(
         self, source: Tally | Mapping[str, tuple[int, float]] | str | Path, *, experiment: str | None = None
@@ -257,18 +269,14 @@ class Bandit:
         it), whose arms are matched by name; of a log with epochs, the last one.
         """
         given = source if isinstance(source, Tally | Mapping) else _learned(source, experiment)
-
-        def payload(state: State) -> dict[str, Any]:
-            return {"tally": write_tally(tally_for(given, state))}
-
-        self.session.change("warm_start", payload)
+        self.session.change(lambda state: WarmStart(tally=tally_for(given, state)))
 
     def erase_unit(self, unit: str) -> int:
         """Put a random token in the place of a unit's name, and of its idempotency keys, in every row; how many rows had it."""
         unit, token = check_name("unit", unit), "erased-" + secrets.token_hex(8)
 
         def erase(transaction: Transaction, state: State) -> int:
-            ledger.change(transaction, state, "erase_unit", lambda _: {"token": token})
+            ledger.change(transaction, state, lambda _: EraseUnit(token=token))
             return transaction.erase_unit(unit, token)
 
         rows: int = self.session.write(erase)
@@ -382,10 +390,6 @@ def _is_new(log: str | Path | Store | None) -> bool:
         return isinstance(log, str | Path) and "://" not in str(log) and not Path(log).exists()
     except (OSError, ValueError):  # no path at all: the store says so
         return False
-
-
-def _empty(_: State) -> dict[str, Any]:
-    return {}
 
 
 def _learned(log: str | Path, experiment: str | None) -> dict[str, Tally]:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from maillard.decisions.decision import Decision
+from maillard.decisions.events import configurations
 from maillard.decisions.identifiers import new_ids
 from maillard.decisions.reward_rule import Reward
-from maillard.decisions.state import State, arms_after
+from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Transaction
 from maillard.errors import Archived, Conflict, MaillardError, Paused
 
@@ -217,7 +218,9 @@ def _arms_at(transaction: Transaction, state: State, number: int) -> set[str]:
     """The arms that were not retired after so many events."""
     if state.administrative <= number <= state.number:
         return set(state.active_arms)
-    return arms_after(event for event in transaction.administrative_events() if event.number <= number)
+    events = [event for event in transaction.administrative_events() if event.number <= number]
+    *_, configuration = configurations(events)
+    return set(configuration.active_arms)
 
 
 def _stick(transaction: Transaction, draws: _Draws, request: Request) -> list[Decision]:

@@ -12,9 +12,10 @@ import numpy as np
 
 from maillard.decisions.choosing import Request
 from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import Restore, Start, payload_of, read_tally
 from maillard.decisions.identifiers import check_id, check_name
 from maillard.decisions.reward_rule import Reward
-from maillard.decisions.state import State, read_tally, write_tally
+from maillard.decisions.state import State
 from maillard.decisions.timestamps import END_OF_TIME, NOW, to_microseconds
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.policies import Policy, WithFloor, policy
@@ -28,16 +29,16 @@ __all__ = [
     "check_same",
     "check_snapshot",
     "describe_policy",
-    "start_payload",
+    "start_event",
     "tally_for",
 ]
 
 _MOST_DRAWS = 100_000  # of one call
 
 
-def start_payload(
+def start_event(
     arms: Iterable[str] | None, policy: str | Policy | None, reward: Reward | None, sticky: bool | None
-) -> dict[str, Any]:
+) -> Start:
     """The first event of a new experiment."""
     if arms is None:
         raise InvalidValue("arms", None, "names, as in ['red', 'blue']")
@@ -46,8 +47,10 @@ def start_payload(
     rule = check_rule(reward)
     if not isinstance(sticky, bool | None):
         raise InvalidValue("sticky", sticky, "true or false")
-    described = describe_policy(policy, rule)
-    return {"arms": check_arms(arms), **described, "reward": dataclasses.asdict(rule), "sticky": bool(sticky)}
+    spec, formula = describe_policy(policy, rule)
+    return Start(
+        number=1, arms=tuple(check_arms(arms)), policy=spec, formula=formula, reward=rule, sticky=bool(sticky)
+    )
 
 
 def check_rule(reward: Reward | None) -> Reward:
@@ -69,8 +72,8 @@ def check_arms(arms: Iterable[str]) -> list[str]:
     return names
 
 
-def describe_policy(given: str | Policy, rule: Reward) -> dict[str, Any]:
-    """A policy as the log keeps it: its spec, whole, and the version of its formula."""
+def describe_policy(given: str | Policy, rule: Reward) -> tuple[str, int]:
+    """The complete spec of a policy and the version of its formula, as the log stores them."""
     if not isinstance(given, str | Policy):
         raise InvalidValue("policy", given, "a spec such as 'ms+:booster=8', or a policy")
     try:
@@ -99,12 +102,12 @@ def describe_policy(given: str | Policy, rule: Reward) -> dict[str, Any]:
             f" and high <= {high:g}" if high < math.inf else ""
         )
         raise InvalidValue("reward: (low, high)", (rule.low, rule.high), allowed)
-    return {"policy": spec, "formula": made.formula_version}
+    return spec, made.formula_version
 
 
-def check_same(given: Mapping[str, Any], started: Mapping[str, Any], state: State) -> None:
+def check_same(given: Mapping[str, Any], start: Start, state: State) -> None:
     """Refuse to resume an experiment under another configuration than its own."""
-    rule = state.reward
+    rule, started = state.reward, payload_of(start)
     now = {"arms": state.active_arms, "policy": str(state.policy)}
     how = {
         "arms": "open the log without arms=, then add_arm and retire_arm",
@@ -116,7 +119,7 @@ def check_same(given: Mapping[str, Any], started: Mapping[str, Any], state: Stat
     if given["arms"] is not None:
         asked["arms"] = check_arms(given["arms"])
     if given["policy"] is not None:
-        asked["policy"] = describe_policy(given["policy"], rule)["policy"]
+        asked["policy"] = describe_policy(given["policy"], rule)[0]
     if given["reward"] is not None:
         asked["reward"] = dataclasses.asdict(check_rule(given["reward"]))
     if given["sticky"] is not None:
@@ -210,7 +213,7 @@ def check_decision(row: object, experiment: str, state: State) -> None:
         raise InvalidValue("decision", row, "cold true or false, a position >= 0, and a draw of its own")
 
 
-def check_snapshot(snapshot: object, rule: Reward) -> dict[str, Any]:
+def check_snapshot(snapshot: object, rule: Reward) -> Restore:
     """A snapshot, if it is one."""
     names = {"arms", "active", "policy", "formula", "tally"}
     if not isinstance(snapshot, Mapping) or set(snapshot) != names:
@@ -223,8 +226,8 @@ def check_snapshot(snapshot: object, rule: Reward) -> dict[str, Any]:
             "snapshot: tally", len(tally), f"as many arms as there are names ({len(arms)}) and flags"
         )
     _check_range(tally, arms, rule)
-    described = describe_policy(snapshot["policy"], rule)
-    return {"arms": arms, "active": active, **described, "tally": write_tally(tally)}
+    spec, formula = describe_policy(snapshot["policy"], rule)
+    return Restore(arms=tuple(arms), active=tuple(active), policy=spec, formula=formula, tally=tally)
 
 
 def tally_for(given: Tally | Mapping[str, Any], state: State) -> Tally:

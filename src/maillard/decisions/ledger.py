@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from maillard.decisions.choosing import await_rewards
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import ADMINISTRATIVE, Event, Kind
+from maillard.decisions.events import (
+    AdministrativeEvent,
+    Archive,
+    EraseUnit,
+    Resume,
+    TallyUpdate,
+    UpdateKind,
+)
 from maillard.decisions.identifiers import creation_time
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
@@ -28,7 +36,7 @@ __all__ = [
 
 MOST_PARKED = 10_000
 MOST_EVENTS = 1_000  # of one decision
-_WHILE_ARCHIVED = ("resume", "archive", "erase_unit")
+_ALLOWED_WHILE_ARCHIVED = (Resume, Archive, EraseUnit)
 _LONGEST_WAIT = 86_400_000_000  # microseconds that a reward waits for its decision, where there is no window
 
 Outcome = Literal[
@@ -175,7 +183,7 @@ class _Book:
     def __init__(self, transaction: Transaction, rule: Reward) -> None:
         self.transaction, self.rule = transaction, rule
         self.now, self.head = transaction.now, _head(transaction)
-        self.events: list[Event] = []
+        self.events: list[TallyUpdate] = []
         self.settled: list[str] = []
 
     def learn(self, decision: DecisionSummary, before: Sequence[RewardEvent], row: RewardEvent) -> Outcome:
@@ -184,6 +192,7 @@ class _Book:
         if self.rule.mature_only:
             return "waiting"
         previous, value = self.rule.total(before), self.rule.total([*before, row])
+        assert value is not None  # `row` is not late
         if previous is None:
             self.add("reward", row.decision, decision.arm, value)
             self.settled.append(row.decision)
@@ -194,20 +203,10 @@ class _Book:
         return "revised"
 
     def add(
-        self, kind: Kind, decision: str, arm: str, value: float | None, previous: float | None = None
+        self, kind: UpdateKind, decision: str, arm: str, value: float, previous: float | None = None
     ) -> None:
         number = self.head.number + len(self.events) + 1
-        self.events.append(
-            Event(
-                number=number,
-                kind=kind,
-                time=self.now,
-                decision=decision,
-                arm=arm,
-                value=value,
-                previous=previous,
-            )
-        )
+        self.events.append(TallyUpdate(number, kind, self.now, decision, arm, value, previous))
 
     def write(self) -> None:
         if self.events:
@@ -237,16 +236,13 @@ def settle(transaction: Transaction, rule: Reward, limit: int) -> int:
     return len(due)
 
 
-def change(
-    transaction: Transaction, state: State, kind: Kind, make: Callable[[State], dict[str, Any]]
-) -> State:
-    """Add an administrative event, its payload made from the state that it changes, if a policy can choose after it."""
-    assert kind in ADMINISTRATIVE
+def change(transaction: Transaction, state: State, make: Callable[[State], AdministrativeEvent]) -> State:
+    """Write the administrative event that `make` returns for the current state, if the policy can choose after it."""
     head = _head(transaction)
     state = state.after(transaction.events(state.number))
-    if state.archived and kind not in _WHILE_ARCHIVED:
-        raise Archived("the experiment is archived; resume() brings it back")
-    event = Event(number=head.number + 1, kind=kind, time=transaction.now, payload=make(state))
+    event = dataclasses.replace(make(state), number=head.number + 1, time=transaction.now)
+    if state.archived and not isinstance(event, _ALLOWED_WHILE_ARCHIVED):
+        raise Archived("the experiment is archived; call resume() first")
     changed = state.after([event]).check()
     transaction.add_events([event], Head(event.number, event.number, changed.epoch))
     return changed

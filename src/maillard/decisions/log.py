@@ -12,19 +12,24 @@ from typing import Any, NamedTuple
 
 from maillard.decisions.columns import Columns, columns_of
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Event
+from maillard.decisions.events import (
+    AdministrativeEvent,
+    Configuration,
+    Event,
+    TallyUpdate,
+    configurations,
+)
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.selection import Chosen, Names, Numbers, Selection, Time
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores.contract import Parked
 from maillard.decisions.timestamps import system_clock
-from maillard.errors import InvalidValue, MaillardError, UnknownName
+from maillard.errors import InvalidLog, InvalidValue, MaillardError, UnknownName
 
 __all__ = [
     "DecisionLog",
     "Row",
     "apply_events",
-    "rule_of",
     "select_experiment",
 ]
 
@@ -37,7 +42,7 @@ class Row(NamedTuple):
 
     decision: Decision
     rewards: tuple[RewardEvent, ...]
-    applied: tuple[Event, ...]
+    applied: tuple[TallyUpdate, ...]
     "The events that the rewards made."
 
 
@@ -55,7 +60,7 @@ class DecisionLog:
         *,
         experiment: str,
         source: str,
-        events: Sequence[Event] = (),
+        events: Sequence[AdministrativeEvent] = (),
         number: int = 0,
         parked: Sequence[Parked] = (),
         as_of: int | None = None,
@@ -139,7 +144,7 @@ class DecisionLog:
         """Events by their number, and each row between the events that its law knew of and those that came after."""
         self._check_whole()
         order = itertools.count()
-        waiting = [(event.number, next(order), event) for event in self.events]
+        waiting: list[tuple[int, int, Event]] = [(event.number, next(order), event) for event in self.events]
         last = 0
 
         def until(number: int) -> Iterator[Event]:
@@ -195,29 +200,32 @@ class DecisionLog:
         return closes is not None and closes <= self.as_of
 
     @cached_property
+    def configurations(self) -> list[Configuration]:
+        """The configuration after each administrative event."""
+        return list(configurations(self.events))
+
+    @property
+    def sticky(self) -> bool:
+        """Whether a unit keeps its arm."""
+        return bool(self.events) and self.configurations[0].sticky
+
+    @cached_property
     def reward(self) -> Reward | None:
         """The rules for rewards; None where the log is foreign."""
-        return rule_of(self.events[0], self.source) if self.events else None
+        return self.configurations[0].reward if self.events else None
 
     @cached_property
     def arms(self) -> tuple[str, ...]:
         """Every arm there ever was."""
         names = dict.fromkeys(self._arms)
-        for event in self.events:
-            names.update(dict.fromkeys(event.payload.get("arms", ())))
-            if event.kind == "add_arm":
-                names[event.payload["arm"]] = None
+        for each in self.configurations:
+            names.update(dict.fromkeys(each.arms))
         return tuple(names)
 
     @cached_property
     def policies(self) -> dict[int, str]:
         """The spec of each version of the policy."""
-        specs: list[str] = []
-        for event in self.events:
-            spec = event.payload.get("policy")
-            if event.kind in ("start", "policy") or (event.kind == "restore" and spec != specs[-1]):
-                specs.append(str(spec))
-        return dict(enumerate(specs, 1))
+        return {each.policy_version: each.policy for each in self.configurations}
 
     def to_arrow(self) -> Any:
         """The table of decisions, as Arrow; docs/log-files.md defines its columns."""
@@ -262,37 +270,20 @@ class DecisionLog:
             )
 
 
-def rule_of(start: Event, source: str) -> Reward:
-    """The rules for rewards that an experiment was started with."""
-    try:
-        return Reward(**start.payload["reward"])
-    except MALFORMED as error:
-        raise MaillardError(f"{source}: event {start.number} has no rules for rewards ({error!r})") from None
-
-
 def apply_events(state: State | None, events: Sequence[Event], source: str) -> State:
     """The state after further events of a log that may be anybody's; None is that before the first."""
     try:
-        return _after(state, events)
+        return replay(events) if state is None else state.after(events)
     except (*MALFORMED, MaillardError) as error:
         if len(events) > 1:  # which of them?
             for place in range(len(events)):
                 state = apply_events(state, events[place : place + 1], source)
-        what = str(error) if isinstance(error, MaillardError) else repr(error)
-        which = f"event {events[0].number} cannot be applied" if events else "there is no event"
-        raise MaillardError(f"{source}: {which}: {what}") from None
-
-
-def _after(state: State | None, events: Sequence[Event]) -> State:
-    after = replay(events) if state is None else state.after(events)
-    if state is None or after.administrative != state.administrative:
-        if not all(type(on) is bool for on in after.active) or len(set(after.arms)) < len(after.arms):
-            raise InvalidValue(
-                "(arms, active)", (after.arms, after.active), "each arm once, and whether it is active"
-            )
-        if not len(after.arms) == len(after.active) == len(after.tally):
-            raise InvalidValue("tally", len(after.tally), f"as many arms as there are, {len(after.arms)}")
-    return after
+        if not events:
+            raise InvalidLog(f"{source}: events", [], "the start of the experiment") from None
+        which = f"{source}: event {events[0].number}"
+        if isinstance(error, InvalidValue):
+            raise InvalidLog(f"{which}: {error.field}", error.value, error.allowed) from None
+        raise InvalidLog(which, events[0].kind, f"an event that can be applied ({error!r})") from None
 
 
 def select_experiment(names: Sequence[str], experiment: str | None, source: str) -> str:

@@ -11,8 +11,7 @@ from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
 from maillard.decisions.selection import Names, Numbers, Time
 from maillard.decisions.stores import Store, is_store, open_store
-from maillard.decisions.stores.sql_rows import Unreadable
-from maillard.errors import InvalidValue
+from maillard.errors import InvalidLog, InvalidValue
 
 if TYPE_CHECKING:
     from maillard.decisions.files.file_formats import WriteResult
@@ -114,7 +113,7 @@ def _open_path(path: Path, experiment: str | None, columns: Mapping[str, str] | 
     try:
         return store_transfer.open_owned(open_store(path, read_only=True), experiment)
     except UnicodeDecodeError as error:  # SQLite's own error message, about a damaged file
-        raise Unreadable(f"{path}: {error}") from None
+        raise InvalidLog(str(path), str(error), "a decision log (the database is damaged)") from None
 
 
 def write_log(log: DecisionLog, path: str | Path, form: str | None = None) -> WriteResult:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -12,9 +13,9 @@ import numpy as np
 
 from maillard.decisions import choosing, ledger
 from maillard.decisions.choosing import Request
-from maillard.decisions.configuration import check_same, start_payload
+from maillard.decisions.configuration import check_same, start_event
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Event, Kind
+from maillard.decisions.events import AdministrativeEvent, Start
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.group_commit import GroupCommit
 from maillard.decisions.ledger import Outcome
@@ -22,7 +23,7 @@ from maillard.decisions.log import MALFORMED, apply_events
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head, Transaction
-from maillard.errors import InvalidValue, MaillardError, Stale, Unavailable
+from maillard.errors import InvalidLog, InvalidValue, MaillardError, Stale, Unavailable
 
 __all__ = ["Call", "Session"]
 
@@ -84,19 +85,20 @@ class Session:
         self._settled = time.monotonic()
         return self.state.reward.settles and self._submit("settle", _settle, self._group) == _SETTLE_AT_ONCE
 
-    def change(
-        self, kind: Kind, payload: Callable[[State], dict[str, Any]], expected: int | None = None
-    ) -> None:
-        """An administrative event, its payload made from the state that it changes; the last one must have the `expected` number."""
+    def change(self, make: Callable[[State], AdministrativeEvent], expected: int | None = None) -> None:
+        """Write the administrative event that `make` returns for the current state.
 
-        def checked(state: State) -> dict[str, Any]:
+        With `expected`, raise Stale unless it is the number of the last administrative event.
+        """
+
+        def checked(state: State) -> AdministrativeEvent:
             if expected not in (None, state.administrative):
                 raise Stale(
                     f"experiment {self.experiment!r} has changed: its last change is number {state.administrative}, not {expected}"
                 )
-            return payload(state)
+            return make(state)
 
-        self.write(lambda transaction, state: ledger.change(transaction, state, kind, checked))
+        self.write(lambda transaction, state: ledger.change(transaction, state, checked))
 
     def write(self, change: Callable[[Transaction, State], Any]) -> Any:
         """Whatever else is to be written. A change that raises must do so before it writes."""
@@ -233,14 +235,17 @@ class Session:
         check_same(given, started, state)
         return state
 
-    def _resume(self, transaction: Transaction) -> tuple[State, Mapping[str, Any]] | None:
+    def _resume(self, transaction: Transaction) -> tuple[State, Start] | None:
         """Where the experiment stands and what it was started with, if it exists."""
         where = self.store.where
         if not transaction.head or not transaction.head.number:
             return None
         first = transaction.events(0, through=1)
         state = _saved(transaction) or apply_events(None, first, where)
-        return apply_events(state, transaction.events(state.number), where), first[0].payload
+        (start,) = first
+        if not isinstance(start, Start):
+            raise InvalidLog(f"{where}: event 1", start.kind, "the start of the experiment")
+        return apply_events(state, transaction.events(state.number), where), start
 
     def _start(self, given: dict[str, Any]) -> None:
         if given["arms"] is None or given["policy"] is None:
@@ -248,12 +253,12 @@ class Session:
             known = f"it has {', '.join(map(repr, there))}" if there else "it has none"
             what = f"one in {self.store.where}, where {known}; or arms and a policy, to begin it"
             raise InvalidValue("experiment", self.experiment, what)
-        payload = start_payload(**given)
+        start = start_event(**given)
         with self.store.transaction(self.experiment, lock=True) as transaction:
             if transaction.head is None:
                 transaction.create()
             if transaction.head == Head(0, 0, 0):  # else another process has been quicker
-                event = Event(number=1, kind="start", time=transaction.now, payload=payload)
+                event = dataclasses.replace(start, time=transaction.now)
                 replay([event]).check()
                 transaction.add_events([event], Head(1, 1, 1))
                 self.began = True

@@ -1,4 +1,4 @@
-"""The state of an experiment: what its events, applied one after the other, come to."""
+"""The state of an experiment after some of its events, and the distribution that it chooses arms from."""
 
 from __future__ import annotations
 
@@ -11,98 +11,107 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.decisions.events import ADMINISTRATIVE, Event
+from maillard.decisions.events import (
+    AdministrativeEvent,
+    Configuration,
+    Event,
+    Start,
+    read_tally,
+    write_tally,
+)
 from maillard.decisions.reward_rule import Reward
-from maillard.errors import InvalidValue, MaillardError, UnknownName
+from maillard.errors import InvalidLog, InvalidValue, UnknownName
 from maillard.policies import Distribution, Policy, policy
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ChoiceDistribution", "State", "arms_after", "replay", "write_tally"]
+__all__ = ["ChoiceDistribution", "State", "replay"]
+
+_MAX_CACHED_DISTRIBUTIONS = 64  # sets of eligible arms, per state
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChoiceDistribution:
-    """The arms that can be drawn, and how: the draw is made from `probabilities`, the log keeps their logarithms."""
+    """The distribution of a choice. Arms are sampled from `probabilities`; the log stores their logarithms."""
 
     arms: tuple[str, ...]
     log_probabilities: tuple[float, ...]
     probabilities: NDArray[np.float64]
     cold: tuple[bool, ...]
-    _ends: list[float]
+    "Whether each arm has no observed rewards."
+    _cumulative: list[float]
 
     def sample(self, rng: np.random.Generator, size: int) -> list[int]:
-        """Places of arms with these probabilities, independently: as `policies` draws, without NumPy's cost of a few numbers."""
-        ends, total = self._ends, self._ends[-1]
-        last = bisect_left(ends, total)
-        return [min(bisect_right(ends, uniform * total), last) for uniform in rng.random(size).tolist()]
+        """Sample positions of arms independently: as policies do, but faster for a few numbers than NumPy."""
+        cumulative, total = self._cumulative, self._cumulative[-1]
+        last = bisect_left(cumulative, total)
+        return [min(bisect_right(cumulative, uniform * total), last) for uniform in rng.random(size).tolist()]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """The state after some prefix of an experiment's events. It does not change: `after` makes the next one."""
+    """The state of an experiment after event `number`. It is immutable; `after` returns a later state."""
 
     number: int
-    "Of the last event."
+    "The number of the last event."
     administrative: int
-    "Number of the last event that was not a reward."
-    epoch: int
-    arms: tuple[str, ...]
-    "Every arm there ever was, in the order of the tally."
-    active: tuple[bool, ...]
-    tally: Tally
+    "The number of the last administrative event."
+    configuration: Configuration
     policy: Policy
-    policy_version: int
-    paused: bool
-    reward: Reward
-    sticky: bool
-    archived: bool = False
-    _laws: dict[frozenset[str] | None, ChoiceDistribution] = field(
-        default_factory=dict, repr=False, init=False
-    )
-    _places: dict[str, int] = field(default_factory=dict, repr=False, init=False)
-
-    def __post_init__(self) -> None:
-        self._places.update({arm: place for place, arm in enumerate(self.arms)})
+    tally: Tally
+    _positions: Mapping[str, int] = field(repr=False)
+    _distributions: dict[frozenset[str] | None, ChoiceDistribution] = field(default_factory=dict, repr=False)
 
     def after(self, events: Sequence[Event]) -> State:
-        """The state after these further events, which must be the next ones."""
-        if not events:
-            return self
-        changes = {**self.__dict__, "_laws": {}, "tally": self.tally.copy()}
+        """The state after these further events, whose numbers must follow without a gap."""
+        state, number, tally = self, self.number, None
         for event in events:
-            if event.number != changes["number"] + 1:
-                expected = f"{changes['number'] + 1}, the next in a gapless order"
-                raise InvalidValue("event number", event.number, expected)
-            changes["number"] = event.number
-            tally, place = changes["tally"], changes["_places"].get(event.arm)
+            if event.number != number + 1:
+                raise InvalidLog("event number", event.number, f"{number + 1}, the next in a gapless order")
+            number += 1
+            if isinstance(event, AdministrativeEvent):
+                state = state._after_change(event, state.tally if tally is None else tally)
+                tally = None
+                continue
+            tally = state.tally.copy() if tally is None else tally
+            try:
+                position = state._positions[event.arm]
+            except KeyError:
+                raise InvalidLog("arm", event.arm, "an arm of the experiment") from None
             if event.kind == "revision":
-                tally.revise(place, event.previous, event.value)
-            elif event.kind in ("reward", "default"):
-                tally.add(place, event.value)
+                assert event.previous is not None
+                tally.revise(position, event.previous, event.value)
             else:
-                changes["administrative"] = event.number
-                _CHANGES[event.kind](changes, event.payload)
-                changes["_places"] = {arm: place for place, arm in enumerate(changes["arms"])}
-        state = object.__new__(
-            State
-        )  # as State(**changes), in a fifth of its time: every reward makes a state
-        state.__dict__.update(changes)
-        return state
+                tally.add(position, event.value)
+        if tally is None:
+            return state
+        return State(number, state.administrative, state.configuration, state.policy, tally, state._positions)
+
+    def _after_change(self, event: AdministrativeEvent, tally: Tally) -> State:
+        configuration = event.configure(self.configuration)
+        changed = configuration.policy != self.configuration.policy
+        return State(
+            event.number,
+            event.number,
+            configuration,
+            policy(configuration.policy) if changed else self.policy,
+            event.update_tally(tally, configuration),
+            {arm: position for position, arm in enumerate(configuration.arms)},
+        )
 
     def choice_distribution(self, eligible: frozenset[str] | None = None) -> ChoiceDistribution:
-        """The law of a choice among the eligible arms, or among all that are not retired."""
-        law = self._laws.get(eligible)
-        if law is None:
-            law = self._law(self.mask(eligible))
-            if len(self._laws) < 64:  # a few sets of eligible arms are common, one for each caller is not
-                self._laws[eligible] = law
-        return law
+        """The distribution of a choice among the eligible arms, by default all that are not retired."""
+        found = self._distributions.get(eligible)
+        if found is None:
+            found = self._compute_distribution(self.mask(eligible))
+            if len(self._distributions) < _MAX_CACHED_DISTRIBUTIONS:
+                self._distributions[eligible] = found
+        return found
 
-    def _law(self, mask: NDArray[np.bool_]) -> ChoiceDistribution:
-        arms, log, cold = self.arms, None, self.tally.pulls == 0
+    def _compute_distribution(self, mask: NDArray[np.bool_]) -> ChoiceDistribution:
+        arms, cold = self.arms, self.tally.pulls == 0
         bound = self.policy.bind(arms)
         if mask.all():
             log = bound.log_probabilities(self.tally)
@@ -113,18 +122,18 @@ class State:
         return ChoiceDistribution(arms, tuple(log.tolist()), p, tuple(cold.tolist()), p.cumsum().tolist())
 
     def distribution(self, eligible: frozenset[str]) -> Distribution:
-        """The same log probabilities, with a bound on the error of each; of the eligible arms alone."""
+        """The log probabilities of the eligible arms, with a bound on the numerical error of each."""
         mask = self.mask(eligible)
         bound = self.policy.bind(self.arms)
         whole = bound.distribution(self.tally, eligible=None if mask.all() else mask)
         return Distribution(whole.log_probabilities[mask], whole.error[mask])
 
     def allowed(self, eligible: frozenset[str] | None) -> set[str]:
-        """The arms that may be drawn."""
+        """The arms that may be chosen, as a set of names."""
         return {arm for arm, use in zip(self.arms, self.mask(eligible).tolist(), strict=True) if use}
 
     def mask(self, eligible: frozenset[str] | None) -> NDArray[np.bool_]:
-        """Which arms may be drawn."""
+        """Whether each arm may be chosen."""
         mask = np.array(self.active)
         if eligible is not None:
             mask &= [arm in eligible for arm in self.arms]
@@ -137,42 +146,73 @@ class State:
         return mask
 
     @property
+    def arms(self) -> tuple[str, ...]:
+        """All arms, including retired ones, in the order of the tally."""
+        return self.configuration.arms
+
+    @property
+    def active(self) -> tuple[bool, ...]:
+        """Whether each arm is not retired."""
+        return self.configuration.active
+
+    @property
     def active_arms(self) -> list[str]:
         """The arms that are not retired."""
-        return [arm for arm, active in zip(self.arms, self.active, strict=True) if active]
+        return self.configuration.active_arms
+
+    @property
+    def policy_version(self) -> int:
+        """The version of the policy, counted from 1."""
+        return self.configuration.policy_version
+
+    @property
+    def epoch(self) -> int:
+        """The epoch, counted from 1."""
+        return self.configuration.epoch
+
+    @property
+    def paused(self) -> bool:
+        """Whether the experiment makes no decisions."""
+        return self.configuration.paused
+
+    @property
+    def archived(self) -> bool:
+        """Whether the experiment makes no decisions and accepts no changes."""
+        return self.configuration.archived
+
+    @property
+    def reward(self) -> Reward:
+        """The reward rule."""
+        return self.configuration.reward
+
+    @property
+    def sticky(self) -> bool:
+        """Whether a unit keeps its arm."""
+        return self.configuration.sticky
 
     def check(self) -> State:
-        """The state itself, if its policy can choose in it."""
+        """Return the state if its policy can choose in it; otherwise raise the policy's error."""
         self.choice_distribution()
         return self
 
     def write(self) -> str:
         """The whole state as JSON, for `read`."""
-        plain = {
-            name: getattr(self, name)
-            for name in (
-                "number",
-                "administrative",
-                "epoch",
-                "policy_version",
-                "paused",
-                "archived",
-                "sticky",
-            )
-        }
-        return json.dumps({**plain, **self.snapshot(), "reward": dataclasses.asdict(self.reward)})
+        numbers = {"number": self.number, "administrative": self.administrative}
+        return json.dumps({**numbers, **dataclasses.asdict(self.configuration), **self.snapshot()})
 
     @classmethod
     def read(cls, text: str) -> State:
-        """The state that `write` wrote."""
-        plain: dict[str, Any] = json.loads(text)
-        del plain["formula"]
-        plain["arms"], plain["active"] = tuple(plain["arms"]), tuple(plain["active"])
-        plain["tally"], plain["policy"] = read_tally(plain["tally"]), policy(plain["policy"])
-        return cls(**{**plain, "reward": Reward(**plain["reward"])})
+        """Parse the state that `write` wrote."""
+        data: dict[str, Any] = json.loads(text)
+        names = [each.name for each in dataclasses.fields(Configuration)]
+        values = {name: data[name] for name in names}
+        values |= {"arms": tuple(data["arms"]), "active": tuple(data["active"])}
+        configuration = Configuration(**{**values, "reward": Reward(**data["reward"])})
+        tally = read_tally(data["tally"])
+        return _new_state(data["number"], data["administrative"], configuration, tally)
 
     def snapshot(self) -> dict[str, Any]:
-        """What `restore` needs, as JSON would hold it."""
+        """The arms, policy and tally as plain data, for `restore`."""
         return {
             "arms": list(self.arms),
             "active": list(self.active),
@@ -182,129 +222,16 @@ class State:
         }
 
 
+def _new_state(number: int, administrative: int, configuration: Configuration, tally: Tally) -> State:
+    positions = {arm: position for position, arm in enumerate(configuration.arms)}
+    return State(number, administrative, configuration, policy(configuration.policy), tally, positions)
+
+
 def replay(events: Iterable[Event]) -> State:
-    """The state after all of these events, which begin with the first."""
+    """The state after all of these events, which begin with the start of the experiment."""
     events = list(events)
-    if not events or events[0].kind != "start" or events[0].number != 1:
-        raise MaillardError("the log does not begin with the start of its experiment")
-    return _started(events[0]).after(events[1:])
-
-
-def arms_after(changes: Iterable[Event]) -> set[str]:
-    """The arms that are not retired after these administrative events, which begin with the first."""
-    arms: set[str] = set()
-    for kind, payload in ((event.kind, event.payload) for event in changes):
-        if kind == "start":
-            arms = set(payload["arms"])
-        elif kind == "add_arm":
-            arms.add(payload["arm"])
-        elif kind == "retire_arm":
-            arms.discard(payload["arm"])
-        elif kind == "restore":
-            arms = {arm for arm, on in zip(payload["arms"], payload["active"], strict=True) if on}
-    return arms
-
-
-def write_tally(tally: Tally) -> dict[str, Any]:
-    """A tally as plain data."""
-    data: dict[str, Any] = json.loads(tally.to_json())
-    return data
-
-
-def read_tally(data: object) -> Tally:
-    """The tally that `write_tally` wrote."""
-    try:
-        return Tally.from_json(json.dumps(data))
-    except (TypeError, RecursionError):
-        raise InvalidValue("tally", data, "pulls and sums as JSON holds them") from None
-
-
-def _started(event: Event) -> State:
-    payload = event.payload
-    arms = tuple(payload["arms"])
-    return State(
-        number=1,
-        administrative=1,
-        epoch=1,
-        arms=arms,
-        active=(True,) * len(arms),
-        tally=Tally.empty(len(arms)),
-        policy=policy(payload["policy"]),
-        policy_version=1,
-        paused=False,
-        reward=Reward(**payload["reward"]),
-        sticky=payload["sticky"],
-    )
-
-
-# What each administrative event changes, given the state's fields and the event's payload.
-
-
-def _add_arm(state: dict[str, Any], payload: Mapping[str, Any]) -> None:
-    arm = payload["arm"]
-    if arm in state["arms"]:  # one that was retired comes back with its tally
-        state["active"] = tuple(
-            on or name == arm for name, on in zip(state["arms"], state["active"], strict=True)
-        )
-    else:
-        state["arms"] += (arm,)
-        state["active"] += (True,)
-        state["tally"] = Tally.joined([state["tally"], Tally.empty(1)])
-
-
-def _retire_arm(state: dict[str, Any], payload: Mapping[str, Any]) -> None:
-    pairs = zip(state["arms"], state["active"], strict=True)
-    state["active"] = tuple(on and name != payload["arm"] for name, on in pairs)
-
-
-def _policy(state: dict[str, Any], payload: Mapping[str, Any]) -> None:
-    state["policy"] = policy(payload["policy"])
-    state["policy_version"] += 1
-
-
-def _pause(state: dict[str, Any], payload: Mapping[str, Any]) -> None:  # noqa: ARG001  # one signature for all
-    state["paused"] = True
-
-
-def _resume(state: dict[str, Any], payload: Mapping[str, Any]) -> None:  # noqa: ARG001  # the same
-    state["paused"] = state["archived"] = False
-
-
-def _archive(state: dict[str, Any], payload: Mapping[str, Any]) -> None:  # noqa: ARG001  # the same
-    state["paused"] = state["archived"] = True
-
-
-def _reset(state: dict[str, Any], payload: Mapping[str, Any]) -> None:  # noqa: ARG001  # the same
-    state["epoch"] += 1
-    state["tally"] = Tally.empty(len(state["arms"]))
-
-
-def _warm_start(state: dict[str, Any], payload: Mapping[str, Any]) -> None:
-    state["tally"] = state["tally"] + read_tally(payload["tally"])
-
-
-def _restore(state: dict[str, Any], payload: Mapping[str, Any]) -> None:
-    state["epoch"] += 1
-    state["arms"], state["active"] = tuple(payload["arms"]), tuple(payload["active"])
-    state["tally"] = read_tally(payload["tally"])
-    if str(state["policy"]) != payload["policy"]:
-        _policy(state, payload)
-
-
-def _nothing(state: dict[str, Any], payload: Mapping[str, Any]) -> None:
-    pass
-
-
-_CHANGES = {
-    "add_arm": _add_arm,
-    "retire_arm": _retire_arm,
-    "policy": _policy,
-    "pause": _pause,
-    "resume": _resume,
-    "archive": _archive,
-    "reset": _reset,
-    "warm_start": _warm_start,
-    "restore": _restore,
-    "erase_unit": _nothing,
-}
-assert set(_CHANGES) | {"start"} == ADMINISTRATIVE
+    start = events[0] if events else None
+    if not isinstance(start, Start) or start.number != 1:
+        raise InvalidLog("events", start, "the start of the experiment as event 1")
+    configuration = start.configuration()
+    return _new_state(1, 1, configuration, Tally.empty(len(configuration.arms))).after(events[1:])

@@ -14,14 +14,13 @@ import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Event
+from maillard.decisions.events import AdministrativeEvent, Event, Reset, Restore
 from maillard.decisions.log import MALFORMED, DecisionLog, Row, apply_events
 from maillard.decisions.log_locations import redact
 from maillard.decisions.opening import read_log
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
-from maillard.decisions.stores.sql_rows import Unreadable
-from maillard.errors import MaillardError
+from maillard.errors import InvalidLog, MaillardError
 
 __all__ = ["Problem", "Verification", "verify"]
 
@@ -95,7 +94,7 @@ def verify(
     """
     try:
         opened = read_log(log, experiment)
-    except Unreadable as error:
+    except InvalidLog as error:
         found = Verification(experiment=experiment or "", source=redact(log))
         found.note(None, f"the log cannot be read: {error}")
         return found
@@ -148,7 +147,7 @@ class _Checks:
         self.found = found
         assert log.reward is not None  # it is not foreign
         self.accounts = _Accounts(log.reward, log.events, found)
-        self.sticky = log.events[0].payload.get("sticky") is True
+        self.sticky = log.sticky
         # Of one state: the draws that others may repeat, and the repeats. Ids tell which was first only within a process.
         self.state = 0
         self.origins: dict[str, Decision] = {}
@@ -220,9 +219,9 @@ class _Checks:
 class _Accounts:
     """Whether what was learned of a decision is what its rewards come to."""
 
-    def __init__(self, rule: Reward, events: Sequence[Event], found: Verification) -> None:
+    def __init__(self, rule: Reward, events: Sequence[AdministrativeEvent], found: Verification) -> None:
         self.rule, self.found = rule, found
-        self.ends = [event.number for event in events if event.kind in ("reset", "restore")]
+        self.ends = [event.number for event in events if isinstance(event, Reset | Restore)]
         "Of each epoch but the last, the event that ended it."
 
     def check(self, row: Row) -> None:
@@ -271,8 +270,6 @@ class _Accounts:
         elif event.kind == "default":
             if rule.default is None or event.value != rule.default or timely or early:
                 what = f"is a default of {event.value!r}, for {len(timely)} rewards"
-        elif event.kind != "reward":
-            what = f"is a {event.kind!r}"
         elif rule.mature_only and early:
             what = "learned its reward before its window closed"
         return what

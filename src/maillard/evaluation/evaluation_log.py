@@ -91,7 +91,7 @@ def open_log(
             reward_range=reward_range or (None if rule is None else rule.range),
             shares=promised_shares(opened.policies.values(), opened.arms),
             decay=promised_decay(opened.policies.values()),
-            sticky=any(event.payload.get("sticky") for event in opened.events),
+            sticky=opened.sticky,
             close=closing.pop_all().close,
         )
 

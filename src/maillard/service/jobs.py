@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maillard import specs
 from maillard.decisions import DecisionLog, Verification, read_log, verify, write_log
-from maillard.decisions.stores.sql_rows import Unreadable
 from maillard.errors import (
     CannotAnswer,
     InvalidLog,
@@ -96,7 +95,7 @@ def check(database: str, experiment: str) -> dict[str, Any]:
     try:
         with _open(database, experiment) as log:
             found = verify(log)
-    except Unreadable as error:
+    except InvalidLog as error:
         found = Verification(experiment=experiment, source="")
         found.note(None, f"the log cannot be read: {without_secrets(str(error), database)}")
     answer = {

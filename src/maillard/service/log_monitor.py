@@ -25,7 +25,7 @@ from typing import Any
 
 from maillard.decisions.audit import Audit, verdict_for
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import Event
+from maillard.decisions.events import Event, TallyUpdate
 from maillard.decisions.identifiers import creation_time
 from maillard.decisions.stores import Store
 from maillard.decisions.timestamps import from_microseconds, system_clock
@@ -65,7 +65,7 @@ class _Experiment:
             self.waiting = 0
 
     def learn(self, event: Event) -> None:
-        if event.arm is None or event.value is None:
+        if not isinstance(event, TallyUpdate):
             return
         if event.kind == "revision":
             self.series.revise(event.arm, event.value - (event.previous or 0.0))

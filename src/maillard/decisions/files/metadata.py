@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maillard.decisions.decision import RewardEvent
-from maillard.decisions.events import ADMINISTRATIVE, Event
+from maillard.decisions.events import AdministrativeEvent, Start, parse_event, payload_of
 from maillard.decisions.files.row_codec import check_real, check_whole
 from maillard.decisions.identifiers import check_id, check_name
-from maillard.decisions.log import MALFORMED, rule_of
+from maillard.decisions.log import MALFORMED
 from maillard.decisions.stores.contract import Parked
 from maillard.decisions.timestamps import from_microseconds, to_microseconds
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import InvalidLog, InvalidValue, MaillardError
 
 if TYPE_CHECKING:
     from maillard.decisions.log import DecisionLog
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "Header", "check_events", "iso", "read_header", "read_iso", "write_header"]
 
 SCHEMA = 2
-# What names the events hold.
-_NAMES = {
-    "start": ("arms", "policy"),
-    "restore": ("arms", "policy"),
-    "policy": ("policy",),
-    "add_arm": ("arm",),
-    "retire_arm": ("arm",),
-}
 _PARKED = ("decision", "event", "value")
 
 
@@ -38,7 +30,7 @@ class Header(NamedTuple):
 
     experiment: str
     number: int
-    events: list[Event]
+    events: list[AdministrativeEvent]
     parked: list[Parked]
     as_of: int
     rows: int | None
@@ -47,7 +39,7 @@ class Header(NamedTuple):
 def write_header(log: DecisionLog, **more: object) -> str:
     """All of a log but its rows, as JSON."""
     events = [
-        {"number": each.number, "kind": each.kind, "time": iso(each.time), "payload": dict(each.payload)}
+        {"number": each.number, "kind": each.kind, "time": iso(each.time), "payload": payload_of(each)}
         for each in log.events
     ]
     parked = [
@@ -99,13 +91,13 @@ def read_header(content: str | bytes, where: str) -> Header:
         raise InvalidValue(where, str(error), "what a log says of itself, as it was written") from None
 
 
-def _events(data: list[Mapping[str, Any]], last: int) -> list[Event]:
+def _events(data: list[Mapping[str, Any]], last: int) -> list[AdministrativeEvent]:
     events = [
-        Event(
-            number=check_whole(each["number"], "events: number"),
-            kind=each["kind"],
-            time=read_iso(each["time"], "events: time"),
-            payload=dict(each["payload"]),
+        parse_event(
+            check_whole(each["number"], "events: number"),
+            each["kind"],
+            read_iso(each["time"], "events: time"),
+            each["payload"],
         )
         for each in data
     ]
@@ -113,34 +105,16 @@ def _events(data: list[Mapping[str, Any]], last: int) -> list[Event]:
     return events
 
 
-def check_events(events: Sequence[Event], last: int) -> None:
+def check_events(events: Sequence[AdministrativeEvent], last: int) -> None:
     """Whether these can be the changes of an experiment, its start first, none after event `last`."""
     numbers = [event.number for event in events]
-    if events and (events[0].kind, numbers[0]) != ("start", 1):
+    if events and not (isinstance(events[0], Start) and numbers[0] == 1):
         raise InvalidValue("events", events[0].kind, "the start of the experiment first")
     if numbers != sorted(set(numbers)) or max(numbers, default=0) > last:
         raise InvalidValue("events: number", numbers, f"rising numbers, none above {last}")
-    for event in events:
-        if event.kind not in ADMINISTRATIVE or (event.kind == "start") != (event.number == 1):
-            raise InvalidValue("events: kind", event.kind, "a change of an experiment")
-        for name in _NAMES.get(event.kind, ()):
-            _check_names(name, event.payload.get(name))
-    if events:
-        rule_of(events[0], "events")
-        sticky = events[0].payload.get("sticky")
-        if not isinstance(sticky, bool):
-            raise InvalidValue("events: sticky", sticky, "true or false")
-
-
-def _check_names(name: str, value: object) -> None:
-    if name == "policy":
-        if not isinstance(value, str):
-            raise InvalidValue("events: policy", value, "a spec")
-        return
-    if name == "arms" and not isinstance(value, list):
-        raise InvalidValue("events: arms", value, "a list of names")
-    for each in value if isinstance(value, list) else [value]:
-        check_name(f"events: {name}", each)
+    for event in events[1:]:
+        if isinstance(event, Start):
+            raise InvalidLog("events: kind", event.kind, "one start of the experiment, as event 1")
 
 
 def _parked(each: Mapping[str, Any]) -> Parked:

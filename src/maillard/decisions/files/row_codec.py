@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, Decision, RewardEvent
-from maillard.decisions.events import Event
+from maillard.decisions.events import TallyUpdate
 from maillard.decisions.identifiers import check_id, check_name
 from maillard.decisions.log import Row
 from maillard.decisions.timestamps import END_OF_TIME
@@ -128,13 +128,13 @@ def _observation(each: Mapping[str, Any], decision: Decision) -> RewardEvent:
     )
 
 
-def _applied_event(each: Mapping[str, Any], decision: Decision) -> Event:
+def _applied_event(each: Mapping[str, Any], decision: Decision) -> TallyUpdate:
     number, kind, previous = check_whole(each["number"], "number"), each["kind"], each["previous"]
     if number <= decision.state:
         raise InvalidValue("applied: number", number, f"more than {decision.state}, the decision's state")
     if kind not in _KINDS or (kind == "revision") == (previous is None):
         raise InvalidValue("applied: kind", kind, "reward or default, or revision with its previous value")
-    return Event(
+    return TallyUpdate(
         number=number,
         kind=kind,
         time=check_time(each["time"], "applied: time"),

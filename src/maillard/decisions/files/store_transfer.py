@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import ADMINISTRATIVE, Event
+from maillard.decisions.events import AdministrativeEvent, Event, Start
 from maillard.decisions.files.metadata import check_events
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, Row, select_experiment
 from maillard.decisions.log_locations import redact
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Head, Transaction
-from maillard.decisions.stores.sql_rows import Unreadable
-from maillard.errors import Conflict, InvalidValue, MaillardError
+from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
 
 __all__ = ["Imported", "open_owned", "open_shared", "write"]
 
@@ -49,9 +48,9 @@ def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
         )
     if not number:
         raise MaillardError(f"{store.where}: experiment {name!r} has not begun")
-    _check(store, name, events, number)
+    start = _check(store, name, events, number)
     return DecisionLog(
-        lambda: _rows(store, name, number, mature_only=events[0].payload["reward"].get("mature_only", False)),
+        lambda: _rows(store, name, number, mature_only=start.reward.mature_only),
         experiment=name,
         source=store.where,
         events=events,
@@ -62,14 +61,15 @@ def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
     )
 
 
-def _check(store: Store, experiment: str, events: Sequence[Event], number: int) -> None:
+def _check(store: Store, experiment: str, events: Sequence[AdministrativeEvent], number: int) -> Start:
     try:
         check_name("experiment", experiment)
         check_events(events, number)
-        if not events:
-            raise InvalidValue("events", [], "the start of the experiment first")
-    except MaillardError as error:
-        raise Unreadable(f"{store.where}: {error}") from None
+        if not events or not isinstance(events[0], Start):
+            raise InvalidLog("events", [], "the start of the experiment as event 1")
+        return events[0]
+    except InvalidValue as error:
+        raise InvalidLog(f"{store.where}: {error.field}", error.value, error.allowed) from None
 
 
 def _rows(store: Store, experiment: str, number: int, *, mature_only: bool) -> Iterator[Row]:
@@ -170,6 +170,8 @@ class _Copy:
         self.head = Head(0, 0, 0)
         self.now = transaction.now
         self.epoch = epoch  # the last one
+        pairs = zip(log.events, log.configurations, strict=True)
+        self.epochs = {event.number: after.epoch for event, after in pairs}
         self.events: list[Event] = []
         self.rows: list[Row] = []
         self.count = 0
@@ -211,12 +213,9 @@ class _Copy:
     def add_events(self) -> None:
         events, self.events = self.events, []
         if events:
-            administrative, epoch = self.head.administrative, self.head.epoch
-            for event in events:
-                if event.kind in ADMINISTRATIVE:
-                    administrative = event.number
-                    epoch += event.kind in ("start", "reset", "restore")
-            self.head = Head(events[-1].number, administrative, epoch)
+            numbers = [event.number for event in events if isinstance(event, AdministrativeEvent)]
+            administrative = max(numbers, default=self.head.administrative)
+            self.head = Head(events[-1].number, administrative, self.epochs.get(administrative, 0))
             self.transaction.add_events(events, self.head)
 
     def renamed(self, row: Decision) -> Decision:
@@ -237,7 +236,7 @@ class _Copy:
 
     def note_assignments(self, decisions: Sequence[Decision]) -> None:
         """A sticky unit's arm is the one that was drawn for it last."""
-        if self.log.events[0].payload["sticky"]:
+        if self.log.sticky:
             for row in decisions:
                 if row.unit is not None and row.origin is None:
                     place, drawn = (row.epoch, row.unit), (row.time, row.id)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Event
+from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
 
 __all__ = ["Counts", "DecisionSummary", "Head", "Parked", "Store", "Transaction"]
 
@@ -75,7 +75,7 @@ class Transaction(Protocol):
     def add_events(self, events: Sequence[Event], head: Head) -> None:
         """Add the next events and move the head. The experiment must be locked."""
 
-    def administrative_events(self) -> list[Event]:
+    def administrative_events(self) -> list[AdministrativeEvent]:
         """The administrative events, in order."""
 
     def checkpoint(self) -> tuple[int, str] | None:
@@ -192,7 +192,9 @@ class Store(Protocol):
     def experiments(self) -> list[str]:
         """The names of all experiments."""
 
-    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[Event, ...]]]:
+    def rows(
+        self, experiment: str
+    ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
         """Every decision with its rewards and the events that these made, ordered by state and id."""
 
     def scrub(self) -> None:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Event
+from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
 from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import Unavailable
@@ -73,16 +73,18 @@ class MemoryStore:
         """The names of all experiments."""
         return sorted(self._experiments)
 
-    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[Event, ...]]]:
+    def rows(
+        self, experiment: str
+    ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
         """Every decision with its rewards and the events that these made, ordered by state and id."""
         with self.reading(experiment):
             kept = self._experiments.get(experiment, _Experiment())
-            learned: dict[str, list[Event]] = {}
+            updates: dict[str, list[TallyUpdate]] = {}
             for event in kept.events:
-                if event.decision is not None:
-                    learned.setdefault(event.decision, []).append(event)
+                if isinstance(event, TallyUpdate):
+                    updates.setdefault(event.decision, []).append(event)
             made = [
-                (row, tuple(kept.observations.get(row.id, ())), tuple(learned.get(row.id, ())))
+                (row, tuple(kept.observations.get(row.id, ())), tuple(updates.get(row.id, ())))
                 for row in sorted(kept.decisions.values(), key=lambda row: (row.state, row.id))
             ]
         yield from made
@@ -112,8 +114,8 @@ class MemoryTransaction:
     def events(self, after: int, through: int | None = None) -> list[Event]:
         return self._kept.events[after:through]
 
-    def administrative_events(self) -> list[Event]:
-        return [event for event in self._kept.events if event.decision is None]
+    def administrative_events(self) -> list[AdministrativeEvent]:
+        return [event for event in self._kept.events if isinstance(event, AdministrativeEvent)]
 
     def checkpoint(self) -> tuple[int, str] | None:
         return self._kept.checkpoint

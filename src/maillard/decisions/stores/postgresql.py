@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Event
+from maillard.decisions.events import TallyUpdate
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.stores.contract import Counts
 from maillard.decisions.stores.postgresql_connection import Connection, Context, conninfo_to_dict, psycopg
@@ -246,7 +246,9 @@ class PostgreSQLStore:
         with self._transaction(_READING, "", _NO_LOCK) as transaction:
             return transaction.names()
 
-    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[Event, ...]]]:
+    def rows(
+        self, experiment: str
+    ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
         """Every decision with its rewards and the events that these made, ordered by state and id."""
         with self._explained():
             connection = self._connect()  # its own: who reads a whole log may take a while

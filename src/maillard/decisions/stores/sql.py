@@ -7,17 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Event
+from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
 from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked
 from maillard.decisions.stores.sql_rows import (
     DECISION,
     EVENT,
     REWARD,
-    checked,
+    check_row,
+    read_administrative_event,
     read_decision,
     read_event,
     read_parked,
     read_reward,
+    read_update,
     write_decision,
     write_event,
     write_reward,
@@ -82,7 +84,7 @@ class SQLTransaction(ABC):
         """Take over where the experiment stands, from at most one row of SELECT_HEAD."""
         self.experiment, self.head = 0, None
         for row in found:
-            identifier, *head = checked("experiments", self.name, row, "whole whole whole whole")
+            identifier, *head = check_row("experiments", self.name, row, "whole whole whole whole")
             self.experiment, self.head = identifier, Head(*head)
 
     def events(self, after: int, through: int | None = None) -> list[Event]:
@@ -92,9 +94,10 @@ class SQLTransaction(ABC):
         limits = [self.experiment, after, 2**62 if through is None else through]
         return [read_event(row) for row in self._all(sql, limits)]
 
-    def administrative_events(self) -> list[Event]:
+    def administrative_events(self) -> list[AdministrativeEvent]:
         sql = f"SELECT {EVENT} FROM events WHERE experiment = ? AND decision IS NULL ORDER BY number"
-        return [read_event(row) for row in self._all(sql, [self.experiment])]
+        rows = self._all(sql, [self.experiment])
+        return [read_administrative_event(row) for row in rows]
 
     def checkpoint(self) -> tuple[int, str] | None:
         rows = self._all("SELECT number, state FROM checkpoints WHERE experiment = ?", [self.experiment])
@@ -119,7 +122,7 @@ class SQLTransaction(ABC):
         sql = f"SELECT id, arm, epoch, time FROM decisions WHERE experiment = ? AND {among}"
         rows = self._all(sql, [self.experiment, values])
         for row in rows:
-            checked("decisions", row[0], row, "text text whole time")
+            check_row("decisions", row[0], row, "text text whole time")
         return {key: DecisionSummary(*rest) for key, *rest in rows}
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
@@ -260,17 +263,17 @@ class SQLTransaction(ABC):
 
     def with_rewards(
         self, rows: Iterable[Any]
-    ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[Event, ...]]]:
+    ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
         """Decisions with their rewards and the events that these made."""
         made = [read_decision(row, self.name) for row in rows]
         ids = [row.id for row in made]
         among, values = self._among("decision", ids)
-        learned: dict[str, list[Event]] = {}
+        updates: dict[str, list[TallyUpdate]] = {}
         for row in self._all(f"SELECT {EVENT} FROM events WHERE {among} ORDER BY number", [values]):
-            learned.setdefault(row[3], []).append(read_event(row))
-        observations = self.reward_events(ids)
+            updates.setdefault(row[3], []).append(read_update(row))
+        rewards = self.reward_events(ids)
         for row in made:
-            yield row, tuple(observations.get(row.id, ())), tuple(learned.get(row.id, ()))
+            yield row, tuple(rewards.get(row.id, ())), tuple(updates.get(row.id, ()))
 
 
 SELECT_HEAD = "SELECT id, number, administrative, epoch FROM experiments WHERE name = ?"

@@ -7,29 +7,36 @@ from __future__ import annotations
 
 import json
 import math
-import reprlib
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, Decision, RewardEvent
-from maillard.decisions.events import Event
+from maillard.decisions.events import (
+    UPDATE_KINDS,
+    AdministrativeEvent,
+    Event,
+    TallyUpdate,
+    parse_event,
+    payload_of,
+)
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.stores.contract import Parked
 from maillard.decisions.timestamps import END_OF_TIME
-from maillard.errors import MaillardError
+from maillard.errors import InvalidLog
 
 __all__ = [
     "DECISION",
     "EVENT",
     "REWARD",
-    "Unreadable",
-    "checked",
+    "check_row",
+    "read_administrative_event",
     "read_decision",
     "read_event",
     "read_parked",
     "read_reward",
+    "read_update",
     "write_decision",
     "write_event",
     "write_reward",
@@ -44,43 +51,41 @@ DECISION = (
 REWARD = "decision, event, value, at, arrived"
 
 
-class Unreadable(MaillardError):
-    """A row that no log writes: somebody, or a disk, has changed it."""
-
-
 def write_event(event: Event) -> tuple[Any, ...]:
-    """An event as its row."""
-    payload = json.dumps(event.payload, ensure_ascii=False) if event.payload else None
-    return (
-        event.number, event.kind, event.time, event.decision, event.arm, event.value, event.previous, payload,
-    )  # fmt: skip
+    """The row of an event."""
+    if isinstance(event, AdministrativeEvent):
+        payload = payload_of(event)
+        text = json.dumps(payload, ensure_ascii=False) if payload else None
+        return event.number, event.kind, event.time, None, None, None, None, text
+    return (*event, None)
 
 
 def read_event(row: Sequence[Any]) -> Event:
-    """An event from its row."""
-    number, kind, time, decision, arm, value, previous, payload = checked(
+    """The event of a row."""
+    return read_administrative_event(row) if row[3] is None else read_update(row)
+
+
+def read_administrative_event(row: Sequence[Any]) -> AdministrativeEvent:
+    """The administrative event of a row."""
+    number, kind, time, *_, text = check_row(
         "events", row[0], row, "whole text time text? text? real? real? text?"
     )
-    return Event(
-        number=number,
-        kind=kind,
-        time=time,
-        decision=decision,
-        arm=arm,
-        value=value,
-        previous=previous,
-        payload=_read_payload(number, payload) if payload else {},
-    )
-
-
-def _read_payload(number: int, payload: str) -> dict[str, Any]:
     try:
-        data = json.loads(payload)
+        payload = json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"events, row {number}: the payload is no JSON ({error})") from None
-    if not isinstance(data, dict):
-        raise Unreadable(f"events, row {number}: the payload is {type(data).__name__}, not an object")
-    return data
+        raise InvalidLog(f"events, row {number}: payload", text, f"JSON ({error})") from None
+    return parse_event(number, kind, time, payload)
+
+
+def read_update(row: Sequence[Any]) -> TallyUpdate:
+    """The tally update of a row."""
+    *values, payload = check_row("events", row[0], row, "whole text time text text real real? text?")
+    update = TallyUpdate(*values)
+    revises = update.previous is not None
+    if update.kind not in UPDATE_KINDS or revises != (update.kind == "revision") or payload is not None:
+        allowed = "reward or default, or revision with a previous value"
+        raise InvalidLog(f"events, row {update.number}: kind", update.kind, allowed)
+    return update
 
 
 _numbers = json.JSONDecoder(parse_int=float)
@@ -99,7 +104,7 @@ def _read_arms(content: str) -> tuple[str, ...]:
         or not arms
         or len({check_name("eligible", arm) for arm in arms}) < len(arms)
     ):
-        raise ValueError("eligible is not a list of different names")
+        raise ValueError("eligible: a list of different names")
     return tuple(arms)
 
 
@@ -116,7 +121,7 @@ def _read_logs(content: str) -> tuple[float, ...]:
     data = _numbers.decode(content)
     logs = [-math.inf if log is None else log for log in data] if isinstance(data, list) else []
     if not logs or not all(type(log) is float and log <= LOG_PROBABILITY_TOLERANCE for log in logs):
-        raise ValueError("log_probabilities is not a list of numbers <= 0")
+        raise ValueError("log_probabilities: a list of numbers <= 0")
     return tuple(logs)
 
 
@@ -147,14 +152,14 @@ def read_decision(row: Sequence[Any], experiment: str) -> Decision:
         key,
         position,
         origin,
-    ) = checked("decisions", row[0], row, _DECISION_KINDS)
+    ) = check_row("decisions", row[0], row, _DECISION_TYPES)
     try:
         arms, chances = _read_arms(eligible), _read_logs(logs)
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"decisions, row {identifier}: {error}") from None
+        raise InvalidLog(f"decisions, row {identifier}", eligible, str(error)) from None
     if arm not in arms or len(arms) != len(chances):
-        what = f"arm {arm!r}, among {len(arms)} eligible ones with {len(chances)} log probabilities"
-        raise Unreadable(f"decisions, row {identifier}: {what}")
+        allowed = f"one of its {len(arms)} eligible arms, with {len(arms)} log probabilities"
+        raise InvalidLog(f"decisions, row {identifier}: arm", arm, allowed)
     return Decision(
         id=identifier,
         experiment=experiment,
@@ -182,7 +187,7 @@ def write_reward(row: RewardEvent) -> tuple[Any, ...]:
 
 def read_reward(row: Sequence[Any]) -> RewardEvent:
     """A reward from its row."""
-    decision, event, value, at, arrived, late = checked(
+    decision, event, value, at, arrived, late = check_row(
         "rewards", row[0], row, "text text real time time truth"
     )
     return RewardEvent(decision=decision, event=event, value=value, at=at, arrived=arrived, late=late == 1)
@@ -190,12 +195,12 @@ def read_reward(row: Sequence[Any]) -> RewardEvent:
 
 def read_parked(row: Sequence[Any]) -> Parked:
     """A parked reward from its row."""
-    *reward, expires = checked("parked", row[0], row, "text text real time time time?")
+    *reward, expires = check_row("parked", row[0], row, "text text real time time time?")
     return Parked(RewardEvent(*reward), expires)
 
 
-_DECISION_KINDS = "text time text? text log text text whole whole whole whole truth text? whole text?"
-_KINDS: dict[str, tuple[type, Any, Any]] = {
+_DECISION_TYPES = "text time text? text log text text whole whole whole whole truth text? whole text?"
+_COLUMN_TYPES: dict[str, tuple[type, Any, Any]] = {
     "text": (str, None, None),
     "whole": (int, 0, 2**62),
     "time": (int, 0, END_OF_TIME - 1),
@@ -206,17 +211,17 @@ _KINDS: dict[str, tuple[type, Any, Any]] = {
 
 
 @lru_cache
-def _columns(kinds: str) -> list[tuple[bool, type, Any, Any]]:
-    return [(kind.endswith("?"), *_KINDS[kind.rstrip("?")]) for kind in kinds.split()]
+def _columns(types: str) -> list[tuple[bool, type, Any, Any]]:
+    return [(kind.endswith("?"), *_COLUMN_TYPES[kind.rstrip("?")]) for kind in types.split()]
 
 
-def checked(table: str, key: object, row: Sequence[Any], kinds: str) -> Sequence[Any]:
+def check_row(table: str, key: object, row: Sequence[Any], types: str) -> Sequence[Any]:
     """The row, if each of its values is of the kind that its column holds."""
-    for value, (optional, cls, low, high) in zip(row, _columns(kinds), strict=True):
+    for value, (optional, cls, low, high) in zip(row, _columns(types), strict=True):
         if type(value) is cls:
             if low is None or low <= value <= high:
                 continue
         elif value is None and optional:
             continue
-        raise Unreadable(f"{table}, row {key!r}: it holds {reprlib.repr(value)}, which no log has there")
+        raise InvalidLog(f"{table}, row {key!r}", value, f"values of the types {types}")
     return row

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Event
+from maillard.decisions.events import TallyUpdate
 from maillard.decisions.forks import hold_during_fork
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql import SELECT_ROWS, SQLTransaction
@@ -326,7 +326,9 @@ class SQLiteStore:
         with self._reader() as connection:
             return [name for (name,) in connection.execute("SELECT name FROM experiments ORDER BY name")]
 
-    def rows(self, experiment: str) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[Event, ...]]]:
+    def rows(
+        self, experiment: str
+    ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
         """Every decision with its rewards and the events that these made, ordered by state and id."""
         with self.reading(experiment) as transaction:
             assert isinstance(transaction, _Transaction)
