@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 import types
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,3 +149,61 @@ def test_compiled_formulas_are_found_again_by_other_processes(tmp_path) -> None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         found.append(done.stdout.strip())
     assert found == ["[0, 0, 0]", "[1, 1, 1]"]
+
+
+SCALES = {"wide": 2.0}
+
+
+def with_import(n: Any, mean: Any) -> Any:
+    import math
+
+    return mean + math.pi / np.sqrt(n)
+
+
+def with_dictionary(n: Any, mean: Any) -> Any:
+    return mean + SCALES["wide"] / np.sqrt(n)
+
+
+def with_format(n: Any, mean: Any) -> Any:
+    return mean + float(f"{2.0:.1f}") / np.sqrt(n)
+
+
+def with_handler(n: Any, mean: Any) -> Any:
+    try:
+        return mean + 1 / np.sqrt(n)
+    except ZeroDivisionError:
+        return mean
+
+
+def with_generator(n: Any, mean: Any) -> Any:
+    return mean + sum(scale * 1.0 for scale in (1.0, 2.0)) / np.sqrt(n)
+
+
+def with_combinations(n: Any, mean: Any) -> Any:
+    return mean + math.comb(4, 2) / np.sqrt(n)
+
+
+UNSUPPORTED = [with_import, with_dictionary, with_format, with_handler, with_generator, with_combinations]
+
+
+@pytest.mark.parametrize("bonus", UNSUPPORTED)
+def test_a_formula_that_numba_cannot_compile_runs_as_python_with_a_warning(bonus) -> None:
+    class Uncompilable(maillard.policies.Indexed):
+        def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+            return bonus(n, mean)
+
+    with pytest.warns(SlowFormula, match=r"index runs as Python.*: \w+") as caught:
+        result = maillard.simulate(Uncompilable(), "bernoulli:0.6,0.4", 40, 3, seed=2)
+    assert "\n" not in str(caught[0].message)
+    plain = maillard.simulate(Uncompilable(), "bernoulli:0.6,0.4", 40, 3, seed=2, engine="plain")
+    assert result.pulls.sum() == plain.pulls.sum() == 120
+
+
+def test_a_list_comprehension_over_a_closure_compiles(recwarn) -> None:
+    class Comprehension(maillard.policies.Indexed):
+        def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+            scale = 2.0
+            return mean + sum([scale * each for each in (1.0, 2.0)]) / np.sqrt(n)
+
+    maillard.simulate(Comprehension(), "bernoulli:0.6,0.4", 40, 3, seed=2)
+    assert not [each for each in recwarn if each.category is SlowFormula]

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import textwrap
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import maillard
 from maillard import InvalidValue, problems
+from maillard.policies import Indexed
 from maillard.simulation import Interrupted, Result
 from maillard.simulation.result_files import write
 
@@ -369,3 +370,46 @@ def test_import_stays_light() -> None:
     assert done.stdout.strip() == "[]"
     with pytest.raises(AttributeError, match="no attribute 'simulated'"):
         _ = maillard.simulated
+
+
+class CoinFlips(Indexed):
+    """A policy of a user, for rewards 0 and 1 only."""
+
+    requires_binary_rewards: ClassVar[bool] = True
+
+    def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+        return mean + 1 / np.sqrt(n)
+
+
+class PositivePayments(CoinFlips):
+    """A policy of a user, for rewards above 0 only."""
+
+    requires_binary_rewards: ClassVar[bool] = False
+    requires_positive_rewards: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize("wrap", [lambda policy: policy, lambda policy: maillard.WithFloor(policy, 0.1)])
+def test_policies_declare_which_problems_they_accept(wrap) -> None:
+    with pytest.raises(InvalidValue, match="expected rewards 0 and 1"):
+        maillard.simulate(wrap(CoinFlips()), "gaussian-equal:arms=2", 20, 2)
+    with pytest.raises(InvalidValue, match="expected rewards > 0"):
+        maillard.simulate(wrap(PositivePayments()), "bernoulli:0.5,0.4", 20, 2)
+    assert maillard.simulate(wrap(CoinFlips()), "bernoulli:0.5,0.4", 20, 2).trials == 2
+    assert maillard.simulate(wrap(PositivePayments()), "exponential:0.5,0.4", 20, 2).trials == 2
+
+
+class Mixin:
+    """A class that is no policy, and overrides how a policy chooses."""
+
+    def probabilities(self, tally: Any, **_: Any) -> Any:
+        return np.eye(len(tally))[1]
+
+
+class Overriding(Mixin, Indexed):
+    def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
+        return mean
+
+
+def test_a_policy_that_overrides_its_distribution_runs_as_it_says() -> None:
+    result = maillard.simulate(Overriding(), "bernoulli:0.9,0.1", 20, 2)
+    assert result.pulls[0].tolist() == [[1, 19], [1, 19]]

@@ -18,6 +18,7 @@ import collections
 import ctypes
 import dis
 import hashlib
+import re
 import types as python_types
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,7 +29,6 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.errors import NumbaError
 from numba.extending import intrinsic, overload, register_jitable
 
 from maillard.policies.numerics.elementwise import branch, where
@@ -303,16 +303,25 @@ def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: i
         # On disk only what is ours: a fingerprint cannot see everything that a formula of others may depend on.
         ours = all((each.__module__ or "").startswith("maillard.") for each in _reached(formula, set()))
         return numba.cfunc(_FORMULA, cache=ours, error_model="numpy")(adapted)
-    except (NumbaError, TypeError, ValueError, NotImplementedError) as error:
+    except Exception as error:  # noqa: BLE001  # numba raises many types: a formula of a user may contain anything
         message = f"{formula.__qualname__} runs as Python, a hundred times slower: {reason_of(error)}"
         warnings.warn(message, SlowFormula, stacklevel=2)
         return None
 
 
+# Beginnings of the lines in a numba error that say what cannot be compiled.
+_REASON = re.compile(
+    r"^\s*((?:Untyped|Unknown|Unsupported|Use of|The use of|Cannot|Invalid use|.*not supported).*)$",
+    re.MULTILINE,
+)
+
+
 def reason_of(error: Exception) -> str:
-    """Why something cannot be compiled: the last line of what numba says."""
-    said = str(error).strip()
-    return said.splitlines()[-1] if said else type(error).__name__
+    """Return the line of a numba error that says what cannot be compiled, or its last line."""
+    message = str(error).strip()
+    if found := _REASON.search(message):
+        return found[1]
+    return message.splitlines()[-1] if message else type(error).__name__
 
 
 def _may_raise(function: Any) -> bool:

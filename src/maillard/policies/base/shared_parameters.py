@@ -12,6 +12,8 @@ from maillard.policies.base.policy import Policy
 from maillard.policies.numerics.families import FAMILIES
 
 if TYPE_CHECKING:
+    from maillard.tally import Tally
+
     pass
 
 __all__ = ["FamilyRewards", "KnownHorizon", "ScaledWidth", "SubGaussianRewards"]
@@ -80,6 +82,11 @@ class KnownHorizon(Policy):
     @property
     def needs_horizon(self) -> bool:
         return True
+
+    def _check_use(self, tally: Tally) -> None:
+        if self.horizon is None and self.needs_horizon:
+            raise InvalidValue(f"{self.name}: horizon", None, "the number of rounds, horizon=...")
+        super()._check_use(tally)
 
 
 class ScaledWidth(Policy):
