@@ -293,10 +293,10 @@ def serve_bare(port: int) -> None:
     """Serve the bare application as the service is served."""
     import uvicorn
 
-    from maillard.service.server import configured
+    from maillard.service.server import uvicorn_config
 
     with socket.create_server(("127.0.0.1", port), backlog=1024) as listening:
-        uvicorn.Server(configured(bare_server)).run(sockets=[listening])
+        uvicorn.Server(uvicorn_config(bare_server)).run(sockets=[listening])
 
 
 def bench(quick: bool) -> list[dict[str, Any]]:

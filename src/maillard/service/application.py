@@ -1,4 +1,4 @@
-"""The application: every operation behind one door, where keys, limits and bodies are checked and errors become answers."""
+"""The ASGI application: authorizes requests, decodes bodies, calls handlers, and turns exceptions into error responses."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from maillard.service.access_log import Line
+from maillard.service.access_log import RequestLine
 from maillard.service.api_keys import Key
-from maillard.service.authorization import admitted, charge
+from maillard.service.authorization import authorize, charge_batch
 from maillard.service.handlers.request_context import RequestContext
 from maillard.service.http_responses import (
     HttpError,
@@ -40,238 +40,252 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_LARGEST = 1 << 20  # bytes of a body
-_LARGEST_BATCH = 4 << 20
+_MAX_BODY = 1 << 20  # bytes
+_MAX_BATCH_BODY = 4 << 20
 _encode = msgspec.json.Encoder().encode
-_ALWAYS = (
+_COMMON_HEADERS = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
 )
-_PAGE = (
+_CONTENT_SECURITY_POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_SIMPLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_REQUEST_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+# Request ids, where the caller sends none: a random prefix for each process, then a counter, which needs no system call.
+_ID_PREFIX = secrets.token_hex(6) + "-"
+_counter = itertools.count(1)
 
 
-# Of requests whose callers gave no id: unlike any other process's, and without a call to the system for each.
-_START = secrets.token_hex(6) + "-"
-_numbers = itertools.count(1)
-
-
-class _Holder:
-    """The service, once it runs."""
+class _ServiceReference:
+    """Refers to the service, which exists only after startup."""
 
     service: Service
 
 
 def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
-    """The ASGI application of a service, which starts and stops with it."""
-    holder = _Holder()
+    """The ASGI application. Its lifespan starts and stops the service."""
+    reference = _ServiceReference()
 
     @asynccontextmanager
     async def lifespan(_: Router) -> AsyncIterator[None]:
-        holder.service = await start()
-        async with holder.service:
+        reference.service = await start()
+        async with reference.service:
             yield
 
-    async def refuse_unknown(status: int, scope: Scope, send: Send) -> None:
+    async def reject_unknown_route(status: int, scope: Scope, send: Send) -> None:
         method, path, request_id = scope["method"], scope["path"], _request_id(dict(scope["headers"]))
-        message = f"There is no {method} {path!r:.200}; /openapi.json lists all there is."
+        message = f"There is no operation {method} {path!r:.200}; /openapi.json lists all operations."
         if status == 405:
-            fitting = (route.methods or () for route in everything if route.path_regex.match(path))
-            allowed = ", ".join(sorted({name for names in fitting for name in names}))
-            refusal = HttpError(405, "method_not_allowed", message, None, ((b"allow", allowed.encode()),))
+            methods = {
+                name for route in routes if route.path_regex.match(path) for name in route.methods or ()
+            }
+            allowed = ", ".join(sorted(methods))
+            error = HttpError(405, "method_not_allowed", message, None, ((b"allow", allowed.encode()),))
         else:
-            refusal = HttpError(status, "not_found", message)
-        answer = error_response(refusal, request_id)
-        await _send(answer, request_id, send, head=method == "HEAD")
-        service = holder.service
-        service.metrics.answered("none", status, 0.0)
-        if not service.journal.quiet:
-            line = Line(time.time(), "info", "request", request_id, "none", status, 0, None, None)
-            service.journal.request(line)
+            error = HttpError(status, "not_found", message)
+        response = error_response(error, request_id)
+        await _send(response, request_id, send, head=method == "HEAD")
+        service = reference.service
+        service.metrics.count_request("none", status, 0.0)
+        if not service.access_log.quiet:
+            line = RequestLine(time.time(), "info", "request", request_id, "none", status, 0, None, None)
+            service.access_log.log_request(line)
 
-    everything = [
-        Route(operation.path, _Endpoint(operation, holder), methods=[operation.method])
+    routes = [
+        Route(operation.path, _Endpoint(operation, reference), methods=[operation.method])
         for operation in OPERATIONS
     ]
-    everything += _pages()
-    router = Router(everything, lifespan=lifespan, redirect_slashes=False)
+    routes += _dashboard_routes()
+    router = Router(routes, lifespan=lifespan, redirect_slashes=False)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        # Starlette's router without the middleware of a Starlette application: an endpoint turns its errors into answers itself.
+        # A Starlette application would add middleware to this router. Each endpoint handles its own errors instead.
         scope["app"] = router
         try:
             await router(scope, receive, send)
         except HTTPException as error:
-            await refuse_unknown(error.status_code, scope, send)
+            await reject_unknown_route(error.status_code, scope, send)
 
     return serve
 
 
 class _Endpoint:
-    """The door of one operation."""
+    """The ASGI endpoint of one operation."""
 
-    def __init__(self, operation: Operation, holder: _Holder) -> None:
-        self._operation, self._holder = operation, holder
+    def __init__(self, operation: Operation, reference: _ServiceReference) -> None:
+        self._operation, self._reference = operation, reference
         self._decode: Callable[[bytes], Any] | None = None
         if operation.body is not None:
             self._decode = msgspec.json.Decoder(operation.body).decode
-        self._most = _LARGEST_BATCH if operation.items else _LARGEST
+        self._max_body = _MAX_BATCH_BODY if operation.items else _MAX_BODY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI says."""
-        began, service, operation = time.perf_counter(), self._holder.service, self._operation
+        """Handle one request."""
+        started, service, operation = time.perf_counter(), self._reference.service, self._operation
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id, key = _request_id(headers), None
         try:
-            key = admitted(service, operation, scope, headers)
-            body = None if self._decode is None else self._decoded(await self._read(headers, receive))
+            key = authorize(service, operation, scope, headers)
+            body = (
+                None if self._decode is None else self._decode_body(await self._read_body(headers, receive))
+            )
             if operation.items:
-                charge(service, scope, key, len(getattr(body, operation.items)) - 1)
+                charge_batch(service, scope, key, len(getattr(body, operation.items)) - 1)
             query = _query(scope) if operation.query else {}
-            handled = operation.handler(
+            handling = operation.handler(
                 RequestContext(service, scope["path_params"], query, body, headers, key)
             )
-            answer = await (_while_connected(handled, receive) if operation.patient else handled)
-        except asyncio.CancelledError:  # the service ends, and has waited long enough
-            answer = error_response(
-                HttpError(503, "unavailable", "The service is ending; it may have been done."), request_id
+            response = await (_while_connected(handling, receive) if operation.long_running else handling)
+        except asyncio.CancelledError:  # the time for a graceful shutdown is over
+            response = error_response(
+                HttpError(
+                    503, "unavailable", "The service is stopping; the operation may have been carried out."
+                ),
+                request_id,
             )
-            await _send(answer, request_id, send, head=scope["method"] == "HEAD")
+            await _send(response, request_id, send, head=scope["method"] == "HEAD")
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, there is an answer
-            refusal = http_error(error, operation.fields)
-            if refusal.status >= 500:
-                _complain(service, request_id, error, refusal.status)
-            answer = error_response(refusal, request_id)
-        await _send(answer, request_id, send, head=scope["method"] == "HEAD")
-        self._note(service, began, request_id, answer, key)
+        except Exception as error:  # noqa: BLE001  # every request gets a response
+            failure = http_error(error, operation.fields)
+            if failure.status >= 500:
+                _log_error(service, request_id, error, failure.status)
+            response = error_response(failure, request_id)
+        await _send(response, request_id, send, head=scope["method"] == "HEAD")
+        self._record(service, started, request_id, response, key)
 
-    def _note(
-        self, service: Service, began: float, request_id: str, answer: HttpResponse, key: Key | None
+    def _record(
+        self, service: Service, started: float, request_id: str, response: HttpResponse, key: Key | None
     ) -> None:
-        """Count the request, and write it into the journal."""
-        seconds, operation = time.perf_counter() - began, self._operation
-        service.metrics.answered(operation.name, answer.status, seconds)
-        if not service.journal.quiet or answer.status >= 500:
-            user = None if key is None else key.id
-            microseconds, decision = int(1e6 * seconds), answer.decision_id
-            line = Line(time.time(), "info", "request", request_id, operation.name, answer.status, microseconds, decision, user)  # fmt: skip
-            service.journal.request(line)
+        """Count the request and log it."""
+        seconds, name, status = time.perf_counter() - started, self._operation.name, response.status
+        service.metrics.count_request(name, status, seconds)
+        if not service.access_log.quiet or status >= 500:
+            key_id, microseconds, decision = (
+                None if key is None else key.id,
+                int(1e6 * seconds),
+                response.decision_id,
+            )
+            line = RequestLine(
+                time.time(), "info", "request", request_id, name, status, microseconds, decision, key_id
+            )
+            service.access_log.log_request(line)
 
-    async def _read(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """The body of a request. A client that is slow to send it is the business of `connections`."""
-        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if kind != b"application/json":
-            got = kind.decode("latin-1") or "none"
-            what = f"Expected a body of application/json, got {got:.100}"
-            raise HttpError(415, "unsupported_media_type", what, "Content-Type")
+    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """The body of a request. `http_protocol` handles clients that send it slowly."""
+        media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if media_type != b"application/json":
+            got = media_type.decode("latin-1") or "none"
+            message = f"Expected a body of application/json, got {got:.100}"
+            raise HttpError(415, "unsupported_media_type", message, "Content-Type")
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._most:
+        if length.isdigit() and int(length) > self._max_body:
             raise self._too_large()
-        message = await receive()
-        body: bytes = message.get("body", b"")
-        while message.get("more_body"):
-            if len(body) > self._most:
+        part = await receive()
+        body: bytes = part.get("body", b"")
+        while part.get("more_body"):
+            if len(body) > self._max_body:
                 raise self._too_large()
-            message = await receive()
-            body += message.get("body", b"")
-        if message["type"] == "http.disconnect":
-            raise HttpError(408, "timeout", "The body did not come in time.")
-        if len(body) > self._most:
+            part = await receive()
+            body += part.get("body", b"")
+        if part["type"] == "http.disconnect":
+            raise HttpError(408, "timeout", "The body did not arrive in time.")
+        if len(body) > self._max_body:
             raise self._too_large()
         return body
 
-    def _decoded(self, body: bytes) -> Any:
-        assert self._decode is not None  # it has a body
+    def _decode_body(self, body: bytes) -> Any:
+        assert self._decode is not None  # only operations with a body get here
         try:
             return self._decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise decoding_error(error) from None
 
     def _too_large(self) -> HttpError:
-        close = ((b"connection", b"close"),)  # the rest of it need not be read
-        return HttpError(413, "too_large", f"Expected a body of at most {self._most} bytes.", None, close)
+        close = ((b"connection", b"close"),)  # so that the rest need not be read
+        return HttpError(413, "too_large", f"Expected a body of at most {self._max_body} bytes.", None, close)
 
 
 def _query(scope: Scope) -> dict[str, str]:
     return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
 
 
-async def _while_connected(handled: Awaitable[HttpResponse], receive: Receive) -> HttpResponse:
-    """The answer, unless the caller goes away: then nobody need look for it any longer."""
-    working = asyncio.ensure_future(handled)
-    gone = asyncio.ensure_future(_gone(receive))
+async def _while_connected(handling: Awaitable[HttpResponse], receive: Receive) -> HttpResponse:
+    """The handler's response. Cancels the handler if the caller disconnects."""
+    working = asyncio.ensure_future(handling)
+    disconnected = asyncio.ensure_future(_disconnected(receive))
     try:
-        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working, disconnected), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             working.cancel()
-            raise HttpError(499, "gone", "The caller has gone.")
+            raise HttpError(499, "gone", "The caller has disconnected.")
         return working.result()
     finally:
-        for task in (working, gone):
+        for task in (working, disconnected):
             task.cancel()
-        await asyncio.gather(working, gone, return_exceptions=True)
+        await asyncio.gather(working, disconnected, return_exceptions=True)
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
-    """The caller's own, where it is one that can be written anywhere; otherwise a new one."""
+    """The caller's X-Request-Id if it is short and has no special characters, otherwise a new id."""
     given = headers.get(b"x-request-id")
-    if given is not None and 0 < len(given) <= 64 and _SIMPLE.issuperset(shown := given.decode("latin-1")):
-        return shown
-    return f"{_START}{next(_numbers):x}"
+    if (
+        given is not None
+        and 0 < len(given) <= 64
+        and _REQUEST_ID_CHARACTERS.issuperset(text := given.decode("latin-1"))
+    ):
+        return text
+    return f"{_ID_PREFIX}{next(_counter):x}"
 
 
-async def _send(answer: HttpResponse, request_id: str, send: Send, *, head: bool) -> None:
-    body = answer.body if isinstance(answer.body, bytes) else _encode(answer.body)
+async def _send(response: HttpResponse, request_id: str, send: Send, *, head: bool) -> None:
+    body = response.body if isinstance(response.body, bytes) else _encode(response.body)
     headers = [
-        (b"content-type", answer.media_type),
+        (b"content-type", response.media_type),
         (b"x-request-id", request_id.encode()),
-        *_ALWAYS,
-        *answer.headers,
+        *_COMMON_HEADERS,
+        *response.headers,
     ]
-    if answer.stream is None:
+    if response.stream is None:
         headers.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    if answer.stream is not None and not head:
-        async for piece in answer.stream:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    if response.stream is not None and not head:
+        async for chunk in response.stream:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
         body = b""
     await send({"type": "http.response.body", "body": b"" if head else body})
 
 
-def _complain(service: Service, request_id: str, error: Exception, status: int) -> None:
-    """Into the journal; a traceback only where the error is a surprise."""
-    facts: dict[str, Any] = {"request_id": request_id, "error": f"{type(error).__name__}: {error}"}
+def _log_error(service: Service, request_id: str, error: Exception, status: int) -> None:
+    """Write an error to the log, with a traceback only if it is unexpected."""
+    fields: dict[str, Any] = {"request_id": request_id, "error": f"{type(error).__name__}: {error}"}
     if status == 500:
-        facts["traceback"] = "".join(traceback.format_exception(error))
-    service.journal.write("error", "failure", **facts)
+        fields["traceback"] = "".join(traceback.format_exception(error))
+    service.access_log.log_event("error", "failure", **fields)
 
 
-# The dashboard.
-
-
-def _pages() -> Iterable[Route]:
-    """A route for each file of the dashboard; index.html is at /."""
+def _dashboard_routes() -> Iterable[Route]:
+    """A route for each file of the dashboard. index.html is at /."""
     for file in files("maillard.service").joinpath("dashboard").iterdir():
         suffix = "." + file.name.rpartition(".")[2]
-        if suffix in _TYPES:
+        if suffix in _MEDIA_TYPES:
             path = "/" if file.name == "index.html" else f"/{file.name}"
-            yield Route(path, _page(file.read_bytes(), f"{_TYPES[suffix]}; charset=utf-8"), methods=["GET"])
+            yield Route(
+                path, _page(file.read_bytes(), f"{_MEDIA_TYPES[suffix]}; charset=utf-8"), methods=["GET"]
+            )
 
 
 def _page(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
     headers = {
         "cache-control": "no-cache",
-        "content-security-policy": _PAGE.decode(),
+        "content-security-policy": _CONTENT_SECURITY_POLICY.decode(),
         "cross-origin-opener-policy": "same-origin",
         "cross-origin-resource-policy": "same-origin",
         "referrer-policy": "no-referrer",

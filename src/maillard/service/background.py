@@ -1,4 +1,4 @@
-"""A service in a process of its own, for programs, notebooks, tests and the demo: it ends with whoever started it, however that ends."""
+"""Runs the service in a child process, for programs, notebooks, tests and the demo. It ends when its parent ends."""
 
 from __future__ import annotations
 
@@ -18,70 +18,70 @@ from maillard.errors import MaillardError
 
 __all__ = ["running"]
 
-_PATIENCE = 30.0  # seconds for the service to end
+_STOP_TIMEOUT = 30.0  # seconds
 
 
 @contextmanager
 def running(
     database: str | Path = "maillard.db", *, port: int = 0, log_level: str = "warning"
 ) -> Iterator[str]:
-    """The address of a service on this machine, by default on a port that is free, that ends with the block."""
+    """Run a service on this machine, by default on a free port, until the block ends. Yields its URL."""
     options = {"database": str(database), "port": port, "log_level": log_level}
     with (
-        tempfile.TemporaryFile("w+", errors="replace") as journal,
+        tempfile.TemporaryFile("w+", errors="replace") as output,
         subprocess.Popen(
             [sys.executable, "-m", "maillard.service.background"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=journal,
+            stderr=output,
             text=True,
-            start_new_session=True,  # Ctrl-C is for this process, which may have something to ask before it ends the other
+            start_new_session=True,  # Ctrl-C goes to this process, which then stops the other
         ) as process,
     ):
         try:
-            yield _listening(process, options, journal)
+            yield _wait_for_url(process, options, output)
         finally:
-            _end(process)
+            _stop(process)
 
 
-def _listening(process: subprocess.Popen[str], options: dict[str, Any], journal: IO[str]) -> str:
+def _wait_for_url(process: subprocess.Popen[str], options: dict[str, Any], output: IO[str]) -> str:
     assert process.stdin is not None
     assert process.stdout is not None
-    # Not as arguments, which every user of the machine can read: a URL may hold a password.
+    # Every user of the machine can read command lines, and a database URL may contain a password.
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps(options) + "\n")
         process.stdin.flush()
     url = process.stdout.readline().strip()
     if not url:
-        journal.seek(0)
-        last = journal.read().strip().rpartition("\n")[2]
-        raise MaillardError(last.removeprefix("maillard: ") or "the service ended before it began")
+        output.seek(0)
+        last = output.read().strip().rpartition("\n")[2]
+        raise MaillardError(last.removeprefix("maillard: ") or "the service ended before it was ready")
     return url
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _stop(process: subprocess.Popen[str]) -> None:
     process.terminate()
     try:
-        process.wait(_PATIENCE)
+        process.wait(_STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):  # with whatever it has started
+        with suppress(ProcessLookupError):  # the process group
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def _serve() -> None:
-    """The other process: serve as the first line of standard input says, until standard input ends."""
+    """In the child: read the options from the first line of standard input, and serve until standard input ends."""
     from maillard.service.server import run
 
     options = json.loads(sys.stdin.readline())
 
-    def follow() -> None:
+    def stop_at_end_of_input() -> None:
         while os.read(0, 1):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=follow, daemon=True).start()
+    threading.Thread(target=stop_at_end_of_input, daemon=True).start()
     try:
-        run(**options, on_listening=lambda url: print(url, flush=True))  # noqa: T201  # to the first process
+        run(**options, on_listening=lambda url: print(url, flush=True))  # noqa: T201  # the parent reads it
     except MaillardError as error:
         sys.exit(f"maillard: {error}")
 

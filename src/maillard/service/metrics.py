@@ -1,7 +1,7 @@
 """Counters and durations for Prometheus.
 
-Counting is adding to a dictionary: it happens several times a request. What Prometheus reads is made when it asks. Where several
-processes serve, each leaves its counts in a folder once a second, and whichever is asked tells of all.
+Requests update plain dictionaries, which is cheap; the Prometheus format is generated when `/metrics` is read. If a service has
+several processes, each writes its counts to a shared folder once a second, and any of them reports the sum.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 __all__ = ["Metrics"]
 
-_EDGES = (0.001, 0.002, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
-_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
+_MEDIA_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
-class Calibrated(Protocol):
-    """What knows how far each arm's draws are from their probabilities."""
+class CalibrationSource(Protocol):
+    """Has the calibration scores of all experiments; the log monitor implements it."""
 
     def calibration(self) -> Iterable[tuple[str, str, float]]:
-        """OpenExperiment, arm, z."""
+        """Triples of experiment, arm and z score."""
 
 
 class _Counts(msgspec.Struct):
-    """What one process has counted."""
+    """The counts of one process, or of several."""
 
     decisions: Counter[tuple[str, str]]
     rewards: Counter[str]
     requests: Counter[tuple[str, int]]
     durations: dict[str, list[float]]
-    "Of an operation: how many requests took up to each edge and longer, and the seconds of all."
+    "For each operation: the number of requests in each duration bucket, then the sum of all durations."
 
     def add(self, other: _Counts) -> None:
         self.decisions.update(other.decisions)
         self.rewards.update(other.rewards)
         self.requests.update(other.requests)
         for operation, row in other.durations.items():
-            mine = self.durations.get(operation, [0.0] * len(row))
-            self.durations[operation] = [a + b for a, b in zip(mine, row, strict=True)]
+            own = self.durations.get(operation, [0.0] * len(row))
+            self.durations[operation] = [a + b for a, b in zip(own, row, strict=True)]
 
 
-class _Kept(msgspec.Struct):
-    """The same, as JSON can hold it."""
+class _SharedCounts(msgspec.Struct):
+    """The counts as JSON, in which keys are strings."""
 
     decisions: list[tuple[str, str, int]]
     rewards: dict[str, int]
@@ -59,84 +59,77 @@ class _Kept(msgspec.Struct):
 
 
 class Metrics:
-    """What this process counts, and in `folder` what its fellows do."""
+    """Counts events of this process. The processes of one service share their counts in `folder`."""
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = None if folder is None else Path(folder)
         self._counts = _Counts(Counter(), Counter(), Counter(), {})
 
-    def decided(self, experiment: str, arm: str) -> None:
+    def count_decision(self, experiment: str, arm: str) -> None:
         """Count a decision."""
         self._counts.decisions[experiment, arm] += 1
 
-    def rewarded(self, result: str) -> None:
+    def count_reward(self, result: str) -> None:
         """Count a reward."""
         self._counts.rewards[result] += 1
 
-    def answered(self, operation: str, status: int, seconds: float) -> None:
+    def count_request(self, operation: str, status: int, seconds: float) -> None:
         """Count a request."""
         counts = self._counts
         counts.requests[operation, status] += 1
         row = counts.durations.get(operation)
         if row is None:
-            row = counts.durations[operation] = [0.0] * (len(_EDGES) + 2)
-        row[bisect_left(_EDGES, seconds)] += 1
+            row = counts.durations[operation] = [0.0] * (len(_BUCKETS) + 2)
+        row[bisect_left(_BUCKETS, seconds)] += 1
         row[-1] += seconds
 
     def share(self) -> None:
-        """Leave the counts where the other processes find them. Quick: it is called where they are counted."""
+        """Write the counts to the shared folder. Fast, because it runs in the event loop."""
         if self._folder is not None:
             part = self._folder / f"{os.getpid()}.part"
-            part.write_bytes(msgspec.json.encode(self._kept()))
-            part.rename(part.with_suffix(".json"))  # whoever reads it finds it whole
+            part.write_bytes(msgspec.json.encode(self._shared_counts()))
+            part.rename(part.with_suffix(".json"))  # atomic: readers never see half a file
 
-    def _kept(self) -> _Kept:
-        mine = self._counts
-        return _Kept(
-            [(*pair, count) for pair, count in mine.decisions.items()],
-            dict(mine.rewards),
-            [(*pair, count) for pair, count in mine.requests.items()],
-            {operation: list(row) for operation, row in mine.durations.items()},
+    def _shared_counts(self) -> _SharedCounts:
+        counts = self._counts
+        return _SharedCounts(
+            [(*pair, count) for pair, count in counts.decisions.items()],
+            dict(counts.rewards),
+            [(*pair, count) for pair, count in counts.requests.items()],
+            {operation: list(row) for operation, row in counts.durations.items()},
         )
 
-    def writer(self, monitor: Calibrated) -> Callable[[], tuple[bytes, bytes]]:
-        """What writes everything in Prometheus' text format, with its media type: as counted now, and in any thread."""
-        mine = self._kept()
+    def writer(self, monitor: CalibrationSource) -> Callable[[], tuple[bytes, bytes]]:
+        """A function for any thread that returns the counts as of now in Prometheus text format, and the media type."""
+        own = self._shared_counts()
 
         def write() -> tuple[bytes, bytes]:
             registry = CollectorRegistry()
-            registry.register(_Reading(self._all(mine), monitor))
-            return generate_latest(registry), _TYPE
+            registry.register(_Collector(self._sum_of_all(own), monitor))
+            return generate_latest(registry), _MEDIA_TYPE
 
         return write
 
-    def _all(self, mine: _Kept) -> _Counts:
-        """The counts of this process and of its fellows."""
-        others = [] if self._folder is None else sorted(self._folder.glob("*.json"))
-        every = _Counts(Counter(), Counter(), Counter(), {})
-        for kept in [
-            mine,
-            *(
-                msgspec.json.decode(file.read_bytes(), type=_Kept)
-                for file in others
-                if file.stem != str(os.getpid())
-            ),
-        ]:
-            every.add(
-                _Counts(
-                    Counter({(experiment, arm): count for experiment, arm, count in kept.decisions}),
-                    Counter(kept.rewards),
-                    Counter({(operation, status): count for operation, status, count in kept.requests}),
-                    kept.durations,
-                )
-            )
-        return every
+    def _sum_of_all(self, own: _SharedCounts) -> _Counts:
+        """The counts of all processes of the service."""
+        files = [] if self._folder is None else sorted(self._folder.glob("*.json"))
+        others = [
+            msgspec.json.decode(file.read_bytes(), type=_SharedCounts)
+            for file in files
+            if file.stem != str(os.getpid())
+        ]
+        total = _Counts(Counter(), Counter(), Counter(), {})
+        for shared in [own, *others]:
+            decisions = Counter({(experiment, arm): count for experiment, arm, count in shared.decisions})
+            requests = Counter({(operation, status): count for operation, status, count in shared.requests})
+            total.add(_Counts(decisions, Counter(shared.rewards), requests, shared.durations))
+        return total
 
 
-class _Reading:
-    """Counts in Prometheus' words."""
+class _Collector:
+    """Converts counts to Prometheus metric families."""
 
-    def __init__(self, counts: _Counts, monitor: Calibrated) -> None:
+    def __init__(self, counts: _Counts, monitor: CalibrationSource) -> None:
         self._counts, self._monitor = counts, monitor
 
     def collect(self) -> Iterator[Metric]:
@@ -144,25 +137,25 @@ class _Reading:
         decisions = CounterMetricFamily("maillard_decisions", "Decisions made.", labels=["experiment", "arm"])
         for (experiment, arm), count in self._counts.decisions.items():
             decisions.add_metric([experiment, arm], count)
-        rewards = CounterMetricFamily(
-            "maillard_rewards", "Rewards, by what became of them.", labels=["result"]
-        )
+        rewards = CounterMetricFamily("maillard_rewards", "Rewards by outcome.", labels=["result"])
         for result, count in self._counts.rewards.items():
             rewards.add_metric([result], count)
         requests = CounterMetricFamily(
-            "maillard_requests", "Requests answered.", labels=["operation", "status"]
+            "maillard_requests", "Requests by operation and status.", labels=["operation", "status"]
         )
         for (operation, status), count in self._counts.requests.items():
             requests.add_metric([operation, str(status)], count)
         durations = HistogramMetricFamily(
-            "maillard_request_duration_seconds", "From a request's head to its answer.", labels=["operation"]
+            "maillard_request_duration_seconds",
+            "Time from the head of a request to its response.",
+            labels=["operation"],
         )
         for operation, (*row, total) in self._counts.durations.items():
-            edges = [*map(str, _EDGES), "+Inf"]
+            edges = [*map(str, _BUCKETS), "+Inf"]
             durations.add_metric([operation], list(zip(edges, accumulate(row), strict=True)), total)
         audit = GaugeMetricFamily(
             "maillard_propensity_calibration_z",
-            "Standard deviations between how often an arm was drawn and its logged probabilities.",
+            "How often an arm was chosen, minus the sum of its logged probabilities, in standard deviations.",
             labels=["experiment", "arm"],
         )
         for experiment, arm, z in self._monitor.calibration():

@@ -51,8 +51,8 @@ class Operation:
     "Of a success."
     items: str | None = None
     "The field of a batch that holds its items."
-    patient: bool = False
-    "Whether it may take minutes: it ends when its caller has gone."
+    long_running: bool = False
+    "Whether it may take minutes. It is cancelled if the caller disconnects."
 
     @property
     def name(self) -> str:
@@ -194,7 +194,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path=f"{_EXPERIMENT}/export",
         handler=read_handlers.export,
         scope="read",
-        patient=True,
+        long_running=True,
         media_type="application/vnd.apache.parquet",
         answers={200: (None, "The log of the experiment, as `maillard export` writes it.")},
     ),
@@ -203,7 +203,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path=f"{_EXPERIMENT}/evaluations",
         handler=read_handlers.evaluate,
         scope="read",
-        patient=True,
+        long_running=True,
         body=wire_schema.EvaluationRequest,
         answers={200: (wire_schema.Evaluation, "An answer with its interval, or a refusal with its reason.")},
     ),
@@ -212,7 +212,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path=f"{_EXPERIMENT}:verify",
         handler=read_handlers.verify,
         scope="read",
-        patient=True,
+        long_running=True,
         answers={200: (wire_schema.Verification, "What was found.")},
     ),
     _change("pause", experiment_handlers.pause),

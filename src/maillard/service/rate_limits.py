@@ -1,4 +1,4 @@
-"""How often a caller may call."""
+"""Rate limits: a token bucket for each caller."""
 
 from __future__ import annotations
 
@@ -7,64 +7,64 @@ from collections.abc import Callable
 
 from maillard.errors import InvalidValue
 
-__all__ = ["Limiter"]
+__all__ = ["RateLimiter"]
 
-_BURST = 2.0  # seconds' worth of requests that a rested caller may make at once
-_CALLERS = 50_000
+_BURST = 2.0  # seconds: a full bucket has the tokens of this time
+_MAX_CALLERS = 50_000  # callers that are remembered
 
 
-class Limiter:
-    """A bucket of tokens for each caller: it fills at `rate` tokens a second, up to two seconds' worth.
+class RateLimiter:
+    """A token bucket for each caller. It fills at `rate` tokens per second and holds the tokens of two seconds.
 
-    A call that costs more than a bucket holds is allowed when the bucket is full, and paid off afterwards. At most `callers`
-    of them are remembered, those who called last: for the others a bucket is full again. Without a `rate` only those callers
-    are limited who have one of their own.
+    A request that costs more than a full bucket is admitted when the bucket is full; later requests wait until it is paid
+    for. The limiter remembers the `callers` most recent callers; any other caller starts with a full bucket. Without a
+    `rate`, only callers with a rate of their own are limited.
 
     >>> now = 0.0
-    >>> limiter = Limiter(8, clock=lambda: now)
-    >>> [limiter.wait("web") for _ in range(17)][-2:]
+    >>> limiter = RateLimiter(8, clock=lambda: now)
+    >>> [limiter.acquire("web") for _ in range(17)][-2:]
     [0.0, 0.125]
     >>> now = 0.125
-    >>> limiter.wait("web"), limiter.wait("web"), limiter.wait("shop")
+    >>> limiter.acquire("web"), limiter.acquire("web"), limiter.acquire("shop")
     (0.0, 0.125, 0.0)
     """
 
     def __init__(
-        self, rate: float | None, *, clock: Callable[[], float] = time.monotonic, callers: int = _CALLERS
+        self, rate: float | None, *, clock: Callable[[], float] = time.monotonic, callers: int = _MAX_CALLERS
     ) -> None:
         if rate is not None and not 0 < rate < float("inf"):
-            raise InvalidValue("rate", rate, "requests a second, a finite number > 0, or None for no limit")
+            raise InvalidValue("rate", rate, "requests per second, a finite number > 0, or None for no limit")
         self._rate, self._clock, self._half = rate, clock, max(1, callers // 2)
-        # When a caller's bucket is full again: all that there is to know. Two generations of callers, so that forgetting
-        # the older one costs nothing.
-        self._young: dict[str, float] = {}
-        self._old: dict[str, float] = {}
+        # The time when each caller's bucket is full again. There are two generations of callers: when the recent one is
+        # full, the older one is dropped as a whole.
+        self._recent: dict[str, float] = {}
+        self._older: dict[str, float] = {}
 
-    def wait(self, caller: str, cost: float = 1, rate: float | None = None) -> float:
-        """0 if the caller may go on, and has paid; otherwise the seconds until it may. `rate` is one of its own."""
+    def acquire(self, caller: str, cost: float = 1, rate: float | None = None) -> float:
+        """Take tokens and return 0, or return the seconds to wait. `rate` replaces the limiter's rate for this caller."""
         rate = rate or self._rate
         if rate is None:
             return 0.0
         now = self._clock()
-        full, price = self._full(caller, now), cost / rate
-        # A bucket holds at least one token; who wants more than there can be must wait for a full one.
-        wait = full - now - max(max(_BURST, 1 / rate) - price, 0.0)
-        if wait <= 1e-9:  # a rounding of the clock is no reason to refuse
-            self._young[caller] = full + price
+        full_at, price = self._full_at(caller, now), cost / rate
+        # A bucket holds at least one token. A cost above its capacity needs a full bucket.
+        wait = full_at - now - max(max(_BURST, 1 / rate) - price, 0.0)
+        if wait <= 1e-9:  # tolerate rounding of the clock
+            self._recent[caller] = full_at + price
             return 0.0
-        self._young[caller] = full
+        self._recent[caller] = full_at
         return wait
 
-    def spend(self, caller: str, cost: float, rate: float | None = None) -> None:
-        """Pay for more than was known when the caller was let in, whatever is left in the bucket."""
+    def charge(self, caller: str, cost: float, rate: float | None = None) -> None:
+        """Take tokens unconditionally, for a cost that was not known when the request was admitted."""
         rate = rate or self._rate
         if rate is not None:
-            self._young[caller] = self._full(caller, self._clock()) + cost / rate
+            self._recent[caller] = self._full_at(caller, self._clock()) + cost / rate
 
-    def _full(self, caller: str, now: float) -> float:
-        full = self._young.get(caller)
-        if full is None:
-            if len(self._young) >= self._half:
-                self._young, self._old = {}, self._young
-            full = self._old.get(caller, now)
-        return max(full, now)
+    def _full_at(self, caller: str, now: float) -> float:
+        full_at = self._recent.get(caller)
+        if full_at is None:
+            if len(self._recent) >= self._half:
+                self._recent, self._older = {}, self._recent
+            full_at = self._older.get(caller, now)
+        return max(full_at, now)

@@ -1,4 +1,4 @@
-"""Serving: one process, or several that share a socket and a PostgreSQL."""
+"""Runs the service with uvicorn: one process, or several that share a socket and a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from uvicorn.supervisors import Multiprocess
 from maillard.decisions.log_locations import redact
 from maillard.decisions.stores import open_store
 from maillard.errors import InvalidValue, MaillardError, Unavailable
-from maillard.service.access_log import Journal, LogLines
+from maillard.service.access_log import AccessLog, AccessLogHandler
 from maillard.service.api_keys import check_exposure, is_loopback
 from maillard.service.application import ASGI, application
 from maillard.service.http_protocol import LimitedHttpProtocol
-from maillard.service.service_state import COUNTS, Service
+from maillard.service.service_state import METRICS_FOLDER, Service
 
 __all__ = ["LEVELS", "run"]
 
-_CONNECTIONS = 12  # to PostgreSQL, of one process
-_PAUSE = 1.0  # seconds
-_SWITCH = 0.0005  # seconds that a thread keeps the interpreter while the one that writes wants it: with 5 ms, as usual, it waits long
+_CONNECTIONS = 12  # to PostgreSQL, per process
+_RETRY_INTERVAL = 1.0  # seconds between attempts to open the log
+# Seconds after which a thread gives up the interpreter lock. With the usual 5 ms the thread that writes waits too long.
+_SWITCH_INTERVAL = 0.0005
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -42,8 +43,8 @@ def run(
     log_level: str = "info",
     on_listening: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until interrupted. `on_listening` is told the address."""
-    store = open_store(database)  # whatever is wrong with it comes up before anything listens
+    """Serve until interrupted. Calls `on_listening` with the URL."""
+    store = open_store(database)  # so that errors appear before the service listens
     try:
         check_exposure(store, host)
     finally:
@@ -52,7 +53,7 @@ def run(
         raise InvalidValue(
             "workers", workers, f"1, for {redact(database)} is a SQLite file, which has one writer"
         )
-    with _listening(host, port) as listening:
+    with _listen(host, port) as listening:
         address = listening.getsockname()
         name = f"[{address[0]}]" if ":" in address[0] else address[0]
         options: dict[str, Any] = {
@@ -61,19 +62,19 @@ def run(
             "rate_limit": rate_limit,
             "log_level": log_level,
         }
-        config = configured(partial(_application, **options), workers=workers)
+        config = uvicorn_config(partial(_application, **options), workers=workers)
         if on_listening is not None:
             on_listening(f"http://{name}:{address[1]}")
         if workers == 1:
             uvicorn.Server(config).run(sockets=[listening])
             return
         with tempfile.TemporaryDirectory(prefix="maillard-metrics-") as folder:
-            os.environ[COUNTS] = folder  # before the workers begin to count
+            os.environ[METRICS_FOLDER] = folder  # before the server processes start
             Multiprocess(config, sockets=[listening]).run()
 
 
-def configured(make: Callable[[], ASGI], *, workers: int = 1) -> uvicorn.Config:
-    """How every application is served here."""
+def uvicorn_config(make: Callable[[], ASGI], *, workers: int = 1) -> uvicorn.Config:
+    """The uvicorn configuration of the service (and of the benchmark's bare server)."""
     return uvicorn.Config(
         make,
         factory=True,
@@ -93,25 +94,25 @@ def configured(make: Callable[[], ASGI], *, workers: int = 1) -> uvicorn.Config:
 
 
 def _application(*, database: str, exposed: bool, rate_limit: float, log_level: str) -> ASGI:
-    """The application of one worker."""
-    sys.setswitchinterval(_SWITCH)
-    journal = Journal(quiet=LEVELS.index(log_level) > LEVELS.index("info"))
-    logging.basicConfig(handlers=[LogLines(journal)], level=log_level.upper(), force=True)
+    """The application of one server process."""
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    access_log = AccessLog(quiet=LEVELS.index(log_level) > LEVELS.index("info"))
+    logging.basicConfig(handlers=[AccessLogHandler(access_log)], level=log_level.upper(), force=True)
 
     async def start() -> Service:
-        # The log was there a moment ago. A worker that starts while a server is away waits for it, beside the others.
+        # `run` has opened the log before. If PostgreSQL is down now, this process waits for it.
         while True:
             try:
                 store = open_store(database, connections=_CONNECTIONS)
-                return Service(store, database, rate_limit=rate_limit, exposed=exposed, journal=journal)
+                return Service(store, database, rate_limit=rate_limit, exposed=exposed, access_log=access_log)
             except Unavailable as error:
-                journal.write("warning", "the log cannot be opened", error=str(error))
-                await asyncio.sleep(_PAUSE)
+                access_log.log_event("warning", "the log cannot be opened", error=str(error))
+                await asyncio.sleep(_RETRY_INTERVAL)
 
     return application(start)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family, backlog=1024)

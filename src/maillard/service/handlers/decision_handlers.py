@@ -100,7 +100,7 @@ def _decision(
 ) -> wire_schema.Decision:
     if made:
         service.experiments.remember(row.id, row.experiment)
-        service.metrics.decided(row.experiment, row.arm)
+        service.metrics.count_decision(row.experiment, row.arm)
     closes = experiment.bandit.state.reward.closes(row.time)
     probabilities, logs = experiment.written(row)
     return wire_schema.Decision(

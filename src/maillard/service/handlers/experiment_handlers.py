@@ -41,7 +41,9 @@ async def list_experiments(context: RequestContext) -> HttpResponse:
         lambda name: context.key is None or context.key.reaches(name)
     )
     for name, error in broken.items():  # one that cannot be opened is no reason to hide the others
-        context.service.journal.write("warning", "experiment left out", experiment=name, error=str(error))
+        context.service.access_log.log_event(
+            "warning", "experiment left out", experiment=name, error=str(error)
+        )
     shown = [each for each in found if archived or not each.bandit.state.archived]
     return HttpResponse(
         200, wire_schema.Experiments(experiments=[_experiment(each, each.bandit.state) for each in shown])

@@ -108,7 +108,7 @@ def _bounds(state: State) -> Sequence[tuple[float | None, float | None]]:
 async def read_activity(context: RequestContext) -> HttpResponse:
     """What happened so far: traffic, rewards over time, and the audit of the draws."""
     experiment = await context.experiment()
-    await context.service.follow()
+    await context.service.update_monitor()
     arms, monitor = list(experiment.bandit.state.arms), context.service.monitor
     found = await context.service.experiments.run(monitor.activity, experiment.bandit.experiment, arms)
     return HttpResponse(200, found)

@@ -56,9 +56,9 @@ async def _reward(
         row = check_reward_event(rule, identifier, given.value, given.at, given.event)
         outcome = await (_park(context, row) if experiment is None else _observe(experiment, row))
     except MaillardError as error:
-        context.service.metrics.rewarded("conflict" if isinstance(error, Conflict) else "refused")
+        context.service.metrics.count_reward("conflict" if isinstance(error, Conflict) else "refused")
         raise
-    context.service.metrics.rewarded(outcome)
+    context.service.metrics.count_reward(outcome)
     return wire_schema.RewardResponse(
         decision=identifier,
         event=row.event,

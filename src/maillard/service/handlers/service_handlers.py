@@ -63,7 +63,7 @@ async def read_metrics(context: RequestContext) -> HttpResponse:
     """Counters and durations, as Prometheus reads them."""
     if context.key is not None and context.key.experiments is not None:
         raise HttpError(403, "forbidden", "This key is for some experiments; the metrics are of all.")
-    await context.service.follow()
+    await context.service.update_monitor()
     write = context.service.metrics.writer(context.service.monitor)
     written, media_type = await context.service.experiments.run(write)
     return HttpResponse(200, written, media_type=media_type)
