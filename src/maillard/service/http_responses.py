@@ -22,7 +22,7 @@ from maillard.errors import (
 from maillard.service.service_errors import Busy, ExperimentExists, JobTimeout, NotFound
 from maillard.wire_schema import ErrorDetail, ErrorResponse
 
-__all__ = ["HttpError", "HttpResponse", "decoding_error", "error_response", "failure_of", "http_error"]
+__all__ = ["HttpError", "HttpResponse", "decoding_error", "error_detail", "error_response", "http_error"]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -118,11 +118,11 @@ def decoding_error(error: Exception) -> HttpError:
 def error_response(error: HttpError, request_id: str) -> HttpResponse:
     """The response for a request that fails."""
     return HttpResponse(
-        error.status, ErrorResponse(error=failure_of(error, error.path, request_id)), error.headers
+        error.status, ErrorResponse(error=error_detail(error, error.path, request_id)), error.headers
     )
 
 
-def failure_of(error: HttpError, path: str | None, request_id: str | None = None) -> ErrorDetail:
+def error_detail(error: HttpError, path: str | None, request_id: str | None = None) -> ErrorDetail:
     """The JSON form of an error. An unknown name comes with its kind and the names that exist."""
     failure = ErrorDetail(code=error.code, message=error.message, path=path, request_id=request_id)
     if error.unknown is not None:

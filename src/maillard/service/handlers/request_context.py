@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from maillard import wire_schema
 from maillard.decisions.state import State
 from maillard.service.experiment_registry import OpenExperiment
-from maillard.service.http_responses import HttpError, failure_of
+from maillard.service.http_responses import HttpError, error_detail
 
 if TYPE_CHECKING:
     from maillard.service.api_keys import Key
@@ -61,4 +61,4 @@ def status_of(state: State) -> wire_schema.Status:
 def failed(refusal: HttpError, where: str | None = None) -> wire_schema.ErrorDetail:
     """What was wrong with an item, with the path to it."""
     path = refusal.path if where is None else where + (refusal.path or "$")[1:]
-    return failure_of(refusal, path)
+    return error_detail(refusal, path)
