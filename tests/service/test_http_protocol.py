@@ -21,7 +21,7 @@ _BUFFER = 1 << 16  # bytes, so that the kernel does not take whole answers by it
 class Hasty(LimitedHttpProtocol):
     head_timeout = 0.2
     request_timeout = 0.4
-    answer_timeout = 0.4
+    response_timeout = 0.4
     linger_timeout = 0.2
     request_limit = 600_000
 
@@ -222,14 +222,14 @@ def test_a_slow_head_times_out(client, before) -> None:
         dripping.start()
         found = error(rest(client), 408)
     assert found["code"] == "timeout"
-    assert found["message"] == "the head of the request did not come within 0.2 seconds"
+    assert found["message"] == "the head of the request did not arrive within 0.2 seconds"
     dripping.join()
 
 
 def test_a_slow_body_times_out_and_the_application_hears_of_it(server, client) -> None:
     with taking(0.4):
         client.sendall(WHOLE[:-1])
-        assert error(rest(client), 408)["message"] == "the request did not come within 0.4 seconds"
+        assert error(rest(client), 408)["message"] == "the request did not arrive within 0.4 seconds"
     assert server.heard("disconnect")
 
 
