@@ -26,8 +26,8 @@ from benchmarks.agreement import HORIZON, file_of, grid
 from maillard.simulation.backends import CUDA
 from maillard.simulation.cuda import cuda_backend
 from maillard.simulation.cuda.cuda_toolkit import cuda, jit, require_device
-from maillard.simulation.cuda.device_functions import Twins
-from maillard.simulation.cuda.device_random_numbers import begin_stream, normals, uniform
+from maillard.simulation.cuda.device_functions import DeviceFunctions
+from maillard.simulation.cuda.device_random_numbers import normals, seed_stream, uniform
 from maillard.simulation.plans import Plan, make_experiment
 
 GAUSSIAN = "gaussian-equal:arms={}"
@@ -74,7 +74,7 @@ def draw(key: Any, rounds: int, sums: Any) -> None:
     """The floor: what every round draws."""
     thread = device.grid(1)
     rng = device.local.array(2, np.uint64)
-    begin_stream(rng, key, np.uint64(thread))
+    seed_stream(rng, key, np.uint64(thread))
     total = 0.0
     for _ in range(rounds // 2):
         one, two = normals(rng)
@@ -96,11 +96,11 @@ def seconds(function: Callable[[], object]) -> float:
 def floor(threads: int) -> float:
     """Rounds a second that only draw."""
     compiled, key, sums = (
-        jit(Twins().copy(draw)),
+        jit(DeviceFunctions().copy(draw)),
         device.to_device(np.arange(2, dtype=np.uint64)),
         device.device_array(threads),
     )
-    grid = threads // cuda_backend.THREADS_A_BLOCK, cuda_backend.THREADS_A_BLOCK
+    grid = threads // cuda_backend.THREADS_PER_BLOCK, cuda_backend.THREADS_PER_BLOCK
     compiled[grid](key, 2, sums)
     return threads * HORIZON / min(seconds(lambda: compiled[grid](key, HORIZON, sums)) for _ in range(3))
 
@@ -116,7 +116,7 @@ def measure(policy: str, where: str, asked: float | None, repeats: int) -> Cell:
     plan = plan_of(policy, where)
     trials = cuda_backend.batch_size(plan)
     compiling = seconds(lambda: cuda_backend.prepare(plan))
-    least = floor(trials // cuda_backend.THREADS_A_BLOCK * cuda_backend.THREADS_A_BLOCK)
+    least = floor(trials // cuda_backend.THREADS_PER_BLOCK * cuda_backend.THREADS_PER_BLOCK)
     took = min(seconds(lambda: cuda_backend.run(plan, 0, trials, summarize=True)) for _ in range(repeats))
     registers = next(iter(cuda_backend._kernel_of(plan).get_regs_per_thread().values()))
     return Cell(policy, where, trials, trials * HORIZON / took, least, asked, registers, compiling)
@@ -179,7 +179,7 @@ def run_one(policy: str, where: str) -> None:
     """One launch of a cell's kernel, for a profiler."""
     plan = dataclasses.replace(plan_of(policy, where), checkpoints=(PROFILED,))
     cuda_backend.prepare(plan)
-    cuda_backend._first_spell = lambda threads, last: last  # noqa: ARG005
+    cuda_backend._first_launch_rounds = lambda threads, last: last  # noqa: ARG005
     cuda_backend.run(plan, 0, cuda_backend.batch_size(plan) // 2, summarize=True)
 
 

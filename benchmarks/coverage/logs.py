@@ -16,8 +16,8 @@ from numba import types
 from benchmarks.coverage.laws import win
 from maillard.policies import Policy, Sampled, WithFloor
 from maillard.simulation.compiling import address_of, borrowed, compile_function, parameters_of
-from maillard.simulation.engines.direct_engines import PROBABILITY, begin, draw_from, update, weigh
-from maillard.simulation.engines.reward_sampling import draw_reward
+from maillard.simulation.engines.direct_engines import PROBABILITY, begin, compute_sampled, sample_arm, update
+from maillard.simulation.engines.reward_sampling import sample_reward
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,8 +45,8 @@ def _build(law: Any, fingerprint: int) -> Any:
             for arm in range(arms):
                 w[PROBABILITY, arm] = (1.0 - shares[t]) * w[PROBABILITY, arm] + shares[t] / arms
                 chances[t, arm] = w[PROBABILITY, arm]
-            arm = draw_from(w, arms, rng)
-            reward = draw_reward(kind, 0, first, second, values, ends, arm, rng)
+            arm = sample_arm(w, arms, rng)
+            reward = sample_reward(kind, 0, first, second, values, ends, arm, rng)
             chosen[t], rewards[t] = arm, reward
             update(f, w, arms, arm, reward, t + 1)
         return fingerprint * 0 * table.size  # so that the table lives until here
@@ -86,7 +86,7 @@ class Logger:
         parameters = parameters_of(policy)
         self._alive = (parameters, pairs)  # as long as their addresses are used
         self._addresses = np.array([parameters.ctypes.data, *(address for address, _ in pairs), 0], np.int64)
-        self._run = compile_function(_build, (weigh if sampled else win,), _SIGNATURE)
+        self._run = compile_function(_build, (compute_sampled if sampled else win,), _SIGNATURE)
 
     def write(self, rows: Rows, seed: int, run: int) -> None:
         """Run number `run`, whose random numbers depend on nothing but the seed, the policy, the problem and the number."""

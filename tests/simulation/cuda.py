@@ -84,7 +84,7 @@ def watch(plan: Plan, trials: int, monkeypatch: pytest.MonkeyPatch) -> Watched:
     steps = _Stepwise(device._kernel_of(plan), arms)
     with monkeypatch.context() as patch:
         patch.setattr(device, "_kernel_of", lambda _plan: steps)
-        patch.setattr(device, "PAIRS", 0)  # or a launch might run a round more, the second of a pair
+        patch.setattr(device, "ROUND_PAIRS", 0)  # or a launch might run a round more, the second of a pair
         device.run(plan, 0, trials, summarize=False)
     pulls, sums = (np.array(each)[:, :trials] for each in (steps.pulls, steps.sums))
     chosen, laws = [], []

@@ -33,8 +33,8 @@ from maillard.simulation.cpu_backend import run_trials
 from maillard.simulation.cuda import cuda_backend as device
 from maillard.simulation.cuda import cuda_toolkit, device_random_numbers, trial_kernel
 from maillard.simulation.cuda.engines import lazy_indexed, lazy_sampled, trial_memory
-from maillard.simulation.cuda.engines.lazy_sampled import DRAWN, HIGH
-from maillard.simulation.cuda.engines.trial_memory import LEAD, find
+from maillard.simulation.cuda.engines.lazy_sampled import LEADER_HIGH, POSITION
+from maillard.simulation.cuda.engines.trial_memory import LEADER, find_arm
 from maillard.simulation.policy_formulas import without_floor
 from tests.conftest import NAMES, runs_on
 from tests.simulation.cuda import Watched, chances, compiling, finish, freedman, plan_of, python, watch
@@ -68,7 +68,7 @@ def wrapping() -> Any:
 
 def stream(key: tuple[int, int], trial: int) -> Any:
     rng = np.zeros(2, np.uint64)
-    device_random_numbers.begin_stream(rng, np.array(key, np.uint64), np.uint64(trial))
+    device_random_numbers.seed_stream(rng, np.array(key, np.uint64), np.uint64(trial))
     return rng
 
 
@@ -194,41 +194,44 @@ def test_nothing_in_memory_overlaps(arms) -> None:
     blocks = ((arms - 1) >> shift) + 1
     assert 1 <= blocks <= arms
     assert blocks <= 2**shift
-    for after, length in ((trial_memory.sums_at, blocks), (trial_memory.second_at, arms)):
+    for after, length in ((trial_memory.block_sums_at, blocks), (trial_memory.second_lengths_at, arms)):
         ends = [
             (0, trial_memory.HEADER),
             (trial_memory.record_at(0), trial_memory.record_at(arms - 1) + trial_memory.RECORD),
-            (trial_memory.line_at(arms), trial_memory.line_at(arms) + arms),
+            (trial_memory.lengths_at(arms), trial_memory.lengths_at(arms) + arms),
             (after(arms), after(arms) + length),
-            (trial_memory.words(arms), trial_memory.words(arms)),
+            (trial_memory.memory_size(arms), trial_memory.memory_size(arms)),
         ]
         assert all(one[1] <= other[0] for one, other in itertools.pairwise(ends))
-    assert trial_memory.words(arms) % 4 == 0
+    assert trial_memory.memory_size(arms) % 4 == 0
 
 
 @pytest.mark.parametrize("arms", ARMS)
 def test_places_on_a_line(arms) -> None:
     rng, shift = np.random.default_rng(arms), trial_memory.block_shift(arms)
-    w, line = np.full(trial_memory.words(arms), np.nan), trial_memory.line_at(arms)
+    w, line = np.full(trial_memory.memory_size(arms), np.nan), trial_memory.lengths_at(arms)
     for _ in range(5):
         # Multiples of 1/64, whose sums are exact in any order; a third is nothing.
         lengths = rng.integers(0, 200, arms) / 64 * (rng.random(arms) < 2 / 3)
         w[line : line + arms] = lengths
         for block in range(((arms - 1) >> shift) + 1):
-            trial_memory.add_up(w, arms, shift, block)
+            trial_memory.update_block_sum(w, arms, shift, block)
         for _ in range(10):
             arm = int(rng.integers(arms))
             lengths[arm] = rng.integers(0, 200) / 64
-            trial_memory.set_line(w, arms, shift, arm, lengths[arm])
+            trial_memory.set_length(w, arms, shift, arm, lengths[arm])
         assert np.array_equal(w[line : line + arms], lengths)
         ends = np.cumsum(lengths)
-        assert trial_memory.total_of(w, arms, shift) == ends[-1]
+        assert trial_memory.total_length(w, arms, shift) == ends[-1]
         inside = np.unique([*(rng.random(30) * ends[-1]), *ends, *(ends - 1 / 128), 0.0])
         for position in inside[(inside >= 0) & (inside < ends[-1])]:
             arm = int(np.searchsorted(ends, position, side="right"))
-            assert trial_memory.find(w, arms, shift, position) == (arm, position - (ends[arm] - lengths[arm]))
+            assert trial_memory.find_arm(w, arms, shift, position) == (
+                arm,
+                position - (ends[arm] - lengths[arm]),
+            )
         for past in (ends[-1], ends[-1] + 1):
-            assert trial_memory.find(w, arms, shift, past) == (arms - 1, past - (ends[-1] - lengths[-1]))
+            assert trial_memory.find_arm(w, arms, shift, past) == (arms - 1, past - (ends[-1] - lengths[-1]))
 
 
 # The law of trials
@@ -292,7 +295,7 @@ INDICES = ["ucb1", "ucb1:floor=0.2", "aoucb", "moss", "moss-anytime", "ocucb", "
 @pytest.mark.parametrize("spec", INDICES)
 def test_indices_of_many_arms_have_the_same_law(spec, monkeypatch) -> None:
     """Sweeps that note few arms at a time, as those over very many do."""
-    monkeypatch.setattr(lazy_indexed, "CHUNK", 4)
+    monkeypatch.setattr(lazy_indexed, "ARMS_PER_SWEEP", 4)
     monkeypatch.setattr(device, "_KERNELS", {})
     assert min(compare(spec, BERNOULLI, LAZY, 24, 20)) > SURE
 
@@ -371,7 +374,7 @@ def test_shares_are_mixed_in_once_a_round(spec, monkeypatch) -> None:
         drawn.append(total)
         return -1
 
-    monkeypatch.setattr(trial_kernel, "draw_share", never)
+    monkeypatch.setattr(trial_kernel, "sample_mixed_in", never)
     for engine in engines_of(spec):
         drawn.clear()
         device.run(plan_of(spec, "gaussian-equal:arms=10", 40, 3, engine), 0, 3, summarize=False)
@@ -391,9 +394,9 @@ def test_the_count_of_shares_sees_a_few_more() -> None:
 
 def accepting(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
     """What the draw tells, though the arm weighs less than its bound."""
-    if x[DRAWN] < w[HIGH]:
-        return int(x[LEAD])
-    return find(w, arms, shift, x[DRAWN] - w[HIGH])[0]
+    if x[POSITION] < w[LEADER_HIGH]:
+        return int(x[LEADER])
+    return find_arm(w, arms, shift, x[POSITION] - w[LEADER_HIGH])[0]
 
 
 @pytest.fixture
@@ -407,8 +410,8 @@ def test_an_engine_that_always_accepts_is_found_out(monkeypatch) -> None:
     plan = plan_of("ms", "gaussian-equal:arms=10", 40, 3, LAZY)
     assert min(chances(watch(plan, 20, monkeypatch))) > SURE
     device._KERNELS.clear()
-    begin, glance, note, _, adapt, renew = lazy_sampled.ENGINE
-    wrong = (begin, glance, note, accepting, adapt, renew)
+    begin, try_leader, keeps_leader, _, update, rebuild = lazy_sampled.ENGINE
+    wrong = (begin, try_leader, keeps_leader, accepting, update, rebuild)
     monkeypatch.setattr(device, "_ENGINES", {**device._ENGINES, ("sampled", LAZY): wrong})
     assert min(chances(watch(plan, 20, monkeypatch))) < SURE
     here = device.run(plan_of("ms", "gaussian-equal:arms=10", 60, 3, LAZY), 0, 100, summarize=False)
@@ -500,7 +503,9 @@ def test_a_trial_does_not_depend_on_when_threads_wait(spec, engine, monkeypatch)
     plan = plan_of(spec, EASY, 30, 5, engine)
     once = finish(plan, 5, monkeypatch)
     for values in ((1, 1, 1), (32, 20, 5)):
-        for name, value in zip(("ENOUGH", "MANY", "PAIRS"), values, strict=True):
+        for name, value in zip(
+            ("MIN_WAITING_THREADS", "MIN_REBUILDING_THREADS", "ROUND_PAIRS"), values, strict=True
+        ):
             monkeypatch.setattr(device, name, value)
         assert np.array_equal(once, finish(plan, 5, monkeypatch))
     assert not np.array_equal(once, finish(plan_of(spec, EASY, 30, 6, engine), 5, monkeypatch))
@@ -513,8 +518,8 @@ def test_a_trial_does_not_depend_on_where_it_pauses(spec, engine, text, monkeypa
     once = finish(plan, 5, monkeypatch)
     # The spells after the first are four times as long each; or, where there is no time, shorter until they are one round.
     for seconds, spell in ((1e9, 13), (0.0, 10)):
-        monkeypatch.setattr(device, "SPELL", seconds)
-        monkeypatch.setattr(device, "_first_spell", lambda _threads, _last, spell=spell: spell)
+        monkeypatch.setattr(device, "LAUNCH_SECONDS", seconds)
+        monkeypatch.setattr(device, "_first_launch_rounds", lambda _threads, _last, spell=spell: spell)
         assert np.array_equal(once, finish(plan, 5, monkeypatch)), (seconds, spell)
 
 
@@ -679,7 +684,7 @@ def test_a_wave_stops_between_two_spells(monkeypatch) -> None:
             return launch
 
     monkeypatch.setattr(device, "_kernel_of", lambda _plan: Counted())
-    monkeypatch.setattr(device, "_first_spell", lambda _threads, _last: 5)
+    monkeypatch.setattr(device, "_first_launch_rounds", lambda _threads, _last: 5)
     with pytest.raises(Stopped):
         device.run(plan, 0, 2, summarize=False, stop=stop)
     assert len(launches) == 1
@@ -816,9 +821,9 @@ import numba.cuda.dispatcher
 numba.cuda.dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=(9, 0))
 from numba import types as T
 from maillard.simulation.cuda import reductions
-from maillard.simulation.cuda.device_functions import Twins
+from maillard.simulation.cuda.device_functions import DeviceFunctions
 signature = T.void(T.Array(T.float64, 2, "C"), T.int64, T.Array(T.int64, 2, "C"))
-ptx, _ = found.compile(Twins().copy(reductions.list_pulls), signature, device=False, cc=(9, 0), output="ptx", abi="numba")
+ptx, _ = found.compile(DeviceFunctions().copy(reductions.list_pulls), signature, device=False, cc=(9, 0), output="ptx", abi="numba")
 assert ".visible .entry" in ptx
 assert not hasattr(numpy, "row_stack")
 print("compiled")

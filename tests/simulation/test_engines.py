@@ -310,7 +310,7 @@ def test_tails_of_scores_have_their_law(name, a, b, threshold) -> None:
     if upper < 1e-200:
         return
     rng = np.random.default_rng(5)
-    draws = np.array([score_sampling.draw_above(code, a, b, threshold, above, rng) for _ in range(2000)])
+    draws = np.array([score_sampling.sample_above(code, a, b, threshold, above, rng) for _ in range(2000)])
     assert (draws >= threshold).all()
     assert stats.kstest(law.sf(draws) / upper, "uniform").pvalue > SURE
     assert stats.kstest(law.sf(draws + 0.1 * np.ptp(draws)) / upper, "uniform").pvalue < SURE

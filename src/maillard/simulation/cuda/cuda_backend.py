@@ -21,9 +21,9 @@ from maillard.simulation.compiled_plans import DIRECT, LAZY
 from maillard.simulation.compiling import call
 from maillard.simulation.cuda import reductions, trial_kernel
 from maillard.simulation.cuda.cuda_toolkit import cuda, jit, require_device, simulated
-from maillard.simulation.cuda.device_functions import Twins
+from maillard.simulation.cuda.device_functions import DeviceFunctions
 from maillard.simulation.cuda.engines import direct_engines, lazy_indexed, lazy_perturbed, lazy_sampled
-from maillard.simulation.cuda.engines.trial_memory import N, S, block_shift, record_at, words
+from maillard.simulation.cuda.engines.trial_memory import N, S, block_shift, memory_size, record_at
 from maillard.simulation.policy_formulas import (
     FORMULAS,
     engine_flags,
@@ -46,12 +46,12 @@ SERIAL = True
 
 # How many threads of a warp wait before they do together what few rounds need, and what is dearer still; and how many pairs of rounds they
 # go on in between; 0 stops at every launch's last round exactly. Measured on an H200: from 6 to 12, and 1 to 4, a round costs within a tenth of the same.
-ENOUGH, MANY, PAIRS = 8, 8, 2
-THREADS_A_BLOCK = 128
-THREADS_A_PROCESSOR = 1536  # of a wave; two to three times those that run at once
-REGISTERS = 80  # a thread's: with more, too few run at once to hide what they wait for
-MOST_ARMS = 100_000
-SPELL = 0.2  # seconds of one launch: then somebody may want to stop
+MIN_WAITING_THREADS, MIN_REBUILDING_THREADS, ROUND_PAIRS = 8, 8, 2
+THREADS_PER_BLOCK = 128
+THREADS_PER_PROCESSOR = 1536  # of a wave; two to three times those that run at once
+MAX_REGISTERS = 80  # a thread's: with more, too few run at once to hide what they wait for
+MAX_ARMS = 100_000
+LAUNCH_SECONDS = 0.2  # seconds of one launch: then somebody may want to stop
 
 
 def check(plan: Plan) -> None:
@@ -75,8 +75,8 @@ def check(plan: Plan) -> None:
     ):
         allowed = "Gaussian and Bernoulli rewards, observed at once, and regret; others run with device='cpu'"
         raise InvalidValue("problem on device 'cuda'", str(problem)[:60], allowed)
-    if problem.arms > MOST_ARMS:
-        raise InvalidValue("arms on device 'cuda'", problem.arms, f"at most {MOST_ARMS}")
+    if problem.arms > MAX_ARMS:
+        raise InvalidValue("arms on device 'cuda'", problem.arms, f"at most {MAX_ARMS}")
 
 
 def _engines(policy: Policy) -> list[str]:
@@ -100,7 +100,7 @@ _ENGINES: dict[tuple[str, str], Any] = {
 }
 
 
-def _caller(first: Any, second: Any, third: Any) -> Any:
+def _dispatch_by_number(first: Any, second: Any, third: Any) -> Any:
     """What engines call formulas by: not by their addresses, but by their places."""
 
     def called(place, parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
@@ -113,28 +113,32 @@ def _caller(first: Any, second: Any, third: Any) -> Any:
     return called
 
 
-def _alone(yes: bool) -> int:
+def _count_alone(yes: bool) -> int:
     """In the simulator every thread is a warp of its own."""
-    return trial_kernel.LANES if yes else 0
+    return trial_kernel.WARP_SIZE if yes else 0
 
 
-def _nothing() -> None:
+def _no_sync() -> None:
     """As the others of its warp are always there."""
 
 
-def _lowest(bits: int) -> int:
+def _lowest_bit(bits: int) -> int:
     """As the simulator counts to 32 alone."""
     return (bits & -bits).bit_length() - 1
 
 
-_IN_SIMULATION = {trial_kernel.count: _alone, trial_kernel.together: _nothing, lazy_indexed.lowest: _lowest}
+_SIMULATOR_FUNCTIONS = {
+    trial_kernel.count_in_warp: _count_alone,
+    trial_kernel.sync_warp: _no_sync,
+    lazy_indexed.lowest_bit: _lowest_bit,
+}
 
 
 def source(policy: Policy, engine: str, shared: bool, fades: bool) -> Any:
     """The kernel of a policy, not yet compiled."""
     shape = engine_shape(policy)
     assert shape is not None
-    stands_for = _IN_SIMULATION if simulated() else {}
+    stands_for = _SIMULATOR_FUNCTIONS if simulated() else {}
     numbers, others = compiling.numbers_of(policy), compiling.others_of(policy)
     cls = compiling.stand_in((*numbers, *others))
     w, x, y, z = others.values()
@@ -143,7 +147,7 @@ def source(policy: Policy, engine: str, shared: bool, fades: bool) -> Any:
         for name, arity, part in FORMULAS[shape]
     ]
     places += places[-1:] * (3 - len(places))
-    twins = Twins({**stands_for, call: _caller(*places)})
+    twins = DeviceFunctions({**stands_for, call: _dispatch_by_number(*places)})
     calls = [1, 2, 3][: len(FORMULAS[shape])]
     if uses_empirical_mean(policy):
         calls[2] = 0
@@ -160,13 +164,13 @@ def _kernel_of(plan: Plan) -> Any:
     how = (plan.engine or _engines(policy)[0], bool(shares.size), bool(fading.size))
     key = (type(policy), tuple(compiling.others_of(policy).items()), how)
     if key not in _KERNELS:
-        _KERNELS[key] = jit(source(policy, *how), max_registers=REGISTERS)
+        _KERNELS[key] = jit(source(policy, *how), max_registers=MAX_REGISTERS)
     return _KERNELS[key]
 
 
 @functools.cache
 def _reducer(function: Any) -> Any:
-    return jit(Twins().copy(function))
+    return jit(DeviceFunctions().copy(function))
 
 
 def gpu_name() -> str:
@@ -186,14 +190,18 @@ def batch_size(plan: Plan, _trials: int = 0, _workers: int = 1) -> int:
         return 64
     device, (free, _) = cuda().get_current_device(), cuda().current_context().get_memory_info()
     a_trial = 8 * (
-        words(plan.problem.arms) + plan.problem.arms + len(plan.checkpoints) + trial_kernel.PAUSED + 4
+        memory_size(plan.problem.arms)
+        + plan.problem.arms
+        + len(plan.checkpoints)
+        + trial_kernel.SAVED_NUMBERS
+        + 4
     )
-    fits = int(free / 2) // a_trial // THREADS_A_BLOCK * THREADS_A_BLOCK
-    if fits < THREADS_A_BLOCK:
+    fits = int(free / 2) // a_trial // THREADS_PER_BLOCK * THREADS_PER_BLOCK
+    if fits < THREADS_PER_BLOCK:
         raise InvalidValue(
             "arms on device 'cuda'", plan.problem.arms, f"fewer: {free >> 20} MiB of its memory are free"
         )
-    return min(fits, device.MULTIPROCESSOR_COUNT * THREADS_A_PROCESSOR)
+    return min(fits, device.MULTIPROCESSOR_COUNT * THREADS_PER_PROCESSOR)
 
 
 def prepare(plan: Plan) -> None:
@@ -213,29 +221,37 @@ def run(
 ) -> TrialBatch | PartialSummary:
     """Run the trials `first`, ..., `first + count - 1`, with another horizon than the plan's if given."""
     device, problem, policy = cuda(), plan.problem, without_floor(plan.policy)
-    block = 1 if simulated() else THREADS_A_BLOCK
+    block = 1 if simulated() else THREADS_PER_BLOCK
     threads = -(-count // block) * block
     checkpoints = np.array(plan.checkpoints if horizon is None else [horizon], np.int64)
     # Indices are swept over in step: then what threads read at once lies side by side.
     order = "F" if engine_shape(policy) == "indexed" else "C"
-    memory = device.device_array((threads, words(problem.arms)), order=order)
+    memory = device.device_array((threads, memory_size(problem.arms)), order=order)
     regret = device.device_array((checkpoints.size, threads))
     failures = device.to_device(np.zeros(threads, np.int64))
     arguments = (
         memory,
-        device.device_array((threads, trial_kernel.PAUSED)),
+        device.device_array((threads, trial_kernel.SAVED_NUMBERS)),
         device.device_array((2, threads), np.uint64),
         device.to_device(_key(plan)),
         first,
         device.to_device(compiling.parameters_of(policy)),
-        *_law(problem),
-        *_shares(plan),
+        *_problem_arrays(problem),
+        *_mixed_in_arrays(plan),
         forced_rounds(policy, problem.arms),
     )
-    rest = (device.to_device(checkpoints), regret, failures, block_shift(problem.arms), ENOUGH, MANY, PAIRS)
+    rest = (
+        device.to_device(checkpoints),
+        regret,
+        failures,
+        block_shift(problem.arms),
+        MIN_WAITING_THREADS,
+        MIN_REBUILDING_THREADS,
+        ROUND_PAIRS,
+    )
     compiled = _kernel_of(plan)
     since, last = 1, int(checkpoints[-1])
-    ahead = _first_spell(threads, last)
+    ahead = _first_launch_rounds(threads, last)
     while since <= last:
         if stop is not None and stop[0]:
             raise Stopped("stopped")
@@ -243,20 +259,20 @@ def run(
         _launch(compiled, threads // block, block, *arguments, since, until, *rest)
         device.synchronize()
         took = time.perf_counter() - started
-        ahead = int(ahead * min(max(SPELL / max(took, 1e-3), 0.25), 4.0)) + 1
+        ahead = int(ahead * min(max(LAUNCH_SECONDS / max(took, 1e-3), 0.25), 4.0)) + 1
         since = until + 1
-    _explain(plan, first, count, memory, failures)
+    _raise_failure(plan, first, count, memory, failures)
     collect = _summarize if summarize else _collect
     return collect(memory, regret, count, problem.arms)
 
 
-_ALONE = threading.Lock()
+_LAUNCH_LOCK = threading.Lock()
 
 
 def _launch(compiled: Any, blocks: int, threads: int, *arguments: Any) -> None:
     """Start a kernel. numba warns of few threads, which leave a GPU idle, and the simulator of its numbers, which are NumPy's."""
     # What is warned of is everybody's: two threads at once would leave the other's behind.
-    with _ALONE, warnings.catch_warnings():
+    with _LAUNCH_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         configured = compiled[blocks, threads]
         if simulated():
@@ -265,7 +281,7 @@ def _launch(compiled: Any, blocks: int, threads: int, *arguments: Any) -> None:
     configured(*arguments)
 
 
-def _first_spell(threads: int, last: int) -> int:
+def _first_launch_rounds(threads: int, last: int) -> int:
     """How many rounds the first launch runs: few enough for any device; the simulator runs all at once."""
     return last if simulated() else max(1, 100_000_000 // threads)
 
@@ -276,7 +292,7 @@ def _key(plan: Plan) -> Any:
     return seeds.generate_state(2, np.uint64)
 
 
-def _law(problem: Problem) -> tuple[Any, ...]:
+def _problem_arrays(problem: Problem) -> tuple[Any, ...]:
     law = problem.reward_distribution()
     second = law.second if law.second.size == problem.arms else np.zeros(problem.arms)
     return (
@@ -288,7 +304,7 @@ def _law(problem: Problem) -> tuple[Any, ...]:
     )
 
 
-def _shares(plan: Plan) -> tuple[Any, Any, float]:
+def _mixed_in_arrays(plan: Plan) -> tuple[Any, Any, float]:
     """Where each arm's share ends; of what is not mixed in, one number that nobody reads."""
     shares, fading, decay = mixed_in(plan.policy, plan.problem.arms)
     ends = (np.cumsum(each) if each.size else np.zeros(1) for each in (shares, fading))
@@ -298,7 +314,7 @@ def _shares(plan: Plan) -> tuple[Any, Any, float]:
 
 def _collect(memory: Any, regret: Any, count: int, arms: int) -> TrialBatch:
     pulls = cuda().device_array((count, arms), np.int64)
-    block = 1 if simulated() else THREADS_A_BLOCK
+    block = 1 if simulated() else THREADS_PER_BLOCK
     _launch(_reducer(reductions.list_pulls), -(-count // block), block, memory, count, pulls)
     return TrialBatch(np.ascontiguousarray(regret.copy_to_host()[:, :count].T), pulls.copy_to_host())
 
@@ -322,7 +338,7 @@ def _summarize(memory: Any, regret: Any, count: int, arms: int) -> PartialSummar
     )
 
 
-def _explain(plan: Plan, first: int, count: int, memory: Any, failures: Any) -> None:
+def _raise_failure(plan: Plan, first: int, count: int, memory: Any, failures: Any) -> None:
     """Say what a trial met that it could not go on from."""
     rounds = failures.copy_to_host()[:count]
     if not rounds.any():

@@ -20,10 +20,10 @@ from maillard.simulation.cuda import device_random_numbers
 from maillard.simulation.cuda.cuda_toolkit import jit, simulated
 from maillard.simulation.engines import random_numbers, score_sampling
 
-__all__ = ["Twins"]
+__all__ = ["DeviceFunctions"]
 
 
-class Twins:
+class DeviceFunctions:
     """The twins of one kernel; `stands_for` adds to what stands for functions there."""
 
     def __init__(self, stands_for: dict[Any, Any] | None = None) -> None:
@@ -34,9 +34,9 @@ class Twins:
             random_numbers.exponential: device_random_numbers.exponential,
             elementwise.where: _where,
             elementwise.branch: _branch,
-            score_sampling.draw_beta: _not_here,  # only Gaussian scores come here, but compiled code types every branch
+            score_sampling.sample_beta: _not_here,  # only Gaussian scores come here, but compiled code types every branch
             score_sampling.beta_hazard: _not_here,
-            score_sampling.draw_beta_above: _not_here,
+            score_sampling.sample_beta_above: _not_here,
         }
         if not simulated():
             from numba.cuda import libdevice

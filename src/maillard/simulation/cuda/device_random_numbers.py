@@ -12,7 +12,7 @@ import numpy as np
 
 from maillard.simulation.compiling import rare
 
-__all__ = ["begin_stream", "bits", "exponential", "normal", "normals", "sincospi", "uniform"]
+__all__ = ["bits", "exponential", "normal", "normals", "seed_stream", "sincospi", "uniform"]
 
 # All constants are of the generators' own type: with Python's, compiled code would go over to floats.
 _11, _15, _17, _21, _28, _32, _36, _47, _49 = (
@@ -65,7 +65,7 @@ def sincospi(x: float) -> tuple[float, float]:
 
 
 @rare
-def begin_stream(rng: Any, key: Any, trial: Any) -> None:
+def seed_stream(rng: Any, key: Any, trial: Any) -> None:
     """The state in which a trial begins: Philox4x32-10, whose key and half of whose counter are a study's, of its number."""
     a, b, c, d = trial & _LOW, trial >> _32, key[1] & _LOW, key[1] >> _32
     low, high = key[0] & _LOW, key[0] >> _32

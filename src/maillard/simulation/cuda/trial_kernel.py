@@ -8,7 +8,7 @@ a trial depends on its seed and number alone.
 An engine has six functions, all with the numbers in registers `x`, the memory `w`, the arms, and how many arms a block has:
 `begin` when every arm has its first numbers; `glance` says whether the lead is chosen at once; `note` whether its new
 reward leaves all as it is; `consider` returns an arm, -1 to draw again, or -2 where a formula gives no number; `adapt`
-says what is to be renewed after that (ALL waits); `renew` does so, and says for how many rounds it lasts, or 0.
+says what is to be renewed after that (REBUILD_ALL waits); `renew` does so, and says for how many rounds it lasts, or 0.
 """
 
 from __future__ import annotations
@@ -19,50 +19,61 @@ import numpy as np
 
 from maillard.problems import codes
 from maillard.simulation.cuda import cuda_toolkit
-from maillard.simulation.cuda.device_random_numbers import begin_stream, normals
-from maillard.simulation.cuda.engines.trial_memory import ALL, COUNT, LEAD, PLACES, SUM, N, S, record_at
+from maillard.simulation.cuda.device_random_numbers import normals, seed_stream
+from maillard.simulation.cuda.engines.trial_memory import (
+    COUNT,
+    INDEX_MASK,
+    LEADER,
+    REBUILD_ALL,
+    SUM,
+    N,
+    S,
+    record_at,
+)
 from maillard.simulation.engines.random_numbers import normal, uniform
 
-__all__ = ["LANES", "PAUSED", "build", "count", "together"]
+__all__ = ["SAVED_NUMBERS", "WARP_SIZE", "build", "count_in_warp", "sync_warp"]
 
 cuda = cuda_toolkit.cuda()
-EVERYONE = 0xFFFFFFFF
-LANES = 32
+FULL_WARP = 0xFFFFFFFF
+WARP_SIZE = 32
 REGISTERS = 8
-PAUSED = REGISTERS + 3  # numbers that a thread leaves behind when it pauses
+SAVED_NUMBERS = REGISTERS + 3  # numbers that a thread leaves behind when it pauses
 GAUSSIAN = codes.GAUSSIAN
-GOES, WAITS, MOVED, HOLDS, READY, OVER = range(6)  # what a thread is about to do
+RUNNING, NEEDS_CHOICE, NEEDS_UPDATE, NEEDS_REBUILD_ALL, NEEDS_REBUILD, DONE = range(
+    6
+)  # what a thread is about to do
 
 
-def count(yes: bool) -> int:
+def count_in_warp(yes: bool) -> int:
     """Of how many threads of the warp this is true."""
-    return cuda.popc(cuda.ballot_sync(EVERYONE, yes))
+    return cuda.popc(cuda.ballot_sync(FULL_WARP, yes))
 
 
-def together() -> None:
+def sync_warp() -> None:
     """All threads of the warp come here before any goes on, so that they go on in step."""
-    cuda.syncwarp(EVERYONE)
+    cuda.syncwarp(FULL_WARP)
 
 
-def draw_reward(kind: int, first: Any, second: Any, arm: int, rng: Any) -> float:
+def sample_reward(kind: int, first: Any, second: Any, arm: int, rng: Any) -> float:
     """One reward of an arm."""
     if kind == GAUSSIAN:
-        return first[arm & PLACES] + second[arm & PLACES] * normal(rng)
-    return 1.0 if uniform(rng) < first[arm & PLACES] else 0.0
+        return first[arm & INDEX_MASK] + second[arm & INDEX_MASK] * normal(rng)
+    return 1.0 if uniform(rng) < first[arm & INDEX_MASK] else 0.0
 
 
-def draw_share(shares: Any, total: float, rng: Any) -> int:
+def sample_mixed_in(shares: Any, total: float, rng: Any) -> int:
     """An arm by the shares that are mixed in, each from where the last ends; or -1."""
     u = uniform(rng) * total
     arm = 0
-    while arm < shares.size and u >= shares[arm & PLACES]:
+    while arm < shares.size and u >= shares[arm & INDEX_MASK]:
         arm += 1
     return arm if arm < shares.size else -1
 
 
 def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades: bool) -> Any:
     """The kernel around an engine. `scores`: a glance needs a normal number; `shared`, `fades`: shares are mixed in."""
-    begin, glance, note, consider, adapt, renew = engine
+    begin, try_leader, keeps_leader, choose_arm, update, rebuild = engine
 
     def advance(  # type: ignore[no-untyped-def]
         memory, paused, streams, key, trial, parameters, kind, first, second, gaps, shares, fading, decay,
@@ -73,24 +84,24 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
         rng = cuda.local.array(2, np.uint64)
         x = cuda.local.array(REGISTERS, np.float64)
         f = (parameters, *codes)
-        arms, horizon = first.size & PLACES, checkpoints[checkpoints.size - 1]
-        t, place, left, state, arm, what, drawn = since, 0, 0, HOLDS, -1, ALL, False
+        arms, horizon = first.size & INDEX_MASK, checkpoints[checkpoints.size - 1]
+        t, place, left, state, arm, what, drawn = since, 0, 0, NEEDS_REBUILD_ALL, -1, REBUILD_ALL, False
         if since == 1:
-            begin_stream(rng, key, np.uint64(trial + thread))
+            seed_stream(rng, key, np.uint64(trial + thread))
             lost = 0.0
             for each in range(arms):
                 at = record_at(each)
                 w[at + N], w[at + S] = 0.0, 0.0
                 if each < forced and t <= horizon:
-                    w[at + N], w[at + S] = 1.0, draw_reward(kind, first, second, each, rng)
-                    lost += gaps[each & PLACES]
-                    if t == checkpoints[place & PLACES]:
-                        regret[place & PLACES, thread] = lost
+                    w[at + N], w[at + S] = 1.0, sample_reward(kind, first, second, each, rng)
+                    lost += gaps[each & INDEX_MASK]
+                    if t == checkpoints[place & INDEX_MASK]:
+                        regret[place & INDEX_MASK, thread] = lost
                         place += 1
                     t += 1
-            x[LEAD], x[COUNT], x[SUM] = 0.0, w[record_at(0) + N], w[record_at(0) + S]
+            x[LEADER], x[COUNT], x[SUM] = 0.0, w[record_at(0) + N], w[record_at(0) + S]
             if t > horizon:
-                state = OVER
+                state = DONE
             else:
                 begin(f, x, w, arms, shift, t)
         else:
@@ -98,31 +109,34 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
             for each in range(REGISTERS):
                 x[each] = kept[each]
             t, left, place = int(kept[REGISTERS]), int(kept[REGISTERS + 1]), int(kept[REGISTERS + 2])
-            state = OVER if t > horizon or failures[thread] > 0 else GOES
-        lead = int(x[LEAD])
-        mean, deviation = first[lead & PLACES], second[lead & PLACES]
+            state = DONE if t > horizon or failures[thread] > 0 else RUNNING
+        lead = int(x[LEADER])
+        mean, deviation = first[lead & INDEX_MASK], second[lead & INDEX_MASK]
         while True:
-            waiting, holding = count(WAITS <= state <= MOVED), count(state == HOLDS)
-            going = count(state == GOES and t <= until)
+            waiting, holding = (
+                count_in_warp(NEEDS_CHOICE <= state <= NEEDS_UPDATE),
+                count_in_warp(state == NEEDS_REBUILD_ALL),
+            )
+            going = count_in_warp(state == RUNNING and t <= until)
             if waiting + holding + going == 0:
                 break
             if waiting < enough and holding < many and going > 0:
                 for _ in range(max(pairs, 1)):
-                    together()
+                    sync_warp()
                     one = two = 0.0
-                    pair = state == GOES and t <= until  # both rounds: no pause takes a number away
+                    pair = state == RUNNING and t <= until  # both rounds: no pause takes a number away
                     for half in range(2):
-                        if pair and state == GOES and (half == 0 or pairs > 0):
+                        if pair and state == RUNNING and (half == 0 or pairs > 0):
                             if not drawn:
                                 arm = -1
                                 if fades:
-                                    arm = draw_share(fading, float(t) ** decay, rng)
+                                    arm = sample_mixed_in(fading, float(t) ** decay, rng)
                                 if shared and arm < 0:
-                                    arm = draw_share(shares, 1.0, rng)
+                                    arm = sample_mixed_in(shares, 1.0, rng)
                                 drawn = shared or fades  # once a round, however often `consider` draws again
                             if (scores or kind == GAUSSIAN) and (scores or half == 0):
                                 one, two = normals(rng)
-                            if arm < 0 and glance(f, x, w, arms, shift, t, one, rng):
+                            if arm < 0 and try_leader(f, x, w, arms, shift, t, one, rng):
                                 if kind == GAUSSIAN:
                                     reward = mean + deviation * (two if scores or half else one)
                                 else:
@@ -132,19 +146,19 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                                 t += 1
                                 left -= 1
                                 drawn = False
-                                if not note(f, x) or left <= 0:
-                                    state = MOVED
+                                if not keeps_leader(f, x) or left <= 0:
+                                    state = NEEDS_UPDATE
                             else:
-                                state = WAITS
+                                state = NEEDS_CHOICE
                 continue
             if waiting >= enough or (going == 0 and waiting > 0):
-                if state == MOVED:
+                if state == NEEDS_UPDATE:
                     arm = -1
-                if state == WAITS:
+                if state == NEEDS_CHOICE:
                     if arm < 0:
-                        arm = consider(f, x, w, arms, shift, t, rng)
+                        arm = choose_arm(f, x, w, arms, shift, t, rng)
                     if arm >= 0:
-                        reward = draw_reward(kind, first, second, arm, rng)
+                        reward = sample_reward(kind, first, second, arm, rng)
                         if arm == lead:
                             x[COUNT] += 1.0
                             x[SUM] += reward
@@ -154,35 +168,37 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                             w[at + S] += reward
                         t += 1
                         drawn = False
-                if WAITS <= state <= MOVED:
-                    state = READY
-                    if t > checkpoints[place & PLACES]:
+                if NEEDS_CHOICE <= state <= NEEDS_UPDATE:
+                    state = NEEDS_REBUILD
+                    if t > checkpoints[place & INDEX_MASK]:
                         w[record_at(lead) + N], w[record_at(lead) + S] = x[COUNT], x[SUM]
                         lost = 0.0
                         for each in range(arms):
-                            lost += w[record_at(each) + N] * gaps[each & PLACES]
-                        regret[place & PLACES, thread] = lost
+                            lost += w[record_at(each) + N] * gaps[each & INDEX_MASK]
+                        regret[place & INDEX_MASK, thread] = lost
                         place += 1
                     if t > horizon:
-                        state = OVER
+                        state = DONE
                     elif arm < -1:
                         failures[thread] = t
-                        state = OVER
+                        state = DONE
                     else:
-                        what = adapt(f, x, w, arms, shift, arm, t)
-                        if what == ALL:
-                            state = HOLDS
-            together()
-            if state == READY or (state == HOLDS and (holding >= many or (going == 0 and waiting == 0))):
-                left = renew(f, x, w, arms, shift, what, t)
-                lead = int(x[LEAD])
-                mean, deviation = first[lead & PLACES], second[lead & PLACES]
-                state = GOES
+                        what = update(f, x, w, arms, shift, arm, t)
+                        if what == REBUILD_ALL:
+                            state = NEEDS_REBUILD_ALL
+            sync_warp()
+            if state == NEEDS_REBUILD or (
+                state == NEEDS_REBUILD_ALL and (holding >= many or (going == 0 and waiting == 0))
+            ):
+                left = rebuild(f, x, w, arms, shift, what, t)
+                lead = int(x[LEADER])
+                mean, deviation = first[lead & INDEX_MASK], second[lead & INDEX_MASK]
+                state = RUNNING
                 if left <= 0:
                     failures[thread] = t
-                    state = OVER
+                    state = DONE
                 else:
-                    left = min(left, checkpoints[place & PLACES] + 1 - t)
+                    left = min(left, checkpoints[place & INDEX_MASK] + 1 - t)
         w[record_at(lead) + N], w[record_at(lead) + S] = x[COUNT], x[SUM]
         streams[0, thread], streams[1, thread] = rng[0], rng[1]
         for each in range(REGISTERS):

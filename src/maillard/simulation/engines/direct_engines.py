@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
-from maillard.simulation.engines.score_sampling import draw_score, usable
+from maillard.simulation.engines.score_sampling import are_valid_parameters, sample_score
 
 __all__ = ["DISTRIBUTIONS", "ENGINES"]
 
@@ -32,11 +32,11 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
 
 def choose_sampled(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """An arm with probability proportional to exp(log weight)."""
-    bad = 0 if known(w, arms, t) else weigh(f, w, arms, t)
-    return bad if bad < 0 else draw_from(w, arms, rng)
+    bad = 0 if is_current(w, arms, t) else compute_sampled(f, w, arms, t)
+    return bad if bad < 0 else sample_arm(w, arms, rng)
 
 
-def known(w: Any, arms: int, t: int) -> bool:
+def is_current(w: Any, arms: int, t: int) -> bool:
     """Whether the chances in the table are those of this state; they will be, once computed.
 
     While rewards wait, nothing changes: t counts what was observed, and an arm that is replaced takes its pulls away.
@@ -49,12 +49,12 @@ def known(w: Any, arms: int, t: int) -> bool:
     return same
 
 
-def weigh(f: Any, w: Any, arms: int, t: int) -> int:
+def compute_sampled(f: Any, w: Any, arms: int, t: int) -> int:
     """Every arm's log probability and chance; -1 - arm where a weight is nan or inf."""
     best = -np.inf
     for arm in range(arms):
         if w[N, arm] > 0:
-            w[MEAN, arm] = estimate(f, w[N, arm], w[S, arm])
+            w[MEAN, arm] = compared_mean(f, w[N, arm], w[S, arm])
             best = max(best, w[MEAN, arm])
     top = -np.inf
     for arm in range(arms):
@@ -78,33 +78,33 @@ def weigh(f: Any, w: Any, arms: int, t: int) -> int:
     return 0
 
 
-def estimate(f: Any, n: float, s: float) -> float:
+def compared_mean(f: Any, n: float, s: float) -> float:
     """The mean that is compared: the policy's own formula, or the empirical mean."""
     return call(f[3], f[0], n, s, 0.0, 0.0, 0.0) if f[3] else s / n
 
 
 def choose_indexed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """An arm with the largest index."""
-    bad = 0 if known(w, arms, t) else rank(f, w, arms, t)
-    return bad if bad < 0 else draw_from(w, arms, rng)
+    bad = 0 if is_current(w, arms, t) else compute_indexed(f, w, arms, t)
+    return bad if bad < 0 else sample_arm(w, arms, rng)
 
 
-def rank(f: Any, w: Any, arms: int, t: int) -> int:
+def compute_indexed(f: Any, w: Any, arms: int, t: int) -> int:
     """Every arm's log probability and chance: ties alike, 1/K for a cold arm; -1 - arm where an index is nan."""
     best = best_mean(w, arms)
     for arm in range(arms):
         if w[N, arm] > 0:
             w[LOG, arm] = call(f[1], f[0], w[N, arm], w[MEAN, arm], best, float(t), float(arms))
-    return split(w, arms)
+    return split_among_ties(w, arms)
 
 
 def choose_pooled(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """An arm with the largest index, where an index depends on the pulls of all arms."""
-    bad = 0 if known(w, arms, t) else rank_pooled(f, w, arms, t)
-    return bad if bad < 0 else draw_from(w, arms, rng)
+    bad = 0 if is_current(w, arms, t) else compute_pooled(f, w, arms, t)
+    return bad if bad < 0 else sample_arm(w, arms, rng)
 
 
-def rank_pooled(f: Any, w: Any, arms: int, t: int) -> int:
+def compute_pooled(f: Any, w: Any, arms: int, t: int) -> int:
     """As `rank`; with arms in order of their pulls, the sums of all arms' pulls are running sums."""
     best_mean(w, arms)
     order = np.argsort(w[N])
@@ -120,7 +120,7 @@ def rank_pooled(f: Any, w: Any, arms: int, t: int) -> int:
         for i in range(first, place):
             arm = order[i]
             w[LOG, arm] = call(f[1], f[0], n, w[MEAN, arm], pooled, float(t), float(arms))
-    return split(w, arms)
+    return split_among_ties(w, arms)
 
 
 def best_mean(w: Any, arms: int) -> float:
@@ -133,7 +133,7 @@ def best_mean(w: Any, arms: int) -> float:
     return best
 
 
-def split(w: Any, arms: int) -> int:
+def split_among_ties(w: Any, arms: int) -> int:
     """From indices in `log` to log probabilities and chances."""
     top, ties, cold = -np.inf, 0, 0
     for arm in range(arms):
@@ -155,7 +155,7 @@ def split(w: Any, arms: int) -> int:
     return 0
 
 
-def draw_from(w: Any, arms: int, rng: Any) -> int:
+def sample_arm(w: Any, arms: int, rng: Any) -> int:
     """An arm with these chances."""
     u, last = rng.random(), 0
     for arm in range(arms):
@@ -171,7 +171,7 @@ def choose_perturbed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """The arm with the largest score, every one drawn. f: location, spread, the family's code, has prior."""
     prior = f[4]
     if not prior:
-        arm = pick_cold(w, arms, rng)
+        arm = sample_cold_arm(w, arms, rng)
         if arm >= 0:
             return arm
     top, winner = -np.inf, -1
@@ -180,15 +180,15 @@ def choose_perturbed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
         if prior or n > 0:
             a = call(f[1], f[0], n, s, 0.0, 0.0, 0.0)
             b = call(f[2], f[0], n, s, 0.0, 0.0, 0.0)
-            if not usable(f[3], a, b):
+            if not are_valid_parameters(f[3], a, b):
                 return -1 - arm
-            score = draw_score(f[3], a, b, rng)
+            score = sample_score(f[3], a, b, rng)
             if score > top:
                 top, winner = score, arm
     return winner
 
 
-def pick_cold(w: Any, arms: int, rng: Any) -> int:
+def sample_cold_arm(w: Any, arms: int, rng: Any) -> int:
     """A cold arm, each with probability 1/K; else -1."""
     warm = 0
     for arm in range(arms):
@@ -225,11 +225,11 @@ def choose_binomial(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
 
 def choose_listed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """The next arm on DMED's list."""
-    bad = recall(f, w, arms, t)
-    return bad if bad < 0 else draw_from(w, arms, rng)
+    bad = compute_listed(f, w, arms, t)
+    return bad if bad < 0 else sample_arm(w, arms, rng)
 
 
-def recall(f: Any, w: Any, arms: int, t: int) -> int:
+def compute_listed(f: Any, w: Any, arms: int, t: int) -> int:
     """All on the next arm of the list, taken off it; the list that grew meanwhile, when there is none."""
     if not np.any(w[CURRENT] != 0.0):
         for arm in range(arms):  # cold arms, which delays and new arms make, are on every list
@@ -264,4 +264,9 @@ ENGINES = {
     "perturbed": (begin, choose_perturbed, update),
     "binomial": (begin, choose_binomial, update),
 }
-DISTRIBUTIONS = {"sampled": weigh, "indexed": rank, "pooled": rank_pooled, "listed": recall}
+DISTRIBUTIONS = {
+    "sampled": compute_sampled,
+    "indexed": compute_indexed,
+    "pooled": compute_pooled,
+    "listed": compute_listed,
+}

@@ -22,139 +22,156 @@ __all__ = ["ENGINE"]
 
 # Rows of the table: pulls, sums, means; trees of bounds, of minus the round in which a bound ends (so that the maximum ends next),
 # of the best mean below which it ends, and of the others' means; how fast an index changes with t and with the best mean; the arms that
-# a contest evaluates, their indices and bounds; the chain of arms for which one leaf stands (how many, the next, the last); and in X: an
+# a contest evaluates, their indices and bounds; the chain of arms for which one leaf stands (how many, the next, the last); and in STATE: an
 # arm without an index, the lead, the best mean, the last winner's index.
-N, S, MEAN, BOUND, DUE, FLOOR, MEANS, RISE, FALL, STACK, VALUE, KEPT, SIZE, NEXT, TAIL, X = range(16)
-BAD, LEAD, BEST, LAST = range(4)
-SHARE = 0.25  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon
+(
+    N,
+    S,
+    MEAN,
+    BOUND,
+    EXPIRY,
+    MEAN_FLOOR,
+    MEAN_TREE,
+    ROUND_SLOPE,
+    MEAN_SLOPE,
+    EVALUATED,
+    INDEX,
+    OLD_BOUND,
+    GROUP_SIZE,
+    NEXT_IN_GROUP,
+    LAST_IN_GROUP,
+    STATE,
+) = range(16)
+INVALID, LEADER, BEST_MEAN, WINNING_INDEX = range(4)
+GAP_FRACTION = 0.25  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon
 
 
 def begin(arms: int) -> Any:
     """Nothing observed, no lead."""
     w = np.zeros((16, 2 * leaves_for(arms)))
-    w[BOUND] = w[DUE] = w[FLOOR] = w[MEANS] = -np.inf
-    w[RISE] = w[FALL] = np.nan
-    w[SIZE], w[NEXT], w[TAIL] = 1.0, -1.0, np.arange(w.shape[1])
-    w[X, BAD] = w[X, LEAD] = -1.0
+    w[BOUND] = w[EXPIRY] = w[MEAN_FLOOR] = w[MEAN_TREE] = -np.inf
+    w[ROUND_SLOPE] = w[MEAN_SLOPE] = np.nan
+    w[GROUP_SIZE], w[NEXT_IN_GROUP], w[LAST_IN_GROUP] = 1.0, -1.0, np.arange(w.shape[1])
+    w[STATE, INVALID] = w[STATE, LEADER] = -1.0
     return w
 
 
 def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """An arm with the largest index. f: index, whether it uses the best mean, whether t."""
     half = w.shape[1] // 2
-    if w[X, LEAD] < 0.0:
-        renew(f, w, arms, t)
-    lead = int(w[X, LEAD])
+    if w[STATE, LEADER] < 0.0:
+        initialize_bounds(f, w, arms, t)
+    lead = int(w[STATE, LEADER])
     top = index_of(f, w, arms, lead, t)
-    while -w[DUE, 1] <= t:
-        leaf = find_max(w, DUE, half)
+    while -w[EXPIRY, 1] <= t:
+        leaf = find_max(w, EXPIRY, half)
         # In its last round a bound that rises is the index itself.
-        index = w[BOUND, leaf] if -w[DUE, 1] == t and not f[2] else index_of(f, w, arms, leaf - half, t)
-        place(f, w, arms, leaf - half, index, top, t)
-    winner = lead if top > w[BOUND, 1] else contest(f, w, arms, lead, top, t, rng)
-    return winner if w[X, BAD] < 0.0 else -1 - int(w[X, BAD])
+        index = w[BOUND, leaf] if -w[EXPIRY, 1] == t and not f[2] else index_of(f, w, arms, leaf - half, t)
+        set_bound(f, w, arms, leaf - half, index, top, t)
+    winner = lead if top > w[BOUND, 1] else find_winner(f, w, arms, lead, top, t, rng)
+    return winner if w[STATE, INVALID] < 0.0 else -1 - int(w[STATE, INVALID])
 
 
-def contest(f: Any, w: Any, arms: int, lead: int, top: float, t: int, rng: Any) -> int:
+def find_winner(f: Any, w: Any, arms: int, lead: int, top: float, t: int, rng: Any) -> int:
     """Evaluate the arms whose bounds reach the top, until none is left; one with the largest index, ties alike."""
     half, evaluated, leading = w.shape[1] // 2, 0, top
-    while w[BOUND, 1] >= top and w[BOUND, 1] > -np.inf and w[X, BAD] < 0.0:
+    while w[BOUND, 1] >= top and w[BOUND, 1] > -np.inf and w[STATE, INVALID] < 0.0:
         leaf = find_max(w, BOUND, half)
         arm = leaf - half
-        twin = find_twin(w, arm, evaluated)
+        twin = find_identical_arm(w, arm, evaluated)
         if twin >= 0:
-            join(w, twin, arm)
+            merge_into_group(w, twin, arm)
             continue
         index = index_of(f, w, arms, arm, t)
-        w[STACK, evaluated], w[VALUE, evaluated], w[KEPT, evaluated] = arm, index, w[BOUND, leaf]
+        w[EVALUATED, evaluated], w[INDEX, evaluated], w[OLD_BOUND, evaluated] = arm, index, w[BOUND, leaf]
         evaluated += 1
         set_max(w, BOUND, leaf, -np.inf)
         top = max(top, index)
-    w[X, LAST] = top
+    w[STATE, WINNING_INDEX] = top
     winner, ties = lead, 1.0 if leading == top else 0.0
     for i in range(evaluated):
-        arm = int(w[STACK, i])
-        if w[VALUE, i] == top:
-            ties += w[SIZE, arm]
-            if ties == w[SIZE, arm] or rng.random() * ties < w[SIZE, arm]:
+        arm = int(w[EVALUATED, i])
+        if w[INDEX, i] == top:
+            ties += w[GROUP_SIZE, arm]
+            if ties == w[GROUP_SIZE, arm] or rng.random() * ties < w[GROUP_SIZE, arm]:
                 winner = arm
-        if w[VALUE, i] == top or w[KEPT, i] == w[VALUE, i]:  # the bound did not mislead
-            set_max(w, BOUND, half + arm, w[KEPT, i])
+        if w[INDEX, i] == top or w[OLD_BOUND, i] == w[INDEX, i]:  # the bound did not mislead
+            set_max(w, BOUND, half + arm, w[OLD_BOUND, i])
         else:
-            place(f, w, arms, arm, w[VALUE, i], top, t)
+            set_bound(f, w, arms, arm, w[INDEX, i], top, t)
     if top == -np.inf:
         return int(rng.random() * arms)  # all arms alike, those in chains too
-    if w[SIZE, winner] > 1.0:
-        winner = part(w, winner, int(rng.random() * w[SIZE, winner]))
+    if w[GROUP_SIZE, winner] > 1.0:
+        winner = split_from_group(w, winner, int(rng.random() * w[GROUP_SIZE, winner]))
     if w[N, winner] > w[N, lead]:
-        w[X, LEAD] = winner
-        for tree in (BOUND, DUE, FLOOR, MEANS):
+        w[STATE, LEADER] = winner
+        for tree in (BOUND, EXPIRY, MEAN_FLOOR, MEAN_TREE):
             set_max(w, tree, half + winner, -np.inf)
-        set_max(w, MEANS, half + lead, w[MEAN, lead])
-        place(f, w, arms, lead, index_of(f, w, arms, lead, t), top, t)
+        set_max(w, MEAN_TREE, half + lead, w[MEAN, lead])
+        set_bound(f, w, arms, lead, index_of(f, w, arms, lead, t), top, t)
     return winner
 
 
-def find_twin(w: Any, arm: int, evaluated: int) -> int:
+def find_identical_arm(w: Any, arm: int, evaluated: int) -> int:
     """One of the arms evaluated last that has the same pulls and mean, so the same index now and ever; or -1."""
     for i in range(max(evaluated - 4, 0), evaluated):
-        other = int(w[STACK, i])
+        other = int(w[EVALUATED, i])
         if w[N, other] == w[N, arm] and w[MEAN, other] == w[MEAN, arm]:
             return other
     return -1
 
 
 @rare
-def join(w: Any, first: int, arm: int) -> None:
+def merge_into_group(w: Any, first: int, arm: int) -> None:
     """Let one leaf stand for two arms (and their twins): rewards that are 0 or 1 make hundreds of them."""
     half = w.shape[1] // 2
-    w[NEXT, int(w[TAIL, first])] = arm
-    w[TAIL, first] = w[TAIL, arm]
-    w[SIZE, first] += w[SIZE, arm]
-    w[SIZE, arm] = 1.0  # which it keeps while it is in the chain: only a first counts more
-    for tree in (BOUND, DUE, FLOOR, MEANS):
+    w[NEXT_IN_GROUP, int(w[LAST_IN_GROUP, first])] = arm
+    w[LAST_IN_GROUP, first] = w[LAST_IN_GROUP, arm]
+    w[GROUP_SIZE, first] += w[GROUP_SIZE, arm]
+    w[GROUP_SIZE, arm] = 1.0  # which it keeps while it is in the chain: only a first counts more
+    for tree in (BOUND, EXPIRY, MEAN_FLOOR, MEAN_TREE):
         set_max(w, tree, half + arm, -np.inf)
 
 
 @rare
-def part(w: Any, first: int, place_in_chain: int) -> int:
+def split_from_group(w: Any, first: int, place_in_chain: int) -> int:
     """Take one of the arms that share a leaf out of their chain, with a leaf of its own."""
     half, before, arm = w.shape[1] // 2, first, first
     for _ in range(place_in_chain):
-        before, arm = arm, int(w[NEXT, arm])
-    other = int(w[NEXT, first]) if arm == first else arm  # who gets a leaf now
-    for tree in (BOUND, DUE, FLOOR, MEANS):
+        before, arm = arm, int(w[NEXT_IN_GROUP, arm])
+    other = int(w[NEXT_IN_GROUP, first]) if arm == first else arm  # who gets a leaf now
+    for tree in (BOUND, EXPIRY, MEAN_FLOOR, MEAN_TREE):
         set_max(w, tree, half + other, w[tree, half + first])
-    w[RISE, other], w[FALL, other] = w[RISE, first], w[FALL, first]
+    w[ROUND_SLOPE, other], w[MEAN_SLOPE, other] = w[ROUND_SLOPE, first], w[MEAN_SLOPE, first]
     if arm == first:
-        w[SIZE, other], w[TAIL, other] = w[SIZE, first] - 1.0, w[TAIL, first]
+        w[GROUP_SIZE, other], w[LAST_IN_GROUP, other] = w[GROUP_SIZE, first] - 1.0, w[LAST_IN_GROUP, first]
     else:
-        w[SIZE, first] -= 1.0
-        w[NEXT, before] = w[NEXT, arm]
-        if int(w[TAIL, first]) == arm:
-            w[TAIL, first] = before
-    w[SIZE, arm], w[TAIL, arm], w[NEXT, arm] = 1.0, arm, -1.0
+        w[GROUP_SIZE, first] -= 1.0
+        w[NEXT_IN_GROUP, before] = w[NEXT_IN_GROUP, arm]
+        if int(w[LAST_IN_GROUP, first]) == arm:
+            w[LAST_IN_GROUP, first] = before
+    w[GROUP_SIZE, arm], w[LAST_IN_GROUP, arm], w[NEXT_IN_GROUP, arm] = 1.0, arm, -1.0
     return arm
 
 
 @rare
-def part_anyway(w: Any, arms: int, arm: int) -> None:
+def split_unchosen_arm(w: Any, arms: int, arm: int) -> None:
     """Take an arm that was not chosen here (constant shares do that) out of whichever chain it is in."""
     for first in range(arms):
-        if w[SIZE, first] > 1.0 and w[N, first] == w[N, arm] and w[MEAN, first] == w[MEAN, arm]:
+        if w[GROUP_SIZE, first] > 1.0 and w[N, first] == w[N, arm] and w[MEAN, first] == w[MEAN, arm]:
             each = first
-            for place_in_chain in range(int(w[SIZE, first])):
+            for place_in_chain in range(int(w[GROUP_SIZE, first])):
                 if each == arm:
-                    part(w, first, place_in_chain)
+                    split_from_group(w, first, place_in_chain)
                     return
-                each = int(w[NEXT, each])
+                each = int(w[NEXT_IN_GROUP, each])
 
 
 def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     """Take in a reward; t is the next round."""
-    lead = int(w[X, LEAD])
-    if lead >= 0 and arm != lead and (w[SIZE, arm] > 1.0 or w[BOUND, w.shape[1] // 2 + arm] == -np.inf):
-        part_anyway(w, arms, arm)
+    lead = int(w[STATE, LEADER])
+    if lead >= 0 and arm != lead and (w[GROUP_SIZE, arm] > 1.0 or w[BOUND, w.shape[1] // 2 + arm] == -np.inf):
+        split_unchosen_arm(w, arms, arm)
     w[N, arm] += 1.0
     w[S, arm] += reward
     w[MEAN, arm] = w[S, arm] / w[N, arm]
@@ -163,74 +180,75 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     half = w.shape[1] // 2
     if f[2]:
         if arm != lead:
-            set_max(w, MEANS, half + arm, w[MEAN, arm])
-        w[X, BEST] = max(w[MEAN, lead], w[MEANS, 1])
-        while w[FLOOR, 1] > w[X, BEST]:
-            fallen = find_max(w, FLOOR, half) - half
-            place(f, w, arms, fallen, index_of(f, w, arms, fallen, t), w[X, LAST], t)
+            set_max(w, MEAN_TREE, half + arm, w[MEAN, arm])
+        w[STATE, BEST_MEAN] = max(w[MEAN, lead], w[MEAN_TREE, 1])
+        while w[MEAN_FLOOR, 1] > w[STATE, BEST_MEAN]:
+            fallen = find_max(w, MEAN_FLOOR, half) - half
+            set_bound(f, w, arms, fallen, index_of(f, w, arms, fallen, t), w[STATE, WINNING_INDEX], t)
     if arm != lead:
-        if f[2] or not w[RISE, arm] > 0.0:
-            place(f, w, arms, arm, index_of(f, w, arms, arm, t), w[X, LAST], t)
+        if f[2] or not w[ROUND_SLOPE, arm] > 0.0:
+            set_bound(f, w, arms, arm, index_of(f, w, arms, arm, t), w[STATE, WINNING_INDEX], t)
         else:  # once rising, always rising: its value a little later will do, which saves looking at it now
             later = t + 1 + t // 16
             set_max(w, BOUND, half + arm, index_of(f, w, arms, arm, later))
-            set_max(w, DUE, half + arm, -float(later))
+            set_max(w, EXPIRY, half + arm, -float(later))
 
 
 @rare
-def renew(f: Any, w: Any, arms: int, t: int) -> None:
+def initialize_bounds(f: Any, w: Any, arms: int, t: int) -> None:
     """The first bounds."""
     half = w.shape[1] // 2
-    w[X, LEAD] = 0.0
+    w[STATE, LEADER] = 0.0
     for arm in range(1, arms):
-        w[MEANS, half + arm] = w[MEAN, arm]
-    fill_max(w, MEANS, half)
-    w[X, BEST] = max(w[MEAN, 0], w[MEANS, 1])
-    w[X, LAST] = -np.inf
+        w[MEAN_TREE, half + arm] = w[MEAN, arm]
+    fill_max(w, MEAN_TREE, half)
+    w[STATE, BEST_MEAN] = max(w[MEAN, 0], w[MEAN_TREE, 1])
+    w[STATE, WINNING_INDEX] = -np.inf
     for arm in range(arms):
-        w[VALUE, arm] = index_of(f, w, arms, arm, t)
-        w[X, LAST] = max(w[X, LAST], w[VALUE, arm])
+        w[INDEX, arm] = index_of(f, w, arms, arm, t)
+        w[STATE, WINNING_INDEX] = max(w[STATE, WINNING_INDEX], w[INDEX, arm])
     for arm in range(1, arms):
-        place(f, w, arms, arm, w[VALUE, arm], w[X, LAST], t)
+        set_bound(f, w, arms, arm, w[INDEX, arm], w[STATE, WINNING_INDEX], t)
 
 
 def index_of(f: Any, w: Any, arms: int, arm: int, t: int) -> float:
     """An arm's exact index."""
-    index = call(f[1], f[0], w[N, arm], w[MEAN, arm], w[X, BEST], float(t), float(arms))
+    index = call(f[1], f[0], w[N, arm], w[MEAN, arm], w[STATE, BEST_MEAN], float(t), float(arms))
     if np.isnan(index):
-        w[X, BAD] = arm
+        w[STATE, INVALID] = arm
     return index
 
 
 @rare
-def place(f: Any, w: Any, arms: int, arm: int, index: float, top: float, t: int) -> None:
+def set_bound(f: Any, w: Any, arms: int, arm: int, index: float, top: float, t: int) -> None:
     """A bound on an arm's index, for as many rounds and as low a best mean as take it a share of the way to the top."""
     half = w.shape[1] // 2
-    mean, best, bound = w[MEAN, arm], w[X, BEST], index
-    room = max(SHARE * (top - index), 0.0)
+    mean, best, bound = w[MEAN, arm], w[STATE, BEST_MEAN], index
+    room = max(GAP_FRACTION * (top - index), 0.0)
     if f[2]:
-        lower = best - (room / w[FALL, arm] if w[FALL, arm] > 0.0 else 0.1 * (best - mean))
+        lower = best - (room / w[MEAN_SLOPE, arm] if w[MEAN_SLOPE, arm] > 0.0 else 0.1 * (best - mean))
         if lower > mean:
-            set_max(w, FLOOR, half + arm, lower)
+            set_max(w, MEAN_FLOOR, half + arm, lower)
         else:
             lower = mean  # and the best mean cannot be lower than that
-            set_max(w, FLOOR, half + arm, -np.inf)
+            set_max(w, MEAN_FLOOR, half + arm, -np.inf)
         if lower < best:
             bound = call(f[1], f[0], w[N, arm], mean, lower, float(t), float(arms))
-            w[FALL, arm] = (bound - index) / (best - lower)
+            w[MEAN_SLOPE, arm] = (bound - index) / (best - lower)
         best = lower
     if f[3]:
         ahead = float(t)
-        if w[RISE, arm] > 0.0:
+        if w[ROUND_SLOPE, arm] > 0.0:
             ahead = min(
-                max(np.floor(room / w[RISE, arm]), 1.0 + np.floor(t / 32.0) if room == 0.0 else 8.0), ahead
+                max(np.floor(room / w[ROUND_SLOPE, arm]), 1.0 + np.floor(t / 32.0) if room == 0.0 else 8.0),
+                ahead,
             )
-        elif w[RISE, arm] != 0.0:
+        elif w[ROUND_SLOPE, arm] != 0.0:
             ahead = 1.0 + np.floor(t / 32.0)
         end = call(f[1], f[0], w[N, arm], mean, best, t + ahead, float(arms))
-        w[RISE, arm] = (end - bound) / ahead
+        w[ROUND_SLOPE, arm] = (end - bound) / ahead
         # Once falling, always falling.
-        set_max(w, DUE, half + arm, -np.inf if end < bound else -(t + ahead))
+        set_max(w, EXPIRY, half + arm, -np.inf if end < bound else -(t + ahead))
         bound = max(bound, end)
     set_max(w, BOUND, half + arm, bound)
 

@@ -20,62 +20,62 @@ import numpy as np
 from maillard.simulation.compiling import call, rare
 from maillard.simulation.engines.arm_trees import fill_sum, find_sum, leaves_for, set_sum
 from maillard.simulation.engines.score_sampling import (
-    draw_above,
-    draw_below,
-    draw_score,
+    are_valid_parameters,
     hazard,
-    level,
-    lowest,
-    usable,
+    lowest_z,
+    point_at,
+    sample_above,
+    sample_below,
+    sample_score,
 )
 
 __all__ = ["ENGINE"]
 
-# Rows of the table: pulls, sums, parameters of scores, stretches; and in X: the threshold, how many deviations it is from the middle of the lead's law, work since it was set, an arm without a score, the lead.
-N, S, A, B, TREE, X = range(6)
-THRESHOLD, HEIGHT, WORK, BAD, LEAD = range(5)
+# Rows of the table: pulls, sums, parameters of scores, stretches; and in STATE: the threshold, how many deviations it is from the middle of the lead's law, work since it was set, an arm without a score, the lead.
+N, S, A, B, HAZARD_TREE, STATE = range(6)
+THRESHOLD, THRESHOLD_Z, WORK, INVALID, LEADER = range(5)
 
 
 def begin(arms: int) -> Any:
     """Nothing observed, no lead."""
     w = np.zeros((6, 2 * leaves_for(arms)))
-    w[X, BAD] = w[X, LEAD] = -1.0
+    w[STATE, INVALID] = w[STATE, LEADER] = -1.0
     return w
 
 
 def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """The arm with the largest score. f: location, spread, the family's code."""
     half = w.shape[1] // 2
-    if w[X, LEAD] < 0.0 or w[X, WORK] > 6.0 * arms:
-        renew(f, w, arms)
-    if w[X, BAD] >= 0.0:
-        return -1 - int(w[X, BAD])
-    lead, threshold = int(w[X, LEAD]), w[X, THRESHOLD]
-    top, winner = draw_score(f[3], w[A, lead], w[B, lead], rng), lead
+    if w[STATE, LEADER] < 0.0 or w[STATE, WORK] > 6.0 * arms:
+        reset_threshold(f, w, arms)
+    if w[STATE, INVALID] >= 0.0:
+        return -1 - int(w[STATE, INVALID])
+    lead, threshold = int(w[STATE, LEADER]), w[STATE, THRESHOLD]
+    top, winner = sample_score(f[3], w[A, lead], w[B, lead], rng), lead
     if top <= threshold:
         winner = -1
     position = rng.standard_exponential()
-    while position < w[TREE, 1]:
-        w[X, WORK] += 1.0
-        leaf, into = find_sum(w, TREE, half, position)
+    while position < w[HAZARD_TREE, 1]:
+        w[STATE, WORK] += 1.0
+        leaf, into = find_sum(w, HAZARD_TREE, half, position)
         arm = leaf - half
-        if w[TREE, leaf] > 0.0:  # rounding may lead past the last
-            score = draw_above(f[3], w[A, arm], w[B, arm], threshold, w[TREE, leaf], rng)
+        if w[HAZARD_TREE, leaf] > 0.0:  # rounding may lead past the last
+            score = sample_above(f[3], w[A, arm], w[B, arm], threshold, w[HAZARD_TREE, leaf], rng)
             if score > top or winner < 0:
                 top, winner = score, arm
         # One point is enough: go on from the end of the stretch.
-        position = max(position, position - into + w[TREE, leaf]) + rng.standard_exponential()
-    return winner if winner >= 0 else choose_below(f, w, arms, top, rng)
+        position = max(position, position - into + w[HAZARD_TREE, leaf]) + rng.standard_exponential()
+    return winner if winner >= 0 else choose_all_below(f, w, arms, top, rng)
 
 
 @rare
-def choose_below(f: Any, w: Any, arms: int, top: float, rng: Any) -> int:
+def choose_all_below(f: Any, w: Any, arms: int, top: float, rng: Any) -> int:
     """The arm with the largest score where nobody's is above the threshold, and the lead's is this."""
-    lead = winner = int(w[X, LEAD])
-    w[X, WORK] += 0.5 * arms
+    lead = winner = int(w[STATE, LEADER])
+    w[STATE, WORK] += 0.5 * arms
     for arm in range(arms):
         if arm != lead:
-            score = draw_below(f[3], w[A, arm], w[B, arm], w[X, THRESHOLD], rng)
+            score = sample_below(f[3], w[A, arm], w[B, arm], w[STATE, THRESHOLD], rng)
             if score > top:
                 top, winner = score, arm
     return winner
@@ -85,59 +85,59 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     """Take in a reward."""
     w[N, arm] += 1.0
     w[S, arm] += reward
-    if w[X, LEAD] < 0.0:
+    if w[STATE, LEADER] < 0.0:
         return
-    score_of(f, w, arm)
-    if arm != int(w[X, LEAD]):
-        above = hazard(f[3], w[A, arm], w[B, arm], w[X, THRESHOLD])
-        set_sum(w, TREE, w.shape[1] // 2 + arm, above)
+    set_score_parameters(f, w, arm)
+    if arm != int(w[STATE, LEADER]):
+        above = hazard(f[3], w[A, arm], w[B, arm], w[STATE, THRESHOLD])
+        set_sum(w, HAZARD_TREE, w.shape[1] // 2 + arm, above)
 
 
-def score_of(f: Any, w: Any, arm: int) -> None:
+def set_score_parameters(f: Any, w: Any, arm: int) -> None:
     """The parameters of an arm's score."""
     n, s = w[N, arm], w[S, arm]
     w[A, arm] = call(f[1], f[0], n, s, 0.0, 0.0, 0.0)
     w[B, arm] = call(f[2], f[0], n, s, 0.0, 0.0, 0.0)
-    if not usable(f[3], w[A, arm], w[B, arm]):
-        w[X, BAD] = arm
+    if not are_valid_parameters(f[3], w[A, arm], w[B, arm]):
+        w[STATE, INVALID] = arm
 
 
 @rare
-def renew(f: Any, w: Any, arms: int) -> None:
+def reset_threshold(f: Any, w: Any, arms: int) -> None:
     """The lead is the arm whose score is most reliably high; the threshold is near it, every rival's chance to exceed that."""
-    first, code, most = w[X, LEAD] < 0.0, f[3], -np.inf
+    first, code, most = w[STATE, LEADER] < 0.0, f[3], -np.inf
     for arm in range(arms):
         if first:
-            score_of(f, w, arm)
-        low = level(code, w[A, arm], w[B, arm], lowest(code))
+            set_score_parameters(f, w, arm)
+        low = point_at(code, w[A, arm], w[B, arm], lowest_z(code))
         if low > most:
-            w[X, LEAD], most = arm, low
-    lead = int(w[X, LEAD])
+            w[STATE, LEADER], most = arm, low
+    lead = int(w[STATE, LEADER])
     # Where many arms may be best: fewer above, and nobody is above so often that drawing all of them costs more.
     few = 0.6 * np.log(arms)
-    w[X, WORK], w[X, HEIGHT] = 0.0, lowest(code) if first else w[X, HEIGHT]
+    w[STATE, WORK], w[STATE, THRESHOLD_Z] = 0.0, lowest_z(code) if first else w[STATE, THRESHOLD_Z]
     for _ in range(4):
-        w[X, THRESHOLD] = level(code, w[A, lead], w[B, lead], w[X, HEIGHT])
-        stretch(f, w, arms)
-        above = w[TREE, 1]
-        if above > few + 3.0 and w[X, HEIGHT] < 6.0:
-            w[X, HEIGHT] += 1.0
-        elif above < few and w[X, HEIGHT] > lowest(code):
-            w[X, HEIGHT] = max(w[X, HEIGHT] - 0.5, lowest(code))
+        w[STATE, THRESHOLD] = point_at(code, w[A, lead], w[B, lead], w[STATE, THRESHOLD_Z])
+        fill_hazards(f, w, arms)
+        above = w[HAZARD_TREE, 1]
+        if above > few + 3.0 and w[STATE, THRESHOLD_Z] < 6.0:
+            w[STATE, THRESHOLD_Z] += 1.0
+        elif above < few and w[STATE, THRESHOLD_Z] > lowest_z(code):
+            w[STATE, THRESHOLD_Z] = max(w[STATE, THRESHOLD_Z] - 0.5, lowest_z(code))
             return
         else:
             return
 
 
-def stretch(f: Any, w: Any, arms: int) -> None:
+def fill_hazards(f: Any, w: Any, arms: int) -> None:
     """Every rival's stretch for the threshold."""
-    half, lead = w.shape[1] // 2, int(w[X, LEAD])
+    half, lead = w.shape[1] // 2, int(w[STATE, LEADER])
     for arm in range(arms):
         above = 0.0
         if arm != lead:
-            above = hazard(f[3], w[A, arm], w[B, arm], w[X, THRESHOLD])
-        w[TREE, half + arm] = above
-    fill_sum(w, TREE, half)
+            above = hazard(f[3], w[A, arm], w[B, arm], w[STATE, THRESHOLD])
+        w[HAZARD_TREE, half + arm] = above
+    fill_sum(w, HAZARD_TREE, half)
 
 
 ENGINE = (begin, choose, update)

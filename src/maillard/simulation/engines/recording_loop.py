@@ -9,9 +9,9 @@ from numba import types
 
 from maillard.problems import codes
 from maillard.simulation.compiling import borrowed, compile_function
-from maillard.simulation.engines.direct_engines import LOG, PROBABILITY, begin, draw_from
-from maillard.simulation.engines.reward_sampling import draw_reward
-from maillard.simulation.engines.trial_loop import make_queue, renew, replace, wait
+from maillard.simulation.engines.direct_engines import LOG, PROBABILITY, begin, sample_arm
+from maillard.simulation.engines.reward_sampling import sample_reward
+from maillard.simulation.engines.trial_loop import make_queue, queue_reward, replace_arm, sample_new_means
 
 __all__ = ["build", "compile_loop"]
 
@@ -54,7 +54,7 @@ def build(compute: Any, update: Any, fingerprint: int) -> Any:
         arms, observed, since = first.size, fingerprint * 0, np.zeros(first.size, np.int64)
         table, queue = begin(arms), make_queue(lateness, min(delay, float(chosen.size)))
         w, f, rng = borrowed(table), borrowed(f), borrowed(rng)
-        renew(first, truth, churn, rng)
+        sample_new_means(first, truth, churn, rng)
         for t in range(1, chosen.size + 1):
             if t <= forced:
                 arm = t - 1
@@ -66,10 +66,10 @@ def build(compute: Any, update: Any, fingerprint: int) -> Any:
                     chosen[0] = -1 - bad
                     observed_pulls[:], observed_sums[:] = table[0, :arms], table[1, :arms]
                     return t
-                mix(w, arms, shares, 1.0)
-                mix(w, arms, fading, float(observed + 1) ** -decay)
-                arm = draw_from(w, arms, rng)
-            reward = draw_reward(kind, sampler, first, second, values, ends, arm, rng)
+                mix_in(w, arms, shares, 1.0)
+                mix_in(w, arms, fading, float(observed + 1) ** -decay)
+                arm = sample_arm(w, arms, rng)
+            reward = sample_reward(kind, sampler, first, second, values, ends, arm, rng)
             chosen[t - 1], rewards[t - 1], logs[t - 1] = arm, reward, w[LOG, arm]
             if all_logs.size:
                 all_logs[t - 1] = w[LOG, :arms]
@@ -77,17 +77,17 @@ def build(compute: Any, update: Any, fingerprint: int) -> Any:
                 observed += 1
                 update(f, w, arms, arm, reward, observed + 1)
             else:
-                observed = wait(
+                observed = queue_reward(
                     update, f, w, arms, queue, since, arm, reward, t, observed, lateness, delay, rng
                 )
-            replace(w, first, truth, since, churn, arm, t, rng)
+            replace_arm(w, first, truth, since, churn, arm, t, rng)
         observed_pulls[:], observed_sums[:] = table[0, :arms], table[1, :arms]
         return 0 * table.size  # so that the table lives until here
 
     return run
 
 
-def mix(w: Any, arms: int, shares: Any, scale: float) -> None:
+def mix_in(w: Any, arms: int, shares: Any, scale: float) -> None:
     """Shares, times a scale, mixed into the compute, as `WithFloor` has it."""
     if not shares.size:
         return

@@ -11,7 +11,7 @@ from typing import Any
 from numba import types
 
 from maillard.simulation.compiling import borrowed, compile_function
-from maillard.simulation.engines.trial_loop import N, S, pick
+from maillard.simulation.engines.trial_loop import N, S, choose_arm
 
 __all__ = ["build", "compile_loop"]
 
@@ -57,7 +57,7 @@ def build(begin: Any, choose: Any, update: Any, fingerprint: int) -> Any:
         drawn, keep, rewards, rng = borrowed(drawn), borrowed(keep), borrowed(rewards), borrowed(rng)
         total, mark, place, t = 0.0, 0.0, 0, 1
         while t <= horizon:
-            arm = t - 1 if t <= forced else pick(choose, f, w, arms, shares, fading, decay, t, rng)
+            arm = t - 1 if t <= forced else choose_arm(choose, f, w, arms, shares, fading, decay, t, rng)
             if arm < 0:
                 ended[1], bad = -1 - arm, t
                 break
@@ -67,7 +67,7 @@ def build(begin: Any, choose: Any, update: Any, fingerprint: int) -> Any:
                     break
                 heads[arm] += 1
             else:
-                row = wait(drawn, keep, row, arm, rng)
+                row = next_accepted_row(drawn, keep, row, arm, rng)
                 if row == drawn.size:
                     break
             reward = rewards[row]
@@ -87,7 +87,7 @@ def build(begin: Any, choose: Any, update: Any, fingerprint: int) -> Any:
     return run
 
 
-def wait(drawn: Any, keep: Any, row: int, arm: int, rng: Any) -> int:
+def next_accepted_row(drawn: Any, keep: Any, row: int, arm: int, rng: Any) -> int:
     """The next row that has drawn this arm and is kept."""
     while row < drawn.size:
         if drawn[row] == arm and (keep[row] >= 1.0 or rng.random() < keep[row]):

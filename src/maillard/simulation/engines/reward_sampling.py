@@ -7,13 +7,13 @@ from typing import Any
 from maillard.problems import codes
 from maillard.simulation.compiling import call, rare
 
-__all__ = ["draw_reward"]
+__all__ = ["sample_reward"]
 
 GAUSSIAN, BERNOULLI, POISSON = codes.GAUSSIAN, codes.BERNOULLI, codes.POISSON
 EXPONENTIAL, UNIFORM, FINITE = codes.EXPONENTIAL, codes.UNIFORM, codes.FINITE
 
 
-def draw_reward(
+def sample_reward(
     kind: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
 ) -> float:
     """`first` and `second` are the two parameters an arm has; `values` and `ends` a finite support and its law."""
@@ -21,11 +21,11 @@ def draw_reward(
         return first[arm] + second[arm] * rng.standard_normal()
     if kind == BERNOULLI:
         return 1.0 if rng.random() < first[arm] else 0.0
-    return draw_other(kind, sampler, first, second, values, ends, arm, rng)
+    return sample_other_reward(kind, sampler, first, second, values, ends, arm, rng)
 
 
 @rare
-def draw_other(
+def sample_other_reward(
     kind: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
 ) -> float:
     """The same for the kinds that few people use."""

@@ -15,39 +15,47 @@ from maillard.policies.numerics.families import poisson
 from maillard.simulation.compiling import rare
 from maillard.simulation.engines.random_numbers import exponential, normal, uniform
 
-__all__ = ["draw_above", "draw_below", "draw_score", "hazard", "level", "lowest", "usable"]
+__all__ = [
+    "are_valid_parameters",
+    "hazard",
+    "lowest_z",
+    "point_at",
+    "sample_above",
+    "sample_below",
+    "sample_score",
+]
 
 GAUSSIAN, GUMBEL, BETA = (
     score_distributions.GAUSSIAN.code,
     score_distributions.GUMBEL.code,
     score_distributions.BETA.code,
 )
-TINY = 1e-320
-SURE = 64.0  # a score is below with probability e^-64, far below what 53 bits can tell
+MIN_PROBABILITY = 1e-320
+MAX_HAZARD = 64.0  # a score is below with probability e^-64, far below what 53 bits can tell
 
 
-def usable(code: int, a: float, b: float) -> bool:
+def are_valid_parameters(code: int, a: float, b: float) -> bool:
     """Whether these are parameters of the family."""
     least = 1.0 if code == BETA else 0.0
     return np.isfinite(a) and np.isfinite(b) and b > 0.0 and b >= least and (code != BETA or a >= least)
 
 
-def draw_score(code: int, a: float, b: float, rng: Any) -> float:
+def sample_score(code: int, a: float, b: float, rng: Any) -> float:
     """A score."""
     if code == GAUSSIAN:
         return a + b * normal(rng)
     if code == GUMBEL:
         return a - b * np.log(exponential(rng))
-    return draw_beta(a, b, rng)
+    return sample_beta(a, b, rng)
 
 
-def draw_beta(a: float, b: float, rng: Any) -> float:
+def sample_beta(a: float, b: float, rng: Any) -> float:
     """A Beta(a, b)."""
     return rng.beta(a, b)
 
 
 @rare
-def level(code: int, a: float, b: float, z: float) -> float:
+def point_at(code: int, a: float, b: float, z: float) -> float:
     """The point z deviations from the middle of a law."""
     if code != BETA:
         return a + z * b
@@ -56,15 +64,15 @@ def level(code: int, a: float, b: float, z: float) -> float:
     return min(max(point, 0.1 * mean), 1.0 - 0.1 * (1.0 - mean))
 
 
-def lowest(code: int) -> float:
+def lowest_z(code: int) -> float:
     """How many deviations from the middle of a law nearly all of it lies above: all but one in twenty thousand."""
     return -2.3 if code == GUMBEL else -4.0
 
 
 @rare
 def hazard(code: int, a: float, b: float, threshold: float) -> float:
-    """-ln P(score <= threshold), at most SURE: on a line of stretches, longer ones would swallow the others."""
-    return min(unlimited_hazard(code, a, b, threshold), SURE)
+    """-ln P(score <= threshold), at most MAX_HAZARD: on a line of stretches, longer ones would swallow the others."""
+    return min(unlimited_hazard(code, a, b, threshold), MAX_HAZARD)
 
 
 def unlimited_hazard(code: int, a: float, b: float, threshold: float) -> float:
@@ -73,32 +81,32 @@ def unlimited_hazard(code: int, a: float, b: float, threshold: float) -> float:
         z = (threshold - a) / b
         if z > 0.0:
             return -np.log1p(-0.5 * math.erfc(z * math.sqrt(0.5)))
-        return -np.log(max(0.5 * math.erfc(-z * math.sqrt(0.5)), TINY))
+        return -np.log(max(0.5 * math.erfc(-z * math.sqrt(0.5)), MIN_PROBABILITY))
     if code == GUMBEL:
         return np.exp(min((a - threshold) / b, 700.0))
     return beta_hazard(a, b, threshold)
 
 
 @rare
-def draw_above(code: int, a: float, b: float, threshold: float, above: float, rng: Any) -> float:
+def sample_above(code: int, a: float, b: float, threshold: float, above: float, rng: Any) -> float:
     """A score, given that it exceeds the threshold; `above` is the hazard of that."""
     if code == GAUSSIAN:
-        return a + b * draw_normal_above((threshold - a) / b, rng)
+        return a + b * sample_normal_above((threshold - a) / b, rng)
     if code == GUMBEL:  # -ln F of a score is exponential: here, given that it is less than at the threshold
         return a - b * np.log(-np.log1p(uniform(rng) * np.expm1(-above)))
-    return draw_beta_above(a, b, threshold, above, rng)
+    return sample_beta_above(a, b, threshold, above, rng)
 
 
 @rare
-def draw_below(code: int, a: float, b: float, threshold: float, rng: Any) -> float:
+def sample_below(code: int, a: float, b: float, threshold: float, rng: Any) -> float:
     """A score, given that it does not exceed the threshold, which most do not."""
-    score = draw_score(code, a, b, rng)
+    score = sample_score(code, a, b, rng)
     while score > threshold:
-        score = draw_score(code, a, b, rng)
+        score = sample_score(code, a, b, rng)
     return score
 
 
-def draw_normal_above(z: float, rng: Any) -> float:
+def sample_normal_above(z: float, rng: Any) -> float:
     """A standard normal above z: drawn until it is, or from an exponential envelope (Robert 1995)."""
     if z < 0.5:
         x = normal(rng)
@@ -113,13 +121,13 @@ def draw_normal_above(z: float, rng: Any) -> float:
 
 
 @rare
-def draw_beta_above(a: float, b: float, threshold: float, above: float, rng: Any) -> float:
+def sample_beta_above(a: float, b: float, threshold: float, above: float, rng: Any) -> float:
     """A Beta(a, b), a, b >= 1, above a threshold: drawn until it is, or under the tangent of its log-concave density."""
     slope = (b - 1.0) / (1.0 - threshold) - (a - 1.0) / threshold
     if above > 0.1 or slope == 0.0:
-        x = draw_beta(a, b, rng)
+        x = sample_beta(a, b, rng)
         while x <= threshold:
-            x = draw_beta(a, b, rng)
+            x = sample_beta(a, b, rng)
         return x
     within = -np.expm1(-slope * (1.0 - threshold))
     while True:
@@ -136,7 +144,7 @@ def draw_beta_above(a: float, b: float, threshold: float, above: float, rng: Any
 def beta_hazard(a: float, b: float, x: float) -> float:
     """-ln of the regularised incomplete Beta function, by its continued fraction from the nearer end."""
     y = 1.0 - x
-    log = np.log(x) + np.log1p(-x) + np.log(a + b - 1.0) + log_binomial_chance(a - 1.0, b - 1.0, x)
+    log = np.log(x) + np.log1p(-x) + np.log(a + b - 1.0) + log_binomial_probability(a - 1.0, b - 1.0, x)
     if x * (a + b + 2.0) < a + 1.0:
         return min(max(-(log - np.log(a * beta_fraction(x, a, b))), 0.0), 740.0)
     return -np.log1p(-min(np.exp(log - np.log(b * beta_fraction(y, b, a))), 1.0 - 1e-16))
@@ -159,7 +167,7 @@ def beta_fraction(x: float, a: float, b: float) -> float:
     return value
 
 
-def log_binomial_chance(i: float, j: float, p: float) -> float:
+def log_binomial_probability(i: float, j: float, p: float) -> float:
     """ln of (i+j)! / (i! j!) p^i (1-p)^j for real i, j >= 0, by Loader's saddle-point form."""
     if i == 0.0:
         return j * np.log1p(-p)

@@ -16,7 +16,7 @@ from numba import types
 
 from maillard.problems import codes
 from maillard.simulation.compiling import borrowed, compile_function, rare
-from maillard.simulation.engines.reward_sampling import draw_reward
+from maillard.simulation.engines.reward_sampling import sample_reward
 
 __all__ = ["SIGNATURE", "STOPPED", "TRIALS_PER_CALL", "build", "compile_loop"]
 
@@ -24,7 +24,7 @@ NO_DELAY, FIXED, BATCHED, GEOMETRIC = codes.NO_DELAY, codes.FIXED, codes.BATCHED
 N, S = 0, 1  # rows of every engine's table
 STOPPED = -1
 TRIALS_PER_CALL = 8  # trials of one call: threads that came back for every trial would wait for each other
-PATIENCE = 1 << 16  # arms times rounds between two looks at whether somebody wants the run to stop
+STOP_CHECK_INTERVAL = 1 << 16  # arms times rounds between two looks at whether somebody wants the run to stop
 
 _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
@@ -82,48 +82,48 @@ def build(begin: Any, choose: Any, update: Any, nonstationary: bool, fingerprint
             queue = make_queue(lateness, min(delay, float(horizon)))
             since = np.zeros(arms, np.int64)
             if nonstationary:
-                renew(first, truth, churn, rng)
+                sample_new_means(first, truth, churn, rng)
             for t in range(1, horizon + 1):
                 if t <= forced:
                     arm = t - 1
                 else:
-                    arm = pick(choose, f, w, arms, shares, fading, decay, observed + 1, rng)
+                    arm = choose_arm(choose, f, w, arms, shares, fading, decay, observed + 1, rng)
                     if arm < 0:
                         drawn[0] = -1 - arm
                         observed_pulls[:], observed_sums[:] = table[N, :arms], table[S, :arms]
                         return t
                 pulls[arm] += 1
-                reward = draw_reward(kind, sampler, first, second, values, ends, arm, rng)
+                reward = sample_reward(kind, sampler, first, second, values, ends, arm, rng)
                 if not nonstationary or lateness == NO_DELAY:
                     observed += 1
                     update(f, w, arms, arm, reward, observed + 1)
                 elif nonstationary:
-                    observed = wait(
+                    observed = queue_reward(
                         update, f, w, arms, queue, since, arm, reward, t, observed, lateness, delay, rng
                     )
                 if nonstationary:
-                    lost += replace(w, first, truth, since, churn, arm, t, rng)
+                    lost += replace_arm(w, first, truth, since, churn, arm, t, rng)
                 if t == pause:
                     if stop[0]:
                         return STOPPED
                     if t == checkpoints[place]:
                         if goal.size:
-                            regret[place] = loss(w, truth, goal)
+                            regret[place] = threshold_loss(w, truth, goal)
                         else:
-                            regret[place] = lost if churn.size else regret_of(pulls, truth)
+                            regret[place] = lost if churn.size else regret_from_pulls(pulls, truth)
                         place += 1
                     if place < checkpoints.size:
-                        pause = min(checkpoints[place], t + 1 + PATIENCE // arms)
+                        pause = min(checkpoints[place], t + 1 + STOP_CHECK_INTERVAL // arms)
             observed_pulls[:], observed_sums[:] = table[N, :arms], table[S, :arms]
             for _ in range(draws if trial == trials - 1 else 0):
-                drawn[pick(choose, f, w, arms, shares, fading, decay, observed + 1, rng)] += 1
+                drawn[choose_arm(choose, f, w, arms, shares, fading, decay, observed + 1, rng)] += 1
             w[N, 0] = table[N, 0]  # so that the table, which w borrows, lives until here
         return 0
 
     return run
 
 
-def pick(
+def choose_arm(
     choose: Any, f: Any, w: Any, arms: int, shares: Any, fading: Any, decay: float, t: int, rng: Any
 ) -> int:
     """An arm by its share of this round, or else by its constant share, or else by the policy."""
@@ -156,7 +156,7 @@ def make_queue(lateness: int, delay: float) -> Any:
 
 
 @rare
-def wait(
+def queue_reward(
     update: Any, f: Any, w: Any, arms: int, queue: Any, since: Any, arm: int, reward: float, t: int, observed: int,
     lateness: int, delay: float, rng: Any,
 ) -> int:  # fmt: skip
@@ -165,7 +165,7 @@ def wait(
     last = 1 + (head + waiting) % size
     queue[0, last], queue[1, last], queue[2, last] = arm, reward, t
     waiting += 1
-    for _ in range(due(lateness, delay, waiting, t, rng)):
+    for _ in range(count_due(lateness, delay, waiting, t, rng)):
         first = 1 + head
         taken = first
         if lateness == GEOMETRIC:  # memoryless: any of them may be next, and the first takes its place
@@ -182,7 +182,7 @@ def wait(
 
 
 @rare
-def due(lateness: int, delay: float, waiting: int, t: int, rng: Any) -> int:
+def count_due(lateness: int, delay: float, waiting: int, t: int, rng: Any) -> int:
     """How many waiting rewards are observed at the end of round t."""
     if lateness == FIXED:
         return 1 if waiting > delay else 0
@@ -192,7 +192,7 @@ def due(lateness: int, delay: float, waiting: int, t: int, rng: Any) -> int:
 
 
 @rare
-def regret_of(pulls: Any, truth: Any) -> float:
+def regret_from_pulls(pulls: Any, truth: Any) -> float:
     """What the pulls so far have lost against the best arm."""
     best, lost = truth.max(), 0.0
     for arm in range(truth.size):
@@ -201,7 +201,7 @@ def regret_of(pulls: Any, truth: Any) -> float:
 
 
 @rare
-def loss(w: Any, truth: Any, goal: Any) -> float:
+def threshold_loss(w: Any, truth: Any, goal: Any) -> float:
     """1 if an arm clearly on one side of the threshold has its mean on the other, else 0."""
     threshold, precision = goal[0], goal[1]
     for arm in range(truth.size):
@@ -214,14 +214,14 @@ def loss(w: Any, truth: Any, goal: Any) -> float:
 
 
 @rare
-def renew(first: Any, truth: Any, churn: Any, rng: Any) -> None:
+def sample_new_means(first: Any, truth: Any, churn: Any, rng: Any) -> None:
     """New means for all arms, where arms come and go."""
     for arm in range(truth.size if churn.size else 0):
         truth[arm] = first[arm] = rng.beta(churn[1], churn[2])
 
 
 @rare
-def replace(w: Any, first: Any, truth: Any, since: Any, churn: Any, arm: int, t: int, rng: Any) -> float:
+def replace_arm(w: Any, first: Any, truth: Any, since: Any, churn: Any, arm: int, t: int, rng: Any) -> float:
     """What this round lost against the best arm of now; and perhaps an arm retires, and a new one takes its place."""
     if not churn.size:
         return 0.0

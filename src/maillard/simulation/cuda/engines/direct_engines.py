@@ -9,17 +9,17 @@ import numpy as np
 from maillard.simulation.compiling import call
 from maillard.simulation.cuda.engines.trial_memory import (
     COUNT,
-    LEAD,
-    LONG,
-    PLACES,
+    INDEX_MASK,
+    LEADER,
+    NO_EXPIRY,
     SUM,
     N,
     S,
-    line_at,
+    lengths_at,
     record_at,
-    second_at,
+    second_lengths_at,
 )
-from maillard.simulation.engines.direct_engines import estimate
+from maillard.simulation.engines.direct_engines import compared_mean
 from maillard.simulation.engines.random_numbers import uniform
 
 __all__ = ["INDEXED", "SAMPLED"]
@@ -30,44 +30,44 @@ WINNER = 3  # of x
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
     """The first arm's numbers are in registers, as a lead's are."""
-    x[LEAD], x[COUNT], x[SUM] = 0.0, w[record_at(0) + N], w[record_at(0) + S]
+    x[LEADER], x[COUNT], x[SUM] = 0.0, w[record_at(0) + N], w[record_at(0) + S]
 
 
-def glance(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
+def try_leader(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
     """No arm is chosen at once."""
     return False
 
 
-def note(f: Any, x: Any) -> bool:
+def keeps_leader(f: Any, x: Any) -> bool:
     """Nothing to do."""
     return True
 
 
-def adapt(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
+def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
     """Nothing to renew."""
     return 0
 
 
-def renew(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
+def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
     """It lasts."""
-    return LONG
+    return NO_EXPIRY
 
 
-def find_means(f: Any, x: Any, w: Any, arms: int) -> float:
+def compute_means(f: Any, x: Any, w: Any, arms: int) -> float:
     """Every arm's mean into its record; the best."""
     best = -np.inf
     w[record_at(0) + N], w[record_at(0) + S] = x[COUNT], x[SUM]
     for arm in range(arms):
         at = record_at(arm)
-        w[at + MEAN] = estimate(f, w[at + N], w[at + S])
+        w[at + MEAN] = compared_mean(f, w[at + N], w[at + S])
         best = max(best, w[at + MEAN])
     return best
 
 
-def consider_sampled(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
+def choose_sampled(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
     """An arm with probability proportional to exp(log weight)."""
-    line, top, total = line_at(arms), -np.inf, 0.0
-    best = find_means(f, x, w, arms)
+    line, top, total = lengths_at(arms), -np.inf, 0.0
+    best = compute_means(f, x, w, arms)
     for arm in range(arms):
         at = record_at(arm)
         if w[at + MEAN] == best:
@@ -76,15 +76,15 @@ def consider_sampled(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng:
             log = call(f[2], f[0], w[at + N], w[at + MEAN], best, float(t), 0.0)
         if not log < np.inf:
             return -2
-        w[(line + arm) & PLACES] = log
+        w[(line + arm) & INDEX_MASK] = log
         top = max(top, log)
     for arm in range(arms):
-        weight = np.exp(w[(line + arm) & PLACES] - top)
-        w[(line + arm) & PLACES] = weight
+        weight = np.exp(w[(line + arm) & INDEX_MASK] - top)
+        w[(line + arm) & INDEX_MASK] = weight
         total += weight
     u, last = uniform(rng) * total, 0
     for arm in range(arms):
-        weight = w[(line + arm) & PLACES]
+        weight = w[(line + arm) & INDEX_MASK]
         if weight > 0.0 and u >= 0.0:
             last = arm
         u -= weight
@@ -95,26 +95,26 @@ def begin_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None
     """Pulls and sums of all arms in two lines, which are read in every round."""
     begin(f, x, w, arms, shift, t)
     for arm in range(arms):
-        copy_numbers(w, arms, arm)
+        copy_tally(w, arms, arm)
 
 
-def copy_numbers(w: Any, arms: int, arm: int) -> None:
+def copy_tally(w: Any, arms: int, arm: int) -> None:
     """An arm's numbers, from its record into the lines."""
-    w[(line_at(arms) + arm) & PLACES] = w[record_at(arm) + N]
-    w[(second_at(arms) + arm) & PLACES] = w[record_at(arm) + S]
+    w[(lengths_at(arms) + arm) & INDEX_MASK] = w[record_at(arm) + N]
+    w[(second_lengths_at(arms) + arm) & INDEX_MASK] = w[record_at(arm) + S]
 
 
-def glance_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
+def try_leader_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
     """Every arm's index, and whether the lead's is the largest; ties alike."""
-    lead, line, second, best = int(x[LEAD]), line_at(arms), second_at(arms), np.nan
+    lead, line, second, best = int(x[LEADER]), lengths_at(arms), second_lengths_at(arms), np.nan
     if f[2]:
         best = x[SUM] / x[COUNT]
         for arm in range(arms):
             if arm != lead:
-                best = max(best, w[(second + arm) & PLACES] / w[(line + arm) & PLACES])
+                best = max(best, w[(second + arm) & INDEX_MASK] / w[(line + arm) & INDEX_MASK])
     winner, top, ties = lead, -np.inf, 0.0
     for arm in range(arms):
-        n, s = w[(line + arm) & PLACES], w[(second + arm) & PLACES]
+        n, s = w[(line + arm) & INDEX_MASK], w[(second + arm) & INDEX_MASK]
         if arm == lead:
             n, s = x[COUNT], x[SUM]
         index = call(f[1], f[0], n, s / n, best, float(t), float(arms))
@@ -131,23 +131,23 @@ def glance_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score:
     return winner == lead and top == top  # noqa: PLR0124
 
 
-def consider_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
+def choose_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
     """The arm that a glance found, which looks at all."""
     return int(x[WINNER])
 
 
-def adapt_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
+def update_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
     """The arm with the most pulls leads."""
-    lead = int(x[LEAD])
+    lead = int(x[LEADER])
     if arm >= 0 and arm != lead:
         at, old = record_at(arm), record_at(lead)
-        copy_numbers(w, arms, arm)
+        copy_tally(w, arms, arm)
         if w[at + N] > x[COUNT]:
             w[old + N], w[old + S] = x[COUNT], x[SUM]
-            copy_numbers(w, arms, lead)
-            x[LEAD], x[COUNT], x[SUM] = arm, w[at + N], w[at + S]
+            copy_tally(w, arms, lead)
+            x[LEADER], x[COUNT], x[SUM] = arm, w[at + N], w[at + S]
     return 0
 
 
-SAMPLED = (begin, glance, note, consider_sampled, adapt, renew)
-INDEXED = (begin_indexed, glance_indexed, note, consider_indexed, adapt_indexed, renew)
+SAMPLED = (begin, try_leader, keeps_leader, choose_sampled, update, rebuild)
+INDEXED = (begin_indexed, try_leader_indexed, keeps_leader, choose_indexed, update_indexed, rebuild)

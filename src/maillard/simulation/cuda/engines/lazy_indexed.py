@@ -15,15 +15,15 @@ from maillard.simulation.compiling import call
 from maillard.simulation.cuda import cuda_toolkit
 from maillard.simulation.cuda.engines.trial_memory import (
     COUNT,
-    LEAD,
-    LONG,
-    PLACES,
+    INDEX_MASK,
+    LEADER,
+    NO_EXPIRY,
     SUM,
     N,
     S,
-    line_at,
+    lengths_at,
     record_at,
-    second_at,
+    second_lengths_at,
 )
 from maillard.simulation.engines.random_numbers import uniform
 
@@ -31,73 +31,79 @@ __all__ = ["ENGINE"]
 
 cuda = cuda_toolkit.cuda()
 # Of x: the largest bound, whose it is, and the lead's index when it was last looked at.
-BOUND, PLACE, OWN = range(3, 6)
+MAX_BOUND, MAX_BOUND_ARM, LEADER_INDEX = range(3, 6)
 # Of w's header: an arm without an index, the last winner's index, the first arm that needs a bound, a round before which none ends.
-BAD, LAST, CHAIN, NEXT = range(4)
-RISE, LINK = 2, 3  # of a record: how fast the index rises with t, and the next arm that needs a bound
-SHARE = 0.125  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon
-NOBODY, UNCHAINED = -1.0, -2.0
-FOREVER, LOWEST = 1e15, -1.7976931348623157e308
-CHUNK = 60  # arms of which one sweep notes which to evaluate, a bit each
+INVALID, WINNING_INDEX, FIRST_EXPIRED, NEXT_EXPIRY = range(4)
+ROUND_SLOPE, NEXT_EXPIRED = (
+    2,
+    3,
+)  # of a record: how fast the index rises with t, and the next arm that needs a bound
+GAP_FRACTION = 0.125  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon
+NO_ARM, NOT_EXPIRED = -1.0, -2.0
+NEVER, LOWEST = 1e15, -1.7976931348623157e308
+ARMS_PER_SWEEP = 60  # arms of which one sweep notes which to evaluate, a bit each
 # The line has the bounds; the second line the rounds in which they end.
 
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
     """No bounds yet: every arm but the lead is in the chain."""
-    w[BAD], w[LAST], w[CHAIN], w[NEXT] = NOBODY, -np.inf, NOBODY, FOREVER
+    w[INVALID], w[WINNING_INDEX], w[FIRST_EXPIRED], w[NEXT_EXPIRY] = NO_ARM, -np.inf, NO_ARM, NEVER
     for arm in range(arms):
-        w[(line_at(arms) + arm) & PLACES], w[(second_at(arms) + arm) & PLACES] = -np.inf, FOREVER
-        w[record_at(arm) + RISE], w[record_at(arm) + LINK] = np.nan, UNCHAINED
+        w[(lengths_at(arms) + arm) & INDEX_MASK], w[(second_lengths_at(arms) + arm) & INDEX_MASK] = (
+            -np.inf,
+            NEVER,
+        )
+        w[record_at(arm) + ROUND_SLOPE], w[record_at(arm) + NEXT_EXPIRED] = np.nan, NOT_EXPIRED
         if arm > 0:
-            free(w, arm)
+            mark_expired(w, arm)
     at = record_at(0)
-    x[LEAD], x[COUNT], x[SUM], x[BOUND] = 0.0, w[at + N], w[at + S], np.inf
+    x[LEADER], x[COUNT], x[SUM], x[MAX_BOUND] = 0.0, w[at + N], w[at + S], np.inf
 
 
-def free(w: Any, arm: int) -> None:
+def mark_expired(w: Any, arm: int) -> None:
     """Put an arm into the chain of those that need a bound, unless it is there; until then it keeps the old one."""
     at = record_at(arm)
-    if w[at + LINK] == UNCHAINED:
-        w[at + LINK] = w[CHAIN]
-        w[CHAIN] = arm
+    if w[at + NEXT_EXPIRED] == NOT_EXPIRED:
+        w[at + NEXT_EXPIRED] = w[FIRST_EXPIRED]
+        w[FIRST_EXPIRED] = arm
 
 
-def glance(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
+def try_leader(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
     """Whether the lead's index is above all bounds."""
-    x[OWN] = index_of(f, x[COUNT], x[SUM], t, arms)
-    return x[OWN] > x[BOUND]
+    x[LEADER_INDEX] = index_of(f, x[COUNT], x[SUM], t, arms)
+    return x[LEADER_INDEX] > x[MAX_BOUND]
 
 
-def note(f: Any, x: Any) -> bool:
+def keeps_leader(f: Any, x: Any) -> bool:
     """The lead's own numbers bound nothing."""
     return True
 
 
-def lowest(bits: int) -> int:
+def lowest_bit(bits: int) -> int:
     """The place of the lowest bit."""
     return cuda.ffs(bits) - 1
 
 
-def consider(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
+def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
     """An arm with the largest index, ties alike; or -2 where an index is no number.
 
     Arms with the same pulls and sum, of which rewards 0 and 1 make hundreds, have the same index: one of them is evaluated.
     """
-    line, lead, first = line_at(arms), int(x[LEAD]), int(x[PLACE])
-    n, s, top, winner, ties = x[COUNT], x[SUM], x[OWN], lead, 1.0
-    for since in range(-CHUNK, arms, CHUNK):
+    line, lead, first = lengths_at(arms), int(x[LEADER]), int(x[MAX_BOUND_ARM])
+    n, s, top, winner, ties = x[COUNT], x[SUM], x[LEADER_INDEX], lead, 1.0
+    for since in range(-ARMS_PER_SWEEP, arms, ARMS_PER_SWEEP):
         start, bits = since, 0
         if since >= 0:
             level = max(top, LOWEST)
-            for i in range(min(CHUNK, arms - since)):
-                if w[(line + since + i) & PLACES] >= level:
+            for i in range(min(ARMS_PER_SWEEP, arms - since)):
+                if w[(line + since + i) & INDEX_MASK] >= level:
                     bits |= 1 << i
-            if since <= first < since + CHUNK:
+            if since <= first < since + ARMS_PER_SWEEP:
                 bits &= ~(1 << (first - since))
-        elif x[BOUND] > -np.inf:  # before all others the arm with the largest bound
+        elif x[MAX_BOUND] > -np.inf:  # before all others the arm with the largest bound
             start, bits = first, 1
         while bits != 0:
-            arm = start + lowest(bits)
+            arm = start + lowest_bit(bits)
             bits &= bits - 1
             at = record_at(arm)
             index = top
@@ -105,68 +111,70 @@ def consider(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) ->
                 index = index_of(f, w[at + N], w[at + S], t, arms)
             if index > top:
                 if winner != lead:
-                    free(w, winner)
+                    mark_expired(w, winner)
                 n, s, top, winner, ties = w[at + N], w[at + S], index, arm, 1.0
             elif index == top:
                 ties += 1.0
                 if uniform(rng) * ties < 1.0:
                     winner = arm
             elif index < top:
-                free(w, arm)
+                mark_expired(w, arm)
             else:
                 return -2
-    w[LAST] = top
+    w[WINNING_INDEX] = top
     return winner if top <= np.inf else -2
 
 
-def adapt(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
+def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
     """Perhaps another lead; and the arms whose bounds have ended need others."""
-    lead, second = int(x[LEAD]), second_at(arms)
+    lead, second = int(x[LEADER]), second_lengths_at(arms)
     if arm >= 0 and arm != lead:
         at = record_at(arm)
-        free(w, arm)
+        mark_expired(w, arm)
         if w[at + N] > x[COUNT]:
             old = record_at(lead)
             w[old + N], w[old + S] = x[COUNT], x[SUM]
-            x[LEAD], x[COUNT], x[SUM] = arm, w[at + N], w[at + S]
-            free(w, lead)
-    if w[NEXT] < t:
-        soonest = FOREVER
+            x[LEADER], x[COUNT], x[SUM] = arm, w[at + N], w[at + S]
+            mark_expired(w, lead)
+    if w[NEXT_EXPIRY] < t:
+        soonest = NEVER
         for each in range(arms):
-            end = w[(second + each) & PLACES]
+            end = w[(second + each) & INDEX_MASK]
             if end < t:
-                free(w, each)
+                mark_expired(w, each)
             else:
                 soonest = min(soonest, end)
-        w[NEXT] = soonest
+        w[NEXT_EXPIRY] = soonest
     return 0
 
 
-def renew(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
+def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
     """A bound for every arm that needs one, for as many rounds as take it a share of the way to the top."""
-    line, second, soonest = line_at(arms), second_at(arms), w[NEXT]
-    while w[CHAIN] >= 0.0:
-        arm = int(w[CHAIN])
+    line, second, soonest = lengths_at(arms), second_lengths_at(arms), w[NEXT_EXPIRY]
+    while w[FIRST_EXPIRED] >= 0.0:
+        arm = int(w[FIRST_EXPIRED])
         at = record_at(arm)
-        w[CHAIN], w[at + LINK] = w[at + LINK], UNCHAINED
-        bound, end = -np.inf, FOREVER
-        if arm != x[LEAD]:
-            bound, end, w[at + RISE] = window(f, w[at + N], w[at + S], w[at + RISE], w[LAST], t, arms)
+        w[FIRST_EXPIRED], w[at + NEXT_EXPIRED] = w[at + NEXT_EXPIRED], NOT_EXPIRED
+        bound, end = -np.inf, NEVER
+        if arm != x[LEADER]:
+            bound, end, w[at + ROUND_SLOPE] = bound_index(
+                f, w[at + N], w[at + S], w[at + ROUND_SLOPE], w[WINNING_INDEX], t, arms
+            )
             if not bound <= np.inf:
-                w[BAD] = arm
-        w[(line + arm) & PLACES], w[(second + arm) & PLACES] = bound, end
+                w[INVALID] = arm
+        w[(line + arm) & INDEX_MASK], w[(second + arm) & INDEX_MASK] = bound, end
         soonest = min(soonest, end)
-    w[NEXT] = soonest
+    w[NEXT_EXPIRY] = soonest
     most, place = -np.inf, 0
     for each in range(arms):
-        bound = w[(line + each) & PLACES]
+        bound = w[(line + each) & INDEX_MASK]
         if bound > most:
             most, place = bound, each
-    x[BOUND], x[PLACE] = most, place
-    return 0 if w[BAD] >= 0.0 else int(min(soonest - t, float(LONG))) + 1
+    x[MAX_BOUND], x[MAX_BOUND_ARM] = most, place
+    return 0 if w[INVALID] >= 0.0 else int(min(soonest - t, float(NO_EXPIRY))) + 1
 
 
-def window(
+def bound_index(
     f: Any, n: float, s: float, rise: float, top: float, t: int, arms: int
 ) -> tuple[float, float, float]:
     """A bound on an arm's index, until when it holds, and how fast the index rises: as far as takes it a share of the way to the top."""
@@ -174,9 +182,9 @@ def window(
     while step < 2:  # now and at the end of the window, in one place of the code
         index, end = end, index_of(f, n, s, t + ahead * step, arms)
         if step == 0:
-            room = max(SHARE * (top - end), 0.0)
+            room = max(GAP_FRACTION * (top - end), 0.0)
             if f[3] == 0:
-                index, ahead, step = end, FOREVER, 1
+                index, ahead, step = end, NEVER, 1
             elif rise > 0.0:
                 ahead = min(
                     max(np.floor(room / rise), 1.0 + np.floor(t / 32.0) if room == 0.0 else 8.0), ahead
@@ -188,7 +196,7 @@ def window(
     if not (index <= np.inf and end <= np.inf):
         return index, float(t), np.nan
     # Once falling, always falling.
-    return max(index, end), FOREVER if end < index else t + ahead, (end - index) / ahead
+    return max(index, end), NEVER if end < index else t + ahead, (end - index) / ahead
 
 
 def index_of(f: Any, n: float, s: float, t: float, arms: int) -> float:
@@ -196,4 +204,4 @@ def index_of(f: Any, n: float, s: float, t: float, arms: int) -> float:
     return call(f[1], f[0], n, s / n, np.nan, float(t), float(arms))
 
 
-ENGINE = (begin, glance, note, consider, adapt, renew)
+ENGINE = (begin, try_leader, keeps_leader, choose_arm, update, rebuild)

@@ -11,31 +11,33 @@ import numpy as np
 
 from maillard.simulation.compiling import call
 from maillard.simulation.cuda.engines.trial_memory import (
-    ALL,
     COUNT,
-    LEAD,
-    PLACES,
+    INDEX_MASK,
+    LEADER,
+    REBUILD_ALL,
     SUM,
     N,
     S,
-    add_up,
-    find,
-    line_at,
+    find_arm,
+    lengths_at,
     record_at,
-    set_line,
-    total_of,
+    set_length,
+    total_length,
+    update_block_sum,
 )
-from maillard.simulation.engines.direct_engines import estimate
+from maillard.simulation.engines.direct_engines import compared_mean
 from maillard.simulation.engines.random_numbers import uniform
 
 __all__ = ["ENGINE"]
 
-LOW, TOTAL, LEAST, DRAWN = range(3, 7)  # of x
-HIGH, FLOOR, WIDTH, SCALE, ROUND, PULLS, WASTED, SPAN, TOP, BAD = range(10)  # of w's header
+LEADER_LOW, TOTAL, MIN_LEADER_MEAN, POSITION = range(3, 7)  # of x
+LEADER_HIGH, FLOOR, WIDTH, SCALE, LAST_ROUND, LAST_PULLS, REJECTIONS, ROUND_SPAN, MAX_RIVAL_MEAN, INVALID = (
+    range(10)
+)  # of w's header
 MEAN = 2  # of a record
-FRESH = 1 << 20  # what to renew: ALL; or an arm's number plus 1, or 0, and the lead's own
-WASTE = 0.4
-SLACK = 1e-9
+REBUILD_LEADER = 1 << 20  # what to renew: REBUILD_ALL; or an arm's number plus 1, or 0, and the lead's own
+MAX_REJECTIONS_PER_ARM = 0.4
+ROUNDING_SLACK = 1e-9
 
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
@@ -43,154 +45,161 @@ def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
     lead, best = 0, -np.inf
     for arm in range(arms):
         at = record_at(arm)
-        mean = estimate(f, w[at + N], w[at + S])
+        mean = compared_mean(f, w[at + N], w[at + S])
         w[at + MEAN] = mean
         if mean > best:
             lead, best = arm, mean
-    w[WIDTH], w[SPAN], w[BAD], w[ROUND], w[WASTED] = 0.0, 1.0, -1.0, 0.0, 0.0
-    w[FLOOR], w[TOP], w[PULLS], w[HIGH], w[SCALE] = best, best, 0.0, 0.0, 0.0
+    w[WIDTH], w[ROUND_SPAN], w[INVALID], w[LAST_ROUND], w[REJECTIONS] = 0.0, 1.0, -1.0, 0.0, 0.0
+    w[FLOOR], w[MAX_RIVAL_MEAN], w[LAST_PULLS], w[LEADER_HIGH], w[SCALE] = best, best, 0.0, 0.0, 0.0
     at = record_at(lead)
-    x[LEAD], x[COUNT], x[SUM], x[LEAST], x[DRAWN] = lead, w[at + N], w[at + S], -np.inf, 0.0
-    x[LOW] = x[TOTAL] = 0.0
+    x[LEADER], x[COUNT], x[SUM], x[MIN_LEADER_MEAN], x[POSITION] = lead, w[at + N], w[at + S], -np.inf, 0.0
+    x[LEADER_LOW] = x[TOTAL] = 0.0
 
 
-def glance(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
+def try_leader(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
     """Whether one draw tells that the lead is chosen."""
-    x[DRAWN] = uniform(rng) * x[TOTAL]
-    return x[DRAWN] < x[LOW]
+    x[POSITION] = uniform(rng) * x[TOTAL]
+    return x[POSITION] < x[LEADER_LOW]
 
 
-def note(f: Any, x: Any) -> bool:
+def keeps_leader(f: Any, x: Any) -> bool:
     """Whether the lead's new mean leaves all as it is."""
     if f[3]:
-        return estimate(f, x[COUNT], x[SUM]) >= x[LEAST]
-    return x[SUM] >= x[LEAST] * x[COUNT]
+        return compared_mean(f, x[COUNT], x[SUM]) >= x[MIN_LEADER_MEAN]
+    return x[SUM] >= x[MIN_LEADER_MEAN] * x[COUNT]
 
 
-def consider(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
+def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
     """The arm that the draw tells, or -1: draw again; or -2 where a weight is no number."""
-    lead, u = int(x[LEAD]), x[DRAWN]
-    mean = estimate(f, x[COUNT], x[SUM])
+    lead, u = int(x[LEADER]), x[POSITION]
+    mean = compared_mean(f, x[COUNT], x[SUM])
     arm, into, n, own = lead, u, x[COUNT], mean
-    if u >= w[HIGH]:
-        arm, into = find(w, arms, shift, u - w[HIGH])
+    if u >= w[LEADER_HIGH]:
+        arm, into = find_arm(w, arms, shift, u - w[LEADER_HIGH])
         at = record_at(arm)
         n, own = w[at + N], w[at + MEAN]
-    weight = np.exp(weigh(f, n, own, mean, t, t) - w[SCALE])
+    weight = np.exp(log_weight(f, n, own, mean, t, t) - w[SCALE])
     if arm != lead:
-        bound = w[(line_at(arms) + arm) & PLACES]
-        if not weight <= bound * (1.0 + SLACK * (1.0 + abs(w[SCALE]))):
+        bound = w[(lengths_at(arms) + arm) & INDEX_MASK]
+        if not weight <= bound * (1.0 + ROUNDING_SLACK * (1.0 + abs(w[SCALE]))):
             return -2
         if bound == 0.0:
             into = np.inf  # rounding may lead past the last
     if into < weight:
         return arm
-    w[WASTED] += 1.0
+    w[REJECTIONS] += 1.0
     return -1
 
 
-def adapt(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
+def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
     """Perhaps another lead, after an arm's numbers have changed; and what `renew` has to do then."""
-    lead, other, new = int(x[LEAD]), -1, -1
-    mean = estimate(f, x[COUNT], x[SUM])
+    lead, other, new = int(x[LEADER]), -1, -1
+    mean = compared_mean(f, x[COUNT], x[SUM])
     if arm >= 0 and arm != lead:
         at = record_at(arm)
-        own = estimate(f, w[at + N], w[at + S])
+        own = compared_mean(f, w[at + N], w[at + S])
         w[at + MEAN] = own
         other = arm
         if own > mean:
             new = arm
         else:
-            w[TOP] = max(w[TOP], own)
-    elif mean < w[TOP]:
+            w[MAX_RIVAL_MEAN] = max(w[MAX_RIVAL_MEAN], own)
+    elif mean < w[MAX_RIVAL_MEAN]:
         best = -np.inf
         for each in range(arms):
             own = w[record_at(each) + MEAN]
             if each != lead and own > best:
                 best, new = own, each
-        w[TOP] = best
+        w[MAX_RIVAL_MEAN] = best
         if not mean < best:
             new = -1
     if new >= 0:  # the lead's numbers go to memory, the new one's come from there
         at = record_at(lead)
         w[at + N], w[at + S], w[at + MEAN] = x[COUNT], x[SUM], mean
-        w[TOP] = max(w[TOP], mean)
+        w[MAX_RIVAL_MEAN] = max(w[MAX_RIVAL_MEAN], mean)
         at = record_at(new)
-        x[LEAD], x[COUNT], x[SUM], mean = new, w[at + N], w[at + S], w[at + MEAN]
+        x[LEADER], x[COUNT], x[SUM], mean = new, w[at + N], w[at + S], w[at + MEAN]
         other = lead
-        set_line(w, arms, shift, new, 0.0)
+        set_length(w, arms, shift, new, 0.0)
     if mean < w[FLOOR]:  # wider next time, unless that was already dear
-        if w[WASTED] < 0.5 * WASTE * arms + 2.0:
+        if w[REJECTIONS] < 0.5 * MAX_REJECTIONS_PER_ARM * arms + 2.0:
             w[WIDTH] *= 1.5
-        return ALL
-    if w[WASTED] > 4.0 + WASTE * arms:
+        return REBUILD_ALL
+    if w[REJECTIONS] > 4.0 + MAX_REJECTIONS_PER_ARM * arms:
         if mean < w[FLOOR] + 1.5 * w[WIDTH]:  # not the lead's rise: the band is too wide
             w[WIDTH] *= 0.6
         else:  # perhaps its weight grows with t, and is bounded for too long
-            w[SPAN] = max(0.5 * w[SPAN], 1e-6)
-        return ALL
-    if t > w[ROUND]:
-        w[SPAN] = min(2.0 * w[SPAN], 1.0)
-        return ALL
-    return other + 1 + (FRESH if new >= 0 or x[COUNT] > w[PULLS] else 0)
+            w[ROUND_SPAN] = max(0.5 * w[ROUND_SPAN], 1e-6)
+        return REBUILD_ALL
+    if t > w[LAST_ROUND]:
+        w[ROUND_SPAN] = min(2.0 * w[ROUND_SPAN], 1.0)
+        return REBUILD_ALL
+    return other + 1 + (REBUILD_LEADER if new >= 0 or x[COUNT] > w[LAST_PULLS] else 0)
 
 
-def renew(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
+def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
     """Bounds anew: of all arms, of one, of the lead. How many rounds they last at most; 0 where a weight is no number."""
-    lead, mean = int(x[LEAD]), estimate(f, x[COUNT], x[SUM])
-    line, first, last, item = line_at(arms), 0, arms, -3
-    if what == ALL:
+    lead, mean = int(x[LEADER]), compared_mean(f, x[COUNT], x[SUM])
+    line, first, last, item = lengths_at(arms), 0, arms, -3
+    if what == REBUILD_ALL:
         if w[WIDTH] == 0.0:
             worst = mean
             for arm in range(arms):
                 worst = min(worst, w[record_at(arm) + MEAN])
             w[WIDTH] = 0.1 * (mean - worst)
-        w[FLOOR], w[ROUND], w[WASTED], w[SCALE] = mean - w[WIDTH], t + np.floor(w[SPAN] * t), 0.0, 0.0
+        w[FLOOR], w[LAST_ROUND], w[REJECTIONS], w[SCALE] = (
+            mean - w[WIDTH],
+            t + np.floor(w[ROUND_SPAN] * t),
+            0.0,
+            0.0,
+        )
     else:
-        last = what & (FRESH - 1)
-        first, item = max(last - 1, 0), -2 if what >= FRESH else 0
+        last = what & (REBUILD_LEADER - 1)
+        first, item = max(last - 1, 0), -2 if what >= REBUILD_LEADER else 0
     if item < 0:
-        w[PULLS] = np.floor(x[COUNT] * 1.0625) + 1.0
+        w[LAST_PULLS] = np.floor(x[COUNT] * 1.0625) + 1.0
     while item < last - first:  # the lead's scale, upper and lower bound; then the arms'
         n, own, best, late, at = x[COUNT], mean, mean, float(t), 0
         if item == -2:
-            late = w[ROUND]
+            late = w[LAST_ROUND]
         elif item == -1:
-            n = w[PULLS]
+            n = w[LAST_PULLS]
         elif item >= 0:
             at = record_at(first + item)
-            n, own, best, late = w[at + N], w[at + MEAN], w[FLOOR], w[ROUND]
-        log = weigh(f, n, own, best, late, float(t)) - w[SCALE]
+            n, own, best, late = w[at + N], w[at + MEAN], w[FLOOR], w[LAST_ROUND]
+        log = log_weight(f, n, own, best, late, float(t)) - w[SCALE]
         bound = np.exp(log)
         if item == -3:
             w[SCALE] = log
         elif item == -2:
-            w[HIGH] = bound
+            w[LEADER_HIGH] = bound
         elif item == -1:
-            x[LOW] = bound
+            x[LEADER_LOW] = bound
         elif first + item == lead:
-            w[(line + lead) & PLACES] = 0.0
+            w[(line + lead) & INDEX_MASK] = 0.0
         else:
-            w[(line + first + item) & PLACES] = bound
+            w[(line + first + item) & INDEX_MASK] = bound
             if not bound < np.inf:
-                w[BAD] = first + item
+                w[INVALID] = first + item
         item += 1
     if last > first:
         for block in range(first >> shift, ((last - 1) >> shift) + 1):
-            add_up(w, arms, shift, block)
-    x[TOTAL] = w[HIGH] + total_of(w, arms, shift)
-    least = max(w[TOP], w[FLOOR])
-    x[LEAST] = least + 1e-15 * abs(least)
-    if w[BAD] >= 0.0 or not (x[LOW] <= w[HIGH] * (1.0 + SLACK) and w[HIGH] < np.inf):
+            update_block_sum(w, arms, shift, block)
+    x[TOTAL] = w[LEADER_HIGH] + total_length(w, arms, shift)
+    least = max(w[MAX_RIVAL_MEAN], w[FLOOR])
+    x[MIN_LEADER_MEAN] = least + 1e-15 * abs(least)
+    if w[INVALID] >= 0.0 or not (
+        x[LEADER_LOW] <= w[LEADER_HIGH] * (1.0 + ROUNDING_SLACK) and w[LEADER_HIGH] < np.inf
+    ):
         return 0
-    return int(min(w[ROUND] - t, w[PULLS] - x[COUNT])) + 1
+    return int(min(w[LAST_ROUND] - t, w[LAST_PULLS] - x[COUNT])) + 1
 
 
-def weigh(f: Any, n: float, mean: float, best: float, late: float, t: float) -> float:
+def log_weight(f: Any, n: float, mean: float, best: float, late: float, t: float) -> float:
     """The log weight of an arm: in round `late` if it leads, else in round t."""
     if mean >= best:
         return call(f[1], f[0], n, float(late), 0.0, 0.0, 0.0)
     return call(f[2], f[0], n, mean, best, float(t), 0.0)
 
 
-ENGINE = (begin, glance, note, consider, adapt, renew)
+ENGINE = (begin, try_leader, keeps_leader, choose_arm, update, rebuild)
