@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.policies.numerics.families import evidence
+from maillard.policies.numerics.families import gaussian_exponent
 
 __all__ = ["explore"]
 
@@ -68,7 +68,7 @@ def explore(
     best = xp.clip(xp.max(known, axis=-1, keepdims=True), min=-most)  # finite even where nothing is warm
     gap = xp.where(warm, xp.clip(best - known, max=most), 0.0)
     pulls = xp.clip(xp.astype(counts, dtype, copy=False), 0.0, most)
-    weight = xp.where(warm & (gap == 0), leader_weight, -evidence(pulls, gap, sigma2))
+    weight = xp.where(warm & (gap == 0), leader_weight, -gaussian_exponent(pulls, gap, sigma2))
     weight = weight if mask is None else xp.where(mask, weight, -xp.inf)
     weight = weight - xp.max(weight, axis=-1, keepdims=True)
     share = xp.exp(weight)

@@ -396,7 +396,7 @@ def test_targets(shop) -> None:
         evaluate(shop, "ms+:sigma2=1")
     with pytest.raises(MaillardError, match=r"maillard\.replay\(log, 'ms\+'\)"):
         evaluate(shop, "ms+")
-    with pytest.raises(InvalidValue, match="add up to 1"):
+    with pytest.raises(InvalidValue, match="sum to 1"):
         evaluate(shop, "dist:red=0.7,blue=0.4")
     with pytest.raises(InvalidValue, match="vector over 3 arms"):
         evaluate(shop, FixedDistribution([0.5, 0.5]))

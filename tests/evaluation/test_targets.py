@@ -26,7 +26,7 @@ def test_targets_choose_what_they_say() -> None:
 def test_eligibility_renormalises() -> None:
     p = FixedDistribution([0.5, 0.3, 0.2]).probabilities(TALLY, eligible=[True, False, True])
     assert p == pytest.approx([5 / 7, 0, 2 / 7])
-    with pytest.raises(InvalidValue, match="an arm that arm:1 can choose"):
+    with pytest.raises(InvalidValue, match="at least one arm that arm:1 can choose"):
         FixedArm(1).probabilities(TALLY, eligible=[True, False, True])
 
 
@@ -53,7 +53,7 @@ def test_specs_pickles_and_equality(target, spec) -> None:
 def test_a_matrix_over_arms_and_positions() -> None:
     target = FixedDistribution([[0.5, 1.0], [0.5, 0.0]])
     assert target.arm_probabilities == ((0.5, 1.0), (0.5, 0.0))
-    with pytest.raises(InvalidValue, match="a vector over 2 arms here"):
+    with pytest.raises(InvalidValue, match="a vector of 2 probabilities"):
         target.probabilities(Tally.empty(2))
 
 
@@ -78,24 +78,24 @@ def test_targets_are_not_listed_among_learning_policies() -> None:
     ],
 )
 def test_bad_distributions(wrong) -> None:
-    with pytest.raises(InvalidValue, match="FixedDistribution: expected numbers >= 0 that add up to 1"):
+    with pytest.raises(InvalidValue, match="FixedDistribution: expected numbers >= 0 that sum to 1"):
         FixedDistribution(wrong)
 
 
 @pytest.mark.parametrize("arm", [-1, 1.5, None, True, [0]])
 def test_bad_arms(arm) -> None:
-    with pytest.raises(InvalidValue, match="FixedArm: arm: expected a name, or a place counted from 0"):
+    with pytest.raises(InvalidValue, match="FixedArm: arm: expected a name, or a position counted from 0"):
         FixedArm(arm)
 
 
 def test_arms_that_are_not_there() -> None:
-    with pytest.raises(InvalidValue, match="a place from 0 to 2"):
+    with pytest.raises(InvalidValue, match="a position from 0 to 2"):
         FixedArm(3).probabilities(TALLY)
-    with pytest.raises(InvalidValue, match="a place; bind"):
+    with pytest.raises(InvalidValue, match="a position; call bind"):
         FixedArm("blue").probabilities(TALLY)
     with pytest.raises(InvalidValue, match="bind"):
         FixedDistribution({"red": 1}).probabilities(TALLY)
     with pytest.raises(UnknownName, match=r"unknown name 'bleu'\. Did you mean 'blue'"):
         FixedArm("bleu").bind(ARMS)
-    with pytest.raises(InvalidValue, match="a vector over 3 arms"):
+    with pytest.raises(InvalidValue, match="a vector of 3 probabilities"):
         FixedDistribution([0.5, 0.5]).probabilities(TALLY)

@@ -116,7 +116,7 @@ def test_bad_floors(epsilon) -> None:
 
 
 def test_bad_use_of_a_floor() -> None:
-    with pytest.raises(InvalidValue, match="one for each of the 4 arms"):
+    with pytest.raises(InvalidValue, match="4 numbers, one per arm"):
         WithFloor(make("ms"), (0.1, 0.1)).probabilities(TALLY)
     for policy in ("ms", WithFloor(make("ms"), 0.1)):
         with pytest.raises(InvalidValue, match="WithFloor: policy: expected a policy without a floor"):
@@ -163,12 +163,12 @@ def test_what_a_decaying_floor_says_of_itself() -> None:
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0, 1.5, math.nan, True, "fast", None, (0.1, 0.2)])
 def test_bad_decays(decay) -> None:
-    with pytest.raises(InvalidValue, match="WithFloor: decay: expected a number from 0 to less than 1"):
+    with pytest.raises(InvalidValue, match="WithFloor: decay: expected a number >= 0 and < 1"):
         WithFloor(make("ms"), 0.1, decay=decay)
 
 
 def test_bad_use_of_a_decay() -> None:
-    with pytest.raises(InvalidValue, match="floor_decay: expected a floor with it"):
+    with pytest.raises(InvalidValue, match="floor_decay: expected a floor as well"):
         maillard.policy("ms:floor_decay=0.7,sigma2=1")
     with pytest.raises(InvalidValue, match="no second floor"):
         maillard.policy(WithFloor(make("ms"), 0.1), floor_decay=0.2)

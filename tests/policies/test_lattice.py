@@ -24,13 +24,13 @@ Component = tuple[float, float, int, float, int]  # weight, S, m, p, n
 
 def pack(arms: list[list[Component]]) -> BinomialScores:
     rows = [(number, *component) for number, arm in enumerate(arms) for component in arm]
-    arm, weight, offset, trials, chance, size = zip(*rows, strict=True)
+    arm, weight, offset, trials, probability, size = zip(*rows, strict=True)
     return BinomialScores(
         np.array(arm, dtype=np.int64),
         np.array(weight, dtype=float),
         np.array(offset, dtype=float),
         np.array(trials, dtype=np.int64),
-        np.array(chance, dtype=float),
+        np.array(probability, dtype=float),
         np.array(size, dtype=np.int64),
     )
 
@@ -51,15 +51,15 @@ def giro(sums: np.ndarray, pulls: np.ndarray, a: float) -> BinomialScores:
     k = np.stack([down, down + 1], axis=1).ravel()
     weight = np.stack([1 - (a * pulls - down), a * pulls - down], axis=1).ravel()
     size = np.repeat(pulls, 2) + 2 * k
-    chance = (np.repeat(sums, 2) + k) / size
+    probability = (np.repeat(sums, 2) + k) / size
     arm = np.repeat(np.arange(len(pulls)), 2)
-    return BinomialScores(arm, weight, np.zeros(len(k)), size, chance, size)
+    return BinomialScores(arm, weight, np.zeros(len(k)), size, probability, size)
 
 
 def masses(arm: list[Component]) -> dict[Fraction, Fraction]:
     law: dict[Fraction, Fraction] = {}
-    for weight, offset, trials, chance, size in arm:
-        p = Fraction(chance)
+    for weight, offset, trials, probability, size in arm:
+        p = Fraction(probability)
         for j in range(trials + 1):
             mass = Fraction(weight) * math.comb(trials, j) * p**j * (1 - p) ** (trials - j)
             if mass:
@@ -157,10 +157,10 @@ def test_tail_arm_against_fractions() -> None:
 
 def test_a_thousand_tied_arms_against_polynomials() -> None:
     # prod_b (F_b(x-) + u p_b(x)) as a polynomial in u: positive terms, so nothing cancels.
-    chance = np.linspace(0.2, 0.8, 1000)
-    arms = [[(1.0, 0.0, 3, p, 3)] for p in chance.tolist()]
+    probability = np.linspace(0.2, 0.8, 1000)
+    arms = [[(1.0, 0.0, 3, p, 3)] for p in probability.tolist()]
     log_p, error = solve(arms)
-    law = stats.binom.pmf(np.arange(4)[:, None], 3, chance)
+    law = stats.binom.pmf(np.arange(4)[:, None], 3, probability)
     before = np.cumsum(law, axis=0) - law
     for a in (0, 1, 500, 999):
         exact = 0.0

@@ -260,13 +260,13 @@ def test_families_refuse_rewards_they_cannot_give(name, sums) -> None:
 @pytest.mark.parametrize(
     ("spec", "parameters", "message"),
     [
-        ("ms", {}, r"ms: sigma2: expected a finite number > 0 and <= 1e\+100 \(or give reward_range"),
+        ("ms", {}, r"ms: sigma2: expected a finite number > 0 and <= 1e\+100 \(or pass reward_range"),
         ("ms", {"sigma2": 0}, "sigma2: expected a finite number > 0.*got 0"),
         ("ms", {"sigma2": -1.0}, "got -1.0"),
         ("ms", {"sigma2": float("nan")}, "got nan"),
         ("ms", {"sigma2": True}, "got True"),
         ("ms:sigma2=abc", {}, "got 'abc'"),
-        ("ms", {"reward_range": (1, 0)}, "reward_range: expected two finite numbers, low < high"),
+        ("ms", {"reward_range": (1, 0)}, "reward_range: expected two finite numbers with low < high"),
         ("ms", {"reward_range": 3}, r"reward_range: expected \(low, high\)"),
         ("ms+:booster=0.5", {"sigma2": 1}, r"booster: expected a finite number >= 1, got 0.5"),
         ("ms+:c=1.5", {"sigma2": 1}, "c: expected a finite number >= 0 and <= 1, got 1.5"),
@@ -278,17 +278,17 @@ def test_families_refuse_rewards_they_cannot_give(name, sums) -> None:
         ("ts:scale=1e200", {"sigma2": 1}, "scale: expected a finite number > 0 and <= 1e"),
         ("ms", {"reward_range": (0, 10**400)}, "reward_range"),
         ("moss:horizon=1e300", {"sigma2": 1}, "horizon: expected a whole number"),
-        ("moss:horizon=0", {"sigma2": 1}, "horizon: expected a whole number >= 1 .*got 0"),
+        ("moss:horizon=0", {"sigma2": 1}, "horizon: expected a whole number from 1 to .*got 0"),
         ("moss:horizon=1.5", {"sigma2": 1}, "horizon: expected a whole number"),
         ("boltzmann:schedule=linear", {}, "schedule: expected one of constant, log, got 'linear'"),
         ("med:family=cauchy", {}, "family: expected one of gaussian, bernoulli, poisson, exponential"),
         ("kl-ms:jeffreys=7", {}, "jeffreys: expected true or false, got 7"),
         ("epsilon-greedy:epsilon=2", {}, "epsilon: .*got 2"),
         ("ms:floor=2", {"sigma2": 1}, "WithFloor: epsilon: expected a number from 0 to 1"),
-        ("ms:sigma2=1", {"sigma2": 2}, "sigma2: expected 1 as the spec has it, got 2"),
-        ("ms:0.5", {"sigma2": 2}, "expected key=value, got 0.5"),
+        ("ms:sigma2=1", {"sigma2": 2}, "sigma2: expected 1, as in the spec, or no keyword, got 2"),
+        ("ms:0.5", {"sigma2": 2}, "expected parameters as key=value, got 0.5"),
         ("arm", {}, "one arm, as in arm:blue"),
-        ("dist:red=0.7,blue=0.1", {}, "add up to 1"),
+        ("dist:red=0.7,blue=0.1", {}, "sum to 1"),
     ],
 )
 def test_bad_parameters_are_named(spec, parameters, message) -> None:
@@ -314,7 +314,7 @@ def test_unknown_names_get_the_nearest_match(spec, parameters, message) -> None:
     "eligible", [[1, 0, 1, 1, 1], [True], True, "yes", [0.5] * 5, [[True], [True, False]]]
 )
 def test_a_mask_is_booleans_for_each_arm(eligible) -> None:
-    with pytest.raises(InvalidValue, match="eligible: expected a boolean for each of the 5 arms"):
+    with pytest.raises(InvalidValue, match="eligible: expected a list of 5 booleans, one per arm"):
         make("ms").probabilities(ENOUGH, eligible=eligible)
 
 
@@ -439,7 +439,7 @@ def test_formulas_that_give_something_else(value) -> None:
             return value
 
     with pytest.raises(
-        InvalidValue, match="ucb1: index: expected 5 numbers, one for each arm, or one for all"
+        InvalidValue, match="ucb1: index: expected 5 numbers, one per arm, or a single number"
     ):
         Odd(sigma2=1).probabilities(ENOUGH)
 
@@ -458,7 +458,9 @@ def test_scores_that_are_no_law(score) -> None:
 
 
 def test_sizes_that_cannot_be_summed() -> None:
-    with pytest.raises(InvalidValue, match="phe: rewards and pseudo-rewards of an arm: expected fewer than"):
+    with pytest.raises(
+        InvalidValue, match="phe: number of rewards and pseudo-rewards of an arm: expected fewer than"
+    ):
         make("phe:a=5").probabilities(Tally([10**9] * 2, [1, 2]))
 
 
@@ -471,7 +473,9 @@ def test_means_next_to_nothing(spec, mean) -> None:
 
 
 def test_a_field_that_does_not_check_itself_is_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"Plain.width: expected real\(...\), whole"):
+    with pytest.raises(
+        InvalidValue, match=r"Plain.width: expected a parameter declared by real\(...\), whole"
+    ):
         type(
             "Plain",
             (maillard.Indexed,),
@@ -546,7 +550,7 @@ def test_a_formula_that_gives_nan_is_named() -> None:
 
 
 def test_a_name_is_taken_once_and_well_formed() -> None:
-    with pytest.raises(InvalidValue, match="a free name"):
+    with pytest.raises(InvalidValue, match="an unused name"):
         type("Second", (maillard.Sampled,), {"name": "ms"})
     with pytest.raises(MaillardError):
         type("Odd", (maillard.Sampled,), {"name": "Not A Name"})

@@ -1,8 +1,8 @@
-"""Policies: one file each, found by themselves.
+"""Bandit policies, one per module.
 
-`names()` lists them, `policy("ms+:booster=8", sigma2=0.25)` makes one from a spec, and every class is
-an attribute of this module. A subclass of `Sampled`, `Indexed` or `Perturbed` with a `name`,
-in anybody's file, joins the list.
+`names()` lists them, `policy("ms+:booster=8", sigma2=0.25)` creates one from a spec string, and every class is an
+attribute of this package. A subclass of `Sampled`, `Indexed` or `Perturbed` with a `name` is added to the list,
+wherever it is defined.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from maillard.policies.floors import WithFloor
 from maillard.policies.targets import FixedArm, FixedDistribution
 
 if TYPE_CHECKING:
-    from maillard.policies.exports import *  # noqa: F403  # what the loop below finds
+    from maillard.policies.exports import *  # noqa: F403  # the classes that the loop below finds
 
 
-for _module in pkgutil.iter_modules(__path__):  # noqa: F405  # Python defines it
+for _module in pkgutil.iter_modules(__path__):  # noqa: F405  # defined by Python
     importlib.import_module(f"{__name__}.{_module.name}")
 
 _BUILT_IN = {cls.__name__: cls for cls in Policy.registry.values()}
 globals().update(_BUILT_IN)
 
-__all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
+__all__ = [  # noqa: PLE0604  # the policy classes are discovered, not listed
     "Distribution",
     "Guarantees",
     "Indexed",
@@ -51,21 +51,21 @@ __all__ = [  # noqa: PLE0604  # the policies' classes are found, not listed
     *sorted(_BUILT_IN),
 ]
 
-# What the surroundings of a policy know: given to the policies that ask for it, no matter to others.
+# Keywords that callers pass for every policy; a policy without such a parameter ignores them.
 _CONTEXT = ("sigma2", "reward_range", "horizon")
 
 
 def names() -> list[str]:
-    """The name of every policy, a user's own among them (targets such as `arm:blue` aside)."""
+    """Return the names of all policies, including user-defined ones, but not targets such as `arm`."""
     targets = (FixedArm, FixedDistribution)
     return sorted(name for name, cls in Policy.registry.items() if not issubclass(cls, targets))
 
 
 def policy(spec: str | Policy, **parameters: Any) -> Policy:
-    """A policy from its spec; keywords fill what the spec leaves open.
+    """Create a policy from a spec string; keywords set parameters that the spec does not contain.
 
-    `sigma2`, `reward_range` and `horizon` are given to the policies that use them and do not matter to others;
-    `floor=` wraps any policy, and `floor_decay=` lets the floor sink.
+    Policies that do not use `sigma2`, `reward_range` or `horizon` ignore these keywords. `floor=` adds a floor to any
+    policy, and `floor_decay=` makes the floor decay.
 
     >>> policy("ms+:booster=8", sigma2=0.25)
     MaillardSamplingPlus(sigma2=0.25, booster=8.0, c=0.01, d=0.01)
@@ -82,11 +82,13 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
         floor = _take_floor(options)
         return _floored(_fill(cls.from_spec(values, options), parameters), *floor)
     if values:
-        raise InvalidValue(f"spec {spec!r}", values[0], "key=value")
+        raise InvalidValue(f"spec {spec!r}", values[0], "parameters as key=value")
     context = _context(cls, parameters, options)
     for key in set(options) & set(context):
         if options[key] != context[key]:
-            raise InvalidValue(f"{name}: {key}", context[key], f"{options[key]} as the spec has it")
+            raise InvalidValue(
+                f"{name}: {key}", context[key], f"{options[key]}, as in the spec, or no keyword"
+            )
     options = {**context, **options}
     floor = _take_floor(options)
     _check_known(cls, options)
@@ -94,14 +96,14 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
 
 
 def _take_floor(options: dict[str, Any]) -> tuple[Any, Any]:
-    """A floor and its decay, taken out of the options."""
+    """Remove the floor and its decay from the options and return them."""
     return options.pop("floor", None), options.pop("floor_decay", None)
 
 
 def _floored(made: Policy, floor: Any, decay: Any) -> Policy:
     if floor is None:
         if decay is not None:
-            raise InvalidValue("floor_decay", decay, "a floor with it, as in floor=1,floor_decay=0.7")
+            raise InvalidValue("floor_decay", decay, "a floor as well, as in floor=1,floor_decay=0.7")
         return made
     return WithFloor(made, floor, decay=0.0 if decay is None else decay)
 
@@ -119,7 +121,7 @@ def _check_known(cls: type[Policy], options: dict[str, Any]) -> None:
 
 
 def _context(cls: type[Policy], parameters: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The keywords that a policy takes, those that do not matter to it dropped."""
+    """Return the keywords without those that the policy ignores."""
     known = _known(cls)
     taken = {k: v for k, v in parameters.items() if k in known or k not in _CONTEXT}
     if "sigma2" in options:
@@ -135,14 +137,18 @@ def _fill(given: Policy, parameters: dict[str, Any]) -> Policy:
     if isinstance(given, WithFloor):
         if floor is not None or decay is not None:
             second = decay if floor is None else floor
-            raise InvalidValue("floor", second, f"no second floor (it has {given.epsilon})")
+            raise InvalidValue(
+                "floor", second, f"no second floor; the policy already has the floor {given.epsilon}"
+            )
         return dataclasses.replace(given, policy=_fill(given.policy, parameters))
     parameters = _context(type(given), parameters, {})
     _check_known(type(given), parameters)
-    parameters.pop("reward_range", None)  # a policy that exists has its sigma2
+    parameters.pop("reward_range", None)  # an existing policy already has its sigma2
     for key, value in parameters.items():
         if getattr(given, key) not in (None, value):
-            raise InvalidValue(f"{given.name}: {key}", value, f"{getattr(given, key)}, as it has")
+            raise InvalidValue(
+                f"{given.name}: {key}", value, f"{getattr(given, key)}, the value that the policy already has"
+            )
     # Every subclass is a dataclass by Policy.__init_subclass__, which mypy cannot see here.
     filled: Policy = dataclasses.replace(given, **parameters)  # type: ignore[type-var]
     return _floored(filled, floor, decay)

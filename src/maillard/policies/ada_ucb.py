@@ -10,11 +10,9 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.indexed_policy import Pooled
 from maillard.policies.base.shared_parameters import KnownHorizon, ScaledWidth, SubGaussianRewards
 
-__all__ = ["AdaUCB"]
-
 
 class AdaUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Pooled):
-    """The UCB with the best known guarantees for Gaussian rewards."""
+    """Chooses the largest upper confidence bound; for Gaussian rewards no UCB has better known guarantees."""
 
     name: ClassVar[str] = "adaucb"
     formula: ClassVar[str] = (

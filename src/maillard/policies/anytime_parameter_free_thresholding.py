@@ -1,4 +1,4 @@
-"""APT, for thresholding bandits: which arms have a mean above a threshold."""
+"""APT, for thresholding bandits: find the arms whose mean is above a threshold."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.indexed_policy import Indexed
 from maillard.policies.base.parameters import real
 
-__all__ = ["AnytimeParameterFreeThresholding"]
-
 
 class AnytimeParameterFreeThresholding(Indexed):
-    """Pulls the arm whose side of the threshold is least certain; the answer is {mean >= threshold}."""
+    """Pulls the arm for which it is least certain whether its mean is above the threshold.
+
+    The result is the set of arms with an empirical mean >= threshold.
+    """
 
     name: ClassVar[str] = "apt"
     monotone: ClassVar[bool] = True
@@ -27,8 +28,10 @@ class AnytimeParameterFreeThresholding(Indexed):
         note="Pure exploration: its loss is a wrong answer, not regret.",
     )
 
-    threshold: float = real("τ: the level that arms are compared with", default=0.5)
-    epsilon: float = real("ε: precision; arms within ε of τ may be on either side", default=0.1, at_least=0)
+    threshold: float = real("τ: the threshold", default=0.5)
+    epsilon: float = real(
+        "ε: precision; arms within ε of τ may be classified either way", default=0.1, at_least=0
+    )
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         return -np.sqrt(n) * (np.abs(mean - self.threshold) + self.epsilon)

@@ -10,11 +10,9 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.indexed_policy import Indexed
 from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
 
-__all__ = ["AsymptoticallyOptimalUCB"]
-
 
 class AsymptoticallyOptimalUCB(ScaledWidth, SubGaussianRewards, Indexed):
-    """UCB with a confidence level that is just slow enough to be asymptotically optimal."""
+    """Chooses the largest upper confidence bound, with a confidence level that is asymptotically optimal."""
 
     name: ClassVar[str] = "aoucb"
     monotone: ClassVar[bool] = True

@@ -8,11 +8,9 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.perturbed_policy import Perturbed
 from maillard.policies.numerics.score_distributions import BETA, ScoreDistribution
 
-__all__ = ["BernoulliThompson"]
-
 
 class BernoulliThompson(Perturbed):
-    """A draw from each arm's Beta posterior under a uniform prior; the largest wins."""
+    """Samples a mean from the Beta posterior of each arm (uniform prior) and chooses the largest."""
 
     name: ClassVar[str] = "ts-bernoulli"
     formula: ClassVar[str] = "argmax of Beta(1 + S, 1 + N - S)"

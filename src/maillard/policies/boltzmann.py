@@ -11,11 +11,12 @@ from maillard.policies.base.parameters import choice, real
 from maillard.policies.base.sampled_policy import Sampled
 from maillard.policies.numerics.elementwise import where
 
-__all__ = ["Boltzmann"]
-
 
 class Boltzmann(Sampled):
-    """What the paper replaces: one step size for every arm, however often it was pulled."""
+    """Chooses arms by a softmax over their means, which ignores how often each arm was pulled.
+
+    This is the exploration rule that Maillard sampling replaces.
+    """
 
     name: ClassVar[str] = "boltzmann"
     monotone: ClassVar[bool] = True

@@ -11,11 +11,12 @@ from maillard.policies.base.perturbed_policy import Perturbed
 from maillard.policies.base.shared_parameters import SubGaussianRewards
 from maillard.policies.numerics.score_distributions import GUMBEL, ScoreDistribution
 
-__all__ = ["BoltzmannGumbel"]
-
 
 class BoltzmannGumbel(SubGaussianRewards, Perturbed):
-    """Means plus Gumbel noise of a scale that shrinks with the arm's own pulls, so not a softmax."""
+    """Adds Gumbel noise to each mean and chooses the largest sum.
+
+    The scale of the noise shrinks with the pulls of the arm, so the probabilities are not a softmax.
+    """
 
     name: ClassVar[str] = "boltzmann-gumbel"
     formula: ClassVar[str] = "argmax mean + σ / √N Gumbel(0, 1)"

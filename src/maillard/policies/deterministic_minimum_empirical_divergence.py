@@ -11,14 +11,12 @@ from maillard.policies.base.indexed_policy import Indexed
 from maillard.policies.base.shared_parameters import FamilyRewards
 from maillard.policies.numerics.elementwise import where
 
-__all__ = ["DeterministicMinimumEmpiricalDivergence"]
-
 
 class DeterministicMinimumEmpiricalDivergence(FamilyRewards, Indexed):
-    """Plays through a list of arms that may still be best.
+    """Pulls, one after the other, the arms on a list of those that may still be best.
 
-    DMED has_memory its list, and a tally does not. From a tally alone each choice opens a new
-    pass, in random order: uniform over the list that the tally gives.
+    DMED keeps its list between rounds, and a tally does not contain it. `probabilities` therefore treats each
+    choice as the start of a new list: it is uniform over the arms that the tally puts on the list.
     """
 
     name: ClassVar[str] = "dmed"

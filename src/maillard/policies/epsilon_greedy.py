@@ -1,4 +1,4 @@
-"""epsilon-greedy."""
+"""Epsilon-greedy."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from maillard.policies.floors import mix_uniform
 if TYPE_CHECKING:
     from maillard.policies.base.policy import Floats
 
-__all__ = ["EpsilonGreedy"]
-
 
 class EpsilonGreedy(Indexed):
-    """The best mean, ties alike, mixed with uniform choice: an arm's total probability, both ways in."""
+    """Chooses a uniformly random arm with probability ε, otherwise an arm with the best mean.
+
+    The reported probability of an arm includes both cases. Ties for the best mean are broken at random.
+    """
 
     name: ClassVar[str] = "epsilon-greedy"
     engine_shape: ClassVar[str | None] = "indexed"  # and `constant_probabilities`
@@ -37,7 +38,7 @@ class EpsilonGreedy(Indexed):
         source="immediate: ε T / K pulls of every arm",
     )
 
-    epsilon: float = real("ε: how much of the choice is uniform", default=0.1, at_least=0, at_most=1)
+    epsilon: float = real("ε: probability of a uniformly random choice", default=0.1, at_least=0, at_most=1)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         return mean

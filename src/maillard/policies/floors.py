@@ -1,4 +1,4 @@
-"""A floor under every probability, mixed in exactly."""
+"""A lower bound (floor) on the probability of every arm, mixed into a policy exactly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LINEAR = Guarantees(
     minimax_ratio="linear regret",
     closed_form_probability=True,
     source="immediate: a floor pulls every arm at a constant rate",
-    note="The price of a log that can evaluate any arm.",
+    note="In exchange, its log can evaluate every arm.",
 )
 _DECAYING = dataclasses.replace(
     _LINEAR,
@@ -40,11 +40,11 @@ _DECAYING = dataclasses.replace(
 
 
 class WithFloor(Policy, kw_only=False):
-    """A policy mixed with a share for each eligible arm.
+    """Mixes a policy with a constant probability for each eligible arm.
 
-    One `epsilon`: (1 - ε) p + ε / K, so every eligible arm has at least ε / K. One for each arm:
-    (1 - Σε) p + ε_a, so an arm keeps at least its own share, as a control must. With a `decay`, ε t^-decay stands for ε
-    in round t, which is 1 + the rewards observed so far.
+    A single `epsilon` gives (1 - ε) p + ε / K, so every eligible arm has at least probability ε / K. One number per
+    arm gives (1 - Σε) p + ε_a, for example to guarantee the traffic of a control arm. With a `decay`, round t uses
+    ε t^-decay in place of ε; t is 1 + the number of observed rewards.
 
     >>> from maillard import MaillardSampling, Tally
     >>> tally = Tally([4, 4], [4, 0])
@@ -71,7 +71,7 @@ class WithFloor(Policy, kw_only=False):
             anytime=inner.guarantees.anytime,
             closed_form_probability=deterministic or inner.guarantees.closed_form_probability,
         )
-        # A wrapper is called what it wraps; mixed, a deterministic choice is a closed form.
+        # The wrapper has the name of its policy. With a floor, a deterministic choice has closed-form probabilities.
         for name, value in {
             "epsilon": epsilon,
             "decay": decay,
@@ -94,11 +94,11 @@ class WithFloor(Policy, kw_only=False):
         return WithFloor(self.policy.bind(arms), self.epsilon, decay=self.decay)
 
     def floor_probabilities(self, arms: int) -> Floats:
-        """What each arm gets in round 1; without a decay, in all."""
+        """Return the constant probability of each arm in round 1; without a decay, in every round."""
         if isinstance(self.epsilon, float):
             return np.full(arms, self.epsilon / arms)
         if len(self.epsilon) != arms:
-            allowed = f"one number, or one for each of the {arms} arms"
+            allowed = f"one number, or {arms} numbers, one per arm"
             raise InvalidValue("WithFloor: epsilon", self.epsilon, allowed)
         return np.array(self.epsilon)
 
@@ -128,7 +128,7 @@ class WithFloor(Policy, kw_only=False):
         return self._mix(log, error, self._scaled(epsilon, t))
 
     def _scaled(self, epsilon: float | tuple[float, ...], t: int) -> float | tuple[float, ...]:
-        """What is mixed in in round t."""
+        """Return the floor of round t."""
         if not self.decay:
             return epsilon
         scale = float(t) ** -self.decay
@@ -138,50 +138,51 @@ class WithFloor(Policy, kw_only=False):
     def _mix(
         log: Floats, error: Floats | None, epsilon: float | tuple[float, ...]
     ) -> tuple[Floats, Floats | None]:
-        spread = isinstance(epsilon, tuple)
-        mixed = mix(log, np.array(epsilon)) if spread else mix_uniform(log, float(epsilon))  # type: ignore[arg-type]
+        per_arm = isinstance(epsilon, tuple)
+        mixed = mix(log, np.array(epsilon)) if per_arm else mix_uniform(log, float(epsilon))  # type: ignore[arg-type]
         if error is None:
             return mixed, None
-        # Only the policy's own part of a probability is in doubt.
+        # Only the part of the probability that comes from the policy has an error.
         with np.errstate(invalid="ignore"):
-            share = np.where(log > -np.inf, np.exp(np.minimum(log - mixed, 0.0)), 0.0)
-        doubt = share * np.expm1(np.minimum(error, 700.0))
-        # Whatever the doubt about the logarithm of a hopeless arm, that it is hopeless is certain.
-        doubt = np.where(log < -46.0, np.minimum(doubt, 1e-15 * np.exp(-mixed)), doubt)
-        return mixed, np.log1p(doubt) + rounding_error(mixed)
+            fraction = np.where(log > -np.inf, np.exp(np.minimum(log - mixed, 0.0)), 0.0)
+        relative_error = fraction * np.expm1(np.minimum(error, 700.0))
+        # For an arm with a negligible probability, even a large error of its logarithm is a negligible absolute error.
+        bound = np.minimum(relative_error, 1e-15 * np.exp(-mixed))
+        relative_error = np.where(log < -46.0, bound, relative_error)
+        return mixed, np.log1p(relative_error) + rounding_error(mixed)
 
 
 def mix_uniform(log: Floats, epsilon: float) -> Floats:
-    """log((1 - ε) p + ε / K)."""
+    """Return log((1 - ε) p + ε / K)."""
     with np.errstate(divide="ignore"):
         floor = np.log(epsilon) - np.log(log.size)
         mixed: Floats = np.logaddexp(np.log1p(-epsilon) + log, floor)
     return np.minimum(mixed, 0.0)
 
 
-def mix(log: Floats, shares: Floats) -> Floats:
-    """log((1 - Σε) p + ε_a)."""
-    rest = max(0.0, 1.0 - math.fsum(shares))
+def mix(log: Floats, floors: Floats) -> Floats:
+    """Return log((1 - Σε) p + ε_a)."""
+    rest = max(0.0, 1.0 - math.fsum(floors))
     with np.errstate(divide="ignore"):
-        mixed: Floats = np.logaddexp(np.log(rest) + log, np.log(shares))
+        mixed: Floats = np.logaddexp(np.log(rest) + log, np.log(floors))
     return np.minimum(mixed, 0.0)
 
 
 def _check_epsilon(epsilon: Any) -> float | tuple[float, ...]:
-    allowed = "a number from 0 to 1, or one for each arm, at least 0 and adding up to at most 1"
+    allowed = "a number from 0 to 1, or one number >= 0 per arm with a sum of at most 1"
     try:
-        shares = np.asarray(epsilon, np.float64)
+        floors = np.asarray(epsilon, np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InvalidValue("WithFloor: epsilon", epsilon, allowed) from None
-    # A sum of decimal shares such as .1 * 10 may exceed 1 by its rounding.
-    total = math.fsum(shares.ravel())
-    if shares.ndim > 1 or not shares.size or not ((shares >= 0).all() and total <= 1 + 1e-12):
+    # Rounding may lift the sum of decimal numbers, such as ten times 0.1, above 1.
+    total = math.fsum(floors.ravel())
+    if floors.ndim > 1 or not floors.size or not ((floors >= 0).all() and total <= 1 + 1e-12):
         raise InvalidValue("WithFloor: epsilon", epsilon, allowed)
-    return min(1.0, float(shares)) if shares.ndim == 0 else tuple(shares.tolist())
+    return min(1.0, float(floors)) if floors.ndim == 0 else tuple(floors.tolist())
 
 
 def _check_decay(decay: Any) -> float:
     number = isinstance(decay, int | float | np.integer | np.floating) and not isinstance(decay, bool)
     if not number or not 0 <= decay < 1:
-        raise InvalidValue("WithFloor: decay", decay, "a number from 0 to less than 1")
+        raise InvalidValue("WithFloor: decay", decay, "a number >= 0 and < 1")
     return float(decay)

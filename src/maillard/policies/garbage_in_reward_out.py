@@ -1,4 +1,4 @@
-"""GIRO, garbage in, reward out."""
+"""GIRO: garbage in, reward out."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from maillard.policies.base.parameters import real
 from maillard.policies.base.perturbed_policy import DiscretelyPerturbed
 from maillard.policies.numerics.elementwise import where
 
-__all__ = ["GarbageInRewardOut"]
-
 
 class GarbageInRewardOut(DiscretelyPerturbed):
-    """The bootstrap mean of an arm's 0/1 rewards mixed with pseudo-rewards, k zeros and k ones.
+    """Chooses the largest bootstrap mean of 0/1 rewards, to which k zeros and k ones were added.
 
-    k is a N, its fraction rounded up or down at random in each round. An arm without a pull has
-    ⌈a⌉ zeros and ones alone. Other rewards need the full history, which a tally does not keep.
+    k is a N, rounded up or down at random in each round so that its expectation is a N. An arm without pulls has
+    ⌈a⌉ zeros and ⌈a⌉ ones. Rewards other than 0 and 1 would need the full history, which a tally does not contain.
     """
 
     name: ClassVar[str] = "giro"
@@ -31,7 +29,13 @@ class GarbageInRewardOut(DiscretelyPerturbed):
         note="For 0/1 rewards; gap-dependent bound of order K log T / Δ.",
     )
 
-    a: float = real("a: zeros and ones for each pull", default=1.0, above=0, at_most=1000, least=1e-6)
+    a: float = real(
+        "a: number of zeros and of ones that are added per pull",
+        default=1.0,
+        above=0,
+        at_most=1000,
+        min_magnitude=1e-6,
+    )
 
     def binomial(self, n: Any, s: Any, up: Any) -> tuple[Any, Any, Any, Any]:
         k = np.floor(where(n > 0, self.a * n, np.ceil(self.a))) + up

@@ -11,11 +11,9 @@ from maillard.policies.base.perturbed_policy import Perturbed
 from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
 from maillard.policies.numerics.score_distributions import GAUSSIAN, ScoreDistribution
 
-__all__ = ["GaussianThompson"]
-
 
 class GaussianThompson(ScaledWidth, SubGaussianRewards, Perturbed):
-    """A draw from each arm's Gaussian posterior under a flat prior; the largest wins.
+    """Samples a mean from the Gaussian posterior of each arm (flat prior) and chooses the largest.
 
     >>> from maillard import Tally
     >>> GaussianThompson(sigma2=0.25).probabilities(Tally([4, 4], [3, 2])).round(4)

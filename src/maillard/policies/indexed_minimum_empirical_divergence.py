@@ -10,11 +10,12 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.indexed_policy import Indexed
 from maillard.policies.base.shared_parameters import FamilyRewards
 
-__all__ = ["IndexedMinimumEmpiricalDivergence"]
-
 
 class IndexedMinimumEmpiricalDivergence(FamilyRewards, Indexed):
-    """Maillard sampling's exponent plus ln N, minimised: deterministic."""
+    """Chooses the arm that minimises N KL(mean, best mean) + ln N.
+
+    With the Gaussian family, the first term is the exponent of Maillard sampling.
+    """
 
     name: ClassVar[str] = "imed"
     monotone: ClassVar[bool] = True

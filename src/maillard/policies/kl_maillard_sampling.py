@@ -10,14 +10,12 @@ from maillard.policies.base.sampled_policy import Sampled
 from maillard.policies.numerics.elementwise import where
 from maillard.policies.numerics.families import bernoulli
 
-__all__ = ["KLMaillardSampling"]
-
 
 class KLMaillardSampling(Sampled):
     """Maillard sampling with the Bernoulli divergence in place of the squared gap.
 
-    Once an arm has mean 1, every other has probability exactly 0: positivity fails. `jeffreys`
-    shrinks the means to (S + 1/2) / (N + 1) and keeps every probability positive.
+    If the mean of an arm is 1, all arms with a smaller mean have probability exactly 0. `jeffreys` replaces the
+    means by (S + 1/2) / (N + 1), which keeps every probability positive.
     """
 
     name: ClassVar[str] = "kl-ms"
@@ -35,7 +33,7 @@ class KLMaillardSampling(Sampled):
         "The theorems are for jeffreys=false.",
     )
 
-    jeffreys: bool = flag("compare (S + 1/2) / (N + 1) instead of S / N", default=False)
+    jeffreys: bool = flag("use (S + 1/2) / (N + 1) instead of the mean S / N", default=False)
 
     def estimate(self, n: Any, s: Any) -> Any:
         return where(self.jeffreys, (s + 0.5) / (n + 1.0), s / n)

@@ -12,11 +12,9 @@ from maillard.policies.base.parameters import choice, real
 from maillard.policies.base.shared_parameters import FamilyRewards, ScaledWidth
 from maillard.policies.numerics.families import FAMILIES
 
-__all__ = ["KLUCB"]
-
 
 class KLUCB(FamilyRewards, ScaledWidth, Indexed):
-    """The largest mean that the family's divergence does not exclude."""
+    """Chooses the largest upper confidence bound that the divergence of the reward family gives."""
 
     name: ClassVar[str] = "kl-ucb"
     monotone: ClassVar[bool] = True
@@ -31,7 +29,7 @@ class KLUCB(FamilyRewards, ScaledWidth, Indexed):
         note="For rewards of that family; the theory uses c = 3.",
     )
 
-    family: str = choice("the rewards' distribution", tuple(FAMILIES), default="bernoulli")
+    family: str = choice("family of reward distributions", tuple(FAMILIES), default="bernoulli")
     c: float = real("weight of the ln ln t term: 0 in practice, 3 in theory", default=0.0, at_least=0)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:

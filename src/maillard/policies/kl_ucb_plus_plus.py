@@ -1,4 +1,4 @@
-"""kl-UCB++ and its anytime form."""
+"""kl-UCB++ and its anytime variant."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from maillard.policies.base.shared_parameters import FamilyRewards, KnownHorizon
 from maillard.policies.numerics.elementwise import where
 from maillard.policies.numerics.families import FAMILIES
 
-__all__ = ["KLUCBPlusPlus"]
-
 _ANYTIME = Guarantees(
     source="no result reported; the nearest is KL-UCB-switch (Garivier et al. 2022)",
     note="For rewards of that family.",
@@ -22,7 +20,7 @@ _ANYTIME = Guarantees(
 
 
 class KLUCBPlusPlus(FamilyRewards, KnownHorizon, ScaledWidth, Indexed):
-    """kl-UCB with a level that is minimax and asymptotically optimal at once."""
+    """kl-UCB with a confidence level that is both minimax optimal and asymptotically optimal."""
 
     name: ClassVar[str] = "kl-ucb++"
     monotone: ClassVar[bool] = True
@@ -39,7 +37,7 @@ class KLUCBPlusPlus(FamilyRewards, KnownHorizon, ScaledWidth, Indexed):
         note="For rewards of that family. anytime=true needs no horizon and has no reported result.",
     )
 
-    family: str = choice("the rewards' distribution", tuple(FAMILIES), default="bernoulli")
+    family: str = choice("family of reward distributions", tuple(FAMILIES), default="bernoulli")
     anytime: bool = flag("use the current round in place of the horizon", default=False)
 
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:

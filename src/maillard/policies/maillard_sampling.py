@@ -1,4 +1,4 @@
-"""Maillard sampling, the paper's Algorithm 1."""
+"""Maillard sampling, Algorithm 1 of the paper."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import Any, ClassVar
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.sampled_policy import Sampled
 from maillard.policies.base.shared_parameters import SubGaussianRewards
-from maillard.policies.numerics.families import evidence
-
-__all__ = ["MaillardSampling"]
+from maillard.policies.numerics.families import gaussian_exponent
 
 
 class MaillardSampling(SubGaussianRewards, Sampled):
-    """p ∝ exp(-N d²/(2 σ²)), d the empirical gap.
+    """Chooses an arm with probability proportional to exp(-N d² / (2 σ²)), where d is its empirical gap.
 
     >>> from maillard import Tally
     >>> MaillardSampling(sigma2=0.25).probabilities(Tally([4, 4], [3, 2])).round(4)
@@ -34,4 +32,4 @@ class MaillardSampling(SubGaussianRewards, Sampled):
     )
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
-        return -evidence(n, best - mean, self.sigma2)
+        return -gaussian_exponent(n, best - mean, self.sigma2)

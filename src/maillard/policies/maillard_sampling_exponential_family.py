@@ -8,11 +8,9 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.sampled_policy import Sampled
 from maillard.policies.base.shared_parameters import FamilyRewards
 
-__all__ = ["ExponentialFamilyMaillardSampling"]
-
 
 class ExponentialFamilyMaillardSampling(FamilyRewards, Sampled):
-    """Maillard sampling with the family's own divergence; Gaussian: `ms` itself."""
+    """Maillard sampling with the divergence of the reward family; with the Gaussian family it equals `ms`."""
 
     name: ClassVar[str] = "ms-exponential-family"
     monotone: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Maillard sampling plus, the paper's Algorithm 2."""
+"""Maillard sampling plus (MS+), Algorithm 2 of the paper."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.parameters import real
 from maillard.policies.base.sampled_policy import Sampled
 from maillard.policies.base.shared_parameters import SubGaussianRewards
-from maillard.policies.numerics.families import evidence
-
-__all__ = ["MaillardSamplingPlus"]
+from maillard.policies.numerics.families import gaussian_exponent
 
 
 class MaillardSamplingPlus(SubGaussianRewards, Sampled):
-    """Maillard sampling whose leaders are boosted B times, without losing its guarantees.
+    """Maillard sampling in which leaders have B times the weight, with the same or better guarantees.
 
     >>> from maillard import Tally
     >>> MaillardSamplingPlus(sigma2=0.25, booster=8).probabilities(Tally([4, 4], [3, 2])).round(4)
@@ -37,15 +35,17 @@ class MaillardSamplingPlus(SubGaussianRewards, Sampled):
         source="Bian and Jun 2022, Table 1",
     )
 
-    booster: float = real("B: how many times more a leader weighs", default=4.0, at_least=1)
+    booster: float = real("B: factor on the weight of a leader", default=4.0, at_least=1)
     c: float = real(
         "C: a further boost of leaders that fades as t grows", default=0.01, at_least=0, at_most=1
     )
-    d: float = real("D: how much the others are inflated", default=0.01, above=0, at_most=1)
+    d: float = real(
+        "D: how much the weights of the other arms are increased", default=0.01, above=0, at_most=1
+    )
 
     def leader(self, n: Any, t: Any) -> Any:
         return np.log(self.booster) + np.log1p(self.c * np.log1p(np.log(t / n)))
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
-        x = evidence(n, best - mean, self.sigma2)
+        x = gaussian_exponent(n, best - mean, self.sigma2)
         return -x + np.log1p(self.d * np.minimum(x, 1e300))  # past the float range, -inf and not nan

@@ -1,4 +1,4 @@
-"""The paper's closing equation with the pull count that its print lacks."""
+"""The last equation of the paper, with the pull count N that is missing in print."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.parameters import real
 from maillard.policies.base.sampled_policy import Sampled
 from maillard.policies.base.shared_parameters import SubGaussianRewards
-from maillard.policies.numerics.families import evidence
-
-__all__ = ["PracticalMaillardSampling"]
+from maillard.policies.numerics.families import gaussian_exponent
 
 
 class PracticalMaillardSampling(SubGaussianRewards, Sampled):
-    """The paper's replacement for Boltzmann exploration; `maillard.explore` is its batched form."""
+    """Maillard sampling with B times the weight for leaders, the paper's replacement for Boltzmann exploration.
+
+    `maillard.explore` is the batched version.
+    """
 
     name: ClassVar[str] = "ms-practical"
     monotone: ClassVar[bool] = True
@@ -30,10 +31,10 @@ class PracticalMaillardSampling(SubGaussianRewards, Sampled):
         source="this project: the paper's proof for MS with B carried through (docs/paper-notes.md)",
     )
 
-    booster: float = real("B: how many times more a leader weighs", default=4.0, at_least=1)
+    booster: float = real("B: factor on the weight of a leader", default=4.0, at_least=1)
 
     def leader(self, n: Any, t: Any) -> Any:
         return np.log(self.booster) + 0.0 * n
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
-        return -evidence(n, best - mean, self.sigma2)
+        return -gaussian_exponent(n, best - mean, self.sigma2)

@@ -1,22 +1,19 @@
-"""The paper's closing equation exactly as printed, without the pull count."""
+"""The last equation of the paper exactly as printed, without the pull count N."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.parameters import real
-from maillard.policies.base.sampled_policy import Sampled
-from maillard.policies.base.shared_parameters import SubGaussianRewards
-from maillard.policies.numerics.families import evidence
-
-__all__ = ["PrintedMaillardSampling"]
+from maillard.policies.maillard_sampling_practical import PracticalMaillardSampling
+from maillard.policies.numerics.families import gaussian_exponent
 
 
-class PrintedMaillardSampling(SubGaussianRewards, Sampled):
-    """Kept to show what the missing N does. Use `ms-practical` or `ms+`."""
+class PrintedMaillardSampling(PracticalMaillardSampling):
+    """Maillard sampling without the pull count; it has linear regret and exists only for comparison.
+
+    Use `ms-practical` or `ms+` instead.
+    """
 
     name: ClassVar[str] = "ms-printed"
     monotone: ClassVar[bool] = True
@@ -30,10 +27,5 @@ class PrintedMaillardSampling(SubGaussianRewards, Sampled):
         source="this project: p of a bad arm tends to a positive constant (docs/paper-notes.md)",
     )
 
-    booster: float = real("B: how many times more a leader weighs", default=4.0, at_least=1)
-
-    def leader(self, n: Any, t: Any) -> Any:
-        return np.log(self.booster) + 0.0 * n
-
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
-        return -evidence(1.0, best - mean, self.sigma2)
+        return -gaussian_exponent(1.0, best - mean, self.sigma2)

@@ -7,13 +7,11 @@ from typing import ClassVar
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.maillard_sampling_exponential_family import ExponentialFamilyMaillardSampling
 
-__all__ = ["MinimumEmpiricalDivergence"]
-
 
 class MinimumEmpiricalDivergence(ExponentialFamilyMaillardSampling):
-    """MED in its family forms. With the Gaussian family it is identical to Maillard sampling.
+    """Chooses arms by MED for a parametric reward family; with the Gaussian family it equals `ms`.
 
-    The non-parametric form needs every reward, not only their sum, so a tally cannot give it.
+    Non-parametric MED is not available: it needs every reward, and a tally contains only their sum.
     """
 
     name: ClassVar[str] = "med"

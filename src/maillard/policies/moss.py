@@ -1,4 +1,4 @@
-"""MOSS, minimax optimal strategy in the stochastic case."""
+"""MOSS: minimax optimal strategy in the stochastic case."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from maillard.policies.base.indexed_policy import Indexed
 from maillard.policies.base.parameters import real
 from maillard.policies.base.shared_parameters import KnownHorizon, ScaledWidth, SubGaussianRewards
 
-__all__ = ["MOSS"]
-
 
 class MOSS(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
-    """Minimax optimal for a known horizon. `constant` is 4 in the literature, 2 in one public library."""
+    """Chooses the largest upper confidence bound; it is minimax optimal for a known horizon.
+
+    The literature uses `constant=4`; at least one public library uses 2.
+    """
 
     name: ClassVar[str] = "moss"
     monotone: ClassVar[bool] = True
@@ -31,7 +32,7 @@ class MOSS(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
         source="Bian and Jun 2022, Table 1",
     )
 
-    constant: float = real("what multiplies σ² under the root", default=4.0, above=0)
+    constant: float = real("factor on σ² under the root", default=4.0, above=0)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         level = np.maximum(np.log(self.horizon / (k * n)), 0.0)

@@ -1,4 +1,4 @@
-"""MOSS without a horizon."""
+"""Anytime MOSS."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from maillard.policies.base.indexed_policy import Indexed
 from maillard.policies.base.parameters import real
 from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
 
-__all__ = ["AnytimeMOSS"]
-
 
 class AnytimeMOSS(ScaledWidth, SubGaussianRewards, Indexed):
-    """MOSS with the current round in place of the horizon, and a wider bonus to pay for it."""
+    """MOSS with the current round in place of the horizon, and with a wider bonus in exchange."""
 
     name: ClassVar[str] = "moss-anytime"
     monotone: ClassVar[bool] = True
@@ -27,7 +25,7 @@ class AnytimeMOSS(ScaledWidth, SubGaussianRewards, Indexed):
         source="Degenne and Perchet 2016, Theorem 3",
     )
 
-    alpha: float = real("α: how much wider than MOSS", default=1.35, at_least=0)
+    alpha: float = real("α: how much wider the bonus is than that of MOSS", default=1.35, at_least=0)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         level = 0.5 * (1.0 + self.alpha) * np.maximum(np.log(t / (k * n)), 0.0)

@@ -1,4 +1,4 @@
-"""Optimally confident UCB."""
+"""Optimally confident UCB (OCUCB)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from maillard.policies.base.indexed_policy import Indexed
 from maillard.policies.base.parameters import real
 from maillard.policies.base.shared_parameters import KnownHorizon, ScaledWidth, SubGaussianRewards
 
-__all__ = ["OptimallyConfidentUCB"]
-
 
 class OptimallyConfidentUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
-    """A bonus that falls as the horizon nears. The theory asks for α > 2 and ψ >= 2."""
+    """Chooses the largest upper confidence bound, with a bonus that shrinks towards the horizon.
+
+    The theory requires α > 2 and ψ >= 2.
+    """
 
     name: ClassVar[str] = "ocucb"
     monotone: ClassVar[bool] = True
@@ -31,8 +32,8 @@ class OptimallyConfidentUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Index
         optimality_is_open=True,
     )
 
-    alpha: float = real("α: what multiplies σ² under the root", default=3.0, above=0)
-    psi: float = real("ψ: what multiplies the horizon in the logarithm", default=2.0, above=0)
+    alpha: float = real("α: factor on σ² under the root", default=3.0, above=0)
+    psi: float = real("ψ: factor on the horizon in the logarithm", default=2.0, above=0)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         level = np.maximum(np.log(self.psi * self.horizon / t), 0.0)

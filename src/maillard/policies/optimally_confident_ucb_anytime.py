@@ -1,4 +1,4 @@
-"""Anytime optimally confident UCB."""
+"""Anytime optimally confident UCB (OCUCB-n)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from maillard.policies.base.indexed_policy import Pooled
 from maillard.policies.base.parameters import real
 from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
 
-__all__ = ["AnytimeOptimallyConfidentUCB"]
-
 
 class AnytimeOptimallyConfidentUCB(ScaledWidth, SubGaussianRewards, Pooled):
-    """OCUCB-n. An arm's confidence level depends on the pulls of every arm."""
+    """Chooses the largest upper confidence bound; the confidence level depends on the pulls of all arms."""
 
     name: ClassVar[str] = "ocucb-n"
     formula: ClassVar[str] = "mean + √(2 η σ² ln B / N), B = max(e, ln t, t ln t / Σ_b min(N, N_b^ρ N^(1-ρ)))"
@@ -28,8 +26,8 @@ class AnytimeOptimallyConfidentUCB(ScaledWidth, SubGaussianRewards, Pooled):
         note="The theorem needs η > 1, so it is a factor η from asymptotic optimality.",
     )
 
-    eta: float = real("η: width of the bonus; the theory asks for more than 1", default=2.0, above=0)
-    rho: float = real("ρ: how pulls of other arms count", default=0.5, at_least=0, at_most=1)
+    eta: float = real("η: width of the bonus; the theory requires more than 1", default=2.0, above=0)
+    rho: float = real("ρ: exponent of the pulls of other arms", default=0.5, at_least=0, at_most=1)
 
     def pooling(self) -> float:
         return self.rho

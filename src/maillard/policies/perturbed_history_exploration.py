@@ -10,11 +10,12 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.parameters import real
 from maillard.policies.base.perturbed_policy import DiscretelyPerturbed
 
-__all__ = ["PerturbedHistoryExploration"]
-
 
 class PerturbedHistoryExploration(DiscretelyPerturbed):
-    """The mean of an arm's rewards and ⌈a N⌉ fair coins. An arm without a pull has ⌈a⌉ coins alone."""
+    """Chooses the largest mean of the rewards and ⌈a N⌉ fair coin flips.
+
+    An arm without pulls has ⌈a⌉ coin flips.
+    """
 
     name: ClassVar[str] = "phe"
     formula: ClassVar[str] = "argmax (S + Bin(⌈a N⌉, 1/2)) / (N + ⌈a N⌉)"
@@ -27,11 +28,11 @@ class PerturbedHistoryExploration(DiscretelyPerturbed):
     )
 
     a: float = real(
-        "a: coins for each pull; the theory asks for more than 1",
+        "a: coin flips per pull; the theory requires more than 1",
         default=2.0,
         above=0,
         at_most=1000,
-        least=1e-6,
+        min_magnitude=1e-6,
     )
 
     def binomial(self, n: Any, s: Any, up: Any) -> tuple[Any, Any, Any, Any]:

@@ -11,11 +11,12 @@ from maillard.policies.base.perturbed_policy import Perturbed
 from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
 from maillard.policies.numerics.score_distributions import GAUSSIAN, ScoreDistribution
 
-__all__ = ["SubGaussianThompson"]
-
 
 class SubGaussianThompson(ScaledWidth, SubGaussianRewards, Perturbed):
-    """Gaussian scores with a variance four times too large, which is what the proof needs."""
+    """Samples a Gaussian score for each arm and chooses the largest.
+
+    The variance is four times that of the posterior, as the proof requires.
+    """
 
     name: ClassVar[str] = "ts-sg"
     formula: ClassVar[str] = "argmax of N(S / (N + 1), 4 scale σ² / (N + 1))"

@@ -1,4 +1,4 @@
-"""The paper's Table 1, for every policy: what is proved, in ticks and crosses."""
+"""The paper's Table 1 for every policy: its guarantees as ticks and crosses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = (
 
 
 def table_row(cls: type[Policy]) -> list[str]:
-    """A policy's row of Table 1."""
+    """Return the row of a policy in Table 1."""
     row: Guarantees = cls.guarantees
     optimal = _mark(row.asymptotically_optimal) + ("*" if row.optimality_is_open else "")
     closed = {"closed form": "✓", "quadrature": "✗", "deterministic": "N/A"}[cls.probability_kind]

@@ -1,4 +1,4 @@
-"""Policies that do not learn: targets for evaluation."""
+"""Policies with fixed probabilities, used as targets for evaluation."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _FIXED = Guarantees(
 
 
 class _Target(Policy):
-    """A target's law over all arms, renormalised over the eligible ones."""
+    """Base class of policies with fixed probabilities, renormalised over the eligible arms."""
 
     has_prior: ClassVar[bool] = True
     engine_shape: ClassVar[str | None] = "constant"
     guarantees: ClassVar[Guarantees] = _FIXED
 
     def _probabilities_over(self, k: int) -> Floats:
-        """The probability of each of k arms."""
+        """Return the probability of each of k arms."""
         raise NotImplementedError
 
     def constant_probabilities(self, arms: int) -> Floats:
@@ -50,16 +50,18 @@ class _Target(Policy):
             return np.log(self._probabilities_over(n.size)), None
 
     def _solve_eligible(self, mask: NDArray[np.bool_], tally: Tally, t: int) -> tuple[Floats, None]:
-        law = self._probabilities_over(len(tally))[mask]
-        total = math.fsum(law)
+        probabilities = self._probabilities_over(len(tally))[mask]
+        total = math.fsum(probabilities)
         if not total > 0:
-            raise InvalidValue("eligible", mask.tolist(), f"an arm that {self} can choose")
+            raise InvalidValue("eligible", mask.tolist(), f"at least one arm that {self} can choose")
         with np.errstate(divide="ignore"):
-            return np.log(law / total), None
+            return np.log(probabilities / total), None
 
 
 class FixedArm(_Target, kw_only=False):
-    """Always the same arm, by place or by name; a name is bound by the log or bandit that uses it.
+    """Always chooses the same arm, given by position or by name.
+
+    The log or bandit that uses the policy binds a name to a position.
 
     >>> from maillard import Tally
     >>> FixedArm("blue").bind(["red", "blue"]).probabilities(Tally.empty(2))
@@ -74,14 +76,13 @@ class FixedArm(_Target, kw_only=False):
     def __post_init__(self) -> None:
         known = isinstance(self.arm, str | int | np.integer) and not isinstance(self.arm, bool)
         if not known or (not isinstance(self.arm, str) and self.arm < 0):
-            raise InvalidValue("FixedArm: arm", self.arm, "a name, or a place counted from 0")
-
+            raise InvalidValue("FixedArm: arm", self.arm, "a name, or a position counted from 0")
         if not isinstance(self.arm, str):
             object.__setattr__(self, "arm", int(self.arm))
 
     @classmethod
     def from_spec(cls, values: tuple[specs.Value, ...], options: dict[str, specs.Value]) -> FixedArm:
-        """From `arm:blue` or `arm:0`."""
+        """Return the policy of a spec such as `arm:blue` or `arm:0`."""
         if len(values) != 1 or options or isinstance(values[0], tuple | float | bool):
             raise InvalidValue("arm", values or options, "one arm, as in arm:blue or arm:0")
         return cls(values[0])
@@ -91,24 +92,24 @@ class FixedArm(_Target, kw_only=False):
 
     def bind(self, arms: Sequence[str]) -> FixedArm:
         if isinstance(self.arm, str):
-            return FixedArm(_place(self.arm, arms))
+            return FixedArm(_position(self.arm, arms))
         if str(self.arm) in arms and self.arm != list(arms).index(str(self.arm)):
             name = f"{str(self.arm)!r}"
-            allowed = f"arm:{name}, FixedArm({name}), for the one of that name: the number is a place, from 0, and there is another arm"
+            allowed = f"arm:{name} or FixedArm({name}): another arm has this name, and a number is a position"
             raise InvalidValue("arm", self.arm, allowed)
         return self
 
     def _probabilities_over(self, k: int) -> Floats:
         if isinstance(self.arm, str):
-            raise InvalidValue("FixedArm: arm", self.arm, "a place; bind(names) turns a name into one")
+            raise InvalidValue("FixedArm: arm", self.arm, "a position; call bind(names) to replace the name")
         if self.arm >= k:
-            raise InvalidValue("FixedArm: arm", self.arm, f"a place from 0 to {k - 1}")
-        law: Floats = np.eye(1, k, self.arm)[0]
-        return law
+            raise InvalidValue("FixedArm: arm", self.arm, f"a position from 0 to {k - 1}")
+        probabilities: Floats = np.eye(1, k, self.arm)[0]
+        return probabilities
 
 
 class FixedDistribution(_Target, kw_only=False):
-    """Fixed probabilities: a vector over arms, a mapping from names, or an arm x position matrix.
+    """Chooses arms with fixed probabilities: a vector, a mapping from names, or an arm x position matrix.
 
     >>> from maillard import Tally
     >>> target = FixedDistribution({"red": 0.7, "blue": 0.3})
@@ -123,8 +124,10 @@ class FixedDistribution(_Target, kw_only=False):
 
     def __post_init__(self) -> None:
         given = self.arm_probabilities
-        if isinstance(given, Mapping) or _is_pairs(given):  # pairs: as stored, from a copy
-            pairs = sorted((str(name), _share(value)) for name, value in dict(given).items())
+        if isinstance(given, Mapping) or _is_pairs(
+            given
+        ):  # pairs: the stored form, passed by dataclasses.replace
+            pairs = sorted((str(name), _check_probability(value)) for name, value in dict(given).items())
             _check_total([value for _, value in pairs], given)
             canonical: object = tuple(pairs)
         else:
@@ -141,9 +144,9 @@ class FixedDistribution(_Target, kw_only=False):
 
     @classmethod
     def from_spec(cls, values: tuple[specs.Value, ...], options: dict[str, specs.Value]) -> FixedDistribution:
-        """From `dist:red=0.7,blue=0.3` or `dist:0.7,0.3`."""
+        """Return the policy of a spec such as `dist:red=0.7,blue=0.3` or `dist:0.7,0.3`."""
         if bool(values) == bool(options):
-            raise InvalidValue("dist", values, "shares, as in dist:red=0.7,blue=0.3 or dist:0.7,0.3")
+            raise InvalidValue("dist", values, "probabilities, as in dist:red=0.7,blue=0.3 or dist:0.7,0.3")
         return cls(options or values)
 
     def spec(self) -> specs.Spec:
@@ -154,27 +157,29 @@ class FixedDistribution(_Target, kw_only=False):
     def bind(self, arms: Sequence[str]) -> FixedDistribution:
         if not _is_pairs(self.arm_probabilities):
             return self
-        law = [0.0] * len(arms)
+        probabilities = [0.0] * len(arms)
         for name, value in self.arm_probabilities:
-            law[_place(name, arms)] = value
-        return FixedDistribution(law)
+            probabilities[_position(name, arms)] = value
+        return FixedDistribution(probabilities)
 
     def _probabilities_over(self, k: int) -> Floats:
         if _is_pairs(self.arm_probabilities):
-            allowed = "a vector; bind(names) turns names into places"
+            allowed = "a vector; call bind(names) to replace names by positions"
             raise InvalidValue("FixedDistribution", dict(self.arm_probabilities), allowed)
-        law = np.array(self.arm_probabilities)
-        if law.shape != (k,):
-            raise InvalidValue("FixedDistribution", law.shape, f"a vector over {k} arms here")
-        normal: Floats = law / math.fsum(law)
-        return normal
+        given = np.array(self.arm_probabilities)
+        if given.shape != (k,):
+            raise InvalidValue(
+                "FixedDistribution", given.shape, f"a vector of {k} probabilities, one per arm"
+            )
+        probabilities: Floats = given / math.fsum(given)
+        return probabilities
 
 
-_ALLOWED = "numbers >= 0 that add up to 1: a vector, a mapping, or columns of an arm x position matrix"
+_ALLOWED = "numbers >= 0 that sum to 1, as a vector, a mapping or each column of an arm x position matrix"
 
 
 def _is_pairs(value: object) -> bool:
-    """Whether this is ((name, share), ...), as a mapping is stored."""
+    """Whether this is ((name, probability), ...), the form in which a mapping is stored."""
     return (
         isinstance(value, tuple)
         and bool(value)
@@ -182,22 +187,22 @@ def _is_pairs(value: object) -> bool:
     )
 
 
-def _share(value: object) -> float:
+def _check_probability(value: object) -> float:
     try:
-        share = float(value)  # type: ignore[arg-type]  # checked by failing
+        probability = float(value)  # type: ignore[arg-type]  # float() reports a wrong type
     except (TypeError, ValueError, OverflowError):
-        share = math.nan
-    if not 0 <= share <= 1:
+        probability = math.nan
+    if not 0 <= probability <= 1:
         raise InvalidValue("FixedDistribution", value, _ALLOWED)
-    return share
+    return probability
 
 
 def _check_total(values: Sequence[float], given: object) -> None:
     if not abs(math.fsum(values) - 1.0) <= 1e-9:
-        raise InvalidValue("FixedDistribution", given, f"{_ALLOWED} (these: {math.fsum(values):g})")
+        raise InvalidValue("FixedDistribution", given, f"{_ALLOWED}; these sum to {math.fsum(values):g}")
 
 
-def _place(name: str, arms: Sequence[str]) -> int:
+def _position(name: str, arms: Sequence[str]) -> int:
     try:
         return list(arms).index(name)
     except ValueError:

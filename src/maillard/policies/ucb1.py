@@ -10,11 +10,12 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.indexed_policy import Indexed
 from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
 
-__all__ = ["UCB1"]
-
 
 class UCB1(ScaledWidth, SubGaussianRewards, Indexed):
-    """The classic bonus, √(2 ln t / N) for rewards in [0, 1]; `scale=0.5` gives √(2 σ² ln t / N)."""
+    """Chooses the largest upper confidence bound, with the bonus √(2 ln t / N) for rewards in [0, 1].
+
+    `scale=0.5` gives √(2 σ² ln t / N).
+    """
 
     name: ClassVar[str] = "ucb1"
     monotone: ClassVar[bool] = True

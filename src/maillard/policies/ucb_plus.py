@@ -10,11 +10,9 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.indexed_policy import Indexed
 from maillard.policies.base.shared_parameters import KnownHorizon, ScaledWidth, SubGaussianRewards
 
-__all__ = ["UCBPlus"]
-
 
 class UCBPlus(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
-    """UCB whose confidence level falls with the arm's own pulls."""
+    """Chooses the largest upper confidence bound; the confidence level falls with the pulls of the arm."""
 
     name: ClassVar[str] = "ucb+"
     monotone: ClassVar[bool] = True

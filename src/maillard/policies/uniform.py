@@ -7,11 +7,9 @@ from typing import Any, ClassVar
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.sampled_policy import Sampled
 
-__all__ = ["Uniform"]
-
 
 class Uniform(Sampled):
-    """Every eligible arm alike, whatever was observed."""
+    """Chooses every eligible arm with the same probability and ignores all rewards."""
 
     name: ClassVar[str] = "uniform"
     monotone: ClassVar[bool] = True

@@ -1,1 +1,1 @@
-"""What policies are made of: the contract, its three shapes, and the parameters that several share."""
+"""Base classes of policies: the common interface, three kinds of choice rule, and shared parameters."""

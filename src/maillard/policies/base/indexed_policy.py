@@ -1,4 +1,4 @@
-"""The indexed shape: the arm with the largest index, ties uniformly at random."""
+"""Index policies: choose the arm with the largest index, ties uniformly at random."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ __all__ = ["Indexed", "Pooled"]
 
 
 class Indexed(Policy):
-    """Says what the index of an arm is.
+    """Base class of policies that choose the arm with the largest index. A subclass defines `index`.
 
-    `monotone` declares that indices move one way as t grows, the same for all arms, and do not rise with the best mean.
+    Declare `monotone = True` if the index of every arm moves in the same direction as t grows (all rise or all
+    fall), and never rises with the best mean. Simulation then evaluates only the indices that can be largest.
     """
 
     engine_shape: ClassVar[str | None] = "indexed"
     probability_kind: ClassVar[ProbabilityKind] = "deterministic"
     uses_best: ClassVar[bool] = True  # whether the index depends on the best mean
     uses_round: ClassVar[bool] = True  # whether it depends on t
-    has_memory: ClassVar[bool] = False  # whether there is more to the policy than a tally: DMED's list
+    has_memory: ClassVar[bool] = False  # whether the policy has state besides the tally, as DMED's list
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
-        """Index of an arm pulled n times with this mean, in round t, among k arms."""
+        """Return the index of an arm with n pulls and this mean, in round t, among k arms."""
         raise NotImplementedError
 
     def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:
-        """The index of every warm arm, among k arms cold ones included."""
+        """Return the index of each arm with observed rewards; k also counts the arms without."""
         return as_arm_vector(f"{self.name}: index", self.index(n, mean, mean.max(), t, k), n.size)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
@@ -55,16 +56,16 @@ class Indexed(Policy):
 
 
 class Pooled(Indexed):
-    """An index that also depends on how the pulls of all arms compare with the arm's own."""
+    """Base class for an index that also depends on the pulls of all arms, relative to those of the arm."""
 
     engine_shape: ClassVar[str | None] = "pooled"
 
     def pooling(self) -> float:
-        """ρ: how pulls of other arms count."""
+        """Return ρ, the exponent of the pulls of other arms."""
         return 0.5
 
     def pooled_index(self, n: Any, mean: Any, pooled: Any, t: Any, k: Any) -> Any:
-        """Index of an arm on which so many pulls of all arms bear."""
+        """Return the index of an arm, given its pooled pulls (see `pooled_pulls`)."""
         raise NotImplementedError
 
     def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:

@@ -1,7 +1,8 @@
-"""Fields of a policy that document and check themselves.
+"""Declarations of policy parameters: meaning, default and allowed values.
 
-A policy declares ``booster: float = real("how much ...", default=4.0, at_least=1)``: what the parameter means, its
-default (without one it must be given), and what is allowed. The constructor, spec strings and `maillard policies NAME` all read that.
+A policy declares a parameter as ``booster: float = real("factor on ...", default=4.0, at_least=1)``. The
+constructor, spec strings and `maillard policies NAME` read the declaration. A parameter without a default is
+required.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from typing import Any
 
 from maillard.errors import InvalidValue
 
-__all__ = ["Parameter", "choice", "flag", "interval", "real", "whole"]
+__all__ = ["Parameter", "check_range", "choice", "flag", "real", "whole"]
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a parameter means, what is allowed, and how a given value becomes the stored one."""
+    """The meaning of a parameter, its allowed values, and the conversion of a value to the stored one."""
 
     meaning: str
     allowed: str
-    convert: Callable[[Any], Any]  # raises ValueError or TypeError where a value is not allowed
+    convert: Callable[[Any], Any]  # raises ValueError or TypeError if the value is not allowed
     optional: bool = False
 
     def check(self, name: str, value: object) -> Any:
-        """The value to store, or an error that says what is allowed."""
+        """Return the value to store. Raises InvalidValue if the value is not allowed."""
         if value is None and self.optional:
             return None
         try:
@@ -47,14 +48,14 @@ def real(
     above: float = -math.inf,
     at_least: float = -math.inf,
     at_most: float = math.inf,
-    least: float = 0.0,
-    needed: str = "",
+    min_magnitude: float = 0.0,
+    hint: str = "",
     optional: bool = False,
 ) -> Any:
-    """A finite number within bounds. Without a default it must be given; `needed` says how.
+    """Declare a finite number within bounds. Without a default it is required.
 
-    `optional` means that it may be None, as where another parameter makes it meaningless; `least` refuses
-    what is too near 0 to compute with.
+    `hint` is appended to the error message. `optional` allows None, for a parameter that another one may make
+    meaningless. `min_magnitude` rejects values that are too close to 0 to compute with.
     """
     limits = [f"> {above:g}"] if above > -math.inf else []
     limits += [f">= {at_least:g}"] if at_least > -math.inf else []
@@ -66,16 +67,16 @@ def real(
         number = float(value)
         if not (math.isfinite(number) and number > above and at_least <= number <= at_most):
             raise ValueError
-        if abs(number) < least:
+        if abs(number) < min_magnitude:
             raise ValueError
         return number
 
-    allowed = " ".join(["a finite number", " and ".join(limits)]).strip() + needed
+    allowed = " ".join(["a finite number", " and ".join(limits)]).strip() + hint
     return _declare(default, Parameter(meaning, allowed, convert, optional))
 
 
 def whole(meaning: str, *, default: int | None = None, at_least: int) -> Any:
-    """A whole number up to 2**53, or None: not known yet."""
+    """Declare an integer up to 2**53. None means that it is not known yet."""
 
     def convert(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, Real):
@@ -85,12 +86,12 @@ def whole(meaning: str, *, default: int | None = None, at_least: int) -> Any:
             raise ValueError
         return number
 
-    allowed = f"a whole number >= {at_least} (and <= 2**53)"
+    allowed = f"a whole number from {at_least} to 2**53"
     return _declare(default, Parameter(meaning, allowed, convert, optional=True))
 
 
 def flag(meaning: str, *, default: bool) -> Any:
-    """True or false."""
+    """Declare a boolean."""
 
     def convert(value: Any) -> bool:
         if not isinstance(value, bool | Integral) or value not in (0, 1):
@@ -101,7 +102,7 @@ def flag(meaning: str, *, default: bool) -> Any:
 
 
 def choice(meaning: str, options: Sequence[str], *, default: str) -> Any:
-    """One of a few words."""
+    """Declare a choice from a fixed list of words."""
 
     def convert(value: Any) -> str:
         if value not in options:
@@ -111,12 +112,12 @@ def choice(meaning: str, options: Sequence[str], *, default: str) -> Any:
     return _declare(default, Parameter(meaning, "one of " + ", ".join(options), convert))
 
 
-def interval(name: str, value: object) -> tuple[float, float]:
-    """Two finite numbers, low < high."""
+def check_range(name: str, value: object) -> tuple[float, float]:
+    """Return (low, high) as floats. Raises InvalidValue unless both are finite and low < high."""
     try:
         low, high = (float(end) for end in value)  # type: ignore[attr-defined]  # checked by failing
     except (TypeError, ValueError, OverflowError):
-        raise InvalidValue(name, value, "(low, high), or low..high in a spec") from None
+        raise InvalidValue(name, value, "(low, high), or low..high in a spec string") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise InvalidValue(name, value, "two finite numbers, low < high")
+        raise InvalidValue(name, value, "two finite numbers with low < high")
     return low, high

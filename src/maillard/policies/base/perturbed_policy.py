@@ -1,4 +1,4 @@
-"""The perturbed shape: the arm with the largest random score, scores independent across arms."""
+"""Perturbed policies: choose the arm with the largest random score, independent across arms."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ __all__ = ["DiscretelyPerturbed", "Perturbed"]
 
 
 class Perturbed(Policy):
-    """Says which continuous family scores come from, and its two parameters for each arm."""
+    """Base class of policies that sample a score for each arm and choose the largest.
+
+    A subclass sets `noise`, the family of score distributions, and defines `score`, its two parameters.
+    """
 
     engine_shape: ClassVar[str | None] = "perturbed"
     probability_kind: ClassVar[ProbabilityKind] = "quadrature"
     noise: ClassVar[ScoreDistribution]
 
     def score(self, n: Any, s: Any) -> tuple[Any, Any]:
-        """The parameters of the score of an arm pulled n times with reward sum s."""
+        """Return the two parameters of the score distribution of an arm with n pulls and reward sum s."""
         raise NotImplementedError
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
@@ -56,25 +59,25 @@ class Perturbed(Policy):
 
 
 class DiscretelyPerturbed(Perturbed):
-    """Scores on a lattice, so that ties happen and are split: exact sums instead of quadrature."""
+    """Base class for binomial scores. Ties can happen and are broken uniformly; probabilities are exact sums."""
 
     engine_shape: ClassVar[str | None] = "binomial"
     has_prior: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def binomial(self, n: Any, s: Any, up: Any) -> tuple[Any, Any, Any, Any]:
-        """Offset, trials, chance and size: the score is (offset + Bin(trials, chance)) / size.
+        """Return offset, trials, probability and size: the score is (offset + Bin(trials, probability)) / size.
 
-        `up` is 1 where a count of pseudo-rewards that is not whole was rounded up, else 0.
+        `up` is 1 where a fractional number of pseudo-rewards was rounded up, otherwise 0.
         """
         raise NotImplementedError
 
     def rounds_up(self, n: Any) -> Any:
-        """How often that count is rounded up."""
+        """Return the probability that the number of pseudo-rewards is rounded up."""
         return 0.0 * n
 
     def components(self, n: Floats, s: Floats) -> BinomialScores:
-        """The law of every arm's score, as a mixture of shifted and scaled binomials."""
+        """Return the score distribution of every arm, as a mixture of shifted and scaled binomials."""
         from maillard.policies.numerics.lattice import BinomialScores
 
         up = self.rounds_up(n)
@@ -84,13 +87,13 @@ class DiscretelyPerturbed(Perturbed):
             np.broadcast_arrays(*parts)
             for parts in (self.binomial(n, s, 0.0 * n), self.binomial(n, s, 0.0 * n + 1.0))
         ]
-        offset, trials, chance, size = (np.concatenate(parts)[used] for parts in zip(*both, strict=True))
+        offset, trials, probability, size = (np.concatenate(parts)[used] for parts in zip(*both, strict=True))
         return BinomialScores(
             arm=np.tile(np.arange(n.size), 2)[used],
             weight=weight[used],
             offset=offset,
             trials=trials.astype(np.int64),
-            chance=chance,
+            probability=probability,
             size=size.astype(np.int64),
         )
 
@@ -99,6 +102,6 @@ class DiscretelyPerturbed(Perturbed):
 
         scores = self.components(n, s)
         if (largest := int(scores.size.max())) >= 2**32:
-            where = f"{self.name}: rewards and pseudo-rewards of an arm"
-            raise InvalidValue(where, largest, "fewer than 2**32: fewer pulls, or a smaller a")
+            where = f"{self.name}: number of rewards and pseudo-rewards of an arm"
+            raise InvalidValue(where, largest, "fewer than 2**32; use fewer pulls or a smaller a")
         return lattice.win_log_probabilities(scores, n.size)

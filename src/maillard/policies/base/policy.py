@@ -1,4 +1,4 @@
-"""The contract that every policy keeps, and the registry that finds them."""
+"""The interface of every policy, and the registry of policy names."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["Distribution", "Policy"]
 
 ProbabilityKind = Literal["closed form", "quadrature", "deterministic"]
-# Relative rounding of a closed form: a handful of operations, and a divergence that loses a factor 40.
 _FORMULAS = ("leader", "rival", "estimate", "index", "divergence", "upper")
-# Methods that define the distribution besides the formulas: a class that overrides one declares its `engine_shape`.
+# Other methods that define the distribution. A class that overrides one of them must declare its `engine_shape`.
 _DISTRIBUTION_METHODS = (
     "choose", "probabilities", "log_probabilities", "distribution", "indices", "_solve", "_weights", "_ties", "_win",
 )  # fmt: skip
+# Bound on the relative rounding error of a closed form: a few operations, and a divergence that loses a factor 40.
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Distribution:
-    """The log probability of every arm, and a bound on how far each is from the exact one."""
+    """The log probability of every arm, and a bound on the error of each."""
 
     log_probabilities: Floats
     error: Floats
@@ -53,9 +53,10 @@ class Distribution:
     ),
 )
 class Policy:
-    """Parameters and pure formulas; a subclass is a frozen, keyword-only dataclass by itself.
+    """Base class of all policies: its fields are parameters and its methods are pure formulas.
 
-    A subclass with a `name` is registered under it, and can be used wherever a name is.
+    Every subclass automatically becomes a frozen dataclass with keyword-only fields. A subclass with a `name` is
+    registered under this name and can be used wherever a policy name is accepted.
     """
 
     name: ClassVar[str]
@@ -67,39 +68,43 @@ class Policy:
     requires_binary_rewards: ClassVar[bool] = False  # rewards must be 0 or 1
     requires_positive_rewards: ClassVar[bool] = False  # rewards must be above 0
     has_prior: ClassVar[bool] = False  # the distribution is defined before the first reward: no forced pulls
-    engine_shape: ClassVar[str | None] = (
-        None  # which simulation engine evaluates the formulas; None: `choose`
-    )
-    derived: ClassVar[tuple[str, ...]] = ()  # properties that formulas use besides the parameters
-    monotone: ClassVar[bool] = False  # what the shape asks of formulas that are to be bounded, not evaluated
-    formula_version: ClassVar[int] = 1  # goes up when the same tally gives other probabilities; logs store it
+    engine_shape: ClassVar[str | None] = None  # the simulation engine for the formulas; None: use `choose`
+    derived: ClassVar[tuple[str, ...]] = ()  # properties that formulas use in addition to the parameters
+    monotone: ClassVar[bool] = False  # see the base classes: simulation may use bounds instead of formulas
+    formula_version: ClassVar[int] = 1  # increases when the probabilities of a tally change; stored in logs
     registry: ClassVar[dict[str, type[Policy]]] = {}
 
     def __init_subclass__(cls, *, kw_only: bool = True, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if "monotone" not in cls.__dict__ and any(formula in cls.__dict__ for formula in _FORMULAS):
-            cls.monotone = False  # what was declared of other formulas says nothing of these
+            cls.monotone = False  # a declaration about inherited formulas does not cover new ones
         declared = next(i for i, base in enumerate(cls.__mro__) if "engine_shape" in base.__dict__)
         if any(
             method in base.__dict__ for base in cls.__mro__[:declared] for method in _DISTRIBUTION_METHODS
         ):
             cls.engine_shape = None  # the distribution is no longer that of the formulas
-        # What one method can do for all is not generated again for each: it is half the cost of importing.
+        # Policy defines __repr__, __eq__ and __hash__ for all: generating them per class would double the import time.
         dataclasses.dataclass(frozen=True, kw_only=kw_only, repr=False, eq=False)(cls)
         name = cls.__dict__.get("name")
-        if not isinstance(name, str):  # abstract, or a wrapper with the name of what it wraps
+        if not isinstance(name, str):  # an abstract class, or a wrapper that takes the name of its policy
             if getattr(cls, "name", None) not in Policy.registry:
-                cls.name = cls.__name__  # for messages
+                cls.name = cls.__name__  # for error messages
             return
-        for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # it is one since two lines ago
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # it was made a dataclass above
             if not field.metadata and cls.spec is Policy.spec:
                 where = f"{cls.__name__}.{field.name}"
-                raise InvalidValue(where, field.default, "real(...), whole(...), flag(...) or choice(...)")
+                raise InvalidValue(
+                    where,
+                    field.default,
+                    "a parameter declared by real(...), whole(...), flag(...) or choice(...)",
+                )
         if specs.read(name) != specs.Spec(name, (), {}):
-            raise InvalidValue(f"{cls.__name__}.name", name, "lower-case letters, digits, + and -")
+            raise InvalidValue(
+                f"{cls.__name__}.name", name, "a letter, then lower-case letters, digits, + or -"
+            )
         taken = Policy.registry.get(name)
         if taken and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InvalidValue(f"{cls.__name__}.name", name, f"a free name ({taken} has this one)")
+            raise InvalidValue(f"{cls.__name__}.name", name, f"an unused name; {taken} has this one")
         Policy.registry[name] = cls
 
     def __post_init__(self) -> None:
@@ -109,12 +114,12 @@ class Policy:
 
     @classmethod
     def parameters(cls) -> list[tuple[str, Parameter, Any]]:
-        """Name, description and default of every parameter."""
+        """Return name, declaration and default of every parameter."""
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # every subclass is a dataclass
         return [(f.name, f.metadata["parameter"], f.default) for f in fields if f.metadata]
 
     def spec(self) -> specs.Spec:
-        """The policy as a spec: its name and the parameters that differ from their defaults."""
+        """Return the spec: the name and the parameters that differ from their defaults."""
         values = ((name, getattr(self, name), default) for name, _, default in self.parameters())
         return specs.Spec(self.name, (), {name: value for name, value, default in values if value != default})
 
@@ -138,11 +143,11 @@ class Policy:
         return specs.write(self.spec())
 
     def bind(self, arms: Sequence[str]) -> Policy:
-        """The same policy with arms' names replaced by their places; most have none."""
+        """Return the policy with names of arms replaced by their positions. Most policies contain none."""
         return self
 
     def constant_probabilities(self, arms: int) -> Floats | None:
-        """The constant share of each arm that is mixed into the choice, if any."""
+        """Return the part of each arm's probability that does not depend on the tally; None if there is none."""
         return None
 
     @property
@@ -153,7 +158,7 @@ class Policy:
     def distribution(
         self, tally: Tally, *, round: int | None = None, eligible: ArrayLike | None = None
     ) -> Distribution:
-        """Log probabilities with a bound on the error of each."""
+        """Return the log probability of every arm, with a bound on the error of each."""
         log, error = self._solve_tally(tally, round, eligible)
         error = rounding_error(log) if error is None else error
         return Distribution(log, np.where(np.isneginf(log), 0.0, error))
@@ -161,13 +166,13 @@ class Policy:
     def log_probabilities(
         self, tally: Tally, *, round: int | None = None, eligible: ArrayLike | None = None
     ) -> Floats:
-        """The log probability of every arm; -inf only where a choice is impossible."""
+        """Return the log probability of every arm; -inf only for an arm that cannot be chosen."""
         return self._solve_tally(tally, round, eligible)[0]
 
     def probabilities(
         self, tally: Tally, *, round: int | None = None, eligible: ArrayLike | None = None
     ) -> Floats:
-        """The probability of every arm."""
+        """Return the probability of every arm."""
         return np.exp(self._solve_tally(tally, round, eligible)[0])
 
     @overload
@@ -201,9 +206,9 @@ class Policy:
         eligible: ArrayLike | None = None,
         size: int | None = None,
     ) -> int | NDArray[np.intp]:
-        """An arm, or `size` of them, drawn from exactly `probabilities`."""
+        """Sample an arm, or `size` arms, from exactly `probabilities`."""
         if not isinstance(rng, np.random.Generator):
-            raise InvalidValue("rng", rng, "a numpy.random.Generator (numpy.random.default_rng())")
+            raise InvalidValue("rng", rng, "a numpy.random.Generator, such as numpy.random.default_rng()")
         if size is not None and (not isinstance(size, int | np.integer) or size < 0):
             raise InvalidValue("size", size, "a whole number >= 0")
         p = self.probabilities(tally, round=round, eligible=eligible)
@@ -233,11 +238,14 @@ class Policy:
         return self._solve(tally.pulls[mask].astype(np.float64), tally.sums[mask], t)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
-        """Log probabilities from pulls, sums and the round; their error, or None for rounding."""
+        """Return log probabilities and their errors, from pulls n, sums s and round t.
+
+        The errors are None if only floating-point rounding matters.
+        """
         raise NotImplementedError
 
     def _check_use(self, tally: Tally) -> None:
-        """Refuse a tally that this policy's formula has no meaning for."""
+        """Raise InvalidValue if the formula is not defined for this tally."""
         n, s = tally.pulls, tally.sums
         if self.requires_binary_rewards and (invalid := s != np.floor(s)).any():
             arm = int(np.argmax(invalid))
@@ -248,45 +256,45 @@ class Policy:
         low, high = self.support
         if low == -np.inf and high == np.inf:
             return
-        # A sum of values within [low, high] stays within after its one rounding.
+        # Sums are rounded once, so a sum of values in [low, high] cannot leave [low n, high n].
         bad = (n > 0) & ((s < (low * n if low else 0.0)) | (s > (high * n if high < np.inf else high)))
         if bad.any():
             arm = int(np.argmax(bad))
-            allowed = f"rewards from {low:g} to {high:g}, so that" if high < np.inf else "rewards >= 0,"
+            allowed = f"rewards from {low:g} to {high:g}, so" if high < np.inf else "rewards >= 0, so"
             limit = f"{low * n[arm]:g} <= sum" + (f" <= {high * n[arm]:g}" if high < np.inf else "")
             where = f"{self.name}: sums[{arm}] over {n[arm]} pulls"
             raise InvalidValue(where, float(s[arm]), f"{allowed} {limit}")
 
 
 def sample_arms(probabilities: Floats, rng: np.random.Generator, size: int) -> NDArray[np.intp]:
-    """Indices with the given probabilities, independently."""
+    """Sample `size` independent indices with the given probabilities."""
     ends = probabilities.cumsum()
     arms = ends.searchsorted(rng.random(size) * ends[-1], side="right")
-    # The product may be rounded up to the total, past the last arm that can be drawn.
+    # The product may be rounded up to the total, which would select an arm after the last possible one.
     last = ends.searchsorted(ends[-1], side="left")
     within: NDArray[np.intp] = np.minimum(arms, last)
     return within
 
 
-def as_arm_vector(what: str, value: Any, k: int) -> Floats:
-    """A formula's answer as k numbers; it may have given one for all."""
+def as_arm_vector(field: str, value: Any, k: int) -> Floats:
+    """Return the result of a formula as an array of k numbers; a single number is repeated."""
     if isinstance(value, np.ndarray) and value.shape == (k,) and value.dtype == np.float64:
         return value
     try:
         return np.broadcast_to(np.asarray(value, np.float64), (k,)).copy()
     except (TypeError, ValueError):
-        raise InvalidValue(what, value, f"{k} numbers, one for each arm, or one for all") from None
+        raise InvalidValue(field, value, f"{k} numbers, one per arm, or a single number") from None
 
 
 def rounding_error(log: Floats) -> Floats:
-    """How far a closed form may be off: a few roundings of each log probability."""
+    """Return a bound on the rounding error of log probabilities in closed form."""
     error: Floats = _ROUNDING * np.maximum(1.0, np.abs(log))
     return error
 
 
 def log_normalise(weights: Floats) -> Floats:
-    """Log probabilities proportional to exp(weights)."""
-    shifted = weights - np.maximum.reduce(weights)  # as weights.max(), in half its time for a few arms
+    """Return the logarithms of probabilities that are proportional to exp(weights)."""
+    shifted = weights - np.maximum.reduce(weights)  # faster than weights.max() for few arms
     log: Floats = shifted - np.log(np.add.reduce(np.exp(shifted)))
     return log
 
@@ -294,7 +302,7 @@ def log_normalise(weights: Floats) -> Floats:
 def include_cold_arms(
     warm: NDArray[np.bool_], log: Floats, error: Floats | None
 ) -> tuple[Floats, Floats | None]:
-    """Each cold arm gets 1/K; the warm ones share the rest as they did among themselves."""
+    """Give each cold arm (without rewards) probability 1/K and scale those of the warm arms to the rest."""
     k, cold = warm.size, warm.size - np.count_nonzero(warm)
     full = np.full(k, -np.log(k))
     if cold < k:
@@ -307,7 +315,7 @@ def include_cold_arms(
 
 
 def policy_class(name: str) -> type[Policy]:
-    """The policy class of a name."""
+    """Return the policy class with this name."""
     try:
         return Policy.registry[name]
     except KeyError:
@@ -319,17 +327,19 @@ def _check_round(round: int, tally: Tally) -> int:
         raise InvalidValue("round", round, "a whole number")
     most = int(tally.pulls.max())
     if not most < round <= 2**53:
-        raise InvalidValue("round", round, f"more than the pulls of every arm ({most}), at most 2**53")
+        raise InvalidValue(
+            "round", round, f"a whole number greater than the pulls of every arm ({most}) and at most 2**53"
+        )
     return int(round)
 
 
 def _check_eligible(eligible: ArrayLike, arms: int) -> NDArray[np.bool_]:
     try:
         mask = np.asarray(eligible)
-    except ValueError:  # rows of different lengths
+    except ValueError:  # rows have different lengths
         mask = np.empty(0)
     if mask.dtype != np.bool_ or mask.shape != (arms,):
-        raise InvalidValue("eligible", eligible, f"a boolean for each of the {arms} arms")
+        raise InvalidValue("eligible", eligible, f"a list of {arms} booleans, one per arm")
     if not mask.any():
         raise InvalidValue("eligible", eligible, "at least one eligible arm")
     return mask

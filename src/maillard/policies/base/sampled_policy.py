@@ -1,4 +1,4 @@
-"""The sampled shape: an arm is chosen with probability proportional to exp(log weight)."""
+"""Sampled policies: choose an arm with probability proportional to exp(log weight)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ __all__ = ["Sampled"]
 
 
 class Sampled(Policy):
-    """Says what a leader (an arm with the best mean, all ties) weighs, and what a rival weighs.
+    """Base class of policies with log weights for leaders (all arms with the best mean) and rivals (the others).
 
-    The formulas are pure and elementwise: numbers or arrays in, the same out. `monotone` declares what every formula
-    of the paper has: a rival weighs at most what a leader with its pulls would, and never more as the best mean or t
-    grows; a leader never weighs less as t grows, nor more as its own pulls do. Then simulation need not weigh every arm.
+    Formulas are pure and elementwise: they take numbers or arrays and return the same.
+
+    Declare `monotone = True` if the following holds, as for every formula of the paper. The weight of a rival is at
+    most that of a leader with the same pulls, and it does not rise as the best mean or t grows. The weight of a
+    leader does not fall as t grows and does not rise with its pulls. Simulation then need not evaluate every arm.
     """
 
     engine_shape: ClassVar[str | None] = "sampled"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
 
     def leader(self, n: Any, t: Any) -> Any:
-        """Log weight of an arm with the best mean, pulled n times, in round t."""
+        """Return the log weight of an arm with the best mean and n pulls, in round t."""
         return 0.0 * n
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
-        """Log weight of another arm."""
+        """Return the log weight of an arm with a smaller mean than the best."""
         raise NotImplementedError
 
     def estimate(self, n: Any, s: Any) -> Any:
-        """The mean that is compared, from pulls and sum."""
+        """Return the estimate of the mean that arms are compared by, from pulls and sum."""
         return s / n
 
     @property
@@ -43,18 +45,25 @@ class Sampled(Policy):
         """Whether `estimate` is the empirical mean itself."""
         return type(self).estimate is Sampled.estimate
 
-    @np.errstate(all="ignore")  # logarithms of 0 are -inf as meant, and what is not meant ends as nan
+    @np.errstate(all="ignore")  # log(0) = -inf is intended; other problems give NaN and are reported
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, None]:
         if n.all():
             weights = self._weights(n, s, t)
         else:
-            weights, warm = np.zeros(n.size), n > 0  # a cold arm: a rival in the limit N = 0
+            weights, warm = (
+                np.zeros(n.size),
+                n > 0,
+            )  # an arm without rewards has log weight 0, a rival's in the limit N = 0
             if warm.any():
                 weights[warm] = self._weights(n[warm], s[warm], t)
         log = log_normalise(weights)
-        if not log[0] <= 0.0:  # one nan or inf among the weights makes every log nan
+        if not log[0] <= 0.0:  # one NaN or inf among the weights makes every log probability NaN
             arm = int(np.argmax(~(weights < np.inf)))
-            raise InvalidValue(f"{self.name}: log weight of arm {arm}", float(weights[arm]), "a number < inf")
+            raise InvalidValue(
+                f"{self.name}: log weight of arm {arm}",
+                float(weights[arm]),
+                "a number < inf",
+            )
         return log, None
 
     def _weights(self, n: Floats, s: Floats, t: int) -> Floats:

@@ -1,4 +1,4 @@
-"""Parameters that several policies share: what is known of the rewards, the horizon, a tuned width."""
+"""Parameters that several policies share: sigma2, the reward family, the horizon, the width of a bonus."""
 
 from __future__ import annotations
 
@@ -7,48 +7,54 @@ from dataclasses import InitVar
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from maillard.errors import InvalidValue
-from maillard.policies.base.parameters import choice, interval, real, whole
+from maillard.policies.base.parameters import check_range, choice, real, whole
 from maillard.policies.base.policy import Policy
 from maillard.policies.numerics.families import FAMILIES
 
 if TYPE_CHECKING:
     from maillard.tally import Tally
 
-    pass
-
 __all__ = ["FamilyRewards", "KnownHorizon", "ScaledWidth", "SubGaussianRewards"]
 
-# sigma2 and scale stay so far from the limits of floats that no formula meets them.
-_HOW = " (or give reward_range=(low, high), which means sigma2 = (high - low)^2 / 4)"
+# The limits on sigma2 and scale keep every formula within the range of floats.
+_REWARD_RANGE_HINT = " (or pass reward_range=(low, high), which sets sigma2 = (high - low)^2 / 4)"
 
 
 class SubGaussianRewards(Policy):
-    """Rewards are sigma2-sub-Gaussian; `reward_range` stands for the sigma2 of a bounded reward."""
+    """The parameter sigma2: rewards are sigma2-sub-Gaussian.
+
+    For bounded rewards, `reward_range=(low, high)` sets sigma2 = (high - low)^2 / 4.
+    """
 
     sigma2: float = real(
-        "rewards are sigma2-sub-Gaussian", default=None, needed=_HOW, above=0, at_most=1e100, least=1e-100
+        "rewards are sigma2-sub-Gaussian",
+        default=None,
+        hint=_REWARD_RANGE_HINT,
+        above=0,
+        at_most=1e100,
+        min_magnitude=1e-100,
     )
     reward_range: InitVar[tuple[float, float] | None] = None
 
     def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
         if reward_range is not None:
-            low, high = interval(f"{self.name}: reward_range", reward_range)
+            low, high = check_range(f"{self.name}: reward_range", reward_range)
             if self.sigma2 is None:
                 object.__setattr__(self, "sigma2", (high - low) * (high - low) / 4)
         super().__post_init__()
 
 
 class FamilyRewards(SubGaussianRewards):
-    """Rewards come from a one-parameter family; only the Gaussian one needs sigma2."""
+    """The parameter family: rewards come from a one-parameter family. Only the Gaussian family uses sigma2."""
 
     sigma2: float = real(
         "variance of Gaussian rewards",
         default=None,
-        needed=_HOW,
+        hint=_REWARD_RANGE_HINT,
         optional=True,
         above=0,
         at_most=1e100,
-        least=1e-100,
+        min_magnitude=1e-100,
     )
     family: str = choice("the rewards' distribution", tuple(FAMILIES), default="gaussian")
 
@@ -56,28 +62,28 @@ class FamilyRewards(SubGaussianRewards):
         super().__post_init__(reward_range)
         object.__setattr__(self, "support", FAMILIES[self.family].support)
         object.__setattr__(self, "requires_positive_rewards", FAMILIES[self.family].requires_positive_rewards)
-        if self.family != "gaussian":  # the others have none, so that equal policies are equal
+        if self.family != "gaussian":  # the other families ignore it; None makes equal policies compare equal
             object.__setattr__(self, "sigma2", None)
         elif self.sigma2 is None:
-            raise InvalidValue(f"{self.name}: sigma2", None, "a finite number > 0" + _HOW)
+            raise InvalidValue(f"{self.name}: sigma2", None, "a finite number > 0" + _REWARD_RANGE_HINT)
 
     derived: ClassVar[tuple[str, ...]] = ("divergence", "upper")
 
     @property
     def divergence(self) -> Callable[[Any, Any, Any], Any]:
-        """The family's divergence between two means, given sigma2."""
+        """The function (mean a, mean b, sigma2) -> KL divergence of the family."""
         return FAMILIES[self.family].divergence
 
     @property
     def upper(self) -> Callable[[Any, Any, Any], Any]:
-        """The family's largest mean within a divergence of another, given sigma2."""
+        """The function (mean a, level, sigma2) -> the largest mean b with KL(a, b) <= level."""
         return FAMILIES[self.family].upper
 
 
 class KnownHorizon(Policy):
-    """The policy must know how many rounds there will be."""
+    """The parameter horizon: the policy must know the number of rounds in advance."""
 
-    horizon: int = whole("how many rounds there will be; `simulate` fills it", default=None, at_least=1)
+    horizon: int = whole("number of rounds; `simulate` sets it", default=None, at_least=1)
 
     @property
     def needs_horizon(self) -> bool:
@@ -85,17 +91,17 @@ class KnownHorizon(Policy):
 
     def _check_use(self, tally: Tally) -> None:
         if self.horizon is None and self.needs_horizon:
-            raise InvalidValue(f"{self.name}: horizon", None, "the number of rounds, horizon=...")
+            raise InvalidValue(f"{self.name}: horizon", None, "the number of rounds; pass horizon=...")
         super()._check_use(tally)
 
 
 class ScaledWidth(Policy):
-    """The width that practitioners tune, at the price of the guarantee."""
+    """The parameter scale: the width of the exploration bonus. Other values than 1 lose the guarantees."""
 
     scale: float = real(
-        "multiplies the bonus (a UCB) or the variance (Thompson)",
+        "factor on the bonus (UCB) or on the variance (Thompson sampling)",
         default=1.0,
         above=0,
         at_most=1e100,
-        least=1e-100,
+        min_magnitude=1e-100,
     )

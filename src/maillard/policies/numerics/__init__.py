@@ -1,1 +1,1 @@
-"""Numbers behind the formulas: divergences, score laws, and the probability of being the largest."""
+"""Numerical methods for policies: divergences, score distributions, the probability to be the largest."""

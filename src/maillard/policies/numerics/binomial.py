@@ -1,4 +1,4 @@
-"""The binomial law without cancellation, for real counts: lattice scores and Beta densities both rest on it."""
+"""Binomial log probabilities without cancellation, also for real counts; used for PHE, GIRO and Beta densities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
 def log_binomial(i: Floats, j: Floats, p: Floats, q: Floats) -> Floats:
-    """ln of (i+j)! / (i! j!) p^i q^j for q = 1 - p, by Loader's saddle-point form: no large log-factorials.
+    """Return ln((i+j)! / (i! j!) p^i q^j) for q = 1 - p.
+
+    Loader's saddle-point expansion avoids the difference of large log-factorials.
 
     >>> half = np.array(0.5)
     >>> float(np.exp(log_binomial(np.array(2.0), np.array(1.0), half, half)).round(12))
@@ -25,7 +27,7 @@ def log_binomial(i: Floats, j: Floats, p: Floats, q: Floats) -> Floats:
     """
     n = i + j
     inner = (i > 0.0) & (j > 0.0)
-    # Counts that the formula may be given where it does not apply, to keep it silent there.
+    # Harmless values where the formula does not apply, so that it emits no warnings there.
     one, two, both = np.where(inner, i, 1.0), np.where(inner, j, 1.0), np.where(inner, n, 2.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         saddle = (
@@ -43,7 +45,7 @@ def log_binomial(i: Floats, j: Floats, p: Floats, q: Floats) -> Floats:
 
 
 def _stirling_error(z: Floats) -> Floats:
-    """ln z! minus Stirling's formula for it, z > 0."""
+    """Return ln z! minus Stirling's approximation, for z > 0."""
     from scipy.special import gammaln
 
     small = np.minimum(z, 16.0)

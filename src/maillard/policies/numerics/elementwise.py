@@ -1,4 +1,4 @@
-"""What formulas need besides arithmetic and NumPy's own functions."""
+"""Functions for formulas that simulation compiles differently from NumPy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ __all__ = ["branch", "where"]
 
 
 def where(condition: Any, yes: Any, no: Any) -> Any:
-    """`numpy.where`; compiled for numbers it is a branch, where NumPy's own would allocate an array."""
+    """Return `numpy.where(condition, yes, no)`. Compiled for numbers it is a branch and allocates no array."""
     return np.where(condition, yes, no)
 
 
 def branch(
     condition: Any, yes: Callable[[Any, Any], Any], no: Callable[[Any, Any], Any], x: Any, y: Any
 ) -> Any:
-    """yes(x, y) where the condition holds, else no(x, y); compiled for numbers, only the one that is asked for."""
+    """Return yes(x, y) where the condition holds, otherwise no(x, y).
+
+    Compiled for numbers, only the selected function is evaluated.
+    """
     return np.where(condition, yes(x, y), no(x, y))

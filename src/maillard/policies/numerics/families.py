@@ -1,7 +1,8 @@
-"""Reward families with one parameter, the mean: their divergence, and its inverse.
+"""Reward families with one parameter, the mean: their divergence and its inverse.
 
-All functions are pure and elementwise. `divergence(a, b, sigma2)` is KL(mean a, mean b); `upper(a, level, sigma2)`
-is the largest b with KL(a, b) <= level. Only the Gaussian family uses sigma2.
+All functions are pure and elementwise. `divergence(a, b, sigma2)` is the KL divergence between the distributions
+with means a and b. `upper(a, level, sigma2)` is the largest b with KL(a, b) <= level. Only the Gaussian family uses
+sigma2.
 """
 
 from __future__ import annotations
@@ -15,20 +16,25 @@ from maillard.policies.numerics.elementwise import branch, where
 
 __all__ = ["FAMILIES", "Family"]
 
-# Newton steps from the right of the root of a convex function; 10 reach float accuracy for levels above
-# 1e-9 wherever the answer is not within rounding of 1.
+# Newton steps for the root of a convex function, from a start to the right of it. Ten steps reach float accuracy for
+# levels above 1e-9, unless the result is 1 up to rounding.
 _STEPS = 12
-_TINY = 1e-150  # a mean below this is 0 to every digit of a divergence, and its reciprocal may overflow
+_TINY = (
+    1e-150  # smaller means are treated as 0: no digit of a divergence changes, and 1 / mean cannot overflow
+)
 _ODD = tuple(1.0 / k for k in range(15, 1, -2))  # 1/15, ..., 1/5, 1/3: enough for |z| < 0.1
 
 
 def residual(z: Any, ratio: Any) -> Any:
-    """z - log(ratio) for ratio = 1 + z, without cancellation near z = 0."""
+    """Return z - log(ratio) for ratio = 1 + z, without cancellation near z = 0."""
     return branch(np.abs(z) < 0.1, _near_residual, _far_residual, z, ratio)
 
 
 def _near_residual(z: Any, ratio: Any) -> Any:
-    """With r = z / (2 + z), log1p(z) = 2 artanh(r) and z - 2r = r z: what remains is r z - 2 r^3 (1/3 + r^2/5 + ...)."""
+    """Return z - log1p(z) for |z| < 0.1 by a series.
+
+    With r = z / (2 + z), log1p(z) = 2 artanh(r) and z - 2r = r z, so the result is r z - 2 r^3 (1/3 + r^2/5 + ...).
+    """
     w = where(np.abs(z) < 0.1, z, 0.0)
     r = w / (2.0 + w)
     square = r * r
@@ -39,7 +45,7 @@ def _near_residual(z: Any, ratio: Any) -> Any:
 
 
 def _far_residual(z: Any, ratio: Any) -> Any:
-    # z and ratio are rounded apart, which log1p(z) is not hurt by; but near z = -1 it is the ratio that counts.
+    # z and ratio have independent rounding errors. log1p(z) is accurate for small z; near z = -1, log(ratio) is.
     return z - branch(np.abs(z) < 0.5, _log1p_first, _log_second, z, ratio)
 
 
@@ -51,23 +57,23 @@ def _log_second(z: Any, ratio: Any) -> Any:
     return np.log(ratio)
 
 
-def evidence(n: Any, gap: Any, sigma2: Any) -> Any:
-    """N gap² / (2 σ²), Maillard sampling's exponent; in this order 0 times an overflow does not arise."""
+def gaussian_exponent(n: Any, gap: Any, sigma2: Any) -> Any:
+    """Return N gap² / (2 σ²), the exponent of Maillard sampling. This order of factors avoids 0 * inf."""
     return n * gap * gap / (2.0 * sigma2)
 
 
 def gaussian(a: Any, b: Any, sigma2: Any) -> Any:
-    """(a - b)^2 / (2 sigma2)."""
-    return evidence(1.0, a - b, sigma2)
+    """Return (a - b)^2 / (2 sigma2)."""
+    return gaussian_exponent(1.0, a - b, sigma2)
 
 
 def gaussian_upper(a: Any, level: Any, sigma2: Any) -> Any:
-    """a + sqrt(2 sigma2 level)."""
+    """Return a + sqrt(2 sigma2 level)."""
     return a + np.sqrt(2.0 * sigma2 * level)
 
 
 def bernoulli(a: Any, b: Any, sigma2: Any) -> Any:
-    """a ln(a/b) + (1-a) ln((1-a)/(1-b)), with 0 ln 0 = 0; inf where b = 1 > a."""
+    """Return a ln(a/b) + (1-a) ln((1-a)/(1-b)), with 0 ln 0 = 0; inf where b = 1 > a."""
     d = b - a
     some, rest = where(a > _TINY, a, 1.0), where(a < 1.0, 1.0 - a, 1.0)
     ones = where(a > _TINY, a * residual(d / some, b / some), d)
@@ -76,17 +82,17 @@ def bernoulli(a: Any, b: Any, sigma2: Any) -> Any:
 
 
 def bernoulli_upper(a: Any, level: Any, sigma2: Any) -> Any:
-    """Newton in w = -ln(1 - b), in which KL is convex with slope (b - a) / b."""
+    """Solve by Newton steps in w = -ln(1 - b); KL is convex in w with slope (b - a) / b."""
     inner = where((a > _TINY) & (a < 1.0), a, 0.5)
     entropy = -inner * np.log(inner) - (1.0 - inner) * np.log(1.0 - inner)
-    w = (level + entropy) / (1.0 - inner)  # KL >= (1-a) w - entropy, so right of the root
+    w = (level + entropy) / (1.0 - inner)  # KL >= (1-a) w - entropy, so this is right of the root
     pinsker = inner + np.sqrt(0.5 * level)
     w = np.minimum(w, where(pinsker < 1.0, -np.log1p(-where(pinsker < 1.0, pinsker, 0.0)), w))
     b = -np.expm1(-w)
     for _ in range(_STEPS):
         slope = np.maximum((b - inner) / b, 1e-300)
         kl = bernoulli(inner, b, sigma2)
-        # Past b = 1 - 2^-53 the float b says nothing of w: there KL is linear in w.
+        # For b > 1 - 2^-53 the float b no longer determines w; KL is linear in w there.
         kl = where(w > 36.0, (1.0 - inner) * w - entropy, kl)
         w = np.maximum(w - np.maximum(kl - level, 0.0) / slope, -np.log1p(-inner))
         b = -np.expm1(-w)
@@ -95,13 +101,13 @@ def bernoulli_upper(a: Any, level: Any, sigma2: Any) -> Any:
 
 
 def poisson(a: Any, b: Any, sigma2: Any) -> Any:
-    """b - a + a ln(a/b); b where a = 0."""
+    """Return b - a + a ln(a/b); b where a = 0."""
     some = where(a > _TINY, a, 1.0)
     return where(a > _TINY, some * residual((b - some) / some, b / some), b)
 
 
 def poisson_upper(a: Any, level: Any, sigma2: Any) -> Any:
-    """Newton in z = b/a - 1, from the root of the lower bound z^2 / (2 (1 + z)) <= z - log1p(z)."""
+    """Solve by Newton steps in z = b/a - 1, from the root of the bound z^2 / (2 (1 + z)) <= z - log1p(z)."""
     some = where(a > _TINY, a, 1.0)
     share = level / some
     z = share + np.sqrt(share * share + 2.0 * share)
@@ -112,12 +118,12 @@ def poisson_upper(a: Any, level: Any, sigma2: Any) -> Any:
 
 
 def exponential(a: Any, b: Any, sigma2: Any) -> Any:
-    """a/b - 1 - ln(a/b)."""
+    """Return a/b - 1 - ln(a/b)."""
     return residual((a - b) / b, a / b)
 
 
 def exponential_upper(a: Any, level: Any, sigma2: Any) -> Any:
-    """Newton in v = ln(b/a), in which KL = exp(-v) - 1 + v is convex."""
+    """Solve by Newton steps in v = ln(b/a); KL = exp(-v) - 1 + v is convex in v."""
     v = np.minimum(level + 1.0, where(level < 1.0 / 3.0, np.sqrt(3.0 * level), level + 1.0))
     for _ in range(_STEPS):
         slope = np.maximum(-np.expm1(-v), 1e-300)
@@ -127,7 +133,7 @@ def exponential_upper(a: Any, level: Any, sigma2: Any) -> Any:
 
 
 class Family(NamedTuple):
-    """A reward family: KL between two means, its upper inverse, and where rewards live."""
+    """A reward family: the KL divergence of two means, its upper inverse, and the range of rewards."""
 
     divergence: Callable[[Any, Any, Any], Any]
     upper: Callable[[Any, Any, Any], Any]

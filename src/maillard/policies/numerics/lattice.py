@@ -1,9 +1,12 @@
-"""Exact win probabilities for independent discrete scores (the policies PHE and GIRO).
+"""The probability that each of many independent discrete scores is the largest (the policies PHE and GIRO).
 
-With F_b the distribution function of arm b and p_b its mass function, and ties split evenly,
-P(a) = sum_x p_a(x) * integral_0^1 prod_{b != a} (F_b(x-) + u p_b(x)) du. One sweep from the top
-down, in log space, serves every arm. A support too large to list is cut into cells, and the bound
-on the error then comes from moving every mass to its cell's worst end.
+Let F_b be the distribution function of arm b and p_b its mass function. With ties broken uniformly at random,
+
+    P(a) = sum_x p_a(x) * integral_0^1 prod_{b != a} (F_b(x-) + u p_b(x)) du.
+
+One pass over all support points, from the largest down and in log space, computes P(a) for every arm. If the support
+is too large, neighbouring points are combined into cells. The error bound then follows from moving the mass of
+every cell to either of its ends.
 """
 
 from __future__ import annotations
@@ -23,15 +26,15 @@ Ints = NDArray[np.int64]
 
 
 def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Floats]:
-    """Log probability that each arm's score is the largest, and a bound on its error.
+    """Return the log probability that each arm has the largest score, and a bound on the error of each.
 
     >>> one, m = np.ones(2), np.array([1, 2])
-    >>> coins = BinomialScores(m - 1, one, 0 * one, trials=m, chance=one / 2, size=m // m)
+    >>> coins = BinomialScores(m - 1, one, 0 * one, trials=m, probability=one / 2, size=m // m)
     >>> np.exp(win_log_probabilities(coins, arms=2)[0]).round(6).tolist()
     [0.3125, 0.6875]
     """
-    if (largest := int(scores.size.max())) >= 2**32:  # _ranks divides in 64 bits
-        raise InvalidValue("size", largest, "an integer below 2**32")
+    if (largest := int(scores.size.max())) >= 2**32:  # _ranks uses 64-bit division
+        raise InvalidValue("size", largest, "a whole number below 2**32")
     scores, copies, which = _distinct(scores, arms)
     row, first, place, last, log_mass, slack = cells(scores, copies)
     arm, log_mass = scores.arm[row], log_mass + np.log(scores.weight)[row]
@@ -40,7 +43,7 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
     log_p = _sweep(arm, at, at, log_mass, log_mass, copies=copies)
     excess = math.log(copies @ np.exp(log_p))
     log_p, possible = np.minimum(log_p - excess, 0), log_p > -np.inf
-    # Rounding: a log mass loses eps * |J - mp|, and a running sum of n terms about eps * sqrt(n).
+    # Rounding errors: eps * |J - mp| in a log mass, and about eps * sqrt(n) in a cumulative sum of n terms.
     scale = 8 + 4 * math.sqrt(scores.trials.max()) + math.sqrt(len(row))
     error = np.where(possible, abs(excess) + 2.0**-50 * (scale - 4 * log_p), 0)
     if ends:
@@ -52,8 +55,8 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
 
 
 def _distinct(scores: BinomialScores, arms: int) -> tuple[BinomialScores, Floats, Ints]:
-    """The distinct arms' components, how many arms share each, and each arm's number among them."""
-    names, used = ("weight", "offset", "trials", "chance", "size"), scores.weight > 0
+    """Return the components of the distinct arms, the number of copies of each, and the index of each arm."""
+    names, used = ("weight", "offset", "trials", "probability", "size"), scores.weight > 0
     arm, columns = scores.arm[used], [getattr(scores, name)[used] for name in names]
     nth = np.arange(len(arm)) - np.searchsorted(arm, arm)
     table = np.full((int(nth.max()) + 1, arms), -1)
@@ -66,7 +69,7 @@ def _distinct(scores: BinomialScores, arms: int) -> tuple[BinomialScores, Floats
 
 
 def _codes(*columns: NDArray[np.generic]) -> Ints:
-    """Number the distinct rows of these columns in order, the last column counting most."""
+    """Number the distinct rows of these columns in ascending order; the last column is the most significant."""
     order = np.lexsort(columns)
     code = fresh = np.zeros(len(order), dtype=np.int64)
     for column in columns:
@@ -76,10 +79,10 @@ def _codes(*columns: NDArray[np.generic]) -> Ints:
 
 
 def _ranks(offset: Floats, j: Ints, size: Ints) -> Ints:
-    """The order of the points (offset + j)/size as exact fractions; equal points share a rank.
+    """Return the ranks of the points (offset + j) / size, compared exactly; equal points have equal ranks.
 
-    Long division gives the quotients' digits in base 2**32. Once the offsets have no digit left,
-    the remainders of distinct quotients differ by 1/(nk) > 2**-64: two digits more decide.
+    Long division produces the digits of the quotients in base 2**32. When all digits of the offsets are used up, distinct
+    quotients differ by at least 1/(nk) > 2**-64, so two more digits are sufficient.
     """
     shift, divisor, rest = np.uint64(32), size.astype(np.uint64), offset - np.floor(offset)
     digit, left = np.divmod(offset.astype(np.uint64) + j.astype(np.uint64), divisor)
@@ -95,7 +98,10 @@ def _ranks(offset: Floats, j: Ints, size: Ints) -> Ints:
 
 
 def _sweep(arm: Ints, own: Ints, foe: Ints, up: Floats, down: Floats, *, copies: Floats) -> Floats:
-    """Log win probability of one copy of each arm: its cells at ranks `own`, others at `foe`."""
+    """Return the log probability that one copy of each arm has the largest score.
+
+    The cells of the arm itself are at ranks `own`, those of the other arms at ranks `foe`.
+    """
     span = 1 + int(max(own.max(), foe.max()))
     key = arm * span + foe
     order = np.argsort(key, kind="stable")
@@ -105,7 +111,7 @@ def _sweep(arm: Ints, own: Ints, foe: Ints, up: Floats, down: Floats, *, copies:
     other = mass if down is up else np.logaddexp.reduceat(down[order], start)
     log_cdf = _log_cdf(mass, other, np.bincount(whose))
     lowest = rank[np.diff(whose, prepend=-1) > 0].max()
-    # G = sum_b log F_b, from 0 at the top; every F_b is positive from the rank `lowest` up.
+    # total = sum_b log F_b, which is 0 at the largest rank. Every F_b is positive from the rank `lowest` on.
     fall = copies[whose] * np.where(rank > lowest, log_cdf - np.roll(log_cdf, 1), 0)
     total = -np.append(np.cumsum(np.bincount(rank, fall, span)[:0:-1])[::-1], 0.0)
     alive = order[own[order] >= lowest]
@@ -120,7 +126,7 @@ def _sweep(arm: Ints, own: Ints, foe: Ints, up: Floats, down: Floats, *, copies:
 
 
 def _log_cdf(up: Floats, down: Floats, length: Ints) -> Floats:
-    """Log distribution function of each run: `up` summed, or 1 less `down` summed from the top."""
+    """Return the log distribution function of each arm: the sum of `up`, or 1 minus the upper sum of `down`."""
     lower, upper, ends = np.empty_like(up), np.full(len(up), -np.inf), np.cumsum(length)
     for a, b in zip((ends - length).tolist(), ends.tolist(), strict=True):
         lower[a:b] = np.logaddexp.accumulate(up[a:b])
@@ -130,10 +136,11 @@ def _log_cdf(up: Floats, down: Floats, length: Ints) -> Floats:
 
 
 def _log_ties(rank: Ints, ratio: Floats, copies: Floats, own: Ints, mine: Floats) -> Floats:
-    """Log integral_0^1 prod_b (1 - v r_b)^{c_b} / (1 - v r_a) dv over the arms b tied at a's rank.
+    """Return log integral_0^1 prod_b (1 - v r_b)^{c_b} / (1 - v r_a) dv over the arms b with a tie at the rank of a.
 
-    r_b = p_b(x)/F_b(x); `mine` is r_a, or -1 where a is not tied. The 2n-th derivative is at most
-    R^(2n), R = sum c_b r_b: a bound on the error of n nodes. Beyond v = 45/R lies exp(-44) or less.
+    r_b = p_b(x) / F_b(x); `mine` is r_a, or -1 where a is not tied. Gauss-Legendre quadrature with n nodes is accurate
+    enough because the 2n-th derivative is at most R^(2n), with R = sum c_b r_b. The part beyond v = 45/R contributes
+    at most exp(-44).
     """
     out, tied = np.zeros(len(own)), np.bincount(rank, copies, 1 + int(own.max()))
     tied[own[mine < 0]] += 1

@@ -1,4 +1,4 @@
-"""How many pulls of all arms bear on one arm's confidence level (OCUCB-n, AdaUCB)."""
+"""Pooled pulls: how the pulls of all arms enter the confidence level of one arm (OCUCB-n, AdaUCB)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["pooled_pulls"]
 
 
 def pooled_pulls(n: Floats, rho: float) -> Floats:
-    """Σ_b min(n_a, n_b^ρ n_a^(1-ρ)) for every arm a.
+    """Return Σ_b min(n_a, n_b^ρ n_a^(1-ρ)) for every arm a.
 
-    For n_b >= n_a the minimum is n_a, below it is the power: so sorted pulls and a running
-    sum give all K sums in K log K. Equal pulls share one value, to the bit.
+    The minimum is n_a for n_b >= n_a, otherwise the power. Sorted pulls and a cumulative sum therefore give all K sums
+    in O(K log K). Arms with equal pulls get identical values.
 
     >>> pooled_pulls(np.array([1.0, 4.0, 9.0]), 0.5)
     array([ 3., 10., 18.])

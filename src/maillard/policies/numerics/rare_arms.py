@@ -1,8 +1,9 @@
-"""Probabilities too small for the shared panels: each such arm gets a window of its own.
+"""Integrals for arms whose probability is too small for the shared panels of `quadrature`.
 
-Where an unlikely arm wins, its own density falls and the distribution function of the other scores' maximum rises;
-the product is log-concave, with one peak that may lie anywhere between the arm and the leaders. That function is
-common to all arms: it is tabulated once, and what each arm adds is exact.
+The integrand of such an arm is its density, which falls, times the distribution function of the largest other score,
+which rises. The product is log-concave, with one peak between the arm and the leaders. The second factor is common to
+all arms, so it is tabulated once and interpolated; the first factor is exact. Each arm is integrated over an interval
+around the peak of its own integrand.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ if TYPE_CHECKING:
 
     from maillard.policies.base.policy import Floats
 
-__all__ = ["Table", "log_integrals"]
+__all__ = ["InterpolationTable", "log_integrals"]
 
-# Panels of a half window, as fractions from its outer end. An integrand rises fastest there, and may bend
-# sharply near its peak too, where a narrow rival's law ends.
+# Panel edges between the outer end of the interval (0) and the peak (1). The integrand rises fastest near the outer
+# end, and it may bend sharply near the peak, where the distribution of a narrow rival ends.
 _EDGES = np.array([0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 3 / 4, 15 / 16, 63 / 64, 255 / 256, 1023 / 1024, 1])
-# For many arms at once a coarser rule, which may miss such a bend and says so.
+# For many arms at once, a coarser rule that may miss such a bend; _BEND is added to its error bound.
 _MANY, _COARSE, _BEND = 256, np.array([0, 1 / 8, 3 / 8, 2 / 3, 1]), 1e-3
 _EPS = float(np.finfo(np.float64).eps)
-_LOWEST = -1e290  # stands for log 0, so that differences stay numbers
-_DEPTH = 45.0  # a window ends where the integrand has fallen by exp(-45)
+_LOWEST = -1e290  # used in place of log 0, so that differences are finite
+_DEPTH = 45.0  # the interval ends where the integrand has fallen by a factor exp(-45)
 _POINTS = 9
 _FRACTIONS = np.linspace(0.0, 1.0, _POINTS)
 TOLERANCE = 1e-8
 
 
-class Table:
-    """A smooth increasing function known by values and slopes, interpolated by cubics.
+class InterpolationTable:
+    """Cubic interpolation of a smooth increasing function from its values and slopes.
 
-    Cubics reproduce quadratics, and far below a Gaussian score's mean ln F is one but for a logarithm. Intervals
-    are halved, the worst first, until the middle is met or there are `points` of them; one that `too_wide` says may
-    hide a step counts as unmet.
+    Cubics are exact for quadratic functions, and far below the mean of a Gaussian score ln F is nearly quadratic. The
+    interval with the largest error is halved until the cubic agrees with the function in the middle of every interval,
+    or until the table has `points` points. An interval for which `too_wide` returns true counts as not resolved.
     """
 
     def __init__(
@@ -50,26 +51,26 @@ class Table:
         self.x = np.unique(grid)
         self.value, self.slope = self._clip(*function(self.x))
         self._fit()
-        # How far the cubic may be off: by all that the function rises, until its middle is tried.
-        self.doubt = np.diff(self.value)
+        # Bound on the error of each cubic: the whole rise of the function, until the middle has been compared.
+        self.error = np.diff(self.value)
         while True:
             middle = 0.5 * (self.x[:-1] + self.x[1:])
-            room = max(0, points - self.x.size)
-            # Where the function is very low nothing happens: what counts is the relative doubt.
-            worst = np.argsort(-self.doubt / (1.0 - self.value[1:]), kind="stable")[:room]
-            worst = worst[(self.doubt[worst] > 0) & (middle[worst] > self.x[worst])]
+            remaining = max(0, points - self.x.size)
+            # Very low values of the function do not matter, so errors are compared relative to its value.
+            worst = np.argsort(-self.error / (1.0 - self.value[1:]), kind="stable")[:remaining]
+            worst = worst[(self.error[worst] > 0) & (middle[worst] > self.x[worst])]
             worst = np.sort(worst[middle[worst] < self.x[worst + 1]])
             if not worst.size:
                 break
             x = middle[worst]
             value, slope = self._clip(*function(x))
             miss = np.abs(self(x) - value)
-            doubt = np.where(miss <= TOLERANCE + 64 * _EPS * np.abs(value), 0.0, miss)
-            # A step much narrower than the interval may hide between the points that were tried.
+            error = np.where(miss <= TOLERANCE + 64 * _EPS * np.abs(value), 0.0, miss)
+            # A step that is much narrower than the interval may lie between the points that were compared.
             unseen = too_wide(self.x[worst], self.x[worst + 1])
             before, after = value - self.value[worst], self.value[worst + 1] - value
-            self.doubt[worst] = np.where(unseen, after, doubt)
-            self.doubt = np.insert(self.doubt, worst, np.where(unseen, before, doubt))
+            self.error[worst] = np.where(unseen, after, error)
+            self.error = np.insert(self.error, worst, np.where(unseen, before, error))
             self.x = np.insert(self.x, worst + 1, x)
             self.value = np.insert(self.value, worst + 1, value)
             self.slope = np.insert(self.slope, worst + 1, slope)
@@ -79,22 +80,22 @@ class Table:
     def _clip(value: Floats, slope: Floats) -> tuple[Floats, Floats]:
         return np.maximum(value, _LOWEST), np.where(value > _LOWEST, np.nan_to_num(slope), 0.0)
 
-    def place(self, x: Floats) -> NDArray[np.intp]:
-        """The interval that holds x."""
+    def interval_index(self, x: Floats) -> NDArray[np.intp]:
+        """Return the index of the interval that contains x."""
         return np.clip(np.searchsorted(self.x, x, side="right") - 1, 0, self.x.size - 2)
 
     def __call__(self, x: Floats) -> Floats:
-        j = self.place(x)
+        j = self.interval_index(x)
         left, width, value, rise, start, end = self._cubics[j].transpose(-1, *range(x.ndim))
         u = (x - left) / width
         v = 1.0 - u
         climb = u * (rise + v * (v * start - u * end))
-        # The function rises: on an interval too wide for its cubic, that much is still known.
+        # The function is increasing, which bounds the result even where the cubic is not accurate.
         interpolated: Floats = value + np.clip(climb, 0.0, rise)
         return interpolated
 
     def _fit(self) -> None:
-        """Each interval's left end, width, value, rise, and its end slopes' excess over the chord's."""
+        """Store for each interval: left end, width, value, rise, and end slopes relative to the chord."""
         width, rise = np.diff(self.x), np.diff(self.value)
         start, end = self.slope[:-1] * width - rise, self.slope[1:] * width - rise
         self._cubics = np.stack([self.x[:-1], width, self.value[:-1], rise, start, end], axis=1)
@@ -103,10 +104,10 @@ class Table:
 def log_integrals(
     integrand: Callable[[Floats], Floats], low: Floats, peak: Floats, high: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """ln ∫ exp(integrand) for each arm, how far two rules differ, and where the mass lies.
+    """Return ln ∫ exp(integrand) for each arm, an error estimate, and points where most of the mass lies.
 
-    `integrand(x)` takes a row of points for each arm. It is log-concave; its peak lies between
-    `peak` and `high`, all of it that matters between `low` and `high`.
+    `integrand(x)` takes a row of points for each arm and is concave. Its maximum lies between `peak` and `high`, and
+    its mass outside `low` to `high` is negligible. The error estimate compares rules of two orders.
     """
     top = _zoom_to_peak(integrand, peak, high)
     floor = integrand(top[:, None]) - _DEPTH
@@ -117,7 +118,7 @@ def log_integrals(
     rough, fine = (_rule(integrand, (left, top, right), edges, order) for order in orders)
     shares = np.linspace(0.0, 0.6, 7)
     core = np.concatenate([top[:, None] + shares * (end - top)[:, None] for end in (left, right)], axis=1)
-    # Where floats are too coarse for the window itself, the height of the peak is what is left.
+    # If floats are too coarse to resolve the interval, use the height of the peak.
     lost = ~np.isfinite(fine)
     height = floor[:, 0] + _DEPTH
     rough, fine = np.where(lost, height * (1 - 1e-6), rough), np.where(lost, height, fine)
@@ -125,7 +126,7 @@ def log_integrals(
 
 
 def _zoom_to_peak(integrand: Callable[[Floats], Floats], low: Floats, high: Floats) -> Floats:
-    """Points between the ends, then between the neighbours of the best, until these are near it."""
+    """Return the maximum: evaluate a grid, then a finer grid around its best point, until values are close."""
     for _ in range(24):
         x = low[:, None] + (high - low)[:, None] * _FRACTIONS
         g = integrand(x)
@@ -139,7 +140,7 @@ def _zoom_to_peak(integrand: Callable[[Floats], Floats], low: Floats, high: Floa
 
 
 def _zoom_to_end(integrand: Callable[[Floats], Floats], top: Floats, outer: Floats, floor: Floats) -> Floats:
-    """A point at or just outside where the integrand, falling from top to outer, meets the floor."""
+    """Return a point at or just outside the one where the integrand falls below the floor."""
     inner = top
     for _ in range(24):
         x = inner[:, None] + (outer - inner)[:, None] * _FRACTIONS
@@ -162,7 +163,7 @@ def _rule(
     edges: Floats,
     order: int,
 ) -> Floats:
-    """ln of the integral, by Gauss-Legendre panels on either side of the peak."""
+    """Return ln of the integral by Gauss-Legendre panels on both sides of the peak."""
     left, top, right = window
     nodes, weights = np.polynomial.legendre.leggauss(order)
     half = 0.5 * np.diff(edges)[:, None]

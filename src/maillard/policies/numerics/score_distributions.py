@@ -1,9 +1,7 @@
-"""Continuous score families: what quadrature needs to know of each.
+"""Families of continuous score distributions, with the functions that quadrature needs.
 
-A family has two parameters an arm. `logs(x, a, b)` are ln F and ln(f / F), elementwise and accurate in both tails; `ends`
-are points beyond which less than 1e-30 of the mass lies; `spread` is the width on which the law varies; `peak` is
-its mode. Densities are log-concave. `shifts` says that the first parameter is a location, so that coordinates may
-be taken relative to any point without rounding away narrow laws.
+Each arm has two parameters, a and b. Densities must be log-concave. If `shifts` is true, the first parameter is a
+location, and quadrature may move the origin so that narrow distributions are not lost to rounding.
 """
 
 from __future__ import annotations
@@ -26,34 +24,34 @@ _SQRT_HALF = np.sqrt(0.5)
 
 
 class ScoreDistribution:
-    """A family of continuous, log-concave score laws."""
+    """A family of continuous distributions with log-concave densities."""
 
     shifts: ClassVar[bool] = True
     allowed: ClassVar[str] = "two finite numbers, the second > 0"
-    code: ClassVar[int] = -1  # by which compiled simulation knows the family; -1: it does not
+    code: ClassVar[int] = -1  # identifies the family in compiled simulation; -1 if it is not available there
 
     def usable(self, a: Floats, b: Floats) -> NDArray[np.bool_]:
-        """Whether these are parameters of the family."""
+        """Return which pairs of parameters are valid."""
         return np.isfinite(a) & np.isfinite(b) & (b > 0.0)
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
-        """ln F(x) and ln(f(x) / F(x))."""
+        """Return ln F(x) and ln(f(x) / F(x)), accurate in both tails."""
         raise NotImplementedError
 
     def ends(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
-        """Where the law's lower and upper tails hold less than 1e-30."""
+        """Return two points: the probability below the first and above the second is less than 1e-30 each."""
         raise NotImplementedError
 
     def pair(self, a: Floats, b: Floats) -> Floats | None:
-        """The log probability that each of two scores is the larger, where that has a closed form."""
+        """Return the log probability that each of two scores is the larger; None without a closed form."""
         return None
 
     def spread(self, a: Floats, b: Floats) -> Floats:
-        """The width on which the law varies."""
+        """Return the scale of the distribution, such as its standard deviation."""
         return b
 
     def peak(self, a: Floats, b: Floats) -> Floats:
-        """The mode."""
+        """Return the mode."""
         return a
 
 
@@ -63,13 +61,13 @@ class _Gaussian(ScoreDistribution):
     code: ClassVar[int] = 0
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
-        """One scaled complementary error function and one logarithm serve both tails and the ratio.
+        """Compute both tails and the ratio from one scaled complementary error function and one logarithm.
 
-        With y = (x - a) / (b √2) and e = erfcx(|y|), F is e/2 exp(-y²) below the mean and 1 - that above.
+        With y = (x - a) / (b √2) and e = erfcx(|y|), F is e/2 exp(-y²) below the mean, and 1 minus this above.
         """
         from scipy.special import erfcx
 
-        # In place where it can be: this is where quadrature spends its time.
+        # Quadrature spends most of its time here, so arrays are reused.
         y = x - a
         y *= _SQRT_HALF / b
         square = y * y
@@ -91,7 +89,7 @@ class _Gaussian(ScoreDistribution):
         return a - 12.0 * b, a + 12.0 * b
 
     def pair(self, a: Floats, b: Floats) -> Floats:
-        """The difference of two Gaussian scores is Gaussian."""
+        """Return the closed form: the difference of two Gaussian scores is Gaussian."""
         from scipy.special import log_ndtr
 
         log: Floats = log_ndtr((a - a[::-1]) / np.hypot(b[0], b[1]))
@@ -112,7 +110,7 @@ class _Gumbel(ScoreDistribution):
 
 
 class _Beta(ScoreDistribution):
-    """The log odds of Beta(a, b), a, b >= 1: the same order, and exact near 0 and near 1 alike."""
+    """The log odds of Beta(a, b) for a, b >= 1. Log odds keep the order and are accurate near both 0 and 1."""
 
     shifts: ClassVar[bool] = False
     code: ClassVar[int] = 2
@@ -121,7 +119,7 @@ class _Beta(ScoreDistribution):
     def usable(self, a: Floats, b: Floats) -> NDArray[np.bool_]:
         return (
             super().usable(a, b) & (a >= 1.0) & (b >= 1.0)
-        )  # else the density has a pole, and quadrature misses it
+        )  # otherwise the density has a pole, which quadrature misses
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         from scipy.special import betainc, betaincc, expit
@@ -140,7 +138,7 @@ class _Beta(ScoreDistribution):
                 else:
                     log_cdf[some] = np.log(betaincc(j, i, z) if near_one else betainc(i, j, y))
         ratio = log_density - log_cdf
-        deep = log_cdf < -640.0  # past the range of a probability, not of its log
+        deep = log_cdf < -640.0  # the probability underflows, its logarithm does not
         if deep.any():
             ratio[deep] = np.log(a[deep] * _beta_fraction(p[deep], a[deep], b[deep]))
             log_cdf[deep] = log_density[deep] - ratio[deep]
@@ -162,7 +160,7 @@ class _Beta(ScoreDistribution):
 
 
 def _beta_fraction(x: Floats, a: Floats, b: Floats) -> Floats:
-    """The continued fraction C in F(x) = x^a (1-x)^b / (a B(a, b)) / C, by Lentz's method (DLMF 8.17.22)."""
+    """Return the continued fraction C in F(x) = x^a (1-x)^b / (a B(a, b)) / C, by Lentz's method (DLMF 8.17.22)."""
     value, c, d = np.ones_like(x), np.ones_like(x), np.zeros_like(x)
     for k in range(1, 2000):
         m = k // 2

@@ -1,4 +1,4 @@
-"""The supports of lattice scores, listed point by point or, where that is too many, cut into cells."""
+"""Supports of binomial scores: all points, or, if there are too many, cells of neighbouring points."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["BinomialScores", "cells"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-BUDGET = 2**20  # support points listed at most (or 12 a component); beyond, they share cells
+BUDGET = 2**20  # maximum number of listed support points (or 12 per component); above it, points share cells
 
 
 @dataclass(frozen=True)
 class BinomialScores:
-    """Scores as mixtures, one entry per component; a component's score is (offset + J)/size."""
+    """Score distributions of arms as mixtures, one entry per component. A component is (offset + J) / size."""
 
-    arm: Ints  # whose component it is (0..K-1), ascending
-    weight: Floats  # the chance that the arm draws this component
+    arm: Ints  # the arm that the component belongs to (0..K-1), ascending
+    weight: Floats  # the probability of this component in the mixture of the arm
     offset: Floats  # S >= 0
     trials: Ints  # m >= 0 of J ~ Binomial(m, p)
-    chance: Floats  # p in [0, 1]
+    probability: Floats  # p in [0, 1]
     size: Ints  # n >= 1
 
 
 def cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, Ints, Floats, Floats]:
-    """Cells of J: component, first J, where the mass goes, last J, log mass, bound on its error."""
-    low = np.where(scores.chance == 1, scores.trials, 0)
-    high = np.where(scores.chance == 0, 0, scores.trials)
+    """Return the cells: component, first J, the J that gets the mass, last J, log mass, bound on its error."""
+    low = np.where(scores.probability == 1, scores.trials, 0)
+    high = np.where(scores.probability == 0, 0, scores.trials)
     count = high - low + 1
     if count.sum() <= max(BUDGET, 12 * len(count)):
         row = np.repeat(np.arange(len(count)), count)
@@ -40,15 +40,13 @@ def cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, Int
     else:
         row, first = _cuts(scores, copies, low, high)
     last = np.where(np.append(row[1:], -1) == row, np.append(first[1:], 0) - 1, first)
-    place, log_mass = (
-        first.copy(),
-        log_binomial(first, scores.trials[row] - first, scores.chance[row], 1.0 - scores.chance[row]),
-    )
-    # Log-concave mass: a wider cell, which always has a next one, holds more than the geometric
-    # sum between its ends and less than the one with the ratio at its heavier end.
+    place, p = first.copy(), scores.probability[row]
+    log_mass = log_binomial(first, scores.trials[row] - first, p, 1.0 - p)
+    # The mass function is log-concave. The mass of a cell with several points therefore lies between two geometric sums:
+    # one through the first point of this cell and of the next, one with the ratio at the heavier end.
     wide, slack = np.flatnonzero(last > first), np.zeros_like(log_mass)
     n, here, after = (last - first)[wide] + 1, log_mass[wide], log_mass[wide + 1]
-    p, down = scores.chance[row[wide]], after < here
+    p, down = scores.probability[row[wide]], after < here
     j = np.where(down, first[wide], last[wide])
     ratio = np.log((high[row[wide]] - j) / (j + 1)) + np.log(p) - np.log1p(-p)
     step = np.stack([(after - here) / n, np.where(down, ratio, -ratio)])
@@ -62,11 +60,11 @@ def cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, Int
 
 
 def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> Ints:
-    """Component and first J of each cell, closest together where the winner is decided."""
-    mean, share = scores.trials * scores.chance, copies[scores.arm] * scores.weight
-    unit = np.maximum(np.sqrt(mean * (1 - scores.chance)), 1)
+    """Return component and first J of each cell. Cells are smallest where the largest score is likely to be."""
+    mean, share = scores.trials * scores.probability, copies[scores.arm] * scores.weight
+    unit = np.maximum(np.sqrt(mean * (1 - scores.probability)), 1)
     centre, scale = ((scores.offset + mean) / scores.size)[:, None], (unit / scores.size)[:, None]
-    # A sketch, to place cells only: P(largest < ends[0]) ~ exp(-25), P(largest > ends[1]) ~ 1e-10.
+    # A rough approximation, used only to place cells: P(largest < ends[0]) ~ exp(-25), P(largest > ends[1]) ~ 1e-10.
     ends, width = np.full(2, centre.min()), (centre + 10 * scale).max() - centre.min()
     for step in width / 2.0 ** np.arange(1, 31):
         z = np.clip((ends + step - centre) / scale, -40, 40)
@@ -80,7 +78,7 @@ def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> Ints
         most = min(2**16, max(8, BUDGET // 2 // max(1, len(group))))
         a, b, c, d, u = (x[group, None] for x in (low, high, left, right, unit))
         t = np.arange(1, 1 + most // 8) / (1 + most // 8)
-        # The least point stays on its own: it decides who can win at all.
+        # The smallest point is a cell of its own: it decides which arms can have the largest score at all.
         down, up = (u * np.expm1(t * np.log1p(x / u)) for x in (c - a, b - d))
         inner = c + (d - c) * np.linspace(0, 1, most - 2 * len(t) - 3)
         edges = np.concatenate([a, a + 1, c - down, inner, d + up, b], axis=1)
