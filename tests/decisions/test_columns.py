@@ -72,7 +72,7 @@ def test_files_and_frames_have_the_same_columns(told, tmp_path) -> None:
     write_log(told, tmp_path / "log.parquet")
     write_log(told, tmp_path / "log.csv")
     opened = read_log(tmp_path / "log.parquet")
-    assert opened.parts
+    assert opened.column_parts
     for other in (
         opened,
         read_log(tmp_path / "log.csv"),
@@ -113,17 +113,17 @@ def test_parts_of_a_log(told, tmp_path) -> None:
         ({"epoch": [2, 3]}, lambda d: d.epoch in (2, 3)),
     ):
         expected = [row for row in rows if wanted(row.decision)]
-        for part in (told.only(**kwargs), read_log(tmp_path / "log.parquet", **kwargs)):
+        for part in (told.select(**kwargs), read_log(tmp_path / "log.parquet", **kwargs)):
             assert list(part.rows()) == expected
             assert sum(len(some) for some in part.columns()) == len(expected)
             assert part.arms == told.arms
-            with pytest.raises(MaillardError, match="only a part"):
+            with pytest.raises(MaillardError, match="from a part of a log"):
                 part.final_state()
-    assert told.only() is told
+    assert told.select() is told
     with pytest.raises(InvalidValue, match="after since"):
-        told.only(since=until, until=since)
+        told.select(since=until, until=since)
     with pytest.raises(InvalidValue, match="epoch"):
-        told.only(epoch=-1)
+        told.select(epoch=-1)
 
 
 def test_files_of_others_may_name_their_columns(tmp_path) -> None:
@@ -189,7 +189,7 @@ BAD = {
     ),
     "sum": (
         {"eligible": [["red", "blue"]] * 2, "log_probabilities": [np.log([0.5, 0.5]), np.log([0.2, 0.5])]},
-        "row 2: log_probabilities: expected probabilities that add up to 1, got 0.7",
+        "row 2: log_probabilities: expected probabilities with sum 1, got 0.7",
     ),
     "lengths": (
         {"eligible": [["red", "blue"]] * 2, "log_probabilities": [np.log([0.5, 0.5]), [0.0]]},

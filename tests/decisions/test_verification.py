@@ -181,7 +181,7 @@ def test_false_alarms_are_as_rare_as_stated() -> None:
         audit = Audit()
         p = rng.dirichlet([1, 1, 1], 500)
         arms = (p.cumsum(axis=1) < rng.random((500, 1))).sum(axis=1)
-        audit._waiting[ARMS] = list(zip(arms.tolist(), map(tuple, np.log(p).tolist()), strict=True))
+        audit._buffer[ARMS] = list(zip(arms.tolist(), map(tuple, np.log(p).tolist()), strict=True))
         alarms += audit.verdict == "broken"
     assert alarms < 5
 
@@ -383,16 +383,16 @@ def test_the_audit_waits_with_a_bounded_number_of_probabilities() -> None:
     wide = row._replace(eligible=arms, arm=arms[0], log_probabilities=(-math.log(20_000),) * 20_000)
     for _ in range(50):
         audit.add(wide)
-        assert sum(len(logs) for rows in audit._waiting.values() for _, logs in rows) <= 400_000
+        assert sum(len(logs) for rows in audit._buffer.values() for _, logs in rows) <= 400_000
     assert audit.scores()[0].observed == 50
 
 
-def test_another_formula_is_left_out_and_said_so(monkeypatch) -> None:
+def test_another_formula_version_is_not_recomputed(monkeypatch) -> None:
     bandit = played(rounds=50)
     monkeypatch.setattr(policies.MaillardSamplingPlus, "formula_version", 2)
     found = verify(bandit)
     assert found.recomputed == 0
-    assert dict(found.not_recomputed) == {"formula version 1 of ms+ is not the one here": 50}
+    assert dict(found.not_recomputed) == {"formula version 1 of ms+ is not the installed one": 50}
     assert found.problems == []
 
 

@@ -606,7 +606,7 @@ def test_what_it_holds_does_not_grow_with_the_log() -> None:
         bandit.choose(size=8000)
         monitor.advance(60)
         (known,) = monitor._experiments.values()
-        held = sum(len(rows) for rows in known.audit._waiting.values())
+        held = sum(len(rows) for rows in known.audit._buffer.values())
         assert held <= 10_000
     assert seen(store, monitor)["decisions"] == 48_000
 

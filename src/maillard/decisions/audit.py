@@ -1,9 +1,10 @@
-"""The audit that a log allows by itself: whether the draws agree with the probabilities.
+"""A statistical test whether the choices in a log agree with the logged probabilities.
 
-Per arm, z = Σ (1{chosen} - p) / √Σ p (1 - p): a martingale over its predictable standard deviation, whatever the policy did with
-what it learned. And of the weights that evaluation will use, truncated at p >= d: Σ (1{p >= d} / p - number of arms with p >= d),
-over its predictable standard deviation. Where that is too small against a single term to be judged by a normal law, the answer
-is "not enough data".
+For each arm, z = Σ (1{chosen} - p) / √Σ p (1 - p) is a martingale divided by its predictable standard
+deviation, for any adaptive policy. A second test uses the importance weights of off-policy evaluation,
+restricted to p >= d: Σ (1{p >= d} / p - number of arms with p >= d), also divided by its predictable standard
+deviation. If the standard deviation is too small compared with a single term for a normal approximation, the
+verdict is "not enough data".
 """
 
 from __future__ import annotations
@@ -26,33 +27,33 @@ __all__ = ["TRUNCATION", "Audit", "Score", "Verdict", "verdict_for"]
 
 Verdict = Literal["consistent", "broken", "not enough data"]
 
-_LEAST = 25.0  # variance, in units of the square of the largest single term, from which a normal law is near enough
+_MIN_RELATIVE_VARIANCE = 25.0  # variance / largest term squared, from which the normal approximation is used
 TRUNCATION = 0.01
-_FALSE_ALARMS = 1e-4  # in all, for a log whose probabilities are right
-_BATCH = 400_000  # log probabilities
+_FALSE_ALARM_PROBABILITY = 1e-4  # of all scores together, for a correct log
+_MAX_BUFFERED = 400_000  # log probabilities
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """A sum that should be near 0, against its standard deviation."""
+    """A sum with its expectation and variance under the logged probabilities."""
 
     name: str
     observed: float
     expected: float
     variance: float
     largest: float
-    "The greatest single term that there could have been."
+    "The largest possible absolute value of a single term."
 
     @property
     def z(self) -> float | None:
-        """Standard deviations from what is expected; None where there is not enough data."""
-        if self.variance < _LEAST * self.largest * self.largest or not self.variance:
+        """Standardized deviation from the expectation; None if there is not enough data."""
+        if self.variance < _MIN_RELATIVE_VARIANCE * self.largest * self.largest or not self.variance:
             return None
         return float((self.observed - self.expected) / np.sqrt(self.variance))
 
 
 class Audit:
-    """Adds up decisions, in any order, and judges.
+    """Accumulates the scores of decisions, in any order.
 
     >>> from maillard.decisions import Bandit
     >>> audit = Audit()
@@ -63,17 +64,17 @@ class Audit:
 
     def __init__(self) -> None:
         self.left_out = 0
-        "Decisions that repeat another's draw, or whose law is not known in whole."
+        "Decisions that repeat another's choice, or whose probabilities are not all known."
         self.impossible = 0
-        "Decisions for an arm whose probability is said to be 0."
+        "Decisions whose chosen arm has a logged probability of 0."
         self._arms: dict[str, NDArray[np.float64]] = {}  # chosen, expected, variance
         self._weights = np.zeros(3)  # Σ 1{p >= d} / p, Σ number of arms with p >= d, variance
         self._largest = 0.0
-        self._size = 0
-        self._waiting: dict[tuple[str, ...], list[tuple[int, tuple[float, ...]]]] = {}
+        self._buffered = 0
+        self._buffer: dict[tuple[str, ...], list[tuple[int, tuple[float, ...]]]] = {}
 
     def add(self, row: Decision) -> None:
-        """Count a decision."""
+        """Add a decision."""
         if (
             row.origin is not None
             or row.arm not in row.eligible
@@ -81,23 +82,23 @@ class Audit:
         ):
             self.left_out += 1
             return
-        waiting = self._waiting.setdefault(row.eligible, [])
-        waiting.append((row.eligible.index(row.arm), row.log_probabilities))
-        self._size += len(row.eligible)
-        if self._size >= _BATCH:
+        buffer = self._buffer.setdefault(row.eligible, [])
+        buffer.append((row.eligible.index(row.arm), row.log_probabilities))
+        self._buffered += len(row.eligible)
+        if self._buffered >= _MAX_BUFFERED:
             self._flush()
 
     def _flush(self) -> None:
-        for arms in list(self._waiting):
+        for arms in list(self._buffer):
             self._add_buffered(arms)
-        self._size = 0
+        self._buffered = 0
 
     def _add_buffered(self, arms: tuple[str, ...]) -> None:
-        rows = self._waiting.pop(arms)
+        rows = self._buffer.pop(arms)
         self.add_batch(arms, np.array([place for place, _ in rows]), np.array([logs for _, logs in rows]))
 
     def add_batch(self, arms: Sequence[str], chosen: NDArray[np.int64], logs: NDArray[np.float64]) -> None:
-        """Count decisions between the same arms: the place of each that was chosen, and the log probabilities of all."""
+        """Add decisions with the same eligible arms: the indices of the chosen arms, all log probabilities."""
         with np.errstate(over="ignore"):
             p = np.exp(logs)
         known = np.isfinite(p).all(axis=1)
@@ -110,19 +111,19 @@ class Audit:
         heavy = p >= TRUNCATION
         inverse = np.divide(1.0, p, out=np.zeros_like(p), where=heavy)
         count = heavy.sum(axis=1)
-        drawn = inverse[np.arange(chosen.size), chosen]
-        self._weights += [drawn.sum(), count.sum(), (inverse.sum(axis=1) - count * count).sum()]
+        weight = inverse[np.arange(chosen.size), chosen]
+        self._weights += [weight.sum(), count.sum(), (inverse.sum(axis=1) - count * count).sum()]
         if chosen.size:
             self._largest = max(self._largest, float((inverse.max(axis=1) - count).max()), float(count.max()))
 
-    def add_columns(self, arms: Sequence[str], some: Columns) -> None:
-        """Count the decisions of a batch that drew for themselves, where their laws were written down."""
-        once = some.filter(~some.repeated)
-        if once.log_probabilities is not None:
-            self.add_batch(arms, once.arm, once.log_probabilities)
+    def add_columns(self, arms: Sequence[str], columns: Columns) -> None:
+        """Add a batch of decisions, except repeats and those without known probabilities."""
+        originals = columns.filter(~columns.repeated)
+        if originals.log_probabilities is not None:
+            self.add_batch(arms, originals.arm, originals.log_probabilities)
 
     def __add__(self, other: Audit) -> Audit:
-        """The audit of both's decisions."""
+        """Return the audit of the decisions of both."""
         both = Audit()
         for each in (self, other):
             each._flush()
@@ -135,7 +136,7 @@ class Audit:
         return both
 
     def scores(self) -> list[Score]:
-        """One for each arm."""
+        """Return the score of each arm."""
         self._flush()
         return [
             Score(
@@ -149,7 +150,7 @@ class Audit:
         ]
 
     def weights(self) -> Score:
-        """The sum of the truncated weights against what it should be."""
+        """Return the score of the truncated importance weights."""
         self._flush()
         total, expected, variance = self._weights.tolist()
         return Score(
@@ -162,22 +163,22 @@ class Audit:
 
     @property
     def limit(self) -> float:
-        """How far a score may be from 0: one false alarm in 10,000 honest logs, all scores together."""
+        """The largest allowed |z|. A correct log exceeds it in any score with probability 1 in 10,000."""
         return self.limit_for(len(self.scores()))
 
     @staticmethod
     def limit_for(arms: int) -> float:
-        """The limit of a log with so many arms."""
-        return -NormalDist().inv_cdf(_FALSE_ALARMS / 2 / (arms + 1))
+        """Return the limit for a log with this number of arms."""
+        return -NormalDist().inv_cdf(_FALSE_ALARM_PROBABILITY / 2 / (arms + 1))
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the draws agree with the probabilities."""
+        """Whether the choices agree with the logged probabilities."""
         return "broken" if self.impossible else verdict_for([*self.scores(), self.weights()])
 
 
 def verdict_for(scores: Sequence[Score]) -> Verdict:
-    """Whether all scores of a log are near 0: those of its arms, and that of its weights."""
+    """Return the verdict for the scores of a log: one per arm, and that of the weights."""
     found = [abs(score.z) for score in scores if score.z is not None]
     if not found:
         return "not enough data"

@@ -1,4 +1,4 @@
-"""Decisions as columns: arrays of many rows, for whoever computes over a log."""
+"""Decisions as columns: one array per field, for computations over many rows."""
 
 from __future__ import annotations
 
@@ -23,50 +23,50 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_BATCH_ROWS", "MAX_BATCH_VALUES", "Columns", "columns_of"]
 
-# A batch ends at this many decisions, or probabilities.
+# The largest number of decisions, and of probabilities, in a batch.
 MAX_BATCH_ROWS, MAX_BATCH_VALUES = 20_000, 500_000
-_SUM = 1e-6  # how far the probabilities of a law may be from 1 in all: others write them with few digits
+_SUM_TOLERANCE = 1e-6  # for sums of probabilities: other programs write few digits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Columns:
-    """Some decisions of a log, in its order. K is the number of the log's arms."""
+    """A batch of n decisions of a log with K arms, in log order."""
 
     row: Integers
-    "Its number in the source, from 1."
+    "Row number in the source, from 1."
     arm: Integers
-    "The place of the arm that was drawn, among the log's."
+    "Index of the chosen arm among the log's arms."
     reward: Floats
-    "NaN where there is none."
+    "NaN if there is no reward."
     log_probability: Floats
-    "Of that arm."
+    "Log probability of the chosen arm."
     log_probabilities: Floats | None = None
-    "Of every arm, n x K: -inf where it could not be drawn, NaN where nobody wrote it down. None: nobody wrote any down. An arm's"
-    "values lie together, as sums over few arms are quickest so."
+    "Log probabilities of all arms, n x K: -inf for an impossible arm, NaN if unknown; None if all are"
+    "unknown. In Fortran order, which makes sums over few arms fast."
     eligible: NDArray[np.bool_] | None = None
-    "Which arms could have been drawn, n x K; None: all."
+    "Which arms could have been chosen, n x K; None: all."
     position: Integers
     epoch: Integers
     state: Integers
     time: Integers
     "Microseconds since 1970."
     unit: NDArray[np.object_] | None = None
-    "Whom each was for, or None."
+    "The unit of each decision, or None."
     closed: NDArray[np.bool_]
-    "Whether its window had closed."
+    "Whether the reward window had closed."
     repeated: NDArray[np.bool_]
-    "Whether it repeats the draw of another decision."
+    "Whether the decision repeats the choice of another (sticky assignment)."
 
     def __len__(self) -> int:
         return self.arm.size
 
     @cached_property
     def has_all_probabilities(self) -> bool:
-        """Whether the probability of every arm is known in every row."""
+        """Whether the probabilities of all arms are known in all rows."""
         return self.log_probabilities is not None and not np.isnan(self.log_probabilities).any()
 
     def filter(self, mask: NDArray[np.bool_]) -> Columns:
-        """The rows for which the mask is true."""
+        """Return the rows for which the mask is true."""
         if mask.all():
             return self
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -74,31 +74,33 @@ class Columns:
         return Columns(**chosen)
 
     def check(self, source: str) -> Columns:
-        """The same, or an error that names the first row that cannot be."""
-        chance = np.exp(np.minimum(self.log_probability, 700.0))
+        """Return self, or raise an error that names the first invalid row."""
+        probability = np.exp(np.minimum(self.log_probability, 700.0))
         bad = ~((self.log_probability <= LOG_PROBABILITY_TOLERANCE) & (self.log_probability > -np.inf))
-        self._refuse(source, "probability", bad, chance, "a number > 0 and <= 1")
+        self._refuse(source, "probability", bad, probability, "a number > 0 and <= 1")
         every = np.arange(len(self))
         if self.eligible is not None:
-            allowed = "the arm that was drawn, too"
+            allowed = "a set that includes the chosen arm"
             self._refuse(source, "eligible", ~self.eligible[every, self.arm], self.arm, allowed)
-        laws = self.log_probabilities
-        if laws is None:
+        logs = self.log_probabilities
+        if logs is None:
             return self
-        known = ~np.isnan(laws).any(axis=1)
-        most = np.max(laws, axis=1, initial=-np.inf, where=~np.isnan(laws))
-        self._refuse(source, "log_probabilities", most > LOG_PROBABILITY_TOLERANCE, most, "numbers <= 0")
-        logged = laws[every, self.arm]
-        apart = ~np.isnan(logged) & ~(np.abs(logged - self.log_probability) <= _SUM)
-        allowed = "what log_probabilities has for that arm"
+        known = ~np.isnan(logs).any(axis=1)
+        largest = np.max(logs, axis=1, initial=-np.inf, where=~np.isnan(logs))
+        self._refuse(
+            source, "log_probabilities", largest > LOG_PROBABILITY_TOLERANCE, largest, "numbers <= 0"
+        )
+        logged = logs[every, self.arm]
+        apart = ~np.isnan(logged) & ~(np.abs(logged - self.log_probability) <= _SUM_TOLERANCE)
+        allowed = "the value in log_probabilities for the chosen arm"
         self._refuse(source, "log_probability", apart, self.log_probability, allowed)
-        total = np.exp(laws).sum(axis=1)
-        off = known & ~(np.abs(total - 1.0) <= _SUM)
-        self._refuse(source, "log_probabilities", off, total, "probabilities that add up to 1")
+        total = np.exp(logs).sum(axis=1)
+        off = known & ~(np.abs(total - 1.0) <= _SUM_TOLERANCE)
+        self._refuse(source, "log_probabilities", off, total, "probabilities with sum 1")
         return self
 
     def check_order(self, last: int, source: str) -> int:
-        """The state of the last row, or an error if one is before the row before it; `last` is where the rows before ended."""
+        """Check that states do not decrease, starting from `last`. Return the state of the last row."""
         if not len(self):
             return last
         back = np.diff(self.state, prepend=max(last, 0)) < 0
@@ -112,21 +114,21 @@ class Columns:
 
 
 def columns_of(log: DecisionLog, rows: Iterable[Row]) -> Iterator[Columns]:
-    """The columns of rows that come one by one."""
+    """Convert rows to columns, in batches."""
     place = {arm: i for i, arm in enumerate(log.arms)}
-    some: list[Row] = []
-    most = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(place), 1)))
+    batch: list[Row] = []
+    max_rows = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(place), 1)))
     done = 0
     for row in rows:
-        some.append(row)
-        if len(some) == most:
-            yield _batch(log, some, place, done)
-            done, some = done + len(some), []
-    if some:
-        yield _batch(log, some, place, done)
+        batch.append(row)
+        if len(batch) == max_rows:
+            yield _columns_of_batch(log, batch, place, done)
+            done, batch = done + len(batch), []
+    if batch:
+        yield _columns_of_batch(log, batch, place, done)
 
 
-def _batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, int], done: int) -> Columns:
+def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, int], done: int) -> Columns:
     decisions = [row.decision for row in rows]
     n = len(rows)
     for number, d in enumerate(decisions, done + 1):
@@ -134,15 +136,15 @@ def _batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, int], done: i
             raise InvalidValue(
                 f"{log.source}, row {number}: eligible", list(d.eligible), "arms of the experiment"
             )
-    laws = np.full((n, len(place)), -np.inf)
+    logs = np.full((n, len(place)), -np.inf)
     eligible = np.zeros((n, len(place)), np.bool_)
     for i, d in enumerate(decisions):
         places = [place[arm] for arm in d.eligible]
-        laws[i, places] = d.log_probabilities
+        logs[i, places] = d.log_probabilities
         eligible[i, places] = True
     rewards = [log.reward_of(row) for row in rows]
     units = [d.unit for d in decisions]
-    unknown = np.isnan(laws).any(axis=1).all()
+    unknown = np.isnan(logs).any(axis=1).all()
 
     def whole(values: Iterable[int]) -> Integers:
         return np.fromiter(values, np.int64, n)
@@ -152,7 +154,7 @@ def _batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, int], done: i
         arm=whole(place[d.arm] for d in decisions),
         reward=np.array([math.nan if each is None else each for each in rewards]),
         log_probability=np.array([d.log_probability for d in decisions]),
-        log_probabilities=None if unknown else np.asfortranarray(laws),
+        log_probabilities=None if unknown else np.asfortranarray(logs),
         eligible=None if eligible.all() else np.asfortranarray(eligible),
         position=whole(d.position for d in decisions),
         epoch=whole(d.epoch for d in decisions),

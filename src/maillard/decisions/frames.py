@@ -1,4 +1,4 @@
-"""Rows out of whatever a caller has: pandas, polars, Arrow, mappings. None of these libraries is imported to find out."""
+"""Rewards from pandas, polars, Arrow or mappings. No library is imported to recognize its data frames."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from maillard.errors import InvalidValue, UnknownName
 
 __all__ = ["library_of", "records_of"]
 
-_REWARD = ("decision_id", "value", "at", "event")
-_TABLES = {"pandas": "DataFrame", "polars": "DataFrame LazyFrame", "pyarrow": "Table RecordBatch"}
+_REWARD_COLUMNS = ("decision_id", "value", "at", "event")
+_TABLE_CLASSES = {"pandas": "DataFrame", "polars": "DataFrame LazyFrame", "pyarrow": "Table RecordBatch"}
 
 
 def library_of(table: object) -> str | None:
-    """The library that a frame or table is of: "pandas", "polars", "pyarrow" or None."""
+    """Return the library of a data frame or table: "pandas", "polars", "pyarrow" or None."""
     for cls in type(table).__mro__:
         library = cls.__module__.partition(".")[0]
-        if cls.__name__ in _TABLES.get(library, "").split():
+        if cls.__name__ in _TABLE_CLASSES.get(library, "").split():
             return library
     return None
 
 
 def records_of(rows: Any) -> Iterator[Mapping[str, Any]]:
-    """The rewards in a frame, a table or an iterable of mappings: `decision_id`, `value` and, if they are there, `at` and `event`.
+    """Yield rewards from a data frame, a table or an iterable of mappings.
 
-    Missing values (None, NaN, NaT) of `at` and `event` are absent.
+    Each has `decision_id`, `value` and optionally `at` and `event`. Missing values (None, NaN, NaT) of `at`
+    and `event` are omitted.
 
     >>> list(records_of([{"decision_id": "a", "value": 1, "at": float("nan")}]))
     [{'decision_id': 'a', 'value': 1}]
@@ -38,8 +39,8 @@ def records_of(rows: Any) -> Iterator[Mapping[str, Any]]:
         if not isinstance(row, Mapping):
             raise InvalidValue(f"rows[{place}]", row, "a mapping with decision_id and value")
         for name in row:
-            if name not in _REWARD:
-                raise UnknownName(f"rows[{place}]: column", str(name), _REWARD)
+            if name not in _REWARD_COLUMNS:
+                raise UnknownName(f"rows[{place}]: column", str(name), _REWARD_COLUMNS)
         values = {name: _plain(value) for name, value in row.items()}
         for name in ("at", "event"):
             if name in values and values[name] is None:
@@ -60,12 +61,12 @@ def _mappings(rows: Any) -> Iterable[Any]:
             batches = [rows] if type(rows).__name__ == "RecordBatch" else rows.to_batches()
             return (row for batch in batches for row in batch.to_pylist())
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
-        raise InvalidValue("rows", rows, "a frame, a table, or a list of mappings with decision_id and value")
+        raise InvalidValue("rows", rows, "a data frame, table or list of mappings with decision_id and value")
     return rows
 
 
 def _plain(value: Any) -> Any:
-    """A value as Python has it; None where it is missing."""
+    """Convert a value to a plain Python object; None if it is missing."""
     if isinstance(value, np.datetime64):
         return None if np.isnat(value) else value.astype("datetime64[us]").item()
     if isinstance(value, np.generic):
@@ -75,5 +76,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, datetime) and type(value) is not datetime and hasattr(value, "to_pydatetime"):
-        return value.to_pydatetime(warn=False)  # nanoseconds go; the log keeps microseconds
+        return value.to_pydatetime(warn=False)  # drops nanoseconds: the log stores microseconds
     return value

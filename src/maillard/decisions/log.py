@@ -1,4 +1,4 @@
-"""One experiment's log, wherever it is kept: a store, a file, a frame."""
+"""The log of one experiment, read from a store, a file or a data frame."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from maillard.decisions.events import (
     configurations,
 )
 from maillard.decisions.reward_rule import Reward
-from maillard.decisions.selection import Chosen, Names, Numbers, Selection, Time
+from maillard.decisions.selection import Names, Numbers, SelectedPart, Selection, Time
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores.contract import Parked
 from maillard.decisions.timestamps import system_clock
@@ -33,25 +33,25 @@ __all__ = [
     "select_experiment",
 ]
 
-# What an event, or a law, of a log that was tampered with may raise.
+# The errors that a malformed event or row may cause, besides those of this package.
 MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError)
 
 
 class Row(NamedTuple):
-    """A decision and what became of it."""
+    """A decision with its rewards."""
 
     decision: Decision
     rewards: tuple[RewardEvent, ...]
     applied: tuple[TallyUpdate, ...]
-    "The events that the rewards made."
+    "The events that applied the rewards to the tally."
 
 
 class DecisionLog:
     """The log of one experiment, as `read_log` opens it.
 
-    `events` are the changes of the experiment, its start first; `number` is that of its last event, changes and rewards alike.
-    A `foreign` log is one without events: decisions with probabilities and rewards, from elsewhere or cut loose from the states
-    that they were drawn from. It can be evaluated, and not be replayed.
+    `events` are the administrative events of the experiment, beginning with its start. `number` is the number
+    of its last event of any kind. A `foreign` log has no events, only decisions with probabilities and
+    rewards, for example from another program. It can be evaluated, but its states cannot be rebuilt.
     """
 
     def __init__(
@@ -72,52 +72,52 @@ class DecisionLog:
         self.as_of = system_clock() if as_of is None else as_of
         self._arms = tuple(arms)
         self.on_rows: Callable[[int], None] | None = None
-        "Told now and then how many rows have been read."
+        "A callback that receives the number of rows read so far."
         self._release = None if close is None else weakref.finalize(self, close)
-        self.parts: tuple[Callable[[], Iterable[Columns]], ...] = ()
-        "Whose columns, one after the other, are the log's."
-        self.size: int | None = None
-        "How many rows there are, if that is known without reading them."
+        self.column_parts: tuple[Callable[[], Iterable[Columns]], ...] = ()
+        "Functions that read consecutive parts of the log as columns; empty if only rows can be read."
+        self.row_count: int | None = None
+        "The number of rows, if it is known without reading them."
         self.has_windows = False
-        "Whether a foreign log says which windows had closed."
+        "Whether a foreign log tells which reward windows had closed."
         self.arms_unordered = False
-        "Whether the arms are in the order in which they were met, and no other."
+        "Whether the arms are in order of first appearance, for lack of a declared order."
         self.selection = Selection()
-        self._whole: DecisionLog | None = None
+        self._unfiltered: DecisionLog | None = None
 
     def __repr__(self) -> str:
         return f"<log of experiment {self.experiment!r}: {self.source}>"
 
     @property
     def foreign(self) -> bool:
-        """Whether the log has no events, and so no states."""
+        """Whether the log has no events, so that states cannot be rebuilt."""
         return not self.events
 
     def rows(self) -> Iterator[Row]:
-        """Every decision with its rewards, ordered by state and id."""
+        """Yield every decision with its rewards, ordered by state and id."""
         for number, row in enumerate(self._rows(), 1):
             if self.on_rows is not None and number % 1000 == 0:
                 self.on_rows(number)
             yield row
 
-    def supply(self, *parts: Callable[[], Iterable[Columns]], size: int | None = None) -> None:
-        """Have `columns` from where they are cheaper than from rows: part after part, `size` rows in all."""
-        self.parts, self.size = parts, size
+    def set_column_parts(self, *parts: Callable[[], Iterable[Columns]], row_count: int) -> None:
+        """Make `columns` read these consecutive parts, which is faster than converting rows."""
+        self.column_parts, self.row_count = parts, row_count
 
     def columns(self) -> Iterator[Columns]:
-        """The same as arrays, some thousand decisions at a time."""
-        if not self.parts:
+        """Yield the decisions as arrays, in batches of some thousand rows."""
+        if not self.column_parts:
             yield from columns_of(self, self.rows())
             return
         read, last = 0, -1
-        for some in itertools.chain.from_iterable(part() for part in self.parts):
-            last = some.check_order(last, self.source)
-            read += len(some)
+        for batch in itertools.chain.from_iterable(part() for part in self.column_parts):
+            last = batch.check_order(last, self.source)
+            read += len(batch)
             if self.on_rows is not None:
                 self.on_rows(read)
-            yield some
+            yield batch
 
-    def only(
+    def select(
         self,
         *,
         since: Time | None = None,
@@ -125,56 +125,56 @@ class DecisionLog:
         unit: Names = None,
         epoch: Numbers = None,
     ) -> DecisionLog:
-        """The decisions from one time on and before another, of some units, of some epochs.
+        """Return a log with only the decisions in a time interval, of some units, or of some epochs.
 
-        What is left has its events still, and cannot be replayed: rows are missing.
+        Its states cannot be rebuilt, because rows are missing.
         """
         chosen = Selection.of(since=since, until=until, unit=unit, epoch=epoch)
-        if chosen.empty:
+        if chosen.selects_all:
             return self
         part = copy.copy(self)
         part.selection, part._release = chosen, None
-        part._rows = lambda: (row for row in self._rows() if chosen.has(row.decision))
-        part.size = None
-        part.parts = tuple(Chosen(each, chosen) for each in self.parts)
-        part._whole = self  # and with it, what closes the store
+        part._rows = lambda: (row for row in self._rows() if chosen.includes(row.decision))
+        part.row_count = None
+        part.column_parts = tuple(SelectedPart(each, chosen) for each in self.column_parts)
+        part._unfiltered = self  # it owns the store
         return part
 
     def history(self) -> Iterator[Event | Row]:
-        """Events by their number, and each row between the events that its law knew of and those that came after."""
-        self._check_whole()
+        """Yield events and rows in order: each row follows the event that made the state it was chosen in."""
+        self._check_replayable()
         order = itertools.count()
-        waiting: list[tuple[int, int, Event]] = [(event.number, next(order), event) for event in self.events]
+        pending: list[tuple[int, int, Event]] = [(event.number, next(order), event) for event in self.events]
         last = 0
 
         def until(number: int) -> Iterator[Event]:
             nonlocal last
             while last < number:
-                if not waiting or waiting[0][0] != last + 1:
-                    raise MaillardError(f"{self.source}: event {last + 1} is missing, or is there twice")
+                if not pending or pending[0][0] != last + 1:
+                    raise MaillardError(f"{self.source}: event {last + 1} is missing or occurs twice")
                 last += 1
-                yield heapq.heappop(waiting)[2]
+                yield heapq.heappop(pending)[2]
 
         for row in self.rows():
-            # What a decision teaches comes after its state: so by now every event up to here has been seen.
+            # Rewards are applied after the decision's state, so all events up to that state are known by now.
             yield from until(row.decision.state)
             yield row
             for event in row.applied:
-                heapq.heappush(waiting, (event.number, next(order), event))
+                heapq.heappush(pending, (event.number, next(order), event))
         yield from until(self.number)
-        if waiting:
-            raise MaillardError(f"{self.source}: event {waiting[0][0]} is not one of its {self.number}")
+        if pending:
+            raise MaillardError(f"{self.source}: event {pending[0][0]} is not one of its {self.number}")
 
     def final_state(self) -> State:
-        """The state after all events."""
+        """Rebuild the state after all events."""
         events = (each for each in self.history() if isinstance(each, Event))
         state: State | None = None
-        while some := list(itertools.islice(events, 10_000)):
-            state = apply_events(state, some, self.source)
+        while batch := list(itertools.islice(events, 10_000)):
+            state = apply_events(state, batch, self.source)
         return replay([]) if state is None else state
 
     def reward_of(self, row: Row) -> float | None:
-        """A decision's reward: what its events come to, or the default once its window has closed, settled yet or not."""
+        """Return a decision's combined reward; after its window has closed, the default if there was none."""
         if self.reward is None:
             return row.rewards[0].value if row.rewards else None
         for event in row.applied:
@@ -185,17 +185,17 @@ class DecisionLog:
 
     @property
     def requires_closed_windows(self) -> bool:
-        """Whether rewards are final only when their windows have closed."""
+        """Whether a reward is final only when its window has closed."""
         return self.has_windows or (self.reward is not None and self.reward.window is not None)
 
     def final_reward_of(self, row: Row) -> float | None:
-        """The same, and None as long as its window is open: what is yet to come may change it."""
+        """Return a decision's reward; None while its window is open, because the reward may still change."""
         if self.reward is not None and self.requires_closed_windows and not self.is_closed(row.decision):
             return None
         return self.reward_of(row)
 
     def is_closed(self, decision: Decision) -> bool:
-        """Whether the decision's window had closed when the log was opened, or exported."""
+        """Whether the decision's reward window had closed when the log was opened or exported."""
         closes = None if self.reward is None else self.reward.closes(decision.time)
         return closes is not None and closes <= self.as_of
 
@@ -211,12 +211,12 @@ class DecisionLog:
 
     @cached_property
     def reward(self) -> Reward | None:
-        """The rules for rewards; None where the log is foreign."""
+        """The reward rule; None for a foreign log."""
         return self.configurations[0].reward if self.events else None
 
     @cached_property
     def arms(self) -> tuple[str, ...]:
-        """Every arm there ever was."""
+        """All arms, including retired ones."""
         names = dict.fromkeys(self._arms)
         for each in self.configurations:
             names.update(dict.fromkeys(each.arms))
@@ -224,33 +224,33 @@ class DecisionLog:
 
     @cached_property
     def policies(self) -> dict[int, str]:
-        """The spec of each version of the policy."""
+        """The spec of each policy version."""
         return {each.policy_version: each.policy for each in self.configurations}
 
     def to_arrow(self) -> Any:
-        """The table of decisions, as Arrow; docs/log-files.md defines its columns."""
+        """Return the decisions as an Arrow table; docs/log-files.md describes its columns."""
         from maillard.decisions.files import arrow
 
-        return arrow.table_of(self)
+        return arrow.to_table(self)
 
     def to_pandas(self) -> Any:
-        """The table of decisions, as a pandas frame."""
+        """Return the decisions as a pandas data frame."""
         from maillard.decisions.files import arrow
 
-        return arrow.pandas_of(self)
+        return arrow.to_pandas(self)
 
     def to_polars(self) -> Any:
-        """The table of decisions, as a polars frame. It carries no events: opened again, it is a foreign log."""
+        """Return the decisions as a polars data frame, which has no metadata: read again, it is foreign."""
         from maillard.decisions.files import arrow
 
-        return arrow.polars_of(self)
+        return arrow.to_polars(self)
 
     def close(self) -> None:
-        """Let go of the store, where this log opened one."""
+        """Close the store, if this log opened it."""
         if self._release is not None:
             self._release()
-        if self._whole is not None:
-            self._whole.close()
+        if self._unfiltered is not None:
+            self._unfiltered.close()
 
     def __enter__(self) -> DecisionLog:
         return self
@@ -258,24 +258,24 @@ class DecisionLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _check_whole(self) -> None:
-        if not self.selection.empty:
+    def _check_replayable(self) -> None:
+        if not self.selection.selects_all:
             raise MaillardError(
-                f"{self.source}: only a part of this log is selected, and states need all of it"
+                f"{self.source}: states cannot be rebuilt from a part of a log; read it without a selection"
             )
         if self.foreign:
             raise MaillardError(
-                f"{self.source}: this log has decisions and rewards, and no events: there is no state to rebuild from it. "
-                "It can be evaluated, and its means can warm_start an experiment"
+                f"{self.source}: this log has no events, so its states cannot be rebuilt. "
+                "It can be evaluated, and its means can be passed to warm_start"
             )
 
 
 def apply_events(state: State | None, events: Sequence[Event], source: str) -> State:
-    """The state after further events of a log that may be anybody's; None is that before the first."""
+    """Apply events of an untrusted log to a state; None is the state before the first event."""
     try:
         return replay(events) if state is None else state.after(events)
     except (*MALFORMED, MaillardError) as error:
-        if len(events) > 1:  # which of them?
+        if len(events) > 1:  # apply them one by one, to find the one that fails
             for place in range(len(events)):
                 state = apply_events(state, events[place : place + 1], source)
         if not events:
@@ -287,7 +287,7 @@ def apply_events(state: State | None, events: Sequence[Event], source: str) -> S
 
 
 def select_experiment(names: Sequence[str], experiment: str | None, source: str) -> str:
-    """The experiment that is asked for, or the only one."""
+    """Return the requested experiment, or the only one."""
     if experiment is not None and experiment not in names:
         raise UnknownName("experiment", experiment, names)
     if experiment is None and len(names) != 1:

@@ -1,4 +1,4 @@
-"""A log is opened, whatever it is kept in; and written, and copied."""
+"""Reading, writing and copying logs of any format."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ def read_log(
     epoch: Numbers = None,
     columns: Mapping[str, str] | None = None,
 ) -> DecisionLog:
-    """The log of an experiment, or the part of it that is asked for.
+    """Open the log of an experiment, or a part of it.
 
-    `source` is a path (a SQLite log, .parquet, .csv, .dsjson or .npz), a folder or list of .parquet files, a postgresql:// URL, a
-    `Bandit` or a store, a pandas or polars frame or Arrow table, or Open Bandit Pipeline's `bandit_feedback`. `experiment` says which,
-    where there are several. `columns` says what a table that is not ours calls our columns, as in {"arm": "item_id"}.
+    `source` is a path (a SQLite log, .parquet, .csv, .dsjson or .npz), a folder or list of .parquet files, a
+    postgresql:// URL, a `Bandit`, a store, a pandas or polars data frame, an Arrow table, or a
+    `bandit_feedback` dict of Open Bandit Pipeline. `experiment` is required if the source contains several.
+    `columns` maps column names of this package to those of the table, as in {"arm": "item_id"}.
     """
     log = _open(source, experiment, columns)
-    return log.only(since=since, until=until, unit=unit, epoch=epoch)
+    return log.select(since=since, until=until, unit=unit, epoch=epoch)
 
 
 def _open(  # noqa: PLR0911  # one return for each type of source
@@ -119,8 +120,8 @@ def _open_path(path: Path, experiment: str | None, columns: Mapping[str, str] | 
 def write_log(log: DecisionLog, path: str | Path, form: str | None = None) -> WriteResult:
     """Write a log to a file and return how many rows were written.
 
-    The format is `form` (parquet, csv, obp or dsjson), or the one that the file's ending selects. The file appears
-    only when it is complete. It may replace an earlier export, but never the log that is written.
+    The format is `form` (parquet, csv, obp or dsjson), or the one that the file's ending selects. The file
+    appears only when it is complete. It may replace an earlier export, but never the log that is written.
     """
     from maillard.decisions.files.file_formats import format_to_write
     from maillard.decisions.files.output_files import check_export_path
@@ -132,10 +133,10 @@ def write_log(log: DecisionLog, path: str | Path, form: str | None = None) -> Wr
 
 
 def import_log(source: Any, log: str | Path | Store, experiment: str | None = None) -> int:
-    """Copy a log into a store, all of it as it is, under its own name or another; how many decisions it has.
+    """Copy a log into a store, under its own name or another, and return the number of decisions.
 
-    `source` is whatever `read_log` opens and is not foreign, `log` a path (SQLite), a postgresql:// URL or a store. It is one
-    transaction: the copy is there when it is whole.
+    `source` is anything that `read_log` opens, except a foreign log. `log` is a path (SQLite), a
+    postgresql:// URL or a store. The copy is one transaction.
     """
     from maillard.decisions.files import store_transfer
 

@@ -1,4 +1,4 @@
-"""Which decisions of a log are meant: by time, by unit, by epoch."""
+"""Selecting decisions of a log by time, unit and epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from maillard.decisions.columns import Columns
 
-__all__ = ["Chosen", "Names", "Numbers", "Selection", "Time"]
+__all__ = ["Names", "Numbers", "SelectedPart", "Selection", "Time"]
 
 Time = datetime | float
 Names = str | Iterable[str] | None
@@ -28,7 +28,7 @@ Numbers = int | Iterable[int] | None
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """From `since` on and before `until`, in microseconds since 1970; None is no limit."""
+    """A filter for decisions. Times are microseconds since 1970; `until` is exclusive. None: no limit."""
 
     since: int | None = None
     until: int | None = None
@@ -44,9 +44,9 @@ class Selection:
         unit: Names = None,
         epoch: Numbers = None,
     ) -> Selection:
-        """What a caller asks for, checked."""
-        units = _several("unit", unit, str, "a name, or several")
-        epochs = _several("epoch", epoch, int | np.integer, "a whole number >= 0, or several")
+        """Check the arguments of `read_log` and make the selection."""
+        units = _as_set("unit", unit, str, "a name, or several")
+        epochs = _as_set("epoch", epoch, int | np.integer, "a whole number >= 0, or several")
         for each in units or ():
             check_name("unit", each)
         for number in epochs or ():
@@ -63,12 +63,12 @@ class Selection:
         return made
 
     @property
-    def empty(self) -> bool:
-        """Whether every decision is meant."""
+    def selects_all(self) -> bool:
+        """Whether there is no restriction."""
         return self == Selection()
 
-    def has(self, decision: Decision) -> bool:
-        """Whether a decision is meant."""
+    def includes(self, decision: Decision) -> bool:
+        """Whether a decision is selected."""
         return (
             (self.since is None or decision.time >= self.since)
             and (self.until is None or decision.time < self.until)
@@ -76,25 +76,25 @@ class Selection:
             and (self.epochs is None or decision.epoch in self.epochs)
         )
 
-    def mask(self, some: Columns) -> NDArray[np.bool_]:
-        """Which of these decisions are meant."""
-        chosen = np.ones(len(some), np.bool_)
-        if (self.since is not None or self.until is not None) and len(some) and not some.time.any():
-            raise InvalidValue("since, until", "no times", "a log that has a time for its decisions")
+    def mask(self, columns: Columns) -> NDArray[np.bool_]:
+        """Return which of these decisions are selected."""
+        chosen = np.ones(len(columns), np.bool_)
+        if (self.since is not None or self.until is not None) and len(columns) and not columns.time.any():
+            raise InvalidValue("since, until", "no times", "a log whose decisions have times")
         if self.since is not None:
-            chosen &= some.time >= self.since
+            chosen &= columns.time >= self.since
         if self.until is not None:
-            chosen &= some.time < self.until
+            chosen &= columns.time < self.until
         if self.epochs is not None:
-            chosen &= np.isin(some.epoch, list(self.epochs))
+            chosen &= np.isin(columns.epoch, list(self.epochs))
         if self.units is not None:
-            units = [None] * len(some) if some.unit is None else some.unit
-            chosen &= np.fromiter((each in self.units for each in units), np.bool_, len(some))
+            units = [None] * len(columns) if columns.unit is None else columns.unit
+            chosen &= np.fromiter((each in self.units for each in units), np.bool_, len(columns))
         return chosen
 
 
-def _several(name: str, given: Any, one: Any, allowed: str) -> frozenset[Any] | None:
-    """One of something, or several."""
+def _as_set(name: str, given: Any, one: Any, allowed: str) -> frozenset[Any] | None:
+    """Make a set of one value or of several."""
     if given is None:
         return None
     try:
@@ -104,11 +104,11 @@ def _several(name: str, given: Any, one: Any, allowed: str) -> frozenset[Any] | 
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A part of a log's columns, less the decisions that are not meant; it travels to other processes if the part does."""
+class SelectedPart:
+    """The selected decisions of a part of a log, as columns. It can be pickled if the part can."""
 
     part: Callable[[], Iterable[Columns]]
     selection: Selection
 
     def __call__(self) -> Iterator[Columns]:
-        return (some.filter(self.selection.mask(some)) for some in self.part())
+        return (batch.filter(self.selection.mask(batch)) for batch in self.part())

@@ -1,4 +1,4 @@
-"""Recomputing every logged probability from the log alone, and auditing the draws."""
+"""Verification of a log: recomputes all probabilities, and tests whether the choices agree with them."""
 
 from __future__ import annotations
 
@@ -25,65 +25,71 @@ from maillard.errors import InvalidLog, MaillardError
 __all__ = ["Problem", "Verification", "verify"]
 
 _TOLERANCE = 1e-12
-_SHOWN = 20
-_FEW = 10  # rewards of a decision, every choice of which is tried
-# What a repeat (sticky assignment) has from the decision that drew its arm.
-_REPEATED = (
-    "unit", "epoch", "arm", "eligible", "log_probabilities", "log_probability", "policy_version", "formula_version", "cold",
+_MAX_LISTED_PROBLEMS = 20
+_MAX_SUBSET_REWARDS = 10  # rewards of a decision up to which all subsets are tried
+# The fields that a repeated decision (sticky assignment) has in common with the original.
+_REPEATED_FIELDS = (
+    "unit", "epoch", "arm", "eligible", "log_probabilities", "log_probability", "policy_version",
+    "formula_version", "cold",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in the log that contradicts the rest of it."""
+    """A contradiction in the log."""
 
     decision: str | None
+    "Id of the decision; None if the problem concerns the whole log."
     what: str
 
 
 @dataclass(kw_only=True)
 class Verification:
-    """What `verify` found."""
+    """The result of `verify`."""
 
     experiment: str
     source: str
     decisions: int = 0
     recomputed: int = 0
-    "Decisions whose whole law was computed again."
+    "Decisions whose probabilities were recomputed."
     not_recomputed: Counter[str] = field(default_factory=Counter)
-    "Decisions whose law could not be, and why."
+    "Decisions whose probabilities could not be recomputed, by reason."
     not_audited: int = 0
-    "Decisions that the audit does not count as draws: repeats of a sticky assignment, and laws that are not known in whole."
+    "Decisions without a choice of their own (sticky assignments), or with unknown probabilities."
     largest_error: float = 0.0
-    "Greatest |logged - recomputed| / max(1, |log p|) over all log probabilities."
+    "Largest |logged - recomputed| / max(1, |log p|) over all log probabilities."
     problem_count: int = 0
     problems: list[Problem] = field(default_factory=list)
-    "The first few."
+    "The first problems; `problem_count` is the number of all."
     arms: list[Score] = field(default_factory=list)
+    "The audit's score of each arm."
     weights: Score | None = None
+    "The audit's score of the importance weights."
     limit: float = math.inf
+    "The largest |z| of a score that is consistent with the probabilities."
     audit_verdict: Verdict = "not enough data"
-    "Whether the draws agree with the probabilities."
+    "Whether the choices agree with the logged probabilities."
 
     @property
     def verdict(self) -> Verdict:
-        """Broken, if anything is; not enough data, if nothing can be said of the draws."""
+        """The verdict of the audit; "broken" if there is any problem."""
         return "broken" if self.problem_count else self.audit_verdict
 
-    def note(self, decision: str | None, what: str) -> None:
-        """Remember a problem."""
+    def add_problem(self, decision: str | None, what: str) -> None:
+        """Record a problem."""
         self.problem_count += 1
-        if len(self.problems) < _SHOWN:
+        if len(self.problems) < _MAX_LISTED_PROBLEMS:
             self.problems.append(Problem(decision, what))
 
 
 def verify(
     log: Any, experiment: str | None = None, *, on_rows: Callable[[int], None] | None = None
 ) -> Verification:
-    """Recompute every logged log probability to 1e-12 max(1, |log p|), and audit the draws.
+    """Recompute every logged probability, and test whether the choices agree with the probabilities.
 
-    `log` is anything that `read_log` reads; `on_rows` is told now and then how many decisions have been read. Probabilities by
-    quadrature are compared to their stated bound.
+    `log` is anything that `read_log` opens. Log probabilities may differ by 1e-12 max(1, |log p|), or by the
+    error bound of policies that use quadrature. `on_rows` is a callback that receives the number of decisions
+    read so far.
 
     >>> from maillard.decisions import Bandit, Reward
     >>> bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
@@ -96,7 +102,7 @@ def verify(
         opened = read_log(log, experiment)
     except InvalidLog as error:
         found = Verification(experiment=experiment or "", source=redact(log))
-        found.note(None, f"the log cannot be read: {error}")
+        found.add_problem(None, f"the log cannot be read: {error}")
         return found
     opened.on_rows = on_rows or opened.on_rows
     found = Verification(experiment=opened.experiment, source=opened.source)
@@ -106,25 +112,25 @@ def verify(
             for row in opened.rows():
                 audit.add(row.decision)
                 found.decisions += 1
-            found.not_recomputed["the log has no states to recompute from"] = found.decisions
+            found.not_recomputed["the log has no events to rebuild states from"] = found.decisions
         else:
-            _replay(opened, found, audit)
+            _verify_rows(opened, found, audit)
     finally:
         if opened is not log:
             opened.close()
     found.arms, found.weights = audit.scores(), audit.weights()
     found.limit, found.audit_verdict, found.not_audited = audit.limit, audit.verdict, audit.left_out
     if audit.impossible:
-        found.note(None, f"{audit.impossible} decisions are for an arm whose logged probability is 0")
+        found.add_problem(None, f"{audit.impossible} decisions are for an arm whose logged probability is 0")
     return found
 
 
-def _replay(log: DecisionLog, found: Verification, audit: Audit) -> None:
-    """Check every decision against the state that it was drawn from, rebuilt on the way through the log."""
+def _verify_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
+    """Rebuild the states of the log in order, and check every decision against its state."""
     events: list[Event] = []
     state: State | None = None
     try:
-        checks = _Checks(log, found)
+        checker = _RowChecker(log, found)
         for each in log.history():
             if isinstance(each, Event):
                 events.append(each)
@@ -133,22 +139,23 @@ def _replay(log: DecisionLog, found: Verification, audit: Audit) -> None:
                 state, events = apply_events(state, events, log.source), []
             found.decisions += 1
             audit.add(each.decision)
-            checks.check(each, state)
+            checker.check(each, state)
         apply_events(state, events, log.source)
-        checks.finish()
+        checker.check_repeats()
     except MaillardError as error:
-        found.note(None, f"the rest of the log cannot be replayed: {error}")
+        found.add_problem(None, f"the rest of the log cannot be replayed: {error}")
 
 
-class _Checks:
-    """What must be so of a row, given the state that it was drawn from."""
+class _RowChecker:
+    """Checks rows against the states in which they were chosen."""
 
     def __init__(self, log: DecisionLog, found: Verification) -> None:
         self.found = found
-        assert log.reward is not None  # it is not foreign
-        self.accounts = _Accounts(log.reward, log.events, found)
+        assert log.reward is not None  # only a foreign log has no reward rule
+        self.reward_checker = _RewardChecker(log.reward, log.events, found)
         self.sticky = log.sticky
-        # Of one state: the draws that others may repeat, and the repeats. Ids tell which was first only within a process.
+        # Decisions of the current state: originals by id, and repeats. Ids of different processes are not in
+        # order of time.
         self.state = 0
         self.origins: dict[str, Decision] = {}
         self.repeats: list[Decision] = []
@@ -156,23 +163,25 @@ class _Checks:
     def check(self, row: Row, state: State) -> None:
         decision = row.decision
         if decision.state != self.state:
-            self.finish()
+            self.check_repeats()
             self.state = decision.state
         if decision.origin is not None:
             self.repeats.append(decision)
         elif self.sticky and decision.unit is not None:
             self.origins[decision.id] = decision
         try:
-            self.accounts.check(row)
-            self._check_law(decision, state)
+            self.reward_checker.check(row)
+            self._check_probabilities(decision, state)
         except (*MALFORMED, MaillardError) as error:
-            self.found.note(decision.id, f"it cannot be checked in state {state.number}: {error!r}")
+            self.found.add_problem(decision.id, f"cannot be checked in state {state.number}: {error!r}")
 
-    def _check_law(self, decision: Decision, state: State) -> None:
+    def _check_probabilities(self, decision: Decision, state: State) -> None:
         if what := _contradiction(decision, state):
-            self.found.note(decision.id, what)
+            self.found.add_problem(decision.id, what)
         elif decision.formula_version != state.policy.formula_version:
-            version = f"formula version {decision.formula_version} of {state.policy.name} is not the one here"
+            version = (
+                f"formula version {decision.formula_version} of {state.policy.name} is not the installed one"
+            )
             self.found.not_recomputed[version] += 1
         else:
             self._recompute(decision, state)
@@ -181,7 +190,7 @@ class _Checks:
         eligible = frozenset(decision.eligible)
         if (
             state.choice_distribution(eligible).log_probabilities == decision.log_probabilities
-        ):  # bit for bit: the usual case
+        ):  # usually identical
             self.found.recomputed += 1
             return
         exact = state.distribution(eligible)
@@ -196,67 +205,76 @@ class _Checks:
             place = int(np.argmax(bad))
             was, should = float(logged[place]), float(exact.log_probabilities[place])
             arm = decision.eligible[place]
-            self.found.note(decision.id, f"log probability of {arm!r} is {was!r}, should be {should!r}")
+            self.found.add_problem(
+                decision.id, f"log probability of {arm!r} is {was!r}, but should be {should!r}"
+            )
         else:
             self.found.recomputed += 1
             self.found.largest_error = max(self.found.largest_error, float((error / scale).max()))
 
-    def finish(self) -> None:
-        """Check the repeats of a state, all of whose rows have been seen."""
+    def check_repeats(self) -> None:
+        """Check the repeats of the current state, after all of its rows have been read."""
         for row in self.repeats:
             origin = self.origins.get(row.origin or "")
             if not self.sticky:
-                self.found.note(row.id, f"repeats {row.origin}, in an experiment that is not sticky")
+                self.found.add_problem(row.id, f"repeats {row.origin}, but the experiment is not sticky")
             elif origin is None:
-                self.found.note(row.id, f"repeats {row.origin}, which was not drawn from state {row.state}")
+                self.found.add_problem(
+                    row.id, f"repeats {row.origin}, which was not chosen in state {row.state}"
+                )
             else:
-                other = [name for name in _REPEATED if getattr(row, name) != getattr(origin, name)]
+                other = [name for name in _REPEATED_FIELDS if getattr(row, name) != getattr(origin, name)]
                 if other:
-                    self.found.note(row.id, f"repeats {row.origin}, with another {other[0]}")
+                    self.found.add_problem(row.id, f"repeats {row.origin}, but has another {other[0]}")
         self.repeats, self.origins = [], {}
 
 
-class _Accounts:
-    """Whether what was learned of a decision is what its rewards come to."""
+class _RewardChecker:
+    """Checks that the rewards applied to the tally agree with the logged reward events."""
 
     def __init__(self, rule: Reward, events: Sequence[AdministrativeEvent], found: Verification) -> None:
         self.rule, self.found = rule, found
-        self.ends = [event.number for event in events if isinstance(event, Reset | Restore)]
-        "Of each epoch but the last, the event that ended it."
+        self.epoch_ends = [event.number for event in events if isinstance(event, Reset | Restore)]
+        "The event that ended each epoch, except the last epoch."
 
     def check(self, row: Row) -> None:
         decision, rule = row.decision, self.rule
         low, high = rule.bounds
         for each in row.rewards:
             if not low <= each.value <= high:
-                self.found.note(decision.id, f"reward {each.event!r} is {each.value!r}, out of its range")
+                self.found.add_problem(
+                    decision.id, f"reward {each.event!r} is {each.value!r}, outside the reward range"
+                )
                 return
-        ended = 0 < decision.epoch <= len(self.ends)
+        ended = 0 < decision.epoch <= len(self.epoch_ends)
         timely = [each for each in row.rewards if not each.late]
         problems = [
             f"event {event.number} {what}"
             for place, event in enumerate(row.applied)
-            if (what := self._event(row, timely, place))
+            if (what := self._event_problem(row, timely, place))
         ]
         problems += filter(
-            None, [self._lateness(row, timely, ended=ended), self._total(row, timely, ended=ended)]
+            None,
+            [self._lateness_problem(row, timely, ended=ended), self._total_problem(row, timely, ended=ended)],
         )
         for problem in problems:
-            self.found.note(decision.id, problem)
+            self.found.add_problem(decision.id, problem)
 
-    def _event(self, row: Row, timely: Sequence[RewardEvent], place: int) -> str | None:
-        """What is wrong with one of the events that a decision's rewards made."""
+    def _event_problem(self, row: Row, timely: Sequence[RewardEvent], place: int) -> str | None:
+        """Return the problem with one of the events that applied a decision's rewards."""
         decision, rule, event = row.decision, self.rule, row.applied[place]
         before = row.applied[place - 1] if place else None
         closes = rule.closes(decision.time)
         early = closes is not None and event.time < closes
         what = None
         if event.number <= decision.state:
-            what = "learned its reward before it was drawn"
-        elif 0 < decision.epoch <= len(self.ends) and event.number > self.ends[decision.epoch - 1]:
-            what = "learned its reward after its epoch"
+            what = "applied its reward before the decision"
+        elif (
+            0 < decision.epoch <= len(self.epoch_ends) and event.number > self.epoch_ends[decision.epoch - 1]
+        ):
+            what = "applied its reward after its epoch"
         elif event.arm != decision.arm:
-            what = f"is of {event.arm!r}, the decision of {decision.arm!r}"
+            what = f"has arm {event.arm!r}, but the decision has {decision.arm!r}"
         elif event.kind == "revision":
             if (
                 before is None
@@ -264,74 +282,77 @@ class _Accounts:
                 or rule.mature_only
                 or event.previous != before.value
             ):
-                what = "revises what had not been learned"
+                what = "revises a reward that was not applied"
         elif before is not None:
-            what = "counts its reward twice"
+            what = "applied its reward twice"
         elif event.kind == "default":
             if rule.default is None or event.value != rule.default or timely or early:
-                what = f"is a default of {event.value!r}, for {len(timely)} rewards"
+                what = f"applied the default {event.value!r}, but there are {len(timely)} rewards"
         elif rule.mature_only and early:
-            what = "learned its reward before its window closed"
+            what = "applied its reward before its window closed"
         return what
 
-    def _lateness(self, row: Row, timely: Sequence[RewardEvent], *, ended: bool) -> str | None:
-        """What is wrong with who was late: a window that has been settled stays closed, even if the clock is set back."""
+    def _lateness_problem(self, row: Row, timely: Sequence[RewardEvent], *, ended: bool) -> str | None:
+        """Return the problem with late flags. A settled window stays closed even if the clock is set back."""
         rule, closes = self.rule, self.rule.closes(row.decision.time)
         late = [each for each in row.rewards if each.late]
         if closes is None:
-            return f"reward {late[0].event!r} is late, where there is no window" if late else None
+            return f"reward {late[0].event!r} is late, but there is no window" if late else None
         for each in timely:
             if each.arrived >= closes:
-                return f"reward {each.event!r} came after the window closed, and is not late"
+                return f"reward {each.event!r} arrived after the window closed, but is not late"
         settled = rule.settles and bool(row.applied or ended or (rule.default is None and not timely))
         if late and not settled and not any(each.arrived >= closes for each in late):
-            return f"reward {late[0].event!r} is late, and came before the window closed"
+            return f"reward {late[0].event!r} is late, but arrived before the window closed"
         return None
 
-    def _total(self, row: Row, timely: Sequence[RewardEvent], *, ended: bool) -> str | None:
-        """What is wrong with what was learned last. Rewards that come after the decision's epoch are logged only."""
+    def _total_problem(self, row: Row, timely: Sequence[RewardEvent], *, ended: bool) -> str | None:
+        """Return the problem with the last applied value. Rewards after the epoch are not applied."""
         rule, total = self.rule, self.rule.total(timely)
         if not row.applied:
             if total is not None and not ended and not rule.mature_only:
-                return f"its reward, {total!r}, was never learned"
+                return f"its reward, {total!r}, was never applied"
         elif row.applied[0].kind != "default":
             value = row.applied[-1].value
-            if value != total and (rule.mature_only or not ended or not _is_part(value, timely, rule)):
-                return f"its reward was learned as {value!r}, its rows come to {total!r}"
+            if value != total and (
+                rule.mature_only or not ended or not _is_partial_total(value, timely, rule)
+            ):
+                return f"its reward was applied as {value!r}, but its reward events give {total!r}"
         return None
 
 
-def _is_part(value: float | None, rows: Sequence[RewardEvent], rule: Reward) -> bool:
-    """Whether the rows that came before an epoch ended may come to a value.
+def _is_partial_total(value: float | None, rows: Sequence[RewardEvent], rule: Reward) -> bool:
+    """Whether a value can be the total of the rewards that arrived before the epoch ended.
 
-    They are the first ones by arrival, unless the clock was set back or stood still: then any of them.
+    These are the first rewards by arrival. If the clock was set back or stood still, they can be any subset.
     """
     if value is None or rule.combine != "sum":
         return any(row.value == value for row in rows)
     if any(rule.total(rows[:size]) == value for size in range(1, len(rows))):
         return True
-    if len(rows) > _FEW:
-        least, most = (math.fsum(pick(row.value, 0.0) for row in rows) for pick in (min, max))
-        return least <= value <= most
+    if len(rows) > _MAX_SUBSET_REWARDS:
+        low, high = (math.fsum(clip(row.value, 0.0) for row in rows) for clip in (min, max))
+        return low <= value <= high
     sizes = range(1, len(rows))
-    return any(rule.total(some) == value for size in sizes for some in itertools.combinations(rows, size))
+    return any(rule.total(subset) == value for size in sizes for subset in itertools.combinations(rows, size))
 
 
 def _contradiction(decision: Decision, state: State) -> str | None:
-    """What in a row does not fit the state that it names."""
+    """Return how a decision contradicts the state that it names; None if it does not."""
     eligible, logs, number = decision.eligible, decision.log_probabilities, state.number
     if number != decision.state:
-        return f"drawn from state {decision.state}, which the log does not reach"
+        return f"chosen in state {decision.state}, which the log does not contain"
     if state.paused:
-        return f"drawn from state {number}, in which the experiment was paused"
+        return f"chosen in state {number}, in which the experiment was paused"
     allowed = set(eligible)
     if (
         tuple(arm for arm, on in zip(state.arms, state.active, strict=True) if on and arm in allowed)
         != eligible
     ):
-        return f"eligible arms {_some(eligible)} are not among those of state {number}, in their order"
+        return f"eligible arms {_shorten(eligible)} are not active arms of state {number}, in their order"
     if decision.arm not in allowed or len(logs) != len(eligible):
-        return f"arm {decision.arm!r} with {len(logs)} log probabilities, for the eligible arms {_some(eligible)}"
+        fit = f"do not fit the eligible arms {_shorten(eligible)}"
+        return f"arm {decision.arm!r} and {len(logs)} log probabilities {fit}"
     cold = not state.tally.pulls[state.arms.index(decision.arm)]
     for name, logged, exact in (
         ("epoch", decision.epoch, state.epoch),
@@ -340,9 +361,9 @@ def _contradiction(decision: Decision, state: State) -> str | None:
         ("cold", decision.cold, cold),
     ):
         if logged != exact:
-            return f"{name} is {logged!r}, in state {number} it was {exact!r}"
+            return f"{name} is {logged!r}, but was {exact!r} in state {number}"
     return None
 
 
-def _some(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[str]) -> str:
     return reprlib.repr(list(names))

@@ -72,7 +72,7 @@ def open_log(
             closing.callback(opened.close)
         if on_rows is not None:
             opened.on_rows = on_rows
-        parts, size, columns = opened.parts, opened.size, opened.columns
+        parts, size, columns = opened.column_parts, opened.row_count, opened.columns
         if not parts or size is None:
             spool = closing.enter_context(_Spool())
             spool.fill(columns())

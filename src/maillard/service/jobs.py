@@ -97,7 +97,7 @@ def check(database: str, experiment: str) -> dict[str, Any]:
             found = verify(log)
     except InvalidLog as error:
         found = Verification(experiment=experiment, source="")
-        found.note(None, f"the log cannot be read: {without_secrets(str(error), database)}")
+        found.add_problem(None, f"the log cannot be read: {without_secrets(str(error), database)}")
     answer = {
         name: getattr(found, name)
         for name in ("experiment", "verdict", "decisions", "recomputed", "largest_error", "problem_count")

@@ -18,11 +18,11 @@ __all__ = [
     "KEY",
     "batches_of",
     "open_frame",
-    "pandas_of",
-    "polars_of",
     "pyarrow",
     "records_of",
-    "table_of",
+    "to_pandas",
+    "to_polars",
+    "to_table",
     "types",
 ]
 
@@ -85,23 +85,23 @@ def batches_of(log: DecisionLog) -> Iterator[Any]:
         yield batch()
 
 
-def table_of(log: DecisionLog) -> Any:
+def to_table(log: DecisionLog) -> Any:
     """The whole table; what the log says of itself is in its metadata."""
     table = pyarrow().Table.from_batches(batches_of(log), schema=schema())
     return table.replace_schema_metadata({KEY: write_header(log)})
 
 
-def pandas_of(log: DecisionLog) -> Any:
+def to_pandas(log: DecisionLog) -> Any:
     """The table as a pandas frame; what the log says of itself is in its `attrs`."""
     _needs("pandas")
-    frame = table_of(log).to_pandas()
+    frame = to_table(log).to_pandas()
     frame.attrs[KEY] = write_header(log)
     return frame
 
 
-def polars_of(log: DecisionLog) -> Any:
+def to_polars(log: DecisionLog) -> Any:
     """The table as a polars frame."""
-    return _needs("polars").from_arrow(table_of(log))
+    return _needs("polars").from_arrow(to_table(log))
 
 
 def _needs(library: str) -> Any:

@@ -154,7 +154,7 @@ def open_feedback(
     )
     rounds = _Rounds(actions, rewards, chances, slots, laws, origins)
     if count:
-        log.supply(partial(_columns, rounds, source), size=count)
+        log.set_column_parts(partial(_columns, rounds, source), row_count=count)
     return log
 
 

@@ -59,7 +59,7 @@ def _supply(
         from maillard.decisions.files.table_columns import TableColumns
 
         made = [TableColumns(part, tuple(names), log.arms, log.source, log.experiment) for part in parts]
-        log.supply(*made, size=sum(part.rows for part in parts) if size is None else size)
+        log.set_column_parts(*made, row_count=sum(part.rows for part in parts) if size is None else size)
 
 
 def _open_foreign(
