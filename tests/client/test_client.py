@@ -42,7 +42,7 @@ def url(log) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch) -> None:
     """How long is waited is for another test."""
-    monkeypatch.setattr("maillard.client.retries._FIRST_WAIT", 0.02)
+    monkeypatch.setattr("maillard.client.retries._FIRST_DELAY", 0.02)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_rewards_become_what_they_become_for_a_bandit(home, bandit) -> None:
     assert tell(home) == tell(bandit) == ["applied", "duplicate", "revised", "applied", "conflict", "revised"]
     assert home.rewards([{"decision_id": home.choose().id, "value": 9.0}]) == ["refused"]
     assert home.reward(new_ids(1)[0], 1.0) == "parked"
-    with pytest.raises(UnknownName, match="a decision that is known"):
+    with pytest.raises(UnknownName, match="there is no decision"):
         home.reward(ID, 1.0)
 
 
@@ -161,6 +161,21 @@ def test_errors_are_those_of_a_bandit(home, bandit, error, say) -> None:
         with pytest.raises(MaillardError) as caught:
             say(learner)
         assert isinstance(caught.value, error)
+
+
+def test_errors_have_the_fields_of_a_bandits(home, bandit) -> None:
+    for learner in (bandit, home):
+        with pytest.raises(UnknownName) as unknown:
+            learner.choose(eligible=["redd"])
+        assert (unknown.value.kind, unknown.value.name) == ("eligible arm", "redd")
+        assert "red" in unknown.value.known
+        with pytest.raises(InvalidValue) as invalid:
+            learner.change_policy("ms:sigma2=-1")
+        assert invalid.value.field == "ms: sigma2"
+        assert invalid.value.allowed.startswith("a finite number > 0")
+    with pytest.raises(UnknownName) as missing:
+        home.choose(experiment="nowhere")
+    assert (missing.value.kind, missing.value.name) == ("experiment", "nowhere")
 
 
 @either

@@ -13,14 +13,24 @@ import pytest
 
 from maillard import Reward
 from maillard.client import Client
-from maillard.client.answers import Missing, Rejected
-from maillard.client.calls import Call, Steps
-from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Stale, Unavailable, UnknownName
+from maillard.client.api_calls import ApiCall, Steps
+from maillard.client.decoding import RemoteInvalidValue, RemoteUnknownName
+from maillard.errors import (
+    Archived,
+    Conflict,
+    InvalidValue,
+    MaillardError,
+    Paused,
+    Stale,
+    Unavailable,
+    UnknownName,
+)
 from tests.client.misbehaving import (
     BUSY,
     CHOSEN,
     DECISION,
     ID,
+    Behaviour,
     Misbehaving,
     answer,
     cut,
@@ -41,7 +51,18 @@ RULE = {
     "combine": "first",
     "mature_only": False,
 }
-EXPERIMENT = {"experiment": "home", "arms": ["a"], "policy": "uniform", "sticky": False, "reward": RULE}
+EXPERIMENT = {
+    "experiment": "home",
+    "status": "running",
+    "arms": ["a"],
+    "retired": [],
+    "policy": "uniform",
+    "policy_version": 1,
+    "epoch": 1,
+    "sticky": False,
+    "reward": RULE,
+    "created_at": "2026-11-15T12:00:00Z",
+}
 
 
 @pytest.fixture
@@ -53,7 +74,7 @@ def service() -> Iterator[Misbehaving]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch) -> None:
     """How long is waited is for another test."""
-    monkeypatch.setattr("maillard.client.retries._FIRST_WAIT", 0.02)
+    monkeypatch.setattr("maillard.client.retries._FIRST_DELAY", 0.02)
 
 
 # What is tried again.
@@ -106,7 +127,7 @@ def test_a_reward_is_told_apart_by_its_event(service, kind) -> None:
     ],
 )
 def test_a_change_that_may_have_been_made_is_not_made_again(service, kind, say) -> None:
-    with pytest.raises(Unavailable, match=r"1 try.*it may have been carried out"):
+    with pytest.raises(Unavailable, match=r"1 attempt.*the service may have carried it out"):
         talk(kind, service.does(drop, answer(200, EXPERIMENT)).url, say)
     assert len(service.seen) == 1
     talk(kind, service.does(BUSY, answer(200, EXPERIMENT)).url, say)
@@ -127,7 +148,9 @@ def test_the_service_says_when_to_come_again(service, kind) -> None:
     assert time.monotonic() - began >= 1.0
     service.does(fault(429, "too_many_requests", "Too many.", retry_after="3600"))
     began = time.monotonic()
-    with pytest.raises(Unavailable, match=r"1 try.*429 too_many_requests: Too many. \(it asks for 3600 s\)"):
+    with pytest.raises(
+        Unavailable, match=r"1 attempt.*429 too_many_requests: Too many. \(it asks for 3600 s\)"
+    ):
         talk(kind, service.url, lambda client: client.choose())
     assert time.monotonic() - began < 600.0
 
@@ -141,26 +164,21 @@ def test_entries_that_could_not_be_written_are_sent_again(service, kind) -> None
     assert [each.idempotency_key for each in decisions] == ["k", "k[1]"]
     assert service.seen[0] == service.seen[1]
     service.does(answer(200, {"results": [made, busy]}))
-    with pytest.raises(Unavailable, match=r"2 tries.*1 of 2 entries: 503 unavailable: Not now"):
+    with pytest.raises(Unavailable, match=r"2 attempts.*1 of 2 entries: 503 unavailable: Not now"):
         talk(kind, service.url, lambda client: client.choose(size=2), retries=1)
 
 
 @either
 def test_an_experiment_whose_making_was_not_confirmed_is_recognised(service, kind) -> None:
-    made = {
-        "experiment": "new",
-        "arms": ["a", "b"],
-        "policy": "ms:sigma2=0.25",
-        "sticky": False,
-        "reward": RULE,
-    }
+    made = EXPERIMENT | {"experiment": "new", "arms": ["a", "b"], "policy": "ms:sigma2=0.25"}
     exists = fault(409, "exists", "There is one.")
 
     def create(client: Any) -> Any:
         return client.create("new", ["a", "b"], "ms", reward=Reward(low=0, high=1))
 
     assert talk(kind, service.does(drop, exists, answer(200, made)).url, create) == made
-    assert service.seen[0].body == {**made, "policy": "ms"}
+    sent = {name: made[name] for name in ("experiment", "arms", "sticky", "reward")}
+    assert service.seen[0].body == {**sent, "policy": "ms"}
     for other in (
         {"arms": ["a"]},
         {"policy": "uniform"},
@@ -202,9 +220,9 @@ def test_what_is_given_up_says_what_was_tried(service, kind) -> None:
         talk(kind, service.does(BUSY).url, lambda client: client.choose(), retries=2)
     words = str(caught.value)
     assert words.startswith(
-        f"POST /v1/experiments/home/decisions at {service.url}: given up after 3 tries in "
+        f"POST /v1/experiments/home/decisions at {service.url}: gave up after 3 attempts in "
     )
-    assert words.endswith("the last of them: 503 unavailable: No.")
+    assert words.endswith("the last error: 503 unavailable: No.")
     assert caught.value.__cause__ is caught.value.__context__ is None  # they hold requests, and those the key
 
 
@@ -212,9 +230,9 @@ def test_what_is_given_up_says_what_was_tried(service, kind) -> None:
 def test_nobody_listens(kind) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with pytest.raises(Unavailable, match=r"2 tries.*ConnectError") as caught:
+    with pytest.raises(Unavailable, match=r"2 attempts.*ConnectError") as caught:
         talk(kind, f"http://127.0.0.1:{port}", lambda client: client.reset(), retries=1)
-    assert "carried out" not in str(caught.value)
+    assert "carried it out" not in str(caught.value)
 
 
 @either
@@ -233,9 +251,9 @@ def test_a_slow_answer_is_not_waited_for(service, kind, behaviour) -> None:
 )
 def test_an_answer_of_something_else_is_no_decision(service, kind, garbage) -> None:
     service.does(answer(200, content=garbage, content_type="text/html"))
-    with pytest.raises(MaillardError, match=r"none of a maillard service \(text/html"):
+    with pytest.raises(MaillardError, match=r"did not come from a maillard service \(text/html"):
         talk(kind, service.url, lambda client: client.choose())
-    with pytest.raises(MaillardError, match=r"none of a maillard service|0 results for 3 entries"):
+    with pytest.raises(MaillardError, match=r"did not come from a maillard service|0 results for 3 entries"):
         talk(kind, service.url, lambda client: client.choose(size=3))
     assert len(service.seen) == 2
     for say in (
@@ -251,7 +269,7 @@ def test_an_answer_of_something_else_is_no_decision(service, kind, garbage) -> N
         lambda client: client.verify(),
         lambda client: client.reward(ID, 1.0),
     ):
-        with pytest.raises(MaillardError, match="none of a maillard service"):
+        with pytest.raises(MaillardError, match="did not come from a maillard service"):
             talk(kind, service.url, say)
 
 
@@ -282,10 +300,10 @@ def test_a_full_disk_is_no_reason_to_ask_again(service, kind) -> None:
     service.does(answer(200, content=b"PAR1" + bytes(3_000_000) + b"PAR1"))
 
     def export(client: Any) -> Any:
-        return client._speak(to_full_disk())
+        return client._run(to_full_disk())
 
     def to_full_disk() -> Steps[None]:
-        yield Call("GET", "/v1/experiments/home/export", sink=Path("/dev/full"))
+        yield ApiCall("GET", "/v1/experiments/home/export", output_file=Path("/dev/full"))
 
     with pytest.raises(OSError, match="No space left"):
         talk(kind, service.url, export)
@@ -296,18 +314,18 @@ def test_a_full_disk_is_no_reason_to_ask_again(service, kind) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "error", "words"),
     [
-        (fault(422, "invalid_value", "arms: expected names, got 1", "$.arms"), Rejected, r"got 1 \(at \$.arms\)$"),
+        (fault(422, "invalid_value", "arms: expected names, got 1", "$.arms"), RemoteInvalidValue, r"got 1 \(at \$.arms\)$"),
         (fault(422, "unknown_name", "arm: unknown name 'x'. Known: a"), UnknownName, "unknown name 'x'"),
         (fault(422, "key_reused", "It belongs to another call."), Conflict, "another call"),
-        (fault(404, "not_found", "there is no experiment 'home'"), Missing, "no experiment 'home'"),
+        (fault(404, "not_found", "there is no experiment 'home'"), RemoteUnknownName, "no experiment 'home'"),
         (fault(409, "paused"), Paused, "No."),
-        (fault(409, "archived"), Paused, "No."),
+        (fault(409, "archived"), Archived, "No."),
         (fault(409, "conflict"), Conflict, "No."),
-        (fault(401, "unauthorized", "A key is needed."), MaillardError, r"A key is needed. \(a key goes in key="),
+        (fault(401, "unauthorized", "A key is needed."), MaillardError, r"A key is needed. \(pass an API key as key="),
         (fault(403, "forbidden", "Not for you."), MaillardError, "403 forbidden: Not for you."),
         (fault(500, "internal"), MaillardError, r"500 internal: No. \(request r-1\)"),
-        (answer(404, content=b"<html>"), MaillardError, "answered 404; is there a maillard service"),
-        (answer(307, location="https://elsewhere.example/"), MaillardError, "sent on to https://elsewhere.example/"),
+        (answer(404, content=b"<html>"), MaillardError, "status 404; check that the address is that of a maillard service"),
+        (answer(307, location="https://elsewhere.example/"), MaillardError, "redirected to https://elsewhere.example/"),
     ],
 )  # fmt: skip
 def test_errors_of_the_service_are_those_of_the_package(service, kind, behaviour, error, words) -> None:
@@ -323,3 +341,22 @@ def test_an_error_says_which_field(service) -> None:
     with pytest.raises(InvalidValue) as caught:
         talk(Client, service.url, lambda client: client.choose())
     assert caught.value.field == "$.policy.sigma2"
+
+
+@either
+def test_errors_are_rebuilt_from_their_fields(service, kind) -> None:
+    """The message plays no role: it may contain any text, such as an arm that is called ': unknown name '."""
+    message = "arm: unknown name 'x'. Known: a"
+    invalid = {"field": "eligible", "allowed": "names of arms"}
+    unknown = {"kind": "arm", "name": "x", "known": ["a", "b"]}
+
+    def failing(code: str, fields: dict[str, Any]) -> Behaviour:
+        return answer(422, {"error": {"code": code, "message": message, "path": "$.eligible", **fields}})
+
+    with pytest.raises(InvalidValue) as caught:
+        talk(kind, service.does(failing("invalid_value", invalid)).url, lambda client: client.choose())
+    assert (caught.value.field, caught.value.allowed) == ("eligible", "names of arms")
+    with pytest.raises(UnknownName) as missing:
+        talk(kind, service.does(failing("unknown_name", unknown)).url, lambda client: client.choose())
+    assert (missing.value.kind, missing.value.name, missing.value.known) == ("arm", "x", ("a", "b"))
+    assert str(missing.value) == message

@@ -75,7 +75,7 @@ def test_keys_go_where_nobody_reads_them(kind) -> None:
         "http://127.0.0.1.example",
         "http://localhost.example",
     ):
-        with pytest.raises(InvalidValue, match="whoever is on the way can read it") as caught:
+        with pytest.raises(InvalidValue, match="others on the network can read a key") as caught:
             kind(url, KEY)
         assert KEY not in str(caught.value)
         kind(url)

@@ -69,8 +69,13 @@ def error(answer: Any) -> dict[str, Any]:
     body = json.loads(answer.content)
     assert set(body) == {"error"}
     found: dict[str, Any] = body["error"]
-    extra = {"kind", "name", "known"} if found["code"] == "unknown_name" else set()
-    assert set(found) == {"code", "message", "path", "request_id"} | extra
+    always, extra = (
+        {"code", "message", "path", "request_id"},
+        set(found) - {"code", "message", "path", "request_id"},
+    )
+    assert set(found) >= always
+    named = extra == {"kind", "name", "known"} and found["code"] in ("unknown_name", "not_found")
+    assert not extra or named or (extra == {"field", "allowed"} and found["code"] == "invalid_value")
     assert found["code"]
     assert found["message"]
     assert found["request_id"]

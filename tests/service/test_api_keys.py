@@ -27,10 +27,10 @@ from maillard.service.api_keys import (
     check_exposure,
     create,
     every,
-    is_loopback,
     revoke,
     unreadable,
 )
+from maillard.wire_schema.loopback import is_loopback
 from tests.stores import Log
 
 

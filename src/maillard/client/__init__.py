@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maillard.client.asynchronous import AsyncClient
-from maillard.client.synchronous import Client
+from maillard.client.async_client import AsyncClient
+from maillard.client.sync_client import Client
 
 __all__ = ["AsyncClient", "Client"]

@@ -1,4 +1,4 @@
-"""When a call is made again, after how long, and when it is given up. The clock and the dice come from outside."""
+"""Decides when a call is repeated, after what delay, and when to give up. The clock and the randomness are injected."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import httpx2
 
-from maillard.client.answers import BUSY, unsettled, words_of
-from maillard.client.calls import Answer, Call, Steps
+from maillard.client.api_calls import ApiCall, ApiResponse, Steps
+from maillard.client.decoding import RETRYABLE_STATUSES, describe_error, describe_retryable_entries
 from maillard.errors import InvalidValue, Unavailable
 
-__all__ = ["Actions", "Limits", "Send", "Wait", "converse"]
+__all__ = ["Actions", "RetryLimits", "SendRequest", "Sleep", "send_with_retries"]
 
 Result = TypeVar("Result")
 
-_FIRST_WAIT = 0.25  # seconds, at most, before the second try; twice as many before each one after it
-_LONGEST_WAIT = 10.0
-_REFUSED = (408, 429, 503)
+_FIRST_DELAY = 0.25  # seconds, at most, before the second attempt; doubles with each attempt
+_MAX_DELAY = 10.0
+_REJECTED = (408, 429, 503)
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
-class Send(NamedTuple):
-    """Send a call and read its answer, before a moment of the monotonic clock."""
+class SendRequest(NamedTuple):
+    """An instruction to the transport: send a call and read the response before `until` (monotonic clock)."""
 
-    call: Call
+    call: ApiCall
     connect: float
     "Seconds to connect."
     timeout: float
-    "Seconds to wait for each part of the answer."
+    "Seconds to wait for each part of the response."
     until: float
 
 
-class Wait(NamedTuple):
-    """Do nothing for some seconds."""
+class Sleep(NamedTuple):
+    """An instruction to the transport: wait."""
 
     seconds: float
 
 
-# What a transport does: it yields what to do, and is sent the answer or thrown the error that came of it.
-Actions: TypeAlias = Generator[Send | Wait, Answer | None, Result]
+# A generator of instructions. The client sends it each response, or throws the transport's error into it.
+Actions: TypeAlias = Generator[SendRequest | Sleep, ApiResponse | None, Result]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How long, and how often, a call is tried."""
+class RetryLimits:
+    """Limits of the time and the number of attempts of a call."""
 
     timeout: float
     retries: int
     clock: Callable[[], float] = time.monotonic
-    dice: Callable[[], float] = random.random
+    random: Callable[[], float] = random.random
     "Uniform on [0, 1)."
 
     def __post_init__(self) -> None:
@@ -69,10 +69,10 @@ class Limits:
             raise InvalidValue("retries", self.retries, "a whole number from 0 to 100")
 
 
-def converse(steps: Steps[Result], limits: Limits, url: str) -> Actions[Result]:
-    """Everything that a verb needs done, one action after the other; its result."""
-    step: Callable[..., Call] = steps.send
-    given: Answer | Exception | None = None
+def send_with_retries(steps: Steps[Result], limits: RetryLimits, url: str) -> Actions[Result]:
+    """Run a method: yields one instruction after the other and returns the result of the method."""
+    step: Callable[..., ApiCall] = steps.send
+    given: ApiResponse | Exception | None = None
     while True:
         try:
             call = step(given)
@@ -80,65 +80,65 @@ def converse(steps: Steps[Result], limits: Limits, url: str) -> Actions[Result]:
             result: Result = done.value
             return result
         try:
-            given, step = (yield from _carry_out(call, limits, url)), steps.send
-        except Exception as error:  # noqa: BLE001  # the verb may have something to put away
+            given, step = (yield from _send_call(call, limits, url)), steps.send
+        except Exception as error:  # noqa: BLE001  # the method may have to clean up
             given, step = error, steps.throw
 
 
-class _Trouble(NamedTuple):
-    """Why a try brought nothing."""
+class _FailedAttempt(NamedTuple):
+    """Why an attempt failed."""
 
     cause: str
-    refused: bool
-    "Whether the service said that it would not do it now, or was not reached at all."
-    done: bool
-    "Whether it may have done it all the same."
-    hopeless: bool = False
+    rejected: bool
+    "Whether the service rejected the request or never received it."
+    maybe_done: bool
+    "Whether the service may have carried out the request."
+    permanent: bool = False
     wait: float = 0.0
-    "Seconds that the service asks for."
+    "Seconds that the service asks the client to wait."
 
 
-def _carry_out(call: Call, limits: Limits, url: str) -> Actions[Answer]:
-    """The answer to a call, after as many tries as it takes and the limits allow."""
+def _send_call(call: ApiCall, limits: RetryLimits, url: str) -> Actions[ApiResponse]:
+    """The response to a call, after repeated attempts within the limits."""
     began, uncertain = limits.clock(), False
-    timeout = max(limits.timeout, call.patience)
-    deadline = began + max(call.patience, limits.timeout * (limits.retries + 1))
+    timeout = max(limits.timeout, call.response_timeout)
+    deadline = began + max(call.response_timeout, limits.timeout * (limits.retries + 1))
     until = (
-        math.inf if call.sink else deadline
-    )  # a file may be of any size: it may take as long as it keeps coming
-    for tries in itertools.count(1):
+        math.inf if call.output_file else deadline
+    )  # a download may take any time while data keep arriving
+    for attempts in itertools.count(1):
         left = max(deadline - limits.clock(), 1e-3)
-        result = yield from _try(Send(call, min(limits.timeout, left), min(timeout, left), until))
-        if isinstance(result, Answer):
+        result = yield from _attempt(SendRequest(call, min(limits.timeout, left), min(timeout, left), until))
+        if isinstance(result, ApiResponse):
             return result.after(uncertain=uncertain)
-        trouble, uncertain = result, uncertain or result.done
-        wait = trouble.wait + limits.dice() * min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (tries - 1))
-        again = (call.repeatable or trouble.refused) and not trouble.hopeless
-        if not again or tries > limits.retries or limits.clock() + wait > deadline:
+        failure, uncertain = result, uncertain or result.maybe_done
+        wait = failure.wait + limits.random() * min(_MAX_DELAY, _FIRST_DELAY * 2 ** (attempts - 1))
+        again = (call.repeatable or failure.rejected) and not failure.permanent
+        if not again or attempts > limits.retries or limits.clock() + wait > deadline:
             break
-        yield Wait(wait)
-    often, spent = f"{tries} tries" if tries > 1 else "1 try", limits.clock() - began
-    words = f"{call} at {url}: given up after {often} in {spent:.1f} s, the last of them: {trouble.cause}"
+        yield Sleep(wait)
+    often, spent = f"{attempts} attempts" if attempts > 1 else "1 attempt", limits.clock() - began
+    message = f"{call} at {url}: gave up after {often} in {spent:.1f} s; the last error: {failure.cause}"
     if uncertain and not call.repeatable:
-        words += "; it may have been carried out: look before you repeat it"
-    raise Unavailable(words)
+        message += "; the service may have carried it out: check before you repeat it"
+    raise Unavailable(message)
 
 
-def _try(send: Send) -> Actions[Answer | _Trouble]:
+def _attempt(send: SendRequest) -> Actions[ApiResponse | _FailedAttempt]:
     try:
-        answer = yield send
+        response = yield send
     except httpx2.HTTPError as error:
-        return _trouble_of(error)
-    assert answer is not None, "it is the answer to what was sent"
-    return _trouble_in(answer) or answer
+        return _failure_of_error(error)
+    assert response is not None, "the client sends a response for every request"
+    return _failure_in_response(response) or response
 
 
-def _trouble_of(error: httpx2.HTTPError) -> _Trouble:
+def _failure_of_error(error: httpx2.HTTPError) -> _FailedAttempt:
     cause = f"{type(error).__name__}, {error}" if str(error) else type(error).__name__
     untrusted = isinstance(_root(error), ssl.SSLCertVerificationError)
-    hopeless = untrusted or isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError)
-    unsent = hopeless or isinstance(error, _NOT_SENT)
-    return _Trouble(cause, refused=unsent, done=not unsent, hopeless=hopeless)
+    permanent = untrusted or isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError)
+    unsent = permanent or isinstance(error, _NOT_SENT)
+    return _FailedAttempt(cause, rejected=unsent, maybe_done=not unsent, permanent=permanent)
 
 
 def _root(error: BaseException) -> BaseException:
@@ -147,23 +147,25 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-def _trouble_in(answer: Answer) -> _Trouble | None:
-    status, wait = answer.status, _asked_for(answer.headers.get("retry-after", ""))
-    if status in BUSY:
+def _failure_in_response(response: ApiResponse) -> _FailedAttempt | None:
+    status, wait = response.status, _retry_after(response.headers.get("retry-after", ""))
+    if status in RETRYABLE_STATUSES:
         asks = f" (it asks for {wait:.0f} s)" if wait else ""
-        # A service that cannot write now may have written: a commit whose answer it lost.
-        done = status not in (408, 429)
-        return _Trouble(words_of(answer) + asks, refused=status in _REFUSED, done=done, wait=wait)
-    if answer.call.batch and answer.good and (cause := unsettled(answer)):
-        return _Trouble(cause, refused=True, done=True, wait=wait)
+        # A service that cannot write may have committed the request without learning of it.
+        maybe_done = status not in (408, 429)
+        return _FailedAttempt(
+            describe_error(response) + asks, rejected=status in _REJECTED, maybe_done=maybe_done, wait=wait
+        )
+    if response.call.batch and response.ok and (cause := describe_retryable_entries(response)):
+        return _FailedAttempt(cause, rejected=True, maybe_done=True, wait=wait)
     return None
 
 
-def _asked_for(header: str) -> float:
-    """Seconds to wait, from a Retry-After header: seconds, or a date."""
+def _retry_after(header: str) -> float:
+    """The seconds to wait according to a Retry-After header, which has seconds or a date."""
     if header.isdecimal():
         return float(header[:9])
     try:
         return max((parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds(), 0.0)
-    except (TypeError, ValueError):  # none, or neither
+    except (TypeError, ValueError):  # missing or invalid
         return 0.0

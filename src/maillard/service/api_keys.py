@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
@@ -14,6 +13,7 @@ import msgspec
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.stores import Store
 from maillard.errors import InvalidValue, UnknownName
+from maillard.wire_schema.loopback import is_loopback
 
 __all__ = [
     "SCOPES",
@@ -22,7 +22,6 @@ __all__ = [
     "check_exposure",
     "create",
     "every",
-    "is_loopback",
     "revoke",
     "unreadable",
 ]
@@ -179,22 +178,6 @@ class Keyring:
             return None
         digest, key = kept
         return key if hmac.compare_digest(_digest(secret), digest) else None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach a service that listens there.
-
-    >>> [is_loopback(host) for host in ("localhost", "127.0.0.1", "127.9.9.9", "::1", "[::1]")]
-    [True, True, True, True, True]
-    >>> [is_loopback(host) for host in ("", "0.0.0.0", "::", "10.0.0.1", "example.com", "127.0.0.1.example.com")]
-    [False, False, False, False, False, False]
-    """
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
-    except ValueError:  # any other name may mean anything
-        return False
 
 
 def check_exposure(store: Store, host: str) -> None:

@@ -8,10 +8,11 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from maillard.service.api_keys import Key, is_loopback
+from maillard.service.api_keys import Key
 from maillard.service.http_responses import HttpError
 from maillard.service.operations import Operation
 from maillard.service.service_state import Service
+from maillard.wire_schema.loopback import is_loopback
 
 __all__ = ["authorize", "charge_batch"]
 

@@ -110,7 +110,7 @@ class ExperimentRegistry:
         try:
             check_name("experiment", key)
         except InvalidValue:
-            raise NotFound(f"there is no experiment {key!r:.100}") from None
+            raise NotFound("experiment", key) from None
         if key not in self._opening:
             self._opening[key] = asyncio.ensure_future(self._start(key, {}))
             self._opening[key].add_done_callback(lambda _: self._opening.pop(key, None))
@@ -130,7 +130,7 @@ class ExperimentRegistry:
         with self.store.reading(key) as transaction:
             exists = transaction.head is not None and transaction.head.number > 0
         if not exists and not given:
-            raise NotFound(f"there is no experiment {key!r}")
+            raise NotFound("experiment", key)
         taken = ExperimentExists(f"there is an experiment {key!r} already")
         if exists and given:
             raise taken

@@ -58,7 +58,7 @@ class HttpError(MaillardError):
     ) -> None:
         super().__init__(status, code, message, path, headers)
         self.status, self.code, self.message, self.path, self.headers = status, code, message, path, headers
-        self.unknown = cause if isinstance(cause, UnknownName) else None
+        self.cause = cause
 
     def __str__(self) -> str:
         return self.message
@@ -123,11 +123,13 @@ def error_response(error: HttpError, request_id: str) -> HttpResponse:
 
 
 def error_detail(error: HttpError, path: str | None, request_id: str | None = None) -> ErrorDetail:
-    """The JSON form of an error. An unknown name comes with its kind and the names that exist."""
+    """The JSON form of an error, with the fields from which the client rebuilds the exception."""
     failure = ErrorDetail(code=error.code, message=error.message, path=path, request_id=request_id)
-    if error.unknown is not None:
-        failure.kind, failure.name = error.unknown.kind, error.unknown.name
-        failure.known = list(error.unknown.known[:_MAX_KNOWN])
+    if isinstance(error.cause, UnknownName):
+        failure.kind, failure.name = error.cause.kind, error.cause.name
+        failure.known = list(error.cause.known[:_MAX_KNOWN])
+    elif isinstance(error.cause, InvalidValue):
+        failure.field, failure.allowed = error.cause.field, error.cause.allowed
     return failure
 
 
@@ -159,7 +161,7 @@ def _path(error: Exception, fields: Sequence[str]) -> str | None:
     """The JSON path of the request's field that an error is about."""
     if isinstance(error, InvalidValue):
         parts = [_REQUEST_FIELDS.get(part, part) for part in error.field.split(": ")]
-    elif isinstance(error, UnknownName):
+    elif isinstance(error, UnknownName) and not isinstance(error, NotFound):
         parts = [_REQUEST_FIELDS.get(error.kind, error.kind)]
     else:
         return None

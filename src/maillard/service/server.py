@@ -19,10 +19,11 @@ from maillard.decisions.log_locations import redact
 from maillard.decisions.stores import open_store
 from maillard.errors import InvalidValue, MaillardError, Unavailable
 from maillard.service.access_log import AccessLog, AccessLogHandler
-from maillard.service.api_keys import check_exposure, is_loopback
+from maillard.service.api_keys import check_exposure
 from maillard.service.application import ASGI, application
 from maillard.service.http_protocol import LimitedHttpProtocol
 from maillard.service.service_state import METRICS_FOLDER, Service
+from maillard.wire_schema.loopback import is_loopback
 
 __all__ = ["LEVELS", "run"]
 

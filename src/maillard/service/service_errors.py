@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from maillard.errors import MaillardError, Unavailable
+from maillard.errors import MaillardError, Unavailable, UnknownName
 
 __all__ = ["Busy", "ExperimentExists", "JobFailed", "JobTimeout", "NotFound"]
 
 
-class NotFound(MaillardError):
-    """There is no experiment or decision with this name or id."""
+class NotFound(UnknownName):
+    """There is no experiment or decision with this name or id. The message does not list those that exist."""
 
     code = "not_found"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(kind, name, ())
+
+    def __str__(self) -> str:
+        return f"there is no {self.kind} {self.name!r:.100}"
 
 
 class ExperimentExists(MaillardError):

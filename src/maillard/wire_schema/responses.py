@@ -54,10 +54,14 @@ class ErrorDetail(_Response):
     path: str | None = None
     "The JSON path of the wrong field, or the name of the wrong header."
     request_id: str | None = None
+    field: str | UnsetType = UNSET
+    "With code `invalid_value`: the wrong argument, if the error is not about the JSON itself."
+    allowed: str | UnsetType = UNSET
+    "With code `invalid_value`: the values that are allowed."
     kind: str | UnsetType = UNSET
-    "With code `unknown_name`: what the name should be the name of, as in `arm`."
+    "With codes `unknown_name` and `not_found`: what the name should be the name of, as in `arm`."
     name: str | UnsetType = UNSET
-    "With code `unknown_name`: the name that does not exist."
+    "With codes `unknown_name` and `not_found`: the name that does not exist."
     known: list[str] | UnsetType = UNSET
     "With code `unknown_name`: names that exist, at most 60."
 

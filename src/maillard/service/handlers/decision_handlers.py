@@ -89,7 +89,7 @@ async def read_decision(context: RequestContext) -> HttpResponse:
     identifier = check_id(context.parameters["id"])
     key = await owner_of(context, identifier)
     if key is None:
-        raise NotFound(f"there is no decision {identifier}")
+        raise NotFound("decision", identifier)
     experiment = await context.service.experiments.get(key)
     row = await context.service.experiments.run(experiment.bandit.decision, identifier)
     return HttpResponse(200, _decision(context.service, experiment, row, made=False), decision_id=row.id)

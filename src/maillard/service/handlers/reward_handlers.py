@@ -78,8 +78,8 @@ async def _observe(experiment: OpenExperiment, row: RewardEvent) -> Outcome:
 async def _park(context: RequestContext, row: RewardEvent) -> Outcome:
     try:
         return await context.service.experiments.park(row)
-    except InvalidValue as error:
-        raise NotFound(str(error)) from None
+    except InvalidValue:
+        raise NotFound("decision", row.decision) from None
 
 
 def _code(outcome: str) -> int:

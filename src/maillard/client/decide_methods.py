@@ -1,4 +1,4 @@
-"""The verbs that choose and learn."""
+"""Client methods that choose arms and log rewards."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from maillard.client.answers import decision_of, fault_of, foreign, read
-from maillard.client.calls import Call, Steps, encode, path_of
-from maillard.client.scope import Scope
+from maillard.client.api_calls import ApiCall, Steps, api_path, encode
+from maillard.client.base_client import Scope
+from maillard.client.decoding import decode, to_decision, to_exception, unexpected_response
 from maillard.decisions.choosing import Request
 from maillard.decisions.configuration import check_request
 from maillard.decisions.decision import Decision
@@ -21,8 +21,8 @@ from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.timestamps import from_microseconds, to_microseconds
 from maillard.errors import InvalidValue, MaillardError
-from maillard.wire_schema import Decision as WireDecision
 from maillard.wire_schema import (
+    MAX_ITEMS,
     DecisionBatchResponse,
     DecisionBatchResult,
     ErrorDetail,
@@ -30,11 +30,11 @@ from maillard.wire_schema import (
     RewardBatchResult,
     RewardResponse,
 )
+from maillard.wire_schema import Decision as WireDecision
 
 __all__ = ["choose", "decision", "reward", "rewards"]
 
-_MOST = 1_000  # entries of one call
-_MOST_BYTES = 2_000_000  # of its entries
+_MAX_BYTES = 2_000_000  # of the entries of one call
 _ANY_REWARD = Reward()
 
 
@@ -74,13 +74,14 @@ def choose(
     *,
     experiment: str | None = None,
 ) -> Steps[Decision] | Steps[list[Decision]]:
-    """Have an arm drawn and logged; when this returns, the decision is durable.
+    """Choose an arm and log the decision, which is durable when this returns.
 
-    `eligible` names the arms that may be drawn, by default all that are not retired. With `size`, a list of that many decisions.
-    A call with an `idempotency_key` that was used before draws nothing: it returns what that call returned. Without one the
-    client makes one up, so that a try whose answer was lost is not drawn again.
+    `eligible` names the arms to choose from, by default all that are not retired. With `size`, the result is a
+    list of that many decisions. A call with an `idempotency_key` that was used before returns the decisions of
+    the earlier call. Without one, the client generates a key, so that an attempt whose response was lost is not
+    decided twice.
     """
-    name = scope.named(experiment)
+    name = scope.experiment_name(experiment)
     key = str(uuid.uuid4()) if idempotency_key is None else idempotency_key
     request = check_request(unit, eligible, key, 1 if size is None else size)
     return _choose_one(name, request) if size is None else _choose_many(name, request)
@@ -89,81 +90,82 @@ def choose(
 def _choose_one(name: str, request: Request) -> Steps[Decision]:
     key = request.key or ""
     plain = key.isascii() and key.isprintable() and key == key.strip()
-    if not plain:  # no header holds it, but a batch does
+    if not plain:  # a header cannot contain it, but a batch can
         (made,) = yield from _choose_many(name, request)
         return made
-    path, headers = path_of("experiments", name, "decisions"), {"idempotency-key": key}
-    answer = yield Call("POST", path, _wanted(request), headers)
-    return decision_of(read(answer, WireDecision), key)
+    path, headers = api_path("experiments", name, "decisions"), {"idempotency-key": key}
+    response = yield ApiCall("POST", path, _decision_request(request), headers)
+    return to_decision(decode(response, WireDecision), key)
 
 
 def _choose_many(name: str, request: Request) -> Steps[list[Decision]]:
-    """A choice with a key of its own for each, so that those whose answer was lost are not made again."""
-    path, wanted = path_of("experiments", name, "decisions", verb="batch"), _wanted(request)
+    """Several decisions, each with its own idempotency key, so that no decision is made twice."""
+    path, body = api_path("experiments", name, "decisions", verb="batch"), _decision_request(request)
     keys = [f"{request.key}[{place}]" if place else request.key for place in range(request.size)]
     if keys:
         check_name("idempotency_key", keys[-1])  # the longest
-    entries = [{**wanted, "idempotency_key": key} for key in keys]
+    entries = [{**body, "idempotency_key": key} for key in keys]
     made: list[Decision] = []
     for piece in (yield from _batch(path, "decisions", entries, DecisionBatchResponse)):
         for result in piece.results:
             if isinstance(result.error, ErrorDetail):
-                raise fault_of(result.error, result.status, f"POST {path}")
+                raise to_exception(result.error, result.status, f"POST {path}")
             assert isinstance(result.decision, WireDecision), "`_batch` checks that every entry has a result"
-            made.append(decision_of(result.decision, keys[len(made)]))
+            made.append(to_decision(result.decision, keys[len(made)]))
     return made
 
 
-def _wanted(request: Request) -> dict[str, Any]:
-    wanted: dict[str, Any] = {} if request.unit is None else {"unit": request.unit}
-    return wanted if request.eligible is None else {**wanted, "eligible": sorted(request.eligible)}
+def _decision_request(request: Request) -> dict[str, Any]:
+    body: dict[str, Any] = {} if request.unit is None else {"unit": request.unit}
+    return body if request.eligible is None else {**body, "eligible": sorted(request.eligible)}
 
 
 def reward(
-    scope: Scope,  # noqa: ARG001  # an id is one of the whole service
+    scope: Scope,  # noqa: ARG001  # decision ids are unique in the whole service
     decision_id: str,
     value: float,
     at: datetime | float | None = None,
     event: str | None = None,
 ) -> Steps[Outcome]:
-    """Log a reward of a decision and learn from it; what became of it.
+    """Log a reward of a decision and apply it to the tally; returns the outcome.
 
-    `at` is when it occurred (an aware datetime, or seconds since 1970; by default when it arrives), `event` tells several rewards of one
-    decision apart. The same event and value again is a "duplicate", another value an error.
+    `at` is when the reward occurred: an aware datetime, or seconds since 1970; by default the time of arrival.
+    `event` tells several rewards of one decision apart. The same event with the same value is a "duplicate"; with
+    another value it raises `Conflict`.
     """
-    body = _observation(decision_id, value, at, event)
-    path = path_of("decisions", body.pop("decision"), "reward")
-    return read((yield Call("PUT", path, body)), RewardResponse).outcome
+    body = _reward_request(decision_id, value, at, event)
+    path = api_path("decisions", body.pop("decision"), "reward")
+    return decode((yield ApiCall("PUT", path, body)), RewardResponse).outcome
 
 
 def rewards(scope: Scope, rows: Any) -> Steps[list[Outcome]]:  # noqa: ARG001  # as above
-    """Log many rewards; what became of each.
+    """Log many rewards; returns the outcome of each.
 
-    `rows` is a pandas or polars frame, an Arrow table, or mappings, with `decision_id`, `value` and, if wanted, `at` and `event`.
-    Each is checked before any is sent; one that contradicts an earlier one comes out as "conflict", one that its experiment
-    does not take as "refused".
+    `rows` is a pandas or polars frame, an Arrow table, or an iterable of mappings, with `decision_id`, `value` and
+    optionally `at` and `event`. All rows are checked before any is sent. A reward that contradicts an earlier one
+    has the outcome "conflict"; one that its experiment does not accept, "refused".
     """
     offered = [
-        _observation(
+        _reward_request(
             row.get("decision_id"), row.get("value"), row.get("at"), row.get("event"), f"rows[{i}]: "
         )
         for i, row in enumerate(records_of(rows))
     ]
-    responses = yield from _batch(path_of("rewards", verb="batch"), "rewards", offered, RewardBatchResponse)
+    responses = yield from _batch(api_path("rewards", verb="batch"), "rewards", offered, RewardBatchResponse)
     return [_outcome(result) for response in responses for result in response.results]
 
 
 def decision(scope: Scope, decision_id: str, *, experiment: str | None = None) -> Steps[Decision]:
-    """A decision of the log: of the experiment, if one is named."""
+    """A decision from the log. If the client has an experiment, the decision must belong to it."""
     identifier = check_id(decision_id)
-    found = decision_of(read((yield Call("GET", path_of("decisions", identifier))), WireDecision))
+    found = to_decision(decode((yield ApiCall("GET", api_path("decisions", identifier))), WireDecision))
     if (experiment or scope.experiment) not in (None, found.experiment):
         allowed = f"a decision of experiment {experiment or scope.experiment!r}, not {found.experiment!r}"
         raise InvalidValue("decision_id", identifier, allowed)
     return found
 
 
-def _observation(
+def _reward_request(
     decision_id: object, value: object, at: Any, event: object, where: str = ""
 ) -> dict[str, Any]:
     identifier = check_id(decision_id, f"{where}decision_id")
@@ -187,37 +189,37 @@ def _outcome(result: RewardBatchResult) -> Outcome:
         return "conflict"
     if error.code in ("invalid_value", "unknown_name", "not_found", "archived"):
         return "refused"
-    raise fault_of(error, result.status, "a reward")
+    raise to_exception(error, result.status, "a reward")
 
 
 def _batch(
-    path: str, name: str, entries: list[dict[str, Any]], form: type[BatchResponse]
+    path: str, name: str, entries: list[dict[str, Any]], body_type: type[BatchResponse]
 ) -> Steps[list[BatchResponse]]:
-    """Send the entries in as many calls as needed; the responses in order."""
-    found: list[BatchResponse] = []
-    for some in _pieces([msgspec.Raw(encode(entry)) for entry in entries]):
-        call = Call("POST", path, {name: some}, batch=True)
-        answer = yield call
-        response = read(answer, form)
-        if len(response.results) != len(some):
-            raise MaillardError(f"{call}: {len(response.results)} results for {len(some)} entries")
-        for result in response.results:
+    """SendRequest the entries in as many calls as needed; the responses in order."""
+    bodies: list[BatchResponse] = []
+    for chunk in _split([msgspec.Raw(encode(entry)) for entry in entries]):
+        call = ApiCall("POST", path, {name: chunk}, batch=True)
+        response = yield call
+        body = decode(response, body_type)
+        if len(body.results) != len(chunk):
+            raise MaillardError(f"{call}: {len(body.results)} results for {len(chunk)} entries")
+        for result in body.results:
             content = result.decision if isinstance(result, DecisionBatchResult) else result.reward
             if content is msgspec.UNSET and result.error is msgspec.UNSET:
-                raise foreign(answer, "a result without content")
-        found.append(response)
-    return found
+                raise unexpected_response(response, "a result without content")
+        bodies.append(body)
+    return bodies
 
 
-def _pieces(entries: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
-    """Entries in their order, as many at once as one call may have."""
-    some: list[msgspec.Raw] = []
+def _split(entries: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
+    """Split entries, in order, into chunks that fit into one call."""
+    chunk: list[msgspec.Raw] = []
     size = 0
     for entry in entries:
-        if some and (len(some) == _MOST or size + len(bytes(entry)) > _MOST_BYTES):
-            yield some
-            some, size = [], 0
-        some.append(entry)
+        if chunk and (len(chunk) == MAX_ITEMS or size + len(bytes(entry)) > _MAX_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(entry)
         size += len(bytes(entry))
-    if some:
-        yield some
+    if chunk:
+        yield chunk

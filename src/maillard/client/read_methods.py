@@ -1,0 +1,132 @@
+"""Read-only client methods."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from maillard.client.admin_methods import spec_of
+from maillard.client.api_calls import ApiCall, Steps, api_path
+from maillard.client.base_client import Scope
+from maillard.client.decoding import check_success, decode, to_dict
+from maillard.decisions.files.output_files import atomic_file, check_report_path
+from maillard.decisions.identifiers import check_name
+from maillard.errors import InvalidValue, MaillardError
+from maillard.policies import Policy
+from maillard.policies import policy as policy_of
+from maillard.wire_schema import Activity, Evaluation, Experiment, Experiments, State, Verification
+
+__all__ = ["arms", "evaluate", "experiments", "export", "policy", "summary", "verify"]
+
+_JOB_TIMEOUT = 300.0  # seconds: the service may have to read a long log
+_MAGIC = b"PAR1"  # the first and last bytes of a Parquet file
+
+
+def experiments(scope: Scope, *, archived: bool = False) -> Steps[list[dict[str, Any]]]:  # noqa: ARG001  # all
+    """The configurations of the experiments of the service, with `archived` also of archived ones."""
+    query = "?archived=true" if archived else ""
+    found = decode((yield ApiCall("GET", api_path("experiments") + query)), Experiments)
+    return [to_dict(experiment) for experiment in found.experiments]
+
+
+def arms(scope: Scope) -> Steps[list[str]]:
+    """The arms that are not retired."""
+    return (yield from _experiment(scope)).arms
+
+
+def policy(scope: Scope) -> Steps[Policy]:
+    """The current policy."""
+    return policy_of((yield from _experiment(scope)).policy)
+
+
+def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, Any]]:
+    """The configuration, the tally and the current probabilities of an experiment.
+
+    `decisions` and `rewards` are counted up to `as_of`; everything else is current. `lower` and `upper` bound an
+    arm's mean reward; `interval` describes the kind of interval. Pass `etag` to `change_policy`.
+    """
+    name = scope.experiment_name(experiment)
+    response = yield ApiCall("GET", api_path("experiments", name))
+    configuration = decode(response, Experiment)
+    state = decode((yield ApiCall("GET", api_path("experiments", name, "state"))), State)
+    activity = decode((yield ApiCall("GET", api_path("experiments", name, "activity"))), Activity)
+    counts = {each.arm: each.decisions for each in activity.arms}
+    return {
+        "experiment": name,
+        "log": scope.url,
+        "policy": state.policy,
+        "policy_version": state.policy_version,
+        "epoch": state.epoch,
+        "state": state.state,
+        "paused": state.status != "running",
+        "archived": state.status == "archived",
+        "sticky": configuration.sticky,
+        "reward": to_dict(configuration.reward),
+        "decisions": activity.decisions,
+        "rewards": activity.rewards,
+        "as_of": to_dict(activity)["as_of"],
+        "interval": to_dict(state.interval),
+        "etag": response.headers.get("etag"),
+        "arms": {
+            each.arm: {
+                "decisions": counts.get(each.arm, 0),
+                **{
+                    name: value
+                    for name, value in to_dict(each).items()
+                    if name not in ("arm", "log_probability")
+                },
+            }
+            for each in state.arms
+        },
+    }
+
+
+def evaluate(
+    scope: Scope,
+    target: str | Policy,
+    estimators: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    *,
+    experiment: str | None = None,
+) -> Steps[dict[str, Any]]:
+    """Estimate the mean reward that `target` would have had, or report why the log cannot answer."""
+    if not isinstance(confidence, int | float) or not 0 < confidence < 1:
+        raise InvalidValue("confidence", confidence, "a number between 0 and 1")
+    body: dict[str, Any] = {"target": spec_of("target", target), "confidence": float(confidence)}
+    if estimators is not None:
+        if isinstance(estimators, str) or not isinstance(estimators, Iterable):
+            raise InvalidValue("estimators", estimators, "a list of names, as in ['snips']")
+        body["estimators"] = [check_name("estimators", name) for name in estimators]
+    path = api_path("experiments", scope.experiment_name(experiment), "evaluations")
+    return to_dict(decode((yield ApiCall("POST", path, body, response_timeout=_JOB_TIMEOUT)), Evaluation))
+
+
+def verify(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, Any]]:
+    """Have the service recompute every logged probability from the log; returns the result."""
+    path = api_path("experiments", scope.experiment_name(experiment), verb="verify")
+    return to_dict(decode((yield ApiCall("POST", path, response_timeout=_JOB_TIMEOUT)), Verification))
+
+
+def export(scope: Scope, path: str | os.PathLike[str], *, experiment: str | None = None) -> Steps[Path]:
+    """Write the log of an experiment to a Parquet file and return its path. The file is written completely or not at all."""
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidValue("path", path, "the path of a file")
+    file, name = Path(path), scope.experiment_name(experiment)
+    check_report_path(file, ())
+    with atomic_file(file) as partial:
+        call = ApiCall(
+            "GET", api_path("experiments", name, "export"), response_timeout=_JOB_TIMEOUT, output_file=partial
+        )
+        check_success((yield call))
+        with partial.open("rb") as written:
+            begins, size = written.read(4), written.seek(0, os.SEEK_END)
+            written.seek(max(size - 4, 0))
+            if not begins == written.read(4) == _MAGIC:
+                raise MaillardError(f"{call}: the response is not a Parquet file ({size} bytes)")
+    return file
+
+
+def _experiment(scope: Scope) -> Steps[Experiment]:
+    return decode((yield ApiCall("GET", api_path("experiments", scope.experiment_name(None)))), Experiment)
