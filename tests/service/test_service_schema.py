@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CHECKS, CheckContext, load_all_checks
 
-from maillard.service.openapi import describe
+from maillard.service.openapi import openapi_document
 from maillard.service.operations import OPERATIONS
 from tests.service.raw_http import error
 from tests.serving import Service, serving
@@ -73,7 +73,7 @@ def loaded(document: Any) -> Any:
     return schemathesis.openapi.from_dict(document, config=schemathesis.Config.from_dict({"checks": checks}))
 
 
-SCHEMA: Any = loaded(strict(describe()))
+SCHEMA: Any = loaded(strict(openapi_document()))
 BY_NAME = {each.name: each for each in OPERATIONS}
 
 
@@ -128,12 +128,12 @@ class Asked:
 
     def __init__(self, service: Service, session: requests.Session) -> None:
         self.service, self.session = service, session
-        self.answers: Counter[tuple[str, int]] = Counter()
+        self.responses: Counter[tuple[str, int]] = Counter()
 
     def ask(self, case: Any) -> Any:
         response = case.call(base_url=self.service.url, session=self.session)
         if case.method.upper() == case.operation.method.upper():
-            self.answers[name_of(case), response.status_code] += 1
+            self.responses[name_of(case), response.status_code] += 1
         return response
 
     def check(self, case: Any) -> None:
@@ -160,7 +160,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 
 def test_the_service_describes_itself(asked: Asked) -> None:
     found = httpx2.get(f"{asked.service.url}/openapi.json").json()
-    assert found == json.loads(json.dumps(describe()))
+    assert found == json.loads(json.dumps(openapi_document()))
     described = {(path, method.upper()) for path, methods in found["paths"].items() for method in methods}
     assert described == {(each.path.replace(":anything}", "}"), each.method) for each in OPERATIONS}
 
@@ -261,8 +261,8 @@ def examine(asked: Asked, name: str, examples: int) -> None:
         asked.check(case)
 
     check()
-    found = {status for operation_name, status in asked.answers if operation_name == name}
-    promised = {status for status, (kind, _) in BY_NAME[name].answers.items() if status < 300}
+    found = {status for operation_name, status in asked.responses if operation_name == name}
+    promised = {status for status, (kind, _) in BY_NAME[name].responses.items() if status < 300}
     assert found & promised, found
 
 
@@ -293,13 +293,13 @@ def narrowed(document: Any) -> Any:
         "arms": {"enum": [ARMS, ["red"], ["red", "blue"]]},
         "reward": {"enum": RULES},
     }
-    schemas["Change"]["properties"]["policy"] = {"enum": POLICIES}
-    schemas["ArmToAdd"]["properties"]["arm"] = {"enum": [*ARMS, "green"]}
-    for name in ("Reward", "RewardToGive"):
+    schemas["PolicyChange"]["properties"]["policy"] = {"enum": POLICIES}
+    schemas["NewArm"]["properties"]["arm"] = {"enum": [*ARMS, "green"]}
+    for name in ("RewardRequest", "RewardBatchEntry"):
         schemas[name]["properties"]["value"] = {"enum": [0, 0.5, 1]}
-    for name in ("DecisionToMake", "KeyedDecision"):
+    for name in ("DecisionRequest", "DecisionBatchEntry"):
         schemas[name]["properties"]["eligible"] = {"enum": [None, ["red"], ["red", "blue"]]}
-    schemas["Question"]["properties"]["target"] = {"enum": TARGETS}
+    schemas["EvaluationRequest"]["properties"]["target"] = {"enum": TARGETS}
     few = {
         "experiment": KEYS,
         "arm": ARMS,
@@ -316,9 +316,9 @@ def narrowed(document: Any) -> Any:
 
 def walk(asked: Asked, examples: int, steps: int) -> Counter[tuple[str, int]]:
     """Walks of so many steps, each among experiments of its own; by operation and status, how many answers."""
-    before, walks = Counter(asked.answers), itertools.count()
+    before, walks = Counter(asked.responses), itertools.count()
     # What others have made is no business of a walk, which must come out the same if it is taken again.
-    schema = loaded(narrowed(strict(describe()))).exclude(operation_id="list_experiments")
+    schema = loaded(narrowed(strict(openapi_document()))).exclude(operation_id="list_experiments")
 
     class Walk(schema.as_state_machine()):  # type: ignore[misc]
         def setup(self) -> None:
@@ -338,7 +338,7 @@ def walk(asked: Asked, examples: int, steps: int) -> Counter[tuple[str, int]]:
             case.validate_response(response, checks=EXCEPT_REJECTION)
 
     Walk.run(settings=suite(examples, stateful_step_count=steps))
-    return asked.answers - before
+    return asked.responses - before
 
 
 @pytest.mark.parametrize(("examples", "steps"), [(25, 20), pytest.param(MANY, 50, marks=pytest.mark.torture)])

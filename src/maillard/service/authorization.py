@@ -43,7 +43,7 @@ def authorize(
     _check_rate(service, scope, key)
     if operation.scope != "any" and not key.may(operation.scope):
         raise HttpError(403, "forbidden", f"This key does not have the scope {operation.scope!r}.")
-    if operation.limited and not key.reaches(scope["path_params"]["experiment"]):
+    if operation.names_experiment and not key.reaches(scope["path_params"]["experiment"]):
         raise HttpError(403, "forbidden", "This key does not allow access to that experiment.")
     return key
 

@@ -1,4 +1,4 @@
-"""The experiments of a service: those that are open, and which one a decision belongs to."""
+"""The open experiments of a service, its threads for the log, and the experiment of each recent decision."""
 
 from __future__ import annotations
 
@@ -24,45 +24,45 @@ from maillard.service.service_errors import Busy, ExperimentExists, NotFound
 
 __all__ = ["ExperimentRegistry", "OpenExperiment"]
 
-_REMEMBERED = 25_000  # decisions, twice, whose experiment is known without asking the log
-_WRITING, _CHANGING, _READING = (
+_GENERATION_SIZE = 25_000  # decisions; two generations of them are remembered with their experiment
+_COMMIT_THREADS, _ADMIN_THREADS, _READ_THREADS = (
     16,
     4,
     4,
-)  # threads: neither who changes nor who reads keeps a decision waiting
-_MOST_READING = 500  # calls
+)  # separate, so that decisions wait for neither changes nor reads
+_MAX_CALLS = 500  # concurrent calls of `run` and `change`
 
 Result = TypeVar("Result")
 
 
 class OpenExperiment:
-    """An experiment that is open, with the group commits that its calls go through."""
+    """An open experiment and its group commits."""
 
     def __init__(self, bandit: Bandit, threads: ThreadPoolExecutor, created_at: int) -> None:
         self.bandit, self.created_at = bandit, created_at
         self._changes: AsyncGroupCommit[Call, Any] = AsyncGroupCommit(bandit.session.run, threads)
-        # Decisions change no state, so where the store can, they do not wait for what does.
-        apart = bandit.session.store.concurrent_decisions
-        self._choices = AsyncGroupCommit(bandit.session.run, threads) if apart else self._changes
-        self._written: tuple[tuple[float, ...], tuple[str, ...], Raw, Raw] | None = None
+        # Decisions change no state. If the store allows, they do not wait for rewards and changes.
+        concurrent = bandit.session.store.concurrent_decisions
+        self._decisions = AsyncGroupCommit(bandit.session.run, threads) if concurrent else self._changes
+        self._encoded: tuple[tuple[float, ...], tuple[str, ...], Raw, Raw] | None = None
 
     def decide(self, request: Request) -> Awaitable[list[Decision]]:
-        """Draw and log."""
-        return self._choices.submit(Call("draws", request))
+        """Make a decision and log it."""
+        return self._decisions.submit(Call("draws", request))
 
     def apply_rewards(self, rows: Sequence[RewardEvent]) -> Awaitable[list[Outcome | MaillardError]]:
-        """Log rewards and learn from them."""
+        """Log rewards and apply them to the tally."""
         return self._changes.submit(Call("rewards", rows))
 
-    def written(self, row: Decision) -> tuple[Raw, Raw]:
-        """The probabilities of a decision and their logarithms, as JSON. Decisions of one law share them."""
-        known = self._written
-        if known is None or known[0] is not row.log_probabilities or known[1] is not row.eligible:
+    def encoded_probabilities(self, row: Decision) -> tuple[Raw, Raw]:
+        """The probabilities and log probabilities of a decision as JSON. Decisions from the same state share them."""
+        cached = self._encoded
+        if cached is None or cached[0] is not row.log_probabilities or cached[1] is not row.eligible:
             logs = dict(zip(row.eligible, row.log_probabilities, strict=True))
-            chances = Raw(msgspec.json.encode(row.probabilities))
-            known = row.log_probabilities, row.eligible, chances, Raw(msgspec.json.encode(logs))
-            self._written = known
-        return known[2], known[3]
+            probabilities = Raw(msgspec.json.encode(row.probabilities))
+            cached = row.log_probabilities, row.eligible, probabilities, Raw(msgspec.json.encode(logs))
+            self._encoded = cached
+        return cached[2], cached[3]
 
 
 class ExperimentRegistry:
@@ -70,40 +70,43 @@ class ExperimentRegistry:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._threads = ThreadPoolExecutor(_WRITING, thread_name_prefix="lane")
-        self._changers = ThreadPoolExecutor(_CHANGING, thread_name_prefix="change")
-        self._readers = ThreadPoolExecutor(_READING, thread_name_prefix="reader")
-        self._reading = 0
+        self._commit_threads = ThreadPoolExecutor(_COMMIT_THREADS, thread_name_prefix="commit")
+        self._admin_threads = ThreadPoolExecutor(_ADMIN_THREADS, thread_name_prefix="admin")
+        self._read_threads = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="read")
+        self._calls = 0
         self._open: dict[str, OpenExperiment] = {}
         self._opening: dict[str, asyncio.Future[OpenExperiment]] = {}
-        self._young: dict[
-            str, str
-        ] = {}  # experiments of decisions, in two generations: to forget the older one costs nothing
-        self._old: dict[str, str] = {}
-        self._lookups: AsyncGroupCommit[str, str | None] = AsyncGroupCommit(self._look_up, self._threads)
-        self._parking: AsyncGroupCommit[RewardEvent, Outcome] = AsyncGroupCommit(self._park, self._threads)
+        # The experiments of decisions. When the recent generation is full, the older one is dropped as a whole.
+        self._recent: dict[str, str] = {}
+        self._older: dict[str, str] = {}
+        self._lookups: AsyncGroupCommit[str, str | None] = AsyncGroupCommit(
+            self._look_up, self._commit_threads
+        )
+        self._parking: AsyncGroupCommit[RewardEvent, Outcome] = AsyncGroupCommit(
+            self._park, self._commit_threads
+        )
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Whatever reads the log, in a thread."""
-        return await self._bounded(self._readers, function, *arguments)
+        """Run a function that reads the log in a thread."""
+        return await self._run_in(self._read_threads, function, *arguments)
 
     async def change(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Whatever writes to the log and is no decision or reward, in a thread."""
-        return await self._bounded(self._changers, function, *arguments)
+        """Run a function that changes the log in a thread; decisions and rewards use group commits instead."""
+        return await self._run_in(self._admin_threads, function, *arguments)
 
-    async def _bounded(
+    async def _run_in(
         self, threads: ThreadPoolExecutor, function: Callable[..., Result], *arguments: Any
     ) -> Result:
-        if self._reading >= _MOST_READING:
+        if self._calls >= _MAX_CALLS:
             raise Busy("too many requests are in progress; try again")
-        self._reading += 1
+        self._calls += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
         finally:
-            self._reading -= 1
+            self._calls -= 1
 
     async def get(self, key: str) -> OpenExperiment:
-        """An experiment; NotFound where there is none."""
+        """An experiment by name. Raises `NotFound`."""
         found = self._open.get(key)
         if found is not None:
             return found
@@ -117,28 +120,28 @@ class ExperimentRegistry:
         return await asyncio.shield(self._opening[key])
 
     async def create(self, key: str, **given: Any) -> OpenExperiment:
-        """Begin an experiment; ExperimentExists where there is one of this name."""
+        """Create an experiment. Raises `ExperimentExists`."""
         return await self._start(key, given)
 
     async def _start(self, key: str, given: dict[str, Any]) -> OpenExperiment:
         bandit, created_at = await (self.change if given else self.run)(self._open_bandit, key, given)
-        if given:  # it is new, whatever was known of one of this name
+        if given:  # forget a deleted experiment of the same name
             self._open.pop(key, None)
-        return self._open.setdefault(key, OpenExperiment(bandit, self._threads, created_at))
+        return self._open.setdefault(key, OpenExperiment(bandit, self._commit_threads, created_at))
 
     def _open_bandit(self, key: str, given: dict[str, Any]) -> tuple[Bandit, int]:
         with self.store.reading(key) as transaction:
             exists = transaction.head is not None and transaction.head.number > 0
         if not exists and not given:
             raise NotFound("experiment", key)
-        taken = ExperimentExists(f"there is an experiment {key!r} already")
+        taken = ExperimentExists(f"experiment {key!r} already exists")
         if exists and given:
             raise taken
         try:
             bandit = Bandit(log=self.store, experiment=key, **given)
         except InvalidValue:
             with self.store.reading(key) as transaction:
-                if given and transaction.head is not None:  # somebody was quicker, with something else
+                if given and transaction.head is not None:  # another process has just created it
                     raise taken from None
             raise
         if given and not bandit.session.began:
@@ -149,13 +152,13 @@ class ExperimentRegistry:
 
     @property
     def opened(self) -> Iterable[OpenExperiment]:
-        """Those that are open."""
+        """All open experiments."""
         return list(self._open.values())
 
-    async def every(
+    async def all_experiments(
         self, wanted: Callable[[str], bool]
     ) -> tuple[list[OpenExperiment], dict[str, MaillardError]]:
-        """Those that are wanted, as they are now; and those that cannot be opened, with the reason."""
+        """The current experiments whose names pass `wanted`, and the errors of those that cannot be opened."""
         heads = await self.run(self._heads)
         found: list[OpenExperiment] = []
         broken: dict[str, MaillardError] = {}
@@ -173,17 +176,17 @@ class ExperimentRegistry:
         with self.store.reading("") as transaction:
             return transaction.heads()
 
-    # Which experiment a decision belongs to.
+    # The experiment of a decision.
 
     def remember(self, decision_id: str, key: str) -> None:
-        """A decision was just made, so its reward will soon come."""
-        if len(self._young) >= _REMEMBERED:
-            self._young, self._old = {}, self._young
-        self._young[decision_id] = key
+        """Remember the experiment of a new decision, because its reward will probably come soon."""
+        if len(self._recent) >= _GENERATION_SIZE:
+            self._recent, self._older = {}, self._recent
+        self._recent[decision_id] = key
 
-    async def of(self, decision_id: str) -> str | None:
-        """The experiment of a decision, if it is known."""
-        known = self._young.get(decision_id) or self._old.get(decision_id)
+    async def experiment_of(self, decision_id: str) -> str | None:
+        """The name of the experiment of a decision, or None."""
+        known = self._recent.get(decision_id) or self._older.get(decision_id)
         return known or await self._lookups.submit(decision_id)
 
     def _look_up(self, ids: Sequence[str]) -> list[str | None]:
@@ -191,7 +194,7 @@ class ExperimentRegistry:
             found = transaction.experiments_of(ids)
         return [found.get(each) for each in ids]
 
-    # Rewards of decisions that no experiment knows yet.
+    # Parked rewards: their decisions are not in the log yet.
 
     async def park(self, row: RewardEvent) -> Outcome:
         """Keep a reward until its decision is known."""
@@ -202,37 +205,37 @@ class ExperimentRegistry:
         with self.store.transaction("", lock=True, alone=True) as transaction:
             return ledger.park(transaction, rows)
 
-    async def adopt(self) -> list[RewardEvent]:
-        """Give rewards that waited to the experiments that know their decisions by now; those that are not in the experiment's range."""
-        waiting = await self.run(self._waiting)
+    async def apply_parked(self) -> list[RewardEvent]:
+        """Apply parked rewards whose decisions are in the log now. Returns those outside the range of rewards."""
+        waiting = await self.run(self._ready_parked)
         refused: list[RewardEvent] = []
         for key in {key for _, key in waiting}:
             experiment = await self.get(key)
             rows = [row for row, owner in waiting if owner == key]
-            fit = [row for row in rows if _fits(row, experiment.bandit.state.reward)]
-            await experiment.apply_rewards(fit)
-            await self.change(self._forget, rows)
-            refused += [row for row in rows if row not in fit]
+            valid = [row for row in rows if _in_range(row, experiment.bandit.state.reward)]
+            await experiment.apply_rewards(valid)
+            await self.change(self._unpark, rows)
+            refused += [row for row in rows if row not in valid]
         return refused
 
-    def _waiting(self) -> list[tuple[RewardEvent, str]]:
+    def _ready_parked(self) -> list[tuple[RewardEvent, str]]:
         with self.store.reading("") as transaction:
             parked = [each.row for each in transaction.all_parked()]
             owners = transaction.experiments_of({row.decision for row in parked}) if parked else {}
         return [(row, owners[row.decision]) for row in parked if row.decision in owners]
 
-    def _forget(self, rows: Sequence[RewardEvent]) -> None:
+    def _unpark(self, rows: Sequence[RewardEvent]) -> None:
         with self.store.transaction("", lock=True, alone=True) as transaction:
             transaction.unpark(rows)
 
     def close(self) -> None:
-        """Let go of the log."""
-        for threads in (self._readers, self._changers, self._threads):
+        """Wait for the threads and close the log."""
+        for threads in (self._read_threads, self._admin_threads, self._commit_threads):
             threads.shutdown(wait=True)
         self.store.close()
 
 
-def _fits(row: RewardEvent, rule: Reward) -> bool:
+def _in_range(row: RewardEvent, rule: Reward) -> bool:
     try:
         rule.check(row.value)
     except InvalidValue:

@@ -1,6 +1,6 @@
-"""Questions about a log that take their time: what another choice would have earned, whether the log holds, all of it as a file.
+"""Jobs that read a whole log: evaluate a target, verify, export.
 
-Each function opens the log for itself and answers in plain values, so that it can be called in a child process (`pool`).
+Each function opens the log itself and returns plain JSON values, so that it can run in the worker process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the API, made from the table of operations and the types of its messages."""
+"""Generates the OpenAPI 3.1 document from the table of operations and the wire schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import maillard
 from maillard import wire_schema
 from maillard.service.operations import OPERATIONS, Operation
 
-__all__ = ["describe"]
+__all__ = ["openapi_document"]
 
 _REFERENCE = "#/components/schemas/{name}"
 _PARAMETERS = {
@@ -24,14 +24,14 @@ _PARAMETERS = {
 }
 
 
-def describe() -> dict[str, Any]:
-    """The document."""
+def openapi_document() -> dict[str, Any]:
+    """The OpenAPI document of all operations."""
     types = {operation.body for operation in OPERATIONS} | {
-        kind for operation in OPERATIONS for kind, _ in operation.answers.values()
+        body_type for operation in OPERATIONS for body_type, _ in operation.responses.values()
     }
-    wanted = sorted((kind for kind in types - {None, dict} if kind), key=lambda kind: str(kind.__name__))
+    structs = sorted((each for each in types - {None, dict} if each), key=lambda each: str(each.__name__))
     _, components = msgspec.json.schema_components(
-        [*wanted, wire_schema.ErrorResponse], ref_template=_REFERENCE
+        [*structs, wire_schema.ErrorResponse], ref_template=_REFERENCE
     )
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
@@ -42,7 +42,7 @@ def describe() -> dict[str, Any]:
         "info": {
             "title": "maillard",
             "version": maillard.__version__,
-            "description": "Decisions whose every choice comes with its exact probability, logged before it is answered.",
+            "description": "Bandit decisions with exact probabilities. Every decision is durable before it is returned.",
         },
         "paths": paths,
         "components": {
@@ -53,28 +53,28 @@ def describe() -> dict[str, Any]:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    words = " ".join((operation.handler.__doc__ or "").split())
-    described: dict[str, Any] = {
+    summary = " ".join((operation.handler.__doc__ or "").split())
+    document: dict[str, Any] = {
         "operationId": operation.name,
-        "summary": words,
-        "parameters": [*_path_parameters(operation.path), *_others(operation)],
+        "summary": summary,
+        "parameters": [*_path_parameters(operation.path), *_other_parameters(operation)],
         "responses": {
-            **{str(status): _success(operation, status) for status in sorted(operation.answers)},
+            **{str(status): _success(operation, status) for status in sorted(operation.responses)},
             **{
-                str(status): _json(words, wire_schema.ErrorResponse)
-                for status, words in operation.failures.items()
+                str(status): _json(description, wire_schema.ErrorResponse)
+                for status, description in operation.failures.items()
             },
         },
     }
     if operation.scope is not None:
-        described["security"] = [{"key": []}, {}]
-        described["description"] = (
+        document["security"] = [{"key": []}, {}]
+        document["description"] = (
             "Any key." if operation.scope == "any" else f"Needs the scope `{operation.scope}`."
         )
     if operation.body is not None:
         schema = {"$ref": _REFERENCE.format(name=operation.body.__name__)}
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-    return described
+        document["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return document
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
@@ -84,26 +84,26 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
     ]
 
 
-def _others(operation: Operation) -> list[dict[str, Any]]:
+def _other_parameters(operation: Operation) -> list[dict[str, Any]]:
     text = {"type": "string", "minLength": 1, "maxLength": 512}
     headers = [
-        {"name": name, "in": "header", "required": needed, "description": words, "schema": text}
-        for name, needed, words in operation.headers
+        {"name": name, "in": "header", "required": required, "description": description, "schema": text}
+        for name, required, description in operation.headers
     ]
     query = [
-        {"name": name, "in": "query", "description": words, "schema": {"type": "boolean"}}
-        for name, words in operation.query
+        {"name": name, "in": "query", "description": description, "schema": {"type": "boolean"}}
+        for name, description in operation.query
     ]
     return headers + query
 
 
 def _success(operation: Operation, status: int) -> dict[str, Any]:
-    kind, words = operation.answers[status]
-    if kind is not None:
-        return _json(words, kind)
-    return {"description": words, "content": {operation.media_type: {}}}
+    body_type, description = operation.responses[status]
+    if body_type is not None:
+        return _json(description, body_type)
+    return {"description": description, "content": {operation.media_type: {}}}
 
 
-def _json(words: str, kind: type) -> dict[str, Any]:
-    schema = {"type": "object"} if kind is dict else {"$ref": _REFERENCE.format(name=kind.__name__)}
-    return {"description": words, "content": {"application/json": {"schema": schema}}}
+def _json(description: str, body_type: type) -> dict[str, Any]:
+    schema = {"type": "object"} if body_type is dict else {"$ref": _REFERENCE.format(name=body_type.__name__)}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}

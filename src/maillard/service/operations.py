@@ -1,15 +1,14 @@
-"""Every operation of the API, as data: the router, the check of keys, the OpenAPI document and the tests read this table."""
+"""All operations of the API, as data. The router, authorization, the OpenAPI document and the tests read this table."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from maillard import wire_schema
 from maillard.service.handlers import (
     decision_handlers,
     experiment_handlers,
@@ -19,292 +18,281 @@ from maillard.service.handlers import (
 )
 from maillard.service.handlers.request_context import RequestContext
 from maillard.service.http_responses import HttpResponse
+from maillard.wire_schema import (
+    Activity,
+    Decision,
+    DecisionBatchRequest,
+    DecisionBatchResponse,
+    DecisionRequest,
+    ErrorResponse,
+    Evaluation,
+    EvaluationRequest,
+    Experiment,
+    Experiments,
+    Health,
+    NewArm,
+    NewExperiment,
+    Permissions,
+    Policies,
+    PolicyChange,
+    RewardBatchRequest,
+    RewardBatchResponse,
+    RewardRequest,
+    RewardResponse,
+    State,
+    Verification,
+)
 
 __all__ = ["OPERATIONS", "Operation"]
 
 
-class _Anything(StringConvertor):
-    """What is left of a path, slashes and line breaks too."""
+class _RestOfPath(StringConvertor):
+    """Matches the rest of a path, including slashes and line breaks."""
 
     regex = r"[\s\S]*"
 
 
-register_url_convertor("anything", _Anything())
+register_url_convertor("anything", _RestOfPath())
+
+Handler = Callable[[RequestContext], Awaitable[HttpResponse]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Operation:
     """One method of one path."""
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
-    handler: Callable[[RequestContext], Awaitable[HttpResponse]]
+    handler: Handler
     scope: Literal["decide", "reward", "read", "admin", "any"] | None
-    "What a key must allow; any: whatever it allows; None: no key is needed."
+    "The scope that a key needs. `any`: a key with any scope; None: no key."
+    responses: dict[int, tuple[Any, str]]
+    "For each status, the type of the body (None: not JSON) and a description."
+    _: KW_ONLY
     body: type | None = None
-    answers: dict[int, tuple[Any, str]] = field(default_factory=dict)
-    "By status: the type of the body (None: not JSON), and when."
     headers: tuple[tuple[str, bool, str], ...] = ()
-    "Of the request: name, whether it must be there, what it is."
+    "Request headers: name, whether it is required, description."
     query: tuple[tuple[str, str], ...] = ()
+    "Query parameters: name, description."
     media_type: str = "application/json"
-    "Of a success."
+    "The media type of a successful response."
     items: str | None = None
-    "The field of a batch that holds its items."
+    "The field with the items of a batch."
     long_running: bool = False
     "Whether it may take minutes. It is cancelled if the caller disconnects."
 
     @property
     def name(self) -> str:
-        """As in the OpenAPI document."""
+        """The operationId of the OpenAPI document."""
         return self.handler.__name__
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Of the body, and of the path as errors name them."""
+        """The names of the body's fields and of the path's parameters, as errors name them."""
         path = re.findall(r"{(\w+)", self.path.replace("{id}", "{decision}"))
         return (*getattr(self.body, "__struct_fields__", ()), *path)
 
     @property
-    def limited(self) -> bool:
-        """Whether it is about one experiment that the path names."""
+    def names_experiment(self) -> bool:
+        """Whether the path contains the name of an experiment."""
         return "{experiment}" in self.path
 
     @property
     def failures(self) -> dict[int, str]:
-        """By status: what else may come of it."""
+        """The statuses of errors that many operations share, with their descriptions."""
         found = {
-            400: "The request is not HTTP, or not JSON.",
-            408: "The request took too long to come.",
-            429: "Too many requests; Retry-After says when the next may come.",
+            400: "The request is not valid HTTP, or its body is not valid JSON.",
+            408: "The request took too long to arrive.",
+            429: "Too many requests. Retry-After says how many seconds to wait.",
             503: "The log cannot be written or read now. Nothing was acknowledged.",
         }
         if self.scope is not None:
-            found |= {401: "There is no such key.", 403: "The key does not allow this."}
+            found |= {401: "The API key is missing, invalid or revoked.", 403: "The key does not allow this."}
         if "{" in self.path:
-            found |= {404: "There is no such thing.", 422: "A value is not allowed."}
+            found |= {404: "Not found.", 422: "A value is not allowed."}
         if self.body is not None or self.query:
             found |= {
                 413: "The body is too large.",
                 415: "The body is not JSON.",
                 422: "A value is not allowed.",
             }
-        return {status: words for status, words in sorted(found.items()) if status not in self.answers}
+        return {status: text for status, text in sorted(found.items()) if status not in self.responses}
 
 
 _EXPERIMENT = "/v1/experiments/{experiment}"
-_IF_MATCH = ("If-Match", False, "The ETag of the experiment, if only that version is to be changed.")
-_SHOWN = wire_schema.Experiment
-_ARCHIVED = (wire_schema.ErrorResponse, "It is archived.")
-_STALE = (wire_schema.ErrorResponse, "It is another version than the one that If-Match names.")
+_IF_MATCH = ("If-Match", False, "The ETag of the experiment, to change only this version of it.")
+_ARCHIVED = (ErrorResponse, "The experiment is archived.")
+_STALE = (ErrorResponse, "If-Match is not the current version of the experiment.")
 
 
-def _change(verb: str, handler: Callable[[RequestContext], Awaitable[HttpResponse]]) -> Operation:
-    return Operation(
-        method="POST",
-        path=f"{_EXPERIMENT}:{verb}",
-        handler=handler,
-        scope="admin",
-        headers=(_IF_MATCH,),
-        answers={200: (_SHOWN, "The experiment as it is now."), 409: _ARCHIVED, 412: _STALE},
-    )
+def _change(
+    method: Literal["POST", "DELETE"], path: str, handler: Handler, status: int = 200, **options: Any
+) -> Operation:
+    """An operation that changes an experiment and returns it."""
+    responses = {status: (Experiment, "The changed experiment."), 409: _ARCHIVED, 412: _STALE}
+    return Operation(method, _EXPERIMENT + path, handler, "admin", responses, headers=(_IF_MATCH,), **options)
 
 
-# In the order in which they are looked through: the busiest first.
+# The router tries them in this order, so the most frequent ones come first.
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
-        method="POST",
-        path=f"{_EXPERIMENT}/decisions",
-        handler=decision_handlers.decide,
-        scope="decide",
-        body=wire_schema.DecisionRequest,
-        headers=(("Idempotency-Key", False, "The same key and body again give the same decision again."),),
-        answers={
-            201: (wire_schema.Decision, "A new decision, durable."),
-            200: (wire_schema.Decision, "The decision that an earlier request with this key made."),
-            409: (wire_schema.ErrorResponse, "The experiment is paused or archived."),
+        "POST",
+        f"{_EXPERIMENT}/decisions",
+        decision_handlers.decide,
+        "decide",
+        {
+            201: (Decision, "A new decision, durable."),
+            200: (Decision, "The decision of an earlier request with the same idempotency key."),
+            409: (ErrorResponse, "The experiment is paused or archived."),
         },
+        body=DecisionRequest,
+        headers=(("Idempotency-Key", False, "A repeated key and body return the same decision."),),
     ),
     Operation(
-        method="PUT",
-        path="/v1/decisions/{id}/reward",
-        handler=reward_handlers.reward,
-        scope="reward",
-        body=wire_schema.RewardRequest,
-        answers={
-            201: (wire_schema.RewardResponse, "A new reward, durable."),
-            200: (wire_schema.RewardResponse, "The same reward again, or one that came after the window."),
-            202: (wire_schema.RewardResponse, "The decision is not known yet; the reward waits for it."),
-            409: (wire_schema.ErrorResponse, "The reward of this decision and event is another."),
+        "PUT",
+        "/v1/decisions/{id}/reward",
+        reward_handlers.reward,
+        "reward",
+        {
+            201: (RewardResponse, "A new reward, durable."),
+            200: (RewardResponse, "The same reward again, or a reward after the window has closed."),
+            202: (RewardResponse, "The decision is not known yet; the reward waits for it."),
+            409: (ErrorResponse, "This decision and event already have a reward with another value."),
         },
+        body=RewardRequest,
     ),
     Operation(
-        method="POST",
-        path=f"{_EXPERIMENT}/decisions:batch",
-        handler=decision_handlers.decide_batch,
-        scope="decide",
-        body=wire_schema.DecisionBatchRequest,
+        "POST",
+        f"{_EXPERIMENT}/decisions:batch",
+        decision_handlers.decide_batch,
+        "decide",
+        {200: (DecisionBatchResponse, "A status for each decision.")},
+        body=DecisionBatchRequest,
         items="decisions",
-        answers={200: (wire_schema.DecisionBatchResponse, "A status for each.")},
     ),
     Operation(
-        method="POST",
-        path="/v1/rewards:batch",
-        handler=reward_handlers.reward_batch,
-        scope="reward",
-        body=wire_schema.RewardBatchRequest,
+        "POST",
+        "/v1/rewards:batch",
+        reward_handlers.reward_batch,
+        "reward",
+        {200: (RewardBatchResponse, "A status for each reward.")},
+        body=RewardBatchRequest,
         items="rewards",
-        answers={200: (wire_schema.RewardBatchResponse, "A status for each.")},
     ),
     Operation(
-        method="POST",
-        path="/v1/experiments",
-        handler=experiment_handlers.create_experiment,
-        scope="admin",
-        body=wire_schema.NewExperiment,
-        answers={
-            201: (_SHOWN, "The experiment, which chooses from now on."),
-            409: (wire_schema.ErrorResponse, "There is one of this key."),
+        "POST",
+        "/v1/experiments",
+        experiment_handlers.create_experiment,
+        "admin",
+        {
+            201: (Experiment, "The new experiment, which makes decisions from now on."),
+            409: (ErrorResponse, "An experiment with this name exists."),
         },
+        body=NewExperiment,
     ),
     Operation(
-        method="GET",
-        path="/v1/experiments",
-        handler=experiment_handlers.list_experiments,
-        scope="read",
-        query=(("archived", "Whether archived ones are listed too."),),
-        answers={200: (wire_schema.Experiments, "Those that the key is for.")},
+        "GET",
+        "/v1/experiments",
+        experiment_handlers.list_experiments,
+        "read",
+        {200: (Experiments, "The experiments that the key allows.")},
+        query=(("archived", "Whether to include archived experiments."),),
     ),
     Operation(
-        method="GET",
-        path=f"{_EXPERIMENT}/state",
-        handler=read_handlers.read_state,
-        scope="read",
-        answers={200: (wire_schema.State, "As of now.")},
+        "GET",
+        f"{_EXPERIMENT}/state",
+        read_handlers.read_state,
+        "read",
+        {200: (State, "The current state.")},
     ),
     Operation(
-        method="GET",
-        path=f"{_EXPERIMENT}/activity",
-        handler=read_handlers.read_activity,
-        scope="read",
-        answers={200: (wire_schema.Activity, "As of a moment ago.")},
+        "GET",
+        f"{_EXPERIMENT}/activity",
+        read_handlers.read_activity,
+        "read",
+        {200: (Activity, "As of a few seconds ago.")},
     ),
     Operation(
-        method="GET",
-        path=f"{_EXPERIMENT}/export",
-        handler=read_handlers.export,
-        scope="read",
-        long_running=True,
+        "GET",
+        f"{_EXPERIMENT}/export",
+        read_handlers.export,
+        "read",
+        {200: (None, "The log of the experiment, as `maillard export` writes it.")},
         media_type="application/vnd.apache.parquet",
-        answers={200: (None, "The log of the experiment, as `maillard export` writes it.")},
-    ),
-    Operation(
-        method="POST",
-        path=f"{_EXPERIMENT}/evaluations",
-        handler=read_handlers.evaluate,
-        scope="read",
         long_running=True,
-        body=wire_schema.EvaluationRequest,
-        answers={200: (wire_schema.Evaluation, "An answer with its interval, or a refusal with its reason.")},
     ),
     Operation(
-        method="POST",
-        path=f"{_EXPERIMENT}:verify",
-        handler=read_handlers.verify,
-        scope="read",
+        "POST",
+        f"{_EXPERIMENT}/evaluations",
+        read_handlers.evaluate,
+        "read",
+        {200: (Evaluation, "An estimate with its interval, or the reason why there is none.")},
+        body=EvaluationRequest,
         long_running=True,
-        answers={200: (wire_schema.Verification, "What was found.")},
-    ),
-    _change("pause", experiment_handlers.pause),
-    _change("resume", experiment_handlers.resume),
-    _change("reset", experiment_handlers.reset),
-    _change("archive", experiment_handlers.archive),
-    Operation(
-        method="POST",
-        path=f"{_EXPERIMENT}/arms",
-        handler=experiment_handlers.add_arm,
-        scope="admin",
-        body=wire_schema.NewArm,
-        headers=(_IF_MATCH,),
-        answers={201: (_SHOWN, "The experiment with the arm."), 409: _ARCHIVED, 412: _STALE},
     ),
     Operation(
-        method="DELETE",
-        path=f"{_EXPERIMENT}/arms/{{arm:anything}}",
-        handler=experiment_handlers.retire_arm,
-        scope="admin",
-        headers=(_IF_MATCH,),
-        answers={200: (_SHOWN, "The experiment without the arm."), 409: _ARCHIVED, 412: _STALE},
+        "POST",
+        f"{_EXPERIMENT}:verify",
+        read_handlers.verify,
+        "read",
+        {200: (Verification, "The result.")},
+        long_running=True,
+    ),
+    _change("POST", ":pause", experiment_handlers.pause),
+    _change("POST", ":resume", experiment_handlers.resume),
+    _change("POST", ":reset", experiment_handlers.reset),
+    _change("POST", ":archive", experiment_handlers.archive),
+    _change("POST", "/arms", experiment_handlers.add_arm, 201, body=NewArm),
+    _change("DELETE", "/arms/{arm:anything}", experiment_handlers.retire_arm),
+    Operation(
+        "GET",
+        _EXPERIMENT,
+        experiment_handlers.read_experiment,
+        "read",
+        {200: (Experiment, "The experiment. Its ETag is for If-Match.")},
     ),
     Operation(
-        method="GET",
-        path=_EXPERIMENT,
-        handler=experiment_handlers.read_experiment,
-        scope="read",
-        answers={200: (_SHOWN, "As it is now; its ETag is for If-Match.")},
-    ),
-    Operation(
-        method="PATCH",
-        path=_EXPERIMENT,
-        handler=experiment_handlers.change_experiment,
-        scope="admin",
-        body=wire_schema.PolicyChange,
-        headers=(("If-Match", True, "The ETag of the experiment, or *."),),
-        answers={
-            200: (_SHOWN, "The experiment with its new policy."),
+        "PATCH",
+        _EXPERIMENT,
+        experiment_handlers.change_experiment,
+        "admin",
+        {
+            200: (Experiment, "The experiment with its new policy."),
             409: _ARCHIVED,
             412: _STALE,
-            428: (wire_schema.ErrorResponse, "There is no If-Match."),
+            428: (ErrorResponse, "If-Match is missing."),
         },
+        body=PolicyChange,
+        headers=(("If-Match", True, "The ETag of the experiment, or *."),),
     ),
     Operation(
-        method="GET",
-        path="/v1/decisions/{id}",
-        handler=decision_handlers.read_decision,
-        scope="read",
-        answers={200: (wire_schema.Decision, "As it was made.")},
+        "GET",
+        "/v1/decisions/{id}",
+        decision_handlers.read_decision,
+        "read",
+        {200: (Decision, "The decision as it was made.")},
     ),
     Operation(
-        method="GET",
-        path="/v1/policies",
-        handler=service_handlers.list_policies,
-        scope="any",
-        answers={200: (wire_schema.Policies, "All of them.")},
+        "GET", "/v1/policies", service_handlers.list_policies, "any", {200: (Policies, "All policies.")}
     ),
     Operation(
-        method="GET",
-        path="/v1/me",
-        handler=service_handlers.read_permissions,
-        scope="any",
-        answers={200: (wire_schema.Permissions, "What the key allows.")},
+        "GET",
+        "/v1/me",
+        service_handlers.read_permissions,
+        "any",
+        {200: (Permissions, "What the key allows.")},
     ),
     Operation(
-        method="GET",
-        path="/metrics",
-        handler=service_handlers.read_metrics,
-        scope="read",
+        "GET",
+        "/metrics",
+        service_handlers.read_metrics,
+        "read",
+        {200: (None, "Metrics in Prometheus text format.")},
         media_type="text/plain",
-        answers={200: (None, "In the text format of Prometheus.")},
     ),
+    Operation("GET", "/healthz", service_handlers.health, None, {200: (Health, "The process is alive.")}),
+    Operation("GET", "/readyz", service_handlers.readiness, None, {200: (Health, "The log can be written.")}),
     Operation(
-        method="GET",
-        path="/healthz",
-        handler=service_handlers.health,
-        scope=None,
-        answers={200: (wire_schema.Health, "It lives.")},
-    ),
-    Operation(
-        method="GET",
-        path="/readyz",
-        handler=service_handlers.readiness,
-        scope=None,
-        answers={200: (wire_schema.Health, "The log can be written.")},
-    ),
-    Operation(
-        method="GET",
-        path="/openapi.json",
-        handler=service_handlers.read_description,
-        scope=None,
-        answers={200: (dict, "This document.")},
+        "GET", "/openapi.json", service_handlers.read_description, None, {200: (dict, "This document.")}
     ),
 )

@@ -21,7 +21,7 @@ from maillard.service.api_keys import Keyring
 from maillard.service.experiment_registry import ExperimentRegistry
 from maillard.service.log_monitor import Monitor
 from maillard.service.metrics import Metrics
-from maillard.service.openapi import describe
+from maillard.service.openapi import openapi_document
 from maillard.service.rate_limits import RateLimiter
 from maillard.service.worker_process import WorkerProcess
 
@@ -50,7 +50,7 @@ class Service:
         self.metrics = Metrics(os.environ.get(METRICS_FOLDER))
         self.monitor = Monitor(store)
         self.worker = WorkerProcess(database)
-        self.description = msgspec.Raw(msgspec.json.encode(describe()))
+        self.description = msgspec.Raw(msgspec.json.encode(openapi_document()))
         self._updating: asyncio.Future[None] | None = None
         self._monitor_used = False
         self._parent = os.getppid() if METRICS_FOLDER in os.environ else None
@@ -125,7 +125,7 @@ class Service:
                         await self.experiments.change(experiment.bandit.session.settle_some)
             if round_number % _UNPARK_INTERVAL == 0:
                 with self._log_failure("applying parked rewards failed"):
-                    for row in await self.experiments.adopt():
+                    for row in await self.experiments.apply_parked():
                         self.access_log.log_event("warning", "reward out of range", decision_id=row.decision)
             if self._monitor_used and not self.monitor.complete:
                 await self.update_monitor()  # requests have not waited for all of it

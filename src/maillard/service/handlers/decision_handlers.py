@@ -1,4 +1,4 @@
-"""Decisions: drawn, logged, and found again."""
+"""Handlers that make decisions and return logged ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from maillard.decisions.identifiers import check_id
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import Conflict, InvalidValue, MaillardError
 from maillard.service.experiment_registry import OpenExperiment
-from maillard.service.handlers.request_context import RequestContext, failed, owner_of
+from maillard.service.handlers.request_context import RequestContext, item_error, owner_of
 from maillard.service.http_responses import HttpError, HttpResponse, http_error
 from maillard.service.service_errors import NotFound
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["decide", "decide_batch", "read_decision"]
 
-_LARGEST = 32 << 20  # characters of the answer to a batch
-_NUMBERS = 60  # of them for an arm's probability and its logarithm
+_MAX_BATCH_RESPONSE = 32 << 20  # characters
+_PROBABILITY_SIZE = 60  # characters of one arm's probability and log probability
 
 
 async def decide(context: RequestContext) -> HttpResponse:
-    """Draw an arm and log it; the answer comes when it is durable."""
+    """Choose an arm and log the decision. The response comes when the decision is durable."""
     asked: wire_schema.DecisionRequest = context.body
     key = context.headers.get(b"idempotency-key")
     experiment = await context.experiment()
@@ -49,7 +49,7 @@ async def decide(context: RequestContext) -> HttpResponse:
 
 
 def _text(header: bytes) -> str:
-    """UTF-8, as in a body; what is not that is Latin-1, as headers once were."""
+    """Decode a header as UTF-8, or else as Latin-1."""
     try:
         return header.decode()
     except UnicodeDecodeError:
@@ -57,11 +57,12 @@ def _text(header: bytes) -> str:
 
 
 async def decide_batch(context: RequestContext) -> HttpResponse:
-    """Several decisions, each with a status of its own."""
+    """Make several decisions, each with its own status."""
     experiment = await context.experiment()
-    law = sum(_NUMBERS + len(arm) for arm in experiment.bandit.state.arms)
-    if law * len(context.body.decisions) > _LARGEST:
-        message = f"Expected fewer decisions at once: the laws of {len(context.body.decisions)} would fill {_LARGEST >> 20} MiB."
+    size = sum(_PROBABILITY_SIZE + len(arm) for arm in experiment.bandit.state.arms)
+    count = len(context.body.decisions)
+    if size * count > _MAX_BATCH_RESPONSE:
+        message = f"The probabilities of {count} decisions exceed {_MAX_BATCH_RESPONSE >> 20} MiB; send smaller batches."
         raise HttpError(413, "too_large", message, "$.decisions")
 
     async def one(place: int, asked: wire_schema.DecisionBatchEntry) -> wire_schema.DecisionBatchResult:
@@ -71,10 +72,10 @@ async def decide_batch(context: RequestContext) -> HttpResponse:
             rows = await experiment.decide(request)
         except Conflict as error:
             again = HttpError(422, "key_reused", str(error), f"{where}.idempotency_key")
-            return wire_schema.DecisionBatchResult(status=422, error=failed(again))
+            return wire_schema.DecisionBatchResult(status=422, error=item_error(again))
         except MaillardError as error:
-            refusal = http_error(error)
-            return wire_schema.DecisionBatchResult(status=refusal.status, error=failed(refusal, where))
+            failure = http_error(error)
+            return wire_schema.DecisionBatchResult(status=failure.status, error=item_error(failure, where))
         new = not isinstance(rows, Repeated)
         shown = _decision(context.service, experiment, rows[0], made=new)
         return wire_schema.DecisionBatchResult(status=201 if new else 200, decision=shown)
@@ -85,7 +86,7 @@ async def decide_batch(context: RequestContext) -> HttpResponse:
 
 
 async def read_decision(context: RequestContext) -> HttpResponse:
-    """A decision of the log."""
+    """Return a decision from the log."""
     identifier = check_id(context.parameters["id"])
     key = await owner_of(context, identifier)
     if key is None:
@@ -102,7 +103,7 @@ def _decision(
         service.experiments.remember(row.id, row.experiment)
         service.metrics.count_decision(row.experiment, row.arm)
     closes = experiment.bandit.state.reward.closes(row.time)
-    probabilities, logs = experiment.written(row)
+    probabilities, logs = experiment.encoded_probabilities(row)
     return wire_schema.Decision(
         id=row.id,
         experiment=row.experiment,

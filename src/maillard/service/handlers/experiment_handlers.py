@@ -1,4 +1,4 @@
-"""Experiments: beginning, changing and listing them."""
+"""Handlers that create, change and list experiments."""
 
 from __future__ import annotations
 
@@ -24,23 +24,25 @@ __all__ = [
 
 
 async def create_experiment(context: RequestContext) -> HttpResponse:
-    """Begin an experiment."""
+    """Create an experiment."""
     new: wire_schema.NewExperiment = context.body
     if context.key is not None and not context.key.reaches(new.experiment):
-        raise HttpError(403, "forbidden", "This key is not for that experiment.")
+        raise HttpError(403, "forbidden", "This key does not allow access to that experiment.")
     experiment = await context.service.experiments.create(
         new.experiment, arms=new.arms, policy=new.policy, reward=new.reward.to_rule(), sticky=new.sticky
     )
-    return _described(experiment, 201, ((b"location", f"/v1/experiments/{new.experiment}".encode()),))
+    return _experiment_response(
+        experiment, 201, ((b"location", f"/v1/experiments/{new.experiment}".encode()),)
+    )
 
 
 async def list_experiments(context: RequestContext) -> HttpResponse:
-    """All experiments that the caller may see."""
-    archived = _flag(context, "archived")
-    found, broken = await context.service.experiments.every(
+    """List the experiments that the key allows."""
+    archived = _boolean(context, "archived")
+    found, broken = await context.service.experiments.all_experiments(
         lambda name: context.key is None or context.key.reaches(name)
     )
-    for name, error in broken.items():  # one that cannot be opened is no reason to hide the others
+    for name, error in broken.items():  # the others are listed
         context.service.access_log.log_event(
             "warning", "experiment left out", experiment=name, error=str(error)
         )
@@ -51,14 +53,14 @@ async def list_experiments(context: RequestContext) -> HttpResponse:
 
 
 async def read_experiment(context: RequestContext) -> HttpResponse:
-    """One experiment."""
+    """Return one experiment."""
     experiment = await context.experiment()
     await context.service.experiments.run(experiment.bandit.session.refresh)
-    return _described(experiment)
+    return _experiment_response(experiment)
 
 
 async def change_experiment(context: RequestContext) -> HttpResponse:
-    """Give an experiment a new policy."""
+    """Change the policy of an experiment."""
     if b"if-match" not in context.headers:
         message = "Say which version you have seen: If-Match with the ETag of the experiment, or * for any."
         raise HttpError(428, "precondition_required", message, "If-Match")
@@ -66,27 +68,27 @@ async def change_experiment(context: RequestContext) -> HttpResponse:
 
 
 async def pause(context: RequestContext) -> HttpResponse:
-    """Make no choices until it is resumed; rewards are still taken."""
+    """Make no decisions until the experiment is resumed. Rewards are still accepted."""
     return await _change(context, "pause")
 
 
 async def resume(context: RequestContext) -> HttpResponse:
-    """Choose again, after a pause or out of the archive."""
+    """Resume a paused or archived experiment."""
     return await _change(context, "resume")
 
 
 async def reset(context: RequestContext) -> HttpResponse:
-    """Forget what was learned: a new epoch begins. The log keeps everything."""
+    """Start a new epoch with an empty tally. The log keeps everything."""
     return await _change(context, "reset")
 
 
 async def archive(context: RequestContext) -> HttpResponse:
-    """Put an experiment away: no choices, no changes, and not in the list; rewards are still taken."""
+    """Archive an experiment: no decisions, no changes, not listed. Rewards are still accepted."""
     return await _change(context, "archive")
 
 
 async def add_arm(context: RequestContext) -> HttpResponse:
-    """A new arm, or one that was retired, which comes back with what it has learned."""
+    """Add a new arm, or a retired arm with its earlier rewards."""
     experiment = await context.experiment()
     if len(experiment.bandit.state.arms) >= wire_schema.MAX_ITEMS:
         raise HttpError(
@@ -96,23 +98,23 @@ async def add_arm(context: RequestContext) -> HttpResponse:
 
 
 async def retire_arm(context: RequestContext) -> HttpResponse:
-    """Choose an arm no more; what was learned of it stays."""
+    """Retire an arm. Its rewards are kept."""
     return await _change(context, "retire_arm", context.parameters["arm"])
 
 
 async def _change(context: RequestContext, verb: str, *arguments: str, status: int = 200) -> HttpResponse:
     experiment = await context.experiment()
     if context.expected == -1:
-        raise HttpError(412, "stale", "If-Match names no version of this experiment.", "If-Match")
+        raise HttpError(412, "stale", "If-Match is not a version of this experiment.", "If-Match")
 
     def change() -> None:
         getattr(experiment.bandit, verb)(*arguments, expected=context.expected)
 
     await context.service.experiments.change(change)
-    return _described(experiment, status)
+    return _experiment_response(experiment, status)
 
 
-def _described(
+def _experiment_response(
     experiment: OpenExperiment, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> HttpResponse:
     state = experiment.bandit.state
@@ -136,7 +138,7 @@ def _experiment(experiment: OpenExperiment, state: State) -> wire_schema.Experim
     )
 
 
-def _flag(context: RequestContext, name: str) -> bool:
+def _boolean(context: RequestContext, name: str) -> bool:
     given = context.query.get(name, "false")
     if given not in ("true", "false"):
         raise HttpError(422, "invalid_value", f"Expected true or false, got {given!r:.100}", f"?{name}")

@@ -1,4 +1,4 @@
-"""Looking at an experiment: its state, its activity, and questions to its log."""
+"""Handlers that read an experiment: state, activity, evaluation, verification and export."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ __all__ = ["evaluate", "export", "read_activity", "read_state", "verify"]
 
 _CONFIDENCE = 0.95
 _INTERVAL = (
-    "Confidence sequence of each arm by itself: it holds at all times, however often it is looked at, for rewards in the declared range "
-    "whose mean does not change, if whether a reward comes does not depend on what it is."
+    "A confidence sequence for the mean of each arm separately, valid at any time and however often you look. It "
+    "assumes rewards in the declared range with a constant mean, and that missing rewards do not depend on their values."
 )
-_NO_RANGE = (
-    "There is no interval without the range of a reward: give the experiment reward.low and reward.high."
+_NO_RANGE = "There are no intervals, because the range of rewards is unknown: set reward.low and reward.high."
+_PROVISIONAL = (
+    "There are no intervals, because applied rewards may still change: with combine last, sum or max, only "
+    "mature_only experiments have intervals."
 )
-_NO_END = (
-    "There is no interval of rewards that may still change: with combine last, sum or max, only what is learned when windows close "
-    "(mature_only) has one."
-)
-_NO_SUM = (
-    "Some arms have no interval: what they began with are sums that no rewards in the declared range have."
+_IMPOSSIBLE_SUMS = (
+    "Some arms have no interval: they started with sums that rewards in the declared range cannot have."
 )
 
 
 async def read_state(context: RequestContext) -> HttpResponse:
-    """What an experiment has learned, and what it would choose."""
+    """Return the tally, the means with intervals, and the current probabilities."""
     experiment = await context.experiment()
-    state, law, bounds = await context.service.experiments.run(_looked_at, experiment.bandit.session)
-    logs = dict(zip(law.arms, law.log_probabilities, strict=True))
+    state, distribution, bounds = await context.service.experiments.run(
+        _read_session, experiment.bandit.session
+    )
+    logs = dict(zip(distribution.arms, distribution.log_probabilities, strict=True))
     pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
     arms = [
         wire_schema.ArmState(
             arm=arm,
-            active=state.active[place],
-            pulls=pulls[place],
-            sum=sums[place],
-            mean=sums[place] / pulls[place] if pulls[place] else None,
-            lower=bounds[place][0],
-            upper=bounds[place][1],
+            active=state.active[index],
+            pulls=pulls[index],
+            sum=sums[index],
+            mean=sums[index] / pulls[index] if pulls[index] else None,
+            lower=bounds[index][0],
+            upper=bounds[index][1],
             probability=math.exp(logs.get(arm, -math.inf)),
-            log_probability=logs.get(arm, -math.inf),  # written as null where it is infinite
+            log_probability=logs.get(arm, -math.inf),  # infinity is written as null
         )
-        for place, arm in enumerate(state.arms)
+        for index, arm in enumerate(state.arms)
     ]
     interval = wire_schema.IntervalInfo(
-        confidence=_CONFIDENCE, kind=_INTERVAL, refusal=_refusal(state, bounds)
+        confidence=_CONFIDENCE, kind=_INTERVAL, refusal=_missing_intervals(state, bounds)
     )
     return HttpResponse(
         200,
@@ -73,31 +73,31 @@ async def read_state(context: RequestContext) -> HttpResponse:
     )
 
 
-def _looked_at(
+def _read_session(
     session: Session,
 ) -> tuple[State, ChoiceDistribution, Sequence[tuple[float | None, float | None]]]:
-    """The state, its law and the bounds of its means: all that takes its time, in one turn of a thread."""
+    """The state, its choice distribution and the bounds of the means, computed in one call of a thread."""
     state = session.refresh()
     return state, state.choice_distribution(), _bounds(state)
 
 
-def _refusal(state: State, bounds: Sequence[tuple[float | None, float | None]]) -> str | None:
-    """Why there is no interval, or not for all arms."""
+def _missing_intervals(state: State, bounds: Sequence[tuple[float | None, float | None]]) -> str | None:
+    """Why some or all arms have no interval, or None."""
     if state.reward.range is None:
         return _NO_RANGE
     if _is_provisional(state.reward):
-        return _NO_END
-    return _NO_SUM if (None, None) in bounds else None
+        return _PROVISIONAL
+    return _IMPOSSIBLE_SUMS if (None, None) in bounds else None
 
 
 def _is_provisional(rule: Reward) -> bool:
-    """Whether means are of rewards that may yet become others."""
+    """Whether applied rewards may still change."""
     return rule.combine != "first" and not rule.mature_only
 
 
 def _bounds(state: State) -> Sequence[tuple[float | None, float | None]]:
-    """Of each arm's mean."""
-    from maillard.evaluation.means import mean_intervals  # scipy, in a thread: nobody waits for it
+    """The bounds of the mean of each arm."""
+    from maillard.evaluation.means import mean_intervals  # imports scipy, so only in a thread
 
     tally, known = state.tally, state.reward.range
     if known is None or _is_provisional(state.reward):
@@ -106,7 +106,7 @@ def _bounds(state: State) -> Sequence[tuple[float | None, float | None]]:
 
 
 async def read_activity(context: RequestContext) -> HttpResponse:
-    """What happened so far: traffic, rewards over time, and the audit of the draws."""
+    """Return decisions per arm, rewards over time, and the audit of the probabilities."""
     experiment = await context.experiment()
     await context.service.update_monitor()
     arms, monitor = list(experiment.bandit.state.arms), context.service.monitor
@@ -115,22 +115,22 @@ async def read_activity(context: RequestContext) -> HttpResponse:
 
 
 async def evaluate(context: RequestContext) -> HttpResponse:
-    """What would have been, had a target made the choices."""
-    asked: wire_schema.EvaluationRequest = context.body
+    """Estimate the mean reward if a target had made the decisions."""
+    query: wire_schema.EvaluationRequest = context.body
     experiment = await context.experiment()
-    key, estimators = experiment.bandit.experiment, asked.estimators
-    answer = await context.service.worker.run(jobs.what_if, key, asked.target, estimators, asked.confidence)
+    key, estimators = experiment.bandit.experiment, query.estimators
+    answer = await context.service.worker.run(jobs.what_if, key, query.target, estimators, query.confidence)
     return HttpResponse(200, answer)
 
 
 async def verify(context: RequestContext) -> HttpResponse:
-    """Compute every logged probability again, and audit the draws."""
+    """Recompute every logged probability, and compare the choices with the probabilities."""
     experiment = await context.experiment()
     return HttpResponse(200, await context.service.worker.run(jobs.check, experiment.bandit.experiment))
 
 
 async def export(context: RequestContext) -> HttpResponse:
-    """The whole log of an experiment as Parquet."""
+    """Return the log of an experiment as a Parquet file."""
     experiment = await context.experiment()
     key = experiment.bandit.experiment
     folder = Path(tempfile.mkdtemp(prefix="maillard-export-"))
@@ -138,7 +138,7 @@ async def export(context: RequestContext) -> HttpResponse:
         await context.service.worker.run(jobs.export, key, str(folder / "log.parquet"))
         opened = await context.service.experiments.run(lambda: (folder / "log.parquet").open("rb"))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # what is open can be read on
+        shutil.rmtree(folder, ignore_errors=True)  # an open file can still be read
     name = "".join(
         letter if (letter.isalnum() and letter.isascii()) or letter in "._-" else "_" for letter in key
     )

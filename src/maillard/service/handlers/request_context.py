@@ -1,4 +1,4 @@
-"""Requests that were let in, and what several operations make of them."""
+"""What a handler gets of an authorized request, and helpers that several handlers share."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
     from maillard.service.api_keys import Key
     from maillard.service.service_state import Service
 
-__all__ = ["RequestContext", "failed", "owner_of", "status_of"]
+__all__ = ["RequestContext", "item_error", "owner_of", "status_of"]
 
 
 class RequestContext(NamedTuple):
-    """A request that was let in."""
+    """An authorized request."""
 
     service: Service
     parameters: dict[str, str]
-    "Of the path."
+    "From the path."
     query: dict[str, str]
     body: Any
     headers: dict[bytes, bytes]
     key: Key | None
-    "Of the caller; None where nobody needs one."
+    "The caller's API key; None if no key is needed."
 
     async def experiment(self) -> OpenExperiment:
-        """The one that the path names."""
+        """The experiment in the path."""
         return await self.service.experiments.get(self.parameters["experiment"])
 
     @property
     def expected(self) -> int | None:
-        """The number that If-Match names; None where it names none."""
+        """The version in If-Match: None for `*` or no header, -1 if it is not a version."""
         given = self.headers.get(b"if-match", b"*").strip()
         if given == b"*":
             return None
@@ -43,22 +43,24 @@ class RequestContext(NamedTuple):
 
 
 async def owner_of(context: RequestContext, identifier: str) -> str | None:
-    """The experiment of a decision. A key that is limited to others learns nothing, not even whether there is one."""
-    key = await context.service.experiments.of(identifier)
+    """The name of the experiment of a decision. A key for other experiments does not learn whether the decision exists."""
+    key = await context.service.experiments.experiment_of(identifier)
     limited = context.key is not None and context.key.experiments is not None
     if limited and (key is None or not context.key.reaches(key)):  # type: ignore[union-attr]  # it is not None
-        raise HttpError(403, "forbidden", "This key is not for the experiment of that decision.")
+        raise HttpError(
+            403, "forbidden", "This key does not allow access to the experiment of that decision."
+        )
     return key
 
 
 def status_of(state: State) -> wire_schema.Status:
-    """Whether an experiment chooses."""
+    """The status of an experiment in the wire schema."""
     if state.archived:
         return "archived"
     return "paused" if state.paused else "running"
 
 
-def failed(refusal: HttpError, where: str | None = None) -> wire_schema.ErrorDetail:
-    """What was wrong with an item, with the path to it."""
-    path = refusal.path if where is None else where + (refusal.path or "$")[1:]
-    return error_detail(refusal, path)
+def item_error(error: HttpError, where: str | None = None) -> wire_schema.ErrorDetail:
+    """The error of one item of a batch, with the path of the item."""
+    path = error.path if where is None else where + (error.path or "$")[1:]
+    return error_detail(error, path)

@@ -1,4 +1,4 @@
-"""Rewards: logged once, and learned from."""
+"""Handlers that log rewards and apply them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import Conflict, InvalidValue, MaillardError
 from maillard.service.experiment_registry import OpenExperiment
-from maillard.service.handlers.request_context import RequestContext, failed, owner_of
+from maillard.service.handlers.request_context import RequestContext, item_error, owner_of
 from maillard.service.http_responses import HttpResponse, http_error
 from maillard.service.service_errors import NotFound
 
@@ -22,24 +22,24 @@ __all__ = ["reward", "reward_batch"]
 
 
 async def reward(context: RequestContext) -> HttpResponse:
-    """Log a reward of a decision and learn from it."""
+    """Log the reward of a decision and apply it."""
     identifier = check_id(context.parameters["id"])
     answer = await _reward(context, identifier, context.body)
-    return HttpResponse(_code(answer.outcome), answer, decision_id=identifier)
+    return HttpResponse(_status(answer.outcome), answer, decision_id=identifier)
 
 
 async def reward_batch(context: RequestContext) -> HttpResponse:
-    """Several rewards, each with a status of its own."""
+    """Log several rewards, each with its own status."""
 
     async def one(place: int, given: wire_schema.RewardBatchEntry) -> wire_schema.RewardBatchResult:
         try:
             answer = await _reward(context, check_id(given.decision), given)
         except MaillardError as error:
-            refusal = http_error(error)
+            failure = http_error(error)
             return wire_schema.RewardBatchResult(
-                status=refusal.status, error=failed(refusal, f"$.rewards[{place}]")
+                status=failure.status, error=item_error(failure, f"$.rewards[{place}]")
             )
-        return wire_schema.RewardBatchResult(status=_code(answer.outcome), reward=answer)
+        return wire_schema.RewardBatchResult(status=_status(answer.outcome), reward=answer)
 
     taken = await asyncio.gather(*(one(*item) for item in enumerate(context.body.rewards)))
     ids = [each.reward.decision for each in taken if each.reward is not msgspec.UNSET]
@@ -54,7 +54,7 @@ async def _reward(
     rule = Reward() if experiment is None else experiment.bandit.state.reward
     try:
         row = check_reward_event(rule, identifier, given.value, given.at, given.event)
-        outcome = await (_park(context, row) if experiment is None else _observe(experiment, row))
+        outcome = await (_park(context, row) if experiment is None else _apply(experiment, row))
     except MaillardError as error:
         context.service.metrics.count_reward("conflict" if isinstance(error, Conflict) else "refused")
         raise
@@ -62,13 +62,13 @@ async def _reward(
     return wire_schema.RewardResponse(
         decision=identifier,
         event=row.event,
-        outcome=outcome,  # type: ignore[arg-type]  # the others are errors
+        outcome=outcome,  # type: ignore[arg-type]  # all other outcomes raise
         applied=outcome in ("applied", "revised", "waiting"),
         late=outcome == "late",
     )
 
 
-async def _observe(experiment: OpenExperiment, row: RewardEvent) -> Outcome:
+async def _apply(experiment: OpenExperiment, row: RewardEvent) -> Outcome:
     (outcome,) = await experiment.apply_rewards([row])
     if isinstance(outcome, MaillardError):
         raise outcome
@@ -82,7 +82,7 @@ async def _park(context: RequestContext, row: RewardEvent) -> Outcome:
         raise NotFound("decision", row.decision) from None
 
 
-def _code(outcome: str) -> int:
+def _status(outcome: str) -> int:
     if outcome == "parked":
         return 202
     return 200 if outcome in ("duplicate", "late") else 201

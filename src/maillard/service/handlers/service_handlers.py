@@ -1,4 +1,4 @@
-"""The service itself: how it is, what it counts, what it can do, and for whom."""
+"""Handlers about the service itself: health, metrics, policies, permissions and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from maillard.service.http_responses import HttpError, HttpResponse
 __all__ = ["health", "list_policies", "read_description", "read_metrics", "read_permissions", "readiness"]
 
 
-async def list_policies(context: RequestContext) -> HttpResponse:  # noqa: ARG001  # one signature for all
-    """The policies that an experiment can have."""
+async def list_policies(context: RequestContext) -> HttpResponse:  # noqa: ARG001  # all handlers have this signature
+    """List the policies that an experiment can use."""
     return HttpResponse(200, _POLICIES)
 
 
@@ -38,7 +38,7 @@ _POLICIES = msgspec.Raw(msgspec.json.encode(_policies()))
 
 
 async def read_permissions(context: RequestContext) -> HttpResponse:
-    """What the caller may do."""
+    """Return what the caller may do."""
     key = context.key
     scopes: list[str] = list(SCOPES) if key is None or "admin" in key.scopes else list(key.scopes)
     limited = None if key is None or key.experiments is None else list(key.experiments)
@@ -48,21 +48,23 @@ async def read_permissions(context: RequestContext) -> HttpResponse:
     return HttpResponse(200, body)
 
 
-async def health(context: RequestContext) -> HttpResponse:  # noqa: ARG001  # one signature for all
-    """Whether the process lives."""
+async def health(context: RequestContext) -> HttpResponse:  # noqa: ARG001  # all handlers have this signature
+    """Return 200 if the process is alive."""
     return HttpResponse(200, wire_schema.Health(status="ok"))
 
 
 async def readiness(context: RequestContext) -> HttpResponse:
-    """Whether the log can be written: a probe is."""
+    """Return 200 if the log can be written, by writing to it."""
     await context.service.probe()
     return HttpResponse(200, wire_schema.Health(status="ready"))
 
 
 async def read_metrics(context: RequestContext) -> HttpResponse:
-    """Counters and durations, as Prometheus reads them."""
+    """Return counters and durations for Prometheus."""
     if context.key is not None and context.key.experiments is not None:
-        raise HttpError(403, "forbidden", "This key is for some experiments; the metrics are of all.")
+        raise HttpError(
+            403, "forbidden", "This key is limited to some experiments, but metrics cover all of them."
+        )
     await context.service.update_monitor()
     write = context.service.metrics.writer(context.service.monitor)
     written, media_type = await context.service.experiments.run(write)
@@ -70,5 +72,5 @@ async def read_metrics(context: RequestContext) -> HttpResponse:
 
 
 async def read_description(context: RequestContext) -> HttpResponse:
-    """The API, as OpenAPI describes it."""
+    """Return the OpenAPI document."""
     return HttpResponse(200, context.service.description)
