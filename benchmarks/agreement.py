@@ -18,7 +18,7 @@ from scipy import stats
 
 import maillard
 from maillard.problems import problem
-from maillard.reproduction.paper_experiments import read
+from maillard.reproduction.paper_experiments import read_toml
 
 HORIZON, TRIALS = 20_000, 10_000
 LEVEL = 1e-3  # that one of all tests rejects by chance
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 def grid() -> tuple[list[str], list[str]]:
     """The paper's problems, few arms first, and its policies."""
-    groups = read("paper_experiments.toml")["groups"]
+    groups = read_toml("paper_experiments.toml")["groups"]
     problems = sorted([*groups["gaussian-1"], *groups["bernoulli"]], key=lambda spec: problem(spec).arms)
     return problems, groups["paper"]
 

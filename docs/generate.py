@@ -20,7 +20,7 @@ from maillard.evaluation.planning import plan
 from maillard.evaluation.replays import replay
 from maillard.evaluation.sequential.sequential_runner import SEQUENTIAL
 from maillard.policies import names, policy_class
-from maillard.reproduction import Settings, reproduce
+from maillard.reproduction import ReproductionSettings, reproduce
 from maillard.simulation.simulated_logs import Log
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def draw_regret() -> None:
 def draw_booster() -> None:
     """The picture of the reproduction's booster study."""
     with tempfile.TemporaryDirectory() as folder:
-        reproduce(f"{folder}/report", Settings(only=("booster",)), show=False)
+        reproduce(f"{folder}/report", ReproductionSettings(only=("booster",)), show=False)
         shutil.copy(f"{folder}/report/figures/booster.png", HERE / "pictures" / "booster.png")
 
 

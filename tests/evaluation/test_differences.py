@@ -162,7 +162,7 @@ def test_the_penalty_is_a_quantile_of_null_runs() -> None:
         ({"reward": [1.0]}, "shape"),
         ({"arm": [0.0, 1.0, 0.0]}, "float64"),
         ({"arm": []}, "arm:"),
-        ({"second": 1}, "another arm"),
+        ({"second": 1}, "other than the first"),
         ({"confidence": 1.0}, "confidence"),
     ],
 )

@@ -102,8 +102,8 @@ def test_regret_is_what_the_simulation_says() -> None:
     assert abs(z[1]) > 10
 
 
-@pytest.mark.parametrize(("floor", "holds"), [(0.1, True), (0.0, False)])
-def test_without_a_floor_the_interval_of_the_worst_arm_misses(floor, holds) -> None:
+@pytest.mark.parametrize(("floor", "valid"), [(0.1, True), (0.0, False)])
+def test_without_a_floor_the_interval_of_the_worst_arm_misses(floor, valid) -> None:
     """Nominal 90%: in 1,000 runs 91% under a floor, 74% without. Of 250 runs the limits are four standard errors off either."""
     world = Gaussian([1.5, 1.0, 0.5], variance=1.0)
     found = plan(
@@ -111,13 +111,13 @@ def test_without_a_floor_the_interval_of_the_worst_arm_misses(floor, holds) -> N
     )  # fmt: skip
     (row,) = found.rows
     assert row.booster is None
-    assert row.holds is holds
-    assert (row in found.frontier) is holds
-    assert (row.coverage > 0.83) is holds
+    assert row.valid is valid
+    assert (row in found.frontier) is valid
+    assert (row.coverage > 0.83) is valid
     assert row.coverage > 0.6
-    if not holds:
-        assert "!  the interval does not hold" in str(found)
-        with pytest.raises(InvalidValue, match="none does: raise the floors"):
+    if not valid:
+        assert "!  the interval is not valid" in str(found)
+        with pytest.raises(InvalidValue, match="there is none: raise the floors"):
             found.choose(10)
 
 
@@ -152,7 +152,7 @@ def test_other_targets_and_estimators() -> None:
 
 
 def test_the_frontier_has_whatever_no_row_beats(found) -> None:
-    kept = [row for row in found.rows if row.holds]
+    kept = [row for row in found.rows if row.valid]
     beaten = {
         row.policy
         for row in kept
@@ -193,7 +193,7 @@ def test_a_plan_as_text_dict_and_figure(found) -> None:
     figure = found.figure()
     words = {text.get_text() for axes in figure.axes for text in axes.texts}
     assert {"B = 1", "B = 16", "5%"} <= words
-    missed = dataclasses.replace(found.rows[0], holds=False, coverage=0.71)
+    missed = dataclasses.replace(found.rows[0], valid=False, coverage=0.71)
     without = dataclasses.replace(found.rows[1], width=math.inf, width_error=math.nan)
     odd = dataclasses.replace(found, rows=(missed, without, *found.rows[2:]))
     assert missed not in odd.frontier
@@ -234,11 +234,11 @@ def test_how_many_rounds_a_floor_takes() -> None:
         ({"floors": (math.nan,)}, r"floors\[0\]: expected a number from 0 to 1"),
         ({"floors": 0.1}, "floors: expected a sequence of numbers, got 0.1"),
         ({"floors": ("a",)}, r"floors\[0\]: expected a number, got 'a'"),
-        ({"floors": (), "decays": ()}, "floors: expected at least one floor"),
+        ({"floors": (), "decays": ()}, "floors: expected at least one number in floors or decays"),
         ({"decays": (1.0,)}, r"decays\[0\]: expected a number between 0 and 1"),
         ({"boosters": ()}, "boosters: expected at least one number >= 1"),
         ({"boosters": (0.5,)}, "booster: expected .*>= 1"),
-        ({"policy": "ms", "boosters": (4,)}, "boosters: expected none: ms has no booster"),
+        ({"policy": "ms", "boosters": (4,)}, "boosters: expected None, because ms has no booster"),
         ({"policy": "ms+:floor=0.1"}, "policy: expected a policy without a floor"),
         ({"policy": "ms++"}, "policy: unknown name"),
         ({"target": "ms+"}, "sigma2|does not learn"),
@@ -246,7 +246,7 @@ def test_how_many_rounds_a_floor_takes() -> None:
         ({"target": "arm:7"}, "a place from 0 to 2"),
         ({"target": 3}, "target: expected a target, as in arm:1"),
         ({"target": []}, "target: expected at least one target"),
-        ({"target": "arm:1", "against": "arm:1"}, "against: expected another policy than the target"),
+        ({"target": "arm:1", "against": "arm:1"}, "against: expected a policy other than the target"),
         ({"estimator": "aipw-two"}, "estimator: unknown name 'aipw-two'. Did you mean 'aipw-two-point'"),
         ({"confidence": 1}, "confidence: expected a number between 0 and 1"),
         ({"confidence": "high"}, "confidence: expected a number"),

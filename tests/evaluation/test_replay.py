@@ -1,4 +1,4 @@
-"""Replays: a policy replayed on another's log behaves as it does when simulated, as far as the log can tell; and beyond that, bounds do."""
+"""A policy replayed on a log behaves as it does in simulation; where the log lacks rewards, the bounds contain the truth."""
 
 from __future__ import annotations
 
@@ -19,62 +19,68 @@ from maillard.evaluation.replays.log_parts import split_rows
 from maillard.evaluation.replays.logged_rows import LoggedRows, rows_from_arrays
 from maillard.evaluation.replays.replay_intervals import CHOICES, LOGS, PARTS
 from maillard.evaluation.replays.replay_methods import ReplayMethod, reliable_rounds
-from maillard.evaluation.replays.replay_runner import replay_rows
 from maillard.policies import Policy
 from maillard.problems import problem
 from maillard.simulation.log_replay import LoggedRewards, ReplayedRun, replay_trial
 from maillard.simulation.plans import make_plan
 from tests.stores import Clock
 
-WORLD = problem("bernoulli:0.7,0.5,0.4")
+PROBLEM = problem("bernoulli:0.7,0.5,0.4")
 TWO = problem("bernoulli:0.6,0.4")
 FLOOR = 0.2
 
 
-def logs_of(policy: str, world: Any, rounds: int, runs: int, seed: int) -> list[LoggedRows]:
-    made = maillard.simulate_log(policy, world, rounds, seed=seed, runs=runs, probabilities="chosen")
-    return [rows_from_arrays(log.arms, log.rewards, log.log_probability, arms=world.arms) for log in made]
+def logs_of(policy: str, problem_spec: Any, rounds: int, runs: int, seed: int) -> list[LoggedRows]:
+    made = maillard.simulate_log(policy, problem_spec, rounds, seed=seed, runs=runs, probabilities="chosen")
+    return [
+        rows_from_arrays(log.arms, log.rewards, log.log_probability, arms=problem_spec.arms) for log in made
+    ]
 
 
 @pytest.fixture(scope="module")
 def adaptive() -> list[LoggedRows]:
     """Logs of MS+ with a constant floor, without the forced rounds."""
-    logs = logs_of(f"ms+:floor={FLOOR}", WORLD, 903, 1500, seed=3)
-    return [events.randomized_rows() for events in logs]
+    logs = logs_of(f"ms+:floor={FLOOR}", PROBLEM, 903, 1500, seed=3)
+    return [logged.randomized_rows() for logged in logs]
 
 
-def rows_of(events: LoggedRows, way: ReplayMethod) -> LoggedRewards:
-    (rows,) = split_rows(events, way, 1, 10**6)
+def rows_of(logged: LoggedRows, method: ReplayMethod) -> LoggedRewards:
+    (rows,) = split_rows(logged, method, 1, 10**6)
     return rows
 
 
-def played(policy: str, world: Any, logs: Sequence[LoggedRewards], n: int, marks: Any) -> list[ReplayedRun]:
-    """One replay on each log: independent ones, as the logs are."""
-    plan = make_plan(policy, world, n, 7)
+def played(
+    policy: str, problem_spec: Any, logs: Sequence[LoggedRewards], n: int, marks: Any
+) -> list[ReplayedRun]:
+    """One replay on each log; the replays are independent because the logs are."""
+    plan = make_plan(policy, problem_spec, n, 7)
     return [replay_trial(plan, rows, np.asarray(marks, float), number) for number, rows in enumerate(logs)]
 
 
-def z_score(some: Any, others: Any) -> float:
-    some, others = np.asarray(some), np.asarray(others)
-    return float((some.mean() - others.mean()) / np.sqrt(some.var() / some.size + others.var() / others.size))
+def z_score(sample: Any, reference: Any) -> float:
+    sample, reference = np.asarray(sample), np.asarray(reference)
+    return float(
+        (sample.mean() - reference.mean())
+        / np.sqrt(sample.var() / sample.size + reference.var() / reference.size)
+    )
 
 
-def regrets(policy: str, world: Any, n: int, trials: int = 5_000) -> Any:
-    return maillard.simulate(policy, world, n, trials, seed=9).final_regret[0].round(6)
+def regrets(policy: str, problem_spec: Any, n: int, trials: int = 5_000) -> Any:
+    return maillard.simulate(policy, problem_spec, n, trials, seed=9).final_regret[0].round(6)
 
 
 # A learning policy on logs of another
 
 
 @pytest.mark.parametrize("policy", ["kl-ms", "ts-bernoulli", "ucb1"])
-def test_rejection_with_a_constant_floor_is_the_policys_own_run(policy, adaptive) -> None:
-    way = ReplayMethod("rejection", FLOOR / 3)
-    n = reliable_rounds(900, way.acceptance_probability)
-    each = played(policy, WORLD, [rows_of(events, way) for events in adaptive], n, WORLD.gaps)
+def test_rejection_with_a_constant_floor_has_the_distribution_of_a_real_run(policy, adaptive) -> None:
+    method = ReplayMethod("rejection", FLOOR / 3)
+    n = reliable_rounds(900, method.acceptance_probability)
+    each = played(policy, PROBLEM, [rows_of(logged, method) for logged in adaptive], n, PROBLEM.gaps)
     reached = np.array([one.length == n for one in each])
     assert reached.mean() >= 0.99
     regret = np.array([one.arm_value_sums[-1] for one in each])[reached].round(6)
-    truth = regrets(policy, WORLD, n)
+    truth = regrets(policy, PROBLEM, n)
     assert abs(z_score(regret, truth)) < 4
     assert stats.ks_2samp(regret, truth).pvalue > 1e-4
     # What it collects, too: its means are those of its choices.
@@ -82,16 +88,16 @@ def test_rejection_with_a_constant_floor_is_the_policys_own_run(policy, adaptive
     assert abs((reward + regret).mean() - 0.7 * n) < 4 * np.sqrt((reward + regret).var() / reward.size)
 
 
-def textbook(policy: Policy, events: LoggedRows, n: int, accept: Callable[[float], float], seed: int) -> Any:
-    """Replay as it is written in papers: in every row another draw of the policy, accepted where it is the row's arm and a coin says so."""
-    rng, tally = np.random.default_rng(seed), maillard.Tally.empty(len(events.arms))
-    lost, k = 0.0, len(events.arms)
+def textbook(policy: Policy, rows: LoggedRows, n: int, accept: Callable[[float], float], seed: int) -> Any:
+    """Replay as published: in every row the policy samples an arm; the row is accepted if the arms match and a coin toss succeeds."""
+    rng, tally = np.random.default_rng(seed), maillard.Tally.empty(len(rows.arms))
+    lost, k = 0.0, len(rows.arms)
     law = np.eye(k)[0]
-    for arm, reward, probability in zip(events.arm, events.reward, events.probability, strict=True):
+    for arm, reward, probability in zip(rows.arm, rows.reward, rows.probability, strict=True):
         if law.cumsum().searchsorted(rng.random()) == arm and rng.random() < accept(probability):
             tally.add(int(arm), float(reward))
             done = int(tally.pulls.sum())
-            lost += WORLD.gaps[arm]
+            lost += PROBLEM.gaps[arm]
             if done == n:
                 return lost
             law = np.eye(k)[done] if done < k else policy.probabilities(tally)
@@ -99,8 +105,8 @@ def textbook(policy: Policy, events: LoggedRows, n: int, accept: Callable[[float
 
 
 def test_accepting_every_match_on_an_adaptive_log_is_biased(adaptive) -> None:
-    """The control: without the coin, the same replay has another law. With it, it has the compiled one's."""
-    n, made, truth = 25, maillard.policy("ms", sigma2=0.25), regrets("ms", WORLD, 25)
+    """The negative control: without the coin toss the distribution is wrong; with it, it is that of the compiled replay."""
+    n, made, truth = 25, maillard.policy("ms", sigma2=0.25), regrets("ms", PROBLEM, 25)
     coin = [textbook(made, adaptive[i], n, lambda p: FLOOR / 3 / p, i) for i in range(250)]
     every = [textbook(made, adaptive[i], n, lambda p: 1.0, i) for i in range(250)]
     assert np.isfinite(coin).mean() > 0.99
@@ -109,26 +115,26 @@ def test_accepting_every_match_on_an_adaptive_log_is_biased(adaptive) -> None:
     assert abs(z_score(every, truth)) > 6
 
 
-def test_matching_on_a_uniform_log_is_the_policys_own_run() -> None:
-    logs = [each.randomized_rows() for each in logs_of("uniform", WORLD, 153, 2000, seed=5)]
+def test_matching_on_a_uniform_log_has_the_distribution_of_a_real_run() -> None:
+    logs = [each.randomized_rows() for each in logs_of("uniform", PROBLEM, 153, 2000, seed=5)]
     n = reliable_rounds(150, 1 / 3)
     each = played(
-        "ms+", WORLD, [rows_of(events, ReplayMethod("matching", 1 / 3)) for events in logs], n, WORLD.gaps
+        "ms+", PROBLEM, [rows_of(logged, ReplayMethod("matching", 1 / 3)) for logged in logs], n, PROBLEM.gaps
     )
     regret = np.array([one.arm_value_sums[-1] for one in each if one.length == n]).round(6)
-    truth = regrets("ms+", WORLD, n)
+    truth = regrets("ms+", PROBLEM, n)
     assert abs(z_score(regret, truth)) < 4
     assert stats.ks_2samp(regret, truth).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("policy", ["ms+", "ucb1"])
 def test_queues_are_exact_to_the_guaranteed_length(policy) -> None:
-    """LoggedProblem until every arm has n: a rule that was fixed beforehand."""
+    """Each arm is logged until it has n rewards, a rule that is fixed in advance."""
     n, rows = 30, []
-    for events in logs_of(f"ms+:floor={FLOOR}", TWO, 600, 1500, seed=8):
-        each_had = [np.flatnonzero(events.arm == arm)[n - 1] for arm in range(2)]
+    for logged in logs_of(f"ms+:floor={FLOOR}", TWO, 600, 1500, seed=8):
+        each_had = [np.flatnonzero(logged.arm == arm)[n - 1] for arm in range(2)]
         rows.append(
-            rows_of(events.only(np.arange(len(events)) <= max(each_had)), ReplayMethod("queues", 0.0, n))
+            rows_of(logged.filter(np.arange(len(logged)) <= max(each_had)), ReplayMethod("queues", 0.0, n))
         )
     each = played(policy, TWO, rows, n, TWO.gaps)
     assert all(one.length == n for one in each)
@@ -140,9 +146,11 @@ def test_queues_are_exact_to_the_guaranteed_length(policy) -> None:
 
 
 @pytest.mark.parametrize(("logger", "policy"), [("ucb1", "ts-bernoulli"), ("ms+:floor=0.1", "ucb1")])
-def test_beyond_it_bounds_contain_the_truth_and_survivors_do_not(logger, policy) -> None:
+def test_beyond_the_guaranteed_length_bounds_contain_the_truth_and_surviving_replays_are_biased(
+    logger, policy
+) -> None:
     n, logs = 80, logs_of(logger, TWO, 100 if logger == "ucb1" else 200, 4000, seed=3)
-    each = played(policy, TWO, [rows_of(events, ReplayMethod("queues")) for events in logs], n, [0.0, 0.0])
+    each = played(policy, TWO, [rows_of(logged, ReplayMethod("queues")) for logged in logs], n, [0.0, 0.0])
     truth = 0.6 * n - regrets(policy, TWO, n)
     lengths = np.array([one.length for one in each])
     least = np.array([one.sums[-1] for one in each])
@@ -158,18 +166,18 @@ def test_beyond_it_bounds_contain_the_truth_and_survivors_do_not(logger, policy)
 # Runs in disjoint rows, and intervals
 
 
-def test_stretches_vary_independently_and_replays_of_the_same_rows_do_not(adaptive) -> None:
-    plan = make_plan("ms", WORLD, 12, 7)
+def test_parts_of_a_log_are_uncorrelated_and_replays_of_the_same_rows_are_not(adaptive) -> None:
+    plan = make_plan("ms", PROBLEM, 12, 7)
 
     def collected(number: int, rows: LoggedRewards) -> float:
-        return float(replay_trial(plan, rows, WORLD.gaps, number).sums[-1])
+        return float(replay_trial(plan, rows, PROBLEM.gaps, number).sums[-1])
 
-    way, size = ReplayMethod("rejection", FLOOR / 3), len(adaptive)
-    cut = [list(split_rows(events, way, 2, 12)) for events in adaptive]
+    method, size = ReplayMethod("rejection", FLOOR / 3), len(adaptive)
+    cut = [list(split_rows(logged, method, 2, 12)) for logged in adaptive]
     apart = np.array([[collected(i, one), collected(i + size, other)] for i, (one, other) in enumerate(cut)])
     assert abs(z_score(apart[:, 0], apart[:, 1])) < 4
     assert abs(np.corrcoef(apart.T)[0, 1]) < 4 / np.sqrt(size)
-    queues = [rows_of(events, ReplayMethod("queues")) for events in adaptive]
+    queues = [rows_of(logged, ReplayMethod("queues")) for logged in adaptive]
     same = np.array([[collected(i, rows), collected(i + size, rows)] for i, rows in enumerate(queues)])
     assert np.corrcoef(same.T)[0, 1] > 6 / np.sqrt(size)
 
@@ -180,11 +188,11 @@ def test_intervals_cover_the_expected_reward(kind, adaptive) -> None:
         n, floor, groups = 30, FLOOR, [adaptive[first : first + 8] for first in range(0, 960, 8)]
     else:
         n, floor = 16, 0.5
-        groups = [[events] for events in logs_of(f"ms+:floor={floor}", WORLD, 1503, 350, seed=4)]
-    truth = (0.7 * n - regrets("ms", WORLD, n, 30_000).mean()) / n
+        groups = [[rows] for rows in logs_of(f"ms+:floor={floor}", PROBLEM, 1503, 350, seed=4)]
+    truth = (0.7 * n - regrets("ms", PROBLEM, n, 30_000).mean()) / n
     covered = []
     for number, logs in enumerate(groups):
-        result = replay_rows(
+        result = replay(
             logs, "ms:sigma2=0.25", floor=floor, horizon=n, replays=5, seed=number, checkpoints=[n], confidence=0.9
         )  # fmt: skip
         assert result.interval == kind
@@ -194,21 +202,23 @@ def test_intervals_cover_the_expected_reward(kind, adaptive) -> None:
     assert stats.binomtest(sum(covered), len(covered), 0.93, alternative="greater").pvalue > 1e-3
 
 
-def test_the_interval_of_one_run_covers_what_its_choices_are_worth(adaptive) -> None:
-    """Of those choices, not of the policy: the control has the policy's expected reward, which it covers less often."""
+def test_the_interval_of_one_run_covers_the_mean_of_its_choices(adaptive) -> None:
+    """The interval is for these choices. The negative control is the policy's expected reward, which it covers less often."""
     n, groups, expected, own = 36, 600, [], []
-    truth = (0.7 * n - regrets("ucb1:scale=0.1", WORLD, n).mean()) / n
-    way, plan = ReplayMethod("rejection", FLOOR / 3), None
+    truth = (0.7 * n - regrets("ucb1:scale=0.1", PROBLEM, n).mean()) / n
+    method, plan = ReplayMethod("rejection", FLOOR / 3), None
     for group in range(groups):
-        result = replay_rows(
+        result = replay(
             adaptive[group : group + 1], "ucb1:scale=0.1,sigma2=0.25", floor=FLOOR, horizon=n, replays=1, seed=0,
             checkpoints=[n], confidence=0.9,
         )  # fmt: skip
         assert result.interval == CHOICES
         if not result.reached[-1]:
             continue
-        plan = plan or make_plan("ucb1:scale=0.1,sigma2=0.25", WORLD, n, 0, [n])
-        worth = replay_trial(plan, rows_of(adaptive[group], way), WORLD.true_means, 0).arm_value_sums[-1] / n
+        plan = plan or make_plan("ucb1:scale=0.1,sigma2=0.25", PROBLEM, n, 0, [n])
+        worth = (
+            replay_trial(plan, rows_of(adaptive[group], method), PROBLEM.true_means, 0).arm_value_sums[-1] / n
+        )
         own.append(result.lower[-1] <= worth <= result.upper[-1])
         expected.append(result.lower[-1] <= truth <= result.upper[-1])
     assert stats.binomtest(sum(own), len(own), 0.89, alternative="less").pvalue > 1e-3
@@ -221,18 +231,18 @@ def test_the_interval_of_one_run_covers_what_its_choices_are_worth(adaptive) -> 
 @pytest.mark.parametrize("policy", ["ms+", "kl-ms"])
 @pytest.mark.parametrize("method", ["rejection", "queues"])
 def test_compiled_and_plain_replays_are_the_same_bit_by_bit(policy, method, adaptive) -> None:
-    for events in adaptive[:3]:
-        rows = rows_of(events, ReplayMethod(method, FLOOR / 3 * (method == "rejection")))
+    for logged in adaptive[:3]:
+        rows = rows_of(logged, ReplayMethod(method, FLOOR / 3 * (method == "rejection")))
         compiled, plain = (
-            replay_trial(make_plan(policy, WORLD, 40, 5, engine=engine), rows, WORLD.gaps, 3)
+            replay_trial(make_plan(policy, PROBLEM, 40, 5, engine=engine), rows, PROBLEM.gaps, 3)
             for engine in ("direct", "plain")
         )
         for one, other in zip(compiled, plain, strict=True):
             assert np.array_equal(one, other)
 
 
-def test_a_policy_that_is_no_formula_is_replayed_too() -> None:
-    log = maillard.simulate_log("uniform", WORLD, 300, seed=1)
+def test_a_policy_that_cannot_be_compiled_can_be_replayed() -> None:
+    log = maillard.simulate_log("uniform", PROBLEM, 300, seed=1)
 
     class Odd(maillard.MaillardSampling):
         def probabilities(self, tally, **rest):
@@ -244,7 +254,7 @@ def test_a_policy_that_is_no_formula_is_replayed_too() -> None:
 
 
 def test_threads_change_nothing() -> None:
-    log = maillard.simulate_log("ms+:floor=0.2", WORLD, 3000, seed=1)
+    log = maillard.simulate_log("ms+:floor=0.2", PROBLEM, 3000, seed=1)
     one, two = (replay(log, "ms+", replays=9, threads=threads, seed=4) for threads in (1, 2))
     assert np.array_equal(one.lower, two.lower)
     assert not np.array_equal(one.mean, replay(log, "ms+", replays=9, seed=5).mean)
@@ -287,9 +297,11 @@ def test_the_method_follows_from_how_the_log_was_made(
     assert isinstance(result, Replay)
 
 
-def test_refusals_say_why_and_which_floor_would_have_answered() -> None:
+def test_errors_give_the_reason_and_the_floor_that_would_help() -> None:
     log = bandit("ms+", 400)
-    with pytest.raises(MaillardError, match=r"no constant floor.*A log of 400 rows .* floor=0.2 about \d+"):
+    with pytest.raises(
+        MaillardError, match=r"no constant floor.*a log of 400 rows .* floor=0.2 gives about \d+"
+    ):
         replay(log, "ms", method="rejection")
     with pytest.raises(MaillardError, match="not uniform"):
         replay(log, "ms", method="matching")
@@ -297,12 +309,12 @@ def test_refusals_say_why_and_which_floor_would_have_answered() -> None:
         replay(log, "ms", floor=0.9)
     columns = maillard.read_log(log).to_pandas()
     frame = pd.DataFrame({name: columns[name].tolist() for name in ("arm", "reward", "probability")})
-    with pytest.raises(MaillardError, match=r"no way to replay this log: .*reward_range"):
+    with pytest.raises(MaillardError, match=r"no method can replay this log: .*reward_range"):
         replay(frame, "ms:sigma2=1")
     assert replay(frame, "ms:sigma2=1", reward_range=(0, 1), replays=2).method == "queues"
     with pytest.raises(InvalidValue, match="reward_range"):
         replay(frame, "ms:sigma2=1", guaranteed=2, horizon=50)
-    with pytest.raises(MaillardError, match="give no curve"):
+    with pytest.raises(MaillardError, match="too few for a curve"):
         replay(bandit("ms+:floor=0.01", 50), "ms")
     with pytest.raises(MaillardError, match="no decision has a reward"):
         replay(Bandit(["red", "blue"], "ms+:sigma2=1"), "ms:sigma2=1")
@@ -334,15 +346,15 @@ def test_a_policy_must_fit_the_rewards() -> None:
     log = maillard.simulate_log("uniform", "gaussian:1,2", 300, seed=1)
     with pytest.raises(InvalidValue, match="kl-ms"):
         replay(log, "kl-ms")
-    with pytest.raises(InvalidValue, match="arms that stay"):
+    with pytest.raises(InvalidValue, match="arms do not change"):
         replay(maillard.simulate_log("uniform", "bernoulli-dynamic:arms=3", 300, seed=1), "ms")
     assert np.isfinite(replay(log, "ms", replays=2).mean).all()
 
 
-# Rows
+# LoggedRewards
 
 
-def test_rows_that_do_not_count_are_left_out_and_counted() -> None:
+def test_excluded_rows_are_counted() -> None:
     clock = Clock()
     rule = Reward(low=0, high=1, window=100)
     log = Bandit(["red", "blue"], "ms+:floor=0.5", reward=rule, log=MemoryStore(clock=clock), sticky=True)
@@ -357,7 +369,7 @@ def test_rows_that_do_not_count_are_left_out_and_counted() -> None:
     assert result.rows < 170
 
 
-def test_retired_arms_leave_the_rows_in_which_all_could_be_drawn() -> None:
+def test_with_retired_arms_only_rows_with_all_arms_eligible_are_used() -> None:
     log = bandit("ms+:floor=0.3", 300)
     log.retire_arm("red")
     for decision in log.choose(size=200):
@@ -380,7 +392,7 @@ def test_several_logs() -> None:
     result = replay(logs, "ms", replays=4)
     assert (result.logs, result.interval) == (6, LOGS)
     with pytest.raises(InvalidValue, match="arms: expected"):
-        replay([logs[0], maillard.simulate_log("ms+:floor=0.3", WORLD, 300, seed=1)], "ms")
+        replay([logs[0], maillard.simulate_log("ms+:floor=0.3", PROBLEM, 300, seed=1)], "ms")
     with pytest.raises(InvalidValue, match=r"reward_range.*as in the first log"):
         replay([bandit("uniform", 80), bandit("uniform", 80, Reward(low=0, high=2))], "ms")
     with pytest.raises(InvalidValue, match="at least one log"):
@@ -390,7 +402,7 @@ def test_several_logs() -> None:
 # What comes back
 
 
-def test_a_result_says_what_it_is() -> None:
+def test_the_report_of_a_result() -> None:
     result = replay(bandit("ms+:floor=0.3", 3000), "ms+:booster=16", replays=10)
     assert result.interval == PARTS
     assert result.policy == "ms+:booster=16,sigma2=0.25"
@@ -407,7 +419,7 @@ def test_a_result_says_what_it_is() -> None:
 
 
 def test_bounds_are_shown_as_bounds() -> None:
-    log = maillard.simulate_log("ms+", WORLD, 100, seed=1)
+    log = maillard.simulate_log("ms+", PROBLEM, 100, seed=1)
     result = replay(log, "ucb1", method="queues", guaranteed=5, horizon=90, replays=10)
     known = result.rounds <= 5
     assert np.array_equal(np.isnan(result.mean), ~known)

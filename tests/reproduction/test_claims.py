@@ -7,21 +7,21 @@ import pytest
 
 from maillard.problems import problem as problem_of
 from maillard.reproduction.claim_statistics import judge
-from maillard.reproduction.claims import claims, ledger
+from maillard.reproduction.claims import claims, judge_claims
 from maillard.reproduction.claims.findings import TESTS
 from maillard.reproduction.experiment_results import ExperimentResults
-from maillard.reproduction.paper_experiments import Settings, experiments, parts
+from maillard.reproduction.paper_experiments import ReproductionSettings, experiments, parts
 from maillard.reproduction.report_content import VERDICTS
 from maillard.simulation import Result
 
-SMALL = Settings(trials=200)
+SMALL = ReproductionSettings(trials=200)
 
 
 def made(only, mean, deviation=lambda *_: 0.1, settings=SMALL) -> ExperimentResults:
     """ExperimentResults of trials that nobody ran: final regret has this mean and (relative) deviation, and grows as a power of t."""
     rng = np.random.default_rng(7)
     found = {}
-    for part in parts(Settings(trials=settings.trials, only=only)):
+    for part in parts(ReproductionSettings(trials=settings.trials, only=only)):
         study = part.study()
         rounds = np.array(study.plans[0].checkpoints, np.int64)
         final = np.array(
@@ -47,7 +47,7 @@ def _around_one(rng, deviation, size):
 
 
 def verdict(results: ExperimentResults, name: str) -> str:
-    (row,) = [row for row in ledger(results) if row.id == name]
+    (row,) = [row for row in judge_claims(results) if row.id == name]
     return row.verdict
 
 
@@ -71,7 +71,7 @@ def test_every_claim_has_its_test_and_every_test_its_claim():
 
 
 def test_what_was_not_run_is_not_judged():
-    rows = ledger(made(("booster",), booster))
+    rows = judge_claims(made(("booster",), booster))
     judged = {row.id for row in rows if row.verdict != "not run"}
     assert {"booster-falls", "table-1", "thompson-two-arms"} <= judged
     assert not any(row.id.startswith(("ocucb", "delay")) for row in rows if row.id in judged)
@@ -183,7 +183,7 @@ def test_the_maximum_supports_the_reading_that_it_is_likely_under(noisy, quiet, 
             typical / np.exp(0.3 * 2.7 - 0.3**2 / 2)
         )  # 2.7 deviations: the median of the largest of 200
 
-    results = made(("maximum-1", "maximum-quarter"), mean, lambda *_: 0.3, Settings(trials=1000))
+    results = made(("maximum-1", "maximum-quarter"), mean, lambda *_: 0.3, ReproductionSettings(trials=1000))
     assert verdict(results, "maximum") == expected
 
 
@@ -282,7 +282,7 @@ def test_worst_cases_grow_no_faster_than_the_rate(growth, expected, monkeypatch)
 def test_an_open_claim_says_what_to_ask_for():
     """The trials that it needs are of its own experiment; those of the option are of the paper's."""
     results = made(("c-and-d",), lambda *_: 300.0, lambda *_: 1.0)
-    (row,) = [row for row in ledger(results) if row.id == "c-matters-little"]
+    (row,) = [row for row in judge_claims(results) if row.id == "c-matters-little"]
     assert row.verdict == "open"
     needed = judge(TESTS["c-matters-little"](results, "").checks).trials_needed
     assert needed is not None

@@ -8,11 +8,11 @@ import pytest
 
 import maillard
 from maillard import InvalidValue, UnknownName, problems
-from maillard.reproduction.paper_experiments import Settings, experiments, label, parts, rounds
+from maillard.reproduction.paper_experiments import ReproductionSettings, experiments, label, parts, rounds
 
 
 def test_the_papers_experiments_are_all_there():
-    full = parts(Settings())
+    full = parts(ReproductionSettings())
     of = {name: [part for part in full if part.experiment == name] for name in experiments()}
     (booster,) = of["booster"]
     assert [maillard.policy(spec, sigma2=1).booster for spec in booster.policies] == [
@@ -48,15 +48,15 @@ def test_the_papers_experiments_are_all_there():
 
 def test_policies_learn_sigma2_from_the_problem_unless_told():
     told = {"maximum-mixed": 0.25, "maximum-1": 1.0, "maximum-quarter": 0.25}
-    for part in parts(Settings(only=tuple(told))):
+    for part in parts(ReproductionSettings(only=tuple(told))):
         (plan,) = part.study().plans
         assert plan.policy.sigma2 == told[part.experiment]
 
 
 def test_every_part_can_be_run_and_has_random_numbers_of_its_own():
-    full = parts(Settings())
+    full = parts(ReproductionSettings())
     assert len({part.seed for part in full}) == len(full)
-    assert {part.seed for part in full}.isdisjoint(part.seed for part in parts(Settings(seed=1)))
+    assert {part.seed for part in full}.isdisjoint(part.seed for part in parts(ReproductionSettings(seed=1)))
     for part in full:
         study = part.study()
         assert len(set(study.names)) == len(study.names)
@@ -64,14 +64,17 @@ def test_every_part_can_be_run_and_has_random_numbers_of_its_own():
 
 
 def test_sizes_keep_their_proportion():
-    def size(settings: Settings) -> dict[str, tuple[int, int]]:
+    def size(settings: ReproductionSettings) -> dict[str, tuple[int, int]]:
         return {part.experiment: (part.trials, part.horizon) for part in parts(settings)}
 
-    assert size(Settings(trials=400, horizon=10_000))["slopes"] == (120, 100_000)
-    assert size(Settings(quick=True))["booster"] == (20, 2000)
-    assert size(Settings(quick=True))["delay-static"] == (4, 10_000)  # not fewer than have a deviation
-    assert size(Settings(full=True))["delay-dynamic"] == (100, 1_000_000)
-    assert size(Settings(only=("booster",))) == {"booster": (200, 20_000)}
+    assert size(ReproductionSettings(trials=400, horizon=10_000))["slopes"] == (120, 100_000)
+    assert size(ReproductionSettings(quick=True))["booster"] == (20, 2000)
+    assert size(ReproductionSettings(quick=True))["delay-static"] == (
+        4,
+        10_000,
+    )  # not fewer than have a deviation
+    assert size(ReproductionSettings(full=True))["delay-dynamic"] == (100, 1_000_000)
+    assert size(ReproductionSettings(only=("booster",))) == {"booster": (200, 20_000)}
 
 
 @pytest.mark.parametrize(
@@ -89,11 +92,11 @@ def test_sizes_keep_their_proportion():
 )
 def test_settings_are_checked(settings, says):
     with pytest.raises((InvalidValue, UnknownName), match=says):
-        Settings(**settings)
+        ReproductionSettings(**settings)
 
 
 def test_an_experiment_asked_for_twice_is_run_once():
-    assert Settings(only=("booster", "booster")).only == ("booster",)
+    assert ReproductionSettings(only=("booster", "booster")).only == ("booster",)
 
 
 def test_checkpoints_are_decades_back_from_the_horizon():
@@ -105,7 +108,7 @@ def test_checkpoints_are_decades_back_from_the_horizon():
 
 
 def test_labels_tell_policies_apart():
-    for part in parts(Settings()):
+    for part in parts(ReproductionSettings()):
         assert len({label(spec) for spec in part.policies}) == len(part.policies)
 
 

@@ -21,14 +21,14 @@ from playwright.sync_api import Browser
 from maillard import InvalidValue
 from maillard.cli import main
 from maillard.errors import MaillardError
-from maillard.reproduction import Settings, _heard, reproduce
+from maillard.reproduction import ReproductionSettings, _interruptible, reproduce
 from maillard.reproduction.claims import claims
-from maillard.reproduction.output_folder import open_work
+from maillard.reproduction.output_folder import open_working_folder
 from maillard.reproduction.progress import Progress
 from maillard.reproduction.report_content import ReproductionReport
 from tests.browser import browser  # noqa: F401 - a fixture
 
-FEW = Settings(quick=True, only=("booster", "closing"))
+FEW = ReproductionSettings(quick=True, only=("booster", "closing"))
 TIMED = {"index.html", "timings.json"}  # and what is drawn of times: nothing is
 
 
@@ -50,7 +50,7 @@ def few(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> tuple[Path, ReproductionReport]:
     folder = tmp_path_factory.mktemp("whole") / "report"
-    return folder, reproduce(folder, Settings(quick=True), show=False)
+    return folder, reproduce(folder, ReproductionSettings(quick=True), show=False)
 
 
 def test_the_same_seed_gives_the_same_bytes(few, tmp_path):
@@ -60,7 +60,7 @@ def test_the_same_seed_gives_the_same_bytes(few, tmp_path):
     one, two = files(few), files(tmp_path / "again")
     assert one.keys() == two.keys()
     assert {name for name in one if one[name] != two[name]} <= TIMED
-    reproduce(tmp_path / "other", Settings(quick=True, only=FEW.only, seed=1), show=False)
+    reproduce(tmp_path / "other", ReproductionSettings(quick=True, only=FEW.only, seed=1), show=False)
     assert files(tmp_path / "other")["trials.parquet"] != one["trials.parquet"]
 
 
@@ -222,7 +222,7 @@ def test_an_earlier_report_is_replaced_whole(few, tmp_path):
 def test_a_run_that_ended_between_two_reports_leaves_the_old_one(few, tmp_path):
     before = tmp_path / "report.partial" / "before"
     shutil.copytree(few, before)
-    with open_work(tmp_path / "report"):
+    with open_working_folder(tmp_path / "report"):
         assert files(tmp_path / "report") == files(few)
 
 
@@ -267,7 +267,7 @@ def test_nothing_of_the_users_is_lost(few, tmp_path, where, monkeypatch):
 def test_a_link_stays_a_link(few, tmp_path):
     shutil.copytree(few, tmp_path / "real")
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    reproduce(tmp_path / "link", Settings(quick=True, only=("closing",)), show=False)
+    reproduce(tmp_path / "link", ReproductionSettings(quick=True, only=("closing",)), show=False)
     assert (tmp_path / "link").is_symlink()
     assert not (tmp_path / "real" / "figures" / "booster.svg").exists()
 
@@ -291,7 +291,7 @@ def test_a_program_without_stderr_has_no_progress_to_show(tmp_path):
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
-    with open_work(tmp_path / "report"), pytest.raises(MaillardError, match="another run"):
+    with open_working_folder(tmp_path / "report"), pytest.raises(MaillardError, match="another run"):
         reproduce(tmp_path / "report", FEW, show=False)
 
 
@@ -337,7 +337,7 @@ def test_progress_is_shown_where_there_is_no_terminal(tmp_path):
 
 def test_an_interrupt_that_python_drops_is_heard_at_the_next_step():
     before = signal.getsignal(signal.SIGINT)
-    with _heard(Progress(lambda _units: None, lambda _text: None)) as shown:
+    with _interruptible(Progress(lambda _units: None, lambda _text: None)) as shown:
         shown.advance(1)
         with contextlib.suppress(KeyboardInterrupt):  # as a finaliser does
             signal.raise_signal(signal.SIGINT)
@@ -350,7 +350,7 @@ def test_an_interrupt_that_becomes_another_error_is_still_one():
     quiet = Progress(lambda _units: None, lambda _text: None)
 
     def failed(*, interrupted: bool) -> None:
-        with _heard(quiet):
+        with _interruptible(quiet):
             if interrupted:
                 with contextlib.suppress(KeyboardInterrupt):
                     signal.raise_signal(signal.SIGINT)

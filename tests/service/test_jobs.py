@@ -200,7 +200,7 @@ def test_a_replay_that_has_but_bounds(free: str) -> None:
 def test_a_replay_that_is_refused(tmp_path: Path) -> None:
     log = fill(tmp_path / "log.db", "ms:sigma2=1", 60, Reward())
     answer = asked(log, "ts:sigma2=1")
-    assert answer["refusal"].startswith("No way to replay this log: no constant floor")
+    assert answer["refusal"].startswith("No method can replay this log: no constant floor")
 
 
 WRONG: list[tuple[Any, type[MaillardError], str]] = [

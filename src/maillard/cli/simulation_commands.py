@@ -183,11 +183,11 @@ def reproduce(  # noqa: PLR0917  # click passes them by name
     maillard reproduce --only booster --only bernoulli --trials 1000 --output more
     """  # noqa: D301  # click looks for this very character
     try:
-        from maillard.reproduction import Settings
+        from maillard.reproduction import ReproductionSettings
         from maillard.reproduction import reproduce as run
     except ImportError as error:
         raise MaillardError(f"reproduce needs {error.name}: pip install 'maillard[reproduction]'") from None
-    settings = Settings(trials, horizon, seed, only, quick, full)
+    settings = ReproductionSettings(trials, horizon, seed, only, quick, full)
     try:
         report = run(output, settings, threads=threads, show=progress, fork=True)
     except KeyboardInterrupt:

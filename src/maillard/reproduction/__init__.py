@@ -1,4 +1,4 @@
-"""The paper, reproduced: its experiments as data, its claims with their verdicts, and a report to look at."""
+"""The reproduction of the paper: its experiments as data, its claims with verdicts, and an HTML report."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from maillard.reproduction.claims import ledger
+from maillard.reproduction.claims import judge_claims
 from maillard.reproduction.experiment_results import ExperimentResults
-from maillard.reproduction.experiment_runner import key, run, work_of
-from maillard.reproduction.output_folder import open_work
-from maillard.reproduction.paper_experiments import PAPER, Settings, experiments, parts
+from maillard.reproduction.experiment_runner import part_file_name, run, total_rounds
+from maillard.reproduction.output_folder import open_working_folder
+from maillard.reproduction.paper_experiments import PAPER, ReproductionSettings, experiments, parts
 from maillard.reproduction.progress import Progress, progress
 from maillard.reproduction.report_content import ClaimResult, ReportSection, ReproductionReport
 from maillard.reproduction.report_files import write_json, write_page, write_results
@@ -25,54 +25,58 @@ from maillard.reproduction.sections import sections
 from maillard.reproduction.thompson_probabilities import seconds
 from maillard.simulation.plans import versions, workers_for
 
-__all__ = ["Settings", "experiments", "reproduce"]
+__all__ = ["ReproductionSettings", "experiments", "reproduce"]
 
 
 def reproduce(
     output: str | Path = "reproduction",
-    settings: Settings | None = None,
+    settings: ReproductionSettings | None = None,
     *,
     threads: int | None = None,
     show: bool | None = None,
     fork: bool = False,
 ) -> ReproductionReport:
-    """Run the paper's evaluation and what goes beyond it, and leave a report in the folder `output`.
+    """Run the experiments of the paper and some beyond it, and write a report to the folder `output`.
 
-    The folder gets index.html, the figures as SVG and PNG, and the results as Parquet and JSON. An earlier report is replaced, once
-    the new one is whole. A run that is interrupted goes on when the same is asked for again. `show` is whether progress is shown on stderr. `fork`
-    draws in processes that are forked: for a program that does nothing else, since other threads might not survive it.
+    The folder contains index.html, the figures as SVG and PNG, and the results as Parquet and JSON. An earlier report is replaced
+    when the new one is complete. An interrupted run continues when the same call is repeated. `show` turns progress on stderr on or
+    off. `fork` draws the figures in forked processes; use it only in a program without other threads.
     """
-    settings = settings or Settings()
+    settings = settings or ReproductionSettings()
     workers = workers_for(threads)
     started = time.perf_counter()
-    listed = parts(settings)
-    drawing = 0.1 * work_of(listed)
-    with open_work(output) as work, progress(work_of(listed) + drawing, show) as told, _heard(told) as shown:
+    all_parts = parts(settings)
+    drawing = 0.1 * total_rounds(all_parts)
+    with (
+        open_working_folder(output) as work,
+        progress(total_rounds(all_parts) + drawing, show) as bar,
+        _interruptible(bar) as shown,
+    ):
         results = run(settings, work.parts, workers, shown)
         simulated = time.perf_counter() - started
         shown.say("judging the claims")
-        claims = ledger(results)
+        claims = judge_claims(results)
         work.clear_report()
         write_results(results, claims, work.report)
         shown.say("drawing")
-        makers = sections(results)
-        times = seconds(settings.seed)  # before the processes are forked, so that all know the same
+        section_makers = sections(results)
+        times = seconds(settings.seed)  # measured once, before the processes are forked
         drawn: dict[int, DrawnSection] = {}
-        for place, one in draw(makers, work.report / "figures", workers if fork else 1):
+        for place, one in draw(section_makers, work.report / "figures", workers if fork else 1):
             drawn[place] = one
-            shown.advance(drawing / len(makers))
-        made = [drawn[place] for place in range(len(makers))]
+            shown.advance(drawing / len(section_makers))
+        made = [drawn[place] for place in range(len(section_makers))]
         report = _report(results, claims, tuple(section for section, _ in made))
         write_page(report, dict(itertools.chain(*(texts.items() for _, texts in made))), work.report)
         vectors = [dict(zip(("arms", "how", "seconds"), row, strict=True)) for row in times]
         write_json({"seconds to simulate": simulated, "one vector": vectors}, work.report / "timings.json")
-        work.publish([key(part) for part in listed])
+        work.publish([part_file_name(part) for part in all_parts])
     return report
 
 
 @contextlib.contextmanager
-def _heard(shown: Progress) -> Iterator[Progress]:
-    """The same progress, at every step of which Ctrl-C is heard, even one that Python has dropped (as it does in a finaliser)."""
+def _interruptible(shown: Progress) -> Iterator[Progress]:
+    """Progress that raises KeyboardInterrupt at its next step after Ctrl-C, even if Python swallowed the signal in a finaliser."""
     if threading.current_thread() is not threading.main_thread():
         yield shown
         return
@@ -91,7 +95,7 @@ def _heard(shown: Progress) -> Iterator[Progress]:
     try:
         yield Progress(advance, shown.say)
     except BaseException:
-        if pressed:  # whatever became of it on its way: closing a half-written archive is an error of its own
+        if pressed:  # replaces secondary errors, such as that of closing a half-written archive
             raise KeyboardInterrupt from None
         raise
     finally:
@@ -103,15 +107,16 @@ def _report(
 ) -> ReproductionReport:
     settings = results.settings
     counts = {word: sum(row.verdict == word for row in claims) for word in ("holds", "fails", "open")}
-    rounds = work_of(list(results.parts))
+    rounds = total_rounds(list(results.parts))
     judged = [row for row in claims if row.verdict != "not run"]
     quotes = len({row.quote for row in judged})
-    whole = "The whole evaluation" if not settings.only else "A part of the evaluation"
+    scope = "The whole evaluation" if not settings.only else "A part of the evaluation"
     lead = (
-        f"{whole} of the paper by Bian and Jun (AISTATS 2022), run again; what it says that can be checked, with what became of it; and some "
-        "experiments beyond it.",
-        f"{len(judged)} tests of {quotes} quotations: {counts['holds']} hold, {counts['fails']} fail and {counts['open']} are open, at a confidence of 95% where chance has a part. "
-        f"All numbers on this page come from the run that made it: {rounds / 1e6:,.0f} million rounds in {len(results.parts)} parts.",
+        f"{scope} of the paper by Bian and Jun (AISTATS 2022), run again: a test of every statement in the paper that can be "
+        "tested, and some experiments beyond it.",
+        f"{len(judged)} tests of {quotes} quotations: {counts['holds']} hold, {counts['fails']} fail and {counts['open']} are open. "
+        "The confidence is 95%, except for statements that are computed rather than estimated. "
+        f"All numbers on this page are from one run: {rounds / 1e6:,.0f} million rounds in {len(results.parts)} parts.",
     )
     facts = {
         "seed": str(settings.seed),
@@ -124,18 +129,18 @@ def _report(
 
 
 def _size(results: ExperimentResults, what: str) -> int:
-    """What one of the paper's own experiments has here."""
+    """The trials or the horizon of the paper's own experiments in this run."""
     shares = [getattr(part, what) / getattr(experiments()[part.experiment], what) for part in results.parts]
     return math.ceil(PAPER[what] * min(shares, default=1.0) - 1e-9)
 
 
-def _warning(settings: Settings) -> str | None:
-    """What a reader must know of a run that is not the full one."""
-    said = []
+def _warning(settings: ReproductionSettings) -> str | None:
+    """A note for the reader if this is not the full run."""
+    notes = []
     if settings.quick or any(getattr(settings, name) not in (None, size) for name, size in PAPER.items()):
-        said.append(
-            "This run is not of the paper's size, so its verdicts are not about the paper's experiments."
+        notes.append(
+            "This run is not as large as the paper's experiments, so its verdicts are not about these."
         )
     if settings.only:
-        said.append(f"Only a part was run: {', '.join(settings.only)}.")
-    return " ".join(said) or None
+        notes.append(f"Only these experiments were run: {', '.join(settings.only)}.")
+    return " ".join(notes) or None

@@ -1,4 +1,4 @@
-"""The results of a run, as the claims and pictures ask for them."""
+"""The simulation results of a run, by experiment and problem."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maillard.reproduction.paper_experiments import ExperimentPart, Settings
+from maillard.reproduction.paper_experiments import ExperimentPart, ReproductionSettings
 from maillard.simulation import Result
 
 if TYPE_CHECKING:
@@ -21,21 +21,21 @@ __all__ = ["ExperimentResults"]
 
 @dataclass(frozen=True, eq=False)
 class ExperimentResults:
-    """What every part of a run gave."""
+    """The results of all parts of a run."""
 
-    settings: Settings
+    settings: ReproductionSettings
     parts: Mapping[ExperimentPart, Result]
 
     def experiments(self) -> set[str]:
-        """Which experiments were run."""
+        """The names of the experiments that were run."""
         return {part.experiment for part in self.parts}
 
     def problems(self, experiment: str) -> list[str]:
-        """An experiment's problems, in order."""
+        """The problems of an experiment, in order."""
         return [part.problem for part in self.parts if part.experiment == experiment]
 
     def result(self, experiment: str, problem: str | None = None) -> Result:
-        """An experiment's result on a problem; on its only one, if none is named."""
+        """The result of an experiment on a problem; by default on its only one."""
         (found,) = [
             result
             for part, result in self.parts.items()
@@ -43,8 +43,8 @@ class ExperimentResults:
         ]
         return found
 
-    def regret(self, experiment: str, problem: str | None, policy: str, share: float = 1.0) -> Floats:
-        """Each trial's regret at the horizon, or at a share of it that is a checkpoint."""
+    def regret(self, experiment: str, problem: str | None, policy: str, fraction: float = 1.0) -> Floats:
+        """The regret of each trial at a fraction of the horizon that is a checkpoint."""
         result = self.result(experiment, problem)
-        place = int(np.searchsorted(result.rounds, np.ceil(result.rounds[-1] * share - 1e-6)))
+        place = int(np.searchsorted(result.rounds, np.ceil(result.rounds[-1] * fraction - 1e-6)))
         return result.values[result.policies.index(policy), :, place]

@@ -1,4 +1,4 @@
-"""The folder of a report: replaced as a whole or not at all, with what an interrupted run had done beside it."""
+"""The output folder: replaced as a whole, with the parts of an interrupted run in a folder next to it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 from maillard.errors import InvalidValue, MaillardError
 
-__all__ = ["FORMAT", "RESULTS", "Work", "open_work"]
+__all__ = ["FORMAT", "RESULTS", "WorkingFolder", "open_working_folder"]
 
 FORMAT = "maillard reproduction 1"
-RESULTS = "results.json"  # which every report has, and by which one is known
+RESULTS = "results.json"  # by which a report is recognised
 FILES = {RESULTS, "claims.json", "curves.parquet", "trials.parquet", "timings.json", "index.html", "figures"}
-_ROOM = 100 * 2**20  # bytes that a run may need
+_MIN_FREE = 100 * 2**20  # bytes of disk space
 
 
-class Work:
-    """Where a run keeps what it has done, and makes the report: a folder beside the one that it will become."""
+class WorkingFolder:
+    """The working folder of a run, next to the output folder: finished parts, and the report until it is published."""
 
     def __init__(self, output: Path) -> None:
         self.output = output
@@ -31,13 +31,13 @@ class Work:
         self.lock = self.path / "lock"
 
     def clear_report(self) -> None:
-        """An empty folder to make the report in."""
+        """Create an empty folder for the report."""
         shutil.rmtree(self.report, ignore_errors=True)
         (self.report / "figures").mkdir(parents=True)
 
     def publish(self, used: Collection[str]) -> None:
-        """Put the report in its place, whole; then nothing is left of the work but parts of other runs than this, which used these."""
-        _check(self)  # again: somebody may have put something there meanwhile
+        """Move the report to the output folder and delete the `used` parts; parts of other runs stay."""
+        _check_folders(self)  # again: the folder may have changed during the run
         if self.output.exists():
             self.output.rename(self.before)
         try:
@@ -54,47 +54,51 @@ class Work:
 
 
 @contextlib.contextmanager
-def open_work(output: str | Path) -> Iterator[Work]:
-    """A run's work, alone in its folder; every failure to write is one clear error."""
+def open_working_folder(output: str | Path) -> Iterator[WorkingFolder]:
+    """The working folder, locked by this run; errors of the file system become `MaillardError`."""
     given = Path(output)
     if not str(output) or "\0" in str(output) or not given.resolve().name:
         raise InvalidValue("output", str(output), "the name of a folder")
-    work = Work(given.resolve())
-    begun = False
+    work = WorkingFolder(given.resolve())
+    started = False
     try:
-        _check(work)
+        _check_folders(work)
         work.parts.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(work.path).free
-        if free < _ROOM:
+        if free < _MIN_FREE:
             raise MaillardError(
-                f"{work.path.parent} has {free / 2**20:.0f} MiB free, and a run may need {_ROOM / 2**20:.0f}"
+                f"{work.path.parent} has {free / 2**20:.0f} MiB free; a run needs {_MIN_FREE / 2**20:.0f} MiB"
             )
-        with _alone(work.lock):
+        with _locked(work.lock):
             _restore(work)
-            begun = True
+            started = True
             yield work
     except OSError as error:
-        kept = "; what was done is kept, and the same command goes on from there" if begun else ""
+        kept = "; finished parts are kept, and the same command continues from there" if started else ""
         where = error.filename or work.path
         raise MaillardError(f"cannot write {where}: {error.strerror or error}{kept}") from error
 
 
-def _check(work: Work) -> None:
-    """Refuse to touch what is not a report's, before anything runs."""
+def _check_folders(work: WorkingFolder) -> None:
+    """Raise an error if the folders contain anything but a report or a run, before anything is changed."""
     output, partial = work.output, work.path
-    allowed = "a new folder, an empty one, or that of an earlier report and nothing else"
+    allowed = "a new folder, an empty folder, or one that contains only an earlier report"
     if not output.parent.is_dir():
-        raise InvalidValue("output", str(output), "a folder in a folder that exists")
+        raise InvalidValue("output", str(output), "a folder whose parent exists")
     if output == Path.cwd() or output in Path.cwd().parents or output.is_mount():
         raise InvalidValue(
-            "output", str(output), "a folder that can be replaced, not where one is or a disk is mounted"
+            "output",
+            str(output),
+            "a folder that can be replaced: not the current folder, a parent of it, or a mount point",
         )
     if output.exists() and not (output.is_dir() and (_is_report(output) or not any(output.iterdir()))):
         raise InvalidValue("output", str(output), allowed)
     own = {path.name for path in (work.parts, work.report, work.before, work.lock)}
     if partial.exists() and not (partial.is_dir() and {path.name for path in partial.iterdir()} <= own):
         raise InvalidValue(
-            "output", str(output), f"another folder: {partial.name}, where the work would be, is not its"
+            "output",
+            str(output),
+            f"another folder: {partial.name} next to it, which a run would use, contains other files",
         )
 
 
@@ -107,16 +111,16 @@ def _is_report(folder: Path) -> bool:
         return False
 
 
-def _restore(work: Work) -> None:
-    """If a run was ended between taking the old report away and putting the new one there, put the old one back."""
+def _restore(work: WorkingFolder) -> None:
+    """Put the old report back if a run ended between moving it away and publishing the new one."""
     if work.before.exists() and not work.output.exists():
         work.before.rename(work.output)
     shutil.rmtree(work.before, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One run at a time: a lock that ends with the process."""
+def _locked(path: Path) -> Iterator[None]:
+    """Allow one run at a time; the lock ends with the process."""
     try:
         import fcntl
     except ImportError:  # not on this system
@@ -125,10 +129,10 @@ def _alone(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A run that was about to end may have removed the file that this one has locked.
-            gone = not path.exists() or not os.path.samestat(path.stat(), os.fstat(file.fileno()))
+            # A run that just ended may have deleted the file that this one has locked.
+            unavailable = not path.exists() or not os.path.samestat(path.stat(), os.fstat(file.fileno()))
         except BlockingIOError:
-            gone = True
-        if gone:
-            raise MaillardError(f"another run is writing {path.parent}")
+            unavailable = True
+        if unavailable:
+            raise MaillardError(f"another run is writing to {path.parent}")
         yield

@@ -1,4 +1,4 @@
-"""The experiments, read from paper_experiments.toml, and what a run of them consists of."""
+"""The experiments of paper_experiments.toml, and the parts of which a run consists."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ __all__ = [
     "PAPER",
     "ExperimentPart",
     "PaperExperiment",
-    "Settings",
+    "ReproductionSettings",
     "experiments",
     "label",
     "parts",
-    "read",
+    "read_toml",
     "rounds",
 ]
 
-_PER_DECADE = 10
-_MOST = {"trials": 100_000, "horizon": 10**6}  # more would not fit into memory, or into a day
-_LEAST = {"trials": 4, "horizon": 1000}  # fewer have no deviation, or end before every arm was pulled often
+_CHECKPOINTS_PER_DECADE = 10
+_MAX_SIZE = {"trials": 100_000, "horizon": 10**6}  # more would need too much memory or time
+_MIN_SIZE = {"trials": 4, "horizon": 1000}  # fewer would not allow any statistics
 
 
 @functools.cache
-def read(name: str) -> dict[str, Any]:
-    """What a file of this package's data says."""
+def read_toml(name: str) -> dict[str, Any]:
+    """The content of a TOML file of this package."""
     return tomllib.loads((resources.files("maillard.reproduction") / name).read_text(encoding="utf8"))
 
 
-_FILE = read("paper_experiments.toml")
-PAPER: dict[str, int] = _FILE["paper"]  # trials and horizon of the paper's own experiments
+_CONTENT = read_toml("paper_experiments.toml")
+PAPER: dict[str, int] = _CONTENT["paper"]  # trials and horizon of the paper's own experiments
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a run is asked for: the paper's own size unless told."""
+class ReproductionSettings:
+    """The settings of a run; by default the paper's own size."""
 
     trials: int | None = None
     horizon: int | None = None
@@ -63,12 +63,12 @@ class Settings:
         if isinstance(self.only, str):
             raise InvalidValue("only", self.only, "a tuple of names of experiments")
         object.__setattr__(self, "only", tuple(dict.fromkeys(self.only)))
-        for name, least in _LEAST.items():
+        for name, least in _MIN_SIZE.items():
             value = getattr(self, name)
             if value is not None:
-                check_count(name, value, _MOST[name])
+                check_count(name, value, _MAX_SIZE[name])
                 if value < least:
-                    raise InvalidValue(name, value, f"a whole number >= {least}, to judge anything by")
+                    raise InvalidValue(name, value, f"a whole number >= {least}")
         for name in self.only:
             if name not in _by_name():
                 raise UnknownName("experiment", name, _by_name())
@@ -76,7 +76,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class PaperExperiment:
-    """One experiment of a full run, with what its file leaves open filled in."""
+    """An experiment at its full size, with the defaults of the file filled in."""
 
     name: str
     source: str
@@ -91,7 +91,7 @@ class PaperExperiment:
 
 @dataclass(frozen=True)
 class ExperimentPart:
-    """An experiment on one of its problems: what is run, kept and resumed as a whole."""
+    """An experiment on one of its problems: the unit that is run, stored and resumed."""
 
     experiment: str
     problem: str
@@ -110,24 +110,24 @@ class ExperimentPart:
 
 
 def rounds(horizon: int) -> list[int]:
-    """Checkpoints: the horizon, a tenth, a hundredth of it, ... and nine between each two, from round 10 on."""
-    back = horizon * 10.0 ** (-np.arange(_PER_DECADE * 20) / _PER_DECADE)
+    """Checkpoints from round 10 to the horizon, ten per decade, including the horizon divided by powers of 10."""
+    back = horizon * 10.0 ** (-np.arange(_CHECKPOINTS_PER_DECADE * 20) / _CHECKPOINTS_PER_DECADE)
     kept: list[int] = np.unique(np.ceil(back[back >= min(10, horizon)]).astype(np.int64)).tolist()
     return kept
 
 
 def experiments() -> dict[str, PaperExperiment]:
-    """Every experiment, by name, at its full size."""
+    """All experiments at their full size, by name."""
     return dict(_by_name())
 
 
 def label(spec: str) -> str:
-    """What a policy is called in the report.
+    """The name of a policy in the report.
 
     >>> label("ms+:booster=16"), label("ts:scale=0.5"), label("ms+:booster=4,sigma2=2")
     ('MS+16', 'TS, scale 0.5', 'MS+4, sigma2 2')
     """
-    labels = _FILE["labels"]
+    labels = _CONTENT["labels"]
     if spec in labels:
         return str(labels[spec])
     name, _, options = specs.read(spec)
@@ -135,10 +135,10 @@ def label(spec: str) -> str:
     return ", ".join([called, *(f"{key} {value}" for key, value in options.items() if key != "booster")])
 
 
-def parts(settings: Settings) -> list[ExperimentPart]:
-    """What a run with these settings consists of, in order."""
-    paper, quick = PAPER, _FILE["quick"]
-    share = {
+def parts(settings: ReproductionSettings) -> list[ExperimentPart]:
+    """The parts of a run with these settings, in order."""
+    paper, quick = PAPER, _CONTENT["quick"]
+    scale = {
         name: (getattr(settings, name) or paper[name]) / paper[name] * (quick[name] if settings.quick else 1)
         for name in ("trials", "horizon")
     }
@@ -148,10 +148,10 @@ def parts(settings: Settings) -> list[ExperimentPart]:
             continue
         size = {"trials": experiment.trials, "horizon": experiment.horizon}
         size |= experiment.full if settings.full else {}
-        scaled = {name: max(_LEAST[name], math.ceil(size[name] * share[name] - 1e-9)) for name in size}
+        scaled = {name: max(_MIN_SIZE[name], math.ceil(size[name] * scale[name] - 1e-9)) for name in size}
         policies = tuple(dict.fromkeys(_expand(experiment.policies, experiment.over)))
         for problem in _expand(experiment.problems, experiment.over):
-            # Parts have random numbers of their own, so that they are independent.
+            # Each part has its own random numbers, so that parts are independent.
             seed = _seed(settings.seed, experiment.name, problem)
             made.append(
                 ExperimentPart(
@@ -167,7 +167,7 @@ def _seed(seed: int, *names: str) -> int:
 
 
 def _expand(templates: Sequence[str], over: Mapping[str, Sequence[float]]) -> Iterator[str]:
-    """Every template with every value of the words in braces that it holds."""
+    """Each template with all combinations of values of the words in braces."""
     for template in templates:
         words = [word for word in over if f"{{{word}}}" in template]
         for values in itertools.product(*(over[word] for word in words)):
@@ -176,11 +176,11 @@ def _expand(templates: Sequence[str], over: Mapping[str, Sequence[float]]) -> It
 
 @functools.cache
 def _by_name() -> dict[str, PaperExperiment]:
-    return {each["name"]: _experiment(each) for each in _FILE["experiment"]}
+    return {each["name"]: _experiment(each) for each in _CONTENT["experiment"]}
 
 
 def _experiment(given: dict[str, Any]) -> PaperExperiment:
-    groups = _FILE["groups"]
+    groups = _CONTENT["groups"]
 
     def listed(names: list[str]) -> tuple[str, ...]:
         found = (groups[name[1:]] if name.startswith("@") else [name] for name in names)

@@ -1,4 +1,4 @@
-"""How a long run shows where it is: a bar on a terminal, lines elsewhere."""
+"""Progress of a long run on stderr: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from dataclasses import dataclass
 
 __all__ = ["Progress", "progress"]
 
-_STEP = 0.05  # a line for every so much of the work
-_SPELL = 5.0  # and for something new after so many seconds without one
+_MIN_STEP = 0.05  # fraction of the work between lines
+_MIN_INTERVAL = 5.0  # seconds between lines when a new task starts
 
 
 @dataclass
 class Progress:
-    """What a run tells: how much of its work is done, and what it is at."""
+    """Callbacks of a run: work done, and the current task."""
 
-    advance: Callable[[float], None]  # so many units of work were done
-    say: Callable[[str], None]  # this is being done now
+    advance: Callable[[float], None]  # with the units of work that were done
+    say: Callable[[str], None]  # with the name of the current task
 
 
 @contextlib.contextmanager
 def progress(total: float, show: bool | None) -> Iterator[Progress]:
-    """A bar on a terminal's stderr, lines on any other, nothing if told so."""
-    if show is False or sys.stderr is None:  # which it is where a program has none
+    """Show a bar if stderr is a terminal, otherwise lines; nothing if `show` is false."""
+    if show is False or sys.stderr is None:  # a program without a console
         yield Progress(lambda _units: None, lambda _text: None)
     elif sys.stderr.isatty():
         with _bar(total) as shown:
@@ -66,24 +66,24 @@ def _bar(total: float) -> Iterator[Progress]:
 
 def _lines(total: float) -> Progress:
     started, done, now = time.perf_counter(), 0.0, ""
-    told, last = 0.0, -_SPELL
+    shown_fraction, last = 0.0, -_MIN_INTERVAL
 
-    def tell() -> None:
-        nonlocal told, last
-        told, last = done / total, time.perf_counter() - started
-        sys.stderr.write(f"{last:5.0f} s {told:4.0%}  {now}\n")
+    def write_line() -> None:
+        nonlocal shown_fraction, last
+        shown_fraction, last = done / total, time.perf_counter() - started
+        sys.stderr.write(f"{last:5.0f} s {shown_fraction:4.0%}  {now}\n")
         sys.stderr.flush()
 
     def advance(units: float) -> None:
         nonlocal done
         done += units
-        if done / total >= told + _STEP:
-            tell()
+        if done / total >= shown_fraction + _MIN_STEP:
+            write_line()
 
     def say(text: str) -> None:
         nonlocal now
         changed, now = text != now, text
-        if changed and time.perf_counter() - started >= last + _SPELL:
-            tell()
+        if changed and time.perf_counter() - started >= last + _MIN_INTERVAL:
+            write_line()
 
     return Progress(advance, say)

@@ -1,4 +1,4 @@
-"""What the report says, as data: sections with their pictures and tables, and the ledger of claims."""
+"""The content of the report as data: sections with figures and tables, and the claims."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 
 __all__ = ["VERDICTS", "ClaimResult", "DataTable", "Panel", "ReportSection", "ReproductionReport"]
 
-# What can become of a claim. A claim is "not run" when the experiments that it needs were left out.
+# A claim is "not run" if an experiment that it needs was left out.
 VERDICTS = ("holds", "fails", "open", "not run")
 
 
 @dataclass(frozen=True)
 class DataTable:
-    """Numbers for people: columns, and a tuple for each row."""
+    """A table of the report."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | int | float | bool | None, ...], ...]
-    title: str = ""  # where it does not stand under a picture or a claim
+    title: str = ""  # not needed below a figure or a claim
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A picture, what it shows for those who do not see it, and the numbers behind it."""
+    """A figure with its alternative text and the numbers behind it."""
 
-    name: str  # of its files: name.svg and name.png
+    name: str  # of the files name.svg and name.png
     title: str
     alt: str
-    figure: Any  # of matplotlib; None once it is drawn
+    figure: Any  # a matplotlib figure; None after it was drawn
     table: DataTable
 
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A part of the report; `beyond` marks what the paper does not have."""
+    """A section of the report; `beyond` marks what is not in the paper."""
 
     id: str
     title: str
@@ -46,28 +46,28 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim of the paper with what became of it."""
+    """A claim of the paper with the result of its test."""
 
     id: str
-    source: str  # where the paper says it
+    source: str  # the section of the paper
     quote: str
-    reading: str  # what is tested, in our words
-    test: str  # how
-    statistic: str  # what came out
+    reading: str  # the statement that is tested
+    test: str  # the statistical method
+    statistic: str  # the result
     verdict: str  # one of VERDICTS
-    confidence: float | None  # None where nothing is left to chance
-    trials_needed: int | None  # of an open claim: what to ask for with --trials, to settle it
+    confidence: float | None  # None if nothing is estimated
+    trials_needed: int | None  # the --trials that would decide an open claim
     evidence: DataTable
     section: str | None  # the id of the section that shows it
 
 
 @dataclass(frozen=True)
 class ReproductionReport:
-    """Everything on the page."""
+    """The whole report."""
 
     title: str
     lead: tuple[str, ...]  # the first paragraphs
-    warning: str | None  # shown on top, such as that this run is smaller than the paper's
+    warning: str | None  # shown at the top, for example if the run is smaller than the paper's
     sections: tuple[ReportSection, ...]
     claims: tuple[ClaimResult, ...]
     facts: Mapping[str, str]  # seed, trials, versions, ...

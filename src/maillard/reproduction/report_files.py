@@ -1,4 +1,4 @@
-"""ExperimentResults as files: Parquet and JSON for programs, SVG and PNG for people, and the page that shows all."""
+"""The files of the report: results as Parquet and JSON, and the HTML page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["write_json", "write_page", "write_results"]
 
 
 def write_results(results: ExperimentResults, claims: Sequence[ClaimResult], folder: Path) -> None:
-    """The numbers: every trial, every curve, every summary, every claim. The same seed gives the same bytes."""
+    """Write all trials, curves, summaries and claims. The same seed gives the same bytes."""
     _write_trials(results, folder / "trials.parquet")
     _write_curves(results, folder / "curves.parquet")
     write_json([dataclasses.asdict(row) for row in claims], folder / "claims.json")
@@ -42,12 +42,12 @@ def write_results(results: ExperimentResults, claims: Sequence[ClaimResult], fol
 
 
 def write_json(content: Any, path: Path) -> None:
-    """Write a file that people can read too."""
+    """Write an indented JSON file."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
 
 
 def _write_trials(results: ExperimentResults, path: Path) -> None:
-    """A row for each trial: its final regret and its pulls of each arm."""
+    """One row per trial: its final regret and its pulls of each arm."""
     pa, pq = pyarrow()
     tables = []
     for part, result in results.parts.items():
@@ -63,12 +63,12 @@ def _write_trials(results: ExperimentResults, path: Path) -> None:
             "pulls": pa.ListArray.from_arrays(pa.array(offsets), pa.array(pulls)),
         }
         tables.append(pa.table(columns))
-    with path.open("wb") as file:  # whose name may be one that only Python can open
+    with path.open("wb") as file:  # pyarrow cannot open every file name that Python can
         pq.write_table(pa.concat_tables(tables).unify_dictionaries(), file, compression="zstd")
 
 
 def _write_curves(results: ExperimentResults, path: Path) -> None:
-    """A row for each checkpoint of each policy: mean, deviation, quantiles and maximum over trials."""
+    """One row per checkpoint and policy: mean, deviation, quantiles and maximum over trials."""
     pa, pq = pyarrow()
     tables = []
     for part, result in results.parts.items():
@@ -91,6 +91,6 @@ def _write_curves(results: ExperimentResults, path: Path) -> None:
         pq.write_table(pa.concat_tables(tables), file, compression="zstd")
 
 
-def write_page(report: ReproductionReport, texts: Mapping[str, str], folder: Path) -> None:
-    """The page, with the pictures in it."""
-    (folder / "index.html").write_text(reproduction_page.render(report, texts), encoding="utf8")
+def write_page(report: ReproductionReport, svgs: Mapping[str, str], folder: Path) -> None:
+    """Write the HTML page with its inline figures."""
+    (folder / "index.html").write_text(reproduction_page.render(report, svgs), encoding="utf8")

@@ -1,4 +1,4 @@
-"""Drawing the report's pictures, in several processes where that is safe."""
+"""Drawing of the figures of the report, in several processes if that is safe."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ __all__ = ["DrawnSection", "draw"]
 
 _DPI = 140
 
-DrawnSection = tuple[
-    ReportSection, dict[str, str]
-]  # a section without its figures, and the text of each, as SVG
+DrawnSection = tuple[ReportSection, dict[str, str]]  # a section without its figures, and each figure as SVG
 
-# What the processes that are forked below find when they start: results are too large to be sent to them.
+# Forked processes inherit these; the results are too large to send.
 _makers: Sequence[Callable[[], ReportSection]] = ()
 _folder = Path()
 
@@ -28,18 +26,16 @@ _folder = Path()
 def draw(
     makers: Sequence[Callable[[], ReportSection]], folder: Path, workers: int
 ) -> Iterator[tuple[int, DrawnSection]]:
-    """Make every section and write its pictures as SVG and PNG; which one, and what was drawn, as each is done.
+    """Make every section and write its figures as SVG and PNG; yields the index and content of each as it is done.
 
-    With several workers the process is forked: only for a program that has no other threads then.
+    With several workers the process is forked, which is safe only in a program without other threads.
     """
     global _makers, _folder  # see above
     _makers, _folder = makers, folder
-    if (
-        workers == 1 or sys.platform != "linux"
-    ):  # elsewhere even a program of one thread may not survive a fork
+    if workers == 1 or sys.platform != "linux":  # elsewhere forking is not safe even with one thread
         yield from map(_draw, range(len(makers)))
         return
-    with multiprocessing.get_context("fork").Pool(workers, _leave_interrupts) as pool:
+    with multiprocessing.get_context("fork").Pool(workers, _ignore_interrupts) as pool:
         yield from pool.imap_unordered(_draw, range(len(makers)))
 
 
@@ -54,6 +50,6 @@ def _draw(place: int) -> tuple[int, DrawnSection]:
     return place, (dataclasses.replace(section, panels=panels), texts)
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C is for the process that waits for these: it ends them."""
+def _ignore_interrupts() -> None:
+    """Ignore Ctrl-C: the parent process handles it and terminates the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

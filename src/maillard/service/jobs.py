@@ -288,16 +288,16 @@ def _replayed(
 ) -> dict[str, Any]:
     """As `maillard.replay`, and the same of the log's own policy: what it earns while it begins is what another can be compared with."""
     from maillard.evaluation.replays.logged_rows import read_rows
-    from maillard.evaluation.replays.replay_runner import replay_rows
+    from maillard.evaluation.replays.replay_runner import replay
 
     if estimators is not None:
         raise InvalidValue("estimators", estimators, "none with a policy that learns: it is replayed")
     events = [read_rows(log)]
-    found = replay_rows(events, spec, confidence=confidence)
+    found = replay(events, spec, confidence=confidence)
     details = found.to_dict()
     own: Replay | None = None
     with suppress(MaillardError):  # it may be one that cannot be replayed
-        own = replay_rows(events, log.policies[len(log.policies)], confidence=confidence)
+        own = replay(events, log.policies[len(log.policies)], confidence=confidence)
         details["own"] = own.to_dict()
         del details["own"]["source"]
     del details["source"]

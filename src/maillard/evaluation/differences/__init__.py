@@ -1,1 +1,1 @@
-"""Differences between two arms of one adaptive log, by least squares made normal again."""
+"""The difference between two arms of an adaptive log, by corrected least squares."""

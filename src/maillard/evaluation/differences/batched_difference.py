@@ -1,8 +1,8 @@
 """Batched least squares: the difference between two arms from a log whose policy changed only between batches.
 
-Zhang, Janson and Murphy (2020, Theorem 3). Least squares over the whole log is not normal where the policy learned from it; within a
-batch, given all before, rewards are independent and least squares is as usual. So each batch has its own Student statistic, and
-their sum over √J is normal as batches grow, whatever the policy did, the margin of two equal arms included.
+Zhang, Janson and Murphy (2020, Theorem 3). If the policy learned from the log, least squares over the whole log is not normal. Within a
+batch, given everything before it, rewards are independent and ordinary least squares applies. So each batch has a Student
+statistic, and the sum of these over √J is normal as batches grow, for every policy, even if two arms are equal.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchedDifference", "batched_difference"]
 
-_PRECISION = 1e-3  # standard error of the coverage that a simulated quantile has
-_NORMAL = 1e-3  # relative difference of Student's deviation from 1, below which the normal quantile will do
+_PRECISION = 1e-3  # standard error of the coverage of a simulated quantile
+_NORMAL = 1e-3  # the normal quantile is used if Student's deviation exceeds 1 by less than this
 
 
 @dataclass(frozen=True)
 class BatchedDifference:
-    """The first arm's mean minus the second's, where it is the same in every batch."""
+    """The mean of the first arm minus that of the second, assumed equal in every batch."""
 
     value: float
     lower: float
     upper: float
-    batches: int  # used
-    left_out: int  # an arm missing, or no degree of freedom, or rewards that do not vary
-    simulated: bool  # whether the quantile was, since batches are small
+    batches: int  # batches used
+    left_out: int  # batches with a missing arm, no degree of freedom, or constant rewards
+    simulated: bool  # whether the quantile was simulated, because batches are small
 
 
 def batched_difference(
@@ -54,8 +54,8 @@ def batched_difference(
     """(Σ_b c_b Δ̂_b ± q √J) / Σ_b c_b, c_b = √(n₁n₀ / (n₁ + n₀)) / σ̂_b, over the J batches in which both arms were pulled.
 
     σ̂_b² is the residual variance of batch b with n_b - 2 degrees of freedom, n_b = n₁ + n₀; q is the quantile of
-    |Σ_b t_{n_b - 2}| / √J, simulated where batches are small, and of a standard normal variable otherwise. Assumed: within a batch the
-    policy did not change, and the two arms' rewards have one variance.
+    |Σ_b t_{n_b - 2}| / √J, simulated if batches are small, otherwise that of a standard normal variable. Assumptions: the policy did not change
+    within a batch, and the rewards of both arms have the same variance.
 
     >>> rng = np.random.default_rng(0)
     >>> arm, batch = rng.integers(2, size=4000), np.repeat(np.arange(4), 1000)
@@ -67,14 +67,14 @@ def batched_difference(
     if not 0 < confidence < 1:
         raise InvalidValue("confidence", confidence, "a number between 0 and 1")
     if first == second:
-        raise InvalidValue("second", second, "another arm than the first")
+        raise InvalidValue("second", second, "an arm other than the first")
     groups, place = np.unique(batches, return_inverse=True)
     counts, means, residual = _least_squares(arms, rewards, place, groups.size, (first, second))
     freedom = counts.sum(axis=0) - 2
-    # A batch without variation has no σ̂; a weight made up for it would outweigh all others.
+    # A batch with constant rewards has no σ̂; any weight for it would be arbitrary.
     used = (counts > 0).all(axis=0) & (freedom > 0) & (residual > 0)
     if not used.any():
-        allowed = f"a batch in which arms {first} and {second} were pulled, with three rewards that vary"
+        allowed = f"a batch in which arms {first} and {second} were pulled, with at least three rewards that are not all equal"
         raise InvalidValue("batch", f"{groups.size} batches", allowed)
     (one, zero), freedom = counts[:, used], freedom[used]
     weight = np.sqrt(one * zero / (one + zero) * freedom / residual[used])
@@ -100,18 +100,18 @@ def _least_squares(
     """Pulls and means by arm and batch, and the sum of squared residuals by batch."""
     counts, means, residual = np.zeros((2, groups)), np.zeros((2, groups)), np.zeros(groups)
     for row, arm in enumerate(pair):
-        mine = arms == arm
-        where, what = place[mine], rewards[mine]
-        counts[row] = np.bincount(where, minlength=groups)
-        sums = np.bincount(where, what, minlength=groups)
+        is_arm = arms == arm
+        batch, values = place[is_arm], rewards[is_arm]
+        counts[row] = np.bincount(batch, minlength=groups)
+        sums = np.bincount(batch, values, minlength=groups)
         np.divide(sums, counts[row], out=means[row], where=counts[row] > 0)
-        # From the means, in a second pass: squares of large rewards minus squares of their mean would cancel.
-        residual += np.bincount(where, (what - means[row][where]) ** 2, minlength=groups)
+        # In a second pass, from the means: the one-pass formula cancels for large rewards.
+        residual += np.bincount(batch, (values - means[row][batch]) ** 2, minlength=groups)
     return counts, means, residual
 
 
 def _excess(freedom: Floats) -> float:
-    """How far the deviation of the sum of Student's variables over √J is above 1: t_ν has variance ν / (ν - 2)."""
+    """By how much the standard deviation of Σ_b t_ν_b / √J exceeds 1: t_ν has variance ν / (ν - 2)."""
     if freedom.min() <= 2:
         return math.inf
     return float(np.sqrt(np.mean(freedom / (freedom - 2))) - 1)
@@ -119,7 +119,7 @@ def _excess(freedom: Floats) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _simulated_quantile(freedom: tuple[float, ...], confidence: float, seed: int) -> float:
-    """The quantile of |Σ_b t_ν_b| / √J from as many draws as give its coverage to `_PRECISION`: c (1 - c) / precision²."""
+    """The quantile of |Σ_b t_ν_b| / √J from c (1 - c) / precision² draws, which give its coverage to `_PRECISION`."""
     draws = math.ceil(confidence * (1 - confidence) / _PRECISION**2)
     rng, total = np.random.default_rng(seed), np.zeros(draws)
     for each in freedom:

@@ -1,8 +1,8 @@
-"""W-decorrelation: least squares on an adaptive log, corrected until it is normal.
+"""W-decorrelation: least squares on an adaptive log, corrected so that it is asymptotically normal.
 
-Deshpande, Mackey, Syrgkanis and Taddy (2018). β̂ + W (y - X β̂), where W is built row by row from the past alone, so that W's noise is a
-martingale; for arms, whose rows of X are unit vectors, W has a closed form. λ trades bias (large λ: W X far from the identity) for
-variance; it must be small beside how often the least pulled arm is pulled.
+Deshpande, Mackey, Syrgkanis and Taddy (2018). β̂ + W (y - X β̂), where each row of W depends only on earlier rows, so that the noise
+is a martingale. For arms, whose rows of X are unit vectors, W has a closed form. λ trades bias (large λ: W X is far from the identity)
+for variance; it must be small compared with the number of pulls of the least pulled arm.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 __all__ = ["DecorrelatedDifference", "choose_penalty", "decorrelated_difference"]
 
-_ORDER = 10  # of the smallest runs, the one whose value is the quantile
+_ORDER = 10  # the quantile is the value of this order statistic
 
 
 @dataclass(frozen=True)
 class DecorrelatedDifference:
-    """The first arm's mean minus the second's."""
+    """The mean of the first arm minus that of the second."""
 
     value: float
     lower: float
     upper: float
     penalty: float  # λ
-    sigma2: float  # the rewards' variance that was used
+    sigma2: float  # the reward variance that was used
 
 
 def decorrelated_difference(
@@ -54,7 +54,7 @@ def decorrelated_difference(
     """For each of the two arms r̄ + Σ_j ρ (1 - ρ)^{j-1} (r_j - r̄), j its pulls in order and ρ = 1 / (1 + λ); their difference.
 
     Its variance is σ² Σ_j [ρ (1 - ρ)^{j-1}]² over both arms. σ² is the residual variance over all arms in the rows, unless given.
-    Assumed: rows in log order, one variance for all arms, and `penalty` (λ) chosen without a look at the rewards.
+    Assumptions: rows in log order, the same variance for all arms, and a `penalty` (λ) that does not depend on the rewards.
 
     >>> found = decorrelated_difference([0, 1, 0, 1], [1.0, 0.0, 2.0, 1.0], 0, 1, penalty=1, sigma2=1)
     >>> found.value, round(found.upper - found.value, 4)
@@ -66,13 +66,13 @@ def decorrelated_difference(
     if not 0 < confidence < 1:
         raise InvalidValue("confidence", confidence, "a number between 0 and 1")
     if first == second:
-        raise InvalidValue("second", second, "another arm than the first")
+        raise InvalidValue("second", second, "an arm other than the first")
     for name, place in (("first", first), ("second", second)):
         if not (arms == place).any():
             raise InvalidValue(name, place, "an arm with rewards among the rows")
     variance = _residual_variance(arms, rewards) if sigma2 is None else sigma2
     if not variance >= 0:
-        raise InvalidValue("sigma2", sigma2, "a number >= 0; or more rewards than arms")
+        raise InvalidValue("sigma2", sigma2, "a number >= 0, or None with more rewards than arms")
     one, zero = (_decorrelate(rewards[arms == place], 1 / (1 + penalty)) for place in (first, second))
     value = one[0] - zero[0]
     half = float(special.ndtri(0.5 + confidence / 2)) * math.sqrt(variance * (one[1] + zero[1]))
@@ -104,9 +104,10 @@ def choose_penalty(
     runs: int | None = None,
     seed: int = 0,
 ) -> float:
-    """λ: the (1/n)-quantile of min_a N_a / ln n over simulated runs of n samples, on a problem whose arms are all alike.
+    """λ: the (1/n)-quantile of min_a N_a / ln n over simulated runs of n samples, on a problem whose arms are all equal.
 
-    There the least pulled arm is pulled least often. The default is 10 n runs, so that the quantile is the tenth smallest and not an extreme.
+    On such a problem the least pulled arm has the fewest pulls. The default is 10 n runs, so that the quantile is the tenth
+    smallest value rather than the smallest.
 
     >>> bool(0 < choose_penalty("ms", "gaussian:0,0,variance=1", 100, seed=1) < 100 / 2 / np.log(100))
     True

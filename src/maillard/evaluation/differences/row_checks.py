@@ -1,4 +1,4 @@
-"""Rows as both estimators of differences take them, checked once."""
+"""Validation of the rows that both difference estimators take."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["check_rows"]
 def check_rows(
     arm: ArrayLike, reward: ArrayLike, batch: ArrayLike | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Arms, rewards and batches as arrays of one length, in log order; without batches all rows are in one.
+    """Arms, rewards and batches as arrays of equal length, in log order; by default all rows are in one batch.
 
     >>> check_rows([0, 1], [0.5, 1])[1]
     array([0.5, 1. ])
     """
-    arms, rewards = _whole("arm", arm), np.asarray(reward, np.float64)
-    batches = np.zeros_like(arms) if batch is None else _whole("batch", batch)
+    arms, rewards = _integers("arm", arm), np.asarray(reward, np.float64)
+    batches = np.zeros_like(arms) if batch is None else _integers("batch", batch)
     for name, array in (("reward", rewards), ("batch", batches)):
         if array.shape != arms.shape:
-            raise InvalidValue(name, f"shape {array.shape}", f"one for each of the {arms.size} rows")
+            raise InvalidValue(name, f"shape {array.shape}", f"one value for each of the {arms.size} rows")
     bad = ~np.isfinite(rewards)
     if bad.any():
         row = int(np.argmax(bad))
@@ -34,7 +34,7 @@ def check_rows(
     return arms, rewards, batches
 
 
-def _whole(name: str, given: ArrayLike) -> NDArray[np.int64]:
+def _integers(name: str, given: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(given)
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
         raise InvalidValue(name, f"{array.dtype} of shape {array.shape}", "whole numbers, one for each row")

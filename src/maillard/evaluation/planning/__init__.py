@@ -1,4 +1,4 @@
-"""The price of a floor: before an experiment, what each floor costs in regret and what it buys in certainty."""
+"""Planning: what a probability floor costs in regret, and how narrow it makes the intervals, before an experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plan`: regret against the width of intervals, simulated for a grid of floors and boosters before an experiment."""
+"""`plan`: simulate regret and interval width for a grid of floors and boosters, before an experiment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
-_BOOSTERS = (1.0, 4.0, 16.0)
+_DEFAULT_BOOSTERS = (1.0, 4.0, 16.0)
 
 
 def plan(
@@ -45,12 +45,12 @@ def plan(
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExplorationPlan:
-    """Simulate regret and the width of intervals for a grid of floors and boosters.
+    """Simulate regret and interval width for a grid of floors and boosters.
 
-    `problem` is a guess of the arms. Each of `floors` is a constant share ε of the rounds; each of `decays` adds the floor t^-decay / K.
-    `boosters` are 1, 4 and 16 where the policy has a booster. `target` is what the log will be asked for: one target that does not
-    learn (`arm:1`, `dist:0.5,0.5`, `uniform`), several, or by default each arm but the best; with `against`, its difference from that
-    one. `progress(done, total)` hears of runs as they end.
+    `problem` is a guess of the arms. Each of `floors` is a constant ε: every arm has probability ε / K or more. Each of `decays`
+    adds the floor t^-decay / K. `boosters` defaults to 1, 4 and 16 if the policy has a booster. `target` is what the log will be
+    evaluated for: one target that does not learn (`arm:1`, `dist:0.5,0.5`, `uniform`) or several; the default is each arm but
+    the best. With `against`, intervals are for the difference from that target. `progress(done, total)` is called as runs end.
 
     >>> found = plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20)
     >>> [row.floor for row in found.frontier]
@@ -58,33 +58,35 @@ def plan(
     >>> found.choose(width=0.2).policy
     'ms+:floor=0.05,sigma2=0.25'
     """
-    from maillard.evaluation.planning.plan_runs import WEIGHTINGS, option_of, run_all
+    from maillard.evaluation.planning.plan_runs import WEIGHTINGS, run_all, summarise_runs
     from maillard.simulation.plans import make_plan, workers_for
 
-    world = _check_problem(problem)
-    _check_sizes(world.arms, horizon, runs)
+    checked = _check_problem(problem)
+    _check_sizes(checked.arms, horizon, runs)
     if estimator not in WEIGHTINGS:
         raise UnknownName("estimator", estimator, WEIGHTINGS)
     if not 0 < _number("confidence", confidence) < 1:
         raise InvalidValue("confidence", confidence, "a number between 0 and 1")
     if progress is not None and not callable(progress):
-        raise InvalidValue("progress", progress, "a function of the runs done and of all runs, or None")
-    base = make_plan(policy, world, horizon, seed).policy
+        raise InvalidValue(
+            "progress", progress, "a function of two numbers, the runs done and all runs, or None"
+        )
+    base = make_plan(policy, checked, horizon, seed).policy
     if isinstance(base, WithFloor):
-        raise InvalidValue("policy", str(base), "a policy without a floor (floors= are put under it)")
-    names, laws = _targets(target, against, world)
+        raise InvalidValue("policy", str(base), "a policy without a floor (plan adds the floors)")
+    names, target_probabilities = _targets(target, against, checked)
     grid = list(_grid(base, _check_floors(floors, decays), _check_boosters(boosters, base)))
     found = run_all(
-        [make_plan(each, world, horizon, seed) for each in grid],
-        laws,
+        [make_plan(each, checked, horizon, seed) for each in grid],
+        target_probabilities,
         weighting=WEIGHTINGS.index(estimator),
         runs=int(runs),
         workers=workers_for(threads),
-        progress=progress or _silent,
+        progress=progress or _no_progress,
     )
-    truth = laws @ world.true_means
+    truth = target_probabilities @ checked.true_means
     return ExplorationPlan(
-        problem=str(world),
+        problem=str(checked),
         horizon=int(horizon),
         policy=base.name,
         targets=names,
@@ -94,7 +96,7 @@ def plan(
         runs=int(runs),
         seed=int(seed),
         rows=tuple(
-            option_of(each, logs, truth, int(horizon), float(confidence))
+            summarise_runs(each, logs, truth, int(horizon), float(confidence))
             for each, logs in zip(grid, found, strict=True)
         ),
     )
@@ -107,19 +109,19 @@ def _check_sizes(arms: int, horizon: int, runs: int) -> None:
     check_count("runs", runs, 10**6)
     if horizon < arms + 3:
         raise InvalidValue(
-            "horizon", horizon, f"a whole number >= {arms + 3}: each arm once, and rows to weigh"
+            "horizon", horizon, f"a whole number >= {arms + 3}: each arm once, and three more rows"
         )
     if runs < 2:
         raise InvalidValue("runs", runs, "a whole number >= 2")
 
 
 def _check_problem(given: str | Problem) -> Problem:
-    world = problem_of(given)
-    if world.arms < 2:
+    checked = problem_of(given)
+    if checked.arms < 2:
         raise InvalidValue("problem", given, "at least two arms")
-    if world.threshold is not None or world.churn:
-        raise InvalidValue("problem", given, "one with regret, and arms whose means stay as they are")
-    return world
+    if checked.threshold is not None or checked.churn:
+        raise InvalidValue("problem", given, "one with regret, and with arms whose means do not change")
+    return checked
 
 
 def _number(field: str, value: object) -> float:
@@ -129,14 +131,14 @@ def _number(field: str, value: object) -> float:
 
 
 def _sequence(field: str, given: object) -> list[float]:
-    """Numbers, each once, in their order."""
+    """The distinct numbers, in order."""
     if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
         raise InvalidValue(field, given, "a sequence of numbers")
     return list(dict.fromkeys(_number(f"{field}[{place}]", value) for place, value in enumerate(given)))
 
 
 def _check_floors(floors: Sequence[float], decays: Sequence[float]) -> list[tuple[float, float]]:
-    """Pairs of ε and decay: the constant floors, and the whole ones that decay."""
+    """Pairs of ε and decay: the constant floors, and the decaying floors with ε = 1."""
     constant, falling = _sequence("floors", floors), _sequence("decays", decays)
     for place, value in enumerate(constant):
         if not 0 <= value <= 1:
@@ -145,16 +147,16 @@ def _check_floors(floors: Sequence[float], decays: Sequence[float]) -> list[tupl
         if not 0 < value < 1:
             raise InvalidValue(f"decays[{place}]", value, "a number between 0 and 1")
     if not constant and not falling:
-        raise InvalidValue("floors", floors, "at least one floor, or one of decays")
+        raise InvalidValue("floors", floors, "at least one number in floors or decays")
     return [*((each, 0.0) for each in constant), *((1.0, each) for each in falling)]
 
 
 def _check_boosters(boosters: Sequence[float] | None, base: Policy) -> list[float | None]:
     known = "booster" in (name for name, _, _ in base.parameters())
     if boosters is None:
-        return list(_BOOSTERS) if known else [None]
+        return list(_DEFAULT_BOOSTERS) if known else [None]
     if not known:
-        raise InvalidValue("boosters", boosters, f"none: {base.name} has no booster")
+        raise InvalidValue("boosters", boosters, f"None, because {base.name} has no booster")
     checked = _sequence("boosters", boosters)
     if not checked:
         raise InvalidValue("boosters", boosters, "at least one number >= 1")
@@ -164,36 +166,38 @@ def _check_boosters(boosters: Sequence[float] | None, base: Policy) -> list[floa
 def _grid(
     base: Policy, floors: Sequence[tuple[float, float]], boosters: Sequence[float | None]
 ) -> Iterator[Policy]:
-    """Every policy of the plan: each booster with each floor, a pair of ε and decay."""
+    """The policies of the plan: every booster with every floor."""
     for booster, (epsilon, decay) in itertools.product(boosters, floors):
-        # Every subclass is a dataclass by Policy.__init_subclass__, which mypy cannot see here.
+        # Policy.__init_subclass__ makes every subclass a dataclass, which mypy does not know.
         made: Policy = base if booster is None else dataclasses.replace(base, booster=booster)  # type: ignore[type-var]
         yield WithFloor(made, epsilon, decay=decay) if epsilon else made
 
 
 def _targets(
-    target: str | Policy | Sequence[str | Policy] | None, against: str | Policy | None, world: Problem
+    target: str | Policy | Sequence[str | Policy] | None, against: str | Policy | None, checked: Problem
 ) -> tuple[tuple[str, ...], Floats]:
-    """The names of the targets, and a law for each (with `against`, a difference of laws)."""
-    given: Sequence[str | Policy]
+    """The names of the targets, and their probabilities of the arms (with `against`, differences of probabilities)."""
+    targets: Sequence[str | Policy]
     if target is None:
-        worse = np.flatnonzero(world.gaps > 0)
-        given = [FixedArm(arm) for arm in (worse.tolist() if worse.size else range(world.arms))]
+        worse = np.flatnonzero(checked.gaps > 0)
+        targets = [FixedArm(arm) for arm in (worse.tolist() if worse.size else range(checked.arms))]
     else:
-        given = [target] if isinstance(target, str | Policy) or not isinstance(target, Sequence) else target
-    if not given:
+        targets = [target] if isinstance(target, str | Policy) or not isinstance(target, Sequence) else target
+    if not targets:
         raise InvalidValue("target", target, "at least one target")
-    laws = np.array([_law("target", each, world.arms) for each in given])
+    target_probabilities = np.array([_target_probabilities("target", each, checked.arms) for each in targets])
     if against is None:
-        return tuple(map(str, given)), laws
-    laws -= _law("against", against, world.arms)
-    differs = np.any(laws != 0, axis=1)
+        return tuple(map(str, targets)), target_probabilities
+    target_probabilities -= _target_probabilities("against", against, checked.arms)
+    differs = np.any(target_probabilities != 0, axis=1)
     if not differs.any() or not (differs.all() or target is None):
-        raise InvalidValue("against", str(against), "another policy than the target")
-    return tuple(str(each) for each, kept in zip(given, differs.tolist(), strict=True) if kept), laws[differs]
+        raise InvalidValue("against", str(against), "a policy other than the target")
+    return tuple(
+        str(each) for each, kept in zip(targets, differs.tolist(), strict=True) if kept
+    ), target_probabilities[differs]
 
 
-def _law(field: str, given: str | Policy, arms: int) -> Floats:
+def _target_probabilities(field: str, given: str | Policy, arms: int) -> Floats:
     if not isinstance(given, str | Policy):
         raise InvalidValue(field, given, "a target, as in arm:1, dist:0.5,0.5 or uniform")
     made = policy_of(given).bind([str(arm) for arm in range(arms)])
@@ -204,5 +208,5 @@ def _law(field: str, given: str | Policy, arms: int) -> Floats:
     return made.probabilities(Tally.empty(arms))
 
 
-def _silent(_done: int, _total: int) -> None:
-    """Nobody is told."""
+def _no_progress(_done: int, _total: int) -> None:
+    """Report nothing."""

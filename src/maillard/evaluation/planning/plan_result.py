@@ -1,4 +1,4 @@
-"""What a plan holds: its policies with their regret and their intervals, the frontier, a table, a figure."""
+"""The result of `plan`: regret and interval width of each policy, the frontier, a table and a figure."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ __all__ = ["ExplorationPlan", "PlanOption"]
 
 @dataclass(frozen=True)
 class PlanOption:
-    """A policy of the grid: what it costs, and what its log can tell.
+    """A policy of the grid: its regret, and the intervals that its log gives.
 
-    Of several targets, each figure is that of the target for which it is worst.
+    With several targets, each field has the value of the worst target.
     """
 
     policy: str
     floor: float
-    "ε: every arm has at least ε t^-decay / K in round t."
+    "ε: every arm has probability ε t^-decay / K or more in round t."
     decay: float
     booster: float | None
-    "None: the policy has none."
+    "None if the policy has no booster."
     exploration: float
-    "How many of the rounds are given to the floor, Σ ε t^-decay."
+    "The expected number of rounds that the floor uses, Σ ε t^-decay."
     regret: float
     "Mean over the runs, and its standard error."
     regret_error: float
     width: float
-    "Mean half-width of the interval, and its standard error; inf where a log gave no interval."
+    "Mean half-width of the interval, and its standard error; inf if a log gave no interval."
     width_error: float
     coverage: float
-    "The share of runs whose interval had the truth in it."
+    "The fraction of runs whose interval contained the true value."
     effective_share: float
-    "Mean effective sample size, (Σ|w|)² / Σw², as a share of the rows."
-    holds: bool
-    "Whether that coverage is no sign (two standard errors) of one more than 2 points under the confidence."
+    "Mean effective sample size, (Σ|w|)² / Σw², as a fraction of the rows."
+    valid: bool
+    "Whether the interval is valid: its coverage is not below the confidence by more than 2 points and two standard errors."
 
     @property
     def floor_label(self) -> str:
-        """The floor as a person would write it: none, 5%, t^-0.7, 20% t^-0.5."""
+        """The floor as text: none, 5%, t^-0.7, 20% t^-0.5."""
         share = f"{100 * self.floor:g}%"
         if not self.floor:
             return "none"
@@ -58,7 +58,7 @@ class PlanOption:
 
 @dataclass(frozen=True)
 class ExplorationPlan:
-    """Regret against the width of intervals, for every floor and booster that was tried."""
+    """Regret and interval width for every floor and booster of the grid."""
 
     problem: str
     horizon: int
@@ -73,9 +73,9 @@ class ExplorationPlan:
 
     @property
     def frontier(self) -> tuple[PlanOption, ...]:
-        """The rows that no other beats in both regret and width, cheapest first; only rows whose interval holds."""
+        """The valid rows that no other valid row beats in both regret and width, by increasing regret."""
         rows = sorted(
-            (row for row in self.rows if row.holds and row.width < math.inf),
+            (row for row in self.rows if row.valid and row.width < math.inf),
             key=lambda row: (row.regret, row.width),
         )
         best, kept = math.inf, []
@@ -86,7 +86,7 @@ class ExplorationPlan:
         return tuple(kept)
 
     def choose(self, width: float) -> PlanOption:
-        """The row with the least regret whose mean half-width is at most this, and whose interval holds."""
+        """The valid row with the least regret whose mean half-width is at most `width`."""
         if isinstance(width, bool) or not isinstance(width, int | float) or not width > 0:
             raise InvalidValue("width", width, "a number > 0")
         for row in self.frontier:
@@ -94,14 +94,14 @@ class ExplorationPlan:
                 return row
         if not self.frontier:
             raise InvalidValue(
-                "width", width, "a plan in which some interval holds (none does: raise the floors)"
+                "width", width, "a plan with at least one valid interval (there is none: raise the floors)"
             )
         least = self.frontier[-1].width
-        allowed = f"at least {least:.3g}, the narrowest here (a longer horizon or a higher floor gives less)"
+        allowed = f"at least {least:.3g}, the narrowest here (a longer horizon or a higher floor gives narrower ones)"
         raise InvalidValue("width", width, allowed)
 
     def figure(self) -> Figure:
-        """Regret against half-width: a path for each booster, along which the floor rises."""
+        """A figure of regret against half-width: one path for each booster, along which the floor rises."""
         from maillard import figures
 
         paths: dict[float | None, list[PlanOption]] = {}
@@ -109,19 +109,19 @@ class ExplorationPlan:
             if row.width < math.inf:
                 paths.setdefault(row.booster, []).append(row)
         if not paths:
-            raise CannotAnswer("no log of this plan gave an interval: there is nothing to draw")
+            raise CannotAnswer("no log of this plan gave an interval, so there is nothing to draw")
         regret = [[row.regret for row in path] for path in paths.values()]
         width = [[row.width for row in path] for path in paths.values()]
-        # The floors are the same along every path: the one that has the most room for them says which.
-        longest = max(paths, key=lambda each: _length(paths[each]))
+        # The floors are the same along every path, so only the longest path gets labels.
+        longest = max(paths, key=lambda each: _path_length(paths[each]))
         floors = [row.floor_label for row in paths[longest]]
         return figures.frontier(
             [self.policy if each is None else f"B = {each:g}" for each in paths],
             regret,
             width,
-            # The last point of a path has the path's name beside it.
+            # The name of a path is next to its last point.
             [
-                [_label(row, each == longest and row is not path[-1]) for row in path]
+                [_point_label(row, each == longest and row is not path[-1]) for row in path]
                 for each, path in paths.items()
             ],
             title=f"{self.policy} on {self.problem}, {self.horizon:,} rounds",
@@ -133,7 +133,7 @@ class ExplorationPlan:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values, for JSON."""
+        """All fields as plain values, for JSON."""
         return dataclasses.asdict(self) | {"frontier": [row.policy for row in self.frontier]}
 
     def __str__(self) -> str:
@@ -147,19 +147,23 @@ class ExplorationPlan:
         of = ", ".join(self.targets) + (f" minus {self.against}" if self.against else "")
         first = f"{self.policy} on {self.problem}, {self.horizon:,} rounds, {self.runs} runs"
         second = f"{self.estimator}, {100 * self.confidence:g}% intervals of {of}"
-        marks = ["*  no other has less regret and a narrower interval"]
-        marks += ["!  the interval does not hold"] if not all(row.holds for row in self.rows) else []
+        marks = ["*  on the frontier: no other policy has both less regret and a narrower interval"]
+        marks += (
+            ["!  the interval is not valid: its coverage is too low"]
+            if not all(row.valid for row in self.rows)
+            else []
+        )
         return "\n".join([first, second, "", *(line.rstrip() for line in lines), "", *marks])
 
 
 def _scale(paths: Sequence[Sequence[float]]) -> str:
-    """Logarithmic where the values differ by more than a factor."""
+    """Logarithmic if the values differ by more than a factor of 3."""
     values = [value for path in paths for value in path]
     return "log" if 0 < 3 * min(values) < max(values) else "linear"
 
 
-def _length(path: Sequence[PlanOption]) -> float:
-    """How far apart the points of a path are, in factors."""
+def _path_length(path: Sequence[PlanOption]) -> float:
+    """The length of a path on logarithmic axes."""
     return sum(
         math.hypot(math.log1p(b.regret) - math.log1p(a.regret), math.log(b.width / a.width))
         for a, b in itertools.pairwise(path)
@@ -167,9 +171,9 @@ def _length(path: Sequence[PlanOption]) -> float:
     )
 
 
-def _label(row: PlanOption, named: bool) -> str:
-    """The floor, and what its interval covers where that is too little."""
-    if not row.holds:
+def _point_label(row: PlanOption, named: bool) -> str:
+    """The label of a point: the floor, and the coverage if it is too low."""
+    if not row.valid:
         return f"{row.floor_label}: covers {100 * row.coverage:.0f}%"
     return row.floor_label if named else ""
 
@@ -182,5 +186,5 @@ def _cells(row: PlanOption, best: bool) -> tuple[str, ...]:
         f"{row.width:.3g} ± {row.width_error:.1g}",
         f"{100 * row.coverage:.1f}%",
         f"{100 * row.effective_share:.2g}%",
-        "*" if best else "" if row.holds else "!",
+        "*" if best else "" if row.valid else "!",
     )

@@ -1,4 +1,4 @@
-"""Had I used B: the learning curve of another policy on a log."""
+"""Replay: the learning curve that another policy would have had on a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a curve a log gives, and the parts of its rows that are replayed by themselves."""
+"""The length of the learning curve that a log supports, and the parts of its rows that are replayed separately."""
 
 from __future__ import annotations
 
@@ -18,66 +18,67 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_parts", "split_rows"]
 
-_USUAL, _MOST = 8, 64  # stretches in all
+_DEFAULT_PARTS, _MAX_PARTS = 8, 64  # over all logs; for each log
 
 
-def plan_parts(logs: Sequence[LoggedRows], way: ReplayMethod, horizon: int | None) -> tuple[int, int]:
-    """How many rounds the curve has, and into how many stretches each log is cut. Neither looks at a reward.
+def plan_parts(logs: Sequence[LoggedRows], method: ReplayMethod, horizon: int | None) -> tuple[int, int]:
+    """The number of rounds of the curve, and the number of parts into which each log is split.
 
-    With enough logs these say how much curves vary, and none is cut. Else each is, if the stretches are long enough.
+    Neither depends on a reward. If there are enough logs, their variation gives the interval and no log is split. Otherwise
+    each log is split, if the parts are long enough.
     """
-    whole = min(_rounds(each, way, 1) for each in logs)
+    whole = min(_rounds(each, method, 1) for each in logs)
     if horizon is not None:
         check_count("horizon", horizon, 10**9)
-        _check_range(logs, way, horizon)
-        most = 1 if len(logs) >= MIN_PARTS else min(whole // int(horizon), _MOST)
-        while most > 1 and min(_rounds(each, way, most) for each in logs) < horizon:
-            most -= 1
-        return int(horizon), most if len(logs) * most >= MIN_PARTS else 1
-    if way.method == QUEUES and not way.guaranteed:
+        _require_range(logs, method, horizon)
+        parts = 1 if len(logs) >= MIN_PARTS else min(whole // int(horizon), _MAX_PARTS)
+        while parts > 1 and min(_rounds(each, method, parts) for each in logs) < horizon:
+            parts -= 1
+        return int(horizon), parts if len(logs) * parts >= MIN_PARTS else 1
+    if method.name == QUEUES and not method.guaranteed:
         horizon = min(map(len, logs))
-        _check_range(logs, way, horizon)
+        _require_range(logs, method, horizon)
         return horizon, 1
     if not whole:
-        rows, needed = min(map(len, logs)), 20 * len(logs[0].arms) / way.acceptance_probability
+        rows, needed = min(map(len, logs)), 20 * len(logs[0].arms) / method.acceptance_probability
         raise CannotAnswer(
-            f"{logs[0].source}: {rows} rows, each accepted with probability {way.acceptance_probability:.3g}, give no curve; "
-            f"20 rounds for each arm would need about {needed:.3g} rows, or a floor {needed / rows:.3g} times as large"
+            f"{logs[0].source}: {rows} rows, each accepted with probability {method.acceptance_probability:.3g}, "
+            f"are too few for a curve; 20 rounds per arm need about {needed:.3g} rows, "
+            f"or a floor {needed / rows:.3g} times as large"
         )
-    count = 1 if len(logs) >= MIN_PARTS else -(-_USUAL // len(logs))
-    apart = min(_rounds(each, way, count) for each in logs)
-    return (apart, count) if apart > 2 * len(logs[0].arms) else (whole, 1)
+    parts = 1 if len(logs) >= MIN_PARTS else -(-_DEFAULT_PARTS // len(logs))
+    rounds = min(_rounds(each, method, parts) for each in logs)
+    return (rounds, parts) if rounds > 2 * len(logs[0].arms) else (whole, 1)
 
 
-def split_rows(
-    events: LoggedRows, way: ReplayMethod, stretches: int, horizon: int
-) -> Iterator[LoggedRewards]:
-    """The rows of each stretch, with which probability each is kept; or the next `horizon` rewards of every queue."""
-    if way.method != QUEUES:
-        keep = np.minimum(way.acceptance_probability / events.probability, 1.0)
-        for part in range(stretches):
-            cut = slice(len(events) * part // stretches, len(events) * (part + 1) // stretches)
-            yield LoggedRewards(events.reward[cut], events.arm[cut], keep[cut])
+def split_rows(logged: LoggedRows, method: ReplayMethod, parts: int, horizon: int) -> Iterator[LoggedRewards]:
+    """The rows of each part, with their acceptance probabilities; for queues, the next `horizon` rewards of every arm."""
+    if method.name != QUEUES:
+        keep = np.minimum(method.acceptance_probability / logged.probability, 1.0)
+        for part in range(parts):
+            cut = slice(len(logged) * part // parts, len(logged) * (part + 1) // parts)
+            yield LoggedRewards(logged.reward[cut], logged.arm[cut], keep[cut])
         return
-    mine = events.arm >= 0
-    arm, k = events.arm[mine], len(events.arms)
+    mine = logged.arm >= 0
+    arm, k = logged.arm[mine], len(logged.arms)
     order = np.argsort(arm, kind="stable")
-    arm, reward = arm[order], events.reward[mine][order]
-    place = np.arange(arm.size) - np.searchsorted(arm, arm)  # in its queue
-    for part in range(stretches):
-        some = place // horizon == part if stretches > 1 else np.ones(arm.size, np.bool_)
-        starts = np.searchsorted(arm[some], np.arange(k + 1)).astype(np.int64)
-        yield LoggedRewards(reward[some], starts=starts)
+    arm, reward = arm[order], logged.reward[mine][order]
+    position = np.arange(arm.size) - np.searchsorted(arm, arm)  # in the queue of its arm
+    for part in range(parts):
+        chosen = position // horizon == part if parts > 1 else np.ones(arm.size, np.bool_)
+        starts = np.searchsorted(arm[chosen], np.arange(k + 1)).astype(np.int64)
+        yield LoggedRewards(reward[chosen], starts=starts)
 
 
-def _rounds(events: LoggedRows, way: ReplayMethod, stretches: int) -> int:
-    """How many rounds each of so many stretches can be counted on to have."""
-    if way.method == QUEUES:
-        return way.guaranteed // stretches
-    return reliable_rounds(len(events) // stretches, way.acceptance_probability)
+def _rounds(logged: LoggedRows, method: ReplayMethod, parts: int) -> int:
+    """The number of rounds that each part has almost surely, if the log is split into so many."""
+    if method.name == QUEUES:
+        return method.guaranteed // parts
+    return reliable_rounds(len(logged) // parts, method.acceptance_probability)
 
 
-def _check_range(logs: Sequence[LoggedRows], way: ReplayMethod, horizon: int) -> None:
-    if way.method == QUEUES and horizon > way.guaranteed and any(each.reward_range is None for each in logs):
-        allowed = f"(low, high): rounds beyond the guaranteed {way.guaranteed} are bounded by it"
+def _require_range(logs: Sequence[LoggedRows], method: ReplayMethod, horizon: int) -> None:
+    bounded = method.name == QUEUES and horizon > method.guaranteed
+    if bounded and any(each.reward_range is None for each in logs):
+        allowed = f"(low, high), which bounds the rounds beyond the guaranteed {method.guaranteed}"
         raise InvalidValue("reward_range", None, allowed)

@@ -1,4 +1,4 @@
-"""What a policy and an interval must know of a log's rewards."""
+"""The properties of logged rewards that a policy or an interval needs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from maillard.evaluation.replays.logged_rows import LoggedRows
 
-__all__ = ["LoggedProblem", "problem_of_logs", "variances_of"]
+__all__ = ["LoggedProblem", "problem_of_logs", "reward_variances"]
 
 
 @dataclass(frozen=True)
 class LoggedProblem(Problem):
-    """A log in the place of a problem: what a policy must know of its rewards."""
+    """A log in place of a problem: the properties of its rewards that a policy needs."""
 
     means: tuple[float, ...]
     limits: tuple[float, float]
@@ -34,11 +34,11 @@ class LoggedProblem(Problem):
         return self.limits
 
     @property
-    def binary(self) -> bool:  # type: ignore[override]  # of every log its own
+    def binary(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
         return self.two_valued
 
     @property
-    def positive(self) -> bool:  # type: ignore[override]  # the same
+    def positive(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
         return self.limits[0] > 0.0
 
     @property
@@ -46,8 +46,8 @@ class LoggedProblem(Problem):
         return self.known_sigma2
 
 
-def variances_of(logs: Sequence[LoggedRows]) -> NDArray[np.float64]:
-    """The variance of each arm's rewards in all logs; of all rewards, for an arm that has less than two."""
+def reward_variances(logs: Sequence[LoggedRows]) -> NDArray[np.float64]:
+    """The variance of the rewards of each arm over all logs; that of all rewards for an arm with fewer than two."""
     arm = np.concatenate([each.arm for each in logs])
     reward = np.concatenate([each.reward for each in logs])[arm >= 0]
     arm, k = arm[arm >= 0], len(logs[0].arms)
@@ -59,17 +59,14 @@ def variances_of(logs: Sequence[LoggedRows]) -> NDArray[np.float64]:
 
 
 def problem_of_logs(logs: Sequence[LoggedRows]) -> LoggedProblem:
-    """The logs' rewards, as far as a policy must know of them."""
+    """The rewards of the logs as a problem; an error if the logs differ in their arms or their reward range."""
     reward = np.concatenate([each.reward for each in logs])
     first = logs[0]
     for each in logs[1:]:
         for name in ("arms", "logged_arms", "reward_range"):
-            if getattr(each, name) != getattr(first, name):
-                raise InvalidValue(
-                    f"{each.source}: {name}",
-                    getattr(each, name),
-                    f"{getattr(first, name)}, as in the first log",
-                )
+            value, expected = getattr(each, name), getattr(first, name)
+            if value != expected:
+                raise InvalidValue(f"{each.source}: {name}", value, f"{expected}, as in the first log")
     return LoggedProblem(
         (float(reward.mean()),) * len(first.arms),
         (float(reward.min()), float(reward.max())),

@@ -1,4 +1,4 @@
-"""The rows of a log as a replay reads them."""
+"""The rows of a log in the form that a replay needs."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
     from maillard.decisions.columns import Columns
 
     Floats = NDArray[np.float64]
-    Places = NDArray[np.int64]
+    Integers = NDArray[np.int64]
 
 __all__ = ["LoggedRows", "read_rows", "rows_from_arrays"]
 
-_CERTAIN = 1.0 - 1e-9  # a probability that is one, rounded
+_CERTAIN = 1.0 - 1e-9  # probabilities above it are 1 up to rounding
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoggedRows:
-    """Rows with a reward, in the log's order."""
+    """The rows of a log that have a reward, in log order."""
 
     source: str
     arms: tuple[str, ...]
-    "Those that the replayed policy may choose."
+    "The arms that the replayed policy may choose."
     logged_arms: int
-    "How many the log has."
-    row: Places
-    "Its number in the source."
-    arm: Places
-    "The place among `arms` of the one that was drawn; -1 for another."
+    "The number of arms of the log."
+    row: Integers
+    "The row number in the source."
+    arm: Integers
+    "The index in `arms` of the chosen arm; -1 if it is not among them."
     reward: Floats
     probability: Floats
-    "With which probability it was drawn."
+    "The logged probability of the chosen arm."
     min_probability: Floats
-    "The smallest probability that any of `arms` is known to have had."
-    eligible: Places
-    "How many arms could have been drawn; 0 where that were not all of `arms`."
+    "The smallest known probability of any of `arms`."
+    eligible: Integers
+    "The number of eligible arms; 0 if not all of `arms` were eligible."
     promised: float = 0.0
-    "Below which probability the log's own policies say that no arm falls; 0 where nothing is known."
+    "The minimum probability of every arm that the log's policies guarantee; 0 if none is known."
     reward_range: tuple[float, float] | None = None
     sigma2: float | None = None
     left_out: dict[str, int] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class LoggedRows:
     def __len__(self) -> int:
         return self.arm.size
 
-    def only(self, mask: NDArray[np.bool_]) -> LoggedRows:
+    def filter(self, mask: NDArray[np.bool_]) -> LoggedRows:
         """The rows for which the mask is true."""
         chosen: dict[str, Any] = {
             name: getattr(self, name)[mask]
@@ -68,7 +68,7 @@ class LoggedRows:
         return replace(self, **chosen)
 
     def randomized_rows(self) -> LoggedRows:
-        """The rows in which each of `arms` could have been drawn, without the forced ones that the log begins with."""
+        """The rows in which all of `arms` were eligible, without the forced choices at the beginning of the log."""
         forced = 0
         if self.logged_arms > 1:
             random = np.flatnonzero(self.probability < _CERTAIN)
@@ -80,18 +80,18 @@ class LoggedRows:
         }
         mask = whole.copy()
         mask[:forced] = False
-        return replace(self.only(mask), left_out=self.left_out | left_out)
+        return replace(self.filter(mask), left_out=self.left_out | left_out)
 
 
 def read_rows(
     log: Any, arms: Sequence[str] | None = None, reward_range: tuple[float, float] | None = None
 ) -> LoggedRows:
-    """The events of whatever `read_log` opens, or of a simulated log."""
+    """Read the rows of a simulated log, or of anything that `read_log` opens."""
     if isinstance(log, Log):
-        return _simulated(log, arms, reward_range)
+        return _simulated_rows(log, arms, reward_range)
     opened = read_log(log)
     try:
-        return _decided(opened, arms, reward_range)
+        return _decision_rows(opened, arms, reward_range)
     finally:
         if opened is not log:
             opened.close()
@@ -101,17 +101,17 @@ def rows_from_arrays(
     arm: Any,
     reward: Any,
     log_probability: Any,
-    laws: Any = None,
+    log_probabilities: Any = None,
     *,
     arms: int | Sequence[str],
     reward_range: tuple[float, float] | None = None,
     source: str = "log",
     **more: Any,
 ) -> LoggedRows:
-    """LoggedRows of plain arrays: the arm of each row by its place, its reward and log probability, and every arm's where known.
+    """Rows from arrays: the index of the chosen arm, its reward and its log probability, and those of all arms if known.
 
-    >>> events = rows_from_arrays([0, 1], [1.0, 0.0], np.log([0.5, 0.5]), arms=2)
-    >>> len(events), events.min_probability.tolist()
+    >>> rows = rows_from_arrays([0, 1], [1.0, 0.0], np.log([0.5, 0.5]), arms=2)
+    >>> len(rows), rows.min_probability.tolist()
     (2, [0.5, 0.5])
     """
     names = tuple(map(str, range(arms))) if isinstance(arms, int) else tuple(arms)
@@ -126,17 +126,19 @@ def rows_from_arrays(
         arm=np.ascontiguousarray(arm, np.int64),
         reward=reward,
         probability=probability,
-        min_probability=probability if laws is None else np.exp(np.min(laws, axis=1)),
+        min_probability=probability
+        if log_probabilities is None
+        else np.exp(np.min(log_probabilities, axis=1)),
         eligible=np.full(reward.size, len(names), np.int64),
         reward_range=reward_range,
         **more,
     )
 
 
-def _decided(
+def _decision_rows(
     log: DecisionLog, arms: Sequence[str] | None, reward_range: tuple[float, float] | None
 ) -> LoggedRows:
-    """The events of a log of decisions: rows that have a reward, whose window is closed, and that repeat no other."""
+    """The rows of a decision log that have a reward and a closed window, and that are not duplicates."""
     names = _check_arms(arms, log.arms, log.source)
     places = np.array([log.arms.index(name) for name in names], np.int64)
     rule = log.reward
@@ -146,24 +148,25 @@ def _decided(
     left_out = {"without a reward": 0, "window still open": 0, "repeated": 0}
     parts: list[tuple[Any, ...]] = []
     audit = Audit()
-    for some in log.columns():
-        audit.add_columns(log.arms, some)
-        opened = ~some.closed if log.requires_closed_windows else np.zeros(len(some), np.bool_)
-        absent = np.isnan(some.reward)
-        left_out["repeated"] += int(some.repeated.sum())
-        left_out["window still open"] += int((opened & ~some.repeated).sum())
-        left_out["without a reward"] += int((absent & ~opened & ~some.repeated).sum())
-        part = some.filter(~(some.repeated | opened | absent))
-        parts.append((part.row, among[part.arm], part.reward, *_laws(part, places, len(log.arms))))
+    for columns in log.columns():
+        audit.add_columns(log.arms, columns)
+        opened = ~columns.closed if log.requires_closed_windows else np.zeros(len(columns), np.bool_)
+        absent = np.isnan(columns.reward)
+        left_out["repeated"] += int(columns.repeated.sum())
+        left_out["window still open"] += int((opened & ~columns.repeated).sum())
+        left_out["without a reward"] += int((absent & ~opened & ~columns.repeated).sum())
+        part = columns.filter(~(columns.repeated | opened | absent))
+        parts.append((part.row, among[part.arm], part.reward, *_probabilities(part, places, len(log.arms))))
     if audit.verdict == "broken":
         raise CannotAnswer(
-            f"{log.source}: the draws do not agree with the logged probabilities (maillard verify says where): nothing can be replayed on them"
+            f"{log.source}: the choices do not agree with the logged probabilities, so the log cannot be replayed; "
+            "run maillard verify for details"
         )
-    columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else []
-    if not columns or not columns[0].size:
+    arrays = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else []
+    if not arrays or not arrays[0].size:
         error = OpenWindows if left_out["window still open"] else CannotAnswer
-        raise error(f"{log.source}: no decision has a reward{_said(left_out)}; there is nothing to replay")
-    row, arm, reward, probability, min_probability, eligible = columns
+        raise error(f"{log.source}: no decision has a reward{_reasons(left_out)}; there is nothing to replay")
+    row, arm, reward, probability, min_probability, eligible = arrays
     limits = own if reward_range is None else reward_range
     check_range(reward, row, limits, log.source)
     return LoggedRows(
@@ -178,40 +181,45 @@ def _decided(
         eligible=eligible,
         promised=_promised(log.policies.values(), log.arms, places),
         reward_range=limits,
-        sigma2=None if limits is None else _spread(limits),
+        sigma2=None if limits is None else _max_variance(limits),
         left_out=left_out,
     )
 
 
-def _laws(some: Columns, places: Places, arms: int) -> tuple[Floats, Floats, Places]:
-    """Of each row: the drawn arm's probability, the smallest known one of these arms', and how many arms could be drawn."""
-    probability = np.minimum(np.exp(some.log_probability), 1.0)
-    min_probability = np.where(np.isin(some.arm, places), probability, 1.0)
-    if some.log_probabilities is not None:
-        laws = some.log_probabilities[:, places]
+def _probabilities(columns: Columns, places: Integers, arms: int) -> tuple[Floats, Floats, Integers]:
+    """For each row: the probability of the chosen arm, the smallest known one among `places`, and the number of eligible arms."""
+    probability = np.minimum(np.exp(columns.log_probability), 1.0)
+    min_probability = np.where(np.isin(columns.arm, places), probability, 1.0)
+    if columns.log_probabilities is not None:
+        log_probabilities = columns.log_probabilities[:, places]
         min_probability = np.minimum(
-            min_probability, np.exp(np.min(np.where(np.isnan(laws), 0.0, laws), axis=1))
+            min_probability,
+            np.exp(np.min(np.where(np.isnan(log_probabilities), 0.0, log_probabilities), axis=1)),
         )
-    count = np.full(len(some), arms, np.int64)
-    if some.eligible is not None:
-        count = np.where(some.eligible[:, places].all(axis=1), some.eligible.sum(axis=1), 0)
+    count = np.full(len(columns), arms, np.int64)
+    if columns.eligible is not None:
+        count = np.where(columns.eligible[:, places].all(axis=1), columns.eligible.sum(axis=1), 0)
     return probability, min_probability, count
 
 
-def _simulated(log: Log, arms: Sequence[str] | None, reward_range: tuple[float, float] | None) -> LoggedRows:
-    """The events of `simulate_log`."""
-    world, names = simulated_world(log)
-    if world is not None and world.churn:
+def _simulated_rows(
+    log: Log, arms: Sequence[str] | None, reward_range: tuple[float, float] | None
+) -> LoggedRows:
+    """The rows of a log of `simulate_log`."""
+    problem, names = simulated_world(log)
+    if problem is not None and problem.churn:
         raise InvalidValue(
-            "log", str(world), "a log of arms that stay: replays need rewards that do not change"
+            "log",
+            str(problem),
+            "a log whose arms do not change: a replay needs constant reward distributions",
         )
     if arms is not None and tuple(arms) != names:
-        raise InvalidValue("arms", arms, "all arms, where the log is a simulated one")
+        raise InvalidValue("arms", arms, "all arms, because the log is simulated")
     limits, sigma2 = reward_range, None
-    if world is not None:
-        low, high = world.support
+    if problem is not None:
+        low, high = problem.support
         limits = (low, high) if limits is None and math.isfinite(high - low) else limits
-        sigma2 = world.sigma2
+        sigma2 = problem.sigma2
     return rows_from_arrays(
         log.arms,
         log.rewards,
@@ -219,14 +227,14 @@ def _simulated(log: Log, arms: Sequence[str] | None, reward_range: tuple[float, 
         log.log_probabilities,
         arms=names,
         reward_range=limits,
-        sigma2=sigma2 if limits is None or sigma2 is not None else _spread(limits),
+        sigma2=sigma2 if limits is None or sigma2 is not None else _max_variance(limits),
         promised=_promised([log.provenance["policy"]], names, np.arange(len(names))),
         source=f"log of {log.provenance['policy']}",
     )
 
 
-def _promised(specs: Iterable[str], arms: Sequence[str], places: Places) -> float:
-    """The largest probability that every version of the log's policy has always had under each of these arms' own."""
+def _promised(specs: Iterable[str], arms: Sequence[str], places: Integers) -> float:
+    """The minimum probability that every version of the log's policy guarantees to each of these arms."""
     shares = promised_shares(specs, arms)
     return 0.0 if shares is None else float(shares[places].min())
 
@@ -244,12 +252,12 @@ def _check_arms(given: Sequence[str] | None, known: Sequence[str], source: str) 
     return tuple(given)
 
 
-def _said(left_out: dict[str, int]) -> str:
-    some = [f"{count} {why}" for why, count in left_out.items() if count]
-    return f" ({', '.join(some)})" if some else ""
+def _reasons(left_out: dict[str, int]) -> str:
+    reasons = [f"{count} {reason}" for reason, count in left_out.items() if count]
+    return f" ({', '.join(reasons)})" if reasons else ""
 
 
-def _spread(limits: tuple[float, float]) -> float:
-    """The most that the variance of a reward within these can be."""
-    width = limits[1] - limits[0]  # whose power would raise where its product is infinite
+def _max_variance(limits: tuple[float, float]) -> float:
+    """The largest possible variance of a reward within these limits."""
+    width = limits[1] - limits[0]  # width**2 would raise on overflow; the product becomes infinite
     return width * width / 4

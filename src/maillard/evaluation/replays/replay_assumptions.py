@@ -1,4 +1,4 @@
-"""What a replayed curve rests on, in words."""
+"""The assumptions of a replayed learning curve, as text."""
 
 from __future__ import annotations
 
@@ -8,32 +8,35 @@ from maillard.evaluation.replays.replay_methods import QUEUES, REJECTION, Replay
 __all__ = ["assumptions"]
 
 
-def assumptions(way: ReplayMethod, kind: str, parts: int, horizon: int) -> tuple[str, ...]:
-    """What the curve and its interval rest on, in words."""
-    said = [
-        "each arm's rewards are independent draws of one law, the same at all times and whatever was chosen before",
-        "the policy would have learned each reward before its next choice",
+def assumptions(method: ReplayMethod, basis: str, parts: int, horizon: int) -> tuple[str, ...]:
+    """What the curve and its interval assume."""
+    texts = [
+        "the rewards of each arm are independent and identically distributed, regardless of time and of earlier choices",
+        "the policy would have received each reward before its next choice",
     ]
-    if way.method == QUEUES:
-        said.append("the log's choices used nothing but the past")
-        if way.guaranteed:
-            said.append(f"every arm was to have {way.guaranteed} rewards, whatever they turned out to be")
-        if horizon > way.guaranteed:
-            beyond = f"beyond round {way.guaranteed} " if way.guaranteed else ""
-            said.append(f"{beyond}the curve is between bounds: a queue's length depends on the rewards in it")
+    if method.name == QUEUES:
+        texts.append("the choices in the log depend only on the past")
+        if method.guaranteed:
+            texts.append(f"every arm was to receive {method.guaranteed} rewards, whatever their values")
+        if horizon > method.guaranteed:
+            rounds = f"beyond round {method.guaranteed} " if method.guaranteed else ""
+            texts.append(
+                f"{rounds}only bounds on the curve are known, because the length of a queue depends on its rewards"
+            )
     else:
-        under = "exactly" if way.method != REJECTION else "at least"
-        said.append(
-            f"every arm had a probability of {under} {way.acceptance_probability:.4g} in every row, as fixed before logging"
-        )
-        said.append("when the log ended did not depend on its rewards")
-    if kind == LOGS:
-        said.append(f"interval: Student's t over {parts} independent logs; for the policy's expected reward")
-    elif kind == PARTS:
-        said.append(f"interval: Student's t over {parts} parts of the log; for the policy's expected reward")
+        relation = "at least" if method.name == REJECTION else "exactly"
+        texts += [
+            f"every arm had a probability of {relation} {method.acceptance_probability:.4g} in every row, "
+            "fixed before logging",
+            "the length of the log does not depend on its rewards",
+        ]
+    if basis in (LOGS, PARTS):
+        units = "independent logs" if basis == LOGS else "parts of the log"
+        texts.append(f"interval: Student's t over {parts} {units}; for the policy's expected reward")
     else:
-        said.append(
-            "interval: normal, for the noise of rewards given the choices made (a martingale); that the policy would choose otherwise "
-            f"on another log is not in it ({MIN_PARTS} logs, or a horizon that leaves {MIN_PARTS} stretches, would tell)"
+        texts.append(
+            "interval: normal, for the noise of the rewards given the choices (a martingale); it does not include that the "
+            f"policy would choose differently on another log ({MIN_PARTS} logs, or a horizon short enough for "
+            f"{MIN_PARTS} parts, would show that)"
         )
-    return tuple(said)
+    return tuple(texts)

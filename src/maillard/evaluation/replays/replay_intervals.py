@@ -1,4 +1,4 @@
-"""From what replays collected to a curve with its interval. Formulas only."""
+"""Statistics of replays: from the rewards that they collected to a learning curve with its interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-    Places = NDArray[np.int64]
+    Integers = NDArray[np.int64]
 
 __all__ = [
     "CHOICES",
@@ -26,58 +26,58 @@ __all__ = [
 ]
 
 LOGS, PARTS, CHOICES = "independent logs", "parts of the log", "choices made"
-MIN_PARTS = 5  # logs or stretches for Student's t
+MIN_PARTS = 5  # logs or parts that Student's t needs
 
 
 class PartTotals(NamedTuple):
-    """What the replays on one part of the rows collected: arrays of replay x checkpoint."""
+    """What the replays on one part of the rows collected, as arrays of replay x checkpoint."""
 
     sums: Floats
-    "Of rewards."
+    "Sums of rewards."
     variances: Floats
-    "Of the variances of the arms that were played."
-    lengths: Places
-    "How many rounds each had."
+    "Sums of the reward variances of the chosen arms."
+    lengths: Integers
+    "The number of rounds of each replay."
 
 
 class CurveEstimate(NamedTuple):
-    """At each checkpoint n, of the mean reward of the first n rounds."""
+    """The mean reward of the first n rounds, at each checkpoint n."""
 
     least: Floats
     most: Floats
-    "Where both are the same, the estimate; else what it is between."
+    "Bounds on the estimate; where both are equal, the estimate itself."
     lower: Floats
     upper: Floats
     reached: Floats
-    "Of the replays that got to round n."
+    "The fraction of the replays that reached round n."
 
 
 def interval_basis(logs: int, parts: int) -> str:
-    """What the interval is over: logs, or stretches of them, where there are enough."""
+    """Whether the interval is computed over logs, over parts of them, or from the choices made."""
     return LOGS if logs >= MIN_PARTS else PARTS if parts >= MIN_PARTS else CHOICES
 
 
 def summarise(
     parts: Sequence[PartTotals],
-    rounds: Places,
-    kind: str,
+    rounds: Integers,
+    basis: str,
     *,
     queued: bool,
     reward_range: tuple[float, float] | None,
     confidence: float,
 ) -> CurveEstimate:
-    """The curve, as the mean over parts of the mean over their replays.
+    """The learning curve: the mean over parts of the mean over their replays.
 
-    Thinned rows: of the replays that got to round n. Whether one did is independent of what it saw, as each row is accepted with
-    one constant probability. Queues: rounds after a queue is empty count as the least reward in the lower bound and as the most in
-    the upper, so that every replay counts (FORMULAS D, queue replay).
+    Rejection and matching: the mean is over the replays that reached round n. Whether a replay did is independent of its rewards,
+    because each row is accepted with a constant probability. Queues: every replay counts. Its rounds after a queue ran out get
+    the smallest reward in the lower bound and the largest in the upper (FORMULAS D, queue replay).
     """
-    low, high, noise, there = [], [], [], []
+    low, high, noise, reached = [], [], [], []
     for part in parts:
         missing = np.maximum(rounds - part.lengths[:, None], 0)
-        there.append(missing == 0)
+        reached.append(missing == 0)
         if queued:
-            worst, best = reward_range or (0.0, 0.0)  # without a range, nothing may be missing
+            worst, best = reward_range or (0.0, 0.0)  # without a range, no round may be missing
             low.append((part.sums + worst * missing) / rounds)
             high.append((part.sums + best * missing) / rounds)
             noise.append(part.variances + missing * (best - worst) ** 2 / 4)
@@ -86,23 +86,23 @@ def summarise(
             high.append(low[-1])
             noise.append(np.where(missing == 0, part.variances, np.nan))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a round that no replay got to has no mean
-        half = _half_within(noise, rounds, confidence) if kind == CHOICES else None
-        least, below = _centre_and_half(low, half, confidence)
-        most, above = _centre_and_half(high, half, confidence)
+        warnings.simplefilter("ignore", RuntimeWarning)  # a round that no replay reached has no mean
+        half = _martingale_half_width(noise, rounds, confidence) if basis == CHOICES else None
+        least, below = _mean_and_half_width(low, half, confidence)
+        most, above = _mean_and_half_width(high, half, confidence)
         lower, upper = least - below, most + above
         if reward_range is not None:
             lower, upper = np.clip(lower, *reward_range), np.clip(upper, *reward_range)
-    return CurveEstimate(least, most, lower, upper, np.concatenate(there).mean(axis=0))
+    return CurveEstimate(least, most, lower, upper, np.concatenate(reached).mean(axis=0))
 
 
-def _centre_and_half(
+def _mean_and_half_width(
     values: Sequence[Floats], half: Floats | None, confidence: float
 ) -> tuple[Floats, Floats]:
-    """The mean over parts, and half the width of its interval: as given, or Student's t over the parts' own means.
+    """The mean over parts, and the half-width of its interval: `half` if given, otherwise Student's t over the means of the parts.
 
-    Given all that came before it in the log, a stretch's mean has the policy's expectation: the errors are martingale
-    differences, uncorrelated as those of logs are independent.
+    Given all earlier rows, the expectation of a part's mean is that of the policy. So the errors of the parts are martingale
+    differences: uncorrelated, like those of independent logs.
     """
     from scipy.special import stdtrit
 
@@ -112,12 +112,12 @@ def _centre_and_half(
         count = np.isfinite(means).sum(axis=0)
         error = np.nanstd(means, axis=0, ddof=1) / np.sqrt(count)
         half = -stdtrit(np.maximum(count - 1, 1), (1.0 - confidence) / 2) * error
-    # Rewards that are all alike say nothing about how they vary.
+    # Equal rewards do not show how much rewards vary, so a width of 0 becomes infinite.
     return centre, np.where(half > 0, half, np.where(np.isnan(centre), np.nan, np.inf))
 
 
-def _half_within(noise: Sequence[Floats], rounds: Places, confidence: float) -> Floats:
-    """z √(Σ σ²(arm)) / n over the choices made: the martingale variance of one replay, than which their mean has no more."""
+def _martingale_half_width(noise: Sequence[Floats], rounds: Integers, confidence: float) -> Floats:
+    """z √(Σ σ²(arm)) / n over the choices made: the martingale variance of one replay, an upper bound on that of their mean."""
     from scipy.special import ndtri
 
     variance = np.sum([np.nanmean(each, axis=0) for each in noise], axis=0) / len(noise) ** 2

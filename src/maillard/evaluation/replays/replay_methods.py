@@ -1,4 +1,4 @@
-"""Which way a log can be replayed, and how far."""
+"""The methods by which a log can be replayed, and how many rounds they give."""
 
 from __future__ import annotations
 
@@ -18,100 +18,101 @@ if TYPE_CHECKING:
 __all__ = ["MATCHING", "METHODS", "QUEUES", "REJECTION", "ReplayMethod", "choose_method", "reliable_rounds"]
 
 REJECTION, MATCHING, QUEUES = METHODS = ("rejection", "matching", "queues")
-_SAME = 1e-6  # how far a uniform probability may be from 1 / K, relatively
-_ROUNDING = 1e-9  # how far a probability may fall under a floor by rounding, relatively
-_RARELY = 1e-3  # how often a pass may end before the length that is counted on
+_UNIFORM_TOLERANCE = 1e-6  # relative deviation from 1 / K
+_FLOOR_TOLERANCE = 1e-9  # relative rounding error of a probability at the floor
+_MAX_SHORT = 1e-3  # probability that a pass ends before the number of rounds that is relied on
 
 
 @dataclass(frozen=True)
 class ReplayMethod:
-    """A method, and what it knows of every row."""
+    """A method, and what it knows about every row."""
 
-    method: str
+    name: str
     acceptance_probability: float = 0.0
-    "With which probability a row is accepted, whatever B chose and whatever happened before; 0 for queues."
+    "The probability that a row is accepted, whatever the policy chose and whatever happened before; 0 for queues."
     guaranteed: int = 0
-    "How many rewards each queue was to have, whatever they turned out to be."
+    "The number of rewards that each queue was to have, whatever their values."
 
 
 def choose_method(
     logs: Sequence[LoggedRows],
-    method: str | None,
+    name: str | None,
     floor: float | Sequence[float] | None,
     guaranteed: int | None,
 ) -> ReplayMethod:
-    """The method asked for, or the best one that applies; an error that says why where none does.
+    """The requested method, or the best one that applies; an error with the reason if none does.
 
-    Where logging was uniform every match is accepted, so matching comes before rejection, and both before queues, which bound what
-    they cannot tell.
+    Matching comes before rejection, because it accepts every match if logging was uniform. Queues come last, because they give
+    only bounds beyond the guaranteed rewards.
     """
-    if method is not None and method not in METHODS:
-        raise InvalidValue("method", method, ", ".join(METHODS))
-    even = _uniform_chance(logs)
-    promised = min(events.promised for events in logs)
+    if name is not None and name not in METHODS:
+        raise InvalidValue("method", name, ", ".join(METHODS))
+    uniform = _uniform_probability(logs)
+    known_floor = min(rows.promised for rows in logs)
     if floor is not None:
-        promised = min(float(shares_of(floor, events.logged_arms).min()) for events in logs)
-    if method == MATCHING or (method is None and floor is None and guaranteed is None and even):
-        if not even:
+        known_floor = min(float(shares_of(floor, rows.logged_arms).min()) for rows in logs)
+    if name == MATCHING or (name is None and floor is None and guaranteed is None and uniform):
+        if not uniform:
             raise CannotAnswer(
-                "matching: logging was not uniform, so the rows that match a learning policy's choices are not a "
-                f"sample of what it would have seen{_smallest(logs)}. {_advice(logs)}"
+                "matching: logging was not uniform, so the rows that match a learning policy's choices are a biased sample"
+                f"{_smallest(logs)}. {_advice(logs)}"
             )
-        return ReplayMethod(MATCHING, even)
-    if method == REJECTION or (method is None and guaranteed is None and promised):
-        promised = promised or even
-        if not promised:
-            raise CannotAnswer(f"rejection: {_unknown(logs)}{_smallest(logs)}. {_advice(logs)}")
-        _check_floor(logs, promised)
-        return ReplayMethod(REJECTION, promised)
-    if method is None and guaranteed is None and any(events.reward_range is None for events in logs):
+        return ReplayMethod(MATCHING, uniform)
+    if name == REJECTION or (name is None and guaranteed is None and known_floor):
+        known_floor = known_floor or uniform
+        if not known_floor:
+            raise CannotAnswer(f"rejection: {_no_floor(logs)}{_smallest(logs)}. {_advice(logs)}")
+        _check_floor(logs, known_floor)
+        return ReplayMethod(REJECTION, known_floor)
+    if name is None and guaranteed is None and any(rows.reward_range is None for rows in logs):
         raise CannotAnswer(
-            f"no way to replay this log: {_unknown(logs)}; logging was not uniform{_smallest(logs)}; and queues, which "
-            f"bound what they cannot tell, need reward_range=(low, high). {_advice(logs)}"
+            f"no method can replay this log: {_no_floor(logs)}; logging was not uniform{_smallest(logs)}; "
+            f"and queues, which give bounds, need reward_range=(low, high). {_advice(logs)}"
         )
     return ReplayMethod(QUEUES, guaranteed=_check_guaranteed(logs, guaranteed or 0))
 
 
-def reliable_rounds(rows: int, chance: float) -> int:
-    """How many rows a pass accepts, in all but one of a thousand passes: a quantile of Binomial(rows, chance).
+def reliable_rounds(rows: int, acceptance_probability: float) -> int:
+    """The number of rows that all but one pass in a thousand accept: a quantile of Binomial(rows, acceptance_probability).
 
     >>> reliable_rounds(10_000, 0.05), reliable_rounds(10, 0.01)
     (433, 0)
     """
     from scipy.special import bdtrik
 
-    most = bdtrik(_RARELY, rows, chance) if chance < 1.0 else float(rows)
-    return max(0, math.floor(most)) if math.isfinite(most) else 0
+    if acceptance_probability >= 1.0:
+        return rows
+    quantile = bdtrik(_MAX_SHORT, rows, acceptance_probability)
+    return max(0, math.floor(quantile)) if math.isfinite(quantile) else 0
 
 
-def _uniform_chance(logs: Sequence[LoggedRows]) -> float:
-    """1 / K where every row of every log gave each of K arms that much; else 0."""
+def _uniform_probability(logs: Sequence[LoggedRows]) -> float:
+    """1 / K if each of K arms had this probability in every row of every log; otherwise 0."""
     counts = set()
     for each in logs:
-        events = each.randomized_rows()
-        if not len(events) or not (events.eligible == events.eligible[0]).all():
+        rows = each.randomized_rows()
+        if not len(rows) or not (rows.eligible == rows.eligible[0]).all():
             return 0.0
-        count = int(events.eligible[0])
+        count = int(rows.eligible[0])
         counts.add(count)
-        even = (np.abs(events.probability * count - 1.0) <= _SAME) & (
-            events.min_probability * count >= 1.0 - _SAME
-        )
-        if not even.all() or len(counts) > 1:
+        uniform = np.abs(rows.probability * count - 1.0) <= _UNIFORM_TOLERANCE
+        uniform &= rows.min_probability * count >= 1.0 - _UNIFORM_TOLERANCE
+        if not uniform.all() or len(counts) > 1:
             return 0.0
     return 1.0 / counts.pop()
 
 
-def _check_floor(logs: Sequence[LoggedRows], chance: float) -> None:
+def _check_floor(logs: Sequence[LoggedRows], floor: float) -> None:
     for each in logs:
-        events = each.randomized_rows()
-        under = events.min_probability < chance * (1.0 - _ROUNDING)
-        if under.any():
-            first = int(under.argmax())
+        rows = each.randomized_rows()
+        below = rows.min_probability < floor * (1.0 - _FLOOR_TOLERANCE)
+        if below.any():
+            first = int(below.argmax())
             raise InvalidLog(
-                f"{events.source}, row {events.row[first]}: probability",
-                float(events.min_probability[first]),
-                f"at least {chance:g} for every arm, the floor; {int(under.sum())} of {len(events)} rows are under it "
-                f"(the smallest is {events.min_probability.min():.3g})",
+                f"{rows.source}, row {rows.row[first]}: probability",
+                float(rows.min_probability[first]),
+                f"at least {floor:g} for every arm, the floor; {int(below.sum())} of {len(rows)} rows are below it "
+                f"(the smallest is {rows.min_probability.min():.3g})",
             )
 
 
@@ -120,31 +121,30 @@ def _check_guaranteed(logs: Sequence[LoggedRows], guaranteed: Any) -> int:
     if isinstance(guaranteed, bool) or not isinstance(guaranteed, int | np.integer) or guaranteed < 0:
         raise InvalidValue("guaranteed", guaranteed, "a whole number >= 0")
     if guaranteed > shortest:
-        allowed = f"at most {shortest}: the shortest queue has no more rewards"
-        raise InvalidValue("guaranteed", guaranteed, allowed)
+        raise InvalidValue(
+            "guaranteed", guaranteed, f"at most {shortest}, the number of rewards in the shortest queue"
+        )
     return int(guaranteed)
 
 
-def _unknown(logs: Sequence[LoggedRows]) -> str:
-    own = any(events.promised for events in logs)
-    return (
-        "not every log was made with a constant floor"
-        if own
-        else "no constant floor under the probabilities is known (floor=... says one that was fixed before logging)"
-    )
+def _no_floor(logs: Sequence[LoggedRows]) -> str:
+    if any(rows.promised for rows in logs):
+        return "not every log was made with a constant floor"
+    return "no constant floor of the probabilities is known (pass floor=... if one was fixed before logging)"
 
 
 def _smallest(logs: Sequence[LoggedRows]) -> str:
-    drawn = [each.randomized_rows() for each in logs]
-    lowest = min(
-        (float(min(each.min_probability.min(), each.probability.min())) for each in drawn if len(each)),
-        default=1.0,
+    randomized = [rows for each in logs if len(rows := each.randomized_rows())]
+    smallest = min(
+        (min(rows.min_probability.min(), rows.probability.min()) for rows in randomized), default=1.0
     )
-    return f" (the smallest logged probability is {lowest:.3g})"
+    return f" (the smallest logged probability is {smallest:.3g})"
 
 
 def _advice(logs: Sequence[LoggedRows]) -> str:
-    """What floor would have made the log answer."""
+    """How many rounds the log would give if it had been made with a floor."""
     rows, arms = min(map(len, logs)), logs[0].logged_arms
-    rounds = [f"floor={floor:g} about {reliable_rounds(rows, floor / arms)}" for floor in (0.05, 0.2, 1.0)]
-    return f"A log of {rows} rows made under a floor can be replayed for some rounds: {', '.join(rounds)}"
+    rounds = [
+        f"floor={floor:g} gives about {reliable_rounds(rows, floor / arms)}" for floor in (0.05, 0.2, 1.0)
+    ]
+    return f"With a floor, a log of {rows} rows can be replayed for some rounds: {', '.join(rounds)}"

@@ -1,4 +1,4 @@
-"""What `replay` returns: a learning curve, its uncertainty, and what it rests on."""
+"""The result of `replay`: a learning curve with its interval and its assumptions."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ if TYPE_CHECKING:
 
 __all__ = ["Replay"]
 
-_LINES = 6
+_PRINTED_ROUNDS = 6
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Replay:
-    """Another policy's learning curve on a log: at each of `rounds`, n, the mean reward of its first n rounds."""
+    """The learning curve of another policy on a log: for each n in `rounds`, the mean reward of its first n rounds."""
 
     policy: str
     method: str
     source: str
     rounds: NDArray[np.int64]
     mean: Floats
-    "The estimate; NaN where only bounds are known."
+    "The estimate; NaN if only bounds are known."
     least: Floats
     most: Floats
-    "Bounds on what the replays averaged: equal to `mean` but for queues that may have run out."
+    "Bounds on the estimate; equal to `mean`, except for queues that may have run out."
     lower: Floats
     upper: Floats
-    "The interval, sampling error and bounds together."
+    "The confidence interval, which includes sampling error and bounds."
     reached: Floats
-    "Of the replays, how many got to round n."
+    "The fraction of the replays that reached round n."
     interval: str
-    "What the interval is over: independent logs, parts of the log, or the choices made."
+    "What the interval is based on: independent logs, parts of the log, or the choices made."
     assumes: tuple[str, ...]
     confidence: float
     replays: int
-    "On the same rows, each with random numbers of its own."
+    "The number of passes over the same rows, each with its own random numbers."
     parts: int
-    "Disjoint parts of the rows; in each the policy begins anew."
+    "The number of disjoint parts of the rows; the policy starts afresh in each."
     logs: int
     rows: int
-    "Of all logs, those that are read."
+    "The number of rows used, over all logs."
     accepted: float
-    "Rows that a replay of all stretches uses, on average."
+    "The mean number of rows that one pass over all parts accepts."
     acceptance_probability: float
-    "With which probability a row is accepted; 0 for queues."
+    "The probability that a row is accepted; 0 for queues."
     guaranteed: int
     logged_mean: float
     "The mean reward of the log itself."
@@ -60,29 +60,29 @@ class Replay:
 
     @property
     def reward(self) -> Floats:
-        """The reward collected in the first n rounds."""
+        """The total reward of the first n rounds."""
         return np.asarray(self.mean * self.rounds)
 
     @property
     def reward_lower(self) -> Floats:
-        """The lower end of its interval."""
+        """The lower end of the interval of `reward`."""
         return np.asarray(self.lower * self.rounds)
 
     @property
     def reward_upper(self) -> Floats:
-        """The upper end of its interval."""
+        """The upper end of the interval of `reward`."""
         return np.asarray(self.upper * self.rounds)
 
     @property
     def bounded(self) -> bool:
-        """Whether part of the curve is known by bounds alone."""
+        """Whether only bounds are known for a part of the curve."""
         return bool(np.isnan(self.mean[self.reached > 0]).any())
 
     def curve(self, title: str | None = None) -> Figure:
-        """A figure: the mean reward per round with its interval, or its bounds, and the log's own mean."""
+        """A figure of the mean reward per round with its interval or bounds, and the mean of the log."""
         from maillard import figures
 
-        title = f"Had it been {self.policy}: {self.method}" if title is None else title
+        title = f"{self.policy}, replayed by {self.method}" if title is None else title
         middle, low, high, names = self.mean, self.lower, self.upper, [self.policy]
         if self.bounded:
             names = ["at least", "at most"]
@@ -101,27 +101,27 @@ class Replay:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values; None where there is no number."""
+        """All fields as plain values, for JSON; a number that is not finite becomes None."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         values["reward"] = self.reward
         return {name: _plain(value) for name, value in values.items()}
 
     def __str__(self) -> str:
-        """A short report: how, the curve at a few rounds, and what it rests on."""
+        """A short report: the method, the curve at a few rounds, and the assumptions."""
         times = f"{self.replays} replays" + f" on each of {self.parts} parts" * (self.parts > self.logs)
         where = self.source if self.logs == 1 else f"{self.logs} logs"
         lines = [
-            f"{self.policy} on {where}: {self.method}, {times}, {self.rows} rows of which {self.accepted:.4g} are used at a time",
-            f"{'round':>8}  {'mean reward':>12}  {f'{self.confidence:.0%} interval':>20}  {'share':>5}",
+            f"{self.policy} on {where}: {self.method}, {times}, {self.rows} rows, of which a pass uses {self.accepted:.4g}",
+            f"{'round':>8}  {'mean reward':>12}  {f'{self.confidence:.0%} interval':>20}  {'reached':>7}",
         ]
-        for place in np.unique(np.linspace(0, self.rounds.size - 1, _LINES).astype(int)):
+        for place in np.unique(np.linspace(0, self.rounds.size - 1, _PRINTED_ROUNDS).astype(int)):
             between = f"{self.least[place]:.3f}..{self.most[place]:.3f}"  # bounds, where no more is known
             mean = between if math.isnan(self.mean[place]) else f"{self.mean[place]:.4f}"
             ends = f"{self.lower[place]:.4f} to {self.upper[place]:.4f}"
-            lines.append(f"{self.rounds[place]:>8}  {mean:>12}  {ends:>20}  {self.reached[place]:>5.0%}")
+            lines.append(f"{self.rounds[place]:>8}  {mean:>12}  {ends:>20}  {self.reached[place]:>7.0%}")
         lines.append(f"  logged  {self.logged_mean:>12.4f}")
-        some = [f"{count} {why}" for why, count in self.left_out.items() if count]
-        lines += [f"left out: {', '.join(some)}"] if some else []
+        left_out = [f"{count} {reason}" for reason, count in self.left_out.items() if count]
+        lines += [f"left out: {', '.join(left_out)}"] if left_out else []
         return "\n".join([*lines, "assumes:", *(f"  - {each}" for each in self.assumes)])
 
 

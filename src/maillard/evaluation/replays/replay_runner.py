@@ -1,9 +1,10 @@
-"""`replay`: passes over a log, in which another policy learns from what the log has of its choices."""
+"""`replay`: passes over a log in which another policy learns from the logged rewards of the arms that it chooses."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from maillard.errors import CannotAnswer, InvalidValue
 from maillard.evaluation.replays.log_parts import plan_parts, split_rows
-from maillard.evaluation.replays.logged_problem import problem_of_logs, variances_of
+from maillard.evaluation.replays.logged_problem import problem_of_logs, reward_variances
 from maillard.evaluation.replays.logged_rows import LoggedRows, read_rows
 from maillard.evaluation.replays.replay_assumptions import assumptions
 from maillard.evaluation.replays.replay_intervals import CurveEstimate, PartTotals, interval_basis, summarise
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from maillard.policies import Policy
     from maillard.simulation.plans import Plan
 
-__all__ = ["replay", "replay_rows"]
+__all__ = ["replay"]
 
-_REPLAYS = 100
-_EACH = 2**32  # the random numbers of a replay: of its part's number times this, plus its own
+_DEFAULT_REPLAYS = 100
+_STREAMS_PER_PART = 2**32  # replay r of part p uses random stream p * _STREAMS_PER_PART + r
 
 
 def replay(
@@ -50,15 +51,18 @@ def replay(
     threads: int | None = None,
     engine: str | None = None,
 ) -> Replay:
-    """The curve that another policy, learning from its own choices, would have had where this log was made.
+    """Estimate the learning curve that another policy, learning from its own choices, would have had on this log.
 
-    `log` is whatever `read_log` opens or a simulated log, or a list of such, of independent experiments with the same arms. "rejection" needs
-    a constant `floor` (ε, as in a policy's floor=: every arm had at least ε / K) that was fixed before logging, and knows it where the
-    log was made by a policy with one; "matching" needs uniform logging; "queues" bounds the curve by the reward range beyond the
-    number of rewards `guaranteed` to each arm by design. Without `method`, the first that applies of matching, rejection and queues.
+    `log` is anything that `read_log` opens, a simulated log, or a list of these from independent experiments with the same arms.
 
-    `horizon` is how many rounds the curve has: without it, what each of eight parts of the log can give, so that these say how much
-    they vary; or what the whole log can, where that is little. `replays` are many on the same rows, each with random numbers of its own. `arms` are those that the policy may choose, all unless told.
+    Methods: "rejection" needs a constant `floor` that was fixed before logging (ε as in a policy's floor=: every arm had at least
+    ε / K); if the log was made by a policy with a floor, it is known. "matching" needs uniform logging. "queues" needs
+    neither: it bounds the curve by the reward range beyond the number of rewards that was `guaranteed` to each arm by design.
+    The default is the first that applies of matching, rejection and queues.
+
+    `horizon` is the number of rounds of the curve. The default is what each of eight parts of the log supports, so that the
+    variation between parts gives the interval, or what the whole log supports if that is short. `replays` is the number of
+    passes over the same rows, each with its own random numbers. `arms` restricts the arms that the policy may choose.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.5,0.3", horizon=20_000, seed=1)
@@ -68,132 +72,113 @@ def replay(
     >>> bool(result.lower[-1] < 0.48 < result.upper[-1])
     True
     """
-    logs = list(log) if isinstance(log, list | tuple) else [log]
-    if not logs:
-        raise InvalidValue("log", log, "at least one log")
-    limits = _check_limits(reward_range)
-    read = [read_rows(logs[0], arms, limits)]
-    read += [read_rows(each, arms or read[0].arms, limits) for each in logs[1:]]
-    return replay_rows(
-        read,
-        policy,
-        method=method,
-        horizon=horizon,
-        replays=replays,
-        seed=seed,
-        floor=floor,
-        guaranteed=guaranteed,
-        confidence=confidence,
-        checkpoints=checkpoints,
-        threads=threads,
-        engine=engine,
-    )
-
-
-def replay_rows(
-    logs: Sequence[LoggedRows],
-    policy: str | Policy,
-    *,
-    method: str | None = None,
-    horizon: int | None = None,
-    replays: int | None = None,
-    seed: int = 0,
-    floor: float | Sequence[float] | None = None,
-    guaranteed: int | None = None,
-    confidence: float = 0.95,
-    checkpoints: ArrayLike | None = None,
-    threads: int | None = None,
-    engine: str | None = None,
-) -> Replay:
-    """The same for logs that have been read."""
     if not isinstance(confidence, float | int) or not 0 < confidence < 1:
         raise InvalidValue("confidence", confidence, "a number between 0 and 1")
-    way = choose_method(logs, method, floor, guaranteed)
-    used = list(logs) if way.method == QUEUES else [each.randomized_rows() for each in logs]
-    long, stretches = plan_parts(used, way, horizon)
-    plan = make_plan(policy, problem_of_logs(logs), long, seed, checkpoints, engine, names=logs[0].arms)
-    count = _REPLAYS if replays is None else replays
-    check_count("replays", count, _EACH - 1)
-    rows = [part for each in used for part in split_rows(each, way, stretches, long)]
-    parts = _play_all(plan, rows, variances_of(used), count, workers_for(threads))
-    rounds, kind = np.array(plan.checkpoints, np.int64), interval_basis(len(logs), len(parts))
+    logs = _read_logs(log, arms, _check_range(reward_range))
+    chosen = choose_method(logs, method, floor, guaranteed)
+    queued = chosen.name == QUEUES
+    used = logs if queued else [each.randomized_rows() for each in logs]
+    length, parts_per_log = plan_parts(used, chosen, horizon)
+    plan = make_plan(policy, problem_of_logs(logs), length, seed, checkpoints, engine, names=logs[0].arms)
+    count = _DEFAULT_REPLAYS if replays is None else replays
+    check_count("replays", count, _STREAMS_PER_PART - 1)
+    rows = [part for each in used for part in split_rows(each, chosen, parts_per_log, length)]
+    parts = _play_parts(plan, rows, reward_variances(used), count, workers_for(threads))
+    rounds, basis = np.array(plan.checkpoints, np.int64), interval_basis(len(logs), len(parts))
     curve = summarise(
         parts,
         rounds,
-        kind,
-        queued=way.method == QUEUES,
+        basis,
+        queued=queued,
         reward_range=logs[0].reward_range,
         confidence=float(confidence),
     )
     if not curve.reached[0]:
         raise CannotAnswer(
             f"{logs[0].source}: no replay got past the first round: {sum(map(len, used))} rows, accepted with "
-            f"probability {way.acceptance_probability:.3g}; a longer log or a larger floor would answer"
+            f"probability {chosen.acceptance_probability:.3g}; use a longer log or a larger floor"
         )
-    if way.method != QUEUES:  # rounds that no replay got to are not in the curve
+    if not queued:  # drop the rounds that no replay reached
         reached = curve.reached > 0
         rounds, curve = rounds[reached], CurveEstimate(*(each[reached] for each in curve))
-    known = (rounds <= way.guaranteed) if way.method == QUEUES else np.ones(rounds.size, np.bool_)
+    known = (rounds <= chosen.guaranteed) if queued else np.ones(rounds.size, np.bool_)
     return Replay(
         policy=str(policy if isinstance(plan.policy, FixedArm | FixedDistribution) else plan.policy),
-        method=way.method,
+        method=chosen.name,
         source=logs[0].source,
         rounds=rounds,
         mean=np.where(known, curve.least, np.nan),
-        least=curve.least,
-        most=curve.most,
-        lower=curve.lower,
-        upper=curve.upper,
-        reached=curve.reached,
-        interval=kind,
-        assumes=assumptions(way, kind, len(parts), long),
+        **curve._asdict(),
+        interval=basis,
+        assumes=assumptions(chosen, basis, len(parts), length),
         confidence=float(confidence),
         replays=count,
         parts=len(parts),
         logs=len(logs),
         rows=sum(map(len, used)),
         accepted=float(sum(part.lengths.mean() for part in parts)),
-        acceptance_probability=way.acceptance_probability,
-        guaranteed=way.guaranteed,
+        acceptance_probability=chosen.acceptance_probability,
+        guaranteed=chosen.guaranteed,
         logged_mean=float(np.mean(np.concatenate([each.reward for each in logs]))),
         left_out=_add([each.left_out for each in used]),
         seed=seed,
     )
 
 
-def _play_all(
+def _read_logs(
+    log: Any, arms: Sequence[str] | None, reward_range: tuple[float, float] | None
+) -> list[LoggedRows]:
+    """The rows of all logs; those that are read already are used as they are."""
+    given = list(log) if isinstance(log, list | tuple) else [log]
+    if not given:
+        raise InvalidValue("log", log, "at least one log")
+    logs: list[LoggedRows] = []
+    for each in given:
+        same_arms = arms or (logs[0].arms if logs else None)
+        logs.append(each if isinstance(each, LoggedRows) else read_rows(each, same_arms, reward_range))
+    return logs
+
+
+def _play_parts(
     plan: Plan, rows: Sequence[LoggedRewards], variances: NDArray[np.float64], count: int, workers: int
 ) -> list[PartTotals]:
-    """That many replays on each part of the rows."""
+    """Replay each part `count` times, on threads."""
     prepare(plan)
     chunk = max(1, -(-count * len(rows) // (4 * workers)))
 
-    def some(number: int, first: int) -> list[ReplayedRun]:
+    def play_chunk(part: int, first: int) -> list[ReplayedRun]:
         numbers = range(first, min(first + chunk, count))
-        return [replay_trial(plan, rows[number], variances, number * _EACH + each) for each in numbers]
+        return [
+            replay_trial(plan, rows[part], variances, part * _STREAMS_PER_PART + number) for number in numbers
+        ]
 
-    parts = []
+    totals = []
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         futures = [
-            [pool.submit(some, number, first) for first in range(0, count, chunk)]
-            for number in range(len(rows))
+            [pool.submit(play_chunk, part, first) for first in range(0, count, chunk)]
+            for part in range(len(rows))
         ]
         try:
-            for each in futures:
-                sums, marked, lengths = zip(*(one for future in each for one in future.result()), strict=True)
-                parts.append(PartTotals(np.array(sums), np.array(marked), np.array(lengths, np.int64)))
+            for of_part in futures:
+                played = (one for future in of_part for one in future.result())
+                sums, variance_sums, lengths = zip(*played, strict=True)
+                totals.append(
+                    PartTotals(np.array(sums), np.array(variance_sums), np.array(lengths, np.int64))
+                )
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return parts
+    return totals
 
 
 def _add(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    names = dict.fromkeys(name for each in counts for name in each)
-    return {name: sum(each.get(name, 0) for each in counts) for name in names}
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
 
 
-def _check_limits(given: Any) -> tuple[float, float] | None:
+def _check_range(given: Any) -> tuple[float, float] | None:
     if given is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The claims ledger: what the paper says that can be checked, each with what came out."""
+"""The claims of the paper that can be tested, with their verdicts."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from maillard.reproduction.claims import (  # noqa: F401
 )
 from maillard.reproduction.claims.findings import TESTS, Finding
 from maillard.reproduction.experiment_results import ExperimentResults
-from maillard.reproduction.paper_experiments import PAPER, experiments, read
+from maillard.reproduction.paper_experiments import PAPER, experiments, read_toml
 from maillard.reproduction.report_content import ClaimResult, DataTable
 
-__all__ = ["claims", "ledger"]
+__all__ = ["claims", "judge_claims"]
 
 
 @functools.cache
 def claims() -> tuple[dict[str, Any], ...]:
-    """What paper_claims.toml says; a claim that is judged on several experiments is there once for each."""
-    said = read("paper_claims.toml")
-    made = []
-    for claim in said["claim"]:
+    """The claims of paper_claims.toml; a claim that is tested on several experiments occurs once for each."""
+    content = read_toml("paper_claims.toml")
+    expanded = []
+    for claim in content["claim"]:
         if "on" not in claim:
-            made.append(claim | {"test of": claim["id"], "where": ""})
+            expanded.append(claim | {"test of": claim["id"], "where": ""})
         for where in claim.get("on", ()):
-            own = {name: claim[name] for name in ("needs", "section", "reading")}
-            own["needs"] = [need.format(on=where) for need in own["needs"]]
-            own["section"] = own["section"].format(on=where)
-            own["reading"] = f"{said['on'][where]} {own['reading']}"
+            specific = {name: claim[name] for name in ("needs", "section", "reading")}
+            specific["needs"] = [need.format(on=where) for need in specific["needs"]]
+            specific["section"] = specific["section"].format(on=where)
+            specific["reading"] = f"{content['on'][where]} {specific['reading']}"
             if where == "bernoulli":
-                own |= {"quote": said["same"]["quote"], "source": said["same"]["source"]}
-            made.append(
-                claim | own | {"id": f"{claim['id']}-{where}", "test of": claim["id"], "where": where}
+                specific |= {"quote": content["same"]["quote"], "source": content["same"]["source"]}
+            expanded.append(
+                claim | specific | {"id": f"{claim['id']}-{where}", "test of": claim["id"], "where": where}
             )
-    return tuple(made)
+    return tuple(expanded)
 
 
-def ledger(results: ExperimentResults) -> tuple[ClaimResult, ...]:
+def judge_claims(results: ExperimentResults) -> tuple[ClaimResult, ...]:
     """Every claim with its verdict."""
     done = results.experiments()
     return tuple(_row(claim, results if done.issuperset(claim["needs"]) else None) for claim in claims())
@@ -62,13 +62,13 @@ def _row(claim: dict[str, Any], results: ExperimentResults | None) -> ClaimResul
         statistic=finding.statistic,
         verdict=verdict.word,
         confidence=finding.confidence,
-        trials_needed=_as_asked(verdict.trials_needed, claim["needs"]),
+        trials_needed=_trials_option(verdict.trials_needed, claim["needs"]),
         evidence=finding.table(),
     )
 
 
-def _as_asked(trials: int | None, needs: list[str]) -> int | None:
-    """How many to ask for, of the paper's experiments, so that the smallest of a claim's has so many; 3 digits are enough."""
+def _trials_option(trials: int | None, needs: list[str]) -> int | None:
+    """The --trials with which the smallest experiment of a claim has so many trials, rounded up to 3 digits."""
     if trials is None:
         return None
     wanted = trials * PAPER["trials"] / min(experiments()[name].trials for name in needs)
