@@ -129,7 +129,7 @@ def tab(watched) -> Page:
 def test_from_an_empty_page_to_a_paused_experiment(api, tab) -> None:
     """With the keyboard alone."""
     tab.goto(api.service.url)
-    expect(tab.locator("#list-empty")).to_contain_text("Nothing is being tried yet")
+    expect(tab.locator("#list-empty")).to_contain_text("No experiments yet")
     assert "curl -X POST" in tab.locator("#curl-create").inner_text()
 
     tab.keyboard.press("Tab")
@@ -204,7 +204,7 @@ def test_numbers_are_those_of_the_service(api, lively, tab) -> None:
             (arm["mean"] - arm["lower"]) / (arm["upper"] - arm["lower"]), abs=1e-3
         )
     expect(tab.locator("#legend li")).to_have_count(4)
-    tab.get_by_label("All so far").check(force=True)
+    tab.get_by_label("All", exact=True).check(force=True)
     expect(tab.locator("#legend li").first).to_contain_text(re.compile(r"All arms\s*0\.33"))
     assert tab.locator("#chart path").count() == 4
     tab.click("#legend button:has-text('blue')")
@@ -269,11 +269,11 @@ def test_a_log_that_is_still_being_read_is_amber(lively, tab) -> None:
 def test_what_if_is_answered_or_refused_in_words(api, lively, tab) -> None:
     tab.goto(lively)
     tab.select_option("#question-arm", "blue")
-    tab.get_by_role("button", name="Ask the log").click()
+    tab.get_by_role("button", name="Estimate").click()
     answer = tab.locator(".answer").first
-    expect(answer).to_contain_text("Had 'blue' been always shown, a decision would have earned")
+    expect(answer).to_contain_text("Had 'blue' been always shown, the mean reward would have been")
     expect(answer).to_contain_text(re.compile(r"with 95% confidence between 0\.\d+ and 0\.\d+"))
-    expect(answer).to_contain_text("It assumes")
+    expect(answer).to_contain_text("Assumptions")
     assert answer.locator("svg .interval").count() == 1
     tab.fill("#question-other", "dist:red=0.5,green=0.5")
     tab.keyboard.press("Enter")
@@ -287,9 +287,9 @@ def test_what_if_is_answered_or_refused_in_words(api, lively, tab) -> None:
     tab.goto(address)
     expect(tab.locator("#tile-decisions")).to_have_text("4")
     expect(tab.locator("#answers")).to_be_empty()
-    tab.get_by_role("button", name="Ask the log").click()
-    expect(answer).to_contain_text("the log cannot say what would have been earned")
-    expect(answer).to_contain_text("Why not?")
+    tab.get_by_role("button", name="Estimate").click()
+    expect(answer).to_contain_text("the log cannot answer")
+    expect(answer).to_contain_text("Reason:")
     expect(tab.locator("#question-error")).to_be_empty()
     expect(tab.locator("#message-text")).to_be_empty()
 
@@ -337,7 +337,7 @@ def test_changes(api, tab) -> None:
     assert api.ask("PATCH", "/v1/experiments/changing", {"policy": "ts"}, **{"If-Match": "*"})[0] == 200
     tab.fill("#policy-spec", "ms+")
     tab.keyboard.press("Enter")
-    expect(tab.locator("#message-text")).to_contain_text("Somebody else changed the experiment")
+    expect(tab.locator("#message-text")).to_contain_text("Someone else has changed the experiment")
     expect(tab.locator("#experiment-policy")).to_contain_text("ts")
     tab.click("#change-policy")
     tab.fill("#policy-spec", "ms+:booster=8")
@@ -528,10 +528,10 @@ def test_a_service_that_is_gone_is_said_and_found_again(tmp_path, watched, tab) 
         tab.goto(Api(service, tmp_path).create("home", ["red", "blue"]))
         expect(tab.locator("#connection")).to_have_text("Live")
         service.kill()
-        expect(tab.locator("#connection")).to_have_text("Not reached; trying again")
+        expect(tab.locator("#connection")).to_have_text("No connection; trying again")
         expect(tab.locator("#arms tr")).to_have_count(2)  # what was known stays
         tab.click("#pause")
-        expect(tab.locator("#message-text")).to_contain_text("not known whether that was done")
+        expect(tab.locator("#message-text")).to_contain_text("may or may not have been made")
         service.start()
         tab.evaluate("dispatchEvent(new Event('online'))")  # or a few seconds later
         expect(tab.locator("#connection")).to_have_text("Live")

@@ -1,10 +1,10 @@
 // The table of arms: traffic, mean reward with its interval on one axis, and the probability of the next draw.
 
-import { Rows, drawn, element, find, mark, say, show } from "./elements.js";
+import { Rows, svgElement, element, find, mark, say, show } from "./dom.js";
 import { axis, place } from "./scales.js";
-import { count, decimalsFor, level, number, percent, sentence, shown } from "./words.js";
+import { count, decimalsFor, level, number, percent, sentence, shown } from "./text.js";
 
-export const MOST_ROWS = 25;
+export const MAX_ROWS = 25;
 const COLOURS = 10;
 const DASHES = [null, "6 3", "2 2.5", "8 3 2 3", "10 3", "8 3 2 3 2 3", "4 2.5"];
 
@@ -50,7 +50,7 @@ export class Arms {
     this.#rows.update(chosen, (item) => item.arm);
 
     show(chosen.length < items.length, find("arms-more"));
-    say(find("arms-more-text"), `These are the ${MOST_ROWS} most likely to be drawn of ${count(items.length)}.`);
+    say(find("arms-more-text"), `Showing the ${MAX_ROWS} arms with the highest probability of ${count(items.length)}.`);
     const { confidence, kind, refusal } = state.interval;
     show(Boolean(refusal), find("arms-refusal"));
     say(find("arms-refusal"), refusal ? `No intervals: ${sentence(refusal)}` : "");
@@ -60,10 +60,10 @@ export class Arms {
   }
 
   #chosen(items) {
-    // As they were declared, those that can still be drawn first; of very many, those that are drawn.
+    // In the order of their declaration, active arms first; of very many arms, those with the highest probability.
     const ordered = [...items.filter((item) => item.active), ...items.filter((item) => !item.active)];
-    if (this.#all || ordered.length <= MOST_ROWS) return ordered;
-    const likeliest = [...items].sort((one, other) => other.probability - one.probability).slice(0, MOST_ROWS);
+    if (this.#all || ordered.length <= MAX_ROWS) return ordered;
+    const likeliest = [...items].sort((one, other) => other.probability - one.probability).slice(0, MAX_ROWS);
     const kept = new Set(likeliest);
     return ordered.filter((item) => kept.has(item));
   }
@@ -76,7 +76,7 @@ export class Arms {
     const labels = (this.#axis?.marks ?? []).map((value) => {
       const at = place(value, this.#axis);
       const anchor = at === 0 ? "start" : at === 1 ? "end" : "middle";
-      return drawn("text", { x: `${100 * at}%`, y: 12, "text-anchor": anchor }, number(value, this.#axis.decimals));
+      return svgElement("text", { x: `${100 * at}%`, y: 12, "text-anchor": anchor }, number(value, this.#axis.decimals));
     });
     find("arms-axis").replaceChildren(...labels);
   }
@@ -87,10 +87,10 @@ export class Arms {
     const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
     const bar = element("span", { class: "fill" });
     const [share, mean, range] = ["number", "number", "range"].map((kind) => element("span", { class: kind }));
-    const grid = drawn("g", { class: "grid" });
-    const line = drawn("line", { class: "interval", y1: 14, y2: 14 });
-    const dot = drawn("circle", { class: "point", cy: 14, r: 4.5 });
-    const picture = drawn("svg", { class: "forest", "aria-hidden": "true" }, grid, line, dot);
+    const grid = svgElement("g", { class: "grid" });
+    const line = svgElement("line", { class: "interval", y1: 14, y2: 14 });
+    const dot = svgElement("circle", { class: "point", cy: 14, r: 4.5 });
+    const picture = svgElement("svg", { class: "forest", "aria-hidden": "true" }, grid, line, dot);
     const numbers = ["Probability now", "Decisions", "Rewards"].map((label) =>
       element("td", { role: "cell", class: "right number", "data-label": label }));
     const said = `Retire ${shown(arm)}`;
@@ -129,7 +129,7 @@ export class Arms {
     const marks = this.#axis?.marks ?? [];
     while (grid.childElementCount > marks.length) grid.lastElementChild.remove();
     marks.forEach((value, index) => {
-      const rule = grid.children[index] ?? grid.appendChild(drawn("line", { y1: 0, y2: "100%" }));
+      const rule = grid.children[index] ?? grid.appendChild(svgElement("line", { y1: 0, y2: "100%" }));
       mark(rule, { x1: at(value), x2: at(value) });
     });
     const known = item.lower !== null && item.upper !== null && this.#axis !== null;

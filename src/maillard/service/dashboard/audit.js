@@ -1,10 +1,10 @@
 // The integrity of the log: a light with its word, the numbers behind it, and a whole verification on request.
 
-import { MOST_ROWS } from "./arms.js";
-import { Rows, drawn, element, find, mark, say, show } from "./elements.js";
-import { count, counted, deviations, error, number, sentence, shown } from "./words.js";
+import { MAX_ROWS } from "./arms.js";
+import { Rows, svgElement, element, find, mark, say, show } from "./dom.js";
+import { count, counted, deviations, error, number, sentence, shown } from "./text.js";
 
-const MOST_PROBLEMS = 10;
+const MAX_PROBLEMS = 10;
 const REACH = 1.3; // how far past the limit the drawings of z go
 
 const WORDS = {
@@ -13,32 +13,30 @@ const WORDS = {
     tile: "agree",
     said: "Consistent: the choices agree with the logged probabilities.",
     meaning:
-      "Each arm was drawn about as often as its probabilities said. A log whose probabilities are right passes a limit " +
-      "of this audit by chance once in 10,000 times.",
+      "Each arm was chosen about as often as its logged probabilities predict. For a correct log, this check fails by " +
+      "chance in at most 1 of 10,000 cases.",
   },
   broken: {
     light: "bad",
     tile: "disagree",
     said: "Broken: the choices do not agree with the logged probabilities.",
     meaning:
-      "What was shown was not drawn from what was logged: a retry that drew again, a choice that was changed after the " +
-      "draw, a row that was edited. Do not trust estimates from this log before the cause is known.",
+      "The arms that were shown do not match the logged probabilities. Possible causes: a retry that chose again, an arm " +
+      "that was replaced after the decision, an edited log. Do not use estimates from this log until you know the cause.",
   },
   "not enough data": {
     light: "unknown",
-    tile: "too few to say",
-    said: "Not enough data: too few draws to judge.",
+    tile: "not enough data",
+    said: "Not enough data: too few decisions to check.",
     meaning:
-      "The audit speaks when chance has had enough room, from about a hundred draws of arms that could each have been " +
-      "drawn or not.",
+      "The check needs about a hundred decisions in which the choice was random.",
   },
   reading: {
     light: "busy",
     tile: "still reading",
     said: "Still reading the log.",
     meaning:
-      "The service is going through decisions that were made before it started; the numbers below are of those that it " +
-      "has read.",
+      "The service is reading decisions from before its start. The numbers below include only the decisions read so far.",
   },
 };
 
@@ -61,22 +59,22 @@ export class Audit {
 
     // Of very many arms, those that are furthest from what is expected.
     const size = (arm) => Math.abs(arm.z ?? 0);
-    const few = audit.arms.length <= MOST_ROWS;
-    const arms = few ? audit.arms : audit.arms.toSorted((one, other) => size(other) - size(one)).slice(0, MOST_ROWS);
+    const few = audit.arms.length <= MAX_ROWS;
+    const arms = few ? audit.arms : audit.arms.toSorted((one, other) => size(other) - size(one)).slice(0, MAX_ROWS);
     this.#rows.update(arms.map((arm) => ({ ...arm, limit: audit.limit })), (arm) => arm.arm);
     show(decisions > 0 && arms.length, find("audit-scroll"), find("audit-weights"));
     say(find("audit-limit"), `between ±${number(audit.limit, 1)}`);
     const rest = audit.arms.length - arms.length;
     show(rest > 0, find("audit-more"));
-    say(find("audit-more"), `${counted(rest, "more arm")}, none of them further from what is expected.`);
+    say(find("audit-more"), `${counted(rest, "more arm")}, all of them closer to their expected counts.`);
     const { mean, expected, z } = audit.weights;
-    const weights = `1 / p of what was drawn, where p is at least 0.01, is ${number(mean, 3)} on average`;
-    const wanted = `${number(expected, 3)} is expected (z ${deviations(z)})`;
+    const weights = `the mean of 1 / p over the chosen arms with p of at least 0.01 is ${number(mean, 3)}`;
+    const wanted = `${number(expected, 3)} is expected (z = ${deviations(z)})`;
     say(find("audit-weights"), mean === null || expected === null ? "" : `Weights: ${weights}; ${wanted}.`);
     const asides = [
-      audit.impossible && `${counted(audit.impossible, "decision")} drew an arm whose logged probability is 0.`,
+      audit.impossible && `${counted(audit.impossible, "decision")} chose an arm with a logged probability of 0.`,
       audit.left_out &&
-        `${counted(audit.left_out, "decision")} left out, which repeat the draw of another, or whose probabilities are not known in whole.`,
+        `${counted(audit.left_out, "decision")} left out, because they repeat an earlier decision or have incomplete probabilities.`,
     ];
     say(find("audit-aside"), asides.filter(Boolean).join(" "));
   }
@@ -91,7 +89,7 @@ export class Audit {
       ? `${whole && good ? all : some} from the log alone. The largest error is ${error(found.largest_error)}.`
       : "There is no decision to verify yet.";
     const verdict = WORDS[found.verdict]?.said ?? sentence(found.verdict);
-    const problems = found.problems.slice(0, MOST_PROBLEMS).map((each) =>
+    const problems = found.problems.slice(0, MAX_PROBLEMS).map((each) =>
       element("li", {}, element("code", {}, shown(each.decision ?? "")), " ", sentence(each.what)));
     const left = found.problem_count - problems.length;
     if (left > 0) problems.push(element("li", {}, `and ${count(left)} more`));
@@ -110,10 +108,10 @@ export class Audit {
 
 function makeRow(arm) {
   const cells = ["right number", "right number", "right number"].map((kind) => element("td", { class: kind }));
-  const zone = drawn("rect", { class: "zone", y: 2, height: 16, rx: 2 });
-  const zero = drawn("line", { class: "zero", x1: "50%", x2: "50%", y1: 0, y2: 20 });
-  const dot = drawn("circle", { class: "point", cy: 10, r: 4 });
-  const picture = drawn("svg", { class: "deviation", "aria-hidden": "true" }, zone, zero, dot);
+  const zone = svgElement("rect", { class: "zone", y: 2, height: 16, rx: 2 });
+  const zero = svgElement("line", { class: "zero", x1: "50%", x2: "50%", y1: 0, y2: 20 });
+  const dot = svgElement("circle", { class: "point", cy: 10, r: 4 });
+  const picture = svgElement("svg", { class: "deviation", "aria-hidden": "true" }, zone, zero, dot);
   const name = element("span", { class: "clamp", title: shown(arm) }, element("bdi", {}, shown(arm)));
   const node = element("tr", {}, element("th", { scope: "row" }, name), ...cells, element("td", {}, picture));
   const update = ({ chosen, expected, z, limit }) => {

@@ -1,25 +1,25 @@
 // Reward over time: the mean of each moment, of lately, or of all so far, for all arms together and for each.
 
 import { lookOf } from "./arms.js";
-import { Rows, drawn, element, find, mark, say, show } from "./elements.js";
+import { Rows, svgElement, element, find, mark, say, show } from "./dom.js";
 import { axis, moments, place } from "./scales.js";
-import { count, decimalsFor, duration, moment, number, shortDate, shown, timeOfDay } from "./words.js";
+import { count, decimalsFor, duration, moment, number, shortDate, shown, timeOfDay } from "./text.js";
 
-const MOST_LINES = 10;
+const MAX_LINES = 10;
 const ALL = ""; // no arm is called so
 const EDGE = { top: 10, right: 14, bottom: 26 };
 const WINDOW = 10; // moments that are "lately", and as many more as it takes
-const ENOUGH = 50; // rewards, so that a line of an arm that is seldom drawn can be read
+const ENOUGH = 50; // rewards, so that the line of a rarely chosen arm is readable
 const FEWEST = 10; // rewards that a line begins with, where it has so many
 const SPACE = 72; // pixels between moments on the axis
 
 export class Chart {
   #svg = find("chart");
-  #grid = drawn("g", { class: "grid" });
-  #cursor = drawn("line", { class: "cursor", visibility: "hidden" });
-  #when = drawn("text", { y: EDGE.top + 10 });
-  #paths = drawn("g", { class: "lines" });
-  #dots = drawn("g", { class: "dots" });
+  #grid = svgElement("g", { class: "grid" });
+  #cursor = svgElement("line", { class: "cursor", visibility: "hidden" });
+  #when = svgElement("text", { y: EDGE.top + 10 });
+  #paths = svgElement("g", { class: "lines" });
+  #dots = svgElement("g", { class: "dots" });
   #lines = new Rows(this.#paths, () => makeLine());
   #legend = new Rows(find("legend"), (arm) => this.#makeEntry(arm));
   #numbers = new Rows(find("chart-rows"), () => makeNumbers());
@@ -62,13 +62,13 @@ export class Chart {
     const looked = arms
       .map((arm, index) => ({ arm, ...lookOf(index), rewards: rewards(arm) }))
       .filter((each) => each.rewards);
-    const most = looked.toSorted((one, other) => other.rewards - one.rewards).slice(0, MOST_LINES);
+    const most = looked.toSorted((one, other) => other.rewards - one.rewards).slice(0, MAX_LINES);
     const shownArms = looked.filter((each) => most.includes(each));
     say(find("chart-bucket"), `Each ${duration(series.bucket)}`);
     this.#series = {
       times: points.map((point) => Date.parse(point.at) / 1000),
       bucket: series.bucket,
-      note: shownArms.length < looked.length ? ` The ${MOST_LINES} arms with the most rewards are drawn.` : "",
+      note: shownArms.length < looked.length ? ` Only the ${MAX_LINES} arms with the most rewards are shown.` : "",
       lines: [
         { arm: ALL, colour: "colour-all", dashes: null, cells: points },
         ...shownArms.map((each) => ({ ...each, cells: points.map((point) => point.arms[each.arm]) })),
@@ -99,11 +99,11 @@ export class Chart {
     const height = width < 520 ? 210 : 280;
     const { times, bucket, note } = this.#series;
     const means = {
-      bucket: `that were counted within ${duration(bucket)}`,
-      window: `of the last ${duration(WINDOW * bucket)}, and of as much more as makes ${ENOUGH}`,
-      running: "until then",
+      bucket: `in an interval of ${duration(bucket)}`,
+      window: `of the last ${duration(WINDOW * bucket)}, extended until it includes ${ENOUGH} rewards`,
+      running: "up to that time",
     };
-    say(find("chart-note"), `A point is the mean of the rewards ${means[this.#mode]}.${note}`);
+    say(find("chart-note"), `Each point is the mean of the rewards ${means[this.#mode]}.${note}`);
     const lines = this.#series.lines.map((line) => ({ ...line, values: this.#values(line.cells, times, bucket) }));
     const seen = lines.filter((line) => !this.#hidden.has(line.arm));
     const values = (seen.length ? seen : lines).flatMap((line) => line.values.filter((value) => value !== null));
@@ -120,7 +120,7 @@ export class Chart {
     this.#read();
     const last = lines[0].values.at(-1);
     const [from, to] = [times[0], times.at(-1)].map((time) => moment(new Date(1000 * time)));
-    say(find("chart-summary"), `Mean reward from ${from} to ${to}; at the end ${number(last, 3)}.`);
+    say(find("chart-summary"), `Mean reward from ${from} to ${to}; the last value is ${number(last, 3)}.`);
     if (find("chart-numbers").open) {
       const rows = this.#series.lines[0].cells.map((cell, index) => ({ ...cell, mean: lines[0].values[index] }));
       this.#numbers.update(rows.toReversed(), (cell) => cell.at);
@@ -130,8 +130,8 @@ export class Chart {
   #drawGrid() {
     const { x, y, across, down, width, height, left } = this.#shape;
     const parts = y.marks.flatMap((value) => [
-      drawn("line", { x1: left, x2: width - EDGE.right, y1: down(value), y2: down(value) }),
-      drawn("text", { x: left - 8, y: down(value) + 4, "text-anchor": "end" }, number(value, y.decimals)),
+      svgElement("line", { x1: left, x2: width - EDGE.right, y1: down(value), y2: down(value) }),
+      svgElement("text", { x: left - 8, y: down(value) + 4, "text-anchor": "end" }, number(value, y.decimals)),
     ]);
     const { marks, step } = moments(x.low, x.high, Math.max(Math.floor((width - left) / SPACE), 2));
     for (const at of marks) {
@@ -140,8 +140,8 @@ export class Chart {
       const text = days ? shortDate(date) : timeOfDay(date, step < 60);
       const near = Math.min(Math.max(across(at), left + 14), width - 24);
       const [x1, y1] = [across(at), height - EDGE.bottom];
-      parts.push(drawn("line", { class: "tick", x1, x2: x1, y1, y2: y1 + 4 }));
-      parts.push(drawn("text", { x: near, y: height - 6, "text-anchor": "middle" }, text));
+      parts.push(svgElement("line", { class: "tick", x1, x2: x1, y1, y2: y1 + 4 }));
+      parts.push(svgElement("text", { x: near, y: height - 6, "text-anchor": "middle" }, text));
     }
     this.#grid.replaceChildren(...parts);
   }
@@ -176,7 +176,7 @@ export class Chart {
     this.#legend.update(entries, (entry) => entry.arm);
     const dots = at === null ? [] : lines.filter((line) => line.values[at] !== null && !this.#hidden.has(line.arm));
     this.#dots.replaceChildren(...dots.map((line) =>
-      drawn("circle", { class: line.colour, cx: across(times[at]), cy: down(line.values[at]), r: 4 })));
+      svgElement("circle", { class: line.colour, cx: across(times[at]), cy: down(line.values[at]), r: 4 })));
     const where = at === null ? 0 : across(times[at]);
     const hidden = at === null ? "hidden" : null;
     mark(this.#cursor, { visibility: hidden, x1: where, x2: where, y1: EDGE.top, y2: height - EDGE.bottom });
@@ -186,11 +186,11 @@ export class Chart {
   }
 
   #makeEntry(arm) {
-    const stroke = drawn("line", { x1: 1, x2: 23, y1: 5, y2: 5 });
+    const stroke = svgElement("line", { x1: 1, x2: 23, y1: 5, y2: 5 });
     const title = arm === ALL ? "All arms" : shown(arm);
     const name = element("bdi", { class: "label" }, title);
     const value = element("span", { class: "number" });
-    const key = drawn("svg", { class: "key", width: 24, height: 10, "aria-hidden": "true" }, stroke);
+    const key = svgElement("svg", { class: "key", width: 24, height: 10, "aria-hidden": "true" }, stroke);
     const button = element("button", { type: "button", "aria-pressed": "true", title }, key, name, value);
     const light = (whether) => {
       this.#bright = whether ? arm : null;
@@ -214,7 +214,7 @@ export class Chart {
 }
 
 function makeLine() {
-  const node = drawn("path", {});
+  const node = svgElement("path", {});
   const update = ({ colour, dashes, values, times, across, down, dim }) => {
     const known = times.map((time, index) => [time, values[index]]).filter(([, value]) => value !== null);
     const steps = known.map(([time, value]) => `${across(time).toFixed(1)} ${down(value).toFixed(1)}`);

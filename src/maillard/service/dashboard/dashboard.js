@@ -1,12 +1,12 @@
 // The dashboard: which view is shown, with which key, and what is said about the service.
 
 import { Refusal, Service } from "./api.js";
-import { Creation } from "./creation.js";
-import { element, find, focusTitle, mark, say, show } from "./elements.js";
-import { ExperimentView } from "./experiment.js";
-import { Listing } from "./listing.js";
+import { NewExperimentForm } from "./new_experiment.js";
+import { element, find, focusTitle, mark, say, show } from "./dom.js";
+import { ExperimentView } from "./experiment_view.js";
+import { Listing } from "./experiment_list.js";
 import { poll } from "./poller.js";
-import { quoted, sentence } from "./words.js";
+import { quoted, sentence } from "./text.js";
 
 const VIEWS = ["key", "trouble", "list", "new", "experiment"];
 const TITLE = "maillard";
@@ -15,7 +15,7 @@ const SHORT = 6000; // milliseconds that a message stays
 const service = new Service();
 const listing = new Listing(service);
 const experimentView = new ExperimentView(service);
-const creation = new Creation(service, {
+const creation = new NewExperimentForm(service, {
   created: (experiment) => {
     location.hash = `#/experiments/${encodeURIComponent(experiment.experiment)}`;
     tell("Created.");
@@ -111,7 +111,7 @@ function missed(error) {
     return false;
   }
   mark(find("connection"), { "data-state": "missed" });
-  say(find("connection-text"), error.status === 429 ? "Asked too often; trying again" : "Not reached; trying again");
+  say(find("connection-text"), error.status === 429 ? "Too many requests; trying again" : "No connection; trying again");
   show(true, find("connection"));
   return true;
 }
@@ -123,12 +123,12 @@ function failed(error, fatal = false) {
   } else if (fatal) {
     const key = decoded(location.hash.split("/")[2] ?? "");
     turnTo("trouble");
-    const titles = { 403: "That is not allowed", 404: "No such experiment" };
-    say(find("title-trouble"), titles[error.status] ?? "That did not work");
-    const missing = `There is none called ${quoted(key)}.`;
+    const titles = { 403: "Not allowed", 404: "Experiment not found" };
+    say(find("title-trouble"), titles[error.status] ?? "Something went wrong");
+    const missing = `There is no experiment called ${quoted(key)}.`;
     say(find("trouble-text"), error.status === 404 ? missing : sentence(error.message));
   } else {
-    const unknown = "The service was not reached, so it is not known whether that was done. Please try again.";
+    const unknown = "The service could not be reached, so the change may or may not have been made. Please check and try again.";
     tell(error instanceof Refusal ? sentence(error.message) : unknown, true);
   }
 }

@@ -1,15 +1,15 @@
-// "What if": a question to the log. What it says is written by answers.js.
+// The "What if?" form: evaluates an arm or a policy on the log.
 
-import { answered, refused } from "./answers.js";
+import { answered, refused } from "./what_if_results.js";
 import { experimentPath } from "./api.js";
-import { element, find, mark, say } from "./elements.js";
-import { sentence, shown } from "./words.js";
+import { element, find, mark, say } from "./dom.js";
+import { sentence, shown } from "./text.js";
 
-const MOST_ANSWERS = 6;
-const MOST_OPTIONS = 1000;
+const MAX_ANSWERS = 6;
+const MAX_OPTIONS = 1000;
 const MIX = "dist:red=0.7,blue=0.3"; // an example
 
-export class Questions {
+export class WhatIf {
   #service;
   #subject = null;
   #names = "";
@@ -22,12 +22,12 @@ export class Questions {
       event.preventDefault();
       this.#ask();
     });
-    // To choose or type something is to mean it.
+    // Choosing an arm or typing a policy also selects its radio button.
     find("question-arm").addEventListener("change", () => (find("ask-arm").checked = true));
     find("question-other").addEventListener("input", () => (find("ask-other").checked = true));
   }
 
-  /** Begins with another experiment; `failed(error)` hears of what is no answer to the question. */
+  /** Resets the form for an experiment; `failed(error)` handles errors that are not about the input. */
   clear(subject) {
     this.#subject = subject;
     this.#names = "";
@@ -39,7 +39,7 @@ export class Questions {
     this.#wrong("");
   }
 
-  /** Offers these arms; `reward` is the experiment's rule. */
+  /** Lists these arms; `reward` is the reward rule of the experiment. */
   update(arms, reward) {
     this.#reward = reward;
     const names = JSON.stringify(arms);
@@ -47,7 +47,7 @@ export class Questions {
     this.#names = names;
     const select = find("question-arm");
     const chosen = select.value;
-    select.replaceChildren(...arms.slice(0, MOST_OPTIONS).map((arm) => element("option", { value: arm }, shown(arm))));
+    select.replaceChildren(...arms.slice(0, MAX_OPTIONS).map((arm) => element("option", { value: arm }, shown(arm))));
     if (arms.includes(chosen)) select.value = chosen;
     const mix = arms.length > 1 ? `dist:${inQuotes(arms[0])}=0.7,${inQuotes(arms[1])}=0.3` : MIX;
     say(find("question-mix"), shown(mix).length > 60 ? MIX : shown(mix));
@@ -58,7 +58,7 @@ export class Questions {
     const typed = find("question-other").value.trim();
     const other = find("ask-other").checked;
     if (other && !typed) {
-      this.#wrong("Say which: a policy, uniform, or a mix.");
+      this.#wrong("Enter a policy, uniform, or fixed probabilities.");
       find("question-other").focus();
       return;
     }
@@ -82,7 +82,7 @@ export class Questions {
   #busy(asking) {
     this.#asking = asking;
     mark(find("ask"), { "aria-disabled": asking ? "true" : null });
-    say(find("ask"), asking ? "Asking…" : "Ask the log");
+    say(find("ask"), asking ? "Estimating…" : "Estimate");
   }
 
   #wrong(text) {
@@ -93,7 +93,7 @@ export class Questions {
   #show(answer) {
     const all = find("answers");
     all.prepend(answer.answered ? answered(answer, this.#reward) : refused(answer));
-    while (all.childElementCount > MOST_ANSWERS) all.lastElementChild.remove();
+    while (all.childElementCount > MAX_ANSWERS) all.lastElementChild.remove();
   }
 }
 

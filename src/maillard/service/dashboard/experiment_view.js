@@ -3,13 +3,13 @@
 import { experimentPath } from "./api.js";
 import { Arms } from "./arms.js";
 import { Audit } from "./audit.js";
-import { Changes } from "./changes.js";
+import { AdminActions } from "./admin_actions.js";
 import { Chart } from "./chart.js";
-import { commands } from "./commands.js";
-import { element, find, mark, say, show } from "./elements.js";
+import { commands } from "./curl_commands.js";
+import { element, find, mark, say, show } from "./dom.js";
 import { poll } from "./poller.js";
-import { Questions } from "./questions.js";
-import { count, decimalsFor, fullDate, number, shown } from "./words.js";
+import { WhatIf } from "./what_if.js";
+import { count, decimalsFor, fullDate, number, shown } from "./text.js";
 
 const TILES = ["tile-decisions", "tile-rewards", "tile-mean", "tile-verdict"];
 const TEXTS = [
@@ -19,7 +19,7 @@ const TEXTS = [
 export class ExperimentView {
   #service;
   #changes;
-  #questions;
+  #whatIf;
   #audit = new Audit();
   #chart = new Chart();
   #arms;
@@ -30,8 +30,8 @@ export class ExperimentView {
 
   constructor(service) {
     this.#service = service;
-    this.#changes = new Changes(service);
-    this.#questions = new Questions(service);
+    this.#changes = new AdminActions(service);
+    this.#whatIf = new WhatIf(service);
     this.#arms = new Arms((arm) => this.#changes.retire(arm));
     find("verify").addEventListener("click", () => this.#verify());
     find("download").addEventListener("click", () => this.#download());
@@ -45,7 +45,7 @@ export class ExperimentView {
     const { key, signal, failed } = subject;
     this.clear();
     say(find("title-experiment"), shown(key));
-    this.#questions.clear({ key, signal, failed });
+    this.#whatIf.clear({ key, signal, failed });
     const changed = (experiment, words) => this.#changed(experiment, words);
     this.#changes.clear({ key, signal, failed, changed, experiment: () => this.#experiment });
     const lines = commands(key, !subject.open);
@@ -62,7 +62,7 @@ export class ExperimentView {
     for (const id of ["tile-light", "audit-light"]) mark(find(id), { "data-light": "unknown" });
     for (const id of TEXTS) say(find(id), "");
     show(false, find("first-decision"), ...document.querySelectorAll("#view-experiment .needs-admin"));
-    for (const part of [this.#arms, this.#chart, this.#audit, this.#questions, this.#changes]) part.clear(null);
+    for (const part of [this.#arms, this.#chart, this.#audit, this.#whatIf, this.#changes]) part.clear(null);
   }
 
   async #step(ends) {
@@ -107,7 +107,7 @@ export class ExperimentView {
     this.#arms.update({ state, activity, reward: experiment.reward, admin: changeable });
     this.#chart.update(activity.series, state.arms.map((each) => each.arm));
     this.#audit.update(activity);
-    this.#questions.update(state.arms.map((each) => each.arm), experiment.reward);
+    this.#whatIf.update(state.arms.map((each) => each.arm), experiment.reward);
   }
 
   #changed(experiment, words) {

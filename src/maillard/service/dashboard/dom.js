@@ -16,7 +16,7 @@ export function element(tag, attributes = {}, ...children) {
 }
 
 /** A new element of a drawing. */
-export function drawn(tag, attributes = {}, ...children) {
+export function svgElement(tag, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, tag);
   mark(made, attributes);
   made.append(...children);

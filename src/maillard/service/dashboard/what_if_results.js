@@ -1,74 +1,73 @@
-// What the log says to a "what if": a sentence with its interval and what it assumes, or a refusal with its reason.
+// Shows the result of an evaluation: the estimate with its interval and assumptions, or why the log cannot answer.
 
-import { drawn, element } from "./elements.js";
+import { svgElement, element } from "./dom.js";
 import { axis, place } from "./scales.js";
-import { counted, decimalsFor, level, number, plain, sentence, shown } from "./words.js";
+import { counted, decimalsFor, level, number, plain, sentence, shown } from "./text.js";
 
-const SAID = ["target", "experiment", "source", "confidence", "best"]; // already, in the answer
+const SAID = ["target", "experiment", "source", "confidence", "best"]; // shown elsewhere in the result
 const PLAIN = ["number", "string", "boolean"];
 
-/** An Evaluation that is a number; `low` and `high` are what rewards are between. */
+/** The node for an evaluation with an estimate; `low` and `high` bound the rewards. */
 export function answered(answer, { low, high }) {
   const { value, lower, upper, logged_mean: logged, assumes, caveat, estimator } = answer;
   const bounded = lower !== null && upper !== null;
   const decimals = decimalsFor(bounded ? [(upper - lower) / 2] : []);
-  const said = element("p", { class: "said" }, `${begun(answer.question)}, a decision would have earned `);
-  if (value !== null) said.append(element("strong", {}, number(value, decimals)), " ");
-  said.append("on average");
+  const said = element("p", { class: "said" }, `${capitalised(answer.question)}, the mean reward would have been `);
+  if (value !== null) said.append(element("strong", {}, number(value, decimals)));
   const ends = `${number(lower, decimals)} and ${number(upper, decimals)}`;
-  if (bounded) said.append(`${value === null ? "" : ","} with ${level(answer.confidence)} confidence between ${ends}`);
+  if (bounded) said.append(`${value === null ? "" : ", "}with ${level(answer.confidence)} confidence between ${ends}`);
   said.append(".");
   const node = element("div", { class: "answer" }, said);
   if (bounded) node.append(picture(value, lower, upper, logged));
-  const made = logged === null ? "" : `The decisions that were made earned ${number(logged, decimals)}. `;
+  const made = logged === null ? "" : `The logged decisions had a mean reward of ${number(logged, decimals)}. `;
   const source = `From ${counted(answer.rows, "row")}${estimator ? `, by ${estimator}` : ""}.`;
   node.append(element("p", { class: "note" }, made + source));
   if (bounded && low !== null && high !== null && lower <= low && upper >= high) {
-    const why = "That is the whole range of rewards: the log says nothing of it yet.";
-    node.append(element("p", { class: "box partly" }, element("strong", {}, "It could be anything. "), why));
+    const why = "This is the whole range of rewards, so the log does not contain enough information yet.";
+    node.append(element("p", { class: "box partly" }, element("strong", {}, "Not informative. "), why));
   }
-  if (assumes) node.append(element("div", { class: "note" }, ...listed("It assumes", assumes)));
-  if (caveat) node.append(element("div", { class: "box partly" }, ...listed("But", caveat)));
-  node.append(...more(answer.details));
+  if (assumes) node.append(element("div", { class: "note" }, ...labelled("Assumptions", assumes)));
+  if (caveat) node.append(element("div", { class: "box partly" }, ...labelled("Caveat", caveat)));
+  node.append(...detailNodes(answer.details));
   return node;
 }
 
-/** An Evaluation that is a refusal. */
+/** The node for an evaluation that the log cannot answer. */
 export function refused({ question, refusal, rows, logged_mean: logged, details }) {
   const why = sentence(refusal ?? "no reason was given");
-  const made = logged === null ? "" : ` The decisions that were made earned ${number(logged, 3)}.`;
+  const made = logged === null ? "" : ` The logged decisions had a mean reward of ${number(logged, 3)}.`;
   return element("div", { class: "answer" },
-    element("p", { class: "said" }, `${begun(question)}: the log cannot say what would have been earned.`),
-    element("p", { class: "box partly" }, element("strong", {}, "Why not? "), why),
+    element("p", { class: "said" }, `${capitalised(question)}: the log cannot answer.`),
+    element("p", { class: "box partly" }, element("strong", {}, "Reason: "), why),
     element("p", { class: "note" },
-      `This is an answer, not a fault: a number that ${counted(rows, "row")} cannot support would mislead.${made}`),
-    ...more(details));
+      `This is not an error: an estimate from ${counted(rows, "row")} would be misleading.${made}`),
+    ...detailNodes(details));
 }
 
 function picture(value, lower, upper, logged) {
   const scale = axis([value, lower, upper, logged].filter((each) => each !== null), 4);
   const at = (each) => `${100 * place(each, scale)}%`;
-  const svg = drawn("svg", { class: "forest answered", "aria-hidden": "true" });
+  const svg = svgElement("svg", { class: "forest answered", "aria-hidden": "true" });
   scale.marks.forEach((each, index) => {
     const anchor = index === 0 ? "start" : index === scale.marks.length - 1 ? "end" : "middle";
-    svg.append(drawn("line", { class: "rule", x1: at(each), x2: at(each), y1: 0, y2: 30 }));
-    svg.append(drawn("text", { x: at(each), y: 44, "text-anchor": anchor }, number(each, scale.decimals)));
+    svg.append(svgElement("line", { class: "rule", x1: at(each), x2: at(each), y1: 0, y2: 30 }));
+    svg.append(svgElement("text", { x: at(each), y: 44, "text-anchor": anchor }, number(each, scale.decimals)));
   });
-  if (logged !== null) svg.append(drawn("line", { class: "logged", x1: at(logged), x2: at(logged), y1: 0, y2: 30 }));
-  svg.append(drawn("line", { class: "interval", x1: at(lower), x2: at(upper), y1: 15, y2: 15 }));
-  if (value !== null) svg.append(drawn("circle", { class: "point", cx: at(value), cy: 15, r: 5 }));
+  if (logged !== null) svg.append(svgElement("line", { class: "logged", x1: at(logged), x2: at(logged), y1: 0, y2: 30 }));
+  svg.append(svgElement("line", { class: "interval", x1: at(lower), x2: at(upper), y1: 15, y2: 15 }));
+  if (value !== null) svg.append(svgElement("circle", { class: "point", cx: at(value), cy: 15, r: 5 }));
   return svg;
 }
 
-/** A text of several parts, after the words that lead to them: one in the same line, more as a list. */
-function listed(lead, text) {
+/** A label and its text; a text of several parts becomes a list. */
+function labelled(lead, text) {
   const parts = text.split("; ");
   if (parts.length === 1) return [element("strong", {}, `${lead} `), text.replace(/\.?$/, ".")];
   return [element("strong", {}, `${lead}:`), element("ul", {}, ...parts.map((part) => element("li", {}, part)))];
 }
 
-/** Every estimator's answer, and the numbers by which to judge them. */
-function more(details) {
+/** The estimates of all estimators and the diagnostics. */
+function detailNodes(details) {
   const { estimates = {}, diagnostics = {}, ...rest } = details ?? {};
   const tells = ([name, value]) => !SAID.includes(name) && PLAIN.includes(typeof value) && value !== "";
   const facts = Object.entries({ ...rest, ...diagnostics }).filter(tells).map(fact);
@@ -101,7 +100,7 @@ function fact([name, value]) {
   return element("div", {}, element("dt", {}, shown(name.replaceAll("_", " "))), element("dd", {}, text));
 }
 
-function begun(question) {
+function capitalised(question) {
   const text = shown(question);
   return text[0].toUpperCase() + text.slice(1);
 }

@@ -1,7 +1,7 @@
 // The form that creates an experiment.
 
-import { find, mark, say, show } from "./elements.js";
-import { sentence } from "./words.js";
+import { find, mark, say, show } from "./dom.js";
+import { sentence } from "./text.js";
 
 // Which field a path in the service's answer is about.
 const FIELDS = {
@@ -9,7 +9,7 @@ const FIELDS = {
   window: "new-window", default: "new-default", combine: "new-combine",
 };
 
-export class Creation {
+export class NewExperimentForm {
   #service;
   #created;
   #failed;
@@ -54,14 +54,14 @@ export class Creation {
     const arms = find("new-arms").value.split("\n").map((line) => line.trim()).filter(Boolean);
     const wrong = [];
     if (!value("experiment")) wrong.push(["experiment", "An experiment needs a name."]);
-    if (!arms.length) wrong.push(["arms", "At least one arm, one a line."]);
-    if (!value("policy")) wrong.push(["policy", "A policy, such as ms+."]);
+    if (!arms.length) wrong.push(["arms", "Enter at least one arm, one per line."]);
+    if (!value("policy")) wrong.push(["policy", "Enter a policy, such as ms+."]);
     const reward = { combine: value("combine"), mature_only: find("new-mature").checked };
     for (const name of ["low", "high", "window", "default"]) {
       const text = value(name);
       if (!text) continue;
       reward[name] = Number(text);
-      if (!Number.isFinite(reward[name])) wrong.push([name, `“${text}” is no number, such as 0.5.`]);
+      if (!Number.isFinite(reward[name])) wrong.push([name, `“${text}” is not a number; enter one such as 0.5.`]);
     }
     for (const [name, text] of wrong) this.#wrong(name, text);
     if (wrong.length) {

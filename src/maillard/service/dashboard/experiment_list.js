@@ -1,9 +1,9 @@
 // The list of experiments.
 
-import { commands } from "./commands.js";
-import { Rows, element, find, mark, say, show } from "./elements.js";
+import { commands } from "./curl_commands.js";
+import { Rows, element, find, mark, say, show } from "./dom.js";
 import { poll } from "./poller.js";
-import { counted, fullDate, shown } from "./words.js";
+import { counted, fullDate, shown } from "./text.js";
 
 const EVERY = 5000; // milliseconds
 

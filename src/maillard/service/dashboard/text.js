@@ -1,6 +1,6 @@
-// Numbers, times and names as people read them.
+// Formats numbers, times and names for the page.
 
-const MOST_DECIMALS = 10;
+const MAX_DECIMALS = 10;
 const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 const LENGTHS = [[1, "s"], [60, "min"], [3600, "h"], [86_400, "days"]];
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
@@ -20,11 +20,11 @@ export function counted(n, one, many = `${one}s`) {
   return `${count(n)} ${n === 1 ? one : many}`;
 }
 
-/** A number with so many decimals, and a minus that is one. */
+/** A number with this many decimals and a typographic minus sign. */
 export function number(value, decimals) {
   if (!Number.isFinite(value)) return "–";
   if (Math.abs(value) >= 1e9) return scientific(Math.log10(Math.abs(value)), value < 0);
-  const places = Math.min(Math.max(decimals, 0), MOST_DECIMALS);
+  const places = Math.min(Math.max(decimals, 0), MAX_DECIMALS);
   if (!formats.has(places)) {
     const digits = { minimumFractionDigits: places, maximumFractionDigits: places, signDisplay: "negative" };
     formats.set(places, new Intl.NumberFormat("en", digits));
@@ -32,7 +32,7 @@ export function number(value, decimals) {
   return formats.get(places).format(value).replace("-", "−");
 }
 
-/** A number as it was declared, without more digits than it has. */
+/** A number without trailing digits. */
 export function plain(value) {
   return Math.abs(value) >= 1e9 ? number(value, 0) : String(Number(value.toPrecision(12))).replace("-", "−");
 }
@@ -40,32 +40,32 @@ export function plain(value) {
 /** The decimals that show two digits of the narrowest half-width, so that numbers below each other can be compared. */
 export function decimalsFor(halves) {
   const least = Math.min(...halves.filter((half) => half > 0 && half < Infinity));
-  return least < Infinity ? Math.min(Math.max(1 - Math.floor(Math.log10(least)), 0), MOST_DECIMALS) : 3;
+  return least < Infinity ? Math.min(Math.max(1 - Math.floor(Math.log10(least)), 0), MAX_DECIMALS) : 3;
 }
 
-/** A share or probability as a percentage that never rounds to an impossible or a certain one. */
-export function percent(share, log = null) {
-  if (share === 0 && log === null) return "0%";
-  if (share >= 1) return "100%";
-  if (share >= 0.9995) return "> 99.9%";
-  if (share >= 0.0095) return `${number(100 * share, 1)}%`;
-  if (share >= 0.00001) return `${number(100 * share, 1 - Math.floor(Math.log10(100 * share)))}%`;
-  return scientific(log === null ? Math.log10(share) : log / Math.LN10);
+/** A fraction or probability as a percentage. It shows 0% and 100% only for exactly 0 and 1. */
+export function percent(fraction, log = null) {
+  if (fraction === 0 && log === null) return "0%";
+  if (fraction >= 1) return "100%";
+  if (fraction >= 0.9995) return "> 99.9%";
+  if (fraction >= 0.0095) return `${number(100 * fraction, 1)}%`;
+  if (fraction >= 0.00001) return `${number(100 * fraction, 1 - Math.floor(Math.log10(100 * fraction)))}%`;
+  return scientific(log === null ? Math.log10(fraction) : log / Math.LN10);
 }
 
-/** A level of confidence, as it was given: 95%, 99.9%. */
+/** A confidence level: 95%, 99.9%. */
 export function level(confidence) {
   return `${plain(Number((100 * confidence).toPrecision(6)))}%`;
 }
 
-/** Standard deviations from what is expected. */
+/** A z-score with its sign. */
 export function deviations(z) {
   if (z === null) return "–";
   const size = number(Math.abs(z), 1);
   return size === "0.0" ? size : (z < 0 ? "−" : "+") + size;
 }
 
-/** A very small error, or a very large one. */
+/** A numerical error in scientific notation. */
 export function error(value) {
   return value === 0 ? "0" : scientific(Math.log10(Math.abs(value)), value < 0);
 }
@@ -78,14 +78,14 @@ function scientific(log, negative = false) {
   return `${negative ? "−" : ""}${first} × 10${power < 0 ? "⁻" : ""}${raised}`;
 }
 
-/** About how long: 64 s, 4.3 min, 11 h, 3 days. */
+/** An approximate duration: 64 s, 4.3 min, 11 h, 3 days. */
 export function duration(length) {
   const [size, unit] = LENGTHS.findLast(([each]) => length >= 1.5 * each) ?? LENGTHS[0];
   const many = length / size;
   return `${plain(Number(many.toFixed(many < 10 ? 1 : 0)))} ${unit}`;
 }
 
-/** A moment of today by the clock, with seconds where they matter; another day by its name too. */
+/** A time of day, with seconds if needed; with the date, unless it is today. */
 export function moment(date, withSeconds = false) {
   const time = (withSeconds ? seconds : clock).format(date);
   return date.toDateString() === new Date().toDateString() ? time : `${day.format(date)}, ${time}`;
@@ -95,21 +95,21 @@ export const timeOfDay = (date, withSeconds) => (withSeconds ? seconds : clock).
 export const shortDate = (date) => day.format(date);
 export const fullDate = (date) => year.format(date);
 
-// What has no shape of its own, or would turn the text around it.
+// Control characters, and characters that change the direction of text.
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
 
-/** A name as it may be shown: what cannot be seen, or would turn the text around, as an escape. */
+/** A name that is safe to show: invisible and direction-changing characters are escaped. */
 export function shown(name) {
   return name.replace(UNSEEN, (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`);
 }
 
-/** A name in a sentence. */
+/** A name in quotation marks. */
 export function quoted(name) {
-  // Isolated, so that a name in another script leaves the sentence's order alone.
+  // Isolated, so that a right-to-left name does not reorder the sentence.
   return `“\u2068${shown(name)}\u2069”`;
 }
 
-/** A sentence that begins with a capital and ends with one full stop; text of the service, which does neither. */
+/** A message of the service as a sentence with a capital letter and a full stop. */
 export function sentence(text) {
   const trimmed = text.trim();
   return trimmed && trimmed[0].toUpperCase() + trimmed.slice(1) + (/[.!?]$/.test(trimmed) ? "" : ".");

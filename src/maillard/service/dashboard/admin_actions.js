@@ -1,10 +1,10 @@
-// Changes to an experiment, each asked for once more where it cannot be undone.
+// AdminActions to an experiment, each asked for once more where it cannot be undone.
 
 import { experimentPath } from "./api.js";
-import { find, focusTitle, mark, say } from "./elements.js";
-import { quoted, sentence, shown } from "./words.js";
+import { find, focusTitle, mark, say } from "./dom.js";
+import { quoted, sentence, shown } from "./text.js";
 
-export class Changes {
+export class AdminActions {
   #service;
   #subject = null;
   #busy = false;
@@ -36,16 +36,16 @@ export class Changes {
 
   /** Asks whether an arm should be retired. */
   retire(arm) {
-    const text = "It will be drawn no more. Rewards of decisions that were made still count, and its rows stay in the log.";
+    const text = "It will not be chosen any more. Rewards of earlier decisions still count, and its decisions stay in the log.";
     this.#confirm(`Retire ${quoted(arm)}?`, text, "Retire the arm",
-      () => this.#change("DELETE", `/arms/${encodeURIComponent(arm)}`, {}, `${quoted(arm)} is retired.`));
+      () => this.#change("DELETE", `/arms/${encodeURIComponent(arm)}`, {}, `${quoted(arm)} has been retired.`));
   }
 
   async #pauseOrResume() {
     const paused = this.#subject.experiment()?.status === "paused";
     const failed = this.#subject.failed;
     try {
-      const words = paused ? "Resumed." : "Paused: no decisions until it is resumed; rewards are still taken.";
+      const words = paused ? "Resumed." : "Paused. No decisions are made until you resume; rewards are still accepted.";
       await this.#change("POST", paused ? ":resume" : ":pause", {}, words);
     } catch (error) {
       failed(error);
@@ -53,12 +53,12 @@ export class Changes {
   }
 
   #askReset() {
-    const text = "A new epoch begins with nothing learned: every arm is as good as unknown. The log keeps every row.";
-    this.#confirm("Start afresh?", text, "Reset", () => this.#change("POST", ":reset", {}, "A new epoch has begun."));
+    const text = "A new epoch starts without the rewards so far: all arms are treated as new. The log keeps everything.";
+    this.#confirm("Reset the experiment?", text, "Reset", () => this.#change("POST", ":reset", {}, "A new epoch has started."));
   }
 
   #askArchive() {
-    const text = "It makes no more decisions, for good. Its log stays and can be read, evaluated and downloaded.";
+    const text = "The experiment stops making decisions. Its log stays and can still be read, evaluated and downloaded.";
     this.#confirm(`Archive ${quoted(this.#subject.key)}?`, text, "Archive",
       () => this.#change("POST", ":archive", {}, "Archived."));
   }
@@ -80,18 +80,18 @@ export class Changes {
   async #changePolicy() {
     try {
       const body = { policy: find("policy-spec").value.trim() };
-      await this.#change("PATCH", "", { body, etag: this.#etag }, "The policy is changed.");
+      await this.#change("PATCH", "", { body, etag: this.#etag }, "The policy has been changed.");
     } catch (error) {
       if (error.status !== 412) throw error;
       find("dialog-policy").close();
-      const words = "Somebody else changed the experiment meanwhile. Here is how it is now; your change was not made.";
+      const words = "Someone else has changed the experiment. Your change was not made; the current version is shown.";
       this.#subject.changed(null, words);
     }
   }
 
   async #addArm() {
     const arm = find("arm-name").value.trim();
-    await this.#change("POST", "/arms", { body: { arm } }, `${quoted(arm)} is added.`);
+    await this.#change("POST", "/arms", { body: { arm } }, `${quoted(arm)} has been added.`);
   }
 
   async #change(method, rest, request, words) {
