@@ -63,7 +63,7 @@ def choose(chooser: Bandit, threads: int, each: int, pairs: bool = False) -> tup
 
 def raw_sqlite(store: SQLiteStore, rows: list[Decision], group: int) -> float:
     """Rows a second, inserted in groups with nothing around it, into a log that has grown like the other."""
-    connection = store._writing()
+    connection = store._write_connection()
     fresh = [row._replace(id=new) for row, new in zip(rows, new_ids(len(rows)), strict=True)]
     prepared = [(*write_decision(row), 1) for row in fresh]
     started = time.perf_counter()

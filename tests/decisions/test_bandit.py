@@ -116,11 +116,11 @@ def test_a_reward_that_comes_first_is_parked_and_taken_up(log: Log) -> None:
 
 
 def test_no_more_are_parked_than_there_is_room_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "MOST_PARKED", 2)
+    monkeypatch.setattr(ledger, "MAX_PARKED", 2)
     bandit = log.bandit(reward=Reward(low=0, high=1, window=60))
     for _ in range(2):
         bandit.reward(new_id(), 0.5)
-    with pytest.raises(MaillardError, match="no more are taken"):
+    with pytest.raises(MaillardError, match="rewards already wait"):
         bandit.reward(new_id(), 0.5)
     assert bandit.rewards([{"decision_id": new_id(), "value": 0.5}] * 2) == ["refused"] * 2
     log.clock.forward(61)  # those have expired
@@ -217,7 +217,7 @@ def test_a_key_that_was_used_returns_what_it_returned(log: Log) -> None:
     made = bandit.choose(unit="u", idempotency_key="k")
     bandit.reward(made.id, 1)
     assert bandit.choose(unit="u", idempotency_key="k") == made
-    with pytest.raises(Conflict, match="another unit"):
+    with pytest.raises(Conflict, match="a unit other than"):
         bandit.choose(unit="v", idempotency_key="k")
     with pytest.raises(Conflict, match="1 decisions, not 2"):
         bandit.choose(unit="u", idempotency_key="k", size=2)

@@ -140,10 +140,10 @@ def test_a_file_that_cannot_be_written_for_a_while(
     with Load(bandit) as load:
         load.go_on()
         with store._lock:
-            store._writing().execute(f"PRAGMA {broken}").fetchall()
+            store._write_connection().execute(f"PRAGMA {broken}").fetchall()
         assert message in str(load.fail())
         with store._lock:
-            store._writing().execute(f"PRAGMA {mended}").fetchall()
+            store._write_connection().execute(f"PRAGMA {mended}").fetchall()
         load.go_on()
     check_log(store, load.said)
     bandit.close()
@@ -248,7 +248,7 @@ def test_a_server_that_does_not_answer(private_postgres: Server, frozen: Callabl
     made = bandit.choose()
     frozen(True)
     for _ in range(2):  # with a connection that is there, and with one that is to be made
-        with pytest.raises(Unavailable, match=r"not answered|timeout"):
+        with pytest.raises(Unavailable, match=r"not responded|timeout"):
             bandit.reward(made.id, 1.0)
     frozen(False)
     assert bandit.reward(made.id, 1.0) == "applied"

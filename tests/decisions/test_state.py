@@ -92,7 +92,7 @@ def test_a_state_is_written_and_read_whole() -> None:
 
 
 def test_a_checkpoint_is_used_and_changes_nothing(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("maillard.decisions.session._SAVE_EVERY", 10)
+    monkeypatch.setattr("maillard.decisions.session._CHECKPOINT_INTERVAL", 10)
     rng = random.Random(0)
     with Bandit(["a", "b"], "ms", reward=Reward(low=0, high=1), log=tmp_path / "log.db") as bandit:
         for _ in range(37):

@@ -361,12 +361,12 @@ def test_sessions_commit_to_the_disk(postgres: str) -> None:
         connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
         store = PostgreSQLStore(postgres)
         with write(store) as transaction:
-            assert transaction._all("SHOW synchronous_commit") == [("on",)]
+            assert transaction._fetch("SHOW synchronous_commit") == [("on",)]
         store.close()
         connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = remote_apply')
         store = PostgreSQLStore(postgres)
         with write(store) as transaction:
-            assert transaction._all("SHOW synchronous_commit") == [("remote_apply",)]
+            assert transaction._fetch("SHOW synchronous_commit") == [("remote_apply",)]
         store.close()
 
 

@@ -1,4 +1,4 @@
-"""Decisions: choices whose probabilities can be audited, and the durable log of them."""
+"""Live decisions with auditable probabilities, and their durable log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live bandit: choices that are drawn from exactly the law that is logged, rewards, and changes."""
+"""The live bandit: decisions sampled from exactly the distribution that is logged, rewards, and changes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from maillard.decisions.configuration import (
     check_reward_event,
     check_snapshot,
     describe_policy,
+    read_tallies,
     start_event,
     tally_for,
 )
@@ -45,16 +46,17 @@ from maillard.tally import Tally
 
 __all__ = ["Bandit"]
 
-_MOST_ROWS = 1_000  # rewards in one transaction
+_MAX_REWARDS = 1_000  # rewards in one transaction
 
 
 class Bandit:
-    """Chooses among arms, logs every choice with its exact probability, and learns from rewards.
+    """Chooses among arms, logs every choice with its exact probability, and updates its policy from rewards.
 
-    `policy` is a spec or a policy; `reward` says what a reward is. `log` is None (memory), a path (one SQLite file) or a
-    postgresql:// URL; opening a log again resumes its `experiment`. With `sticky` a unit keeps the arm that was first drawn for
-    it. A choice is drawn from all that is committed when it is made; where other processes learn much, `staleness` lets it be drawn
-    from a state that is so many seconds old: the log holds the law that was used, so it is no less exact.
+    `policy` is a spec or a policy; `reward` is the reward rule. `log` is None (memory), a path (one SQLite file) or
+    a postgresql:// URL. Opening an existing log resumes its `experiment`. With `sticky`, a unit keeps the arm that
+    was first chosen for it. A choice uses everything that is committed when it is made. If other processes apply
+    many rewards, `staleness` allows a choice to use a state that is up to this many seconds old; the log stores the
+    distribution that was used, so the logged probabilities are still exact.
 
     >>> bandit = Bandit(["red", "blue"], "ms+:booster=8", reward=Reward(low=0, high=1))
     >>> decision = bandit.choose(unit="user-17")
@@ -84,19 +86,19 @@ class Bandit:
             "reward": reward,
             "sticky": sticky,
         }
-        if arms is not None and _is_new(log):
-            start_event(**given)  # whatever is wrong comes up before a file is made
+        if arms is not None and _would_create(log):
+            start_event(**given)  # report an invalid argument before creating a file
         self._arguments = log, staleness
         self._store = open_store(log, create=arms is not None)
         try:
             self.session = Session(self._store, self.experiment, given, float(staleness))
-            "What stands between this bandit and its log, for whoever has many calls at hand."
+            "The connection between this bandit and its log. A server submits many calls to it at once."
         except BaseException:
             if self._store is not log:
                 self._store.close()
             raise
 
-    # Choosing and learning.
+    # Decisions and rewards.
 
     @overload
     def choose(
@@ -124,11 +126,11 @@ class Bandit:
         size: int | None = None,
         idempotency_key: str | None = None,
     ) -> Decision | list[Decision]:
-        """Draw an arm and log it; when this returns, the decision is durable.
+        """Choose an arm and log the decision. The decision is durable when this returns.
 
-        `eligible` names the arms that may be drawn, by default all that are not retired. With `size`, that many decisions, all
-        drawn from one law. A call with an `idempotency_key` that was used before draws nothing: it returns what that call
-        returned.
+        `eligible` names the arms that may be chosen, by default all that are not retired. With `size`, return a list
+        of that many decisions, all sampled from one distribution. A repeated `idempotency_key` returns the decisions
+        of the first call with that key.
         """
         request = check_request(unit, eligible, idempotency_key, 1 if size is None else size)
         self.session.check_open()
@@ -142,10 +144,11 @@ class Bandit:
         at: datetime | float | None = None,
         event: str | None = None,
     ) -> Outcome:
-        """Log a reward of a decision and learn from it; what became of it.
+        """Log a reward of a decision, apply it to the tally, and return the outcome.
 
-        `at` is when it occurred (an aware datetime, or seconds since 1970; by default now), `event` tells several rewards of one
-        decision apart. The same event and value again is a "duplicate", another value an error.
+        `at` is the time at which it occurred (an aware datetime or seconds since 1970; by default now). `event`
+        distinguishes several rewards of one decision. The same event with the same value is a "duplicate"; with
+        another value it raises Conflict.
         """
         row = check_reward_event(self.state.reward, decision_id, value, at, event)
         (outcome,) = self.session.apply_rewards([row])
@@ -154,10 +157,11 @@ class Bandit:
         return outcome
 
     def rewards(self, rows: Any) -> list[Outcome]:
-        """Log many rewards; what became of each.
+        """Log many rewards and return the outcome of each.
 
-        `rows` is a pandas or polars frame, an Arrow table, or mappings, with `decision_id`, `value` and, if wanted, `at` and `event`.
-        Each is checked before any is written; one that contradicts an earlier one comes out as "conflict".
+        `rows` is a pandas or polars frame, an Arrow table, or mappings, with `decision_id`, `value` and optionally
+        `at` and `event`. All rows are checked before any is written. The outcome of a row that contradicts an earlier
+        reward is "conflict".
         """
         from maillard.decisions.frames import records_of
 
@@ -168,16 +172,17 @@ class Bandit:
             for i, row in enumerate(records_of(rows))
         ]
         outcomes: list[Outcome] = []
-        for start in range(0, len(offered), _MOST_ROWS):
-            for outcome in self.session.apply_rewards(offered[start : start + _MOST_ROWS]):
+        for start in range(0, len(offered), _MAX_REWARDS):
+            for outcome in self.session.apply_rewards(offered[start : start + _MAX_REWARDS]):
                 refused: Outcome = "conflict" if isinstance(outcome, Conflict) else "refused"
                 outcomes.append(refused if isinstance(outcome, MaillardError) else outcome)
         return outcomes
 
     def append(self, decisions: Iterable[Decision]) -> int:
-        """Log decisions that another process drew from this experiment's states and could not log itself; how many are new.
+        """Log decisions that another process sampled from this experiment's states but could not log itself.
 
-        Rewards may have come before them: those wait, "parked", and are learned now. `verify` checks what was appended like the rest.
+        Returns the number of new decisions. Rewards that arrived before them were "parked" and are applied now.
+        `verify` checks appended decisions like all others.
         """
         rows = list(decisions)
         self.session.check_open()
@@ -192,18 +197,18 @@ class Bandit:
         return added
 
     def settle(self) -> None:
-        """Close the windows that are due: rewards freeze, and decisions without one get the default.
+        """Close the reward windows that are due: rewards become final, and decisions without one get the default.
 
-        Whatever is written does this by the way, so there is seldom a reason to call it.
+        Every write to the log also does this, so there is rarely a reason to call it.
         """
         self.session.check_open()
         self.session.settle()
 
-    # Changes: each is an event of the log. With `expected`, the number of the last one that the caller knows of
-    # (`state.administrative`), it is made only if that is still the last one.
+    # Changes: each one is an administrative event of the log. With `expected`, the number of the last administrative
+    # event that the caller has seen (`state.administrative`), a change raises Stale if there is a newer one.
 
     def add_arm(self, arm: str, *, expected: int | None = None) -> None:
-        """A new arm, or one that was retired, which comes back with what it has learned."""
+        """Add an arm. A retired arm becomes active again and keeps its tally."""
         arm = check_name("arm", arm)
 
         def make(state: State) -> AddArm:
@@ -214,7 +219,7 @@ class Bandit:
         self.session.change(make, expected)
 
     def retire_arm(self, arm: str, *, expected: int | None = None) -> None:
-        """Choose an arm no more. What was learned of it stays, and rewards of its decisions still count."""
+        """Stop choosing an arm. It keeps its tally, and rewards of its decisions are still applied."""
         arm = check_name("arm", arm)
 
         def make(state: State) -> RetireArm:
@@ -227,7 +232,7 @@ class Bandit:
         self.session.change(make, expected)
 
     def change_policy(self, policy: str | Policy, *, expected: int | None = None) -> None:
-        """From now on another policy, as a new version; what was learned stays."""
+        """Use another policy from now on, as a new policy version. The tally stays."""
 
         def make(state: State) -> ChangePolicy:
             spec, formula = describe_policy(policy, state.reward)
@@ -236,23 +241,23 @@ class Bandit:
         self.session.change(make, expected)
 
     def pause(self, *, expected: int | None = None) -> None:
-        """Make no choices until `resume`; rewards are still taken."""
+        """Make no decisions until `resume`. Rewards are still accepted."""
         self.session.change(lambda _: Pause(), expected)
 
     def resume(self, *, expected: int | None = None) -> None:
-        """Choose again."""
+        """Make decisions again after `pause` or `archive`."""
         self.session.change(lambda _: Resume(), expected)
 
     def archive(self, *, expected: int | None = None) -> None:
-        """Make no choices and no changes until `resume`; rewards are still taken."""
+        """Make no decisions and accept no changes until `resume`. Rewards are still accepted."""
         self.session.change(lambda _: Archive(), expected)
 
     def reset(self, *, expected: int | None = None) -> None:
-        """Forget what was learned: a new epoch begins. The log keeps everything."""
+        """Begin a new epoch with an empty tally. The log keeps all rows."""
         self.session.change(lambda _: Reset(), expected)
 
     def snapshot(self) -> dict[str, Any]:
-        """Arms, policy and tally as plain data, for `restore` here or in another log."""
+        """The arms, policy and tally as plain data, for `restore` in this log or another one."""
         return self.session.refresh().snapshot()
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -263,16 +268,16 @@ class Bandit:
     def warm_start(
         self, source: Tally | Mapping[str, tuple[int, float]] | str | Path, *, experiment: str | None = None
     ) -> None:
-        """Add what was learned elsewhere to the tally.
+        """Add rewards from elsewhere to the tally.
 
-        A `Tally` in the order of the arms, `{arm: (pulls, sum)}`, or an old log (a path or URL, and which experiment of
-        it), whose arms are matched by name; of a log with epochs, the last one.
+        `source` is a `Tally` in the order of the arms, a mapping `{arm: (pulls, sum)}`, or an earlier log (a path or
+        URL, and its `experiment`). Arms of a log are matched by name, and only its last epoch counts.
         """
-        given = source if isinstance(source, Tally | Mapping) else _learned(source, experiment)
+        given = source if isinstance(source, Tally | Mapping) else read_tallies(source, experiment)
         self.session.change(lambda state: WarmStart(tally=tally_for(given, state)))
 
     def erase_unit(self, unit: str) -> int:
-        """Put a random token in the place of a unit's name, and of its idempotency keys, in every row; how many rows had it."""
+        """Replace a unit's name and its idempotency keys by a random token; return the number of changed rows."""
         unit, token = check_name("unit", unit), "erased-" + secrets.token_hex(8)
 
         def erase(transaction: Transaction, state: State) -> int:
@@ -283,7 +288,7 @@ class Bandit:
         self._store.scrub()
         return rows
 
-    # Looking.
+    # Reading.
 
     @property
     def arms(self) -> list[str]:
@@ -292,21 +297,21 @@ class Bandit:
 
     @property
     def policy(self) -> Policy:
-        """The policy in force."""
+        """The current policy."""
         return self.state.policy
 
     @property
     def tally(self) -> Tally:
-        """What has been learned, in the order of `summary()["arms"]`; a copy."""
+        """A copy of the tally, in the order of `summary()["arms"]`."""
         return self.state.tally.copy()
 
     @property
     def state(self) -> State:
-        """The state that the next choice would be drawn from, as far as this process knows."""
+        """The latest state that this process knows."""
         return self.session.state
 
     def decision(self, decision_id: str) -> Decision:
-        """A decision of the log."""
+        """Read a decision from the log."""
         identifier = check_id(decision_id)
         self.session.check_open()
         with self._store.reading(self.experiment) as transaction:
@@ -320,13 +325,13 @@ class Bandit:
         return found[identifier]
 
     def summary(self) -> dict[str, Any]:
-        """Where the experiment stands."""
+        """The arms, counts, policy and status of the experiment."""
         self.settle()
         state = self.session.refresh()
         with self._store.reading(self.experiment) as transaction:
             counts = transaction.counts()
-        law = state.choice_distribution()
-        chances = dict(zip(law.arms, law.probabilities.tolist(), strict=True))
+        chosen_from = state.choice_distribution()
+        probabilities = dict(zip(chosen_from.arms, chosen_from.probabilities.tolist(), strict=True))
         pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
         return {
             "experiment": self.experiment,
@@ -347,17 +352,17 @@ class Bandit:
                 arm: {
                     "active": active,
                     "decisions": counts.decisions.get(arm, 0),
-                    "pulls": pulls[place],
-                    "sum": sums[place],
-                    "mean": sums[place] / pulls[place] if pulls[place] else None,
-                    "probability": chances.get(arm, 0.0),
+                    "pulls": pulls[position],
+                    "sum": sums[position],
+                    "mean": sums[position] / pulls[position] if pulls[position] else None,
+                    "probability": probabilities.get(arm, 0.0),
                 }
-                for place, (arm, active) in enumerate(zip(state.arms, state.active, strict=True))
+                for position, (arm, active) in enumerate(zip(state.arms, state.active, strict=True))
             },
         }
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         self.session.close()
 
     def __repr__(self) -> str:
@@ -375,7 +380,7 @@ class Bandit:
         log, staleness = self._arguments
         if not isinstance(log, str | Path):
             raise MaillardError(
-                f"a bandit whose log is {self._store.where} stays in its process; give log= a path or a URL to share it"
+                f"cannot pickle a bandit whose log is {self._store.where}; give log= a path or a URL to share it"
             )
         return _reopen, (log, self.experiment, staleness)
 
@@ -384,25 +389,9 @@ def _reopen(log: str | Path, experiment: str, staleness: float) -> Bandit:
     return Bandit(log=log, experiment=experiment, staleness=staleness)
 
 
-def _is_new(log: str | Path | Store | None) -> bool:
-    """Whether a file would be made for the log."""
+def _would_create(log: str | Path | Store | None) -> bool:
+    """Whether opening the log would create a file."""
     try:
         return isinstance(log, str | Path) and "://" not in str(log) and not Path(log).exists()
-    except (OSError, ValueError):  # no path at all: the store says so
+    except (OSError, ValueError):  # not a path: the store raises the error
         return False
-
-
-def _learned(log: str | Path, experiment: str | None) -> dict[str, Tally]:
-    """What an old log has learned of each arm: in its last epoch, or in all where it has none."""
-    from maillard.decisions.opening import read_log
-
-    with read_log(log, experiment) as opened:
-        if not opened.foreign:
-            state = opened.final_state()
-            observed = {arm: state.tally.only(place) for place, arm in enumerate(state.arms)}
-        else:
-            observed = {arm: Tally.empty(1) for arm in opened.arms}
-            for row in opened.rows():
-                if (value := opened.reward_of(row)) is not None:
-                    observed.setdefault(row.decision.arm, Tally.empty(1)).add(0, value)
-    return {arm: tally for arm, tally in observed.items() if tally.pulls[0]}

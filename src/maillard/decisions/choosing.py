@@ -1,4 +1,4 @@
-"""What a transaction does with choices: the law that is drawn from is the law that is logged, once for each key."""
+"""Makes decisions inside a transaction: samples arms, logs the distribution, and honours idempotency keys."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Transaction
 from maillard.errors import Archived, Conflict, MaillardError, Paused
 
-__all__ = ["Repeated", "Request", "await_rewards", "decide"]
+__all__ = ["Repeated", "Request", "decide", "schedule_windows"]
 
 
 class Request(NamedTuple):
-    """A call of `choose`."""
+    """The arguments of a `choose` call."""
 
     unit: str | None
     eligible: frozenset[str] | None
@@ -29,7 +29,7 @@ class Request(NamedTuple):
 
 
 class Repeated(list[Decision]):
-    """The decisions of an earlier call with the same key."""
+    """The decisions of an earlier call with the same idempotency key."""
 
 
 def decide(
@@ -39,72 +39,77 @@ def decide(
     requests: Sequence[Request],
     rng: np.random.Generator,
 ) -> list[list[Decision] | MaillardError]:
-    """Draw from a state and log the draws, or find what an earlier call with the same key or unit logged."""
+    """Make and log the decisions of each request, or return those of an earlier call with the same key."""
     results: list[list[Decision] | MaillardError] = [[] for _ in requests]
-    plain: list[Decision] = []
-    fresh: dict[str, int] = {}  # by its key, the call that drew
-    again: list[int] = []
-    draws = _Draws(transaction, experiment, state, rng, requests)
+    new: list[Decision] = []
+    new_keys: dict[str, int] = {}  # key -> index of the first request with it
+    repeated: list[int] = []  # requests that repeat a key of this batch, or of another process
+    maker = _DecisionMaker(transaction, experiment, state, rng, requests)
     keys = [request.key for request in requests if request.key is not None]
     stored = transaction.decisions_by_key(keys) if keys else {}
 
-    def turn(place: int) -> tuple[str, str]:
-        """Units and keys in one order everywhere, so that two processes that want the same ones do not wait for each other."""
-        unit, key = requests[place].unit, requests[place].key
+    def lock_order(index: int) -> tuple[str, str]:
+        """Process units and keys in a fixed order, so that two processes cannot deadlock."""
+        unit, key = requests[index].unit, requests[index].key
         return (unit or "") if state.sticky else "", key or ""
 
-    def answer(place: int, request: Request) -> list[Decision]:
+    def decide_one(index: int, request: Request) -> list[Decision]:
         if request.key is not None and request.key in stored:
-            return _same(transaction, state, request, stored[request.key])
+            return _check_repeated(transaction, state, request, stored[request.key])
         if state.sticky and request.unit is not None:
-            return _decide_for_unit(transaction, draws, request)
-        if request.key in fresh:
-            again.append(place)
+            return _decide_for_unit(transaction, maker, request)
+        if request.key in new_keys:
+            repeated.append(index)
             return []
-        rows = draws.make(request)
+        rows = maker.make(request)
         if request.key is None:
-            plain.extend(rows)
+            new.extend(rows)
         else:
-            fresh[request.key] = place
+            new_keys[request.key] = index
         return rows
 
-    def settle(places: Sequence[int], find: Callable[[int, Request], list[Decision]]) -> None:
-        for place in places:
+    def run(indices: Sequence[int], find: Callable[[int, Request], list[Decision]]) -> None:
+        for index in indices:
             try:
-                results[place] = find(place, requests[place])
-            except MaillardError as error:  # of this call alone
-                results[place] = error
+                results[index] = find(index, requests[index])
+            except MaillardError as error:  # it concerns only this request
+                results[index] = error
 
-    settle(sorted(range(len(requests)), key=turn), answer)
-    if fresh:
-        stored = {key: rows for key, place in fresh.items() if isinstance(rows := results[place], list)}
+    run(sorted(range(len(requests)), key=lock_order), decide_one)
+    if new_keys:
+        stored = {key: rows for key, index in new_keys.items() if isinstance(rows := results[index], list)}
         added = transaction.add_if_absent([rows[0] for rows in stored.values()])
-        lost = {key for key, rows in stored.items() if rows[0].id not in added}  # another process was quicker
-        plain += [row for key, rows in stored.items() if key not in lost for row in rows]
+        lost = {
+            key for key, rows in stored.items() if rows[0].id not in added
+        }  # another process used the key first
+        new += [row for key, rows in stored.items() if key not in lost for row in rows]
         if lost:
             stored |= transaction.decisions_by_key(lost)
-        again += [fresh[key] for key in lost]
-        settle(again, lambda _, request: _same(transaction, state, request, stored[request.key or ""]))
-    _log(transaction, state.reward, plain)
+        repeated += [new_keys[key] for key in lost]
+        run(
+            repeated,
+            lambda _, request: _check_repeated(transaction, state, request, stored[request.key or ""]),
+        )
+    _log(transaction, state.reward, new)
     return results
 
 
 def _log(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> None:
-    """Add decisions. Where a call has a key, its first one has been added: that was to claim the key."""
+    """Add decisions. The first decision of a request with a key was added before, to claim the key."""
     rest = [row for row in rows if row.idempotency_key is None or row.position]
     if rest:
         transaction.add_decisions(rest)
-    await_rewards(transaction, rule, rows)
+    schedule_windows(transaction, rule, rows)
 
 
-def await_rewards(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> None:
-    """Remember when the windows of these decisions close, if anything happens then."""
+def schedule_windows(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> None:
+    """Schedule the closing of the decisions' reward windows, if closing one has an effect."""
     if rule.settles and rows:
         transaction.add_pending({row.id: rule.closes(row.time) or 0 for row in rows})
 
 
-class _Draws:
-    """The one place where choices are made: the law that is drawn from is the law that is logged."""
+class _DecisionMaker:
+    """Samples arms. This is the only place that does, so the logged distribution is the one that was sampled."""
 
     def __init__(
         self,
@@ -118,41 +123,41 @@ class _Draws:
         self.sizes: dict[frozenset[str] | None, int] = {}
         for request in requests:
             self.sizes[request.eligible] = self.sizes.get(request.eligible, 0) + request.size
-        # Some more: a sticky call may draw for nothing, where another process is quicker.
+        # Spare ids: a sticky request may sample an arm in vain, if another process assigns one first.
         spare = len(requests) if state.sticky else 0
         self.ids = iter(new_ids(sum(self.sizes.values()) + spare))
-        self.places: dict[frozenset[str] | None, Iterator[int]] = {}
+        self.samples: dict[frozenset[str] | None, Iterator[int]] = {}
 
     def make(self, request: Request) -> list[Decision]:
-        """The decisions of a call."""
+        """New decisions for a request."""
         state, eligible = self.state, request.eligible
         self.check_running()
         distribution = state.choice_distribution(eligible)
-        if eligible not in self.places:  # for all calls with the same arms at once
-            self.places[eligible] = iter(distribution.sample(self.rng, self.sizes[eligible]))
+        if eligible not in self.samples:  # sample for all requests with the same eligible arms at once
+            self.samples[eligible] = iter(distribution.sample(self.rng, self.sizes[eligible]))
         return [
             Decision(
                 id=next(self.ids),
                 experiment=self.experiment,
                 time=self.now,
                 unit=request.unit,
-                arm=distribution.arms[place],
+                arm=distribution.arms[index],
                 eligible=distribution.arms,
                 log_probabilities=distribution.log_probabilities,
-                log_probability=distribution.log_probabilities[place],
+                log_probability=distribution.log_probabilities[index],
                 policy_version=state.policy_version,
                 formula_version=state.policy.formula_version,
                 state=state.number,
                 epoch=state.epoch,
-                cold=distribution.cold[place],
+                cold=distribution.cold[index],
                 idempotency_key=request.key,
                 position=position,
             )
-            for position, place in enumerate(islice(self.places[eligible], request.size))
+            for position, index in enumerate(islice(self.samples[eligible], request.size))
         ]
 
     def repeat(self, origin: Decision, request: Request) -> list[Decision]:
-        """Decisions that keep the arm, and the law, of another."""
+        """Decisions that repeat the arm and the distribution of an earlier one."""
         self.check_running()
         return [
             origin._replace(
@@ -166,56 +171,58 @@ class _Draws:
         ]
 
     def check_running(self) -> None:
-        """Refuse to choose while the experiment is paused."""
+        """Raise Paused or Archived if the experiment makes no decisions."""
         if self.state.archived:
-            raise Archived(f"experiment {self.experiment!r} is archived; resume() brings it back")
+            raise Archived(f"experiment {self.experiment!r} is archived; call resume() first")
         if self.state.paused:
-            raise Paused(f"experiment {self.experiment!r} is paused; resume() lets it choose again")
+            raise Paused(f"experiment {self.experiment!r} is paused; call resume() first")
 
 
-def _decide_for_unit(transaction: Transaction, draws: _Draws, request: Request) -> list[Decision]:
-    """The decisions of a call for a unit that keeps its arm: written at once, for the next call may be for the same unit."""
+def _decide_for_unit(transaction: Transaction, maker: _DecisionMaker, request: Request) -> list[Decision]:
+    """Decide for a sticky unit. This writes at once, because the next request may be for the same unit."""
     key = request.key
     if key is not None and (
         stored := transaction.decisions_by_key([key])
-    ):  # by a call of this very transaction
-        return _same(transaction, draws.state, request, stored[key])
-    rows = _stick(transaction, draws, request)
+    ):  # by another request of this transaction
+        return _check_repeated(transaction, maker.state, request, stored[key])
+    rows = _decide_sticky(transaction, maker, request)
     if key is not None and not transaction.add_if_absent(rows[:1]):
-        return _find(transaction, draws.state, request)  # another process was quicker
-    _log(transaction, draws.state.reward, rows)
+        return _find(transaction, maker.state, request)  # another process used the key first
+    _log(transaction, maker.state.reward, rows)
     return rows
 
 
 def _find(transaction: Transaction, state: State, request: Request) -> list[Decision]:
-    """What the first call with this idempotency key logged."""
+    """The decisions of the first call with this idempotency key."""
     key = request.key or ""
-    return _same(transaction, state, request, transaction.decisions_by_key([key])[key])
+    return _check_repeated(transaction, state, request, transaction.decisions_by_key([key])[key])
 
 
-def _same(transaction: Transaction, state: State, request: Request, stored: list[Decision]) -> list[Decision]:
-    """What was logged under an idempotency key, if this is the same call again."""
-    first, what = stored[0], None
+def _check_repeated(
+    transaction: Transaction, state: State, request: Request, stored: list[Decision]
+) -> list[Decision]:
+    """The stored decisions of an idempotency key, or Conflict if the request differs from the first one."""
+    first, difference = stored[0], None
     if first.unit != request.unit:
-        what = f"for another unit than {request.unit!r}"
+        difference = f"for a unit other than {request.unit!r}"
     elif len(stored) != request.size:
-        what = f"for {len(stored)} decisions, not {request.size}"
-    elif not _among(transaction, state, request, first):
-        what = f"among other arms: {', '.join(map(repr, first.eligible[:20]))}"
-    if what is not None:
-        raise Conflict(f"idempotency_key {request.key!r} belongs to a call {what}")
+        difference = f"for {len(stored)} decisions, not {request.size}"
+    elif not _same_arms(transaction, state, request, first):
+        difference = f"among other arms: {', '.join(map(repr, first.eligible[:20]))}"
+    if difference is not None:
+        raise Conflict(f"idempotency_key {request.key!r} was used by a call {difference}")
     return Repeated(stored)
 
 
-def _among(transaction: Transaction, state: State, request: Request, first: Decision) -> bool:
-    """Whether a call asks for a choice among the arms that a decision was drawn among."""
-    if first.origin is not None:  # it has its law from another call, whose arms these are
+def _same_arms(transaction: Transaction, state: State, request: Request, first: Decision) -> bool:
+    """Whether a request has the same eligible arms as the first decision."""
+    if first.origin is not None:  # the eligible arms are those of another call
         return request.eligible is None or first.arm in request.eligible
-    return set(first.eligible) == (request.eligible or _arms_at(transaction, state, first.state))
+    return set(first.eligible) == (request.eligible or _active_arms_at(transaction, state, first.state))
 
 
-def _arms_at(transaction: Transaction, state: State, number: int) -> set[str]:
-    """The arms that were not retired after so many events."""
+def _active_arms_at(transaction: Transaction, state: State, number: int) -> set[str]:
+    """The active arms after event `number`."""
     if state.administrative <= number <= state.number:
         return set(state.active_arms)
     events = [event for event in transaction.administrative_events() if event.number <= number]
@@ -223,16 +230,16 @@ def _arms_at(transaction: Transaction, state: State, number: int) -> set[str]:
     return set(configuration.active_arms)
 
 
-def _stick(transaction: Transaction, draws: _Draws, request: Request) -> list[Decision]:
-    """A unit keeps the arm that was drawn for it first, with that draw's law, as long as the arm is eligible."""
-    unit, epoch, eligible = request.unit or "", draws.state.epoch, draws.state.allowed(request.eligible)
+def _decide_sticky(transaction: Transaction, maker: _DecisionMaker, request: Request) -> list[Decision]:
+    """Repeat the arm that was first chosen for the unit, as long as it is eligible; else choose and assign one."""
+    unit, epoch, eligible = request.unit or "", maker.state.epoch, maker.state.allowed(request.eligible)
     fresh: list[Decision] = []
     while True:
         found = transaction.assignment(epoch, unit)
         origin = None if found is None else transaction.decisions([found]).get(found)
         if origin is not None and origin.arm in eligible:
-            return draws.repeat(origin, request)
-        fresh = fresh or draws.make(request._replace(size=1))
+            return maker.repeat(origin, request)
+        fresh = fresh or maker.make(request._replace(size=1))
         if transaction.assign(epoch, unit, fresh[0].id, instead_of=found):
-            rest = draws.repeat(fresh[0], request)[1:] if request.size > 1 else []
+            rest = maker.repeat(fresh[0], request)[1:] if request.size > 1 else []
             return [*fresh, *rest]

@@ -1,4 +1,4 @@
-"""What an experiment is opened with, checked where it enters: arms, policy, rules; snapshots and tallies."""
+"""Checks of the arguments of a bandit: arms, policy, requests, rewards, snapshots and tallies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,12 @@ __all__ = [
     "check_same",
     "check_snapshot",
     "describe_policy",
+    "read_tallies",
     "start_event",
     "tally_for",
 ]
 
-_MOST_DRAWS = 100_000  # of one call
+_MAX_SIZE = 100_000  # decisions of one call
 
 
 def start_event(
@@ -41,9 +43,9 @@ def start_event(
 ) -> Start:
     """The first event of a new experiment."""
     if arms is None:
-        raise InvalidValue("arms", None, "names, as in ['red', 'blue']")
+        raise InvalidValue("arms", None, "names of arms, such as ['red', 'blue']")
     if policy is None:
-        raise InvalidValue("policy", None, "a policy, as in 'ms+:booster=8'")
+        raise InvalidValue("policy", None, "a policy, such as 'ms+:booster=8'")
     rule = check_rule(reward)
     if not isinstance(sticky, bool | None):
         raise InvalidValue("sticky", sticky, "true or false")
@@ -54,14 +56,14 @@ def start_event(
 
 
 def check_rule(reward: Reward | None) -> Reward:
-    """The rules given, or those of any finite reward."""
+    """The given reward rule, or the one that accepts any finite reward."""
     if reward is not None and not isinstance(reward, Reward):
         raise InvalidValue("reward", reward, "Reward(low=..., high=..., ...)")
     return reward or Reward()
 
 
 def check_arms(arms: Iterable[str]) -> list[str]:
-    """Names of arms, each once."""
+    """The names of arms as a list, or InvalidValue."""
     if isinstance(arms, str | bytes) or not isinstance(arms, Iterable):
         raise InvalidValue("arms", arms, "a list of names")
     names = [check_name("arm", arm) for arm in arms]
@@ -80,7 +82,10 @@ def describe_policy(given: str | Policy, rule: Reward) -> tuple[str, int]:
         made = policy(given, reward_range=rule.range) if rule.range else policy(given)
     except InvalidValue as error:
         if error.field.endswith("sigma2") and error.value is None:
-            allowed = "a finite number > 0 (or give reward=Reward(low=..., high=...), which means sigma2 = (high - low)^2 / 4)"
+            allowed = (
+                "a finite number > 0; or give reward=Reward(low=..., high=...), "
+                "which implies sigma2 = (high - low)^2 / 4"
+            )
             raise InvalidValue(error.field, None, allowed) from None
         raise
     spec = str(made)
@@ -89,16 +94,18 @@ def describe_policy(given: str | Policy, rule: Reward) -> tuple[str, int]:
     except MaillardError:
         same = False
     if not same:
-        raise InvalidValue("policy", given, "a policy with a name, so that the log can name it")
+        raise InvalidValue(
+            "policy", given, "a policy that its spec describes completely, so that the log can store it"
+        )
     inner = made.policy if isinstance(made, WithFloor) else made
     if getattr(inner, "has_memory", False):
         raise InvalidValue(
-            "policy", spec, "a policy whose whole state is a tally (this one is for simulation)"
+            "policy", spec, "a policy whose whole state is a tally (this one works only in simulations)"
         )
     low, high = made.support
     least, most = rule.bounds
     if least < low or most > high:
-        allowed = f"rewards that {made.name} has a meaning for: low >= {low:g}" + (
+        allowed = f"rewards that {made.name} supports: low >= {low:g}" + (
             f" and high <= {high:g}" if high < math.inf else ""
         )
         raise InvalidValue("reward: (low, high)", (rule.low, rule.high), allowed)
@@ -106,14 +113,14 @@ def describe_policy(given: str | Policy, rule: Reward) -> tuple[str, int]:
 
 
 def check_same(given: Mapping[str, Any], start: Start, state: State) -> None:
-    """Refuse to resume an experiment under another configuration than its own."""
+    """Raise InvalidValue if the arguments contradict the experiment that is resumed."""
     rule, started = state.reward, payload_of(start)
     now = {"arms": state.active_arms, "policy": str(state.policy)}
     how = {
         "arms": "open the log without arms=, then add_arm and retire_arm",
         "policy": "open the log without policy=, then change_policy",
-        "reward": "begin another experiment: what a reward is does not change within one",
-        "sticky": "begin another experiment",
+        "reward": "start another experiment; the reward rule of an experiment cannot change",
+        "sticky": "start another experiment",
     }
     asked: dict[str, Any] = {}
     if given["arms"] is not None:
@@ -124,24 +131,24 @@ def check_same(given: Mapping[str, Any], start: Start, state: State) -> None:
         asked["reward"] = dataclasses.asdict(check_rule(given["reward"]))
     if given["sticky"] is not None:
         asked["sticky"] = given["sticky"]
-    if "reward" in asked:  # field by field: so much is easily overlooked
+    if "reward" in asked:  # field by field, for a precise message
         for name, value in asked["reward"].items():
             if value != (kept := started["reward"].get(name)):
                 raise InvalidValue(
-                    f"reward: {name}", value, f"{kept!r}, as the log has it (to change it: {how['reward']})"
+                    f"reward: {name}", value, f"{kept!r}, as in the log (to change it, {how['reward']})"
                 )
     for name, value in asked.items():
-        # The same program, started again after a change, is no contradiction.
+        # A program that is restarted after a change still gives the original arguments.
         if value not in (started[name], now.get(name)):
             raise InvalidValue(
-                name, value, f"{now.get(name, started[name])}, as the log has it (to change it: {how[name]})"
+                name, value, f"{now.get(name, started[name])}, as in the log (to change it, {how[name]})"
             )
 
 
 def check_request(unit: object, eligible: object, idempotency_key: object, size: object = 1) -> Request:
-    """A call of `choose`."""
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 <= size <= _MOST_DRAWS:
-        raise InvalidValue("size", size, f"a whole number from 0 to {_MOST_DRAWS}")
+    """Check the arguments of `choose`."""
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 <= size <= _MAX_SIZE:
+        raise InvalidValue("size", size, f"a whole number from 0 to {_MAX_SIZE}")
     return Request(
         unit=None if unit is None else check_name("unit", unit),
         eligible=None if eligible is None else _check_eligible(eligible),
@@ -153,7 +160,7 @@ def check_request(unit: object, eligible: object, idempotency_key: object, size:
 def check_reward_event(
     rule: Reward, decision: object, value: object, at: Any = None, event: object = None, *, where: str = ""
 ) -> RewardEvent:
-    """A reward as it arrives: its times are the transaction's, unless it says when it occurred."""
+    """Check the arguments of `reward`. The transaction that writes the reward sets the times that are not given."""
     identifier = check_id(decision, f"{where}decision_id")
     return RewardEvent(
         decision=identifier,
@@ -165,9 +172,9 @@ def check_reward_event(
 
 
 def _check_eligible(eligible: object) -> frozenset[str]:
-    """Names of arms that may be drawn."""
+    """Check the names of eligible arms."""
     if isinstance(eligible, str | bytes) or not isinstance(eligible, Iterable):
-        raise InvalidValue("eligible", eligible, "names of arms, as in ['red', 'blue']")
+        raise InvalidValue("eligible", eligible, "names of arms, such as ['red', 'blue']")
     names = frozenset(check_name("eligible arm", arm) for arm in eligible)
     if not names:
         raise InvalidValue("eligible", [], "at least one arm")
@@ -175,7 +182,7 @@ def _check_eligible(eligible: object) -> frozenset[str]:
 
 
 def check_decision(row: object, experiment: str, state: State) -> None:
-    """Refuse what is no decision drawn from a state of this experiment."""
+    """Raise InvalidValue unless `row` can be a decision of this experiment."""
     if not isinstance(row, Decision) or row.experiment != experiment:
         raise InvalidValue("decision", row, f"a Decision of experiment {experiment!r}")
     check_id(row.id, "decision: id")
@@ -189,10 +196,10 @@ def check_decision(row: object, experiment: str, state: State) -> None:
         "state": state.number,
         "epoch": state.epoch,
     }
-    for name, most in limits.items():
+    for name, maximum in limits.items():
         number = getattr(row, name)
-        if type(number) is not int or not 1 <= number <= most:
-            raise InvalidValue(f"decision: {name}", number, f"a whole number from 1 to {most}")
+        if type(number) is not int or not 1 <= number <= maximum:
+            raise InvalidValue(f"decision: {name}", number, f"a whole number from 1 to {maximum}")
     eligible, logs = row.eligible, row.log_probabilities
     for arm in eligible:
         if arm not in state.arms:
@@ -202,7 +209,9 @@ def check_decision(row: object, experiment: str, state: State) -> None:
     )
     if not whole or row.arm not in eligible or row.log_probability != logs[eligible.index(row.arm)]:
         raise InvalidValue(
-            "decision: log_probabilities", logs, "one <= 0 for each eligible arm, the drawn one's among them"
+            "decision: log_probabilities",
+            logs,
+            "a number <= 0 for each eligible arm, including the chosen arm",
         )
     if (
         type(row.cold) is not bool
@@ -210,17 +219,17 @@ def check_decision(row: object, experiment: str, state: State) -> None:
         or row.position < 0
         or row.origin is not None
     ):
-        raise InvalidValue("decision", row, "cold true or false, a position >= 0, and a draw of its own")
+        raise InvalidValue("decision", row, "cold true or false, a position >= 0, and no origin")
 
 
 def check_snapshot(snapshot: object, rule: Reward) -> Restore:
-    """A snapshot, if it is one."""
+    """The event that restores a snapshot, or InvalidValue."""
     names = {"arms", "active", "policy", "formula", "tally"}
     if not isinstance(snapshot, Mapping) or set(snapshot) != names:
-        raise InvalidValue("snapshot", snapshot, "what snapshot() returned")
+        raise InvalidValue("snapshot", snapshot, "a dictionary that snapshot() returned")
     arms, active, tally = check_arms(snapshot["arms"]), snapshot["active"], read_tally(snapshot["tally"])
     if not isinstance(active, list) or {type(on) for on in active} != {bool} or not any(active):
-        raise InvalidValue("snapshot: active", active, "a list of true and false, one of them true")
+        raise InvalidValue("snapshot: active", active, "a list of true and false with at least one true")
     if not len(arms) == len(active) == len(tally):
         raise InvalidValue(
             "snapshot: tally", len(tally), f"as many arms as there are names ({len(arms)}) and flags"
@@ -231,7 +240,7 @@ def check_snapshot(snapshot: object, rule: Reward) -> Restore:
 
 
 def tally_for(given: Tally | Mapping[str, Any], state: State) -> Tally:
-    """What was learned elsewhere, in the order of the state's arms."""
+    """The tally of a warm start, in the order of the experiment's arms."""
     if isinstance(given, Tally):
         if len(given) != len(state.arms):
             raise InvalidValue("tally", len(given), f"as many arms as the experiment has ({len(state.arms)})")
@@ -240,22 +249,22 @@ def tally_for(given: Tally | Mapping[str, Any], state: State) -> Tally:
         for arm in given:
             if arm not in state.arms:
                 raise UnknownName("arm", str(arm), state.arms)
-        parts = [_lone(arm, given[arm]) if arm in given else Tally.empty(1) for arm in state.arms]
+        parts = [_single_arm_tally(arm, given[arm]) if arm in given else Tally.empty(1) for arm in state.arms]
         tally = Tally.joined(parts)
     _check_range(tally, state.arms, state.reward)
     return tally
 
 
-def _lone(arm: str, value: object) -> Tally:
+def _single_arm_tally(arm: str, value: object) -> Tally:
     if isinstance(value, Tally) and len(value) == 1:
         return value
     try:
-        pulls, total = list[Any](value)  # type: ignore[call-overload]  # checked by failing
+        pulls, total = list[Any](value)  # type: ignore[call-overload]  # raises TypeError or ValueError
         if total is None:  # NumPy would read it as nan
-            raise TypeError  # noqa: TRY301  # it is one
+            raise TypeError  # noqa: TRY301  # handled below
         return Tally([pulls], [total])
     except (TypeError, ValueError):
-        allowed = "(pulls, sum): how many rewards, and what they add up to"
+        allowed = "(pulls, sum): the number of rewards and their sum"
         raise InvalidValue(f"tally of {arm!r}", value, allowed) from None
 
 
@@ -266,3 +275,19 @@ def _check_range(tally: Tally, arms: Iterable[str], rule: Reward) -> None:
         arm, pulls = list(arms)[place], int(tally.pulls[place])
         allowed = f"{low * pulls:g} to {high * pulls:g} for {pulls} rewards from {low:g} to {high:g}"
         raise InvalidValue(f"tally: sum of {arm!r}", float(tally.sums[place]), allowed)
+
+
+def read_tallies(log: str | Path, experiment: str | None) -> dict[str, Tally]:
+    """The tally of each arm of a log: of its last epoch, or of all rows if the log has no epochs."""
+    from maillard.decisions.opening import read_log
+
+    with read_log(log, experiment) as opened:
+        if not opened.foreign:
+            state = opened.final_state()
+            tallies = {arm: state.tally.only(position) for position, arm in enumerate(state.arms)}
+        else:
+            tallies = {arm: Tally.empty(1) for arm in opened.arms}
+            for row in opened.rows():
+                if (value := opened.reward_of(row)) is not None:
+                    tallies.setdefault(row.decision.arm, Tally.empty(1)).add(0, value)
+    return {arm: tally for arm, tally in tallies.items() if tally.pulls[0]}

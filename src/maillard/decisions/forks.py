@@ -1,4 +1,4 @@
-"""What a forked child must not share with its parent: locks that another thread holds, connections, generators."""
+"""Fork safety: a child process must not share locks, connections and random generators with its parent."""
 
 from __future__ import annotations
 
@@ -7,51 +7,51 @@ import threading
 import weakref
 from typing import Protocol
 
-__all__ = ["hold_during_fork", "renew_after_fork"]
+__all__ = ["quiesce_during_fork", "renew_after_fork"]
 
 
 class Renewable(Protocol):
-    """Something that can be put in order in a child."""
+    """An object that a forked child must reinitialize."""
 
     def renew(self) -> None:
-        """Drop what belongs to the parent."""
+        """In the child: drop everything that belongs to the parent."""
 
 
-class Holdable(Renewable, Protocol):
-    """Something that must be at rest while a child is made."""
+class Quiescent(Renewable, Protocol):
+    """An object that must be idle while the process forks."""
 
     def hold(self) -> None:
-        """Before the fork, in the parent: nobody begins to write."""
+        """Before the fork, in the parent: block new writers."""
 
-    def rest(self) -> None:
-        """When all are held: come to rest."""
+    def quiesce(self) -> None:
+        """Before the fork, once all objects are held: wait for readers and close files."""
 
     def release(self) -> None:
-        """Go on, in the parent, after the fork."""
+        """After the fork, in the parent: allow access again."""
 
 
-_living: weakref.WeakSet[Renewable] = weakref.WeakSet()
-_resting: weakref.WeakSet[Holdable] = weakref.WeakSet()
-_forking = threading.local()  # what its thread holds
+_renewables: weakref.WeakSet[Renewable] = weakref.WeakSet()
+_quiescents: weakref.WeakSet[Quiescent] = weakref.WeakSet()
+_forking = threading.local()  # the objects that the forking thread holds
 
 
 def renew_after_fork(thing: Renewable) -> None:
-    """Call `thing.renew()` in every child that is forked while the thing lives."""
-    _living.add(thing)
+    """Call `thing.renew()` in every child that is forked while `thing` exists."""
+    _renewables.add(thing)
 
 
-def hold_during_fork(thing: Holdable) -> None:
-    """Call `thing.hold()` and `rest()` before every fork, then `release()` in the parent and `renew()` in the child."""
-    _resting.add(thing)
-    _living.add(thing)
+def quiesce_during_fork(thing: Quiescent) -> None:
+    """Call `hold()` and `quiesce()` before a fork, then `release()` in the parent and `renew()` in the child."""
+    _quiescents.add(thing)
+    _renewables.add(thing)
 
 
 def _hold_all() -> None:
-    _forking.held = sorted(_resting, key=id)  # in one order, for two threads may fork
+    _forking.held = sorted(_quiescents, key=id)  # in a fixed order, because two threads may fork at once
     for thing in _forking.held:
         thing.hold()
-    for thing in _forking.held:  # not before: who writes to one may be reading another
-        thing.rest()
+    for thing in _forking.held:  # only now: the writer of one object may be reading another
+        thing.quiesce()
 
 
 def _release_all() -> None:
@@ -62,7 +62,7 @@ def _release_all() -> None:
 
 def _renew_all() -> None:
     del _forking.held
-    for thing in list(_living):
+    for thing in list(_renewables):
         thing.renew()
 
 

@@ -1,4 +1,4 @@
-"""What a transaction does with rewards and changes: one definition for every store."""
+"""Applies rewards and changes inside a transaction, in the same way for every store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from maillard.decisions.choosing import await_rewards
+from maillard.decisions.choosing import schedule_windows
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import (
     AdministrativeEvent,
@@ -24,8 +24,8 @@ from maillard.decisions.timestamps import NOW
 from maillard.errors import Archived, Conflict, InvalidValue, MaillardError, Unavailable
 
 __all__ = [
-    "MOST_EVENTS",
-    "MOST_PARKED",
+    "MAX_PARKED",
+    "MAX_REWARD_EVENTS",
     "Outcome",
     "append",
     "apply_rewards",
@@ -34,10 +34,10 @@ __all__ = [
     "settle",
 ]
 
-MOST_PARKED = 10_000
-MOST_EVENTS = 1_000  # of one decision
+MAX_PARKED = 10_000  # rewards without a known decision, per experiment
+MAX_REWARD_EVENTS = 1_000  # per decision
 _ALLOWED_WHILE_ARCHIVED = (Resume, Archive, EraseUnit)
-_LONGEST_WAIT = 86_400_000_000  # microseconds that a reward waits for its decision, where there is no window
+_MAX_PARKING_TIME = 86_400_000_000  # microseconds, if the reward rule has no window
 
 Outcome = Literal[
     "applied",
@@ -54,18 +54,18 @@ Outcome = Literal[
 
 
 def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> int:
-    """Add decisions that were drawn elsewhere, as they are; how many are new. Rewards that came before them are taken up."""
+    """Add decisions that were made elsewhere, apply their parked rewards, and return how many are new."""
     known = transaction.decision_summaries([row.id for row in rows])
     new = list({row.id: row for row in rows if row.id not in known}.values())
     keys = {row.idempotency_key for row in new if row.idempotency_key is not None}
     if keys and (taken := transaction.decisions_by_key(keys)):
-        raise Conflict(f"idempotency_key {next(iter(taken))!r} belongs to other decisions")
-    added = transaction.add_if_absent(new)  # the id may be another experiment's
+        raise Conflict(f"idempotency_key {next(iter(taken))!r} was used by other decisions")
+    added = transaction.add_if_absent(new)  # an id may exist in another experiment
     new = [row for row in new if row.id in added]
-    await_rewards(transaction, rule, new)
+    schedule_windows(transaction, rule, new)
     parked = transaction.parked([row.id for row in new])
     if parked:
-        early = [each.row for some in parked.values() for each in some]
+        early = [each.row for rewards in parked.values() for each in rewards]
         transaction.unpark(early)
         apply_rewards(transaction, rule, early)
     return len(new)
@@ -74,46 +74,51 @@ def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> 
 def apply_rewards(
     transaction: Transaction, rule: Reward, offered: Sequence[RewardEvent]
 ) -> list[Outcome | MaillardError]:
-    """Log rewards and learn from them; what became of each. `NOW` stands for times that are the transaction's."""
+    """Log rewards, apply them to the tally, and return the outcome of each.
+
+    Times that are `NOW` become the time of the transaction.
+    """
     ids = {row.decision for row in offered}
-    book = _Book(transaction, rule)
-    drawn, known = transaction.decision_summaries(ids), transaction.reward_events(ids)
-    unknown = ids - drawn.keys()
-    early = _Early(transaction, unknown) if unknown else None
+    batch = _TallyUpdates(transaction, rule)
+    decisions, known = transaction.decision_summaries(ids), transaction.reward_events(ids)
+    unknown = ids - decisions.keys()
+    parking = _ParkedRewards(transaction, unknown) if unknown else None
     pending = transaction.pending(ids) if rule.settles else set()
     outcomes: list[Outcome | MaillardError] = []
-    kept: list[RewardEvent] = []
+    new: list[RewardEvent] = []
     for row in offered:
-        arrived = _timed(row, book.now)
-        decision = drawn.get(row.decision)
+        arrived = _timed(row, batch.now)
+        decision = decisions.get(row.decision)
         if decision is None:
-            assert early is not None  # its id is unknown
-            outcomes.append(early.take(arrived, rule))
+            assert parking is not None  # because its id is unknown
+            outcomes.append(parking.add(arrived, rule))
             continue
         before = known.setdefault(row.decision, [])
-        if repeated := _repeated(row, before):
-            outcomes.append(repeated)
+        if duplicate := _find_duplicate(row, before):
+            outcomes.append(duplicate)
             continue
-        if len(before) >= MOST_EVENTS:
-            outcomes.append(InvalidValue("event", row.event, f"at most {MOST_EVENTS} of one decision"))
+        if len(before) >= MAX_REWARD_EVENTS:
+            outcomes.append(
+                InvalidValue("event", row.event, f"at most {MAX_REWARD_EVENTS} reward events per decision")
+            )
             continue
         late = _is_late(arrived, decision, rule, before, row.decision in pending)
         arrived = arrived._replace(late=late) if late else arrived
-        kept.append(arrived)
-        outcomes.append("late" if late else book.learn(decision, before, arrived))
+        new.append(arrived)
+        outcomes.append("late" if late else batch.apply(decision, before, arrived))
         before.append(arrived)
-    if early is not None:
-        transaction.park(early.new)
-    transaction.add_reward_events(kept)
-    book.write()
+    if parking is not None:
+        transaction.park(parking.new)
+    transaction.add_reward_events(new)
+    batch.write()
     return outcomes
 
 
 def park(transaction: Transaction, offered: Sequence[RewardEvent]) -> list[Outcome | MaillardError]:
-    """Keep rewards whose decision no experiment knows yet, in a transaction of none."""
-    early = _Early(transaction, {row.decision for row in offered})
-    outcomes = [early.take(_timed(row, transaction.now), Reward()) for row in offered]
-    transaction.park(early.new)
+    """Park rewards whose decision no experiment has yet. The transaction belongs to no experiment."""
+    parking = _ParkedRewards(transaction, {row.decision for row in offered})
+    outcomes = [parking.add(_timed(row, transaction.now), Reward()) for row in offered]
+    transaction.park(parking.new)
     return outcomes
 
 
@@ -122,45 +127,46 @@ def _timed(row: RewardEvent, now: int) -> RewardEvent:
     return arrived if row.at != NOW else arrived._replace(at=arrived.arrived)
 
 
-class _Early:
-    """Rewards whose decision is not known yet: kept for a while, if there is room."""
+class _ParkedRewards:
+    """Rewards whose decision is not in the log yet. They are stored for a limited time, up to a limited number."""
 
     def __init__(self, transaction: Transaction, ids: Iterable[str]) -> None:
         now = transaction.now
         self.parked = {
-            key: [each for each in some if not each.expired(now)]
-            for key, some in transaction.parked(ids).items()
+            key: [each for each in rewards if not each.expired(now)]
+            for key, rewards in transaction.parked(ids).items()
         }
-        self.room = MOST_PARKED - transaction.count_parked()
+        self.capacity = MAX_PARKED - transaction.count_parked()
         self.new: list[Parked] = []
 
-    def take(self, row: RewardEvent, rule: Reward) -> Outcome | MaillardError:
+    def add(self, row: RewardEvent, rule: Reward) -> Outcome | MaillardError:
         before = self.parked.setdefault(row.decision, [])
-        if repeated := _repeated(row, [each.row for each in before]):
-            return repeated
+        if duplicate := _find_duplicate(row, [each.row for each in before]):
+            return duplicate
         since = min(creation_time(row.decision), row.arrived)
         closes = rule.closes(since)
-        expires = since + _LONGEST_WAIT if closes is None else closes
+        expires = since + _MAX_PARKING_TIME if closes is None else closes
         if expires <= row.arrived:
             return InvalidValue(
-                "decision_id", row.decision, "a decision that is known, or one whose window is open"
+                "decision_id", row.decision, "a decision in the log, or one whose reward window is still open"
             )
-        if len(self.new) >= self.room:
+        if len(self.new) >= self.capacity:
             return Unavailable(
-                f"decision {row.decision} is not known, and {MOST_PARKED} rewards wait for such decisions already: no more are taken"
+                f"decision {row.decision} is not in the log, and {MAX_PARKED} rewards already wait for unknown decisions. "
+                "Nothing was acknowledged; try again."
             )
         before.append(Parked(row, expires))
         self.new.append(before[-1])
         return "parked"
 
 
-def _repeated(row: RewardEvent, before: Sequence[RewardEvent]) -> Outcome | MaillardError | None:
+def _find_duplicate(row: RewardEvent, before: Sequence[RewardEvent]) -> Outcome | MaillardError | None:
     for same in before:
         if same.event == row.event:
             if same.value == row.value:
                 return "duplicate"
             return Conflict(
-                f"decision {row.decision}, event {row.event!r}: its reward is {same.value!r}, not {row.value!r}"
+                f"decision {row.decision}, event {row.event!r}: the reward is already {same.value!r}, not {row.value!r}"
             )
     return None
 
@@ -173,12 +179,12 @@ def _is_late(
         return False
     if row.arrived >= closes or any(each.late for each in before):
         return True
-    # A window that was settled stays closed, even if the clock is set back.
+    # A settled window stays closed, even if the clock is set back.
     return rule.settles and not pending and (rule.mature_only or not before)
 
 
-class _Book:
-    """Events that are about to be written."""
+class _TallyUpdates:
+    """The tally updates that a transaction is about to write."""
 
     def __init__(self, transaction: Transaction, rule: Reward) -> None:
         self.transaction, self.rule = transaction, rule
@@ -186,7 +192,7 @@ class _Book:
         self.events: list[TallyUpdate] = []
         self.settled: list[str] = []
 
-    def learn(self, decision: DecisionSummary, before: Sequence[RewardEvent], row: RewardEvent) -> Outcome:
+    def apply(self, decision: DecisionSummary, before: Sequence[RewardEvent], row: RewardEvent) -> Outcome:
         if decision.epoch != self.head.epoch:
             return "old epoch"
         if self.rule.mature_only:
@@ -217,22 +223,25 @@ class _Book:
 
 
 def settle(transaction: Transaction, rule: Reward, limit: int) -> int:
-    """Freeze decisions whose window has closed, giving them the default if they have no reward; how many."""
+    """Make the rewards of decisions with a closed window final and apply the default to those without a reward.
+
+    Returns the number of windows settled, at most `limit`.
+    """
     if not rule.settles:
         return 0
     due = transaction.due_decisions(limit)
     if due:
-        book = _Book(transaction, rule)
-        drawn, known = transaction.decision_summaries(due), transaction.reward_events(due)
+        batch = _TallyUpdates(transaction, rule)
+        decisions, known = transaction.decision_summaries(due), transaction.reward_events(due)
         for identifier in due:
-            decision, value = drawn[identifier], rule.total(known.get(identifier, []))
-            if decision.epoch == book.head.epoch:
+            decision, value = decisions[identifier], rule.total(known.get(identifier, []))
+            if decision.epoch == batch.head.epoch:
                 if value is not None and rule.mature_only:
-                    book.add("reward", identifier, decision.arm, value)
+                    batch.add("reward", identifier, decision.arm, value)
                 elif value is None and rule.default is not None:
-                    book.add("default", identifier, decision.arm, rule.default)
-        book.settled = due
-        book.write()
+                    batch.add("default", identifier, decision.arm, rule.default)
+        batch.settled = due
+        batch.write()
     return len(due)
 
 
@@ -250,5 +259,5 @@ def change(transaction: Transaction, state: State, make: Callable[[State], Admin
 
 def _head(transaction: Transaction) -> Head:
     if transaction.head is None:
-        raise MaillardError("the experiment has gone from its log")
+        raise MaillardError("the experiment is no longer in its log; open the log again")
     return transaction.head

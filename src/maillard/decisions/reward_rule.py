@@ -1,4 +1,4 @@
-"""What a reward is: its range, how long it may take, and what several for one decision come to."""
+"""The reward rule: the range of a reward, its window, and how several rewards of one decision combine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from maillard.errors import InvalidValue
 
 __all__ = ["Reward"]
 
-# Far enough from the limits of floats that 2**53 of them add up within.
+# The sum of 2**53 rewards of this size is still a finite float.
 _LARGEST = 1e290
 
 
@@ -21,7 +21,7 @@ def _occurrence(row: RewardEvent) -> tuple[int, str]:
     return row.at, row.event
 
 
-# By occurrence, never by arrival: so the order in which rewards come does not matter.
+# Ordered by occurrence, not by arrival, so that the order of arrival does not matter.
 _COMBINE: dict[str, Callable[[Sequence[RewardEvent]], float]] = {
     "first": lambda rows: min(rows, key=_occurrence).value,
     "last": lambda rows: max(rows, key=_occurrence).value,
@@ -32,13 +32,14 @@ _COMBINE: dict[str, Callable[[Sequence[RewardEvent]], float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reward:
-    """The rules for rewards of an experiment.
+    """The reward rule of an experiment.
 
-    `low` and `high` bound a reward; with them, policies that need a `sigma2` have one. `window` (seconds, or a
-    timedelta) is how long after its decision a reward may arrive: later ones are logged, not learned. `default` is the reward of
-    a decision whose window closes without one. `combine` says what several events of one decision come to: the first
-    or last by occurrence, their sum (held within the bounds) or their maximum. With `mature_only` a reward is learned when its
-    window closes and not before, so that quick successes do not stand out against slow failures.
+    `low` and `high` bound a reward. With both, policies that need `sigma2` get it from the range. `window` (seconds
+    or a timedelta) is how long after its decision a reward may arrive; later rewards are logged but not applied.
+    `default` is the reward of a decision whose window closes without one. `combine` defines the reward of a decision
+    with several reward events: the first or last by occurrence, their sum (clipped to the bounds) or their maximum.
+    With `mature_only`, a reward is applied only when its window closes, so that fast successes do not bias the tally
+    against slow failures.
 
     >>> Reward(low=0, high=1, window=3600, default=0)
     Reward(low=0.0, high=1.0, window=3600.0, default=0.0, combine='first', mature_only=False)
@@ -52,14 +53,14 @@ class Reward:
     mature_only: bool = False
 
     def __post_init__(self) -> None:
-        def hold(name: str, value: object) -> None:
+        def assign(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         if isinstance(self.window, timedelta):
-            hold("window", self.window.total_seconds())
+            assign("window", self.window.total_seconds())
         for name in ("low", "high", "window", "default"):
             if getattr(self, name) is not None:
-                hold(name, _number(f"reward: {name}", getattr(self, name)))
+                assign(name, _number(f"reward: {name}", getattr(self, name)))
         low, high = self.bounds
         if not -_LARGEST <= low < high <= _LARGEST:
             allowed = f"low < high, both within {_LARGEST:g}"
@@ -69,17 +70,21 @@ class Reward:
         if not isinstance(self.combine, str) or self.combine not in _COMBINE:
             raise InvalidValue("reward: combine", self.combine, "one of " + ", ".join(_COMBINE))
         if self.combine == "sum" and not low <= 0 <= high:
-            raise InvalidValue("reward: (low, high)", (self.low, self.high), "a range with 0 in it, for sums")
+            raise InvalidValue(
+                "reward: (low, high)",
+                (self.low, self.high),
+                "a range that contains 0, because combine is 'sum'",
+            )
         if not isinstance(self.mature_only, bool):
             raise InvalidValue("reward: mature_only", self.mature_only, "true or false")
         if self.window is None and (self.default is not None or self.mature_only):
-            raise InvalidValue("reward: window", None, "a window, where there is a default or mature_only")
+            raise InvalidValue("reward: window", None, "a window, because default or mature_only is set")
         if self.default is not None and not low <= self.default <= high:
             raise InvalidValue("reward: default", self.default, f"a number from {low:g} to {high:g}")
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The least and the greatest reward."""
+        """The lowest and the highest possible reward."""
         return (
             -_LARGEST if self.low is None else self.low,
             _LARGEST if self.high is None else self.high,
@@ -87,20 +92,20 @@ class Reward:
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """Both bounds, where both are declared."""
+        """Both bounds, if both are given."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
     def settles(self) -> bool:
-        """Whether something happens when a window closes."""
+        """Whether closing a window has an effect."""
         return self.default is not None or self.mature_only
 
     def closes(self, time: int) -> int | None:
-        """When the window of a decision made at this time closes, in microseconds."""
+        """The time at which the window of a decision made at `time` closes, in microseconds; None without a window."""
         return None if self.window is None else time + round(self.window * 1_000_000)
 
     def check(self, value: object, field: str = "value") -> float:
-        """A reward as it is stored, or an error."""
+        """Return a reward as it is stored, or raise InvalidValue."""
         low, high = self.bounds
         number = _number(field, value)
         if not low <= number <= high:
@@ -108,7 +113,7 @@ class Reward:
         return number
 
     def total(self, rows: Sequence[RewardEvent]) -> float | None:
-        """What the events of one decision come to, those that came late aside; None without any."""
+        """The reward of a decision with these reward events, without late ones; None if there are none."""
         timely = [row for row in rows if not row.late]
         if not timely:
             return None
@@ -123,4 +128,4 @@ def _number(name: str, value: Any) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise InvalidValue(name, value, "a finite number")
-    return number + 0.0  # no -0
+    return number + 0.0  # turns -0.0 into 0.0

@@ -1,4 +1,4 @@
-"""An experiment that is open: its state as far as it is known, and calls that share transactions."""
+"""An open experiment: its latest known state, and the transactions that concurrent calls share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,63 +27,66 @@ from maillard.errors import InvalidLog, InvalidValue, MaillardError, Stale, Unav
 
 __all__ = ["Call", "Session"]
 
-_SETTLE_EVERY = 1.0  # seconds
-_SETTLE_AT_ONCE = 5_000  # windows
-_SAVE_EVERY = 5_000  # events
+_SETTLE_INTERVAL = 1.0  # seconds
+_MAX_SETTLED = 5_000  # windows per transaction
+_CHECKPOINT_INTERVAL = 5_000  # events
+
+
+CallKind = Literal["decide", "rewards", "settle", "change"]
 
 
 class Call(NamedTuple):
-    """Something to write: draws, rewards, windows to settle, or a change."""
+    """Something to write: a request for decisions, rewards, windows to settle, or a change."""
 
-    kind: str
-    what: Any
+    kind: CallKind
+    argument: Any
 
 
 class Session:
-    """What stands between a bandit and its store."""
+    """Connects a bandit, or a server, to the store of one experiment."""
 
     def __init__(self, store: Store, experiment: str, given: dict[str, Any], staleness: float) -> None:
         self.store, self.experiment, self._staleness = store, experiment, staleness
         self._closed = False
-        self.began = False
-        "Whether the experiment is new, and this process made it."
+        self.created = False
+        "Whether this session created the experiment."
         self.renew()
         self._refreshed = self._settled = time.monotonic()
         self.state = self._open(given)
-        "The state after the events that this process knows of."
-        self._group: GroupCommit[Call, Any] = GroupCommit(self.run)
-        # Decisions change no state, so where the store can, they do not wait for what does.
-        self._choices: GroupCommit[Call, Any] = (
-            GroupCommit(self.run) if store.concurrent_decisions else self._group
+        "The latest state that this process knows."
+        self._changes: GroupCommit[Call, Any] = GroupCommit(self.run)
+        # Decisions do not change the state. If the store allows it, they do not wait for writes that do.
+        self._decisions: GroupCommit[Call, Any] = (
+            GroupCommit(self.run) if store.concurrent_decisions else self._changes
         )
         renew_after_fork(self)
 
     def renew(self) -> None:
-        """After a fork: another generator, seeded by the operating system, and a lock that nobody holds."""
+        """After a fork: create a new random generator and a new lock."""
         self._rng = np.random.default_rng()
         self._publishing = threading.Lock()
 
     def decide(self, request: Request) -> list[Decision]:
-        """Draw and log; durable when this returns."""
-        rows: list[Decision] = self._submit("draws", request, self._choices)
-        if self.store.concurrent_decisions and time.monotonic() - self._settled >= _SETTLE_EVERY:
-            self._settle_by_the_way()
+        """Make and log decisions; they are durable when this returns."""
+        rows: list[Decision] = self._submit("decide", request, self._decisions)
+        if self.store.concurrent_decisions and time.monotonic() - self._settled >= _SETTLE_INTERVAL:
+            self._try_settle()
         return rows
 
     def apply_rewards(self, rows: Sequence[RewardEvent]) -> list[Outcome | MaillardError]:
-        """Log rewards and learn from them; what became of each."""
-        outcomes: list[Outcome | MaillardError] = self._submit("rewards", rows, self._group)
+        """Log rewards, apply them, and return the outcome of each."""
+        outcomes: list[Outcome | MaillardError] = self._submit("rewards", rows, self._changes)
         return outcomes
 
     def settle(self) -> None:
-        """Close the windows that are due."""
-        while self.settle_some():
+        """Close all reward windows that are due."""
+        while self.settle_batch():
             pass
 
-    def settle_some(self) -> bool:
-        """Close some of the windows that are due; whether there may be more."""
+    def settle_batch(self) -> bool:
+        """Close a limited number of the windows that are due; return whether more may be due."""
         self._settled = time.monotonic()
-        return self.state.reward.settles and self._submit("settle", _settle, self._group) == _SETTLE_AT_ONCE
+        return self.state.reward.settles and self._submit("settle", _settle, self._changes) == _MAX_SETTLED
 
     def change(self, make: Callable[[State], AdministrativeEvent], expected: int | None = None) -> None:
         """Write the administrative event that `make` returns for the current state.
@@ -94,18 +97,18 @@ class Session:
         def checked(state: State) -> AdministrativeEvent:
             if expected not in (None, state.administrative):
                 raise Stale(
-                    f"experiment {self.experiment!r} has changed: its last change is number {state.administrative}, not {expected}"
+                    f"experiment {self.experiment!r} has changed: its last change is event {state.administrative}, not {expected}"
                 )
             return make(state)
 
         self.write(lambda transaction, state: ledger.change(transaction, state, checked))
 
     def write(self, change: Callable[[Transaction, State], Any]) -> Any:
-        """Whatever else is to be written. A change that raises must do so before it writes."""
-        return self._submit("change", change, self._group)
+        """Run another change in a transaction. A change that raises must raise before it writes."""
+        return self._submit("change", change, self._changes)
 
     def refresh(self) -> State:
-        """The state, with what other processes have written."""
+        """Read the events of other processes and return the state."""
         self.check_open()
         known = self.state
         with self.store.reading(self.experiment) as transaction:
@@ -116,68 +119,75 @@ class Session:
         return self.state
 
     def check_open(self) -> None:
-        """Refuse to go on after `close`."""
+        """Raise if the session is closed."""
         if self._closed:
             raise MaillardError(f"the bandit of experiment {self.experiment!r} is closed")
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self._closed = True
         self.store.close()
 
-    def _submit(self, kind: str, what: Any, group: GroupCommit[Call, Any]) -> Any:
+    def _submit(self, kind: CallKind, argument: Any, group: GroupCommit[Call, Any]) -> Any:
         self.check_open()
-        if self.store.grouped:
-            return group.submit(Call(kind, what))
-        (answer,) = self.run([Call(kind, what)])
+        if self.store.group_commits:
+            return group.submit(Call(kind, argument))
+        (answer,) = self.run([Call(kind, argument)])
         if isinstance(answer, MaillardError):
             raise answer
         return answer
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """What becomes of a group of calls, all in one transaction: for each its result, or an error of that call alone.
+        """Run a batch of calls in one transaction; return for each call its result, or the error of that call alone.
 
-        Threads share groups by themselves (`decide`, `observe`, `change`); a server that has calls at hand gives them here.
+        Threads share batches through `decide`, `apply_rewards` and `change`. A server forms its own batches.
         """
-        draws = [call.what for call in calls if call.kind == "draws"]
-        only_draws = len(draws) == len(calls)
-        rewards = [] if only_draws else [row for call in calls if call.kind == "rewards" for row in call.what]
-        locked = not only_draws or not self.store.concurrent_decisions
-        alone = not only_draws and any(call.kind == "change" for call in calls)
+        requests = [call.argument for call in calls if call.kind == "decide"]
+        only_decisions = len(requests) == len(calls)
+        rewards = (
+            []
+            if only_decisions
+            else [row for call in calls if call.kind == "rewards" for row in call.argument]
+        )
+        locked = not only_decisions or not self.store.concurrent_decisions
+        exclusive = not only_decisions and any(call.kind == "change" for call in calls)
         known = self.state
-        for eligible in {request.eligible for request in draws}:
-            with suppress(MaillardError):  # it is raised, for who asked, where it is drawn from
-                known.choice_distribution(
-                    eligible
-                )  # some policies take their time for it: not while others wait for the lock
-        with self.store.transaction(self.experiment, lock=locked, alone=alone) as transaction:
-            state = self._seen(transaction, known)
+        for eligible in {request.eligible for request in requests}:
+            # Compute slow distributions before taking the lock. Errors are raised again for the caller concerned.
+            with suppress(MaillardError):
+                known.choice_distribution(eligible)
+        with self.store.transaction(self.experiment, lock=locked, exclusive=exclusive) as transaction:
+            state = self._current_state(transaction, known)
             made = iter(
-                choosing.decide(transaction, self.experiment, state, draws, self._rng) if draws else ()
+                choosing.decide(transaction, self.experiment, state, requests, self._rng) if requests else ()
             )
             outcomes = iter(ledger.apply_rewards(transaction, state.reward, rewards) if rewards else ())
             answers: list[Any] = []
-            for kind, what in calls:
-                if kind == "draws":
+            for kind, argument in calls:
+                if kind == "decide":
                     answers.append(next(made))
                 elif kind == "rewards":
-                    answers.append([next(outcomes) for _ in what])
+                    answers.append([next(outcomes) for _ in argument])
                 else:
-                    answers.append(self._other(transaction, state, what))
-            changed = self._settled_state(transaction, state, draws, len(rewards)) if locked else state
+                    answers.append(self._run_change(transaction, state, argument))
+            changed = (
+                self._settle_and_advance(transaction, state, requests, len(rewards)) if locked else state
+            )
         if changed is not known:
             self._publish(changed)
         return answers
 
     @staticmethod
-    def _other(transaction: Transaction, state: State, change: Callable[[Transaction, State], Any]) -> Any:
+    def _run_change(
+        transaction: Transaction, state: State, change: Callable[[Transaction, State], Any]
+    ) -> Any:
         try:
             return change(transaction, state)
-        except MaillardError as error:  # of this call alone: it is raised before anything is written
+        except MaillardError as error:  # it concerns only this call, and nothing was written
             return error
 
-    def _seen(self, transaction: Transaction, known: State) -> State:
-        """The state to draw from: all that is committed, unless it may be a little older."""
+    def _current_state(self, transaction: Transaction, known: State) -> State:
+        """The state to choose from: everything committed, or a known state within the allowed staleness."""
         head = self._head(transaction, known)
         if head.number == known.number:
             self._refreshed = time.monotonic()
@@ -190,33 +200,35 @@ class Session:
     def _head(self, transaction: Transaction, known: State) -> Head:
         head = transaction.head
         if head is None or head.number < known.number:
-            what = "has gone from" if head is None else "is older than it was in"
-            raise MaillardError(f"experiment {self.experiment!r} {what} {self.store.where}; open it again")
+            problem = "is no longer in" if head is None else "has fewer events than before in"
+            raise MaillardError(f"experiment {self.experiment!r} {problem} {self.store.where}; open it again")
         return head
 
     @staticmethod
-    def _settled_state(
-        transaction: Transaction, state: State, draws: Sequence[Request] = (), rewards: int = 0
+    def _settle_and_advance(
+        transaction: Transaction, state: State, requests: Sequence[Request] = (), rewards: int = 0
     ) -> State:
-        """Close windows by the way, more than were opened; the state with everything that this transaction has written."""
+        """Close due windows, more than the batch opened, and return the state after this transaction's events."""
         if state.reward.settles:
-            written = sum(request.size for request in draws) + rewards
-            ledger.settle(transaction, state.reward, max(_SETTLE_AT_ONCE, 2 * written))
+            written = sum(request.size for request in requests) + rewards
+            ledger.settle(transaction, state.reward, max(_MAX_SETTLED, 2 * written))
         if transaction.head and transaction.head.number == state.number:
             return state
         changed = state.after(transaction.events(state.number))
-        if changed.number // _SAVE_EVERY > state.number // _SAVE_EVERY:
+        if changed.number // _CHECKPOINT_INTERVAL > state.number // _CHECKPOINT_INTERVAL:
             transaction.save_checkpoint(changed.number, changed.write())
         return changed
 
-    def _settle_by_the_way(self) -> None:
-        """Choices in a lane of their own settle nothing as they go. Now and then one looks, and does not wait for it."""
+    def _try_settle(self) -> None:
+        """Settle due windows unless another transaction holds the lock. Concurrent decisions do not settle windows."""
         self._settled = time.monotonic()
         if self.state.reward.settles:
             with suppress(Unavailable):
                 with self.store.transaction(self.experiment, lock=True, wait=False) as transaction:
-                    changed = self._settled_state(transaction, self._seen(transaction, self.state))
-                self._publish(changed)  # it is committed
+                    changed = self._settle_and_advance(
+                        transaction, self._current_state(transaction, self.state)
+                    )
+                self._publish(changed)  # only after the commit
 
     def _publish(self, state: State) -> None:
         with self._publishing:
@@ -236,12 +248,12 @@ class Session:
         return state
 
     def _resume(self, transaction: Transaction) -> tuple[State, Start] | None:
-        """Where the experiment stands and what it was started with, if it exists."""
+        """The current state and the start event of the experiment, or None if it does not exist."""
         where = self.store.where
         if not transaction.head or not transaction.head.number:
             return None
         first = transaction.events(0, through=1)
-        state = _saved(transaction) or apply_events(None, first, where)
+        state = _read_checkpoint(transaction) or apply_events(None, first, where)
         (start,) = first
         if not isinstance(start, Start):
             raise InvalidLog(f"{where}: event 1", start.kind, "the start of the experiment")
@@ -249,27 +261,26 @@ class Session:
 
     def _start(self, given: dict[str, Any]) -> None:
         if given["arms"] is None or given["policy"] is None:
-            there = self.store.experiments()
-            known = f"it has {', '.join(map(repr, there))}" if there else "it has none"
-            what = f"one in {self.store.where}, where {known}; or arms and a policy, to begin it"
-            raise InvalidValue("experiment", self.experiment, what)
+            names = ", ".join(map(repr, self.store.experiments())) or "none"
+            allowed = f"an experiment in {self.store.where} ({names}), or arms and a policy to create one"
+            raise InvalidValue("experiment", self.experiment, allowed)
         start = start_event(**given)
         with self.store.transaction(self.experiment, lock=True) as transaction:
             if transaction.head is None:
                 transaction.create()
-            if transaction.head == Head(0, 0, 0):  # else another process has been quicker
+            if transaction.head == Head(0, 0, 0):  # otherwise another process created it first
                 event = dataclasses.replace(start, time=transaction.now)
                 replay([event]).check()
                 transaction.add_events([event], Head(1, 1, 1))
-                self.began = True
+                self.created = True
 
 
 def _settle(transaction: Transaction, state: State) -> int:
-    return ledger.settle(transaction, state.reward, _SETTLE_AT_ONCE)
+    return ledger.settle(transaction, state.reward, _MAX_SETTLED)
 
 
-def _saved(transaction: Transaction) -> State | None:
-    """The state that was saved last, if it is any good: it only saves time."""
+def _read_checkpoint(transaction: Transaction) -> State | None:
+    """The state of the last checkpoint, or None if it is missing or damaged; a checkpoint only saves time."""
     saved, head = transaction.checkpoint(), transaction.head
     try:
         state = State.read(saved[1]) if saved else None

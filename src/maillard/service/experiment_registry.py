@@ -48,7 +48,7 @@ class OpenExperiment:
 
     def decide(self, request: Request) -> Awaitable[list[Decision]]:
         """Make a decision and log it."""
-        return self._decisions.submit(Call("draws", request))
+        return self._decisions.submit(Call("decide", request))
 
     def apply_rewards(self, rows: Sequence[RewardEvent]) -> Awaitable[list[Outcome | MaillardError]]:
         """Log rewards and apply them to the tally."""
@@ -144,7 +144,7 @@ class ExperimentRegistry:
                 if given and transaction.head is not None:  # another process has just created it
                     raise taken from None
             raise
-        if given and not bandit.session.began:
+        if given and not bandit.session.created:
             raise taken
         with self.store.reading(key) as transaction:
             (first,) = transaction.events(0, through=1)
@@ -202,7 +202,7 @@ class ExperimentRegistry:
         return outcome
 
     def _park(self, rows: Sequence[RewardEvent]) -> list[Outcome | MaillardError]:
-        with self.store.transaction("", lock=True, alone=True) as transaction:
+        with self.store.transaction("", lock=True, exclusive=True) as transaction:
             return ledger.park(transaction, rows)
 
     async def apply_parked(self) -> list[RewardEvent]:
@@ -225,7 +225,7 @@ class ExperimentRegistry:
         return [(row, owners[row.decision]) for row in parked if row.decision in owners]
 
     def _unpark(self, rows: Sequence[RewardEvent]) -> None:
-        with self.store.transaction("", lock=True, alone=True) as transaction:
+        with self.store.transaction("", lock=True, exclusive=True) as transaction:
             transaction.unpark(rows)
 
     def close(self) -> None:

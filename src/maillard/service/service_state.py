@@ -122,7 +122,7 @@ class Service:
             for experiment in self.experiments.opened:
                 if experiment.bandit.state.reward.settles:
                     with self._log_failure("closing windows failed"):
-                        await self.experiments.change(experiment.bandit.session.settle_some)
+                        await self.experiments.change(experiment.bandit.session.settle_batch)
             if round_number % _UNPARK_INTERVAL == 0:
                 with self._log_failure("applying parked rewards failed"):
                     for row in await self.experiments.apply_parked():

@@ -1,4 +1,4 @@
-"""Where decisions are kept: memory, SQLite, PostgreSQL behind one contract."""
+"""Stores of decision logs: memory, SQLite and PostgreSQL, with one interface."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ALLOWED = "None, a path, or a postgresql://user:password@host:5432/database URL
 def open_store(
     log: str | Path | Store | None, *, read_only: bool = False, create: bool = True, connections: int = 4
 ) -> Store:
-    """The store of a `log=` argument: None is memory, a postgresql:// URL a server, a path a SQLite file.
+    """Open the store of a `log=` argument: None (memory), a postgresql:// URL, or a path (a SQLite file).
 
-    Without `create` a file must exist. At most so many `connections` to a server are open at a time.
+    Without `create`, the file must exist. `connections` limits the number of open connections to a server.
     """
     if log is None:
         return MemoryStore()
@@ -37,7 +37,7 @@ def open_store(
             raise InvalidValue(
                 "log",
                 name,
-                "a name for a SQLite log, such as decisions.db; one that ends like this is an exported file's",
+                "a name for a SQLite log, such as decisions.db (this extension belongs to exported files)",
             )
         if not name or "\0" in name or not name.isprintable():
             raise InvalidValue("log", name, "a path of printable characters")
@@ -50,5 +50,5 @@ def open_store(
 
 
 def is_store(thing: object) -> bool:
-    """Whether something can be read and written as a store is."""
+    """Whether an object has the methods of a store."""
     return all(hasattr(thing, name) for name in ("transaction", "reading", "rows"))

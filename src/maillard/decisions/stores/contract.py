@@ -1,7 +1,7 @@
-"""What a store of decisions does. Memory, SQLite and PostgreSQL keep this contract; `ledger` is written against it.
+"""The interface of a store of decision logs, implemented for memory, SQLite and PostgreSQL.
 
-A store only keeps rows: what a reward means, which event gets which number, who wins a race for a key is decided once, in
-`ledger`, inside a transaction.
+A store only reads and writes rows. `ledger` and `choosing` decide, inside a transaction, what a reward does, which
+number an event gets, and which call gets an idempotency key.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = ["Counts", "DecisionSummary", "Head", "Parked", "Store", "Transaction"
 
 
 class Head(NamedTuple):
-    """Where an experiment stands."""
+    """The last events of an experiment."""
 
     number: int
-    "Of its last event."
+    "The number of the last event."
     administrative: int
-    "Of its last event that was not a reward."
+    "The number of the last administrative event."
     epoch: int
 
 
 class DecisionSummary(NamedTuple):
-    """What a reward must know of its decision."""
+    """The fields of a decision that are needed to apply a reward."""
 
     arm: str
     epoch: int
@@ -35,159 +35,159 @@ class DecisionSummary(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """A reward whose decision is not known yet, and when it is too late for it."""
+    """A reward whose decision is not in the log yet, and the time at which it is dropped."""
 
     row: RewardEvent
     expires: int | None
 
     def expired(self, now: int) -> bool:
-        """Whether it is too late by now."""
+        """Whether the reward has expired at this time."""
         return self.expires is not None and self.expires <= now
 
 
 class Counts(NamedTuple):
-    """How much an experiment's log holds."""
+    """The numbers of rows of an experiment."""
 
     decisions: dict[str, int]
-    "Of each arm."
+    "For each arm."
     rewards: int
     late: int
     parked: int
 
 
 class Transaction(Protocol):
-    """Reads and writes of one experiment that happen together or not at all."""
+    """An atomic group of reads and writes of one experiment."""
 
     @property
     def now(self) -> int:
-        """The store's clock, in microseconds since 1970; in a locked transaction, read after the lock was had."""
+        """The time of the store's clock, in microseconds since 1970. A locked transaction reads it after locking."""
 
     @property
     def head(self) -> Head | None:
-        """Where the experiment stands; None where there is none of this name."""
+        """The experiment's last events; None if the experiment does not exist."""
 
     def create(self) -> None:
-        """Make the experiment, with no event yet."""
+        """Create the experiment, without events."""
 
     def events(self, after: int, through: int | None = None) -> list[Event]:
-        """The events with a greater number, in order, up to another."""
+        """The events with numbers greater than `after`, in order, optionally up to `through`."""
 
     def add_events(self, events: Sequence[Event], head: Head) -> None:
-        """Add the next events and move the head. The experiment must be locked."""
+        """Add the next events and set the head. The experiment must be locked."""
 
     def administrative_events(self) -> list[AdministrativeEvent]:
         """The administrative events, in order."""
 
     def checkpoint(self) -> tuple[int, str] | None:
-        """The number and the text of the last state that was saved."""
+        """The number and the text of the last saved state."""
 
     def save_checkpoint(self, number: int, state: str) -> None:
-        """Save a state, so that a log that is opened need not be replayed from its start."""
+        """Save a state, so that opening the log need not replay all events."""
 
     def decision_summaries(self, ids: Iterable[str]) -> dict[str, DecisionSummary]:
-        """Arm, epoch and time of those of the decisions that exist."""
+        """The arm, epoch and time of each of these decisions that exists."""
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
-        """Those of the decisions that exist."""
+        """Those of these decisions that exist, by id."""
 
     def decisions_by_key(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
-        """The decisions of those of the idempotency keys that were used, by position."""
+        """The decisions of each of these idempotency keys that was used, ordered by position."""
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
-        """Add decisions whose ids are new."""
+        """Add decisions with new ids."""
 
     def add_if_absent(self, rows: Sequence[Decision]) -> set[str]:
-        """Add decisions, except those whose id, or whose key at their position, is taken; the ids of those that were added."""
+        """Add those decisions whose id and key (at their position) are new; return their ids."""
 
     def reward_events(self, ids: Iterable[str]) -> dict[str, list[RewardEvent]]:
-        """The rewards of those of the decisions that have any."""
+        """The reward events of each of these decisions that has any."""
 
     def add_reward_events(self, rows: Sequence[RewardEvent]) -> None:
-        """Add rewards."""
+        """Add reward events."""
 
     def parked(self, ids: Iterable[str]) -> dict[str, list[Parked]]:
-        """The parked rewards of those of the decisions that have any."""
+        """The parked rewards of each of these decisions that has any."""
 
     def all_parked(self) -> list[Parked]:
-        """Every parked reward."""
+        """All parked rewards."""
 
     def count_parked(self) -> int:
-        """How many parked rewards have not expired."""
+        """The number of parked rewards that have not expired."""
 
     def park(self, rows: Sequence[Parked]) -> None:
-        """Keep rewards whose decision is not known, instead of those that have expired."""
+        """Add parked rewards and remove expired ones."""
 
     def unpark(self, rows: Iterable[RewardEvent]) -> None:
-        """Forget these parked rewards."""
+        """Remove these parked rewards."""
 
     def pending(self, ids: Iterable[str]) -> set[str]:
-        """Those of the decisions that something is to happen to when their window closes."""
+        """Those of these decisions whose window is still to be settled."""
 
     def add_pending(self, rows: Mapping[str, int]) -> None:
-        """Remember when the windows of these decisions close."""
+        """Store the times at which the windows of these decisions close."""
 
     def remove_pending(self, ids: Iterable[str]) -> None:
-        """Nothing is to happen to these any more."""
+        """Mark the windows of these decisions as settled."""
 
     def due_decisions(self, limit: int) -> list[str]:
         """Pending decisions whose window has closed, the earliest first."""
 
     def assignment(self, epoch: int, unit: str) -> str | None:
-        """The decision that drew a unit's arm (sticky assignment)."""
+        """The id of the decision that assigned the unit's arm (sticky assignment)."""
 
     def assign(self, epoch: int, unit: str, decision: str, *, instead_of: str | None) -> bool:
-        """Make a decision the one that drew a unit's arm, if none is, or if `instead_of` is; whether it did."""
+        """Assign the decision's arm to a unit if its assignment is still `instead_of`; return whether it was."""
 
     def counts(self) -> Counts:
-        """How many rows there are."""
+        """The numbers of rows."""
 
     def erase_unit(self, unit: str, token: str) -> int:
-        """Put a token in the place of a unit's name and of its idempotency keys; how many rows had it."""
+        """Replace a unit's name and its idempotency keys by a token; return the number of changed rows."""
 
-    # Of the whole store, whichever experiment the transaction is of; "" is none.
+    # These methods concern the whole store. The experiment of the transaction can be "" (none).
 
     def heads(self) -> dict[str, Head]:
-        """Where every experiment stands."""
+        """The heads of all experiments."""
 
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
-        """In which experiment those of the decisions are that exist."""
+        """The experiment of each of these decisions that exists."""
 
     def decisions_between(self, after: str, before: str, limit: int) -> list[Decision]:
-        """Decisions of all experiments with ids between these, in the order of their ids, which is that of time."""
+        """Decisions of all experiments with ids between these, ordered by id, which is the order of time."""
 
     def documents(self, kind: str) -> dict[str, str]:
-        """Texts by their names: what a service keeps beside the log, as its API keys."""
+        """The documents of one kind, by name. A service stores its API keys, for example, as documents."""
 
     def put_document(self, kind: str, name: str, content: str) -> None:
-        """Keep a text, in the place of the one of the same name."""
+        """Add or replace a document."""
 
 
 class Store(Protocol):
-    """Where experiments are kept."""
+    """A store of experiments."""
 
     @property
     def where(self) -> str:
-        """The store in words, without secrets."""
+        """The location of the store, without secrets."""
 
     @property
-    def grouped(self) -> bool:
-        """Whether a commit takes so long that calls which wait for one should share the next."""
+    def group_commits(self) -> bool:
+        """Whether commits are slow, so that concurrent calls should share them."""
 
     @property
     def concurrent_decisions(self) -> bool:
-        """Whether decisions can be written while another transaction of the experiment changes its state."""
+        """Whether decisions can be written while another transaction changes the experiment's state."""
 
     def transaction(
-        self, experiment: str, *, lock: bool, alone: bool = False, wait: bool = True
+        self, experiment: str, *, lock: bool, exclusive: bool = False, wait: bool = True
     ) -> AbstractContextManager[Transaction]:
-        """A transaction, committed at the end of the block unless that raises; durable when the block has ended.
+        """Begin a transaction. It commits at the end of the block, unless the block raises, and is then durable.
 
-        With `lock` no other locked transaction of the experiment runs at the same time; `alone`, none at all. Without `wait` a lock that
-        cannot be had at once is Unavailable.
+        With `lock`, no other locked transaction of the experiment runs at the same time; with `exclusive`, no other
+        transaction at all. Without `wait`, raise Unavailable if the lock is not free.
         """
 
     def reading(self, experiment: str) -> AbstractContextManager[Transaction]:
-        """A transaction that only reads, on one consistent state of the store."""
+        """Begin a read-only transaction on a consistent snapshot of the store."""
 
     def experiments(self) -> list[str]:
         """The names of all experiments."""
@@ -195,10 +195,10 @@ class Store(Protocol):
     def rows(
         self, experiment: str
     ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
-        """Every decision with its rewards and the events that these made, ordered by state and id."""
+        """Every decision with its reward events and tally updates, ordered by state and id."""
 
     def scrub(self) -> None:
-        """Leave no trace of what was erased, as far as the store can."""
+        """Remove erased data from the storage, as far as the store can."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""

@@ -1,4 +1,4 @@
-"""A log in memory: for trying things out, for tests, and as the plain version of the other stores."""
+"""A log in memory, for experiments and tests; also the simplest implementation of the interface."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Experiment:
     checkpoint: tuple[int, str] | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)
     keys: dict[str, list[str]] = field(default_factory=dict)
-    observations: dict[str, list[RewardEvent]] = field(default_factory=dict)
+    reward_events: dict[str, list[RewardEvent]] = field(default_factory=dict)
     parked: dict[str, list[Parked]] = field(default_factory=dict)
     closing: dict[str, int] = field(default_factory=dict)
     schedule: list[tuple[int, str]] = field(default_factory=list)
@@ -34,10 +34,10 @@ class _Experiment:
 
 
 class MemoryStore:
-    """One process, gone with it."""
+    """Logs in the memory of one process."""
 
     where = "memory"
-    grouped = False
+    group_commits = False
     concurrent_decisions = False
 
     def __init__(self, clock: Callable[[], int] | None = None) -> None:
@@ -45,7 +45,7 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._experiments: dict[str, _Experiment] = {}
-        self._nowhere = _Experiment()
+        self._unassigned = _Experiment()
         self._documents: dict[str, dict[str, str]] = {}
 
     @contextmanager
@@ -53,20 +53,20 @@ class MemoryStore:
         self,
         experiment: str,
         *,
-        lock: bool,  # noqa: ARG002  # always alone
-        alone: bool = False,  # noqa: ARG002
+        lock: bool,  # noqa: ARG002  # always exclusive
+        exclusive: bool = False,  # noqa: ARG002
         wait: bool = True,  # noqa: ARG002
     ) -> Iterator[MemoryTransaction]:
-        """A transaction. It undoes nothing: `ledger` checks before it writes, and memory does not fail half-way."""
+        """Begin a transaction. It cannot roll back: `ledger` checks before it writes, and memory writes do not fail."""
         if os.getpid() != self._process:
             raise Unavailable(
-                "a log in memory belongs to the process that made it; give log= a path to share it"
+                "a log in memory cannot be used in another process; give log= a path to share it"
             )
         with self._lock:
             yield MemoryTransaction(self, experiment, self._clock)
 
     def reading(self, experiment: str) -> AbstractContextManager[MemoryTransaction]:
-        """A transaction that only reads."""
+        """Begin a read-only transaction."""
         return self.transaction(experiment, lock=False)
 
     def experiments(self) -> list[str]:
@@ -76,56 +76,56 @@ class MemoryStore:
     def rows(
         self, experiment: str
     ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
-        """Every decision with its rewards and the events that these made, ordered by state and id."""
+        """Every decision with its reward events and tally updates, ordered by state and id."""
         with self.reading(experiment):
-            kept = self._experiments.get(experiment, _Experiment())
+            data = self._experiments.get(experiment, _Experiment())
             updates: dict[str, list[TallyUpdate]] = {}
-            for event in kept.events:
+            for event in data.events:
                 if isinstance(event, TallyUpdate):
                     updates.setdefault(event.decision, []).append(event)
             made = [
-                (row, tuple(kept.observations.get(row.id, ())), tuple(updates.get(row.id, ())))
-                for row in sorted(kept.decisions.values(), key=lambda row: (row.state, row.id))
+                (row, tuple(data.reward_events.get(row.id, ())), tuple(updates.get(row.id, ())))
+                for row in sorted(data.decisions.values(), key=lambda row: (row.state, row.id))
             ]
         yield from made
 
     def scrub(self) -> None:
-        """Nothing to scrub."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 class MemoryTransaction:
-    """Plain dictionaries behind the contract."""
+    """A transaction on dictionaries."""
 
     def __init__(self, store: MemoryStore, experiment: str, clock: Callable[[], int]) -> None:
         self._all, self._name, self.now = store._experiments, experiment, clock()
-        self._kept = self._all.get(experiment) or (_Experiment() if experiment else store._nowhere)
+        self._data = self._all.get(experiment) or (_Experiment() if experiment else store._unassigned)
         self._documents = store._documents
 
     @property
     def head(self) -> Head | None:
-        return self._kept.head if self._name in self._all else None
+        return self._data.head if self._name in self._all else None
 
     def create(self) -> None:
-        self._all[self._name] = self._kept
+        self._all[self._name] = self._data
 
     def events(self, after: int, through: int | None = None) -> list[Event]:
-        return self._kept.events[after:through]
+        return self._data.events[after:through]
 
     def administrative_events(self) -> list[AdministrativeEvent]:
-        return [event for event in self._kept.events if isinstance(event, AdministrativeEvent)]
+        return [event for event in self._data.events if isinstance(event, AdministrativeEvent)]
 
     def checkpoint(self) -> tuple[int, str] | None:
-        return self._kept.checkpoint
+        return self._data.checkpoint
 
     def save_checkpoint(self, number: int, state: str) -> None:
-        self._kept.checkpoint = number, state
+        self._data.checkpoint = number, state
 
     def add_events(self, events: Sequence[Event], head: Head) -> None:
-        self._kept.events.extend(events)
-        self._kept.head = head
+        self._data.events.extend(events)
+        self._data.head = head
 
     def decision_summaries(self, ids: Iterable[str]) -> dict[str, DecisionSummary]:
         return {
@@ -133,17 +133,17 @@ class MemoryTransaction:
         }
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
-        return {key: self._kept.decisions[key] for key in ids if key in self._kept.decisions}
+        return {key: self._data.decisions[key] for key in ids if key in self._data.decisions}
 
     def decisions_by_key(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
-        found = {key: [self._kept.decisions[each] for each in self._kept.keys.get(key, ())] for key in keys}
+        found = {key: [self._data.decisions[each] for each in self._data.keys.get(key, ())] for key in keys}
         return {key: sorted(rows, key=lambda row: row.position) for key, rows in found.items() if rows}
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
         for row in rows:
-            self._kept.decisions[row.id] = row
+            self._data.decisions[row.id] = row
             if row.idempotency_key is not None:
-                self._kept.keys.setdefault(row.idempotency_key, []).append(row.id)
+                self._data.keys.setdefault(row.idempotency_key, []).append(row.id)
 
     def add_if_absent(self, rows: Sequence[Decision]) -> set[str]:
         added: set[str] = set()
@@ -156,105 +156,105 @@ class MemoryTransaction:
         return added
 
     def reward_events(self, ids: Iterable[str]) -> dict[str, list[RewardEvent]]:
-        return {key: list(self._kept.observations[key]) for key in ids if key in self._kept.observations}
+        return {key: list(self._data.reward_events[key]) for key in ids if key in self._data.reward_events}
 
     def add_reward_events(self, rows: Sequence[RewardEvent]) -> None:
         for row in rows:
-            self._kept.observations.setdefault(row.decision, []).append(row)
+            self._data.reward_events.setdefault(row.decision, []).append(row)
 
     def parked(self, ids: Iterable[str]) -> dict[str, list[Parked]]:
-        return {key: list(self._kept.parked[key]) for key in ids if key in self._kept.parked}
+        return {key: list(self._data.parked[key]) for key in ids if key in self._data.parked}
 
     def all_parked(self) -> list[Parked]:
-        return [each for rows in self._kept.parked.values() for each in rows]
+        return [each for rows in self._data.parked.values() for each in rows]
 
     def count_parked(self) -> int:
         now = self.now
-        every = (each for rows in self._kept.parked.values() for each in rows)
-        return sum(not each.expired(now) for each in every)
+        parked = (each for rows in self._data.parked.values() for each in rows)
+        return sum(not each.expired(now) for each in parked)
 
     def park(self, rows: Sequence[Parked]) -> None:
-        now, parked = self.now, self._kept.parked
-        for key, some in list(parked.items()):
-            parked[key] = [each for each in some if not each.expired(now)]
+        now, parked = self.now, self._data.parked
+        for key, rewards in list(parked.items()):
+            parked[key] = [each for each in rewards if not each.expired(now)]
             if not parked[key]:
                 del parked[key]
         for each in rows:
-            self._kept.parked.setdefault(each.row.decision, []).append(each)
+            self._data.parked.setdefault(each.row.decision, []).append(each)
 
     def unpark(self, rows: Iterable[RewardEvent]) -> None:
         gone = {(row.decision, row.event) for row in rows}
-        for key in {decision for decision, _ in gone} & self._kept.parked.keys():
-            left = [each for each in self._kept.parked[key] if (key, each.row.event) not in gone]
-            self._kept.parked[key] = left
+        for key in {decision for decision, _ in gone} & self._data.parked.keys():
+            left = [each for each in self._data.parked[key] if (key, each.row.event) not in gone]
+            self._data.parked[key] = left
             if not left:
-                del self._kept.parked[key]
+                del self._data.parked[key]
 
     def pending(self, ids: Iterable[str]) -> set[str]:
-        return self._kept.closing.keys() & set(ids)
+        return self._data.closing.keys() & set(ids)
 
     def add_pending(self, rows: Mapping[str, int]) -> None:
         for key, closes in rows.items():
-            self._kept.closing[key] = closes
-            insort(self._kept.schedule, (closes, key))
+            self._data.closing[key] = closes
+            insort(self._data.schedule, (closes, key))
 
     def remove_pending(self, ids: Iterable[str]) -> None:
         for key in ids:
-            self._kept.closing.pop(key, None)
+            self._data.closing.pop(key, None)
 
     def due_decisions(self, limit: int) -> list[str]:
         found: list[str] = []
-        now, schedule, passed = self.now, self._kept.schedule, 0
+        now, schedule, passed = self.now, self._data.schedule, 0
         for closes, key in schedule:
             if closes > now or len(found) == limit:
                 break
             passed += 1
-            if key in self._kept.closing:
+            if key in self._data.closing:
                 found.append(key)
         del schedule[:passed]
         return found
 
     def assignment(self, epoch: int, unit: str) -> str | None:
-        return self._kept.assigned.get((epoch, unit))
+        return self._data.assigned.get((epoch, unit))
 
     def assign(self, epoch: int, unit: str, decision: str, *, instead_of: str | None) -> bool:
         if self.assignment(epoch, unit) != instead_of:
             return False
-        self._kept.assigned[epoch, unit] = decision
+        self._data.assigned[epoch, unit] = decision
         return True
 
     def counts(self) -> Counts:
-        observed = [row for rows in self._kept.observations.values() for row in rows]
+        observed = [row for rows in self._data.reward_events.values() for row in rows]
         return Counts(
-            Counter(row.arm for row in self._kept.decisions.values()),
+            Counter(row.arm for row in self._data.decisions.values()),
             len(observed),
             sum(row.late for row in observed),
-            sum(map(len, self._kept.parked.values())),
+            sum(map(len, self._data.parked.values())),
         )
 
     def erase_unit(self, unit: str, token: str) -> int:
-        mine = [row for row in self._kept.decisions.values() if row.unit == unit]
-        for row in mine:
+        rows = [row for row in self._data.decisions.values() if row.unit == unit]
+        for row in rows:
             key = row.idempotency_key
             if key is not None:
-                self._kept.keys.pop(key, None)
+                self._data.keys.pop(key, None)
                 key = f"{token}:{row.id}"
-                self._kept.keys[key] = [row.id]
-            self._kept.decisions[row.id] = row._replace(unit=token, idempotency_key=key)
-        for epoch, name in [place for place in self._kept.assigned if place[1] == unit]:
-            self._kept.assigned[epoch, token] = self._kept.assigned.pop((epoch, name))
-        return len(mine)
+                self._data.keys[key] = [row.id]
+            self._data.decisions[row.id] = row._replace(unit=token, idempotency_key=key)
+        for epoch, name in [place for place in self._data.assigned if place[1] == unit]:
+            self._data.assigned[epoch, token] = self._data.assigned.pop((epoch, name))
+        return len(rows)
 
     def heads(self) -> dict[str, Head]:
-        return {name: kept.head for name, kept in sorted(self._all.items())}
+        return {name: data.head for name, data in sorted(self._all.items())}
 
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         wanted = list(ids)
-        return {key: name for name, kept in self._all.items() for key in wanted if key in kept.decisions}
+        return {key: name for name, data in self._all.items() for key in wanted if key in data.decisions}
 
     def decisions_between(self, after: str, before: str, limit: int) -> list[Decision]:
         rows = [
-            row for kept in self._all.values() for row in kept.decisions.values() if after < row.id < before
+            row for data in self._all.values() for row in data.decisions.values() if after < row.id < before
         ]
         return sorted(rows)[:limit]
 

@@ -1,4 +1,4 @@
-"""A log in PostgreSQL: many processes on many machines, and decisions that do not wait for rewards."""
+"""A log in PostgreSQL: for many processes on many hosts; decisions do not wait for rewards."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from maillard.errors import InvalidLog, InvalidValue, Unavailable
 
 __all__ = ["PostgreSQLStore"]
 
-_LOCK = 0x4D41494C  # "MAIL": who makes or changes the tables holds this
-_WORDS = {
+_LOCK = 0x4D41494C  # "MAIL": the advisory lock for creating and migrating tables
+_COLUMN_TYPES = {
     "identity": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     "whole": "BIGINT",
     "real": "DOUBLE PRECISION",
@@ -42,33 +42,33 @@ SELECT (SELECT count(*) FROM pg_namespace WHERE nspname = 'maillard'),
 """
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-_SCAN = 12  # times the usual patience, for statements that look at every row
+_SCAN_TIMEOUT_FACTOR = 12  # for statements that read every row
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class _Lock(NamedTuple):
-    """What a transaction waits for: who changes the experiment, and its row."""
+    """The locks that a transaction takes on its experiment."""
 
-    gate: str
-    "A function of PostgreSQL's."
+    advisory: str
+    "The PostgreSQL function that takes the advisory lock, or ''."
     row: str
-    "The end of a SELECT."
+    "The locking clause of the SELECT of the experiment's row, or ''."
 
 
 _NO_LOCK = _Lock("", "")
 
 
 class PostgreSQLStore:
-    """Tables in the schema `maillard` of a database; what was committed is on the server's disk.
+    """Tables in the schema `maillard` of a database. Committed data is on the server's disk.
 
-    `timeout` is how many seconds to wait for a connection, for other transactions, and for a server that is silent. At most
-    `pool_size` connections are open at a time, and one more for each log that is being read as a whole.
+    `timeout` is the number of seconds to wait for a connection, for other transactions, and for a silent server. At
+    most `pool_size` connections are open at a time, plus one for each log that is being read as a whole.
 
-    Connections are opened by the threads that need them, and kept for the next. (Not by psycopg_pool: its threads try again
-    after pauses that double from one second, and a caller hears of a timeout in the end, not of the cause at once.)
+    The threads that need connections open them, and reuse idle ones. psycopg_pool is not used because its background
+    threads retry with growing pauses, so a caller would see a late timeout instead of the immediate cause.
     """
 
-    grouped = True
+    group_commits = True
     concurrent_decisions = True
 
     def __init__(
@@ -85,25 +85,30 @@ class PostgreSQLStore:
         self._generation = 0
         self.renew()
         renew_after_fork(self)
-        with self._explained(), self._permission():
-            self._keep(self._connect())
+        with self._translate_errors(), self._connection_slot():
+            self._release_connection(self._connect())
 
     def renew(self) -> None:
-        """After a fork: the parent's connections are let go of (psycopg closes only those of its own process)."""
+        """After a fork: forget the parent's connections (psycopg does not close them in a child)."""
         self._idle: list[Connection] = []
         self._mutex = threading.Lock()
         self._permits = threading.BoundedSemaphore(self._size)
 
     def _describe(self) -> str:
-        """Where the log is, without secrets; a URL that shows a part of its password elsewhere is refused."""
+        """The location of the log without secrets. Refuse a URL whose password may appear in another part."""
         authority, _, path = self._url.partition("://")[2].partition("?")[0].partition("/")
         try:
             parts = {name: str(value) for name, value in conninfo_to_dict(self._url).items()}
         except (psycopg.Error, UnicodeError):
             parts = None
-        odd_port = not parts or not parts.get("port", "1").replace(",", "").isdigit()  # it may be a password
+        odd_port = (
+            not parts or not parts.get("port", "1").replace(",", "").isdigit()
+        )  # it may be part of a password
         if parts is None or odd_port or authority.count("@") > 1 or "@" in path:
-            allowed = "a URL as in postgresql://user:password@host:5432/database, with %40, %2F and %3F for @, / and ? in a password"
+            allowed = (
+                "a URL such as postgresql://user:password@host:5432/database; "
+                "write @, / and ? in a password as %40, %2F and %3F"
+            )
             raise InvalidValue("log", "postgresql://...", allowed)
         self._secrets = [parts[name] for name in ("password", "sslpassword") if parts.get(name)]
         host = quote(parts.get("host", parts.get("hostaddr", "")), safe=":,")
@@ -113,14 +118,14 @@ class PostgreSQLStore:
     # Connections.
 
     def _connect(self) -> Connection:
-        """A new connection, to tables of the right version."""
+        """Open a connection, and create or migrate the tables if necessary."""
         options: dict[str, Any] = {"client_encoding": "UTF8", "fallback_application_name": "maillard"}
         if "connect_timeout" not in conninfo_to_dict(self._url):
-            options["connect_timeout"] = max(2, round(self._timeout))  # less than 2 is not possible
+            options["connect_timeout"] = max(2, round(self._timeout))  # libpq's minimum is 2
         connection = Connection.connect(self._url, autocommit=True, context=Context(), **options)
         try:
-            # A little longer than the server waits for a lock: who holds it is more to hear of than that there was no answer.
-            connection.patience = self._timeout + 0.3
+            # Slightly longer than the server's lock timeout, whose error message is more informative.
+            connection.response_timeout = self._timeout + 0.3
             self._prepare(connection)
         except BaseException:
             connection.close()
@@ -138,8 +143,8 @@ class PostgreSQLStore:
             return
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-            # Another process may have been here while this one waited. (Asked of the catalogue itself, for what
-            # to_regclass answers comes from a cache that knows of others' changes only when it locks something.)
+            # Another process may have created the tables in the meantime. Query the catalogue: to_regclass uses a
+            # cache that sees the changes of other sessions only after taking a lock.
             schemas, tables = _one(connection.execute(_EXISTING))
             version = self._version(connection, tables > 0)
             if not schemas:
@@ -148,13 +153,13 @@ class PostgreSQLStore:
                 connection.execute("CREATE TABLE maillard.version (number BIGINT NOT NULL)")
                 connection.execute("INSERT INTO maillard.version VALUES (0)")
             for migration in MIGRATIONS[version:]:
-                # Names sort by their bytes, as in SQLite and in Python.
-                statements = migration.format(**_WORDS).replace(" TEXT", ' TEXT COLLATE "C"')
+                # Collation "C" sorts by bytes, as SQLite and Python do.
+                statements = migration.format(**_COLUMN_TYPES).replace(" TEXT", ' TEXT COLLATE "C"')
                 connection.execute(statements.encode())
             connection.execute("UPDATE maillard.version SET number = %s", [len(MIGRATIONS)])
 
     def _version(self, connection: Connection, exists: bool) -> int:
-        """The version of the log's tables; 0 where there are none."""
+        """The version of the log's tables; 0 if there are none."""
         version = _one(connection.execute("SELECT number FROM maillard.version"))[0] if exists else 0
         if version > len(MIGRATIONS):
             allowed = f"a log of version {len(MIGRATIONS)} or older; a newer maillard wrote this one"
@@ -162,12 +167,12 @@ class PostgreSQLStore:
         return int(version)
 
     @contextmanager
-    def _permission(self) -> Iterator[None]:
-        """The right to one of the connections."""
+    def _connection_slot(self) -> Iterator[None]:
+        """Wait for one of the pool's connections."""
         permits = self._permits
         if not permits.acquire(timeout=self._timeout):
             raise Unavailable(
-                f"log {self.where}: all {self._size} connections have been in use for {self._timeout:g} seconds. "
+                f"log {self.where}: all {self._size} connections were in use for {self._timeout:g} seconds. "
                 "Nothing was acknowledged; try again."
             )
         try:
@@ -177,46 +182,46 @@ class PostgreSQLStore:
 
     @contextmanager
     def _transaction(self, begin: str, experiment: str, lock: _Lock) -> Iterator[_Transaction]:
-        with self._explained(), self._permission(), ExitStack() as stack:
+        with self._translate_errors(), self._connection_slot(), ExitStack() as stack:
             with self._mutex:
-                kept = self._idle.pop() if self._idle else None
+                idle = self._idle.pop() if self._idle else None
             transaction = None
-            if kept is not None:
+            if idle is not None:
                 try:
-                    transaction = stack.enter_context(self._work(kept, begin, experiment, lock))
+                    transaction = stack.enter_context(self._run_on(idle, begin, experiment, lock))
                 except psycopg.OperationalError:
-                    # Started again since it was last used? Nothing was sent but a question, so ask on a new connection.
-                    if not kept.lost:
+                    # The server may have restarted. Only reads were sent, so retry on a new connection.
+                    if not idle.lost:
                         raise
             if transaction is None:
-                transaction = stack.enter_context(self._work(self._connect(), begin, experiment, lock))
+                transaction = stack.enter_context(self._run_on(self._connect(), begin, experiment, lock))
             yield transaction
 
     @contextmanager
-    def _work(
+    def _run_on(
         self, connection: Connection, begin: str, experiment: str, lock: _Lock
     ) -> Iterator[_Transaction]:
-        """A transaction on this connection, which is kept for the next one if all goes well."""
+        """A transaction on this connection, which becomes idle again if the transaction succeeds."""
         try:
-            # In a pipeline, statements are sent at once, and answers awaited only where they are asked for.
+            # A pipeline sends statements without waiting for the results of the previous ones.
             with connection.pipeline() as pipeline:
                 try:
                     connection.execute(begin)
                     yield _Transaction(connection, pipeline, experiment, self._clock, lock)
                     end = connection.execute("COMMIT")
                     pipeline.sync()
-                    connection.quiet = True  # the pipeline would end with another round trip
+                    connection.skip_io = True  # the end of the pipeline would cost another round trip
                 except BaseException as error:
-                    connection.give_up(error)
+                    connection.discard(error)
                     raise
-            connection.quiet = False
+            connection.skip_io = False
             _check_committed(end)
         except BaseException as error:
-            connection.give_up(error)
+            connection.discard(error)
             raise
-        self._keep(connection)
+        self._release_connection(connection)
 
-    def _keep(self, connection: Connection) -> None:
+    def _release_connection(self, connection: Connection) -> None:
         with self._mutex:
             if connection.generation == self._generation:
                 self._idle.append(connection)
@@ -226,19 +231,19 @@ class PostgreSQLStore:
     # The contract.
 
     def transaction(
-        self, experiment: str, *, lock: bool, alone: bool = False, wait: bool = True
+        self, experiment: str, *, lock: bool, exclusive: bool = False, wait: bool = True
     ) -> AbstractContextManager[SQLTransaction]:
-        """A transaction; with `lock` it has the experiment's row to itself, without it reads that and adds decisions.
+        """Begin a transaction. With `lock` it locks the experiment's row; without it, it may only add decisions.
 
-        Whoever adds decisions shares a second lock, which who wants to be `alone` has to himself: so a change waits for the choices that
-        are on their way, and a reward does not.
+        Transactions that add decisions share an advisory lock, which an `exclusive` transaction takes exclusively.
+        So a change waits for decisions in progress, and a reward does not.
         """
-        gate = "pg_advisory_xact_lock" + ("" if alone else "_shared") if alone or not lock else ""
+        advisory = "pg_advisory_xact_lock" + ("" if exclusive else "_shared") if exclusive or not lock else ""
         row = (" FOR UPDATE" if wait else " FOR UPDATE NOWAIT") if lock else ""
-        return self._transaction(_WRITING, experiment, _Lock(gate, row))
+        return self._transaction(_WRITING, experiment, _Lock(advisory, row))
 
     def reading(self, experiment: str) -> AbstractContextManager[SQLTransaction]:
-        """A transaction that only reads."""
+        """Begin a read-only transaction."""
         return self._transaction(_READING, experiment, _NO_LOCK)
 
     def experiments(self) -> list[str]:
@@ -249,29 +254,29 @@ class PostgreSQLStore:
     def rows(
         self, experiment: str
     ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
-        """Every decision with its rewards and the events that these made, ordered by state and id."""
-        with self._explained():
-            connection = self._connect()  # its own: who reads a whole log may take a while
+        """Every decision with its reward events and tally updates, ordered by state and id."""
+        with self._translate_errors():
+            connection = self._connect()  # outside the pool, because reading a whole log takes long
             try:
-                connection.patience *= _SCAN
+                connection.response_timeout *= _SCAN_TIMEOUT_FACTOR
                 connection.execute(_READING)
                 connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 transaction = _Transaction(connection, None, experiment, self._clock, _NO_LOCK)
                 with connection.cursor(name="rows", binary=True) as cursor:
-                    cursor.execute(_translated(SELECT_ROWS), [transaction.experiment])
-                    while some := cursor.fetchmany(1000):
-                        yield from transaction.with_rewards(some)
+                    cursor.execute(_to_psycopg(SELECT_ROWS), [transaction.experiment])
+                    while chunk := cursor.fetchmany(1000):
+                        yield from transaction.with_rewards(chunk)
             finally:
                 connection.close()
 
     def scrub(self) -> None:
-        """Have old versions of rows removed, so that nothing erased is left in the tables."""
-        with self._explained(), closing(self._connect()) as connection:
-            connection.patience = 3600.0  # it says nothing until it is done
+        """Vacuum the tables, so that no erased data is left in old row versions."""
+        with self._translate_errors(), closing(self._connect()) as connection:
+            connection.response_timeout = 3600.0  # it sends no response until it is done
             connection.execute("VACUUM (INDEX_CLEANUP ON) decisions, assignments")
 
     def close(self) -> None:
-        """Close the connections that nobody uses; the others when they are done."""
+        """Close idle connections now, and the others when their transactions end."""
         with self._mutex:
             idle, self._idle = self._idle, []
             self._generation += 1
@@ -279,17 +284,17 @@ class PostgreSQLStore:
             connection.close()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except (psycopg.Error, UnicodeError) as error:
-            # The server's own words without its details, which quote what was to be written.
-            said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-            reason = shown = " ".join((said or str(error)).split())
+            # The primary message only: the details may quote the data that was written.
+            primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+            reason = shown = " ".join((primary or str(error)).split())
             for secret in self._secrets:
                 shown = shown.replace(secret, "***")
             raise Unavailable(
-                f"log {self.where}: {shown}. Nothing was acknowledged; try again when it is mended."
+                f"log {self.where}: {shown}. Nothing was acknowledged; try again when the database works."
             ) from (error if shown == reason else None)
 
 
@@ -307,13 +312,13 @@ class _Transaction(SQLTransaction):
         self.load()
 
     def load(self) -> None:
-        """Find out where the experiment stands, and then what time it is: the lock may have been waited for."""
-        if self._lock.gate:
-            self._execute(f"SELECT {self._lock.gate}(hashtextextended(?, ?))", [self.name, _LOCK])
+        """Lock and read the experiment's head, then read the clock: waiting for the lock may have taken time."""
+        if self._lock.advisory:
+            self._execute(f"SELECT {self._lock.advisory}(hashtextextended(?, ?))", [self.name, _LOCK])
         found = self._execute(SELECT_HEAD + self._lock.row, [self.name])
-        # A statement of its own, for a row that is locked may be read before the wait for the lock.
+        # A separate statement, because PostgreSQL may evaluate a locking SELECT before it waits for the lock.
         clock = self._execute(f"SELECT {_CLOCK}") if self._clock is None else None
-        self.stand(found.fetchall())
+        self.set_head(found.fetchall())
         self._now = int(_one(clock)[0]) if clock is not None else self._clock()  # type: ignore[misc]  # one of the two
 
     @property
@@ -321,39 +326,42 @@ class _Transaction(SQLTransaction):
         return self._now
 
     def names(self) -> list[str]:
-        """Of all experiments."""
-        return [name for (name,) in self._all("SELECT name FROM experiments ORDER BY name")]
+        """The names of all experiments."""
+        return [name for (name,) in self._fetch("SELECT name FROM experiments ORDER BY name")]
 
     def counts(self) -> Counts:
-        with self._patience():
+        with self._longer_timeout():
             return super().counts()
 
     def erase_unit(self, unit: str, token: str) -> int:
-        with self._patience():
+        with self._longer_timeout():
             return super().erase_unit(unit, token)
 
     @contextmanager
-    def _patience(self) -> Iterator[None]:
-        """For what has to look at every row."""
-        usual, self.connection.patience = self.connection.patience, self.connection.patience * _SCAN
+    def _longer_timeout(self) -> Iterator[None]:
+        """Raise the response timeout for statements that read every row."""
+        normal, self.connection.response_timeout = (
+            self.connection.response_timeout,
+            self.connection.response_timeout * _SCAN_TIMEOUT_FACTOR,
+        )
         try:
             yield
         finally:
-            self.connection.patience = usual
+            self.connection.response_timeout = normal
 
     def _execute(self, statement: str, parameters: Sequence[Any] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
-        return self.connection.execute(_translated(statement), parameters, binary=True)
+        return self.connection.execute(_to_psycopg(statement), parameters, binary=True)
 
-    def _all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+    def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         return self._execute(statement, parameters).fetchall()
 
-    def _many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+    def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
-            self.connection.cursor().executemany(_translated(statement), rows)
+            self.connection.cursor().executemany(_to_psycopg(statement), rows)
 
-    def _added(self, statement: str, rows: Sequence[Sequence[Any]], ending: str) -> list[Any]:
+    def _insert(self, statement: str, rows: Sequence[Sequence[Any]], clause: str) -> list[Any]:
         cursor = self.connection.cursor(binary=True)
-        cursor.executemany(_translated(statement + ending), rows, returning=True)
+        cursor.executemany(_to_psycopg(statement + clause), rows, returning=True)
         found: list[Any] = []
         while rows:
             found += cursor.fetchall()
@@ -361,27 +369,27 @@ class _Transaction(SQLTransaction):
                 break
         return found
 
-    def _count(self, statement: str, parameters: Sequence[Any]) -> int:
+    def _execute_counted(self, statement: str, parameters: Sequence[Any]) -> int:
         cursor = self._execute(statement, parameters)
         if self._pipeline is not None:
             self._pipeline.sync()
         return cursor.rowcount
 
-    def _among(self, column: str, values: Iterable[str]) -> tuple[str, Any]:
+    def _in_condition(self, column: str, values: Iterable[str]) -> tuple[str, Any]:
         return f"{column} = ANY(?)", list(values)
 
 
 def _check_committed(end: psycopg.Cursor[Any]) -> None:
-    if end.statusmessage != "COMMIT":  # a transaction that has failed ends with ROLLBACK, and no error
-        raise psycopg.OperationalError(f"the server answered {end.statusmessage} to a commit")
+    if end.statusmessage != "COMMIT":  # COMMIT of a failed transaction responds ROLLBACK without an error
+        raise psycopg.OperationalError(f"the server responded {end.statusmessage} to COMMIT")
 
 
 @lru_cache(maxsize=256)
-def _translated(statement: str) -> bytes:
+def _to_psycopg(statement: str) -> bytes:
     return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
 def _one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
     row = cursor.fetchone()
-    assert row is not None  # statements of one row
+    assert row is not None  # the statement returns one row
     return row

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that does not wait for ever."""
+"""A psycopg connection with a timeout on the server's silence."""
 
 from __future__ import annotations
 
@@ -15,41 +15,40 @@ try:
     from psycopg.types.numeric import Int8BinaryDumper
 except ImportError as missing:
     raise MaillardError(
-        f"a log in PostgreSQL needs psycopg: pip install 'maillard[postgresql]' ({missing})"
+        f"a log in PostgreSQL requires psycopg: pip install 'maillard[postgresql]' ({missing})"
     ) from None
 
 __all__ = ["Connection", "Context", "conninfo_to_dict", "psycopg"]
 
-# One type for all integers, so that a statement is prepared once and not for each of their sizes.
+# One type for all integers, so that each statement is prepared once, not once per integer size.
 _types = AdaptersMap(psycopg.adapters)
 _types.register_dumper(int, Int8BinaryDumper)
 
 
 class Context:
-    """How values are written, for every connection."""
+    """The type adapters of every connection."""
 
     adapters = _types
     connection = None
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that does not wait for ever."""
+    """A connection that raises if the server does not respond for `response_timeout` seconds."""
 
-    patience = 60.0
-    "Seconds of silence after which a server is taken to be gone."
+    response_timeout = 60.0
     generation = 0
-    quiet = False
-    "Whether there is nothing to say to the server, nor to hear from it."
+    skip_io = False
+    "Whether `wait` returns at once, without communicating with the server."
     lost = False
-    "Whether the server had ended it."
+    "Whether the server has closed the connection."
 
     def wait(self, gen: Any, *rest: Any, **more: Any) -> Any:
-        """As psycopg does, with an end to the server's silence."""
-        return None if self.quiet else super().wait(self._steps(gen), *rest, **more)
+        """Wait as psycopg does, with a timeout."""
+        return None if self.skip_io else super().wait(self._with_timeout(gen), *rest, **more)
 
-    def _steps(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    def _with_timeout(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         ready: Any = None
-        end = time.monotonic() + self.patience
+        end = time.monotonic() + self.response_timeout
         while True:
             try:
                 wanted = steps.send(ready)
@@ -57,16 +56,18 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
                 return done.value
             ready = yield wanted
             if ready:
-                end = time.monotonic() + self.patience
+                end = time.monotonic() + self.response_timeout
             elif time.monotonic() > end:
-                raise psycopg.OperationalError(f"the server has not answered for {self.patience:g} seconds")
+                raise psycopg.OperationalError(
+                    f"the server has not responded for {self.response_timeout:g} seconds"
+                )
 
-    def give_up(self, error: BaseException) -> None:
-        """Close it, whatever state it is in: the next one is new."""
+    def discard(self, error: BaseException) -> None:
+        """Close the connection in whatever state it is."""
         ended = str(getattr(error, "sqlstate", None)).startswith("57P")
         self.lost = self.lost or self.broken or ended
-        self.quiet = True
+        self.skip_io = True
         self.close()
 
     def __del__(self, *_: object) -> None:
-        """Nothing: one that ends with its store or with the program is no mistake that psycopg should warn of."""
+        """Suppress psycopg's warning about connections that are closed at exit."""

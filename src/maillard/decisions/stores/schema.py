@@ -1,14 +1,14 @@
-"""The tables of a log, the same in SQLite and PostgreSQL; docs/decision-log.md defines every column.
+"""The tables of a log, the same in SQLite and PostgreSQL. docs/decision-log.md describes every column.
 
-A log knows the version of its tables. Opening one that is older runs the migrations that it lacks, in one transaction; one that
-is newer is refused. A migration that has been released is never edited: a change is a new one.
+A log stores the version of its tables. Opening an older log runs the missing migrations in one transaction; a newer
+log is refused. Released migrations are never edited: every change is a new migration.
 """
 
 from __future__ import annotations
 
 __all__ = ["MIGRATIONS"]
 
-# {whole}, {real} and {table} are filled in by the database's own words for a 64-bit integer, a double and the end of a table.
+# Each database substitutes its own types: {identity}, {whole} (64-bit integer), {real} (double), {table} (options).
 _FIRST = """
 CREATE TABLE experiments (
     id {identity},
@@ -89,7 +89,7 @@ CREATE TABLE assignments (
 ) {table};
 """
 
-# What a service keeps beside the log.
+# Documents of the service, such as API keys.
 _DOCUMENTS = """
 CREATE TABLE documents (
     kind TEXT NOT NULL,

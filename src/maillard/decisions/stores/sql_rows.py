@@ -1,6 +1,6 @@
-"""Rows of the SQL stores' tables, to and from records.
+"""Conversion between rows of the SQL tables and records.
 
-What is read is checked: a file that was tampered with, or that a disk has garbled, holds anything, whatever its tables declare.
+Every value that is read is checked: a damaged or modified database can contain any value in any column.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
     "write_reward",
 ]
 
-# The columns, in the order of the rows.
+# Columns in the order of the rows.
 EVENT = "number, kind, time, decision, arm, value, previous, payload"
 DECISION = (
     "id, time, unit, arm, log_probability, eligible, log_probabilities, policy_version, formula_version, state, "
@@ -110,14 +110,14 @@ def _read_arms(content: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _write_logs(logs: tuple[float, ...]) -> str:
-    """Log probabilities as JSON: null where a choice is impossible."""
+    """Log probabilities as JSON, with null for -inf."""
     text = repr(list(logs))
     return text.replace("-inf", "null")
 
 
 @lru_cache(maxsize=256)
 def _read_logs(content: str) -> tuple[float, ...]:
-    """The log probabilities that `_write_logs` wrote. Decisions of one state share them."""
+    """Parse the log probabilities that `_write_logs` wrote. Cached, because decisions of one state share them."""
     data = _numbers.decode(content)
     logs = [-math.inf if log is None else log for log in data] if isinstance(data, list) else []
     if not logs or not all(type(log) is float and log <= LOG_PROBABILITY_TOLERANCE for log in logs):
@@ -126,7 +126,7 @@ def _read_logs(content: str) -> tuple[float, ...]:
 
 
 def write_decision(row: Decision) -> tuple[Any, ...]:
-    """A decision as its row, for `ADD_DECISION` (the experiment's number follows)."""
+    """The row of a decision, without the experiment's id."""
     return (
         row.id, row.time, row.unit, row.arm, row.log_probability, _write_arms(row.eligible),
         _write_logs(row.log_probabilities), row.policy_version, row.formula_version, row.state, row.epoch, int(row.cold),
@@ -135,58 +135,31 @@ def write_decision(row: Decision) -> tuple[Any, ...]:
 
 
 def read_decision(row: Sequence[Any], experiment: str) -> Decision:
-    """A decision from its row."""
-    (
-        identifier,
-        time,
-        unit,
-        arm,
-        log,
-        eligible,
-        logs,
-        version,
-        formula,
-        state,
-        epoch,
-        cold,
-        key,
-        position,
-        origin,
-    ) = check_row("decisions", row[0], row, _DECISION_TYPES)
+    """The decision of a row."""
+    identifier, time, unit, arm, log, eligible, logs, *rest = check_row(
+        "decisions", row[0], row, _DECISION_TYPES
+    )
+    version, formula, state, epoch, cold, key, position, origin = rest
     try:
-        arms, chances = _read_arms(eligible), _read_logs(logs)
+        arms, log_probabilities = _read_arms(eligible), _read_logs(logs)
     except (ValueError, RecursionError) as error:
         raise InvalidLog(f"decisions, row {identifier}", eligible, str(error)) from None
-    if arm not in arms or len(arms) != len(chances):
+    if arm not in arms or len(arms) != len(log_probabilities):
         allowed = f"one of its {len(arms)} eligible arms, with {len(arms)} log probabilities"
         raise InvalidLog(f"decisions, row {identifier}: arm", arm, allowed)
     return Decision(
-        id=identifier,
-        experiment=experiment,
-        time=time,
-        unit=unit,
-        arm=arm,
-        eligible=arms,
-        log_probabilities=chances,
-        log_probability=log,
-        policy_version=version,
-        formula_version=formula,
-        state=state,
-        epoch=epoch,
-        cold=cold == 1,
-        idempotency_key=key,
-        position=position,
-        origin=origin,
-    )
+        identifier, experiment, time, unit, arm, arms, log_probabilities, log,
+        version, formula, state, epoch, cold == 1, key, position, origin,
+    )  # fmt: skip
 
 
 def write_reward(row: RewardEvent) -> tuple[Any, ...]:
-    """A reward as its row, up to whether it is late."""
+    """The row of a reward event, without its last column."""
     return row.decision, row.event, row.value, row.at, row.arrived
 
 
 def read_reward(row: Sequence[Any]) -> RewardEvent:
-    """A reward from its row."""
+    """The reward event of a row."""
     decision, event, value, at, arrived, late = check_row(
         "rewards", row[0], row, "text text real time time truth"
     )
@@ -194,7 +167,7 @@ def read_reward(row: Sequence[Any]) -> RewardEvent:
 
 
 def read_parked(row: Sequence[Any]) -> Parked:
-    """A parked reward from its row."""
+    """The parked reward of a row."""
     *reward, expires = check_row("parked", row[0], row, "text text real time time time?")
     return Parked(RewardEvent(*reward), expires)
 
@@ -212,11 +185,11 @@ _COLUMN_TYPES: dict[str, tuple[type, Any, Any]] = {
 
 @lru_cache
 def _columns(types: str) -> list[tuple[bool, type, Any, Any]]:
-    return [(kind.endswith("?"), *_COLUMN_TYPES[kind.rstrip("?")]) for kind in types.split()]
+    return [(name.endswith("?"), *_COLUMN_TYPES[name.rstrip("?")]) for name in types.split()]
 
 
 def check_row(table: str, key: object, row: Sequence[Any], types: str) -> Sequence[Any]:
-    """The row, if each of its values is of the kind that its column holds."""
+    """Return the row if every value has the type of its column, else raise InvalidLog."""
     for value, (optional, cls, low, high) in zip(row, _columns(types), strict=True):
         if type(value) is cls:
             if low is None or low <= value <= high:

@@ -1,49 +1,47 @@
-"""A log in one SQLite file: durable at every acknowledgement, shared by threads and processes, no server."""
+"""A log in one SQLite file: durable, shared by threads and processes, without a server."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import TallyUpdate
-from maillard.decisions.forks import hold_during_fork
+from maillard.decisions.forks import quiesce_during_fork
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql import SELECT_ROWS, SQLTransaction
+from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Unavailable
 
 __all__ = ["SQLiteStore"]
 
-_APPLICATION = 0x4D41494C  # "MAIL": tells a log from other people's databases
-_WORDS = {
+_APPLICATION_ID = 0x4D41494C  # "MAIL": distinguishes a log from other databases
+_COLUMN_TYPES = {
     "identity": "INTEGER PRIMARY KEY",
     "whole": "INTEGER",
     "real": "REAL",
     "table": "WITHOUT ROWID, STRICT",
 }
-_LARGE = 4 << 20  # bytes of a write-ahead log, as SQLite's own limit of 1,000 pages
-_OFTEN = 250  # commits, of a few pages each
-_MOST_ROWS = 64  # in one statement; each number of rows is another statement to prepare, once
+_CHECKPOINT_BYTES = 4 << 20  # of the write-ahead log; SQLite's default is 1,000 pages of 4 KiB
+_CHECKPOINT_COMMITS = 250
 
 
-_not_ours: dict[Path, Any] = {}  # connections of a parent process, which a child may not even close
+_inherited: dict[Path, Any] = {}  # connections of the parent process; a child must not even close them
 
 
 class SQLiteStore:
-    """WAL with synchronous=FULL: what was committed is on the disk.
+    """A SQLite database in WAL mode with synchronous=FULL: committed data is on disk.
 
-    `timeout` is how many seconds to wait for other processes' transactions. `connect` opens a connection to a path: tests put
-    one here that loses power.
+    `timeout` is the number of seconds to wait for transactions of other processes. `connect` opens a connection to a
+    path; tests pass one that simulates power failures.
     """
 
-    grouped = True
+    group_commits = True
     concurrent_decisions = False  # one writer at a time
 
     def __init__(
@@ -59,15 +57,15 @@ class SQLiteStore:
     ) -> None:
         if sqlite3.sqlite_version_info < (3, 37):
             raise MaillardError(
-                f"the log needs SQLite 3.37 or newer; this Python has {sqlite3.sqlite_version}"
+                f"a log requires SQLite 3.37 or newer; this Python has {sqlite3.sqlite_version}"
             )
         self.where = str(path)
         try:
-            self._path = Path(path).absolute()  # the program may go elsewhere
+            self._path = Path(path).absolute()  # the working directory may change
         except OSError as error:
             raise InvalidValue("log", self.where, f"a path ({error.strerror})") from None
         self._wal = self._path.with_name(self._path.name + "-wal")
-        self._commits = self._size = 0  # since the last checkpoint; of the write-ahead log then
+        self._commits = self._size = 0  # commits since the last checkpoint; size of the write-ahead log then
         self._timeout, self._clock = timeout, clock or system_clock
         self._connect = connect or self._open
         self._synchronous, self._read_only = synchronous, read_only
@@ -75,57 +73,58 @@ class SQLiteStore:
         self._shared = False
         self._create = create and not read_only
         self._file: tuple[int, int] | None = None  # device and inode, once it exists
-        self._check_place()
+        self._check_path()
         self.renew()
-        hold_during_fork(self)
+        quiesce_during_fork(self)
         if read_only:
             with self._reader() as connection:
                 self._check_version(connection)
         else:
-            with self._lock, self._explained():
-                self._writing()
+            with self._lock, self._translate_errors():
+                self._write_connection()
 
-    # SQLite keeps one account of locks for all connections of a process to a file, and a child would go by its parent's
-    # account without having its locks: then others delete the write-ahead log under it. So nothing is open at a fork.
+    # SQLite tracks the file locks of all connections of a process in shared memory. A forked child would inherit this
+    # record without the locks, and other processes could delete the write-ahead log while the child uses it. So the
+    # file must be closed during a fork.
 
     def hold(self) -> None:
-        """Before a fork: wait for those who write."""
+        """Before a fork: wait for writers."""
         self._lock.acquire()
 
-    def rest(self) -> None:
-        """Then: wait for those who read, and close the file."""
-        with self._readers_change:
-            self._held = True
-            self._readers_change.wait_for(self._only_own_readers, self._timeout)
+    def quiesce(self) -> None:
+        """Before a fork: wait for readers, and close the file."""
+        with self._readers_changed:
+            self._forking = True
+            self._readers_changed.wait_for(self._only_own_readers, self._timeout)
             self._shared = bool(self._readers) or (self._writer is not None and self._writer.in_transaction)
         if not self._shared:
             self.close()
 
     def _only_own_readers(self) -> bool:
-        return set(self._readers) <= {threading.get_ident()}  # who forks cannot wait for itself
+        return set(self._readers) <= {threading.get_ident()}  # the forking thread cannot wait for itself
 
     def release(self) -> None:
-        """After a fork, in the parent: go on."""
-        with self._readers_change:
-            self._held = self._shared = False
-            self._readers_change.notify_all()
+        """After a fork, in the parent: allow access again."""
+        with self._readers_changed:
+            self._forking = self._shared = False
+            self._readers_changed.notify_all()
         self._lock.release()
 
     def renew(self) -> None:
-        """In a child: locks that nobody holds. A file that could not be closed is not for the child to use."""
+        """In a child: create new locks. If the file could not be closed, the child must not use it."""
         if self._shared:
-            _not_ours[self._path.resolve()] = self._writer, self._readers
+            _inherited[self._path.resolve()] = self._writer, self._readers
         self._writer, self._lock = None, threading.RLock()
         self._readers: dict[int, list[Any]] = {}
-        self._readers_change, self._held = threading.Condition(), False
+        self._readers_changed, self._forking = threading.Condition(), False
 
     def _open(self, path: str) -> sqlite3.Connection:
         return sqlite3.connect(
             path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=256
         )
 
-    def _check_place(self) -> None:
-        """Whether there is a log at the path, or can be one."""
+    def _check_path(self) -> None:
+        """Raise InvalidValue unless a log exists, or can be created, at the path."""
         try:
             exists, is_folder, folder = self._path.exists(), self._path.is_dir(), self._path.parent.is_dir()
         except OSError as error:
@@ -136,26 +135,28 @@ class SQLiteStore:
             raise InvalidLog("log", self.where, "a file that exists")
 
     def _check_file(self) -> None:
-        """Refuse to go on where the file was removed or replaced: what is written to it would be lost."""
+        """Raise Unavailable if the file was removed or replaced: writes to it would be lost."""
         try:
             found = self._path.stat()
         except OSError:
             if self._create:
                 return
-            raise Unavailable(f"log {self.where}: it has gone. Nothing was acknowledged.") from None
+            raise Unavailable(
+                f"log {self.where}: the file no longer exists. Nothing was acknowledged."
+            ) from None
         if self._file not in (None, (found.st_dev, found.st_ino)):
             raise Unavailable(
-                f"log {self.where}: another file has taken its place. Nothing was acknowledged; open that anew."
+                f"log {self.where}: the file was replaced by another one. Nothing was acknowledged; open the log again."
             )
 
-    def _writing(self) -> Any:
+    def _write_connection(self) -> Any:
         try:
             self._check_file()
         except Unavailable:
             self.close()
             raise
         if self._writer is None:
-            connection = self._connected()
+            connection = self._open_connection()
             try:
                 self._prepare(connection)
             except BaseException:
@@ -167,24 +168,26 @@ class SQLiteStore:
         return self._writer
 
     def _prepare(self, connection: Any) -> None:
-        """Settings that last as long as a connection; tables, if they are missing or old."""
+        """Set up the connection, and create or migrate the tables if necessary."""
         if self._check_version(connection) < len(MIGRATIONS):
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
-                raise MaillardError(f"{self.where}: SQLite cannot write ahead here (journal_mode is {mode})")
+                raise MaillardError(
+                    f"{self.where}: SQLite cannot use a write-ahead log here (journal_mode is {mode})"
+                )
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()  # see `_check_point`
-        # What `erase_unit` overwrites is overwritten in the file.
+        connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()  # see `_checkpoint_if_due`
+        # `erase_unit` must overwrite the data in the file.
         connection.execute("PRAGMA secure_delete = ON").fetchall()
         if self._check_version(connection) == len(MIGRATIONS):
             return
         try:
             connection.execute("BEGIN IMMEDIATE")
-            version = self._check_version(connection)  # another process may have been here
+            version = self._check_version(connection)  # another process may have migrated it
             for migration in MIGRATIONS[version:]:
-                for statement in migration.format(**_WORDS).split(";"):
+                for statement in migration.format(**_COLUMN_TYPES).split(";"):
                     connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
             connection.execute("COMMIT")
         except BaseException:
@@ -193,11 +196,11 @@ class SQLiteStore:
 
     def _check_version(self, connection: Any) -> int:
         """The version of the log's tables; 0 for a new file."""
-        # Tables first: where another process is making them now, what is read after them is theirs.
+        # Count tables first: if another process is creating them, the values read later are the new ones.
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != _APPLICATION and (tables or application):
+        if application != _APPLICATION_ID and (tables or application):
             raise InvalidLog(
                 "log", self.where, "a log of decisions, or a new file (this database is another's)"
             )
@@ -211,101 +214,102 @@ class SQLiteStore:
         self,
         experiment: str,
         *,
-        lock: bool,  # noqa: ARG002  # always alone
-        alone: bool = False,  # noqa: ARG002
+        lock: bool,  # noqa: ARG002  # always exclusive
+        exclusive: bool = False,  # noqa: ARG002
         wait: bool = True,  # noqa: ARG002
     ) -> Iterator[SQLTransaction]:
-        """A transaction that has the right to write from its beginning."""
-        with self._own_turn(), self._explained():
-            connection = self._writing()
+        """Begin a transaction that takes the write lock at its start."""
+        with self._thread_lock(), self._translate_errors():
+            connection = self._write_connection()
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                yield _Transaction(connection, experiment, self._clock)
+                yield SQLiteTransaction(connection, experiment, self._clock)
                 connection.execute("COMMIT")
             except BaseException:
                 self._roll_back(connection)
                 raise
-            self._check_point(connection)
+            self._checkpoint_if_due(connection)
 
     @contextmanager
-    def _own_turn(self) -> Iterator[None]:
-        """The lock that threads of this process share; who waits for it does not wait for ever."""
+    def _thread_lock(self) -> Iterator[None]:
+        """Take the lock of this process's threads, with a timeout."""
         if not self._lock.acquire(timeout=self._timeout):
             raise Unavailable(
-                f"log {self.where}: other writes have taken {self._timeout:g} seconds. Nothing was acknowledged; try again."
+                f"log {self.where}: other writes took more than {self._timeout:g} seconds. Nothing was acknowledged; try again."
             )
         try:
             yield
         finally:
             self._lock.release()
 
-    def _check_point(self, connection: Any) -> None:
-        """Copy the write-ahead log into the database now and then, while nobody else writes.
+    def _checkpoint_if_due(self, connection: Any) -> None:
+        """Copy the write-ahead log into the database from time to time, while no other process writes.
 
-        SQLite would do so by itself, but beside other writers, and before version 3.51.3 a checkpoint that meets a commit which starts the
-        write-ahead log anew may, rarely, corrupt the file. A passive one does not wait for readers.
+        SQLite's automatic checkpoints run concurrently with other writers. Before version 3.51.3, a checkpoint during
+        a commit that restarts the write-ahead log can, rarely, corrupt the file. A passive checkpoint does not wait
+        for readers.
         """
         self._commits += 1
         with suppress(
             sqlite3.Error, OSError, MaillardError
-        ):  # what was committed is safe; the next one may succeed
-            size = (
-                self._wal.stat().st_size
-            )  # it stays when the log is started anew, so it tells only of growth
-            if size < self._size + _LARGE and (self._commits < _OFTEN or size < _LARGE):
+        ):  # the commit is durable; the next checkpoint may work
+            size = self._wal.stat().st_size  # it does not shrink when SQLite restarts the log
+            if size < self._size + _CHECKPOINT_BYTES and (
+                self._commits < _CHECKPOINT_COMMITS or size < _CHECKPOINT_BYTES
+            ):
                 return
             self._commits, self._size = 0, size
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                with closing(self._connected()) as another:
+                with closing(self._open_connection()) as another:
                     another.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             finally:
                 self._roll_back(connection)
 
     def _roll_back(self, connection: Any) -> None:
         try:
-            if connection.in_transaction:  # SQLite itself may have ended it, as where the disk is full
+            if connection.in_transaction:  # SQLite may have ended it, for example because the disk is full
                 connection.execute("ROLLBACK")
-        except Exception:  # noqa: BLE001  # whatever is wrong with the connection, the next one is new
+        except Exception:  # noqa: BLE001  # the next transaction opens a new connection
             self._writer = None
             connection.close()
 
     @contextmanager
     def reading(self, experiment: str) -> Iterator[SQLTransaction]:
-        """A transaction that only reads."""
+        """Begin a read-only transaction."""
         with self._reader() as connection:
             connection.execute("BEGIN")
-            yield _Transaction(connection, experiment, self._clock)
+            yield SQLiteTransaction(connection, experiment, self._clock)
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:
-        with self._explained():
+        with self._translate_errors():
             mine = threading.get_ident()
-            with self._readers_change:
-                self._readers_change.wait_for(lambda: not self._held)
-                connection = self._connected()
+            with self._readers_changed:
+                self._readers_changed.wait_for(lambda: not self._forking)
+                connection = self._open_connection()
                 self._readers.setdefault(mine, []).append(connection)
             try:
                 yield connection
             finally:
                 connection.close()
-                with self._readers_change:
+                with self._readers_changed:
                     self._readers[mine].remove(connection)
                     if not self._readers[mine]:
                         del self._readers[mine]
-                    self._readers_change.notify_all()
+                    self._readers_changed.notify_all()
 
-    def _connected(self) -> Any:
-        if _not_ours and self._path.resolve() in _not_ours:
+    def _open_connection(self) -> Any:
+        if _inherited and self._path.resolve() in _inherited:
             raise Unavailable(
-                f"log {self.where}: this process was forked while its parent was reading the log, so SQLite cannot use it here. "
-                "Nothing was acknowledged; fork at another time, or start processes afresh (spawn)."
+                f"log {self.where}: this process was forked while its parent was reading the log, so SQLite cannot use it. "
+                "Nothing was acknowledged; start worker processes with spawn, or fork when the log is idle."
             )
-        self._check_file()  # where it has gone, SQLite would make an empty one
+        self._check_file()  # SQLite would create a missing file
         return self._open_read_only() if self._read_only else self._connect(str(self._path))
 
     def _open_read_only(self) -> sqlite3.Connection:
-        """A connection that writes nothing; mode=ro would leave the files of a reader's locks behind."""
+        """Open a connection that writes nothing; mode=ro would leave lock files behind."""
         address = self._path.absolute().as_uri() + "?mode="
         options: dict[str, Any] = {"uri": True, "timeout": self._timeout, "isolation_level": None}
         connection: sqlite3.Connection = sqlite3.connect(address + "rw", **options)
@@ -314,7 +318,7 @@ class SQLiteStore:
             connection.execute("SELECT count(*) FROM sqlite_master")
         except sqlite3.OperationalError as error:
             connection.close()
-            # A folder where nothing can be written, not even a reader's lock: then the file must be all there is.
+            # A read-only folder, without even lock files: open the database file alone, if there is no WAL.
             fixed = error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY"))
             if not fixed or (self._wal.exists() and self._wal.stat().st_size):
                 raise
@@ -329,20 +333,20 @@ class SQLiteStore:
     def rows(
         self, experiment: str
     ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
-        """Every decision with its rewards and the events that these made, ordered by state and id."""
+        """Every decision with its reward events and tally updates, ordered by state and id."""
         with self.reading(experiment) as transaction:
-            assert isinstance(transaction, _Transaction)
+            assert isinstance(transaction, SQLiteTransaction)
             cursor = transaction.connection.execute(SELECT_ROWS, [transaction.experiment])
-            while some := cursor.fetchmany(1000):
-                yield from transaction.with_rewards(some)
+            while chunk := cursor.fetchmany(1000):
+                yield from transaction.with_rewards(chunk)
 
     def scrub(self) -> None:
-        """Move everything out of the write-ahead log, so that nothing erased is left there."""
-        with self._lock, self._explained():
-            (busy, *_) = self._writing().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        """Empty the write-ahead log, so that no erased data is left in it."""
+        with self._lock, self._translate_errors():
+            (busy, *_) = self._write_connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise Unavailable(
-                f"log {self.where}: somebody is reading it, so what was erased may still be in {self.where}-wal; erase again later"
+                f"log {self.where}: another process is reading it, so erased data may still be in {self.where}-wal; erase again later"
             )
 
     def close(self) -> None:
@@ -353,63 +357,14 @@ class SQLiteStore:
                 self._writer = None
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite may quote what is garbled
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite may quote damaged text
             if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
                 raise InvalidLog(
                     "log", self.where, "a log of decisions (this file is no SQLite database)"
                 ) from None
             raise Unavailable(
-                f"log {self.where}: {error}. Nothing was acknowledged; try again when it is mended."
+                f"log {self.where}: {error}. Nothing was acknowledged; try again when the file can be used."
             ) from error
-
-
-@lru_cache(maxsize=1024)
-def _for_rows(statement: str, size: int) -> str:
-    """An INSERT of one row as an INSERT of several."""
-    _, values = statement.rsplit("VALUES ", 1)
-    return statement + f", {values}" * (size - 1)
-
-
-class _Transaction(SQLTransaction):
-    def __init__(self, connection: Any, name: str, clock: Callable[[], int]) -> None:
-        super().__init__(name)
-        self.connection, self._now = connection, clock()
-        self.load()
-
-    @property
-    def now(self) -> int:
-        return self._now
-
-    def _all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        rows: list[Any] = self.connection.execute(statement, parameters).fetchall()
-        return rows
-
-    def _many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        # Python lets go of the interpreter at every step of a statement, and must win it back from threads that choose: so
-        # one statement for many rows.
-        if " VALUES " not in statement:
-            self.connection.executemany(statement, rows)
-            return
-        self._added(statement, rows, "")
-
-    def _added(self, statement: str, rows: Sequence[Sequence[Any]], ending: str) -> list[Any]:
-        found: list[Any] = []
-        start = 0
-        while start < len(rows):
-            # Sizes that are powers of two, so that few statements are prepared and kept.
-            some = rows[start : start + min(_MOST_ROWS, 1 << (len(rows) - start).bit_length() - 1)]
-            start += len(some)
-            values = [value for row in some for value in row]
-            found += self.connection.execute(_for_rows(statement, len(some)) + ending, values).fetchall()
-        return found
-
-    def _count(self, statement: str, parameters: Sequence[Any]) -> int:
-        self.connection.execute(statement, parameters)
-        ((changed,),) = self.connection.execute("SELECT changes()").fetchall()
-        return int(changed)
-
-    def _among(self, column: str, values: Iterable[str]) -> tuple[str, Any]:
-        return f"{column} IN (SELECT value FROM json_each(?))", json.dumps(list(values))
