@@ -16,9 +16,9 @@ from maillard import Tally, figures, policy
 from maillard.cli.policy_commands import markdown_table
 from maillard.decisions import Decision
 from maillard.decisions.audit import Audit
+from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.planning import plan
 from maillard.evaluation.replays import replay
-from maillard.evaluation.sequential.sequential_runner import SEQUENTIAL
 from maillard.policies import names, policy_class
 from maillard.reproduction import ReproductionSettings, reproduce
 from maillard.simulation.simulated_logs import Log
@@ -183,7 +183,9 @@ def draw_audit() -> None:
 def draw_evaluation() -> None:
     """The value of a bad arm, from the log of a bandit with a floor, by each estimator of the default report and some others."""
     log = maillard.simulate_log("ms+:floor=0.1", "bernoulli:0.5,0.4,0.3", 10_000, seed=2)
-    report = maillard.evaluate(log, "arm:2", ["ips", "snips", *SEQUENTIAL])
+    report = maillard.evaluate(
+        log, "arm:2", ["ips", "snips", *(name for name, cls in all_estimators().items() if cls.sequential)]
+    )
     ends = np.array([(each.value, each.lower, each.upper) for each in report.values()], float)
     figure = figures.forest(
         list(report),

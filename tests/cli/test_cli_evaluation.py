@@ -150,7 +150,7 @@ def test_options_reach_the_question(logs) -> None:
     )[0]
     assert printed["reports"] == [json.loads(json.dumps(said.to_dict()))]
     assert said["dr"].value is not None
-    assert "there is no interval by unit" in run(
+    assert "it has no interval by unit" in run(
         "evaluate",
         logs["sqlite"],
         *targets("arm:red"),
@@ -191,10 +191,10 @@ def test_refusals_say_why_and_end_with_3(logs) -> None:
         1200,
     ]
     output = run("evaluate", logs["sqlite"], *asked, code=3)
-    assert output.count("refused  ips, snips: the effective size is") >= 1
+    assert output.count("refused  ips, snips: the effective sample size is") >= 1
     printed = json.loads(run("evaluate", logs["sqlite"], *asked, "--json", code=3))
     assert printed["reports"][0]["estimates"]["ips"]["value"] is None
-    assert "effective size" in printed["reports"][0]["refusals"]["ips"]
+    assert "effective sample size" in printed["reports"][0]["refusals"]["ips"]
 
 
 def test_caveats_are_told(tmp_path) -> None:
@@ -202,7 +202,7 @@ def test_caveats_are_told(tmp_path) -> None:
     with Bandit(list(MEANS), "ms+", reward=Reward(low=0, high=1), log=path) as bandit:
         fill(bandit, 3)
     output = " ".join(run("evaluate", path, *targets("arm:blue"), "--estimator", "ips").split())
-    assert "but ips: the probabilities changed, so this log is taken to have been learned from" in output
+    assert "but ips: the probabilities changed, so the log is assumed to be adaptive" in output
 
 
 @pytest.mark.parametrize(

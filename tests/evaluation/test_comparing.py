@@ -13,7 +13,7 @@ from maillard import FixedDistribution, simulate_log
 from maillard.decisions import Bandit, Reward
 from maillard.errors import InvalidValue, UnknownName
 from maillard.evaluation import compare, evaluate
-from maillard.evaluation.comparing import COMPARING
+from maillard.evaluation.comparing import difference_names
 from tests.evaluation.test_evaluation import random_log
 
 
@@ -82,15 +82,15 @@ def test_batches_and_decorrelation(tmp_path) -> None:
 
 def test_refusals_and_errors() -> None:
     log = simulate_log("ms", "bernoulli:0.9,0.1", horizon=3000, seed=1)
-    found = compare(log, "arm:0", "arm:1", list(COMPARING), min_effective_size=100)
+    found = compare(log, "arm:0", "arm:1", difference_names(), min_effective_size=100)
     for name in ("ips", "snips", "aipw"):
-        assert found.refusals[name].startswith("arm:1: the effective size is")
+        assert found.refusals[name].startswith("arm:1: the effective sample size is")
     assert "cs-betting" not in found.refusals
     ucb = simulate_log("ucb1", "bernoulli:0.6,0.4", horizon=1000, seed=1)
-    assert set(compare(ucb, "arm:0", "arm:1").refusals) == set(COMPARING[:-2])
+    assert set(compare(ucb, "arm:0", "arm:1").refusals) == set(difference_names()[:-2])
     with pytest.raises(InvalidValue, match="another target"):
         compare(log, "arm:0", "dist:1.0,0.0")
     with pytest.raises(UnknownName, match="estimator of differences"):
         compare(log, "arm:0", "arm:1", ["dr"])
-    with pytest.raises(UnknownName, match="of those that were asked for"):
+    with pytest.raises(UnknownName, match="in this report"):
         compare(log, "arm:0", "arm:1", ["ips"])["dr"]

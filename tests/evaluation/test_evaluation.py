@@ -17,18 +17,20 @@ from maillard import FixedArm, FixedDistribution, Uniform, simulate_log
 from maillard.decisions import Bandit, Reward, read_log, write_log
 from maillard.decisions.files.obp import to_obp
 from maillard.errors import CannotAnswer, InvalidValue, MaillardError, UnknownName
-from maillard.evaluation import estimators as known
 from maillard.evaluation import evaluate, evaluate_each, names
-from maillard.evaluation.bound_targets import bind
+from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.evaluation_log import open_log
 from maillard.evaluation.level_selection import choose, independent_widths
-from maillard.evaluation.log_sums import add_up, sums_of, total_of
-from maillard.evaluation.looking import look
-from maillard.evaluation.query import Settings
+from maillard.evaluation.log_sums import sums_of, sums_of_part, total_of
+from maillard.evaluation.query import Query, Settings
 from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
 from maillard.policies import WithFloor
 
 ARMS = ["red", "green", "blue"]
+
+
+def additive_names() -> list[str]:
+    return [name for name, cls in all_estimators().items() if not cls.sequential]
 
 
 def random_log(n=400, k=3, seed=0, positions=1, offset=0.0, law="varies"):
@@ -77,7 +79,7 @@ LEVELS = {"clipped-ips": 2.5, "clipped-dr": 2.5, "sg-ips": 0.3, "sg-dr": 0.3, "s
 
 @pytest.mark.parametrize("positions", [1, 3])
 @pytest.mark.parametrize("modelled", [False, True])
-@pytest.mark.parametrize("name", [name for name in known.additive() if name not in ("snips", "sndr", "mrdr")])
+@pytest.mark.parametrize("name", [name for name in additive_names() if name not in ("snips", "sndr", "mrdr")])
 def test_means_of_terms(name, modelled, positions) -> None:
     table, arm, laws, reward, position = random_log(positions=positions, seed=len(name))
     rng = np.random.default_rng(1)
@@ -182,20 +184,18 @@ def test_large_rewards_keep_their_digits() -> None:
             assert other.standard_error == pytest.approx(one.standard_error, rel=1e-5)
 
 
-ADDITIVE = [*known.additive(), "clipped-ips:3", "dr-os:20"]
+ADDITIVE = [*additive_names(), "clipped-ips:3", "dr-os:20"]
 
 
 def additive_sums(table, parts, target="dist:red=0.2,blue=0.8", **options):
     """The sums of a table cut into parts, and the answers from them."""
     settings = Settings.of(0.95, {"adaptive": False, **options})
-    opened = open_log(table)
-    looked = look(opened, settings)
-    forms = [known.additive()[name.partition(":")[0]] for name in ADDITIVE]
-    every = [cls(level) for cls in forms for level in (cls.levels or (None,))]
-    asked = looked.asked([bind(target, opened.arms)], every)
-    [whole] = opened.columns()
+    log = open_log(table, settings)
+    query = Query.of(log, [target], ADDITIVE, settings)
+    every = [each for group in query.estimators.values() for each in group]
+    [whole] = log.columns()
     edges = np.array_split(np.arange(len(whole)), parts)
-    sums = [sums_of(whole.filter(np.isin(np.arange(len(whole)), edge)), asked) for edge in edges]
+    sums = [sums_of(whole.filter(np.isin(np.arange(len(whole)), edge)), log, query) for edge in edges]
     return sums, every
 
 
@@ -271,7 +271,7 @@ def test_dask_gives_the_same(folder) -> None:
 
 def test_the_order_matters_to_sequences_and_chunks_do_not(folder, tmp_path) -> None:
     path, table = folder
-    followed = [name for name in names() if name not in known.additive()]
+    followed = [name for name in names() if name not in additive_names()]
     one = tmp_path / "one.parquet"
     pq.write_table(table, one)
     whole, chunked = (evaluate(source, "arm:blue", followed, reward_range=(-6, 8)) for source in (one, path))
@@ -283,7 +283,7 @@ def test_the_order_matters_to_sequences_and_chunks_do_not(folder, tmp_path) -> N
 
 
 def test_the_quick_way_gives_the_same(tmp_path) -> None:
-    from maillard.evaluation.compiled_sums import applies
+    from maillard.evaluation.compiled_sums import accepts_part
 
     rng = np.random.default_rng(11)
     n = 50_000
@@ -294,11 +294,10 @@ def test_the_quick_way_gives_the_same(tmp_path) -> None:
         pq.write_table(pa.table(plain | {"position": np.zeros(n, int)}), tmp_path / "careful.parquet")
         wanted = ["ips", "snips", "dr", "sndr", "dm"]
         targets = ["arm:a3", "uniform", "dist:a0=0.5,a4=0.5"]
-        opened = open_log(tmp_path / "quick.parquet")
-        looked = look(opened, Settings())
-        asked = looked.asked([bind("uniform", opened.arms)], [known.additive()["ips"]()])
-        assert all(applies(part, asked) for part in opened.parts)
-        assert add_up(opened.parts[0], asked) is not None
+        log = open_log(tmp_path / "quick.parquet", Settings())
+        query = Query.of(log, ["uniform"], ["ips"], Settings())
+        assert all(accepts_part(part, log, query) for part in log.parts)
+        assert sums_of_part(log.parts[0], log, query) is not None
         quick, careful = (
             evaluate_each(tmp_path / f"{name}.parquet", targets, wanted, adaptive=False)
             for name in ("quick", "careful")
@@ -398,7 +397,7 @@ def test_targets(shop) -> None:
         evaluate(shop, "ms+")
     with pytest.raises(InvalidValue, match="sum to 1"):
         evaluate(shop, "dist:red=0.7,blue=0.4")
-    with pytest.raises(InvalidValue, match="vector over 3 arms"):
+    with pytest.raises(InvalidValue, match="vector of 3 probabilities"):
         evaluate(shop, FixedDistribution([0.5, 0.5]))
     with pytest.raises(InvalidValue, match="place from 0 to 2"):
         evaluate(shop, FixedArm(3))
@@ -446,7 +445,7 @@ def test_options_are_checked(shop) -> None:
         evaluate(shop, "arm:blue", ["snip"])
     with pytest.raises(UnknownName, match="Did you mean 'cluster'"):
         evaluate(shop, "arm:blue", **{"clusters": "unit"})
-    with pytest.raises(UnknownName, match="of those that were asked for"):
+    with pytest.raises(UnknownName, match="in this report"):
         evaluate(shop, "arm:blue", ["ips"])["snips"]
     assert "dr" not in evaluate(shop, "arm:blue", ["ips"])
 
@@ -485,13 +484,13 @@ def test_slope_is_lepskis_rule() -> None:
     table, arm, *_ = random_log(n=600, seed=15)
     for name in ("clipped-ips", "dr-os", "sg-dr"):
         found = evaluate(table, "arm:blue", [name], adaptive=False)[name]
-        cls = known.additive()[name]
+        cls = all_estimators()[name]
         fixed = evaluate(table, "arm:blue", [f"{name}:{level:g}" for level in cls.levels], adaptive=False)
         values, errors = zip(*((each.value, each.standard_error) for each in fixed.values()), strict=True)
         best = choose(values, independent_widths([error**2 for error in errors], len(arm)))
         assert (found.value, found.level) == (values[best], cls.levels[best])
     assert (
-        "name one, as in clipped-ips:10"
+        "give a level, as in clipped-ips:10"
         in evaluate(table, "arm:blue", ["clipped-ips"]).refusals["clipped-ips"]
     )
 
@@ -508,7 +507,7 @@ def test_slope_where_the_log_was_learned_from_goes_by_confidence_sequences(low) 
         "n_actions": 2,
     }
     found = evaluate(given, "arm:1", ["clipped-ips"], reward_range=(low, 1))["clipped-ips"]
-    levels = known.additive()["clipped-ips"].levels
+    levels = all_estimators()["clipped-ips"].levels
     values, widths = [], []
     for level in levels:
         sequence = EmpiricalBernstein.start(0.2)
@@ -537,8 +536,8 @@ def test_bernstein_intervals_are_for_bounded_terms() -> None:
     half = math.sqrt(2 * v * math.log(80) / n) + 7 * 4 * math.log(80) / (3 * 3999)
     assert report["ips"].upper - report["ips"].value == pytest.approx(half)
     assert report["clipped-ips:2"].interval == "empirical Bernstein"
-    assert "bounded terms" in report.refusals["snips"]
-    assert "bounded terms" in evaluate(feedback, "arm:1", ["ips"], **given).refusals["ips"]
+    assert "bounds the weights" in report.refusals["snips"]
+    assert "bounds the weights" in evaluate(feedback, "arm:1", ["ips"], **given).refusals["ips"]
     again = evaluate(feedback, "arm:1", ["ips"], floor=1, **(given | {"adaptive": True}))
     assert "independent rows" in again.refusals["ips"]
 
@@ -551,7 +550,7 @@ def test_a_deterministic_log_cannot_answer() -> None:
     report = evaluate(log, "arm:1")
     assert set(report.refusals) == set(report)
     assert all(each.value is None and each.lower is None for each in report.values())
-    assert "could not have been drawn" in report.refusals["snips"]
+    assert "could not have been chosen" in report.refusals["snips"]
     assert "floor" in report.refusals["snips"]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from maillard import FixedDistribution
 from maillard.evaluation import Report, evaluate
-from maillard.evaluation.estimators import additive
+from maillard.evaluation.estimators import all_estimators
 from tests.peers.comparing import DOUBLE, Comparison, said_by
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ FIXED = {
     "sg-ips": [0.0, 0.005, 0.5],
     "sg-dr": [0.0, 0.005, 0.5],
 }
-SLOPE = {name: list(cls.levels) for name, cls in additive().items() if cls.levels}
+SLOPE = {name: list(cls.levels) for name, cls in all_estimators().items() if cls.levels}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from maillard.evaluation.estimate_formatting import decimals_of, grouped
 
 if TYPE_CHECKING:
     from maillard.evaluation import Comparison, Estimate, Report
-    from maillard.evaluation.evaluation_report import Answers
+    from maillard.evaluation.evaluation_report import Estimates
     from maillard.evaluation.replays import Replay
 
 __all__ = ["draw_curves", "print_comparison", "print_replays", "print_reports"]
@@ -69,7 +69,7 @@ def _print_weights(console: Console, report: Report, before: str = "") -> None:
         _print_indented(console, Text(f"left out: {left}", "yellow"))
 
 
-def _print_estimates(console: Console, answers: Answers) -> None:
+def _print_estimates(console: Console, answers: Estimates) -> None:
     estimates, best = answers.estimates, answers.best
     table = text_table("estimator", right=("value", f"{100 * answers.confidence:.4g}% interval"), last="kind")
     digits = decimals_of(estimates.values())

@@ -1,15 +1,15 @@
-"""What is evaluated: a law over the arms of a log that does not learn, or the difference of two."""
+"""Targets of an evaluation: fixed distributions over the arms of a log, and differences of two of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from maillard import specs
-from maillard.errors import InvalidValue
+from maillard.errors import InvalidLog, InvalidValue
 from maillard.policies import Policy, Uniform, WithFloor, policy, policy_class
 from maillard.policies import names as known_names
 from maillard.policies.targets import FixedArm, FixedDistribution
@@ -17,39 +17,109 @@ from maillard.policies.targets import FixedArm, FixedDistribution
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Target", "bind", "by_place"]
+    from maillard.evaluation.evaluation_log import EvaluationLog
+    from maillard.evaluation.query import Settings
 
-_LONG = 160  # characters of a name, in reports
+__all__ = ["Target", "bind", "bind_to_log", "by_place"]
+
+_MAX_NAME_LENGTH = 160
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A law over K arms for each of P positions; P is 1 where the law does not depend on the position."""
+    """A distribution over K arms for each of P positions; P is 1 if it does not depend on the position."""
 
     name: str
-    laws: NDArray[np.float64]
-    "P x K. Of a difference, each row adds up to 0."
+    probabilities: NDArray[np.float64]
+    "P x K. Each row of a difference adds up to 0."
+    first_position: int = 0
+    "The position in the log to which the first row belongs."
+    reward_model: NDArray[np.float64] | None = None
+    "The reward that a model predicts for each position and arm, P x K."
 
     @property
     def positions(self) -> int:
-        """Of how many positions it has a law."""
-        return len(self.laws)
+        """The number of positions."""
+        return len(self.probabilities)
 
     @property
-    def size(self) -> float:
-        """Σ π², of the position where it is largest: 1 for a single arm, 1 / K for the uniform law."""
-        return float((self.laws**2).sum(axis=1).max())
+    def concentration(self) -> float:
+        """Σ π² of the most concentrated position: 1 for a single arm, 1 / K for the uniform distribution."""
+        return float((self.probabilities**2).sum(axis=1).max())
+
+    @property
+    def chosen_arms(self) -> NDArray[np.bool_]:
+        """Which arms the target can choose in some position."""
+        chosen: NDArray[np.bool_] = (self.probabilities != 0).any(axis=0)
+        return chosen
+
+    @property
+    def only_arm(self) -> int | None:
+        """The index of the target's arm, if it has only one."""
+        places = np.flatnonzero(self.chosen_arms)
+        return int(places[0]) if places.size == 1 else None
 
     def __sub__(self, other: Target) -> Target:
-        if self.laws.shape[1] != other.laws.shape[1] or 1 < self.positions != other.positions > 1:
-            raise InvalidValue(
-                "targets", (self.laws.shape, other.laws.shape), "two over the same arms and positions"
-            )
-        return Target(f"{self.name} - {other.name}", self.laws - other.laws)
+        mine, others = self.probabilities, other.probabilities
+        if mine.shape[1] != others.shape[1] or 1 < self.positions != other.positions > 1:
+            raise InvalidValue("targets", (mine.shape, others.shape), "two over the same arms and positions")
+        first = max(self, other, key=lambda each: each.positions).first_position
+        return Target(f"{self.name} - {other.name}", mine - others, first)
+
+
+def bind_to_log(target: str | Policy | Target, log: EvaluationLog, settings: Settings) -> Target:
+    """The target over the arms of a log, with its first position and the reward model."""
+    if log.arms_unordered and by_place(target):
+        names = ", ".join(log.arms[:20])
+        raise InvalidValue("target", str(target), f"names of arms: the arms {names} have no meaningful order")
+    if log.arms_unordered and not isinstance(settings.reward_model, Mapping | None):
+        raise InvalidValue("reward_model", settings.reward_model, "a dictionary of numbers by arm name, here")
+    bound = bind(target, log.arms)
+    return replace(
+        bound,
+        first_position=_first_position(bound, log, settings.first_position),
+        reward_model=_reward_model(settings.reward_model, bound, log.arms),
+    )
+
+
+def _first_position(target: Target, log: EvaluationLog, given: int | None) -> int:
+    """0 or 1: the number of the first position in the log."""
+    if target.positions == 1 or given is not None:
+        return given or 0
+    found = log.positions
+    if 0 in found and max(found) > 0:
+        return 0
+    if found and max(found) == target.positions:
+        return 1
+    allowed = (
+        f"positions that begin at 0 or at 1, for {target.positions} columns; if unclear, give first_position="
+    )
+    raise InvalidLog(f"{log.source}: position", sorted(found)[:10], allowed)
+
+
+def _reward_model(model: Any, target: Target, arms: Sequence[str]) -> NDArray[np.float64] | None:
+    """The predicted rewards, P x K."""
+    if model is None:
+        return None
+    allowed = "a number for each arm: by name, in order, or arms x positions"
+    if isinstance(model, Mapping):
+        if any(arm not in model for arm in arms) or len(model) != len(arms):
+            names = sorted(map(str, model))
+            raise InvalidValue("reward_model", names, f"a number for each of {', '.join(arms)}")
+        model = [model[arm] for arm in arms]
+    try:
+        array = np.asarray(model, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidValue("reward_model", model, allowed) from None
+    array = array[np.newaxis] if array.ndim == 1 else array.T
+    shapes = [(1, len(arms)), (target.positions, len(arms))]
+    if array.shape not in shapes or not np.isfinite(array).all():
+        raise InvalidValue("reward_model", array.T.shape, allowed)
+    return np.ascontiguousarray(np.broadcast_to(array, target.probabilities.shape))
 
 
 def by_place(target: str | Policy | Target) -> bool:
-    """Whether a target means arms by their places and not by their names."""
+    """Whether a target names arms by index instead of by name."""
     if isinstance(target, str):
         target = (
             policy(target)
@@ -67,9 +137,9 @@ def by_place(target: str | Policy | Target) -> bool:
 
 
 def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
-    """A target over the arms of a log.
+    """The target over these arms.
 
-    >>> bind("dist:red=0.7,blue=0.3", ["blue", "green", "red"]).laws
+    >>> bind("dist:red=0.7,blue=0.3", ["blue", "green", "red"]).probabilities
     array([[0.3, 0. , 0.7]])
     """
     if isinstance(target, Target):
@@ -79,36 +149,41 @@ def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
             raise InvalidValue("target", target, f"arm:{target}, if the arm of that name is meant")
         cls = policy_class(specs.read(target).name)
         if not issubclass(cls, Uniform | FixedArm | FixedDistribution):
-            raise _learns(target)
+            raise _not_fixed(target)
     made = policy(target) if isinstance(target, str) else target
     if not isinstance(made, Policy):
         raise InvalidValue("target", target, "a target, as in arm:blue, uniform or dist:red=0.7,blue=0.3")
     bound = made.bind(arms)
     if isinstance(bound, FixedDistribution) and np.ndim(bound.arm_probabilities) == 2:
-        laws = np.array(bound.arm_probabilities, np.float64).T
-        if laws.shape[1] != len(arms):
+        matrix = np.array(bound.arm_probabilities, np.float64).T
+        if matrix.shape[1] != len(arms):
             raise InvalidValue(
-                f"target {made.name}", laws.shape[::-1], f"a matrix of {len(arms)} arms x positions"
+                f"target {made.name}", matrix.shape[::-1], f"a matrix of {len(arms)} arms x positions"
             )
-        name = f"dist over {laws.shape[1]} arms x {len(laws)} positions"
-        return Target(name, laws / laws.sum(axis=1, keepdims=True))
+        name = f"dist over {matrix.shape[1]} arms x {len(matrix)} positions"
+        return Target(name, matrix / matrix.sum(axis=1, keepdims=True))
     name = target if isinstance(target, str) else str(made)
-    return Target(name if len(name) <= _LONG else name[: _LONG - 1] + "…", _law(bound, len(arms))[np.newaxis])
+    return Target(
+        name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…",
+        _fixed_probabilities(bound, len(arms))[np.newaxis],
+    )
 
 
-def _law(target: Policy, arms: int) -> NDArray[np.float64]:
-    """The law of a target that does not learn."""
+def _fixed_probabilities(target: Policy, arms: int) -> NDArray[np.float64]:
+    """The distribution of a target that does not learn."""
     inner = target.policy if isinstance(target, WithFloor) else target
-    law = np.full(arms, 1.0 / arms) if isinstance(inner, Uniform) else inner.constant_probabilities(arms)
-    sinks = isinstance(target, WithFloor) and target.decay > 0
-    if law is None or not abs(law.sum() - 1.0) < 1e-9 or sinks:
-        raise _learns(str(target))
+    probabilities = (
+        np.full(arms, 1.0 / arms) if isinstance(inner, Uniform) else inner.constant_probabilities(arms)
+    )
+    decays = isinstance(target, WithFloor) and target.decay > 0
+    if probabilities is None or not abs(probabilities.sum() - 1.0) < 1e-9 or decays:
+        raise _not_fixed(str(target))
     if inner is target or isinstance(inner, Uniform):
-        return law
-    return target.constant_probabilities(arms)  # type: ignore[return-value]  # a floor's
+        return probabilities
+    return target.constant_probabilities(arms)  # type: ignore[return-value]  # it has a floor
 
 
-def _learns(spec: str) -> InvalidValue:
+def _not_fixed(spec: str) -> InvalidValue:
     allowed = (
         "a target that does not learn: an arm, uniform or a fixed distribution. For the learning curve of a policy use "
         f"maillard.replay(log, {spec!r}), or maillard replay LOG --policy {spec}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from maillard.decisions.columns import Columns
-    from maillard.evaluation.weighted_rows import Rows
+    from maillard.evaluation.weighted_rows import WeightedRows
 
     Floats = NDArray[np.float64]
 
@@ -138,7 +138,7 @@ class Spread:
         return self.total / self.count if self.count else math.nan
 
 
-def spread_of(rows: Rows) -> Spread:
+def spread_of(rows: WeightedRows) -> Spread:
     """How the weights of rows are spread."""
     w = np.abs(rows.weight)
     positive = w > 0
@@ -155,8 +155,8 @@ def spread_of(rows: Rows) -> Spread:
         float(rows.reward.min(initial=np.inf, where=positive)),
         float(rows.reward.max(initial=-np.inf, where=positive)),
         (
-            int((positive & (rows.reward == rows.ends[0])).sum()),
-            int((positive & (rows.reward == rows.ends[1])).sum()),
+            int((positive & (rows.reward == rows.bounds[0])).sum()),
+            int((positive & (rows.reward == rows.bounds[1])).sum()),
         ),
         np.nan if rows.propensity is None else float(np.sqrt(rows.propensity).sum()),
     )
@@ -188,14 +188,14 @@ class WeightTest:
         ).z
 
 
-def weight_test(rows: Rows) -> WeightTest:
+def weight_test(rows: WeightedRows) -> WeightTest:
     """The test of the weights of rows; nothing where only the chosen arm's probability is known."""
     rows = rows.filter(~rows.repeated)
-    if rows.chances is None or not len(rows):
+    if rows.probabilities is None or not len(rows):
         return WeightTest()
-    p = rows.chances
+    p = rows.probabilities
     heavy = p >= TRUNCATION
-    law = rows.laws[rows.law]
+    law = rows.target_probabilities[rows.target_row]
     expected = (law * heavy).sum(axis=1)
     ratio = np.divide(law * law, p, out=np.zeros_like(p), where=heavy)
     found = np.where(heavy[np.arange(len(rows)), rows.arm], rows.weight, 0.0)

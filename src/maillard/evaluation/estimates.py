@@ -1,9 +1,9 @@
-"""From sums to an answer: an estimate with its interval and what that assumes, or a refusal that says why."""
+"""From sums to estimates: a value with its interval and what that assumes, or a refusal with its reason."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -11,208 +11,235 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.decisions.audit import Audit
+from maillard.evaluation.estimators.estimator import (
+    ALL_PROBABILITIES,
+    CONFIDENCE_SEQUENCE,
+    EFFECTIVE_PULLS,
+    EFFECTIVE_SIZE,
+    NO_INTERVAL,
+    REWARD_RANGE,
+    Estimator,
+)
 from maillard.evaluation.evaluation_report import Estimate
-from maillard.evaluation.intervals import bernstein_halfwidth
 from maillard.evaluation.level_selection import choose, independent_widths
 from maillard.evaluation.moments import WEIGHT
 from maillard.evaluation.promised_floors import floor_for
-from maillard.evaluation.sequential.sequential_runner import ASSUMES, NEEDS_LAWS, SEQUENCES, Follower
 
 if TYPE_CHECKING:
     from maillard.evaluation.bound_targets import Target
     from maillard.evaluation.diagnostics import Diagnostics
-    from maillard.evaluation.estimators.additive import Additive
-    from maillard.evaluation.query import Settings
+    from maillard.evaluation.evaluation_log import EvaluationLog
+    from maillard.evaluation.log_sums import LogSums, TargetSums
+    from maillard.evaluation.query import Query
+    from maillard.evaluation.sequential.sequential_runner import SequentialRunner
 
-__all__ = ["Facts", "answer", "normal", "refused", "refused_sequential", "too_few"]
+__all__ = [
+    "Evidence",
+    "bernstein_halfwidth",
+    "estimate",
+    "normal_estimate",
+    "refusal_of_estimator",
+    "refusal_of_log",
+    "too_few",
+]
 
+_MIN_RARE = 10  # rewards of the rarer value, from which a sum of them is close to normal
+_MIN_UNITS = 10
+_SIZES = {EFFECTIVE_SIZE: "the effective sample size is", EFFECTIVE_PULLS: "the effective pulls are"}
+_REQUIREMENTS = {
+    ALL_PROBABILITIES: "it needs the probability of every arm, and some rows have only that of the chosen arm",
+    REWARD_RANGE: "it needs the range of rewards: give reward_range=(low, high), or --reward-range low..high",
+}
 _NO_FLOOR = (
-    "the probabilities changed, so this log is taken to have been learned from while it grew (adaptive=False, --not-adaptive, if not), and no floor "
-    "under them is known that does not sink faster than t^-0.7: the interval may cover far less often than it says"
+    "the probabilities changed, so the log is assumed to be adaptive (if it is not, use adaptive=False or --not-adaptive). "
+    "No floor is known that decays no faster than t^-0.7, so the interval may cover the value far less often than stated"
 )
-_FEW = 10  # outcomes of the rarer kind, from which a sum of them is near enough to normal
-_BIAS = ". It covers what the estimate is on average, and not the bias that shrinking makes"
-_FEWEST_UNITS = 10
-_ALIKE = "all rewards that count are alike: there is no error to make an interval of. The confidence sequences need none"
-_TOO_LARGE = "rewards and weights too large to be squared, or no weight at all"
+_BIAS = ". The interval covers the expectation of the estimate, not the bias that shrinkage causes"
+_EQUAL = (
+    "all rewards that count are equal, so there is no standard error. A confidence sequence does not need one"
+)
+_OVERFLOW = "rewards or weights are too large to be squared, or all weights are 0"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Facts:
-    """What is known of a log and a target when answers are made."""
+class Evidence:
+    """What one pass over the log found about one target."""
 
-    settings: Settings
-    diagnostics: Diagnostics
+    log: EvaluationLog
+    query: Query
     target: Target
-    arms: tuple[str, ...]
-    reward_range: tuple[float, float] | None
-    largest: float | None
-    "The largest weight that there can be, by design."
-    laws: bool
-    floored: bool
-    "Whether a floor under the probabilities is known, one that sinks or not."
-    unseen: float
-    "How much of the target lies on arms that were never drawn."
-    modelled: bool
-    centre: float
-    repeated: int
-    by_unit: bool
+    sums: LogSums
+    target_sums: TargetSums
+    diagnostics: Diagnostics
+
+    @property
+    def all_probabilities(self) -> bool:
+        """Whether every row has the probability of every arm."""
+        return self.log.has_all_probabilities and self.sums.all_probabilities
+
+    @property
+    def modelled(self) -> bool:
+        """Whether the caller gave a reward model."""
+        return self.query.settings.reward_model is not None
+
+    @property
+    def never_chosen(self) -> float:
+        """The target's probability of arms that the log never chose."""
+        return float((np.abs(self.target.probabilities) * (self.sums.chosen() == 0)).sum(axis=1).max())
 
     @property
     def z(self) -> float:
         """The normal quantile of the intervals."""
-        return NormalDist().inv_cdf(0.5 + self.settings.confidence / 2)
+        return NormalDist().inv_cdf(0.5 + self.query.settings.confidence / 2)
 
     @property
     def caveat(self) -> str:
-        """What is not known to hold of a normal interval on this log."""
-        d, known = self.diagnostics, []
-        if d.adaptive and not self.floored:
-            known.append(_NO_FLOOR + (". The confidence sequences hold" if self.reward_range else ""))
-        if self.repeated and not self.by_unit:
-            known.append(f'{self.repeated:,} rows repeat the draw of another; see cluster="unit"')
-        if d.rare is not None and d.rare < _FEW:
-            known.append(
-                f"only {d.rare} of the {d.positive:,} rewards that count are of the rarer kind: a confidence sequence is surer"
+        """Which assumptions of a normal interval are in doubt for this log."""
+        d, found = self.diagnostics, []
+        if d.adaptive and not self.log.has_floor:
+            found.append(
+                _NO_FLOOR + (". The confidence sequences are valid" if self.log.reward_range else "")
             )
-        return "; ".join([*known, *self.doubts])
+        if self.sums.repeated and not self.query.by_unit:
+            found.append(f'{self.sums.repeated:,} rows repeat the choice of another row; see cluster="unit"')
+        if d.rare is not None and d.rare < _MIN_RARE:
+            found.append(
+                f"only {d.rare} of the {d.positive:,} rewards that count have the rarer value; "
+                "a confidence sequence is safer"
+            )
+        return "; ".join([*found, *self.doubts])
 
     @property
     def doubts(self) -> list[str]:
-        """What is not known to hold of any interval on this log."""
+        """Which assumptions of any interval are in doubt for this log."""
         d, found = self.diagnostics, []
         if d.missing:
             found.append(
-                f"{d.missing:.1%} of the rows have no reward and are left out, as if that did not depend on what it would have been; "
-                "a window and a default settle it"
+                f"{d.missing:.1%} of the rows have no reward and are left out, as if rewards were missing at random; "
+                "a reward window with a default value avoids this"
             )
-        if not self.laws and abs(d.mean_weight - 1.0) > 5.0 * d.mean_weight_error:
+        if not self.all_probabilities and abs(d.mean_weight - 1.0) > 5.0 * d.mean_weight_error:
             found.append(
-                f"the mean weight is {d.mean_weight:.3g} and not 1: the probabilities may be wrong, or the target's arms not always have been there"
+                f"the mean weight is {d.mean_weight:.3g} instead of 1: the probabilities may be wrong, or the target's "
+                "arms may not always have been eligible"
             )
         return found
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def answer(
-    name: str, forms: Sequence[Additive], sums: Mapping[Any, Any], follower: Follower, facts: Facts
-) -> Estimate:
-    """One estimator's answer; `forms` are those of an additive one, of which a level is to be chosen."""
-    refusal = refused(facts) or (
-        _refused_additive(forms, facts) if forms else refused_sequential(name, facts)
-    )
+def estimate(name: str, estimators: Sequence[Any], evidence: Evidence, runner: SequentialRunner) -> Estimate:
+    """The estimate, or its refusal. Several `estimators` are levels of one, of which the data choose one."""
+    first = estimators[0]
+    refusal = refusal_of_log(evidence) or refusal_of_estimator(estimators, evidence)
     if refusal:
         return Estimate(name=name, refusal=refusal)
-    if forms:
-        return _additive(name, forms, sums, follower, facts)
-    if name in SEQUENCES:
-        value, lower, upper = follower.sequences()[name]
-        if math.isnan(value):
-            share = 1.0 - facts.settings.confidence
-            why = f"no value is left in it. That happens on at most {share:.3g} of honest logs; else means of arms changed, or probabilities are wrong"
-            return Estimate(name=name, refusal=why)
-        return Estimate(
-            name=name,
-            value=value,
-            lower=lower,
-            upper=upper,
-            interval="confidence sequence",
-            assumes=ASSUMES[name],
-            caveat="; ".join(facts.doubts),
+    if not first.sequential:
+        return _additive(name, estimators, evidence, runner)
+    if first.interval != CONFIDENCE_SEQUENCE:
+        value, error = runner.result(first)
+        return normal_estimate(name, value, error, evidence, assumes=first.assumes, caveat=evidence.caveat)
+    value, lower, upper = runner.bounds(first)
+    if math.isnan(value):
+        alpha = 1.0 - evidence.query.settings.confidence
+        why = (
+            f"it excludes every value. If the log is correct, this has a probability of at most {alpha:.3g}; "
+            "otherwise the means of arms changed, or the probabilities are wrong"
         )
-    value, error = follower.weighted()[name]
-    return normal(name, value, error, facts, assumes=ASSUMES[name], caveat=facts.caveat)
-
-
-def normal(name: str, value: float, error: float, facts: Facts, **more: Any) -> Estimate:
-    """An estimate with a normal interval; a refusal where there is no error to make one of."""
-    if math.isnan(error):
-        return Estimate(name=name, refusal="fewer than three rows: no standard error")
-    if not (math.isfinite(value) and math.isfinite(error)):
-        return Estimate(name=name, refusal=_TOO_LARGE)
-    if not error > 0:
-        return Estimate(name=name, refusal=_ALIKE)
+        return Estimate(name=name, refusal=why)
     return Estimate(
         name=name,
         value=value,
-        lower=value - facts.z * error,
-        upper=value + facts.z * error,
+        lower=lower,
+        upper=upper,
+        interval=first.interval,
+        assumes=first.assumes,
+        caveat="; ".join(evidence.doubts),
+    )
+
+
+def normal_estimate(name: str, value: float, error: float, evidence: Evidence, **more: Any) -> Estimate:
+    """An estimate with a normal interval, or a refusal if there is no standard error."""
+    if math.isnan(error):
+        return Estimate(name=name, refusal="fewer than three rows: there is no standard error")
+    if not (math.isfinite(value) and math.isfinite(error)):
+        return Estimate(name=name, refusal=_OVERFLOW)
+    if not error > 0:
+        return Estimate(name=name, refusal=_EQUAL)
+    return Estimate(
+        name=name,
+        value=value,
+        lower=value - evidence.z * error,
+        upper=value + evidence.z * error,
         standard_error=error,
-        interval="normal, by unit" if facts.by_unit else "normal",
+        interval="normal, by unit" if evidence.query.by_unit else "normal",
         **more,
     )
 
 
-def _additive(  # noqa: PLR0911  # a reason each
-    name: str, forms: Sequence[Additive], sums: Mapping[Any, Any], follower: Follower, facts: Facts
+def _additive(  # noqa: PLR0911  # one for each refusal
+    name: str, estimators: Sequence[Any], evidence: Evidence, runner: SequentialRunner
 ) -> Estimate:
-    solved = [each.estimate(sums[each.key], model=facts.modelled, centre=facts.centre) for each in forms]
+    sums, d = evidence.target_sums.sums, evidence.diagnostics
+    model, center = evidence.modelled, evidence.log.center
+    solved = [each.estimate(sums[each.key], model=model, center=center) for each in estimators]
     values, variances = zip(*solved, strict=True)
-    best = 0
-    if len(forms) > 1:
-        widths = (
-            follower.widths(forms)
-            if facts.diagnostics.adaptive
-            else independent_widths(variances, facts.diagnostics.rows)
-        )
+    best, chosen_level = 0, len(estimators) > 1
+    if chosen_level:
+        widths = runner.level_widths(estimators) if d.adaptive else independent_widths(variances, d.rows)
         if widths is None:
-            why = f"a level can be chosen here only by confidence sequences, which need reward_range; name one, as in {name}:{forms[0].levels[2]:g}"
-            return Estimate(name=name, refusal=why)
+            why = "on an adaptive log only confidence sequences can choose the level, and they need reward_range; "
+            return Estimate(name=name, refusal=f"{why}give a level, as in {name}:{estimators[0].levels[2]:g}")
         best = choose(values, widths)
-    form, value, variance = forms[best], values[best], variances[best]
-    if not sums[form.key].count:
-        return Estimate(name=name, refusal="no row in the log has an arm that the target would have chosen")
+    estimator, value, variance = estimators[best], values[best], variances[best]
+    if not sums[estimator.key].count:
+        return Estimate(name=name, refusal="no row has an arm that the target would have chosen")
     if not (math.isfinite(value) and math.isfinite(variance)):
-        return Estimate(name=name, refusal=_TOO_LARGE)
-    if form.name == "dm" and facts.modelled:
-        return Estimate(name=name, value=value, interval="none", assumes="that the model of rewards is right")
-    if facts.settings.interval == "bernstein":
-        return _bernstein(form, value, variance, name, facts)
-    assumes = (
-        "many rows, none of which decides the variance, and a floor under the probabilities"
-        if facts.diagnostics.adaptive
-        else "many independent rows, none of which decides the variance"
-    )
-    if form.name == "dm":
-        assumes = "that all arms give the same, so that the log's mean reward is anybody's"
-    elif len(forms) == 1 and form.level is not None:
-        assumes += _BIAS
-    if facts.by_unit:
-        units = len(sums[form.key].units)
-        if units < _FEWEST_UNITS:
-            return Estimate(
-                name=name,
-                refusal=f"there are {units} units, and an interval by unit needs at least {_FEWEST_UNITS}",
-            )
-        # Student's t, as a factor of the error: as many independent sums as there are units.
-        variance *= (_student(facts.settings.confidence, units - 1) / facts.z) ** 2
-    cut = _cut(form, sums, facts)
-    caveat = "; ".join(filter(None, [facts.caveat, cut if len(forms) == 1 else ""]))
-    made = normal(name, value, math.sqrt(variance), facts, assumes=assumes, caveat=caveat, level=form.level)
-    if len(forms) == 1 or made.value is None:
+        return Estimate(name=name, refusal=_OVERFLOW)
+    interval, assumes = estimator.interval_and_assumption(model=model)
+    if interval == NO_INTERVAL:
+        return Estimate(name=name, value=value, interval=interval, assumes=assumes)
+    if evidence.query.settings.interval == "bernstein":
+        return _bernstein(name, estimator, value, variance, evidence)
+    if not assumes:
+        assumes = (
+            "many rows, none of which dominates the variance, and a floor under the probabilities"
+            if d.adaptive
+            else "many independent rows, none of which dominates the variance"
+        )
+        if estimator.level is not None and not chosen_level:
+            assumes += _BIAS
+    if evidence.query.by_unit:
+        units = len(sums[estimator.key].units)
+        if units < _MIN_UNITS:
+            why = f"there are {units} units, and an interval by unit needs at least {_MIN_UNITS}"
+            return Estimate(name=name, refusal=why)
+        # Student's t instead of the normal quantile: there are as many independent sums as units.
+        variance *= (_student(evidence.query.settings.confidence, units - 1) / evidence.z) ** 2
+    removed = "" if chosen_level else _removed_weight(estimator, evidence)
+    caveat = "; ".join(filter(None, [evidence.caveat, removed]))
+    more = {"assumes": assumes, "caveat": caveat, "level": estimator.level}
+    made = normal_estimate(name, value, math.sqrt(variance), evidence, **more)
+    if not chosen_level or made.value is None:
         return made
-    # What was chosen for its small variance is biased by as much as the others allow: the least shrunken form bounds it.
-    widest = max(range(len(forms)), key=lambda i: variances[i])
-    half = facts.z * math.sqrt(variances[widest])
+    # A level chosen for its small variance may be biased. The least shrunken form has the widest interval: use that.
+    widest = max(range(len(estimators)), key=lambda i: variances[i])
+    half = evidence.z * math.sqrt(variances[widest])
     return replace(
         made,
         lower=min(values[widest] - half, value),
         upper=max(values[widest] + half, value),
-        interval=f"normal, of {forms[widest]}",
-        assumes=assumes + ", and that the least shrunken form is hardly biased",
+        interval=f"normal, of {estimators[widest]}",
+        assumes=assumes + ", and that the least shrunken form has little bias",
     )
 
 
-def _cut(form: Additive, sums: Mapping[Any, Any], facts: Facts) -> str:
-    """What a level does to the weights, where it does much."""
-    if form.level is None or not facts.diagnostics.mean_weight:
+def _removed_weight(estimator: Any, evidence: Evidence) -> str:
+    """A warning if the level removes much of the weight."""
+    if estimator.level is None or not evidence.diagnostics.mean_weight:
         return ""
-    left = float(sums[form.key].mean[WEIGHT]) / facts.diagnostics.mean_weight
-    return (
-        f"its level takes away {1 - left:.0%} of all weight, and the estimate is biased by as much"
-        if left < 0.95
-        else ""
-    )
+    moments = evidence.target_sums.sums[estimator.key]
+    left = float(moments.mean[WEIGHT]) / evidence.diagnostics.mean_weight
+    return f"its level removes {1 - left:.0%} of the weight, which biases the estimate" if left < 0.95 else ""
 
 
 def _student(confidence: float, freedom: int) -> float:
@@ -221,21 +248,19 @@ def _student(confidence: float, freedom: int) -> float:
     return float(stdtrit(freedom, 0.5 + confidence / 2))
 
 
-def _bernstein(form: Additive, value: float, variance: float, name: str, facts: Facts) -> Estimate:
-    """Maurer and Pontil's interval, for the estimators that are means of bounded terms."""
-    most = min(form.most(), facts.largest or math.inf)
-    if form.modelled or form.name == "snips" or not math.isfinite(most) or facts.reward_range is None:
-        why = "an empirical Bernstein interval needs a mean of bounded terms: ips or a shrunken form of it, a known reward_range, " \
-              "and a floor or a level that bounds the weights"  # fmt: skip
+def _bernstein(name: str, estimator: Any, value: float, variance: float, evidence: Evidence) -> Estimate:
+    """An estimate with Maurer and Pontil's interval."""
+    log, d = evidence.log, evidence.diagnostics
+    largest = min(estimator.max_weight(), log.max_weight(evidence.target) or math.inf)
+    if not estimator.mean_of_terms or not math.isfinite(largest) or log.reward_range is None:
+        why = "an empirical Bernstein interval needs ips or a shrunken form of it, a reward_range, and a floor or a "
+        return Estimate(name=name, refusal=why + "level that bounds the weights")
+    if d.adaptive or evidence.query.by_unit:
+        why = "empirical Bernstein needs independent rows; on an adaptive log use cs-bernstein"
         return Estimate(name=name, refusal=why)
-    if facts.diagnostics.adaptive or facts.by_unit:
-        return Estimate(
-            name=name,
-            refusal="empirical Bernstein needs independent rows; cs-bernstein is its form for logs that were learned from",
-        )
-    low, high = facts.reward_range
-    span = most * (max(high, 0.0) - min(low, 0.0))
-    half = bernstein_halfwidth(variance, facts.diagnostics.rows, span, 1.0 - facts.settings.confidence)
+    low, high = log.reward_range
+    span = largest * (max(high, 0.0) - min(low, 0.0))
+    half = bernstein_halfwidth(variance, d.rows, span, 1.0 - evidence.query.settings.confidence)
     return Estimate(
         name=name,
         value=value,
@@ -243,93 +268,109 @@ def _bernstein(form: Additive, value: float, variance: float, name: str, facts: 
         upper=value + half,
         standard_error=math.sqrt(variance),
         interval="empirical Bernstein",
-        assumes="independent rows, rewards in the known range and weights below the known bound; any number of rows"
-        + ("" if form.level is None else _BIAS),
-        caveat="; ".join(facts.doubts),
-        level=form.level,
+        assumes="independent rows, and rewards and weights within the known bounds; valid for any number of rows"
+        + ("" if estimator.level is None else _BIAS),
+        caveat="; ".join(evidence.doubts),
+        level=estimator.level,
     )
 
 
-def refused(facts: Facts) -> str | None:  # noqa: PLR0911  # a reason each
-    """Why nothing can be said at all."""
-    d, settings = facts.diagnostics, facts.settings
+def bernstein_halfwidth(variance: float, count: int, span: float, alpha: float) -> float:
+    """Maurer and Pontil (2009), Theorem 4, two-sided, for independent terms within `span` of each other.
+
+    `variance` is that of the mean of `count` terms. With L = ln(4 / α) and the sample variance V, whose denominator is
+    n - 1, the half-width is √(2 V L / n) + 7 span L / (3 (n - 1)).
+
+    >>> round(bernstein_halfwidth(0.25 / 1000, 1000, 1.0, 0.05), 4)
+    0.0571
+    """
+    if count < 2:
+        return math.inf
+    log = math.log(4.0 / alpha)
+    sample = variance * count * count / (count - 1)  # Σ (x - mean)² / (n - 1)
+    return math.sqrt(2.0 * sample * log / count) + 7.0 * span * log / (3.0 * (count - 1))
+
+
+def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one for each reason
+    """Why no estimator can answer, or None."""
+    d, settings = evidence.diagnostics, evidence.query.settings
     if d.audit == "broken":
-        where = " (maillard verify says where)" if facts.laws else f": the mean weight is {d.mean_weight:.3g}"
-        return f"the draws do not agree with the logged probabilities{where}. No weight can be trusted"
-    limit = Audit.limit_for(len(facts.arms))
-    if d.mean_weight_z is not None and abs(d.mean_weight_z) > limit:
-        return f"the mean weight is {d.mean_weight_z:+.1f} standard deviations from 1: the logged probabilities cannot be right"
-    advice = floor_for(
-        max(settings.min_effective_size, 1.0), max(d.rows, 1), len(facts.arms), facts.target.size
-    )
-    if not d.rows:
-        some = ", ".join(f"{count:,} {why}" for why, count in d.left_out.items())
-        final = set(d.left_out) <= {"window not closed", "without a reward"}
+        where = f": the mean weight is {d.mean_weight:.3g}"
+        if evidence.all_probabilities:
+            where = " (maillard verify says where)"
+        return f"the chosen arms do not agree with the logged probabilities{where}. No weight can be trusted"
+    if d.mean_weight_z is not None and abs(d.mean_weight_z) > Audit.limit_for(len(evidence.log.arms)):
         return (
-            f"no row has a final reward ({some})"
-            if final
-            else f"in no row could all that the target chooses have been drawn ({some}): a floor=... in the policy gives every arm support"
+            f"the mean weight is {d.mean_weight_z:+.1f} standard deviations from 1: "
+            "the logged probabilities cannot be right"
+        )
+    if not d.rows:
+        reasons = ", ".join(f"{count:,} {why}" for why, count in d.left_out.items())
+        if set(d.left_out) <= {"window not closed", "without a reward"}:
+            return f"no row has a final reward ({reasons})"
+        return (
+            f"in no row could all arms of the target have been chosen ({reasons}): "
+            "a floor=... in the policy gives every arm support"
         )
     if d.missing > settings.max_missing:
         return (
-            f"{d.missing:.1%} of the rows have no reward (at most {settings.max_missing:.0%} are let pass): if only some outcomes are "
-            "reported, what is left is no sample. A window with a default says what no report means"
+            f"{d.missing:.1%} of the rows have no reward (at most {settings.max_missing:.0%} are accepted). If only some "
+            "outcomes are reported, the rest is not a random sample. A reward window with a default value defines what "
+            "a missing reward means"
         )
-    if not facts.laws and facts.unseen > settings.max_unsupported:
+    accepted = f"(at most {settings.max_unsupported:.0%} is accepted)"
+    if not evidence.all_probabilities and evidence.never_chosen > settings.max_unsupported:
         return (
-            f"{facts.unseen:.1%} of what the target chooses are arms that were never drawn, and whose probabilities the log does not have "
-            f"(at most {settings.max_unsupported:.0%} are let pass)"
+            f"{evidence.never_chosen:.1%} of the target's probability is on arms that were never chosen, and whose "
+            f"probabilities the log does not contain {accepted}"
         )
     if d.unsupported > settings.max_unsupported:
-        return (
-            f"what the target chooses could not have been drawn in {d.unsupported:.1%} of the rows "
-            f"(at most {settings.max_unsupported:.0%} are let pass); {advice}"
-        )
+        advice = _floor_advice(max(settings.min_effective_size, 1.0), evidence)
+        return f"the target's arms could not have been chosen in {d.unsupported:.1%} of the rows {accepted}; {advice}"
     return None
 
 
-def too_few(found: float, what: str, facts: Facts) -> str | None:
-    """Why so few rows are not enough, and what floor would have given more."""
-    least = facts.settings.min_effective_size
+def refusal_of_estimator(estimators: Sequence[Estimator], evidence: Evidence) -> str | None:  # noqa: PLR0911
+    """Why this estimator cannot answer, although others may; or None."""
+    d, first, chosen_level = evidence.diagnostics, estimators[0], len(estimators) > 1
+    if first.sequential:
+        if evidence.sums.repeated or evidence.query.settings.cluster is not None:
+            return "it needs rows that are chosen independently; for rows that repeat a draw, or are clustered by unit, use ips or snips"
+        missing = evidence.log.missing_requirements(first)
+        if ALL_PROBABILITIES in first.requires and not evidence.all_probabilities:
+            return _REQUIREMENTS[ALL_PROBABILITIES]
+        if missing:
+            return _REQUIREMENTS[missing[0]]
+    if first.uses_model and d.adaptive and (not evidence.modelled or first.fits_model):
+        return (
+            "its reward model is fitted to the whole log, which biases it on an adaptive log (the probabilities changed): "
+            "use aipw, give a reward_model known in advance, or adaptive=False (--not-adaptive) if the log is not adaptive"
+        )
+    if not first.sequential and d.rows < 2:
+        return "a single row has no variance"
+    if d.alike and first.needs_variance:
+        return _EQUAL
+    if chosen_level and d.adaptive and first.uses_model:
+        return f"its level can be chosen only from independent rows; give one, as in {first.name}:{first.levels[2]:g}"
+    if not first.clusters and evidence.query.by_unit:
+        return "it has no interval by unit"
+    if not first.sample_size:
+        return None
+    size = d.effective_sample_size
+    if first.sample_size == EFFECTIVE_PULLS and d.effective_pulls is not None:
+        return too_few(d.effective_pulls, _SIZES[EFFECTIVE_PULLS], evidence)
+    return too_few(size, _SIZES[EFFECTIVE_SIZE], evidence)
+
+
+def too_few(found: float, what: str, evidence: Evidence) -> str | None:
+    """Why the log is too small, and which floor would have been large enough; None if it is large enough."""
+    least = evidence.query.settings.min_effective_size
     if found >= least:
         return None
-    rows = facts.diagnostics.rows
-    return f"{what} {found:,.1f} of {rows:,} rows, below {least:g}; {floor_for(least, rows, len(facts.arms), facts.target.size)}"
+    rows = evidence.diagnostics.rows
+    return f"{what} {found:,.1f} of {rows:,} rows, below {least:g}; {_floor_advice(least, evidence)}"
 
 
-def _refused_additive(forms: Sequence[Additive], facts: Facts) -> str | None:  # noqa: PLR0911  # a reason each
-    d, form = facts.diagnostics, forms[0]
-    if form.modelled and d.adaptive and (not facts.modelled or form.name == "mrdr"):
-        return (
-            "its model of rewards is fitted to the whole log, which biases it where the log was learned from while it grew, and probabilities that "
-            "change say so: use aipw, give a reward_model that was known before, or say adaptive=False (--not-adaptive) if it was not"
-        )
-    if d.rows < 2:
-        return "a single row has no variance"
-    if d.alike and form.name != "dm":
-        return _ALIKE
-    if len(forms) > 1 and d.adaptive and form.modelled:
-        return f"its level can be chosen from the data only where rows are independent; name one, as in {form.name}:{form.levels[2]:g}"
-    if form.name == "mrdr" and facts.by_unit:
-        return "there is no interval by unit for it"
-    if form.name == "dm":
-        return None
-    return too_few(d.effective_sample_size, "the effective size is", facts)
-
-
-def refused_sequential(name: str, facts: Facts) -> str | None:  # noqa: PLR0911  # a reason each
-    """Why an estimator that follows the log has no answer."""
-    d = facts.diagnostics
-    if facts.repeated or facts.settings.cluster is not None:
-        return "it takes rows one by one, each drawn for itself; rows that repeat a draw, or are clustered by unit, need ips or snips"
-    if name in NEEDS_LAWS and not facts.laws:
-        return "the log has only the chosen arm's probability, in some rows at least, and this needs that of every arm"
-    if name in SEQUENCES:
-        if facts.reward_range is None:
-            return "it needs the range of rewards: say reward_range=(low, high), --reward-range low..high, if there is one"
-        return None
-    if d.alike:
-        return _ALIKE
-    if name == "aipw" or d.effective_pulls is None:
-        return too_few(d.effective_sample_size, "the effective size is", facts)
-    return too_few(d.effective_pulls, "the effective pulls are", facts)
+def _floor_advice(size: float, evidence: Evidence) -> str:
+    rows, arms = max(evidence.diagnostics.rows, 1), len(evidence.log.arms)
+    return floor_for(size, rows, arms, evidence.target.concentration)

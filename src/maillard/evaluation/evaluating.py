@@ -1,46 +1,40 @@
-"""`evaluate`: what a target would have earned, from the log of another policy."""
+"""`evaluate`: the mean reward that a target would have had, estimated from the log of another policy."""
 
 from __future__ import annotations
 
 import itertools
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Unpack
 
-import numpy as np
-
-from maillard.errors import CannotAnswer, InvalidValue
-from maillard.evaluation import estimators as known
+from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
 from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.diagnostics import Diagnostics
-from maillard.evaluation.estimates import Facts, answer
-from maillard.evaluation.estimators.additive import Additive
-from maillard.evaluation.evaluation_log import Opened, open_log
-from maillard.evaluation.evaluation_report import Estimate, Report
-from maillard.evaluation.log_sums import Asked, Sums, add_up, rows_of, sums_of, total_of
-from maillard.evaluation.looking import Looked, look
-from maillard.evaluation.query import Options, Settings
-from maillard.evaluation.sequential.sequential_runner import NEEDS_LAWS, SEQUENCES, SEQUENTIAL, Follower
+from maillard.evaluation.estimates import Evidence, estimate
+from maillard.evaluation.estimators import all_estimators
+from maillard.evaluation.evaluation_log import EvaluationLog, open_log
+from maillard.evaluation.evaluation_report import Report
+from maillard.evaluation.log_sums import LogSums, rows_by_target, sums_of, sums_of_part, total_of
+from maillard.evaluation.query import Options, Query, Settings
+from maillard.evaluation.sequential.sequential_runner import SequentialRunner
 from maillard.policies import Policy
 
-__all__ = ["evaluate", "evaluate_each", "names", "reports_of"]
+__all__ = ["evaluate", "evaluate_each", "names", "run_query"]
 
-_UNLESS_ADAPTIVE = "dr"  # in the report where nothing was asked for
-_AHEAD = 64  # parts that workers have been given and have not returned
+_MAX_PENDING = 64  # parts that workers may have at a time
 
 
 def names() -> list[str]:
-    """Of every estimator: those whose parts may be added in any order, then those that follow the log.
+    """The names of all estimators: first the additive ones, then the sequential ones.
 
     >>> names()[-3:]
     ['cs-bernstein', 'cs-dr', 'cs-betting']
     """
-    return [*known.additive(), *SEQUENTIAL]
+    return list(all_estimators())
 
 
 def evaluate(
@@ -50,11 +44,11 @@ def evaluate(
     confidence: float = 0.95,
     **options: Unpack[Options],
 ) -> Report:
-    """How much reward a decision would have had on average, had `target` made it.
+    """Estimate the mean reward of a decision if `target` had made all decisions in the log.
 
-    `log` is what `read_log` opens, or a log of `simulate_log`. A target does not learn: an arm, a distribution, the uniform one, or a
-    spec of one; for policies that learn there is `replay`. `estimators` are names, a level after a colon as in "clipped-ips:5".
-    The options are those of `Settings`.
+    `log` is anything that `read_log` opens, or a log of `simulate_log`. `target` does not learn: it is an arm, a fixed
+    distribution, `uniform`, or a spec of one of these; use `replay` for a policy that learns. `estimators` are names,
+    optionally with a level, as in "clipped-ips:5". `Settings` describes the options.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.1", "bernoulli:0.6,0.4", horizon=5000, seed=1)
@@ -72,168 +66,121 @@ def evaluate_each(
     confidence: float = 0.95,
     **options: Unpack[Options],
 ) -> list[Report]:
-    """The reports of several targets, from one pass over the log."""
+    """Evaluate several targets in one pass over the log."""
     settings = Settings.of(confidence, options)
     if isinstance(targets, str | Policy) or not targets:
         raise InvalidValue("targets", targets, "a list of at least one target")
-    opened = open_log(log, settings.reward_range, settings.on_rows, **settings.selection)
+    opened = open_log(log, settings)
     try:
-        looked = look(opened, settings)
-        return reports_of(looked, [looked.bind(each) for each in targets], estimators)
+        return run_query(opened, Query.of(opened, targets, estimators, settings))
     finally:
         opened.close()
 
 
-def reports_of(looked: Looked, targets: Sequence[Target], estimators: Sequence[str] | None) -> list[Report]:
-    """The reports of a log: one pass over it, two where workers add up."""
-    opened, settings = looked.opened, looked.settings
-    chosen = _chosen(estimators, laws=looked.laws, ranged=opened.reward_range is not None)
-    asked = looked.asked(targets, [each for _, forms in chosen for each in forms])
-    # Levels are chosen by widths that hold on logs that were learned from, where there are such: of terms that are never negative.
-    sought = [each for _, forms in chosen if len(forms) > 1 for each in forms if not each.modelled]
-    followers = [
-        looked.follower(each, [name for name, forms in chosen if not forms], sought) for each in targets
-    ]
-    sums = _pass(opened, asked, followers, settings.executor)
-
-    def answers(place: int, facts: Facts) -> dict[str, Estimate]:
-        mine = sums.targets[place].sums
-        told = {name: answer(name, forms, mine, followers[place], facts) for name, forms in chosen}
-        if estimators is None and facts.diagnostics.adaptive:
-            told.pop(_UNLESS_ADAPTIVE, None)
-        return told
-
-    return [_report(looked, sums, place, each, partial(answers, place)) for place, each in enumerate(targets)]
+def run_query(log: EvaluationLog, query: Query) -> list[Report]:
+    """A report for each target: one pass over the log, or two if workers add up its parts."""
+    runners = [SequentialRunner(log, query, target) for target in query.targets]
+    sums = _read(log, query, runners)
+    return [_report(log, query, sums, place, runner) for place, runner in enumerate(runners)]
 
 
-def _report(
-    looked: Looked, sums: Sums, place: int, target: Target, answers: Callable[[Facts], dict[str, Estimate]]
-) -> Report:
-    """The report of one target."""
-    mine = sums.targets[place]
-    opened, settings, shares = looked.opened, looked.settings, looked.shares
+def _report(log: EvaluationLog, query: Query, sums: LogSums, place: int, runner: SequentialRunner) -> Report:
+    settings, target, found = query.settings, query.targets[place], sums.targets[place]
+    floors = log.floor_probabilities
     diagnostics = Diagnostics.of(
-        mine.spread,
-        mine.test,
-        sums.left_out + mine.left_out,
+        found.spread,
+        found.test,
+        sums.left_out + found.left_out,
         sums.verdict(),
-        sums.overlap.table(opened.arms),
-        floor=None if shares is None else float(shares[(target.laws != 0).any(axis=0)].min(initial=1.0)),
+        sums.overlap.table(log.arms),
+        floor=None if floors is None else float(floors[target.chosen_arms].min(initial=1.0)),
         adaptive=(not sums.constant) if settings.adaptive is None else settings.adaptive,
     )
-    looked.check(target, diagnostics.max_weight, units=sums.units)
-    facts = Facts(
-        settings=settings,
-        diagnostics=diagnostics,
-        target=target,
-        arms=opened.arms,
-        reward_range=opened.reward_range,
-        largest=looked.largest(target),
-        laws=looked.laws and sums.laws,
-        floored=looked.shares is not None or (opened.decay is not None and opened.decay <= 0.7),
-        unseen=float((np.abs(target.laws) * (sums.drawn() == 0)).sum(axis=1).max()),
-        modelled=settings.reward_model is not None,
-        centre=looked.centre,
-        repeated=sums.repeated,
-        by_unit=looked.by_unit,
+    _check(log, query, target, diagnostics.max_weight, has_units=sums.units)
+    evidence = Evidence(
+        log=log, query=query, target=target, sums=sums, target_sums=found, diagnostics=diagnostics
     )
+    estimates = {
+        name: estimate(name, estimators, evidence, runner)
+        for name, estimators in query.estimators.items()
+        # The default report has no estimator whose model would be fitted to an adaptive log.
+        if not (query.default_estimators and diagnostics.adaptive and estimators[0].uses_model)
+    }
     return Report(
         target=target.name,
-        source=opened.source,
-        experiment=opened.experiment,
+        source=log.source,
+        experiment=log.experiment,
         confidence=settings.confidence,
-        estimates=answers(facts),
+        estimates=estimates,
         diagnostics=diagnostics,
-        facts=facts,
+        evidence=evidence,
     )
 
 
-def _pass(opened: Opened, asked: Asked, followers: Sequence[Follower], executor: Executor | None) -> Sums:
-    """The sums of a whole log, and its rows to whoever follows them."""
-    from maillard.evaluation.compiled_sums import applies
+def _check(log: EvaluationLog, query: Query, target: Target, weight: float, *, has_units: bool) -> None:
+    """Raise an error if the log contradicts its floor, or if it has no units to cluster by."""
+    limit = log.max_weight(target)
+    if limit is not None and weight > limit:
+        allowed = f"what the floor allows: weights of at most {limit:.6g}"
+        raise InvalidLog(f"{log.source}: largest weight", weight, allowed)
+    if query.settings.cluster == "unit" and not has_units:
+        raise InvalidLog(f"{log.source}: unit", None, "units, to cluster by")
 
-    def then(place: int, rows: Any) -> None:
-        followers[place].advance(rows)
 
-    alone = executor is None and not followers[0].busy and all(applies(part, asked) for part in opened.parts)
-    if executor is not None or alone:
-        parts = itertools.chain.from_iterable(map(_travelling, opened.parts))
+def _read(log: EvaluationLog, query: Query, runners: Sequence[SequentialRunner]) -> LogSums:
+    """The sums of the whole log; the sequential estimators see its rows in order."""
+    from maillard.evaluation.compiled_sums import accepts_part
+
+    def advance(place: int, rows: Any) -> None:
+        runners[place].advance(rows)
+
+    executor, active = query.settings.executor, runners[0].active
+    threads = executor is None and not active and all(accepts_part(part, log, query) for part in log.parts)
+    if executor is not None or threads:
+        parts = itertools.chain.from_iterable(map(_portable, log.parts))
         with nullcontext(executor) if executor is not None else ThreadPoolExecutor(os.cpu_count()) as workers:
-            total = total_of(_mapped(workers, parts, asked))
-        for some in opened.columns() if followers[0].busy else ():
-            for place, (rows, _) in enumerate(rows_of(some, asked)[0]):
-                then(place, rows)
+            total = total_of(_in_parallel(workers, parts, log.detached(), query.detached()))
+        for columns in log.columns() if active else ():
+            for place, (rows, _) in enumerate(rows_by_target(columns, log, query)[0]):
+                advance(place, rows)
     else:
-        total = total_of(
-            sums_of(some, asked, then if followers[0].busy else None)
-            for some in opened.columns()
-            if len(some)
-        )
+        on_rows = advance if active else None
+        total = total_of(sums_of(columns, log, query, on_rows) for columns in log.columns() if len(columns))
     if total is None:
-        raise CannotAnswer(f"{opened.source}: no row is selected; an evaluation needs at least one decision")
+        raise CannotAnswer(f"{log.source}: no row is selected; an evaluation needs at least one decision")
     return total
 
 
-def _mapped(workers: Executor, parts: Iterable[Any], asked: Asked) -> Iterator[Sums | None]:
-    """The sums of the parts as workers make them, not many parts ahead."""
-    ahead: deque[Future[Sums | None]] = deque()
+def _in_parallel(
+    workers: Executor, parts: Iterable[Any], log: EvaluationLog, query: Query
+) -> Iterator[LogSums | None]:
+    """The sums of the parts, computed by workers; the number of pending parts is bounded."""
+    pending: deque[Future[LogSums | None]] = deque()
     for part in parts:
-        ahead.append(workers.submit(add_up, part, asked))
-        if len(ahead) >= _AHEAD:
-            yield ahead.popleft().result()
-    while ahead:
-        yield ahead.popleft().result()
+        pending.append(workers.submit(sums_of_part, part, log, query))
+        if len(pending) >= _MAX_PENDING:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
 
 
-def _travelling(part: Any) -> Iterable[Any]:
-    """A part as it can go to another process: by name where it is a file's, else its columns themselves."""
+def _portable(part: Any) -> Iterable[Any]:
+    """The part in a form that another process can read: a part of a file by its name, other columns by value."""
     from maillard.decisions.files.parquet import ParquetPart
 
     inner = getattr(part, "part", part)
     if isinstance(getattr(inner, "batches", None), ParquetPart):
         yield part
         return
-    for some in part():
-        yield _Held(some)
+    for columns in part():
+        yield _InMemory(columns)
 
 
 @dataclass(frozen=True, eq=False)
-class _Held:
-    """Columns that are there."""
+class _InMemory:
+    """A part of a log whose columns are in memory."""
 
-    some: Any
+    columns: Any
 
     def __call__(self) -> Iterable[Any]:
-        return (self.some,)
-
-
-Chosen = tuple[str, tuple[Additive, ...]]
-
-
-def _chosen(wanted: Sequence[str] | None, *, laws: bool, ranged: bool) -> list[Chosen]:
-    """Each estimator by its name, with the forms of it that have to be added up: several, where a level is to be chosen."""
-    if wanted is None:
-        wanted = ["ips", "snips", "aipw"]
-        wanted += ["aipw-sqrt", "aipw-two-point"] if laws else [_UNLESS_ADAPTIVE]
-        # Where rewards have no known range, one of them says so.
-        wanted += [name for name in SEQUENCES if laws or name not in NEEDS_LAWS] if ranged else ["cs-betting"]
-    if isinstance(wanted, str):
-        wanted = [wanted]
-    if not isinstance(wanted, Sequence):
-        raise InvalidValue("estimators", wanted, "names of estimators")
-    if not wanted:
-        raise InvalidValue("estimators", wanted, f"at least one of {', '.join(names())}")
-    all_names = tuple(names())
-    chosen: dict[str, tuple[Additive, ...]] = {}
-    for spec in wanted:
-        name, level = known.parse(spec, all_names)
-        cls = known.additive().get(name)
-        if cls is None:
-            if level is not None:
-                raise InvalidValue(f"{name}: level", level, "no level")
-            chosen[name] = ()
-        elif level is None and cls.levels:
-            chosen[name] = tuple(cls(each) for each in cls.levels)
-        else:
-            chosen[spec if level is not None else name] = (cls(level),)
-    return list(chosen.items())
+        return (self.columns,)

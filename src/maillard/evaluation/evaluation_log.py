@@ -1,4 +1,4 @@
-"""A log as evaluation needs it: its columns, and what is known of how it was made."""
+"""The log that an evaluation reads: its columns and what is known about how it was made."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,70 +15,130 @@ import numpy as np
 from maillard import problems
 from maillard.decisions import read_log
 from maillard.decisions.columns import MAX_BATCH_ROWS, Columns
-from maillard.errors import InvalidValue, MaillardError
-from maillard.evaluation.promised_floors import promised_decay, promised_shares
+from maillard.errors import CannotAnswer, InvalidValue, MaillardError
+from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, REWARD_RANGE, Estimator
+from maillard.evaluation.promised_floors import min_probabilities, promised_decay, promised_probabilities
 from maillard.simulation import Log
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Opened", "open_log", "simulated_world"]
+    from maillard.evaluation.bound_targets import Target
+    from maillard.evaluation.query import Settings
 
-_IN_MEMORY = 1 << 28  # bytes of a log that has to be kept, before they go to a file
+__all__ = ["EvaluationLog", "open_log", "simulated_problem"]
+
+_MAX_MEMORY = 1 << 28  # bytes of a log kept in memory; a longer one goes to a temporary file
+_ROUNDING = 1e-9  # of a quotient of probabilities
+
+
+def _nothing() -> None:
+    """Close a log that has no open files."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Opened:
-    """The columns of a log, as often as they are asked for, and what is known without reading them."""
+class EvaluationLog:
+    """An open log: `columns()` reads it from the start each time; the other fields need no pass over it."""
 
     source: str
     experiment: str
     arms: tuple[str, ...]
     parts: tuple[Callable[[], Iterable[Columns]], ...]
     size: int
-    "How many rows there are, at most."
+    "An upper bound on the number of rows."
     columns: Callable[[], Iterable[Columns]]
     foreign: bool
-    "Whether nothing is known but its rows."
+    "Whether the log is a plain table of rows, without the events of a bandit."
     requires_closed_windows: bool = False
-    "Whether rewards are final only when their windows have closed."
+    "Whether a reward is final only after the window of its decision has closed."
     arms_unordered: bool = False
-    "Whether its arms have names, and no order but that in which they were met."
+    "Whether the arms are listed in the order in which they occur, which means nothing."
     reward_range: tuple[float, float] | None = None
-    shares: NDArray[np.float64] | None = None
-    "Of each arm, the probability below which the log's policies say that it never was; None where they say nothing."
-    decay: float | None = None
-    "The exponent at which the floor under its probabilities sinks, 0 for one that does not; None where none is known."
+    floor_probabilities: NDArray[np.float64] | None = None
+    "A lower bound, by design, on the probability of each arm; None if there is none."
+    floor_decay: float | None = None
+    "The exponent with which the floor decays; 0 for a constant floor, None if no floor is known."
     sticky: bool = False
-    "Whether decisions may repeat the draw of another."
-    close: Callable[[], None] = lambda: None
+    "Whether a decision may repeat the choice of an earlier one of the same unit."
+    close: Callable[[], None] = _nothing
+
+    @property
+    def reward_bounds(self) -> tuple[float, float]:
+        """The reward range; [0, 1] if it is unknown."""
+        return self.reward_range or (0.0, 1.0)
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether a floor is known that is constant or decays no faster than t^-0.7."""
+        return self.floor_probabilities is not None or (
+            self.floor_decay is not None and self.floor_decay <= 0.7
+        )
+
+    @cached_property
+    def _first_columns(self) -> Columns:
+        first = next(iter(self.columns()), None) if self.size else None
+        if first is None:
+            raise CannotAnswer(f"{self.source} has no decisions: an evaluation needs at least one decision")
+        return first
+
+    def require_rows(self) -> None:
+        """Raise an error if the log is empty."""
+        _ = self._first_columns
+
+    @cached_property
+    def has_all_probabilities(self) -> bool:
+        """Whether the first rows have the probability of every arm, not only of the chosen one."""
+        return self._first_columns.has_all_probabilities
+
+    @cached_property
+    def center(self) -> float:
+        """The mean of the first rewards. Sums are of differences from it, so that large rewards keep their digits."""
+        reward = self._first_columns.reward
+        known = reward[np.isfinite(reward)]
+        return float(known.mean()) if known.size else 0.0
+
+    @cached_property
+    def positions(self) -> set[int]:
+        """Every position in the log; this reads all of it."""
+        return {int(each) for columns in self.columns() for each in np.unique(columns.position)}
+
+    def missing_requirements(self, estimator: Estimator) -> list[str]:
+        """What the estimator requires and the log does not have."""
+        has = {ALL_PROBABILITIES: self.has_all_probabilities, REWARD_RANGE: self.reward_range is not None}
+        return [each for each in estimator.requires if not has[each]]
+
+    def max_weight(self, target: Target) -> float | None:
+        """The largest weight that the floor allows; None without a floor."""
+        if self.floor_probabilities is None:
+            return None
+        return float((np.abs(target.probabilities) / self.floor_probabilities).max()) * (1.0 + _ROUNDING)
+
+    def detached(self) -> EvaluationLog:
+        """A copy without open files, which can be sent to another process."""
+        made = replace(self, parts=(), columns=tuple, close=_nothing)
+        object.__setattr__(made, "center", self.center)
+        return made
 
 
-def open_log(
-    log: Any,
-    reward_range: tuple[float, float] | None = None,
-    on_rows: Callable[[int], None] | None = None,
-    **selection: Any,
-) -> Opened:
-    """Whatever `read_log` opens, or a simulated log."""
+def open_log(log: Any, settings: Settings) -> EvaluationLog:
+    """Open anything that `read_log` accepts, or a simulated log."""
     if isinstance(log, Log):
-        for name, value in selection.items():
+        for name, value in settings.selection.items():
             if value is not None:
-                raise InvalidValue(name, value, "None: a simulated log has no such thing")
-        return _simulated(log, reward_range)
+                raise InvalidValue(name, value, "None: a simulated log cannot be selected from")
+        return _with_settings(_simulated(log), settings)
     with ExitStack() as closing:
-        opened = read_log(log, **selection)
+        opened = read_log(log, **settings.selection)
         if opened is not log:
             closing.callback(opened.close)
-        if on_rows is not None:
-            opened.on_rows = on_rows
+        if settings.on_rows is not None:
+            opened.on_rows = settings.on_rows
         parts, size, columns = opened.column_parts, opened.row_count, opened.columns
         if not parts or size is None:
             spool = closing.enter_context(_Spool())
             spool.fill(columns())
             parts, size, columns = (spool,), spool.rows, spool
-        rule = opened.reward
-        return Opened(
+        made = EvaluationLog(
             source=opened.source,
             experiment=opened.experiment,
             arms=opened.arms,
@@ -88,22 +148,29 @@ def open_log(
             foreign=opened.foreign,
             requires_closed_windows=opened.requires_closed_windows,
             arms_unordered=opened.arms_unordered,
-            reward_range=reward_range or (None if rule is None else rule.range),
-            shares=promised_shares(opened.policies.values(), opened.arms),
-            decay=promised_decay(opened.policies.values()),
+            reward_range=None if opened.reward is None else opened.reward.range,
+            floor_probabilities=promised_probabilities(opened.policies.values(), opened.arms),
+            floor_decay=promised_decay(opened.policies.values()),
             sticky=opened.sticky,
-            close=closing.pop_all().close,
         )
+        return replace(_with_settings(made, settings), close=closing.pop_all().close)
 
 
-def _simulated(log: Log, reward_range: tuple[float, float] | None) -> Opened:
-    """A run of the simulator. Its forced first pulls say nothing about other policies, and are left out."""
-    world, names = simulated_world(log)
-    if reward_range is None and world is not None and np.isfinite(world.support).all():
-        reward_range = world.support
+def _with_settings(log: EvaluationLog, settings: Settings) -> EvaluationLog:
+    """The log with what the caller says about it."""
+    if settings.reward_range is not None:
+        log = replace(log, reward_range=settings.reward_range)
+    if settings.floor is not None:
+        log = replace(log, floor_probabilities=min_probabilities(settings.floor, len(log.arms)))
+    return log
+
+
+def _simulated(log: Log) -> EvaluationLog:
+    """A simulated log, without the first rounds, in which each arm is chosen once regardless of the policy."""
+    problem, names = simulated_problem(log)
     columns = partial(_simulated_columns, log)
     spec = log.provenance["policy"]
-    return Opened(
+    return EvaluationLog(
         source=f"log of {spec}",
         experiment="simulated",
         arms=names,
@@ -111,23 +178,23 @@ def _simulated(log: Log, reward_range: tuple[float, float] | None) -> Opened:
         size=log.arms.size - log.forced,
         columns=columns,
         foreign=True,
-        reward_range=reward_range,
-        shares=promised_shares([spec], names),
-        decay=promised_decay([spec]),
+        reward_range=problem.support if problem is not None and np.isfinite(problem.support).all() else None,
+        floor_probabilities=promised_probabilities([spec], names),
+        floor_decay=promised_decay([spec]),
     )
 
 
-def simulated_world(log: Log) -> tuple[problems.Problem | None, tuple[str, ...]]:
-    """The problem of a run, None where it is a sampler of somebody's own; and its arms, which have numbers for names."""
+def simulated_problem(log: Log) -> tuple[problems.Problem | None, tuple[str, ...]]:
+    """The problem of a simulated log (None for a custom sampler) and the names of its arms, which are numbers."""
     try:
-        world = problems.problem(log.provenance["problem"])
+        problem = problems.problem(log.provenance["problem"])
     except MaillardError:
-        world = None
+        problem = None
     if log.log_probabilities is not None:
         count = log.log_probabilities.shape[1]
     else:
-        count = int(log.arms.max(initial=0)) + 1 if world is None else world.arms
-    return world, tuple(map(str, range(count)))
+        count = int(log.arms.max(initial=0)) + 1 if problem is None else problem.arms
+    return problem, tuple(map(str, range(count)))
 
 
 def _simulated_columns(log: Log) -> Iterator[Columns]:
@@ -153,14 +220,14 @@ def _simulated_columns(log: Log) -> Iterator[Columns]:
 
 
 class _Spool:
-    """Columns that cost much to read, kept for further readings: in memory, or in a file once they are many."""
+    """Columns kept for several passes: in memory, or in a temporary file once they are large."""
 
     def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # kept as long as this is
+        self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY)  # noqa: SIM115  # closed by __exit__
         self.rows = 0
 
     def fill(self, columns: Iterable[Columns]) -> None:
-        """Keep these."""
+        """Store the columns."""
         for some in columns:
             pickle.dump(some, self._file)
             self.rows += len(some)

@@ -76,7 +76,7 @@ def _first_report(given: Report | Comparison) -> Report:
 
 
 def _log_facts(report: Report) -> list[tuple[str, object]]:
-    d, limits = report.diagnostics, report.facts.reward_range
+    d, limits = report.diagnostics, report.evidence.log.reward_range
     adaptive = (
         "yes" if d.adaptive else "no: the probabilities never changed, or did not depend on the rewards"
     )
@@ -168,7 +168,7 @@ def _sections(given: Report | Comparison) -> list[TargetSection]:
 
 def _describe_target(report: Report) -> str:
     """What a target chooses, in words."""
-    targets, arms = report.facts.target.laws, report.facts.arms
+    targets, arms = report.evidence.target.probabilities, report.evidence.log.arms
     if len(targets) > 1:
         return report.target
     probabilities = targets[0]

@@ -1,4 +1,4 @@
-"""What an evaluation answers: estimates with intervals, refusals with reasons, and what to look at before either is believed."""
+"""The result of an evaluation: estimates with intervals, refusals with reasons, and diagnostics."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from maillard.errors import UnknownName
 from maillard.evaluation.diagnostics import Diagnostics
+from maillard.evaluation.estimators import all_estimators
 
 if TYPE_CHECKING:
-    from maillard.evaluation.estimates import Facts
+    from maillard.evaluation.estimates import Evidence
 
-__all__ = ["Answers", "Estimate", "Report", "lines_of", "plain"]
+__all__ = ["Estimate", "Estimates", "Report", "lines_of", "plain"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """One estimator's answer. Where it was refused, `value` is None and `refusal` says why."""
+    """The result of one estimator. If it was refused, `value` is None and `refusal` is the reason."""
 
     name: str
     value: float | None = None
@@ -27,23 +28,23 @@ class Estimate:
     upper: float | None = None
     standard_error: float | None = None
     interval: str = ""
-    "What kind the interval is of."
+    "The type of the interval."
     assumes: str = ""
-    "What it needs to hold as often as it says."
+    "What the interval requires to be valid."
     caveat: str = ""
-    "What of that is not known to hold for this log."
+    "Which of these requirements are in doubt for this log."
     level: float | None = None
-    "Of clipping or shrinkage, where there is one."
+    "The level of clipping or shrinkage, if there is one."
     refusal: str | None = None
 
     @property
     def width(self) -> float:
-        """Of the interval."""
+        """The width of the interval."""
         return math.nan if self.lower is None or self.upper is None else self.upper - self.lower
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers(Mapping[str, Estimate]):
+class Estimates(Mapping[str, Estimate]):
     """Estimates by the names of their estimators."""
 
     confidence: float
@@ -51,7 +52,7 @@ class Answers(Mapping[str, Estimate]):
 
     def __getitem__(self, name: str) -> Estimate:
         if name not in self.estimates:
-            raise NotAsked("estimator, of those that were asked for", name, list(self.estimates))
+            raise NotRequested("estimator in this report", name, list(self.estimates))
         return self.estimates[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -62,54 +63,50 @@ class Answers(Mapping[str, Estimate]):
 
     @property
     def adaptive(self) -> bool:
-        """Whether the log is taken to have been learned from while it grew."""
+        """Whether the log is assumed to be adaptive: its policy learned from it."""
         raise NotImplementedError
 
     @property
     def best(self) -> Estimate | None:
-        """The one to read first: by what they assume, never by what they say. None where all were refused, or assume what is not known.
+        """The estimate to read first: chosen by its assumptions, not by its value. None if none is free of caveats.
 
-        On a log that was learned from aipw-two-point, then aipw-sqrt; where either has a caveat, a confidence sequence. On others snips.
+        On an adaptive log this is aipw-two-point, then aipw-sqrt, then a confidence sequence; on others snips.
         """
-        order = _FIRST[self.adaptive] + tuple(self.estimates)
-        sure = (self.estimates[name] for name in order if name in self.estimates)
-        return next((each for each in sure if each.lower is not None and not each.caveat), None)
+        known = all_estimators()
+        ordered = sorted(
+            self.estimates.values(),
+            key=lambda each: known[each.name].priority[self.adaptive] if each.name in known else math.inf,
+        )
+        return next((each for each in ordered if each.lower is not None and not each.caveat), None)
 
     @property
     def refusals(self) -> dict[str, str]:
-        """Why, for each estimator that gave no answer."""
+        """The reasons of the estimators that were refused."""
         return {name: each.refusal for name, each in self.estimates.items() if each.refusal is not None}
 
 
-# What to read first, where the log was not and where it was learned from while it grew.
-_FIRST = (
-    ("snips", "dr", "aipw-two-point", "aipw-sqrt", "aipw"),
-    ("aipw-two-point", "aipw-sqrt", "cs-betting", "cs-dr", "cs-bernstein"),
-)
-
-
-class NotAsked(UnknownName, KeyError):
-    """An estimator that is not among the answers."""
+class NotRequested(UnknownName, KeyError):
+    """The estimator is not in the report."""
 
     __str__ = UnknownName.__str__
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(Answers):
-    """The value of one target, by each estimator that was asked for."""
+class Report(Estimates):
+    """The value of one target by each requested estimator."""
 
     target: str
     source: str
     experiment: str
     diagnostics: Diagnostics
-    facts: Facts = field(repr=False, compare=False)
+    evidence: Evidence = field(repr=False, compare=False)
 
     @property
     def adaptive(self) -> bool:
         return self.diagnostics.adaptive
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON can hold them."""
+        """The report as values that JSON supports."""
         made: dict[str, Any] = {
             name: getattr(self, name) for name in ("target", "source", "experiment", "confidence", "refusals")
         }
@@ -128,15 +125,15 @@ class Report(Answers):
         return "\n".join([*lines, *lines_of(self)])
 
 
-def lines_of(answers: Answers) -> list[str]:
-    """Estimates to read, a line for each and one for what is not known; a star for the one to read first."""
-    lines, wide, best = [], max(map(len, answers), default=0), answers.best
-    for name, each in answers.items():
+def lines_of(estimates: Estimates) -> list[str]:
+    """Text lines: one for each estimate, and one for its caveat; a star marks the best estimate."""
+    lines, wide, best = [], max(map(len, estimates), default=0), estimates.best
+    for name, each in estimates.items():
         if each.value is None:
             lines.append(f"  {name:{wide}}  refused: {each.refusal}")
             continue
         bounds = (
-            "" if each.lower is None else f"  {answers.confidence:.0%} [{each.lower:.6g}, {each.upper:.6g}]"
+            "" if each.lower is None else f"  {estimates.confidence:.0%} [{each.lower:.6g}, {each.upper:.6g}]"
         )
         star = "*" if each is best else " "
         lines.append(f"{star} {name:{wide}}  {each.value:.6g}{bounds}  {each.interval}")
@@ -146,7 +143,7 @@ def lines_of(answers: Answers) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON can hold it."""
+    """The value in types that JSON supports; None for a number that is not finite."""
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

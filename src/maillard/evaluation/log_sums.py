@@ -1,9 +1,9 @@
-"""One pass over a log, in any order and in any number of parts: everything that estimators and diagnostics add up."""
+"""One pass over a log, in any order and any number of parts: all sums that estimators and diagnostics need."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,41 +12,28 @@ import numpy as np
 from maillard.decisions.audit import Audit, Score, verdict_for
 from maillard.errors import InvalidLog
 from maillard.evaluation.diagnostics import Overlap, Spread, WeightTest, spread_of, weight_test
-from maillard.evaluation.weighted_rows import Question, Rows, rows_for, with_rewards
+from maillard.evaluation.weighted_rows import WeightedRows, rewarded_columns, weighted_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from maillard.decisions.columns import Columns
-    from maillard.evaluation.estimators.additive import Additive
+    from maillard.evaluation.evaluation_log import EvaluationLog
+    from maillard.evaluation.query import Query
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Asked", "Sums", "TargetSums", "add_up", "kinds_of", "rows_of", "sums_of", "total_of"]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Asked:
-    """What is to be added up, and how the log is to be read."""
-
-    questions: tuple[Question, ...]
-    estimators: tuple[Additive, ...]
-    "One of each kind of sum."
-    source: str
-    arms: tuple[str, ...]
-    foreign: bool
-    requires_closed_windows: bool
-    reward_range: tuple[float, float] | None
+__all__ = ["LogSums", "TargetSums", "rows_by_target", "sums_of", "sums_of_part", "total_of"]
 
 
 @dataclass(frozen=True, eq=False)
 class TargetSums:
-    """Of one target: the spread of its weights by epoch, the sums of each kind, and the rows that say nothing of it."""
+    """The sums of one target: weights by epoch, moments by key, the weight test, and uninformative rows by reason."""
 
     spread: Mapping[int, Spread]
     sums: Mapping[tuple[str, float | None], Any]
     test: WeightTest
-    "Of all draws, whether they have a reward or not."
+    "Of all rows, with or without a reward."
     left_out: Counter[str]
 
     def __add__(self, other: TargetSums) -> TargetSums:
@@ -59,132 +46,133 @@ class TargetSums:
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
-    """Of a part of a log."""
+class LogSums:
+    """All sums of a part of a log; `+` gives those of two parts."""
 
     rows: int
-    laws: bool
+    all_probabilities: bool
     "Whether every row has the probability of every arm."
     units: bool
-    "Whether some row is somebody's."
+    "Whether some row has a unit."
     repeated: int
     left_out: Counter[str]
     audit: Audit
     overlap: Overlap
-    chances: Mapping[int, Floats]
-    "By position, the smallest and largest log probability with which each arm was drawn."
+    extremes: Mapping[int, Floats]
+    "By position, the smallest and largest log probability with which each arm was chosen."
     targets: tuple[TargetSums, ...]
 
-    def __add__(self, other: Sums) -> Sums:
-        chances = dict(self.chances)
-        for position, (low, high) in other.chances.items():
-            mine = chances.get(position, np.array([np.full_like(low, np.inf), np.full_like(low, -np.inf)]))
-            chances[position] = np.array([np.minimum(mine[0], low), np.maximum(mine[1], high)])
-        return Sums(
+    def __add__(self, other: LogSums) -> LogSums:
+        extremes = dict(self.extremes)
+        for position, (low, high) in other.extremes.items():
+            mine = extremes.get(position, np.array([np.full_like(low, np.inf), np.full_like(low, -np.inf)]))
+            extremes[position] = np.array([np.minimum(mine[0], low), np.maximum(mine[1], high)])
+        return LogSums(
             self.rows + other.rows,
-            self.laws and other.laws,
+            self.all_probabilities and other.all_probabilities,
             self.units or other.units,
             self.repeated + other.repeated,
             self.left_out + other.left_out,
             self.audit + other.audit,
             self.overlap + other.overlap,
-            chances,
+            extremes,
             tuple(one + another for one, another in zip(self.targets, other.targets, strict=True)),
         )
 
-    def drawn(self) -> Floats:
-        """How often each arm was drawn."""
+    def chosen(self) -> Floats:
+        """How often each arm was chosen."""
         total: Floats = sum((table[1] for table in self.overlap.epochs.values()), np.zeros(1))
         return total
 
     def verdict(self) -> str:
-        """Whether the draws agree with the probabilities: of whole laws, or of arms that always had the same."""
+        """Whether the chosen arms agree with the logged probabilities.
+
+        Without the probabilities of all arms, this can be tested only if each arm's probability is constant.
+        """
         if (
-            self.laws
+            self.all_probabilities
             or not self.constant
-            or len(self.chances) > 1
+            or len(self.extremes) > 1
             or len(self.overlap.epochs) > 1
             or self.repeated
         ):
             return self.audit.verdict
-        [(low, _)] = self.chances.values()
-        [(eligible, drawn, *_)] = self.overlap.epochs.values()
+        [(low, _)] = self.extremes.values()
+        [(eligible, chosen, *_)] = self.overlap.epochs.values()
         known = np.isfinite(low)
         p, n = np.exp(low[known]), eligible[known]
         if p.sum() > 1.0 + 1e-6 and (n == self.rows).all():
             return "broken"
         scores = [
             Score(name="", observed=float(d), expected=float(e), variance=float(v), largest=1.0)
-            for d, e, v in zip(drawn[known], n * p, n * p * np.maximum(1.0 - p, 0.0), strict=True)
+            for d, e, v in zip(chosen[known], n * p, n * p * np.maximum(1.0 - p, 0.0), strict=True)
         ]
         return verdict_for(scores) if (n == self.rows).all() and scores else "not enough data"
 
     @property
     def constant(self) -> bool:
-        """Whether an arm was always drawn with the same probability."""
-        return all(bool(((high - low < 1e-9) | (high < low)).all()) for low, high in self.chances.values())
+        """Whether each arm was always chosen with the same probability."""
+        return all(bool(((high - low < 1e-9) | (high < low)).all()) for low, high in self.extremes.values())
 
 
-def rows_of(some: Columns, asked: Asked) -> tuple[list[tuple[Rows, Mapping[str, int]]], Mapping[str, int]]:
-    """The rows of each target, those that say nothing of it counted; and how many have no final reward."""
-    rewarded, left_out = with_rewards(
-        some,
-        requires_closed_windows=asked.requires_closed_windows,
-        foreign=asked.foreign,
-        reward_range=asked.reward_range,
-        source=asked.source,
-    )
-    return [rows_for(rewarded, question, asked.source) for question in asked.questions], left_out
+def rows_by_target(
+    columns: Columns, log: EvaluationLog, query: Query
+) -> tuple[list[tuple[WeightedRows, Mapping[str, int]]], Mapping[str, int]]:
+    """The rows of each target with the number of uninformative ones, and the number without a final reward, by reason."""
+    rewarded, left_out = rewarded_columns(columns, log)
+    found = [weighted_rows(rewarded, log, each, by_unit=query.by_unit) for each in query.targets]
+    return found, left_out
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is too large is refused when it is solved
-def sums_of(some: Columns, asked: Asked, then: Callable[[int, Rows], None] | None = None) -> Sums:
-    """What some decisions add; `then` is told the rows of each target."""
-    from maillard.evaluation.compiled_sums import applies_to, quick_sums
+@np.errstate(over="ignore", invalid="ignore")  # overflow is refused later, with the estimate
+def sums_of(
+    columns: Columns,
+    log: EvaluationLog,
+    query: Query,
+    on_rows: Callable[[int, WeightedRows], None] | None = None,
+) -> LogSums:
+    """The sums of some rows; `on_rows` is called with the index of each target and its rows."""
+    from maillard.evaluation.compiled_sums import accepts_columns, compiled_sums
 
-    if then is None and applies_to(some, asked) and (made := quick_sums(some, asked)) is not None:
+    fast = on_rows is None and accepts_columns(columns, log, query)
+    if fast and (made := compiled_sums(columns, log, query)) is not None:
         return made
-    k = len(asked.arms)
-    beyond = (some.arm < 0) | (some.arm >= k)
+    k = len(log.arms)
+    beyond = (columns.arm < 0) | (columns.arm >= k)
     if beyond.any():
         at = int(beyond.argmax())
-        raise InvalidLog(
-            f"{asked.source}, row {some.row[at]}: arm", int(some.arm[at]), f"a place among {k} arms"
-        )
+        field = f"{log.source}, row {columns.row[at]}: arm"
+        raise InvalidLog(field, int(columns.arm[at]), f"the index of one of {k} arms")
     audit = Audit()
-    audit.add_columns(asked.arms, some)
-    overlap = Overlap.of(some, k)
-    by_position = any(question.target.positions > 1 for question in asked.questions)
-    chances = _chances(some, k, by_position=by_position)
-    found, left_out = rows_of(some, asked)
+    audit.add_columns(log.arms, columns)
+    found, left_out = rows_by_target(columns, log, query)
     targets = []
-    for place, (rows, left) in enumerate(found):
-        if then is not None:
-            then(place, rows)
+    for place, (rows, uninformative) in enumerate(found):
+        if on_rows is not None:
+            on_rows(place, rows)
+        every = rows
+        if any(left_out.values()):
+            every = weighted_rows(columns, log, query.targets[place], by_unit=query.by_unit)[0]
         spread = {int(epoch): spread_of(rows.filter(rows.epoch == epoch)) for epoch in np.unique(rows.epoch)}
-        drawn = (
-            rows if not any(left_out.values()) else rows_for(some, asked.questions[place], asked.source)[0]
-        )
-        sums = {each.key: each.sums(rows) for each in asked.estimators}
-        targets.append(TargetSums(spread, sums, weight_test(drawn), Counter(left)))
-    repeated = int(some.repeated.sum())
-    return Sums(
-        len(some),
-        some.has_all_probabilities,
-        some.unit is not None,
-        repeated,
+        sums = {each.key: each.sums(rows) for each in query.additive}
+        targets.append(TargetSums(spread, sums, weight_test(every), Counter(uninformative)))
+    return LogSums(
+        len(columns),
+        columns.has_all_probabilities,
+        columns.unit is not None,
+        int(columns.repeated.sum()),
         Counter(left_out),
         audit,
-        overlap,
-        chances,
+        Overlap.of(columns, k),
+        _extremes(columns, k, by_position=any(target.positions > 1 for target in query.targets)),
         tuple(targets),
     )
 
 
-def _chances(some: Columns, arms: int, *, by_position: bool) -> dict[int, Floats]:
+def _extremes(columns: Columns, arms: int, *, by_position: bool) -> dict[int, Floats]:
     found = {}
-    for position in np.unique(some.position) if by_position else (0,):
-        part = some.filter(some.position == position) if by_position else some
+    for position in np.unique(columns.position) if by_position else (0,):
+        part = columns.filter(columns.position == position) if by_position else columns
         low, high = np.full(arms, np.inf), np.full(arms, -np.inf)
         np.minimum.at(low, part.arm, part.log_probability)
         np.maximum.at(high, part.arm, part.log_probability)
@@ -192,19 +180,19 @@ def _chances(some: Columns, arms: int, *, by_position: bool) -> dict[int, Floats
     return found
 
 
-def add_up(part: Callable[[], Iterable[Columns]], asked: Asked) -> Sums | None:
-    """The sums of a part of a log; None where it has no rows. This is what travels to other machines."""
-    from maillard.evaluation.compiled_sums import applies, scan
+def sums_of_part(part: Callable[[], Iterable[Columns]], log: EvaluationLog, query: Query) -> LogSums | None:
+    """The sums of a part of a log; None if it has no rows. Workers, possibly on other machines, run this function."""
+    from maillard.evaluation.compiled_sums import accepts_part, sums_of_file
 
-    if applies(part, asked):
-        return scan(part, asked)  # type: ignore[arg-type]  # as it says
-    return total_of(sums_of(some, asked) for some in part() if len(some))
+    if accepts_part(part, log, query):
+        return sums_of_file(part, log, query)  # type: ignore[arg-type]  # checked above
+    return total_of(sums_of(columns, log, query) for columns in part() if len(columns))
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def total_of(parts: Iterable[Sums | None]) -> Sums | None:
-    """The sums of several parts, in whatever order."""
-    total: Sums | None = None
+def total_of(parts: Iterable[LogSums | None]) -> LogSums | None:
+    """The sums of several parts, in any order."""
+    total: LogSums | None = None
     for each in parts:
         if each is not None:
             total = each if total is None else total + each
@@ -212,13 +200,8 @@ def total_of(parts: Iterable[Sums | None]) -> Sums | None:
 
 
 def merged(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Two mappings, values of the same key added."""
+    """The union of two mappings, in which values of the same key are added."""
     both = dict(one)
     for key, value in other.items():
         both[key] = both[key] + value if key in both else value
     return both
-
-
-def kinds_of(estimators: Sequence[Additive]) -> tuple[Additive, ...]:
-    """One estimator of each kind of sum."""
-    return tuple({each.key: each for each in estimators}.values())

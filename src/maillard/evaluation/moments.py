@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from maillard.evaluation.weighted_rows import Rows
+    from maillard.evaluation.weighted_rows import WeightedRows
 
     Floats = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ def _by_unit(rows: Floats, units: NDArray[np.object_]) -> dict[object, Floats]:
     return dict(zip(place, sums, strict=True))
 
 
-def moments_of(rows: Rows, weight: Floats) -> Moments:
+def moments_of(rows: WeightedRows, weight: Floats) -> Moments:
     """The moments of rows with shrunken weights."""
-    reward = rows.reward - rows.centre
+    reward = rows.reward - rows.center
     return Moments.of(np.stack([weight, weight * reward, weight * rows.model, rows.base, reward]), rows.unit)

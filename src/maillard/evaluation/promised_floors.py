@@ -14,13 +14,13 @@ from maillard.policies import Policy, Uniform, WithFloor, policy
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["floor_for", "promised_decay", "promised_shares", "shares_of"]
+__all__ = ["floor_for", "min_probabilities", "promised_decay", "promised_probabilities"]
 
 
-def promised_shares(specs: Iterable[str], arms: Sequence[str]) -> NDArray[np.float64] | None:
+def promised_probabilities(specs: Iterable[str], arms: Sequence[str]) -> NDArray[np.float64] | None:
     """Of each arm, the probability that every version of the policy always left it; None where one leaves nothing.
 
-    >>> promised_shares(["ms:floor=0.1,sigma2=1", "uniform"], ["red", "blue"])
+    >>> promised_probabilities(["ms:floor=0.1,sigma2=1", "uniform"], ["red", "blue"])
     array([0.05, 0.05])
     """
     least: NDArray[np.float64] | None = None
@@ -70,10 +70,10 @@ def _made(spec: str) -> Policy:
         return policy(spec, sigma2=1.0)
 
 
-def shares_of(floor: Any, arms: int) -> NDArray[np.float64]:
+def min_probabilities(floor: Any, arms: int) -> NDArray[np.float64]:
     """The least probability of each of K arms under a floor: floor / K, or a share for each.
 
-    >>> shares_of(0.2, 2)
+    >>> min_probabilities(0.2, 2)
     array([0.1, 0.1])
     """
     allowed = f"a number above 0 and at most 1, as in a policy's floor= (each of {arms} arms gets floor / {arms}), or a share for each"

@@ -1,25 +1,30 @@
-"""How an evaluation is made: what it asks of the log, and what it takes for granted."""
+"""The query of an evaluation: its targets, its estimators and its settings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from maillard.errors import InvalidValue, UnknownName
+from maillard.evaluation.bound_targets import Target, bind_to_log
+from maillard.evaluation.estimators import all_estimators, parse
+from maillard.evaluation.estimators.estimator import Estimator
+from maillard.policies import Policy
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from maillard.decisions.selection import Names, Numbers, Time
+    from maillard.evaluation.evaluation_log import EvaluationLog
 
-__all__ = ["Options", "Settings"]
+__all__ = ["Options", "Query", "Settings"]
 
 
 class Options(TypedDict, total=False):
-    """What `evaluate` and `compare` take by name, beside targets, estimators and confidence. `Settings` says what each means."""
+    """Keyword arguments of `evaluate` and `compare`; `Settings` describes them."""
 
     experiment: str | None
     since: Time | None
@@ -43,46 +48,47 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Settings:
-    """The same, checked."""
+    """The validated options of an evaluation."""
 
     confidence: float = 0.95
     experiment: str | None = None
-    "Which one, where the log holds several."
+    "The experiment, if the log contains several."
     since: Time | None = None
     until: Time | None = None
     unit: Names = None
     epoch: Numbers = None
-    "Only these decisions."
+    "These five select decisions."
     columns: Mapping[str, str] | None = None
-    "What a table that is not ours calls our columns."
+    "The column names of a foreign table, by our names."
     reward_range: tuple[float, float] | None = None
-    "Where every reward lies, if the log does not say."
+    "The lowest and highest possible reward, if the log does not state it."
     reward_model: Any = None
-    "What each arm is believed to give, known before the log: by name, in order, or arms x positions."
+    "Predicted rewards, known before the log began: by arm name, in order, or arms x positions."
     floor: float | Sequence[float] | None = None
-    "As in a policy's floor=, if the log does not say: of K arms each had at least floor / K, by design; or a share for each."
+    """The floor of the logging policy, if the log does not state it: each of K arms had a probability of at least floor / K;
+    or a lower bound for each arm."""
     adaptive: bool | None = None
-    "Whether the log was learned from while it grew; None: if its probabilities changed."
+    "Whether the logging policy learned from the log; None: yes if the probabilities changed."
     first_position: int | None = None
-    "0 or 1: what a log calls the position of a target's first column; None: as the log's positions show."
+    "The position (0 or 1) of a target's first column; None: derived from the log."
     interval: str = "normal"
-    "Of additive estimators: normal or bernstein."
+    "The interval of additive estimators: normal or bernstein."
     cluster: str | None = None
     '"unit": the rows of a unit may depend on each other.'
     min_effective_size: float = 30.0
-    "Below this an answer is refused."
+    "An estimator is refused if the effective sample size is smaller."
     max_unsupported: float = 0.2
-    "In how many rows the target's choice may have been impossible."
+    "The largest accepted fraction of rows in which the target's choice was impossible."
     max_missing: float = 0.2
-    "How many of the rows whose rewards should be there may have none."
+    "The largest accepted fraction of rows whose rewards are missing."
     executor: Executor | None = None
-    "Whose workers add up the parts of the log."
+    "Its workers process parts of the log in parallel."
     on_rows: Callable[[int], None] | None = None
-    "Told now and then how many rows have been read."
+    "Called from time to time with the number of rows read."
 
     @classmethod
     def of(cls, confidence: float, options: Mapping[str, Any]) -> Settings:
-        """From what a caller gave by name."""
+        """Settings from keyword arguments."""
         names = [each.name for each in fields(cls)]
         for name in options:
             if name not in names:
@@ -114,14 +120,78 @@ class Settings:
 
     @property
     def selection(self) -> dict[str, Any]:
-        """What `read_log` is asked for."""
+        """The arguments of `read_log`."""
         return {
             name: getattr(self, name) for name in ("experiment", "since", "until", "unit", "epoch", "columns")
         }
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Query:
+    """What is asked of a log: the values of targets, by estimators, under settings."""
+
+    targets: tuple[Target, ...]
+    estimators: Mapping[str, tuple[Any, ...]]
+    "By the name in the report: one estimator, or one for each level to choose from."
+    settings: Settings
+    default_estimators: bool
+    "Whether the caller named no estimators."
+    by_unit: bool
+    "Whether the rows of a unit may depend on each other."
+
+    @classmethod
+    def of(
+        cls,
+        log: EvaluationLog,
+        targets: Sequence[str | Policy | Target],
+        estimators: Sequence[str] | None,
+        settings: Settings,
+    ) -> Query:
+        """A query of this log; an error if the log has no rows."""
+        log.require_rows()
+        return cls(
+            targets=tuple(bind_to_log(each, log, settings) for each in targets),
+            estimators=_default_estimators(log) if estimators is None else _named_estimators(estimators),
+            settings=settings,
+            default_estimators=estimators is None,
+            by_unit=settings.cluster == "unit" or log.sticky,
+        )
+
+    @property
+    def additive(self) -> list[Any]:
+        """The additive estimators, one for each set of moments that they need."""
+        found = [each for group in self.estimators.values() for each in group if not each.sequential]
+        return list({each.key: each for each in found}.values())
+
+    def detached(self) -> Query:
+        """A copy without the executor and the callback, which can be sent to another process."""
+        return replace(self, settings=replace(self.settings, executor=None, on_rows=None))
+
+
+def _default_estimators(log: EvaluationLog) -> dict[str, tuple[Estimator, ...]]:
+    chosen = [cls for cls in all_estimators().values() if cls.is_default(log)]
+    return {cls.name: (cls(),) for cls in sorted(chosen, key=lambda cls: cls.order)}
+
+
+def _named_estimators(specs: Sequence[str]) -> dict[str, tuple[Estimator, ...]]:
+    if isinstance(specs, str):
+        specs = [specs]
+    if not isinstance(specs, Sequence):
+        raise InvalidValue("estimators", specs, "names of estimators")
+    if not specs:
+        raise InvalidValue("estimators", specs, f"at least one of {', '.join(all_estimators())}")
+    chosen: dict[str, tuple[Estimator, ...]] = {}
+    for spec in specs:
+        cls, level = parse(spec)
+        if level is None and cls.levels:
+            chosen[cls.name] = tuple(cls(each) for each in cls.levels)
+        else:
+            chosen[spec if level is not None else cls.name] = (cls(level),)
+    return chosen
+
+
 def _between(value: Any, most: float = 1.0) -> bool:
-    """Whether this is a number from 0 on."""
+    """Whether the value is a number from 0 to `most`."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
 
 

@@ -1,8 +1,9 @@
-"""The rows of a log as an estimator sees them: for one target, each with its weight, and only those that can say something of it."""
+"""The rows of a log for one target: each with its weight, and only those that are informative about the target."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,105 +17,89 @@ if TYPE_CHECKING:
 
     from maillard.decisions.columns import Columns
     from maillard.evaluation.bound_targets import Target
+    from maillard.evaluation.evaluation_log import EvaluationLog
 
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-__all__ = ["MIN_PROBABILITY", "Question", "Rows", "check_range", "rows_for", "with_rewards"]
+__all__ = ["MIN_PROBABILITY", "WeightedRows", "check_range", "rewarded_columns", "weighted_rows"]
 
-MIN_PROBABILITY = 1e-100  # probability of an arm that was drawn: nobody will live to see one
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Question:
-    """What is asked of every row."""
-
-    target: Target
-    first_position: int = 0
-    "The position that the target's first law is for."
-    model: Floats | None = None
-    "What each arm is believed to give, of every position of the target: P x K."
-    by_unit: bool = False
-    ends: tuple[float, float] = (0.0, 1.0)
-    "Of the range of rewards, or of what it mostly is."
-    centre: float = 0.0
-    "Near the mean reward: sums are of what rewards are apart from it, so that squares of large rewards cost no digits."
+MIN_PROBABILITY = 1e-100  # of a chosen arm: a smaller one would never be chosen
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Rows:
-    """Rows of which the target's whole support could have been drawn, in the order of the log."""
+class WeightedRows:
+    """Rows in which every arm of the target could have been chosen, in log order."""
 
     row: Integers
     arm: Integers
     reward: Floats
     log_probability: Floats
-    "Of that arm."
+    "Of the chosen arm."
     weight: Floats
-    "w = π(a) / p(a) of the arm that was drawn."
-    laws: Floats
-    "Of the target: P x K."
-    law: Integers
-    "Which of them holds."
+    "w = π(a) / p(a) of the chosen arm."
+    target_probabilities: Floats
+    "π, P x K."
+    target_row: Integers
+    "The row of `target_probabilities` that applies."
     model: Floats
-    "q(a) of the arm that was drawn, from the centre; 0 without a model."
+    "The reward model's prediction q(a) for the chosen arm, minus the center; 0 without a model."
     base: Floats
-    "Σ π q, from the centre; 0 without a model."
-    centre: float
-    ends: tuple[float, float]
-    chances: Floats | None
-    "p of every arm, n x K; None where the log has not got them."
+    "Σ π q, minus the center; 0 without a model."
+    center: float
+    bounds: tuple[float, float]
+    "The range of rewards."
+    probabilities: Floats | None
+    "p of every arm, n x K; None if the log does not have them."
     propensity: Floats | None
-    "1 / Σ π² / p: what a probability is for a single arm."
+    "1 / Σ π² / p; for a single arm this is its probability."
     epoch: Integers
     state: Integers
     repeated: NDArray[np.bool_]
-    "Whether it repeats the draw of another decision."
+    "Whether the row repeats the choice of an earlier decision."
     unit: NDArray[np.object_] | None
 
     def __len__(self) -> int:
         return self.arm.size
 
-    def filter(self, mask: NDArray[np.bool_]) -> Rows:
+    @cached_property
+    def scaled_reward(self) -> Floats:
+        """The reward on the scale from 0 to 1."""
+        low, high = self.bounds
+        return np.clip((self.reward - low) / (high - low), 0.0, 1.0)
+
+    def filter(self, mask: NDArray[np.bool_]) -> WeightedRows:
         """The rows for which the mask is true."""
         if mask.all():
             return self
-        values = {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if each.name not in ("laws", "centre", "ends")
+        shared = ("target_probabilities", "center", "bounds")
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        chosen: Any = {
+            name: value if name in shared or value is None else value[mask] for name, value in values.items()
         }
-        chosen: Any = {name: None if value is None else value[mask] for name, value in values.items()}
-        return Rows(laws=self.laws, centre=self.centre, ends=self.ends, **chosen)
+        return WeightedRows(**chosen)
 
 
-def with_rewards(
-    some: Columns,
-    *,
-    requires_closed_windows: bool,
-    foreign: bool,
-    reward_range: tuple[float, float] | None,
-    source: str,
-) -> tuple[Columns, Mapping[str, int]]:
-    """The rows whose rewards are final, and how many others there were, by why."""
-    left: dict[str, int] = {}
-    if requires_closed_windows:
-        left["window not closed"] = int((~some.closed).sum())
-        some = some.filter(some.closed)
-    missing = np.isnan(some.reward)
+def rewarded_columns(columns: Columns, log: EvaluationLog) -> tuple[Columns, Mapping[str, int]]:
+    """The rows with final rewards, and the number of other rows by reason."""
+    left_out: dict[str, int] = {}
+    if log.requires_closed_windows:
+        left_out["window not closed"] = int((~columns.closed).sum())
+        columns = columns.filter(columns.closed)
+    missing = np.isnan(columns.reward)
     if missing.any():
-        if foreign:
+        if log.foreign:
             at = int(missing.argmax())
-            allowed = "a finite number in every row; leave out the rows that have none, if that is meant"
-            raise InvalidLog(f"{source}, row {some.row[at]}: reward", None, allowed)
-        left["without a reward"] = int(missing.sum())
-        some = some.filter(~missing)
-    check_range(some.reward, some.row, reward_range, source)
-    return some, left
+            allowed = "a finite number in every row; remove the rows without a reward, if that is intended"
+            raise InvalidLog(f"{log.source}, row {columns.row[at]}: reward", None, allowed)
+        left_out["without a reward"] = int(missing.sum())
+        columns = columns.filter(~missing)
+    check_range(columns.reward, columns.row, log.reward_range, log.source)
+    return columns, left_out
 
 
 def check_range(reward: Floats, row: Integers, limits: tuple[float, float] | None, source: str) -> None:
-    """An error that names the first reward outside its range, where that is known."""
+    """Raise an error that names the first reward outside a known range."""
     if limits is None:
         return
     low, high = limits
@@ -125,84 +110,100 @@ def check_range(reward: Floats, row: Integers, limits: tuple[float, float] | Non
         raise InvalidLog(f"{source}, row {row[at]}: reward", float(reward[at]), allowed)
 
 
-def rows_for(some: Columns, question: Question, source: str) -> tuple[Rows, Mapping[str, int]]:
-    """The rows that can say something of the target, and how many others there were, by why."""
-    target, left = question.target, {}
-    law = _law_places(some, question, source)
-    wanted = target.laws != 0
-    if some.eligible is not None:
-        able = ~(wanted[law] & ~some.eligible).any(axis=1)
-        left["not eligible"] = int((~able).sum())
-        some, law = some.filter(able), law[able]
-    logs = some.log_probabilities if some.has_all_probabilities else None
-    chances = propensity = None
+def weighted_rows(
+    columns: Columns, log: EvaluationLog, target: Target, *, by_unit: bool
+) -> tuple[WeightedRows, Mapping[str, int]]:
+    """The rows that are informative about the target, and the number of other rows by reason."""
+    left_out: dict[str, int] = {}
+    target_row = _target_rows(columns, target, log.source)
+    wanted = target.probabilities != 0
+    if columns.eligible is not None:
+        able = ~(wanted[target_row] & ~columns.eligible).any(axis=1)
+        left_out["not eligible"] = int((~able).sum())
+        columns, target_row = columns.filter(able), target_row[able]
+    logs = columns.log_probabilities if columns.has_all_probabilities else None
+    probabilities = propensity = None
     if logs is not None:
-        chances = np.exp(logs)
-        able = ~(wanted[law] & ~(chances > 0)).any(axis=1)
+        probabilities = np.exp(logs)
+        able = ~(wanted[target_row] & ~(probabilities > 0)).any(axis=1)
         if not able.all():
-            left["without support"] = int((~able).sum())
-            some, law, chances = some.filter(able), law[able], chances[able]
-        propensity = _propensity(chances, target.laws**2, law)
-    tiny = some.log_probability < np.log(MIN_PROBABILITY)
+            left_out["without support"] = int((~able).sum())
+            columns, target_row, probabilities = columns.filter(able), target_row[able], probabilities[able]
+        propensity = _propensity(probabilities, target.probabilities**2, target_row)
+    tiny = columns.log_probability < np.log(MIN_PROBABILITY)
     if tiny.any():
         at = int(tiny.argmax())
-        where = f"{source}, row {some.row[at]}: log_probability"
-        raise InvalidLog(
-            where, float(some.log_probability[at]), "of an arm that can have been drawn: at least 1e-100"
-        )
-    weight = target.laws[law, some.arm] * np.exp(-some.log_probability)
-    nothing = np.broadcast_to(0.0, len(some))
-    model, base = nothing, nothing
-    if question.model is not None:
-        apart = question.model - question.centre
-        model, base = apart[law, some.arm], (target.laws * apart).sum(axis=1)[law]
-    unit = None
-    if question.by_unit:
-        unit = some.row.astype(np.object_)  # a row that is nobody's is a unit of its own
-        if some.unit is not None:
-            theirs = np.fromiter((each is not None for each in some.unit), np.bool_, len(some))
-            unit = np.where(theirs, some.unit, unit)
-    rows = Rows(
-        row=some.row,
-        arm=some.arm,
-        reward=some.reward,
-        log_probability=some.log_probability,
+        field = f"{log.source}, row {columns.row[at]}: log_probability"
+        allowed = f"that of an arm that can have been chosen: a probability of at least {MIN_PROBABILITY:g}"
+        raise InvalidLog(field, float(columns.log_probability[at]), allowed)
+    weight = target.probabilities[target_row, columns.arm] * np.exp(-columns.log_probability)
+    _check_floor(weight, columns.row, log, target)
+    model = base = np.broadcast_to(0.0, len(columns))
+    if target.reward_model is not None:
+        apart = target.reward_model - log.center
+        model = apart[target_row, columns.arm]
+        base = (target.probabilities * apart).sum(axis=1)[target_row]
+    rows = WeightedRows(
+        row=columns.row,
+        arm=columns.arm,
+        reward=columns.reward,
+        log_probability=columns.log_probability,
         weight=weight,
-        laws=target.laws,
-        law=law,
+        target_probabilities=target.probabilities,
+        target_row=target_row,
         model=model,
         base=base,
-        centre=question.centre,
-        ends=question.ends,
-        chances=chances,
+        center=log.center,
+        bounds=log.reward_bounds,
+        probabilities=probabilities,
         propensity=propensity,
-        epoch=some.epoch,
-        state=some.state,
-        repeated=some.repeated,
-        unit=unit,
+        epoch=columns.epoch,
+        state=columns.state,
+        repeated=columns.repeated,
+        unit=_units(columns) if by_unit else None,
     )
-    return rows, left
+    return rows, left_out
 
 
-def _law_places(some: Columns, question: Question, source: str) -> Integers:
-    """Which of the target's laws holds in each row: that of its position."""
-    count, first = question.target.positions, question.first_position
+def _check_floor(weight: Floats, row: Integers, log: EvaluationLog, target: Target) -> None:
+    """Raise an error if a weight exceeds what the floor of the logging policy allows."""
+    limit = log.max_weight(target)
+    if limit is not None and weight.size and weight.max() > limit:
+        at = int(weight.argmax())
+        allowed = f"what the floor allows: a weight of at most {limit:.6g}"
+        raise InvalidLog(f"{log.source}, row {row[at]}: weight", float(weight[at]), allowed)
+
+
+def _units(columns: Columns) -> NDArray[np.object_]:
+    """The unit of each row; a row without one is a unit by itself."""
+    rows = columns.row.astype(np.object_)
+    if columns.unit is None:
+        return rows
+    known = np.fromiter((each is not None for each in columns.unit), np.bool_, len(columns))
+    return np.where(known, columns.unit, rows)
+
+
+def _target_rows(columns: Columns, target: Target, source: str) -> Integers:
+    """The row of the target's matrix for each logged row: that of its position."""
+    count, first = target.positions, target.first_position
     if count == 1:
-        return np.zeros(len(some), np.int64)
-    law = some.position - first
-    if len(some) and not 0 <= law.min() <= law.max() < count:
-        at = int(((law < 0) | (law >= count)).argmax())
-        allowed = f"a place in the target's {count} columns, from {first} on"
-        raise InvalidLog(f"{source}, row {some.row[at]}: position", int(some.position[at]), allowed)
-    return law
+        return np.zeros(len(columns), np.int64)
+    row = columns.position - first
+    if len(columns) and not 0 <= row.min() <= row.max() < count:
+        at = int(((row < 0) | (row >= count)).argmax())
+        allowed = f"one of the target's {count} positions, from {first} on"
+        raise InvalidLog(f"{source}, row {columns.row[at]}: position", int(columns.position[at]), allowed)
+    return row
 
 
-def _propensity(chances: Floats, squares: Floats, law: Integers) -> Floats:
+def _propensity(probabilities: Floats, squares: Floats, target_row: Integers) -> Floats:
     """1 / Σ π² / p."""
     arms = np.flatnonzero(squares.any(axis=0))
     if arms.size == 1:
-        alone: Floats = chances[:, arms[0]] / squares[law, arms[0]]
+        alone: Floats = probabilities[:, arms[0]] / squares[target_row, arms[0]]
         return alone
-    ratio = np.divide(squares[law], chances, out=np.zeros_like(chances), where=chances > 0)
+    ratio = np.divide(
+        squares[target_row], probabilities, out=np.zeros_like(probabilities), where=probabilities > 0
+    )
     several: Floats = 1.0 / ratio.sum(axis=1)
     return several

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from maillard.evaluation.bound_targets import Target
-    from maillard.evaluation.evaluation_log import Opened
+    from maillard.evaluation.evaluation_log import EvaluationLog
     from maillard.evaluation.evaluation_report import Report
-    from maillard.evaluation.log_sums import Asked
+    from maillard.evaluation.query import Query
     from maillard.evaluation.replays import Replay
 
 __all__ = ["check", "export", "what_if"]
@@ -183,7 +183,7 @@ def _in_words(law: Target, arms: Sequence[str]) -> str:
     >>> _in_words(bind("dist:red=0.75,blue=0.25", ["red", "green", "blue"]), ["red", "green", "blue"])
     "had the arms been shown in these shares: 'red' 0.75, 'blue' 0.25"
     """
-    [shares] = law.laws.tolist()
+    [shares] = law.probabilities.tolist()
     shown = [(arm, share) for arm, share in zip(arms, shares, strict=True) if share]
     if len(shown) == 1:
         return f"had {shown[0][0]!r} been always shown"
@@ -204,19 +204,18 @@ def _evaluated(
     log: DecisionLog, target: Target, estimators: Sequence[str] | None, confidence: float
 ) -> dict[str, Any]:
     """As `maillard.evaluate`, with the mean reward of the rows that it used."""
-    from maillard.evaluation.evaluating import reports_of
+    from maillard.evaluation.evaluating import run_query
     from maillard.evaluation.evaluation_log import open_log
-    from maillard.evaluation.looking import look
-    from maillard.evaluation.query import Settings
+    from maillard.evaluation.query import Query, Settings
 
     settings = Settings.of(confidence, {})
-    opened = open_log(log)
+    opened = open_log(log, settings)
     try:
         if not opened.size:
             return {"refusal": "The experiment has made no decision yet: there is nothing to tell from."}
-        looked = look(opened, settings)
-        [report] = reports_of(looked, [target], estimators)
-        logged = _mean_reward(opened, looked.asked([target]))
+        query = Query.of(opened, [target], estimators, settings)
+        [report] = run_query(opened, query)
+        logged = _mean_reward(opened, query)
     finally:
         opened.close()
     details = report.to_dict()
@@ -229,13 +228,13 @@ def _evaluated(
     return made | told | {"estimator": best.name}
 
 
-def _mean_reward(opened: Opened, asked: Asked) -> float | None:
+def _mean_reward(log: EvaluationLog, query: Query) -> float | None:
     """As logged, of the rows that an evaluation of one target is made of."""
-    from maillard.evaluation.log_sums import rows_of
+    from maillard.evaluation.log_sums import rows_by_target
 
     total, count = 0.0, 0
-    for some in opened.columns():
-        [(rows, _)], _ = rows_of(some, asked)
+    for columns in log.columns():
+        [(rows, _)], _ = rows_by_target(columns, log, query)
         total, count = total + float(rows.reward.sum()), count + len(rows)
     return total / count if count else None
 

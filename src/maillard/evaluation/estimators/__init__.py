@@ -1,4 +1,4 @@
-"""Estimators, one small file each; found by their names."""
+"""The estimators, one file each; they are found by their names."""
 
 from __future__ import annotations
 
@@ -7,42 +7,43 @@ import pkgutil
 from functools import cache
 
 from maillard.errors import InvalidValue, UnknownName
-from maillard.evaluation.estimators.additive import Additive
+from maillard.evaluation import sequential
+from maillard.evaluation.estimators.estimator import Estimator
 
-__all__ = ["additive", "parse"]
+__all__ = ["all_estimators", "parse"]
 
 
 @cache
-def additive() -> dict[str, type[Additive]]:
-    """Every additive estimator, by its name.
+def all_estimators() -> dict[str, type[Estimator]]:
+    """Every estimator by name: the additive ones in alphabetical order, then the sequential ones.
 
-    >>> sorted(additive())[:4]
-    ['clipped-dr', 'clipped-ips', 'dm', 'dr']
+    >>> list(all_estimators())[:4], list(all_estimators())[-3:]
+    (['clipped-dr', 'clipped-ips', 'dm', 'dr'], ['cs-bernstein', 'cs-dr', 'cs-betting'])
     """
-    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
-        importlib.import_module(module.name)
-    found: dict[str, type[Additive]] = {}
-    waiting = list(Additive.__subclasses__())
+    for package, path in ((__name__, __path__), (sequential.__name__, sequential.__path__)):
+        for module in pkgutil.iter_modules(path, f"{package}."):
+            importlib.import_module(module.name)
+    found: list[type[Estimator]] = []
+    waiting = list(Estimator.__subclasses__())
     while waiting:
-        each = waiting.pop()
-        waiting += each.__subclasses__()
-        if hasattr(each, "name"):
-            found[each.name] = each
-    return dict(sorted(found.items()))
+        cls = waiting.pop()
+        waiting += cls.__subclasses__()
+        if hasattr(cls, "name"):
+            found.append(cls)
+    found.sort(key=lambda cls: (cls.sequential, cls.order if cls.sequential else 0, cls.name))
+    return {cls.name: cls for cls in found}
 
 
-def parse(spec: str, known: tuple[str, ...]) -> tuple[str, float | None]:
-    """A name and its level, from "clipped-ips:5"; `known` are the names there are.
+def parse(spec: str) -> tuple[type[Estimator], float | None]:
+    """An estimator and its level, from "clipped-ips:5".
 
-    >>> parse("clipped-ips:5", ("ips", "clipped-ips"))
-    ('clipped-ips', 5.0)
+    >>> parse("clipped-ips:5")[1]
+    5.0
     """
     name, colon, level = spec.partition(":") if isinstance(spec, str) else (spec, "", "")
-    if name not in known:
-        raise UnknownName("estimator", name, known)
-    if not colon:
-        return name, None
+    if name not in all_estimators():
+        raise UnknownName("estimator", name, all_estimators())
     try:
-        return name, float(level)
+        return all_estimators()[name], float(level) if colon else None
     except ValueError:
         raise InvalidValue(f"{name}: level", level, "a number, as in clipped-ips:5") from None

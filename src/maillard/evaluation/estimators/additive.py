@@ -1,92 +1,72 @@
-"""What additive estimators have in common: rows become moments, moments add up, and what is asked for is solved from their sum."""
+"""Additive estimators: rows become moments, moments of parts add up, and the estimate is computed from their sum."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from maillard.errors import InvalidValue
+from maillard.evaluation.estimators.estimator import NORMAL, Estimator
 from maillard.evaluation.moments import REWARD, WEIGHT, Moments, moments_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.evaluation.weighted_rows import Rows
+    from maillard.evaluation.weighted_rows import WeightedRows
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Additive", "Solution"]
+__all__ = ["AdditiveEstimator", "Solution"]
 
 
 class Solution(NamedTuple):
-    """An estimate, and how it moves with the mean of the rows' vectors (see moments.py)."""
+    """An estimate and its gradient with respect to the mean of the rows' vectors (see moments.py)."""
 
     value: float
     gradient: Floats
 
 
-@dataclass(frozen=True)
-class Additive:
-    """An estimator of which the parts of a log may be added up in any order.
+class AdditiveEstimator(Estimator):
+    """An estimator that is computed from sums over the rows, in any order and in any number of parts."""
 
-    `level` is what its shrinkage is set to; None where it has none, or is chosen from the data.
-    """
-
-    level: float | None = None
-
-    name: ClassVar[str]
-    formula: ClassVar[str]
     shrinkage: ClassVar[str] = "none"
-    "Estimators that shrink weights alike share their moments."
-    levels: ClassVar[tuple[float, ...]] = ()
-    "To choose from."
-    allowed: ClassVar[str] = "no level"
-    modelled: ClassVar[bool] = False
-    "Whether it uses a model of rewards."
-    moves: ClassVar[bool] = True
-    "Whether it moves with the rewards: add 1 to each of them, and it is more by 1."
-
-    def __post_init__(self) -> None:
-        if self.level is not None and not self.accepts(self.level):
-            raise InvalidValue(f"{self.name}: level", self.level, self.allowed)
-
-    def __str__(self) -> str:
-        return self.name if self.level is None else f"{self.name}:{self.level:g}"
-
-    @classmethod
-    def accepts(cls, level: float) -> bool:
-        """Whether this may be its level."""
-        return bool(cls.levels) and 0 < level < np.inf
+    "Estimators with the same shrinkage and level share their moments."
+    mean_of_terms: ClassVar[bool] = False
+    "Whether it is a plain mean of terms, one for each row, as an empirical Bernstein interval requires."
+    equivariant: ClassVar[bool] = True
+    "Whether adding 1 to each reward adds 1 to the estimate."
 
     @staticmethod
-    def shrink(weight: Floats, level: float) -> Floats:  # noqa: ARG004  # most shrink by it
-        """ω, from w."""
+    def shrink(weight: Floats, level: float) -> Floats:  # noqa: ARG004  # subclasses use it
+        """The shrunken weight ω of a weight w."""
         return weight
 
-    def most(self) -> float:
-        """The largest that ω can be."""
+    def max_weight(self) -> float:
+        """The largest possible ω."""
         return np.inf
 
     @property
     def key(self) -> tuple[str, float | None]:
-        """Estimators with the same key have the same moments."""
+        """Identifies the moments that the estimator needs."""
         return self.shrinkage, self.level
 
-    def sums(self, rows: Rows) -> Any:
-        """What the rows add: something that has a +."""
+    def sums(self, rows: WeightedRows) -> Any:
+        """What the rows contribute: an object with `+`."""
         return moments_of(rows, self.shrink(rows.weight, self.level or 0.0))
 
-    def estimate(self, sums: Any, *, model: bool = False, centre: float = 0.0) -> tuple[float, float]:
-        """The estimate and its variance. Without a `model` of rewards, the log's mean reward is the model of every arm."""
+    def estimate(self, sums: Any, *, model: bool = False, center: float = 0.0) -> tuple[float, float]:
+        """The estimate and its variance. Without a reward model, the log's mean reward is the model of every arm."""
         constant = None if model else float(sums.mean[REWARD])
         value, gradient = self.solve(sums, constant)
-        if self.moves:
-            return value + centre, sums.variance(gradient)
-        gradient[WEIGHT] += centre
-        return value + centre * float(sums.mean[WEIGHT]), sums.variance(gradient)
+        if self.equivariant:
+            return value + center, sums.variance(gradient)
+        gradient[WEIGHT] += center
+        return value + center * float(sums.mean[WEIGHT]), sums.variance(gradient)
 
     def solve(self, sums: Moments, constant: float | None) -> Solution:
-        """The estimate; `constant` is what a model says of every arm, in addition to what the rows' model does."""
+        """The estimate; the model of each arm is that of the rows plus `constant`."""
         raise NotImplementedError
+
+    def interval_and_assumption(self, *, model: bool) -> tuple[str, str]:  # noqa: ARG002  # subclasses use it
+        """The type of interval, with or without a reward model, and what it assumes beyond the default."""
+        return NORMAL, self.assumes

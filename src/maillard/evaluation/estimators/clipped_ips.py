@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from maillard.evaluation.estimators.ips import InversePropensity
-from maillard.evaluation.estimators.shrinking import Clipped
+from maillard.evaluation.estimators.weight_shrinkage import Clipped
 
 __all__ = ["ClippedInversePropensity"]
 

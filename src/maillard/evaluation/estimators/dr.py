@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from maillard.evaluation.estimators.additive import Additive, Solution
+from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
 from maillard.evaluation.moments import BASE, MODEL, PRODUCT, REWARD, WEIGHT, Moments
+
+if TYPE_CHECKING:
+    from maillard.evaluation.evaluation_log import EvaluationLog
 
 __all__ = ["DoublyRobust"]
 
 
-class DoublyRobust(Additive):
-    """Dudík, Langford and Li (2011): the model of rewards, and its error on the log, weighted."""
+class DoublyRobust(AdditiveEstimator):
+    """Dudík, Langford and Li (2011): the reward model, corrected by its weighted errors on the log."""
 
     name: ClassVar[str] = "dr"
     formula: ClassVar[str] = "mean [Σ π q + w (r - q)]"
-    modelled: ClassVar[bool] = True
+    uses_model: ClassVar[bool] = True
+    order: ClassVar[int] = 7
+    priority: ClassVar[tuple[int, int]] = (1, 99)
+
+    @classmethod
+    def is_default(cls, log: EvaluationLog) -> bool:
+        return not log.has_all_probabilities
 
     def solve(self, sums: Moments, constant: float | None) -> Solution:
         gradient = np.zeros(5)
@@ -25,6 +34,6 @@ class DoublyRobust(Additive):
         value = float(gradient @ sums.mean) + (constant or 0.0)
         if (
             constant is not None
-        ):  # the log's mean reward has an error too, which counts for what the weights are short of 1
+        ):  # the log's mean reward has an error, which counts as weights fall short of 1
             gradient[REWARD] = 1.0 - float(sums.mean[WEIGHT])
         return Solution(value, gradient)

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from maillard.evaluation.estimators.additive import Additive, Solution
+from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
 from maillard.evaluation.moments import PRODUCT, Moments
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from maillard.evaluation.evaluation_log import EvaluationLog
+
+    Floats = NDArray[np.float64]
 
 __all__ = ["InversePropensity"]
 
 
-class InversePropensity(Additive):
-    """Horvitz and Thompson (1952): every reward counts for how much likelier the target would have chosen its arm."""
+class InversePropensity(AdditiveEstimator):
+    """Horvitz and Thompson (1952): each reward is weighted by w, the target's probability over the logged one."""
 
     name: ClassVar[str] = "ips"
     formula: ClassVar[str] = "mean w r"
-    moves: ClassVar[bool] = False
+    equivariant: ClassVar[bool] = False
+    mean_of_terms: ClassVar[bool] = True
+    compares: ClassVar[bool] = True
+    order: ClassVar[int] = 1
+
+    @classmethod
+    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
+        return True
 
     def solve(self, sums: Moments, constant: float | None) -> Solution:  # noqa: ARG002  # it has no model
         return Solution(float(sums.mean[PRODUCT]), np.eye(5)[PRODUCT])
+
+    @staticmethod
+    def difference(means: Floats) -> Solution:
+        """The difference of two targets, from the means of w and w r of either."""
+        _, first, _, second = means.tolist()
+        return Solution(first - second, np.array([0.0, 1.0, 0.0, -1.0]))

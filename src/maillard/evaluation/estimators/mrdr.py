@@ -7,67 +7,71 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from maillard.evaluation.estimators.additive import Additive
+from maillard.evaluation.estimators.additive import AdditiveEstimator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.evaluation.weighted_rows import Rows
+    from maillard.evaluation.weighted_rows import WeightedRows
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Cells", "MoreRobust"]
+__all__ = ["CellSums", "MoreRobust"]
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
-    """Of each law and arm: Σ of 1, w, w r, w², w² r, w² r², v, v r; v = π (1 - p) / p² are the weights of the fit."""
+class CellSums:
+    """For each position and arm the sums of 1, w, w r, w², w² r, w² r², v, v r; v = π (1 - p) / p² are the weights of the fit."""
 
-    laws: Floats
+    target_probabilities: Floats
     sums: Floats
     "8 x P x K."
     mean: float
-    "Of the rewards."
+    "The mean reward."
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self.sums[0].sum())
 
-    def __add__(self, other: Cells) -> Cells:
+    def __add__(self, other: CellSums) -> CellSums:
         share = other.sums[0].sum() / max((self.sums[0] + other.sums[0]).sum(), 1.0)
-        return Cells(self.laws, self.sums + other.sums, self.mean + (other.mean - self.mean) * share)
+        return CellSums(
+            self.target_probabilities, self.sums + other.sums, self.mean + (other.mean - self.mean) * share
+        )
 
 
-class MoreRobust(Additive):
-    """Farajtabar, Chow and Ghavamzadeh (2018), with a number for each arm as the model."""
+class MoreRobust(AdditiveEstimator):
+    """Farajtabar, Chow and Ghavamzadeh (2018); the model is one number for each arm."""
 
     name: ClassVar[str] = "mrdr"
     formula: ClassVar[str] = "dr, q fitted with weights π (1 - p) / p²"
     shrinkage: ClassVar[str] = "cells"
-    modelled: ClassVar[bool] = True
+    uses_model: ClassVar[bool] = True
+    fits_model: ClassVar[bool] = True
+    clusters: ClassVar[bool] = False
 
-    def sums(self, rows: Rows) -> Cells:
-        laws = rows.laws
-        places, arms = laws.shape
-        cell, w, r = rows.law * arms + rows.arm, rows.weight, rows.reward - rows.centre
-        share = laws[rows.law, rows.arm]
+    def sums(self, rows: WeightedRows) -> CellSums:
+        target = rows.target_probabilities
+        positions, arms = target.shape
+        cell, w, r = rows.target_row * arms + rows.arm, rows.weight, rows.reward - rows.center
+        probability = target[rows.target_row, rows.arm]
         with np.errstate(divide="ignore", invalid="ignore"):
-            inverse = np.where(share > 0, w / share, 0.0)  # 1 / p
-        fit = share * (1.0 - 1.0 / np.maximum(inverse, 1.0)) * inverse**2
+            inverse = np.where(probability > 0, w / probability, 0.0)  # 1 / p
+        fit = probability * (1.0 - 1.0 / np.maximum(inverse, 1.0)) * inverse**2
         one = np.ones_like(w)
         parts = (one, w, w * r, w * w, w * w * r, w * w * r * r, fit, fit * r)
-        sums = [np.bincount(cell, weights=each, minlength=laws.size) for each in parts]
+        sums = [np.bincount(cell, weights=each, minlength=target.size) for each in parts]
         mean = float(r.mean()) if len(rows) else 0.0
-        return Cells(laws, np.array(sums, np.float64).reshape(len(parts), places, arms), mean)
+        return CellSums(target, np.array(sums, np.float64).reshape(len(parts), positions, arms), mean)
 
-    def estimate(self, sums: Cells, *, model: bool = False, centre: float = 0.0) -> tuple[float, float]:  # noqa: ARG002  # it fits its own
+    def estimate(self, sums: CellSums, *, model: bool = False, center: float = 0.0) -> tuple[float, float]:  # noqa: ARG002  # it fits its own model
         count, w, wr, ww, wwr, wwrr, fit, fitted = sums.sums
         q = np.divide(fitted, fit, out=np.full_like(fit, sums.mean), where=fit > 0)
-        base, n = (sums.laws * q).sum(axis=1), count.sum(axis=1)
+        base, n = (sums.target_probabilities * q).sum(axis=1), count.sum(axis=1)
         errors = (wr - q * w).sum(axis=1)
         squares = wwrr - 2.0 * q * wwr + q * q * ww
         total = n.sum()
         value = float((n * base + errors).sum() / total)
         second = float((n * base**2 + 2.0 * base * errors + squares.sum(axis=1)).sum())
-        return value + centre, max(0.0, second / total - value**2) / float(total)
+        return value + center, max(0.0, second / total - value**2) / float(total)

@@ -6,18 +6,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from maillard.evaluation.estimators.additive import Additive, Solution
+from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
 from maillard.evaluation.moments import BASE, MODEL, PRODUCT, WEIGHT, Moments
 
 __all__ = ["SelfNormalisedDoublyRobust"]
 
 
-class SelfNormalisedDoublyRobust(Additive):
+class SelfNormalisedDoublyRobust(AdditiveEstimator):
     """Doubly robust, its weights divided by their sum."""
 
     name: ClassVar[str] = "sndr"
     formula: ClassVar[str] = "mean Σ π q + Σ w (r - q) / Σ w"
-    modelled: ClassVar[bool] = True
+    uses_model: ClassVar[bool] = True
 
     def solve(self, sums: Moments, constant: float | None) -> Solution:
         gradient, total = np.eye(5)[BASE], float(sums.mean[WEIGHT])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from maillard.evaluation.estimators.dr import DoublyRobust
-from maillard.evaluation.estimators.shrinking import Switched
+from maillard.evaluation.estimators.weight_shrinkage import Switched
 
 __all__ = ["SwitchedDoublyRobust"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from maillard.decisions import DecisionLog, read_log
 from maillard.decisions.audit import Audit
 from maillard.errors import CannotAnswer, InvalidValue, OpenWindows, UnknownName
-from maillard.evaluation.evaluation_log import simulated_world
-from maillard.evaluation.promised_floors import promised_shares
+from maillard.evaluation.evaluation_log import simulated_problem
+from maillard.evaluation.promised_floors import promised_probabilities
 from maillard.evaluation.weighted_rows import check_range
 from maillard.simulation import Log
 
@@ -206,7 +206,7 @@ def _simulated_rows(
     log: Log, arms: Sequence[str] | None, reward_range: tuple[float, float] | None
 ) -> LoggedRows:
     """The rows of a log of `simulate_log`."""
-    problem, names = simulated_world(log)
+    problem, names = simulated_problem(log)
     if problem is not None and problem.churn:
         raise InvalidValue(
             "log",
@@ -235,7 +235,7 @@ def _simulated_rows(
 
 def _promised(specs: Iterable[str], arms: Sequence[str], places: Integers) -> float:
     """The minimum probability that every version of the log's policy guarantees to each of these arms."""
-    shares = promised_shares(specs, arms)
+    shares = promised_probabilities(specs, arms)
     return 0.0 if shares is None else float(shares[places].min())
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
-from maillard.evaluation.promised_floors import shares_of
+from maillard.evaluation.promised_floors import min_probabilities
 
 if TYPE_CHECKING:
     from maillard.evaluation.replays.logged_rows import LoggedRows
@@ -50,7 +50,7 @@ def choose_method(
     uniform = _uniform_probability(logs)
     known_floor = min(rows.promised for rows in logs)
     if floor is not None:
-        known_floor = min(float(shares_of(floor, rows.logged_arms).min()) for rows in logs)
+        known_floor = min(float(min_probabilities(floor, rows.logged_arms).min()) for rows in logs)
     if name == MATCHING or (name is None and floor is None and guaranteed is None and uniform):
         if not uniform:
             raise CannotAnswer(

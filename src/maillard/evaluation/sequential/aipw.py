@@ -22,20 +22,35 @@ r - r_1, about running means, so that rewards of 1e6 +- 1 keep their variance.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from maillard.errors import InvalidValue, MaillardError
+from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, EFFECTIVE_PULLS
 from maillard.evaluation.sequential.kernels import compiled, places
+from maillard.evaluation.sequential.sequential_runner import SequentialEstimator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from maillard.evaluation.bound_targets import Target
+    from maillard.evaluation.evaluation_log import EvaluationLog
+
     Numbers = NDArray[np.float64]
     Places = NDArray[np.int64]
 
-__all__ = ["WEIGHTINGS", "Weighted", "advance", "estimate", "finish"]
+__all__ = [
+    "WEIGHTINGS",
+    "Aipw",
+    "AipwPropensity",
+    "AipwSqrt",
+    "AipwTwoPoint",
+    "Weighted",
+    "advance",
+    "estimate",
+    "finish",
+]
 
 WEIGHTINGS = ("aipw", "aipw-sqrt", "aipw-propensity", "aipw-two-point")
 
@@ -164,6 +179,21 @@ class Weighted:
     seen: dict[str, Any]
     "What the law sums to, and whether every row so far had its propensity."
 
+    columns: ClassVar[dict[str, str]] = {
+        "arm": "arm",
+        "reward": "reward",
+        "weight": "weight",
+        "propensity": "propensity",
+        "law": "target_row",
+        "laws": "target_probabilities",
+    }
+    requires: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def of(cls, log: EvaluationLog, target: Target, confidence: float) -> Weighted:  # noqa: ARG003
+        """The state before the first row of a log."""
+        return cls.start(len(log.arms), max(log.size, 1), max(log.floor_decay or 0.0, 0.7))
+
     @classmethod
     def start(cls, arms: int, horizon: int, decay: float = 0.7) -> Weighted:
         """No rows yet. Given in advance: how many rows there can be at most, and how fast the floor decays (alpha)."""
@@ -235,3 +265,67 @@ class Weighted:
             "AIPW's model of a row is what came before it: it depends on the order of the log, and two "
             "parts of a log cannot be merged. Read the chunks in order instead."
         )
+
+
+class Aipw(SequentialEstimator):
+    """Hadad et al. (2021): augmented inverse propensity weighting, with the same weight for each row."""
+
+    name: ClassVar[str] = "aipw"
+    formula: ClassVar[str] = "Σ h Γ / Σ h, h = 1"
+    assumes: ClassVar[str] = (
+        "many rows, none of which dominates the variance: probabilities bounded away from 0"
+    )
+    order: ClassVar[int] = 3
+    priority: ClassVar[tuple[int, int]] = (4, 99)
+    state: ClassVar[type[Weighted]] = Weighted
+
+    @classmethod
+    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
+        return True
+
+    def result(self, state: Weighted) -> tuple[float, ...]:
+        return state.estimates()[self.name]
+
+
+class AipwSqrt(Aipw):
+    """Hadad et al. (2021): weights that stabilise the variance, constant allocation."""
+
+    name: ClassVar[str] = "aipw-sqrt"
+    formula: ClassVar[str] = "Σ h Γ / Σ h, h = √e"
+    assumes: ClassVar[str] = (
+        "many rows, and probabilities that decay more slowly than 1 / t, or converge: a floor"
+    )
+    requires: ClassVar[tuple[str, ...]] = (ALL_PROBABILITIES,)
+    sample_size: ClassVar[str] = EFFECTIVE_PULLS
+    order: ClassVar[int] = 4
+    priority: ClassVar[tuple[int, int]] = (3, 1)
+
+    @classmethod
+    def is_default(cls, log: EvaluationLog) -> bool:
+        return log.has_all_probabilities
+
+
+class AipwPropensity(AipwSqrt):
+    """Weights proportional to the probabilities."""
+
+    name: ClassVar[str] = "aipw-propensity"
+    formula: ClassVar[str] = "Σ h Γ / Σ h, h = e"
+    assumes: ClassVar[str] = "many rows, and probabilities that converge"
+    order: ClassVar[int] = 5
+    priority: ClassVar[tuple[int, int]] = (99, 99)
+
+    @classmethod
+    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
+        return False
+
+
+class AipwTwoPoint(AipwSqrt):
+    """Hadad et al. (2021): weights that stabilise the variance, two-point allocation."""
+
+    name: ClassVar[str] = "aipw-two-point"
+    formula: ClassVar[str] = "Σ h Γ / Σ h, h = √(v e)"
+    assumes: ClassVar[str] = (
+        "many rows, and a floor under the probabilities that decays like t^-0.7 or more slowly"
+    )
+    order: ClassVar[int] = 6
+    priority: ClassVar[tuple[int, int]] = (2, 0)

@@ -17,13 +17,14 @@ robust form). The upper bound is 1 minus the lower one of w (1 - r), whose mean 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from maillard.errors import InvalidValue
 from maillard.evaluation.sequential.confidence_sequence import (
     ConfidenceSequence,
+    SequenceEstimator,
     checked,
     horizon_of,
     level_of,
@@ -34,9 +35,19 @@ from maillard.evaluation.sequential.kernels import compiled
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from maillard.evaluation.evaluation_log import EvaluationLog
+
     Numbers = NDArray[np.float64]
 
-__all__ = ["EmpiricalBernstein", "advance", "centre_of", "excluded_at", "interval_of", "start"]
+__all__ = [
+    "BernsteinSequence",
+    "EmpiricalBernstein",
+    "advance",
+    "centre_of",
+    "excluded_at",
+    "interval_of",
+    "start",
+]
 
 # Columns of a side's line: rows, sum lambda, sum lambda X, that less all penalties, 1/2 + sum X, 1/4 + sum (X - X^)^2, the
 # largest lower bound so far.
@@ -161,3 +172,17 @@ def centre_of(run: Numbers, k: float) -> float:
         return float("nan")
     lower, upper = (k + 1.0) * run[:, _WEIGHED] / run[:, _LAMBDA]
     return float((lower + 1.0 - upper) / 2.0)
+
+
+class BernsteinSequence(SequenceEstimator):
+    """Waudby-Smith et al. (2022): the empirical Bernstein confidence sequence."""
+
+    name: ClassVar[str] = "cs-bernstein"
+    formula: ClassVar[str] = "empirical Bernstein of w r"
+    order: ClassVar[int] = 8
+    priority: ClassVar[tuple[int, int]] = (99, 4)
+    state: ClassVar[type[ConfidenceSequence]] = EmpiricalBernstein
+
+    @classmethod
+    def is_default(cls, log: EvaluationLog) -> bool:
+        return log.reward_range is not None

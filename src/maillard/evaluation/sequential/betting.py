@@ -28,13 +28,14 @@ The upper bound is 1 minus the lower one for 1 - r.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from maillard.errors import InvalidValue
 from maillard.evaluation.sequential.confidence_sequence import (
     ConfidenceSequence,
+    SequenceEstimator,
     checked,
     horizon_of,
     level_of,
@@ -45,9 +46,12 @@ from maillard.evaluation.sequential.kernels import compiled
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from maillard.evaluation.bound_targets import Target
+    from maillard.evaluation.evaluation_log import EvaluationLog
+
     Numbers = NDArray[np.float64]
 
-__all__ = ["Betting", "advance", "bets", "excluded_at", "start"]
+__all__ = ["Betting", "BettingSequence", "advance", "bets", "excluded_at", "start"]
 
 _CELLS = 32
 _GRID = (1.0 - np.cos(np.pi * np.arange(_CELLS + 1) / _CELLS)) / 2.0
@@ -209,6 +213,10 @@ class Betting(ConfidenceSequence):
     wealth: Numbers
 
     @classmethod
+    def of(cls, log: EvaluationLog, target: Target, confidence: float) -> Betting:
+        return cls.start(1.0 - confidence, highest=log.max_weight(target))
+
+    @classmethod
     def start(cls, alpha: float, highest: float | None = None, horizon: int | None = None) -> Betting:
         """No rows yet.
 
@@ -245,3 +253,17 @@ class Betting(ConfidenceSequence):
         mean, off = (line[_SUM2] - 0.5) / rows, line[_SUM1] / rows
         slope = (line[_CROSS] - mean * line[_SUM1]) / line[_SQUARE1] if self.highest < np.inf else 0.0
         return float(mean - slope * off)
+
+
+class BettingSequence(SequenceEstimator):
+    """Karampatziakis et al. (2021): the betting confidence sequence."""
+
+    name: ClassVar[str] = "cs-betting"
+    formula: ClassVar[str] = "Π (1 + λ₁ (w - 1) + λ₂ (w r - v)) < 2 / α"
+    order: ClassVar[int] = 10
+    priority: ClassVar[tuple[int, int]] = (99, 2)
+    state: ClassVar[type[ConfidenceSequence]] = Betting
+
+    @classmethod
+    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
+        return True  # without a reward range it is refused, and the refusal asks for one

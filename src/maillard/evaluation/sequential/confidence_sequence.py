@@ -10,19 +10,24 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from maillard.errors import InvalidValue, MaillardError
+from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, REWARD_RANGE
+from maillard.evaluation.sequential.sequential_runner import SequentialEstimator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from maillard.evaluation.bound_targets import Target
+    from maillard.evaluation.evaluation_log import EvaluationLog
+
     Numbers = NDArray[np.float64]
     Places = NDArray[np.int64]
 
-__all__ = ["ConfidenceSequence", "checked", "horizon_of", "level_of", "path_of"]
+__all__ = ["ConfidenceSequence", "SequenceEstimator", "checked", "horizon_of", "level_of", "path_of"]
 
 
 def level_of(alpha: float) -> float:
@@ -54,6 +59,14 @@ class ConfidenceSequence(ABC):
     run: Numbers
     "What the rows so far come to: a line for the lower side, a line for the upper."
 
+    columns: ClassVar[dict[str, str]] = {"weight": "weight", "reward": "scaled_reward"}
+    requires: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def of(cls, log: EvaluationLog, target: Target, confidence: float) -> ConfidenceSequence:  # noqa: ARG003
+        """The state before the first row of a log."""
+        return cls.start(alpha=1.0 - confidence)  # type: ignore[attr-defined,no-any-return]  # subclasses have it
+
     @abstractmethod
     def interval(self) -> tuple[float, float]:
         """The tightest of all bounds so far.
@@ -77,6 +90,22 @@ class ConfidenceSequence(ABC):
             "A confidence sequence bets on each row with what came before it: it depends on the order of the log, "
             "and two parts of a log cannot be merged. Read the chunks in order instead."
         )
+
+
+class SequenceEstimator(SequentialEstimator):
+    """An estimator whose interval is a confidence sequence: valid at every row simultaneously."""
+
+    interval: ClassVar[str] = CONFIDENCE_SEQUENCE
+    assumes: ClassVar[str] = (
+        "rewards in a known range. The interval is valid at any time, however often you look"
+    )
+    requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE,)
+    sample_size: ClassVar[str] = ""
+    needs_variance: ClassVar[bool] = False
+    state: ClassVar[type[ConfidenceSequence]]
+
+    def result(self, state: ConfidenceSequence) -> tuple[float, ...]:
+        return state.value(), *state.interval()
 
 
 def horizon_of(horizon: int | None) -> float:

@@ -16,14 +16,16 @@ logs with a 5% uniform mix over three arms, k = 10 was within 26% of the width o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from maillard.errors import InvalidValue
+from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, REWARD_RANGE
 from maillard.evaluation.sequential import bernstein
 from maillard.evaluation.sequential.confidence_sequence import (
     ConfidenceSequence,
+    SequenceEstimator,
     checked,
     horizon_of,
     level_of,
@@ -34,10 +36,13 @@ from maillard.evaluation.sequential.kernels import compiled, places
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from maillard.evaluation.bound_targets import Target
+    from maillard.evaluation.evaluation_log import EvaluationLog
+
     Numbers = NDArray[np.float64]
     Places = NDArray[np.int64]
 
-__all__ = ["DEFAULT_K", "DoublyRobust", "excluded_at", "terms"]
+__all__ = ["DEFAULT_K", "DoublyRobust", "DoublyRobustSequence", "excluded_at", "terms"]
 
 DEFAULT_K = 10.0
 
@@ -122,6 +127,20 @@ class DoublyRobust(ConfidenceSequence):
     pulls: Numbers
     sums: Numbers
 
+    columns: ClassVar[dict[str, str]] = {
+        "arm": "arm",
+        "reward": "scaled_reward",
+        "weight": "weight",
+        "chances": "probabilities",
+        "law": "target_row",
+        "laws": "target_probabilities",
+    }
+    requires: ClassVar[tuple[str, ...]] = (ALL_PROBABILITIES,)
+
+    @classmethod
+    def of(cls, log: EvaluationLog, target: Target, confidence: float) -> DoublyRobust:  # noqa: ARG003
+        return cls.start(len(log.arms), 1.0 - confidence)
+
     @classmethod
     def start(cls, arms: int, alpha: float, k: float = DEFAULT_K, horizon: int | None = None) -> DoublyRobust:
         """No rows yet. Alpha, k, and the row where it should be narrowest if there is one, are given in advance."""
@@ -162,3 +181,18 @@ class DoublyRobust(ConfidenceSequence):
 
     def centre(self) -> float:
         return bernstein.centre_of(self.run, self.k)
+
+
+class DoublyRobustSequence(SequenceEstimator):
+    """Waudby-Smith et al. (2022): the doubly robust confidence sequence."""
+
+    name: ClassVar[str] = "cs-dr"
+    formula: ClassVar[str] = "empirical Bernstein of Σ π m + w (r - m)"
+    requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE, ALL_PROBABILITIES)
+    order: ClassVar[int] = 9
+    priority: ClassVar[tuple[int, int]] = (99, 3)
+    state: ClassVar[type[ConfidenceSequence]] = DoublyRobust
+
+    @classmethod
+    def is_default(cls, log: EvaluationLog) -> bool:
+        return log.reward_range is not None and log.has_all_probabilities

@@ -1,131 +1,104 @@
-"""Estimators that follow a log in its order, row by row: for logs that were learned from while they grew."""
+"""Sequential estimators, which read a log in its order, and the runner that feeds them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-import numpy as np
-
-from maillard.errors import InvalidValue
+from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, Estimator
 from maillard.evaluation.level_selection import DELTA
-from maillard.evaluation.sequential.aipw import WEIGHTINGS, Weighted
-from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
-from maillard.evaluation.sequential.betting import Betting
-from maillard.evaluation.sequential.doubly_robust import DoublyRobust
 
 if TYPE_CHECKING:
-    from maillard.evaluation.estimators.additive import Additive
-    from maillard.evaluation.weighted_rows import Rows
+    from maillard.evaluation.bound_targets import Target
+    from maillard.evaluation.estimators.additive import AdditiveEstimator
+    from maillard.evaluation.evaluation_log import EvaluationLog
+    from maillard.evaluation.query import Query
+    from maillard.evaluation.weighted_rows import WeightedRows
 
-__all__ = ["ASSUMES", "NEEDS_LAWS", "SEQUENCES", "SEQUENTIAL", "WEIGHTINGS", "Follower"]
-
-SEQUENCES = ("cs-bernstein", "cs-dr", "cs-betting")
-SEQUENTIAL = WEIGHTINGS + SEQUENCES
-NEEDS_LAWS = frozenset({"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr"})
-# What each interval needs, beside arms whose means do not change.
-ASSUMES = {
-    "aipw": "many rows, none of which decides the variance: probabilities that stay away from 0",
-    "aipw-sqrt": "many rows, and probabilities that sink more slowly than 1 / t, or settle: a floor",
-    "aipw-propensity": "many rows, and probabilities that settle",
-    "aipw-two-point": "many rows, and a floor under the probabilities that sinks like t^-0.7 or more slowly",
-    "cs-bernstein": "rewards in a known range. It holds at every row at once, whenever one looks",
-    "cs-dr": "rewards in a known range. It holds at every row at once, whenever one looks",
-    "cs-betting": "rewards in a known range. It holds at every row at once, whenever one looks",
-}
+__all__ = ["SequentialEstimator", "SequentialRunner", "SequentialState"]
 
 
-class Follower:
-    """The sequential estimators of one target that are asked for; and `forms`, of whose levels one is to be chosen."""
+class SequentialState(Protocol):
+    """What an estimator keeps between rows. Estimators with the same class of state share one."""
 
-    def __init__(
-        self,
-        names: Iterable[str],
-        *,
-        arms: int,
-        horizon: int,
-        alpha: float,
-        reward_range: tuple[float, float] | None,
-        largest: float | None,
-        decay: float,
-        forms: Iterable[Additive] = (),
-    ) -> None:
-        wanted = set(names)
-        self._forms = {each.key: (each, EmpiricalBernstein.start(2 * DELTA)) for each in forms}
-        self.busy = bool(wanted or self._forms)
-        self._largest = largest
-        self._low, high = reward_range or (0.0, 1.0)
-        self._scale = high - self._low
-        self._weighted: Weighted | None = None
-        self._bernstein: EmpiricalBernstein | None = None
-        self._robust: DoublyRobust | None = None
-        self._betting: Betting | None = None
-        if wanted & set(WEIGHTINGS):
-            self._weighted = Weighted.start(arms=arms, horizon=max(horizon, 1), decay=decay)
-        if "cs-bernstein" in wanted:
-            self._bernstein = EmpiricalBernstein.start(alpha)
-        if "cs-dr" in wanted:
-            self._robust = DoublyRobust.start(arms, alpha)
-        if "cs-betting" in wanted:
-            self._betting = Betting.start(alpha, highest=largest)
+    columns: ClassVar[dict[str, str]]
+    "The arguments of `advance`, each with the field of `WeightedRows` that it takes."
+    requires: ClassVar[tuple[str, ...]]
 
-    def advance(self, rows: Rows) -> None:
-        """Follow some further rows."""
-        if not self.busy:
-            return
-        if self._weighted is not None:
-            self._weighted.advance(
-                arm=rows.arm,
-                reward=rows.reward,
-                weight=rows.weight,
-                propensity=rows.propensity,
-                law=rows.law,
-                laws=rows.laws,
-            )
-        scaled = np.clip((rows.reward - self._low) / self._scale, 0.0, 1.0)  # rounding apart, they lie there
-        for form, sequence in self._forms.values():
-            sequence.advance(weight=form.shrink(rows.weight, form.level or 0.0), reward=scaled)
-        if self._bernstein is not None:
-            self._bernstein.advance(weight=rows.weight, reward=scaled)
-        if self._betting is not None:
-            self._check_floor(rows)
-            self._betting.advance(weight=rows.weight, reward=scaled)
-        if self._robust is not None and rows.chances is not None:
-            self._robust.advance(
-                arm=rows.arm,
-                reward=scaled,
-                weight=rows.weight,
-                chances=rows.chances,
-                law=rows.law,
-                laws=rows.laws,
-            )
+    @classmethod
+    def of(cls, log: EvaluationLog, target: Target, confidence: float) -> SequentialState:
+        """The state before the first row."""
 
-    def _check_floor(self, rows: Rows) -> None:
-        """No weight may be above what the floor allows: bets on that could not be paid."""
-        if self._largest is None or not len(rows) or rows.weight.max() <= self._largest:
-            return
-        at = int(rows.weight.argmax())
-        allowed = f"a probability that the floor allows: it makes weights of at most {self._largest:.6g}"
-        raise InvalidValue(f"row {rows.row[at]}: weight", float(rows.weight[at]), allowed)
+    def advance(self, **columns: Any) -> Any:
+        """Process more rows, in log order."""
 
-    def widths(self, forms: Sequence[Additive]) -> list[float] | None:
-        """SLOPE's half-widths on a log that was learned from: a confidence sequence's, of ω (r - low); None where none was followed."""
-        if any(form.key not in self._forms for form in forms):
+
+class SequentialEstimator(Estimator):
+    """An estimator whose model, weights or bets for a row depend on the earlier rows only: valid on adaptive logs."""
+
+    sequential: ClassVar[bool] = True
+    compares: ClassVar[bool] = True
+    state: ClassVar[type[Any]]
+    "The class of its state."
+
+    @abstractmethod
+    def result(self, state: Any) -> tuple[float, ...]:
+        """Value and standard error; for a confidence sequence value, lower and upper bound on rewards scaled to [0, 1]."""
+
+
+class SequentialRunner:
+    """Runs the requested sequential estimators for which the log has the required columns.
+
+    It also runs the confidence sequences that choose the level of a shrunken estimator on an adaptive log.
+    """
+
+    def __init__(self, log: EvaluationLog, query: Query, target: Target) -> None:
+        from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
+
+        self._low, high = log.reward_bounds
+        self._span = high - self._low
+        ranged = log.reward_range is not None
+        self._states: dict[type[Any], Any] = {}
+        self._level_sequences: dict[Any, tuple[AdditiveEstimator, EmpiricalBernstein]] = {}
+        for estimators in query.estimators.values():
+            first = estimators[0]
+            if first.sequential and not log.missing_requirements(first):
+                self._states.setdefault(first.state, first.state.of(log, target, query.settings.confidence))
+            if (
+                len(estimators) > 1
+                and not first.uses_model
+                and ranged
+                and query.settings.adaptive is not False
+            ):
+                for each in estimators:
+                    self._level_sequences[each.key] = (each, EmpiricalBernstein.start(2 * DELTA))
+
+    @property
+    def active(self) -> bool:
+        """Whether there is anything to run."""
+        return bool(self._states or self._level_sequences)
+
+    def advance(self, rows: WeightedRows) -> None:
+        """Process more rows, in log order."""
+        for state in self._states.values():
+            if rows.probabilities is None and ALL_PROBABILITIES in state.requires:
+                continue  # the estimator is refused at the end
+            state.advance(**{name: getattr(rows, field) for name, field in state.columns.items()})
+        for estimator, sequence in self._level_sequences.values():
+            weight = estimator.shrink(rows.weight, estimator.level or 0.0)
+            sequence.advance(weight=weight, reward=rows.scaled_reward)
+
+    def result(self, estimator: SequentialEstimator) -> tuple[float, ...]:
+        """Value and standard error, or value, lower and upper bound of the target's value."""
+        return estimator.result(self._states[estimator.state])
+
+    def bounds(self, estimator: SequentialEstimator) -> list[float]:
+        """Value, lower and upper bound of a confidence sequence, on the scale of the rewards."""
+        return [self._low + self._span * each for each in self.result(estimator)]
+
+    def level_widths(self, estimators: Sequence[AdditiveEstimator]) -> list[float] | None:
+        """Half-widths of confidence sequences for each level, valid on an adaptive log; None if they were not run."""
+        if any(each.key not in self._level_sequences for each in estimators):
             return None
-        return [self._forms[form.key][1].half_width() * self._scale for form in forms]
-
-    def weighted(self) -> dict[str, tuple[float, float]]:
-        """Value and standard error by each weighting."""
-        return {} if self._weighted is None else self._weighted.estimates()
-
-    def sequences(self) -> dict[str, tuple[float, float, float]]:
-        """Value, lower and upper bound by each confidence sequence."""
-        made = zip(SEQUENCES, (self._bernstein, self._robust, self._betting), strict=True)
-        found = {}
-        for name, each in made:
-            if each is not None:
-                value, lower, upper = (
-                    self._low + self._scale * bound for bound in (each.value(), *each.interval())
-                )
-                found[name] = value, lower, upper
-        return found
+        return [self._level_sequences[each.key][1].half_width() * self._span for each in estimators]

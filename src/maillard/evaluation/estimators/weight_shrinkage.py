@@ -1,4 +1,4 @@
-"""Ways to shrink weights: less variance, for a bias that the level sets."""
+"""Methods that shrink weights: less variance, at the price of a bias that the level controls."""
 
 from __future__ import annotations
 
@@ -6,20 +6,34 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from maillard.evaluation.estimators.additive import Additive
+from maillard.evaluation.estimators.additive import AdditiveEstimator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from maillard.evaluation.evaluation_log import EvaluationLog
+
     Floats = NDArray[np.float64]
 
-__all__ = ["Clipped", "Optimistic", "SubGaussian", "Switched"]
+__all__ = ["Clipped", "Optimistic", "Shrunken", "SubGaussian", "Switched"]
 
 _LARGE = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0, 1000.0, 5000.0)
-_SHARES = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5)
+_FRACTIONS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5)
 
 
-class Clipped(Additive):
+class Shrunken(AdditiveEstimator):
+    """Declares that the shrunken form of an estimator is not in default reports, and not offered by `compare`."""
+
+    compares: ClassVar[bool] = False
+    order: ClassVar[int] = 0
+    priority: ClassVar[tuple[int, int]] = (99, 99)
+
+    @classmethod
+    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
+        return False
+
+
+class Clipped(Shrunken):
     """ω = min(w, level)."""
 
     shrinkage: ClassVar[str] = "clip"
@@ -30,11 +44,11 @@ class Clipped(Additive):
     def shrink(weight: Floats, level: float) -> Floats:
         return np.minimum(weight, level)
 
-    def most(self) -> float:
+    def max_weight(self) -> float:
         return self.level or np.inf
 
 
-class Switched(Additive):
+class Switched(Shrunken):
     """ω = w where w <= level, else 0."""
 
     shrinkage: ClassVar[str] = "switch"
@@ -43,14 +57,14 @@ class Switched(Additive):
 
     @staticmethod
     def shrink(weight: Floats, level: float) -> Floats:
-        # A weight is a quotient of rounded numbers: one that is the level, but for that, counts.
+        # Rounding may put a weight that equals the level slightly above it.
         return np.where(weight <= level * (1.0 + 1e-12), weight, 0.0)
 
-    def most(self) -> float:
+    def max_weight(self) -> float:
         return self.level or np.inf
 
 
-class Optimistic(Additive):
+class Optimistic(Shrunken):
     """ω = λ w / (w² + λ), at most √λ / 2."""
 
     shrinkage: ClassVar[str] = "optimistic"
@@ -61,15 +75,15 @@ class Optimistic(Additive):
     def shrink(weight: Floats, level: float) -> Floats:
         return level * weight / (weight * weight + level)
 
-    def most(self) -> float:
+    def max_weight(self) -> float:
         return float(np.sqrt(self.level or np.inf)) / 2.0
 
 
-class SubGaussian(Additive):
+class SubGaussian(Shrunken):
     """ω = w / (1 - λ + λ w), at most 1 / λ; 0 where w = 0."""
 
     shrinkage: ClassVar[str] = "sub-Gaussian"
-    levels: ClassVar[tuple[float, ...]] = _SHARES
+    levels: ClassVar[tuple[float, ...]] = _FRACTIONS
     allowed: ClassVar[str] = "a number from 0 to 1"
 
     @classmethod
@@ -80,5 +94,5 @@ class SubGaussian(Additive):
     def shrink(weight: Floats, level: float) -> Floats:
         return np.divide(weight, 1.0 - level + level * weight, out=np.zeros_like(weight), where=weight > 0)
 
-    def most(self) -> float:
+    def max_weight(self) -> float:
         return 1.0 / self.level if self.level else np.inf

@@ -1,0 +1,88 @@
+"""The protocol of estimators: what an estimator declares, whether it is additive or sequential."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from maillard.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from maillard.evaluation.evaluation_log import EvaluationLog
+
+__all__ = [
+    "ALL_PROBABILITIES",
+    "CONFIDENCE_SEQUENCE",
+    "EFFECTIVE_PULLS",
+    "EFFECTIVE_SIZE",
+    "NORMAL",
+    "NO_INTERVAL",
+    "REWARD_RANGE",
+    "Estimator",
+]
+
+# What an estimator may require of a log.
+ALL_PROBABILITIES, REWARD_RANGE = "all_probabilities", "reward_range"
+# The interval that it returns.
+NORMAL, CONFIDENCE_SEQUENCE, NO_INTERVAL = "normal", "confidence sequence", "none"
+# The diagnostic that says whether the log is large enough for it.
+EFFECTIVE_SIZE, EFFECTIVE_PULLS = "effective_sample_size", "effective_pulls"
+
+_LAST = 99
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An estimator of a target's value. To add one, add a file with a subclass that has a `name`.
+
+    `level` sets the shrinkage of the weights; it is None if there is no shrinkage.
+    """
+
+    level: float | None = None
+
+    name: ClassVar[str]
+    formula: ClassVar[str]
+    assumes: ClassVar[str] = ""
+    "What a valid interval requires."
+    interval: ClassVar[str] = NORMAL
+    requires: ClassVar[tuple[str, ...]] = ()
+    "What the log must have: ALL_PROBABILITIES, REWARD_RANGE."
+    sequential: ClassVar[bool] = False
+    "Whether it reads the rows in log order; otherwise parts of the log can be added in any order."
+    sample_size: ClassVar[str] = EFFECTIVE_SIZE
+    "The diagnostic that must reach `min_effective_size`; empty for none."
+    needs_variance: ClassVar[bool] = True
+    "Whether it has no interval if all rewards are equal."
+    compares: ClassVar[bool] = False
+    "Whether `compare` offers it."
+    order: ClassVar[int] = 0
+    "Its place in the default report."
+    priority: ClassVar[tuple[int, int]] = (_LAST, _LAST)
+    "Its place in the search for the best estimate: on a log that is not adaptive, and on one that is."
+
+    levels: ClassVar[tuple[float, ...]] = ()
+    "The levels to choose from if the caller gives none."
+    allowed: ClassVar[str] = "no level"
+    uses_model: ClassVar[bool] = False
+    "Whether it uses a reward model."
+    fits_model: ClassVar[bool] = False
+    "Whether it fits its own reward model to the whole log."
+    clusters: ClassVar[bool] = True
+    "Whether it has intervals that are clustered by unit."
+
+    def __post_init__(self) -> None:
+        if self.level is not None and not self.accepts(self.level):
+            raise InvalidValue(f"{self.name}: level", self.level, self.allowed)
+
+    def __str__(self) -> str:
+        return self.name if self.level is None else f"{self.name}:{self.level:g}"
+
+    @classmethod
+    def accepts(cls, level: float) -> bool:
+        """Whether a level is valid."""
+        return bool(cls.levels) and 0 < level < float("inf")
+
+    @classmethod
+    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
+        """Whether the default report of this log includes it."""
+        return False
