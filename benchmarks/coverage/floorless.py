@@ -69,15 +69,15 @@ def _columns(log: Log, arm: int, end: int | None = None) -> tuple[NDArray[np.int
     assert log.log_probabilities is not None
     rows = slice(log.forced, end)
     arms, rewards = log.arms[rows], log.rewards[rows]
-    chance = np.exp(log.log_probabilities[rows, arm])
-    weight = np.divide(1.0, chance, out=np.zeros_like(chance), where=arms == arm)
-    return arms, rewards, weight, chance
+    probability = np.exp(log.log_probabilities[rows, arm])
+    weight = np.divide(1.0, probability, out=np.zeros_like(probability), where=arms == arm)
+    return arms, rewards, weight, probability
 
 
 def _estimates(log: Log, horizon: int) -> list[float]:
-    arms, rewards, weight, chance = _columns(log, ARM, horizon)
+    arms, rewards, weight, probability = _columns(log, ARM, horizon)
     laws, law = np.eye(1, len(MEANS), ARM), np.zeros(arms.size, np.int64)
-    found = aipw.estimate(arms, rewards, weight, chance, law, laws, float(arms.size), DECAY)[:, 0]
+    found = aipw.estimate(arms, rewards, weight, probability, law, laws, float(arms.size), DECAY)[:, 0]
     total, mine = weight.sum(), rewards[arms == ARM]
     return [
         float((weight * rewards).mean()),
@@ -108,11 +108,11 @@ def ips_deviation(runs: int, seed: int, work: Work, *, horizon: int = 200, late:
     """
 
     def one(log: Log) -> float:
-        arms, rewards, weight, chance = _columns(log, ARM)
+        arms, rewards, weight, probability = _columns(log, ARM)
         if late:
-            arms, rewards, chance = arms[:-1], rewards[:-1], chance[1:]
-            weight = np.where(arms == ARM, 1.0 / chance, 0.0)
-        kept = chance >= LEAST
+            arms, rewards, probability = arms[:-1], rewards[:-1], probability[1:]
+            weight = np.where(arms == ARM, 1.0 / probability, 0.0)
+        kept = probability >= LEAST
         return float(np.where(kept, weight * rewards - MEANS[ARM], 0.0).mean())
 
     made = gather(
@@ -141,10 +141,10 @@ def coverage_by_floor(runs: int, seed: int, work: Work, *, horizon: int = 5000) 
         seeded = seed * 1_000_003 + place
         covered = np.zeros((BLOCK, 4))
         for run, log in enumerate(simulate_log(made, problem, horizon, seeded, runs=BLOCK, threads=1)):
-            arms, rewards, weight, chance = _columns(log, WORST)
+            arms, rewards, weight, probability = _columns(log, WORST)
             law = np.zeros(arms.size, np.int64)
             found = aipw.estimate(
-                arms, rewards, weight, chance, law, np.eye(1, k, WORST), float(arms.size), 0.7
+                arms, rewards, weight, probability, law, np.eye(1, k, WORST), float(arms.size), 0.7
             )
             covered[run] = np.abs(found[:, 0] - NOISY[WORST]) <= NORMAL * found[:, 1]
         return covered

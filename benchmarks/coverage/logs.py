@@ -1,7 +1,7 @@
 """One run as the arrays that estimators read, compiled.
 
-Unlike with `simulate_log`, no round is forced: cold arms are drawn by formula, as live, so that every row has support; and Thompson
-sampling over three arms is compiled too. What is drawn from and logged is the law of `WithFloor`, p = (1 - s) p_policy + s / K.
+Unlike with `simulate_log`, no round is forced: arms without rewards have a probability by formula, as in a live bandit, so every row has support. Thompson
+sampling over three arms is compiled, too. The logged distribution is that of `WithFloor`, p = (1 - s) p_policy + s / K.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import types
 
-from benchmarks.coverage.laws import win
+from benchmarks.coverage.choice_probabilities import win
 from maillard.policies import Policy, Sampled, WithFloor
 from maillard.simulation.compiling import address_of, borrowed, compile_function, parameters_of
 from maillard.simulation.engines.direct_engines import PROBABILITY, begin, compute_sampled, sample_arm, update
@@ -30,21 +30,21 @@ __all__ = ["Logger", "Rows"]
 
 _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
-# The policy's addresses; the problem; shares; out: arms, rewards, chances; random numbers.
+# The policy's addresses; the problem; shares; out: arms, rewards, probabilities; random numbers.
 _SIGNATURE = _I8(
     _PLACES, _I8, _NUMBERS, _NUMBERS, _TABLE, _TABLE, _NUMBERS, _PLACES, _NUMBERS, _TABLE, types.npy_rng
 )
 
 
-def _build(law: Any, fingerprint: int) -> Any:
-    def run(f, kind, first, second, values, ends, shares, chosen, rewards, chances, rng):  # type: ignore[no-untyped-def]  # noqa: PLR0917  # compiled
+def _build(choice_probabilities: Any, fingerprint: int) -> Any:
+    def run(f, kind, first, second, values, ends, shares, chosen, rewards, probabilities, rng):  # type: ignore[no-untyped-def]  # noqa: PLR0917  # compiled
         arms, table = first.size, begin(first.size)
         w, f, rng = borrowed(table), borrowed(f), borrowed(rng)
         for t in range(chosen.size):
-            law(f, w, arms, t + 1)
+            choice_probabilities(f, w, arms, t + 1)
             for arm in range(arms):
                 w[PROBABILITY, arm] = (1.0 - shares[t]) * w[PROBABILITY, arm] + shares[t] / arms
-                chances[t, arm] = w[PROBABILITY, arm]
+                probabilities[t, arm] = w[PROBABILITY, arm]
             arm = sample_arm(w, arms, rng)
             reward = sample_reward(kind, 0, first, second, values, ends, arm, rng)
             chosen[t], rewards[t] = arm, reward
@@ -60,7 +60,7 @@ class Rows:
 
     arm: NDArray[np.int64]
     reward: Floats
-    chances: Floats  # row x arm
+    probabilities: Floats  # row x arm
 
     @classmethod
     def empty(cls, horizon: int, arms: int) -> Rows:
@@ -72,8 +72,8 @@ class Logger:
     """What writes logs of a policy, with a floor or without, on a problem."""
 
     def __init__(self, policy: Policy, problem: Problem, horizon: int) -> None:
-        self._law, self._name = problem.reward_distribution(), f"{policy} on {problem}"
-        self.shares = np.zeros(horizon)  # of the uniform law, by round
+        self._rewards, self._name = problem.reward_distribution(), f"{policy} on {problem}"
+        self.shares = np.zeros(horizon)  # of weights of the uniform distribution, by round
         if isinstance(policy, WithFloor):
             assert isinstance(policy.epsilon, float)
             self.shares = policy.epsilon * np.arange(1.0, horizon + 1) ** -policy.decay
@@ -90,10 +90,10 @@ class Logger:
 
     def write(self, rows: Rows, seed: int, run: int) -> None:
         """Run number `run`, whose random numbers depend on nothing but the seed, the policy, the problem and the number."""
-        law = self._law
+        rewards = self._rewards
         key = (zlib.crc32(self._name.encode()), run)
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
         self._run(
-            self._addresses, law.code, law.first, law.second, law.values, law.ends, self.shares,
-            rows.arm, rows.reward, rows.chances, rng,
+            self._addresses, rewards.code, rewards.first, rewards.second, rewards.values, rewards.ends, self.shares,
+            rows.arm, rows.reward, rows.probabilities, rng,
         )  # fmt: skip

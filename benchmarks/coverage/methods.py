@@ -35,18 +35,18 @@ DECAY = 0.7  # α of the two-point weights: both floors are at least c t^-α
 
 
 @compiled
-def weigh(arm: Any, chances: Any, place: int, weight: Any, propensity: Any) -> None:
+def weigh(arm: Any, probabilities: Any, place: int, weight: Any, propensity: Any) -> None:
     """The weights and propensities of one target arm."""
     for row in range(arm.size):
-        propensity[row] = chances[row, place]
-        weight[row] = 1.0 / chances[row, place] if arm[row] == place else 0.0
+        propensity[row] = probabilities[row, place]
+        weight[row] = 1.0 / probabilities[row, place] if arm[row] == place else 0.0
 
 
 @compiled
 def naive(arm: Any, reward: Any, weight: Any, place: int, rows: int, truth: float) -> Any:  # noqa: PLR0917  # compiled
     """Mean and standard error of the arm's own rewards, and of w r over all rows, as if they were independent: float64[2, 3].
 
-    The third number is 1 where an interval at some row from `FIRST` on has missed the truth.
+    The third number is 1 if the interval at some row from `FIRST` on has missed the true value.
     """
     found = np.full((2, 3), np.nan)
     found[:, 2] = 0.0
@@ -75,7 +75,7 @@ class Found(NamedTuple):
 
     ends: Floats  # horizon x arm x method x (lower, upper)
     pulls: Floats  # horizon x arm x (pulls, effective pulls)
-    ever: Floats  # horizon x arm x naive method: whether its interval has missed the truth after some row from `FIRST` on
+    ever: Floats  # horizon x arm x naive method: whether its interval has missed the true value after some row from `FIRST` on
 
 
 def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], highest: float) -> Found:
@@ -85,7 +85,7 @@ def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], h
     as narrow an interval. `highest` is the largest weight that the floor allows. Sequences are followed once, and what they exclude
     stays excluded: an interval after n rows is the intersection of all up to there.
     """
-    length, arms = rows.chances.shape
+    length, arms = rows.probabilities.shape
     shape = (len(horizons), arms)
     found = Found(np.empty((*shape, len(METHODS), 2)), np.empty((*shape, 2)), np.empty((*shape, 2)))
     weight, propensity, law = np.empty(length), np.empty(length), np.zeros(length, np.int64)
@@ -93,7 +93,7 @@ def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], h
     scaled = (rows.reward - low) / width
     alpha = 1 - CONFIDENCE
     for place in range(arms):
-        weigh(rows.arm, rows.chances, place, weight, propensity)
+        weigh(rows.arm, rows.probabilities, place, weight, propensity)
         laws = np.eye(1, arms, place)
         sequences: list[Any] = [
             EmpiricalBernstein.start(alpha),
@@ -111,7 +111,12 @@ def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], h
             value, half = np.concatenate([simple[:, :2], weighted]).T * [[1.0], [NORMAL]]
             ends[:normal] = np.column_stack([value - half, value + half])
             pair: dict[str, Any] = {"weight": weight[chunk], "reward": scaled[chunk]}
-            whole = {"arm": rows.arm[chunk], "chances": rows.chances[chunk], "law": law[chunk], "laws": laws}
+            whole = {
+                "arm": rows.arm[chunk],
+                "chances": rows.probabilities[chunk],
+                "law": law[chunk],
+                "laws": laws,
+            }
             for kind, sequence in enumerate(sequences):
                 sequence.advance(**pair, **(whole if isinstance(sequence, DoublyRobust) else {}))
                 ends[normal + kind] = low + width * np.array(sequence.interval())

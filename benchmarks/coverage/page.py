@@ -1,4 +1,4 @@
-"""docs/coverage.md and its picture, from the study's numbers: nothing on the page is written by hand but its sentences."""
+"""docs/coverage.md and its figure, generated from the results of the study."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from benchmarks.coverage.tables import (
     ENOUGH,
     LEVEL,
     anytime,
-    chance,
     distant,
     enough,
     fixed,
+    p_value,
     percent,
     sides,
     stabilised,
@@ -70,26 +70,26 @@ def _opening(found: dict[str, Any], outcomes: dict[Cell, Outcome]) -> str:
     bad, good = found["by floor"][0], found["by floor"][-1]
     verdict = "none is rejected" if least > LEVEL / len(judged) else "**some are rejected**"
     return f"""
-# Coverage: do the intervals hold?
+# Coverage of the intervals
 
-An interval that says 90% should hold the truth in 90 of 100 logs, also where the log was written by a policy that learned from
-it. This page counts. `make coverage` simulates {found["runs"]:,} logs for each of {len(CELLS)} loggers and problems, evaluates every arm of each log with
-the code that `maillard.evaluate` runs, and writes this page; every number here is its output.
+A 90% interval should contain the true value in 90 of 100 logs, even if the policy that wrote the log learned from it. This page
+counts how often it does. `make coverage` simulates {found["runs"]:,} logs for each of {len(CELLS)} combinations of logging policy and problem, evaluates
+every arm of each log with the code of `maillard.evaluate`, and writes this page. Every number is its output.
 
 ![How often intervals miss, by method](pictures/{PICTURE})
 
-- **Stabilised intervals** (AIPW with constant-allocation weights √e, and with two-point weights): where an arm has at least {ENOUGH} effective
-  pulls, {held} of {len(far)} coverages lie within {percent(BAND[0])} to {percent(BAND[1])}% (from {percent(low)} to {percent(high)}%). With fewer, down to
-  {min(row[5] for row in near):.0f}, {_below(near)} of {len(near)} are below that, down to {percent(min(row[4] for row in near))}%: their theory is about many pulls, and an
-  experiment that does not adapt falls short with so few as well ([below](#how-many-pulls-are-enough)).
-- **Confidence sequences** hold at every row at once. In the worst of {len(judged)} combinations of sequence, logger, problem and arm, {percent(worst)}% of
-  the logs had one that excluded the truth at any time, where 10% are allowed. A one-sided binomial test of each against 10%, at a
-  level of {LEVEL:g} for all together: {verdict} (smallest p-value {chance(least)}).
-- **Naive intervals** are made as if rows were independent. At a fixed number of rows the sample mean's fall to {percent(naive[0])}%, which is not far off, but
-  more often below the truth than above ([below](#on-which-side-they-miss)); those of IPS fall to {percent(naive[1])}%. And who looks at them after every row
-  from the {FIRST}th on sees the truth excluded at some time in up to {percent(peeked)}% of the logs.
-- **Without a floor** intervals of an arm that the policy gave up fall short: {percent(bad[0])}% with AIPW, {percent(bad[3])}% with two-point weights; with a
-  uniform mix of {floorless.FLOORS[-1]:.0%} it is {percent(good[0])} and {percent(good[3])}% ([below](#without-a-floor))."""
+- **Stabilised intervals** (AIPW with constant-allocation weights √e, and with two-point weights) are valid at a number of rows that is fixed in
+  advance. If an arm has at least {ENOUGH} effective pulls, {held} of {len(far)} coverages are between {percent(BAND[0])} and {percent(BAND[1])}% (from {percent(low)} to
+  {percent(high)}%). With fewer effective pulls, down to {min(row[5] for row in near):.0f}, {_below(near)} of {len(near)} coverages are lower, down to {percent(min(row[4] for row in near))}%. The theory
+  is for many pulls; with so few, an experiment that does not adapt also falls short ([below](#how-many-pulls-are-enough)).
+- **Confidence sequences** are valid at any time: at every row at once. In the worst of {len(judged)} combinations of sequence, policy, problem and arm,
+  the sequence excluded the true value at some row in {percent(worst)}% of the logs; 10% are allowed. One-sided binomial tests of each combination
+  against 10%, at a joint level of {LEVEL:g}: {verdict} (smallest p-value {p_value(least)}).
+- **Naive intervals** treat rows as independent. At a fixed number of rows the coverage of the sample mean falls to {percent(naive[0])}%, which is close,
+  but the interval is more often below the true value than above it ([below](#on-which-side-they-miss)). The coverage of IPS falls to {percent(naive[1])}%.
+  If you check after every row from row {FIRST} on, the interval excludes the true value at least once in up to {percent(peeked)}% of logs.
+- **Without a floor** the intervals of an arm that the policy gave up have too low a coverage: {percent(bad[0])}% with AIPW, {percent(bad[3])}% with two-point
+  weights. With a uniform mix of {floorless.FLOORS[-1]:.0%} they cover {percent(good[0])} and {percent(good[3])}% ([below](#without-a-floor))."""
 
 
 def _below(rows: list[tuple[Cell, int, int, str, float, float]]) -> int:
@@ -98,27 +98,27 @@ def _below(rows: list[tuple[Cell, int, int, str, float, float]]) -> int:
 
 def _design(found: dict[str, Any]) -> str:
     return f"""
-Rewards here are symmetric about their means, targets are single arms, and intervals are of 90%. Where rewards are rare (clicks, purchases) count successes and
-not pulls: with fewer than some ten of an arm, normal intervals fall far shorter than here (`maillard plan` shows how far), `evaluate` says so, and a
-confidence sequence is the one to read.
+In this study rewards are symmetric about their means, targets are single arms, and intervals have a confidence of 90%. If rewards are
+rare (clicks, purchases), count successes instead of pulls: with fewer than about ten successes of an arm, the coverage of normal intervals is much
+lower than here. `maillard plan` shows how much, `evaluate` warns, and a confidence sequence is the interval to use.
 
-## What was run
+## Design
 
-Three arms with means {"; ".join("(" + ", ".join(f"{m:g}" for m in means) + ")" for means in MEANS)}; a reward is its arm's mean plus noise that is uniform on
-(-1, 1). Loggers: MS, MS+ (B = 4, C = D = 0.01) and Gaussian Thompson sampling, each told σ² = {SIGMA2:g}, which is the sub-Gaussian parameter of
-that noise (its variance is 1/3). Thompson's probabilities are exact: for three arms they are probabilities of two correlated normal
-variables. No pull is forced: an arm without rewards is drawn by formula, as live, so that every row has support.
+Three arms with means {"; ".join("(" + ", ".join(f"{m:g}" for m in means) + ")" for means in MEANS)}; a reward is the mean of its arm plus noise that is uniform on
+(-1, 1). The logging policies are MS, MS+ (B = 4, C = D = 0.01) and Gaussian Thompson sampling, each with σ² = {SIGMA2:g}, the sub-Gaussian parameter of
+this noise (its variance is 1/3). The probabilities of Thompson sampling are exact: for three arms they are probabilities of two correlated normal
+variables. There are no forced pulls: as in a live bandit, an arm without rewards has a probability by formula, so every row has support.
 
-Into each law a share of the uniform one is mixed, and the mixed probability is what is drawn from and logged:
-either t^-0.7 of it in round t (every arm has at least t^-0.7 / 3), or 5% throughout (at least 1/60). Logs have {HORIZONS[-1]:,} rows; those of
-{HORIZONS[0]:,} are their beginnings. Nominal coverage is {CONFIDENCE:.0%}, and each share below has a standard error of about
+Each distribution is mixed with the uniform one, and the mixed probability is used and logged. The weight of the uniform distribution is
+either t^-0.7 in round t (every arm has at least t^-0.7 / 3), or 5% in all rounds (at least 1/60). Logs have {HORIZONS[-1]:,} rows; logs of
+{HORIZONS[0]:,} rows are their beginnings. Nominal coverage is {CONFIDENCE:.0%}. Each coverage below has a standard error of about
 {100 * np.sqrt(0.09 / found["runs"]):.1f} points ({found["runs"]:,} logs, seed {found["seed"]}).
 
-| method | in `evaluate` | what it is | what its interval assumes |
+| method | in `evaluate` | definition | assumptions of the interval |
 | --- | --- | --- | --- |
-| sample mean | | the arm's mean reward | independent rewards: false here, since how often an arm is pulled depends on its rewards |
+| sample mean | | the arm's mean reward | independent rewards: false here, because the number of pulls of an arm depends on its rewards |
 | IPS | | mean of w r, w = 1 / p | independent rows: false here |
-| AIPW | `aipw` | mean of Γ_t, the doubly robust score with a lagged model | that the propensities settle down to the same in every log |
+| AIPW | `aipw` | mean of Γ_t, the doubly robust score with a lagged model | propensities that converge to the same limit in every log |
 | AIPW √e | `aipw-sqrt` | Γ weighted by √e_t: constant allocation | a floor that decays slower than 1/t, and many pulls |
 | AIPW e | `aipw-propensity` | Γ weighted by e_t | as AIPW; close to the sample mean |
 | AIPW two-point | `aipw-two-point` | Γ weighted by √(v_t e_t), v by two-point allocation, α = 0.7 | a floor of c t^-α with α < 1, and many pulls |
@@ -126,11 +126,11 @@ either t^-0.7 of it in round t (every arm has at least t^-0.7 / 3), or 5% throug
 | doubly robust | `cs-dr` | the same about a lagged model | the same |
 | betting | `cs-betting` | a betting sequence that hedges with the weights | the same, and the floor's largest weight |
 
-Why the two stabilised ones (Hadad et al. 2021), in a line each: with h_t = √e_t every row of Σ h_t (Γ_t - μ) has the same variance, whatever the policy did,
-so the sum is normal in the limit; it has one if (Σ √e_t)² / T grows, which a floor of c t^-α grants for α < 1. Two-point weights do
-the same with a share v_t of the variance for row t that is chosen to suit both an arm that will be pulled always and one
-that is left to its floor. Both floors here qualify (α = 0.7 and α = 0), so the theory covers every cell as T grows; what is left to see is
-how large T must be."""
+Why the two stabilised intervals work (Hadad et al. 2021): with h_t = √e_t every row of Σ h_t (Γ_t - μ) has the same variance for every policy,
+so the sum is asymptotically normal if (Σ √e_t)² / T grows, which a floor of c t^-α guarantees for α < 1. Two-point weights assign the
+fraction v_t of the variance to row t; v is chosen to suit both an arm that is always pulled and an arm that is pulled only because
+of its floor. Both floors here qualify (α = 0.7 and α = 0), so the theory applies to every combination as T grows. The study shows how
+large T must be."""
 
 
 def _floorless(found: dict[str, Any]) -> str:
@@ -149,33 +149,33 @@ def _floorless(found: dict[str, Any]) -> str:
     return f"""
 ## Without a floor
 
-MS draws a bad arm with a probability of about c / t. Inverse propensity scoring on its log is unbiased; but the variance of its mean,
-(1/T²) Σ 1/p_t, does not shrink with T. MS on two Bernoulli arms with means 0.6 and 0.4, σ² = 1/4, {errors["runs"]:,} logs, the two forced
-first rounds dropped: the mean of the **worse** arm is estimated. Root mean square error:
+MS chooses a bad arm with a probability of about c / t. Inverse propensity scoring on its log is unbiased, but the variance of the mean,
+(1/T²) Σ 1/p_t, does not shrink with T. Example: MS on two Bernoulli arms with means 0.6 and 0.4, σ² = 1/4, {errors["runs"]:,} logs without the two
+forced first rounds. The mean of the **worse** arm is estimated. Root mean square error:
 
 {by_horizon(errors["root mean square"])}
 
-Ten or a hundred times the rows hardly help IPS, SNIPS or plain AIPW. Their errors are heavy-tailed, so that a root mean square depends on a few logs:
-the median of the absolute error and its 95% quantile tell the same.
+Ten or a hundred times as many rows hardly help IPS, SNIPS or plain AIPW. Their errors are heavy-tailed, so the root mean square depends on a few
+logs. The median of the absolute error and its 95% quantile confirm it:
 
 {by_horizon(errors["median"])}
 
 {by_horizon(errors["95%"])}
 
-The mean error, which is what "unbiased" is about:
+The mean error, which is 0 for an unbiased estimator:
 
 {by_horizon(errors["mean"], lambda value: f"{value:+.3f}")}
 
-What to use instead: AIPW weighted by √e or e, whose error shrinks (with e it is nearly the sample mean, whose bias it shares); and, before logging,
-a floor.
+Use AIPW weighted by √e or e instead. Its error shrinks (with e it is nearly the sample mean, and shares its bias). Better still, set a floor
+before logging.
 
-**Unbiased, tested.** A z-score of IPS itself would mean little, as a few rows make its variance; so rows with p_t below
-{floorless.LEAST:g} are left out, which the log's reader may do since p_t is known before the draw. Over {right["runs"]:,} logs of 200 rows the mean of w r - μ
-is {right["mean"]:+.4f} (z = {right["z"]:+.1f}). With the probability taken after the row's update instead, a common slip, it is {late["mean"]:+.4f}
+**A test of unbiasedness.** A z-score of IPS itself would mean little, because a few rows dominate its variance. So rows with p_t below
+{floorless.LEAST:g} are left out, which is allowed because p_t is known before the choice. Over {right["runs"]:,} logs of 200 rows the mean of w r - μ
+is {right["mean"]:+.4f} (z = {right["z"]:+.1f}). With the probability after the update instead, a common mistake, it is {late["mean"]:+.4f}
 (z = {late["z"]:+.1f}).
 
-**What a floor buys.** MS on Gaussian arms (0.5, 1, 1.5) with σ = 1, {found["runs"]:,} logs of 5,000 rows, the worst arm's 90% interval, with a uniform mix of
-so much:
+**The effect of a floor.** Coverage of the 90% interval of the worst arm: MS on Gaussian arms (0.5, 1, 1.5) with σ = 1, {found["runs"]:,} logs of 5,000
+rows, by the weight of the uniform mix:
 
 {table(["uniform mix", *WEIGHTED], floors)}
 """

@@ -1,4 +1,4 @@
-"""Running the cells: how often each interval held the truth, on which side it missed, and how wide it was."""
+"""Running the cells: how often each interval contained the true value, on which side it missed, and its width."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Outcome:
     """Shares and means over the runs of a cell; arrays begin with horizon x arm."""
 
     runs: int
-    low: Floats  # x method: intervals below the truth
-    high: Floats  # x method: intervals above the truth
+    low: Floats  # x method: intervals below the true value
+    high: Floats  # x method: intervals above the true value
     width: Floats  # x method
     pulls: Floats  # x (pulls, effective pulls)
-    ever: Floats  # x naive method: an interval missed the truth after some row
+    ever: Floats  # x naive method: an interval missed the true value after some row
 
     @property
     def covered(self) -> Floats:
-        """Intervals that held the truth."""
+        """The fraction of intervals that contained the true value."""
         return 1.0 - self.low - self.high
 
     def as_lists(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def run(cell: Cell, runs: int, seed: int, work: Work) -> Outcome:
             logger.write(rows, seed, each)
             found = intervals(rows, cell.means, HORIZONS, highest)
             lower, upper = found.ends[..., 0], found.ends[..., 1]
-            # A mean of one reward has no interval: it counts as one below the truth, of no width.
+            # A mean of one reward has no interval: it counts as one below the true value, of no width.
             below = ~(upper >= truth)
             width = np.nan_to_num(upper - lower)
             parts = (below, ~below & (lower > truth), width, found.pulls, found.ever)
@@ -84,10 +84,10 @@ def distant(runs: int, seed: int, work: Work) -> Floats:
     logger = Logger(cell.policy, cell.problem, horizon)
 
     def one(rows: Rows, place: int, end: int) -> NDArray[np.bool_]:
-        arm, chance = rows.arm[:end], np.ascontiguousarray(rows.chances[:end, place])
-        weight, law = np.where(arm == place, 1.0 / chance, 0.0), np.zeros(end, np.int64)
+        arm, probability = rows.arm[:end], np.ascontiguousarray(rows.probabilities[:end, place])
+        weight, law = np.where(arm == place, 1.0 / probability, 0.0), np.zeros(end, np.int64)
         found = aipw.estimate(
-            arm, rows.reward[:end], weight, chance, law, np.eye(1, arms, place), float(end), DECAY
+            arm, rows.reward[:end], weight, probability, law, np.eye(1, arms, place), float(end), DECAY
         )
         covered: NDArray[np.bool_] = np.abs(found[:, 0] - cell.means[place]) <= NORMAL * found[:, 1]
         return covered

@@ -14,21 +14,34 @@ from benchmarks.coverage.methods import FIRST, METHODS, NAIVE, NORMAL, SEQUENCES
 from benchmarks.coverage.study import DISTANT, Outcome
 
 __all__ = [
-    "BAND", "ENOUGH", "LEVEL", "anytime", "chance", "distant", "enough", "fixed", "percent", "sides", "stabilised", "table", "tests", "widths",
+    "BAND",
+    "ENOUGH",
+    "LEVEL",
+    "anytime",
+    "distant",
+    "enough",
+    "fixed",
+    "p_value",
+    "percent",
+    "sides",
+    "stabilised",
+    "table",
+    "tests",
+    "widths",
 ]  # fmt: skip
 
-BAND = (0.88, 0.92)  # what a 90% interval is aimed at
-ENOUGH = 30  # effective pulls from which on the normal limit is relied on, as textbooks do
+BAND = (0.88, 0.92)  # acceptable coverage of a 90% interval
+ENOUGH = 30  # effective pulls for the normal approximation, as in textbooks
 BINS = (0, 15, ENOUGH, 100, 1000, np.inf)
-LEVEL = 0.05  # of all tests of sequences together
+LEVEL = 0.05  # joint level of all tests of sequences
 
 
 def percent(share: float) -> str:
-    """A share with one digit, without its sign."""
+    """A fraction in percent with one digit, without the percent sign."""
     return f"{100 * share:.1f}"
 
 
-def chance(value: float) -> str:
+def p_value(value: float) -> str:
     """A p-value."""
     return f"{value:.2g}" if value < 0.999 else "over 0.999"
 
@@ -55,7 +68,7 @@ def stabilised(outcomes: dict[Cell, Outcome]) -> list[tuple[Cell, int, int, str,
 
 
 def tests(outcomes: dict[Cell, Outcome]) -> list[tuple[str, float, float]]:
-    """Method, share of runs whose sequence ever missed, and the chance of as many if it were 10%: of every arm, at the last horizon."""
+    """For every arm at the last horizon: method, fraction of runs that ever missed, and the p-value of a probability of 10%."""
     rows = []
     for out in outcomes.values():
         for method in SEQUENCES:
@@ -90,15 +103,15 @@ def fixed(outcomes: dict[Cell, Outcome], horizon: int, floor: str) -> str:
     first = horizon == HORIZONS[0] and floor == next(iter(FLOORS))
     heading = "## At a fixed number of rows\n\n" if first else ""
     explained = (
-        "Coverage in percent of the first, second and third arm. Effective pulls are (Σ √e_t)² / T, averaged over logs. Stabilised "
-        "coverages outside 88 to 92% are bold.\n\n"
+        "Coverage in percent for the first, second and third arm. Effective pulls are (Σ √e_t)² / T, averaged over logs. Coverages of "
+        "stabilised intervals outside 88 to 92% are bold.\n\n"
         if first
         else ""
     )
     return f"""
 {heading}{explained}### T = {horizon:,}, floor {_floor(floor)}
 
-{table(["logger", "means", "effective pulls", *methods], rows)}"""
+{table(["policy", "means", "effective pulls", *methods], rows)}"""
 
 
 def _floor(floor: str) -> str:
@@ -123,23 +136,23 @@ def enough(outcomes: dict[Cell, Outcome]) -> str:
     return f"""
 ### How many pulls are enough?
 
-The same coverages, least to greatest, by the arm's effective pulls. An arm left to a floor of t^-0.7 / 3 has about
-{(HORIZONS[0] ** 0.65 / 0.65) ** 2 / HORIZONS[0] / 3:.0f} of them after {HORIZONS[0]:,} rows and {(HORIZONS[1] ** 0.65 / 0.65) ** 2 / HORIZONS[1] / 3:.0f} after {HORIZONS[1]:,}, however large the logger's certainty: too few for a normal
-interval of any kind. A floor of 5% / 3 gives {HORIZONS[0] * 0.05 / 3:.0f} and {HORIZONS[1] * 0.05 / 3:.0f}.
+The range of the same coverages by the effective pulls of the arm. An arm that is chosen only because of a floor of t^-0.7 / 3 has about
+{(HORIZONS[0] ** 0.65 / 0.65) ** 2 / HORIZONS[0] / 3:.0f} of them after {HORIZONS[0]:,} rows and {(HORIZONS[1] ** 0.65 / 0.65) ** 2 / HORIZONS[1] / 3:.0f} after {HORIZONS[1]:,}: too few for any normal
+interval. A floor of 5% / 3 gives {HORIZONS[0] * 0.05 / 3:.0f} and {HORIZONS[1] * 0.05 / 3:.0f}.
 
 {table(["effective pulls", "arms", *methods], rows)}
 
-The line at {ENOUGH} was drawn with a part of these numbers in sight, for no better reason than that textbooks draw it there; the table has them all.
+The limit of {ENOUGH} effective pulls is the usual one in textbooks; it was chosen after some of these numbers were known. The table shows all of them.
 
-Stabilised coverages outside 88 to 92%, all of them. Beside each stands what a normal interval covers of the mean of as many independent Gaussian rewards whose
-variance is estimated (Student's distribution). Much of what is missing is missing there as well, where nothing
-adapts: it comes of few pulls. The rest, up to {percent(_gap(outcomes))} points, is not taken apart here.
+All coverages of stabilised intervals outside 88 to 92%. The last column is the coverage of a normal interval for the mean of the same number of
+independent Gaussian rewards with estimated variance (Student's distribution). Much of the shortfall occurs there as well, without any
+adaptation: it is due to few pulls. The rest, up to {percent(_gap(outcomes))} points, is not explained here.
 
-{table(["logger", "means", "floor", "T", "arm", "method", "coverage", "effective pulls", "independent rewards"], _outside(outcomes))}"""
+{table(["policy", "means", "floor", "T", "arm", "method", "coverage", "effective pulls", "independent rewards"], _outside(outcomes))}"""
 
 
 def _usual(pulls: float) -> float:
-    """What a normal interval covers of the mean of so many independent Gaussian rewards whose variance is estimated."""
+    """The coverage of a normal interval for the mean of independent Gaussian rewards with estimated variance."""
     return 2 * float(stats.t.cdf(NORMAL, pulls - 1)) - 1
 
 
@@ -158,7 +171,7 @@ def _outside(outcomes: dict[Cell, Outcome]) -> list[list[str]]:
 
 
 def distant(found: dict[str, Any]) -> str:
-    """Coverage further out."""
+    """Coverage for longer logs."""
     shares = np.array(found["distant"])
     runs = max(2, found["runs"] // 5)
     rows = [
@@ -166,14 +179,14 @@ def distant(found: dict[str, Any]) -> str:
         for number, horizon in enumerate(DISTANT)
     ]  # fmt: skip
     return f"""
-Further out it gets better, slowly: MS with the floor t^-0.7 / 3 on means (0.5, 1, 1.5), {runs:,} logs of {DISTANT[-1]:,} rows
+Coverage improves slowly with longer logs: MS with the floor t^-0.7 / 3 on means (0.5, 1, 1.5), {runs:,} logs of {DISTANT[-1]:,} rows
 (standard error {100 * np.sqrt(0.09 / runs):.1f} points), first / second / third arm.
 
 {table(["T", *WEIGHTED], rows)}"""
 
 
 def sides(outcomes: dict[Cell, Outcome]) -> str:
-    """Misses below and above, of the arms that are not the best, averaged over loggers and floors."""
+    """Misses below and above for the arms that are not the best, averaged over policies and floors."""
     methods, rows = (*NAIVE, *WEIGHTED), []
     for means in MEANS[1:]:
         for number, horizon in enumerate(HORIZONS):
@@ -187,15 +200,15 @@ def sides(outcomes: dict[Cell, Outcome]) -> str:
     return f"""
 ### On which side they miss
 
-A policy leaves an arm when its rewards were poor and does not come back to correct that: sample means of arms that are
-not the best are too low, and so are their intervals. Percent of intervals below / above the truth (5 / 5 would be right), of the two worse arms,
-averaged over loggers and floors.
+A policy stops choosing an arm when its rewards are low, and does not return to correct a bad start. So sample means of arms that are
+not the best are too low, and so are their intervals. Percent of intervals below / above the true value (ideally 5 / 5), for the two worse arms,
+averaged over policies and floors.
 
 {table(["means", "T", *methods], rows)}"""
 
 
 def anytime(outcomes: dict[Cell, Outcome]) -> str:
-    """How often sequences, and naive intervals that are watched, never miss."""
+    """How often confidence sequences, and naive intervals checked after every row, never miss."""
     rows = []
     found = tests(outcomes)
     for cell, out in outcomes.items():
@@ -209,22 +222,22 @@ def anytime(outcomes: dict[Cell, Outcome]) -> str:
         rows.append([*_row(cell), _floor(cell.floor), *texts, *peeked])
     least = {method: min(row[2] for row in found if row[0] == method) for method in SEQUENCES}
     most = {method: max(row[1] for row in found if row[0] == method) for method in SEQUENCES}
-    judged = [[method, percent(most[method]), chance(least[method])] for method in SEQUENCES]
+    judged = [[method, percent(most[method]), p_value(least[method])] for method in SEQUENCES]
     return f"""
 ## At any time
 
-A confidence sequence may be looked at after every row, and the reading may stop at any for any reason. What it has excluded
-stays excluded: the interval after n rows is the intersection of all up to there. So it holds the truth after {HORIZONS[-1]:,} rows exactly if it did after
-every row before, and one share answers both questions. Percent of logs in which it never excluded the arm's true mean, up to
-{HORIZONS[-1]:,} rows; beside it the same for naive intervals that somebody looks at after every row from the {FIRST}th on.
+You may check a confidence sequence after every row, and stop at any time for any reason. The interval after n rows is the
+intersection of all intervals up to row n. So it contains the true value after {HORIZONS[-1]:,} rows if and only if it did so after
+every earlier row, and one number answers both questions. The table shows the percentage of logs in which it never excluded the true mean of the arm, up to
+{HORIZONS[-1]:,} rows, and the same for naive intervals that are checked after every row from row {FIRST} on.
 
-{table(["logger", "means", "floor", *SEQUENCES, *(f"{each}, watched" for each in NAIVE)], rows)}
+{table(["policy", "means", "floor", *SEQUENCES, *(f"{each}, checked every row" for each in NAIVE)], rows)}
 
-Of each sequence, the largest share of logs in which it excluded the truth, and the smallest p-value of the hypothesis that
-this happens with probability at most 10% (exact binomial, one-sided; {len(found)} tests, so that
-one below {LEVEL / len(found):.1g} would reject at {LEVEL:g}).
+For each sequence, the largest fraction of logs in which it excluded the true value, and the smallest p-value of the hypothesis that
+this happens with probability at most 10% (exact one-sided binomial tests; with {len(found)} tests, a p-value
+below {LEVEL / len(found):.1g} would reject at level {LEVEL:g}).
 
-{table(["sequence", "excluded the truth, %", "smallest p-value"], judged)}"""
+{table(["sequence", "excluded the true value, %", "smallest p-value"], judged)}"""
 
 
 def widths(outcomes: dict[Cell, Outcome]) -> str:
@@ -239,9 +252,10 @@ def widths(outcomes: dict[Cell, Outcome]) -> str:
             ]
             rows.append([*_row(cell), _floor(cell.floor), *texts])
         tables.append(
-            f"### Width at T = {horizon:,}\n\n{table(['logger', 'means', 'floor', *METHODS], rows)}"
+            f"### Width at T = {horizon:,}\n\n{table(['policy', 'means', 'floor', *METHODS], rows)}"
         )
     return "\n\n".join([
-        "## What it costs\n\nMean width of the intervals of the first / third arm. Rewards span 2 about each mean; the range that sequences are told has a width of 3.",
+        "## Width of the intervals\n\nMean width of the intervals of the first / third arm. The rewards of an arm span 2; the range given to the confidence "
+        "sequences has a width of 3.",
         *tables,
     ])  # fmt: skip

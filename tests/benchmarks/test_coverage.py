@@ -1,4 +1,4 @@
-"""The coverage study: its laws are the policies' own, its counts do not depend on threads, and it can tell good intervals from bad."""
+"""The coverage study: its probabilities are those of the policies, results do not depend on threads, and bad intervals are found."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scipy import stats
 from benchmarks.coverage import __main__ as command
 from benchmarks.coverage import page
 from benchmarks.coverage.cells import CELLS, CONFIDENCE, SIGMA2, Cell
+from benchmarks.coverage.choice_probabilities import both_below
 from benchmarks.coverage.floorless import FLOORS, coverage_by_floor, ips_deviation, z_score
-from benchmarks.coverage.laws import both_below
 from benchmarks.coverage.logs import Logger, Rows
 from benchmarks.coverage.methods import METHODS, NAIVE, SEQUENCES, STABILISED, WEIGHTED, intervals
 from benchmarks.coverage.parallel import Work
@@ -24,7 +24,7 @@ from maillard.evaluation.sequential.confidence_sequence import level_of
 from tests.test_docs import ROOT
 
 RUNS, ROWS = 400, 600
-CHANCE = 1e-4  # with which a test here would fail by bad luck
+FALSE_ALARM = 1e-4  # probability that a test fails by chance
 
 
 def log_of(cell, rows, run=0):
@@ -34,13 +34,13 @@ def log_of(cell, rows, run=0):
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-def test_the_law_is_the_policys_own(cell) -> None:
+def test_the_logged_probabilities_are_those_of_the_policy(cell) -> None:
     log = log_of(cell, 2000)
     tally = Tally.empty(3)
     for row in range(2000):
         if row < 50 or row % 100 == 0:  # with cold arms, and later
             expected = cell.policy.probabilities(tally)
-            np.testing.assert_allclose(log.chances[row], expected, rtol=1e-12, atol=1e-14)
+            np.testing.assert_allclose(log.probabilities[row], expected, rtol=1e-12, atol=1e-14)
         tally.add(int(log.arm[row]), float(log.reward[row]))
     assert np.abs(log.reward - np.array(cell.means)[log.arm]).max() <= SIGMA2**0.5
 
@@ -73,9 +73,9 @@ def found():
 
 
 def rejected(misses, tests):
-    """Whether so many runs that miss say that more than 10% do, at `CHANCE` for all tests together."""
+    """Whether so many runs that miss say that more than 10% do, at `FALSE_ALARM` for all tests together."""
     value = stats.binom.sf(misses.sum(axis=0) - 1, misses.shape[0], 1 - CONFIDENCE)
-    return value < CHANCE / tests
+    return value < FALSE_ALARM / tests
 
 
 def test_sequences_hold_at_any_time_and_watched_naive_intervals_do_not(found) -> None:
@@ -86,8 +86,8 @@ def test_sequences_hold_at_any_time_and_watched_naive_intervals_do_not(found) ->
 
 
 def outside(covered, runs, tests):
-    """Whether so many of the runs say that coverage is not within 88 to 92%, at `CHANCE` for all tests together."""
-    low, high = stats.binom.ppf([CHANCE / tests / 2, 1 - CHANCE / tests / 2], runs, BAND)
+    """Whether so many of the runs say that coverage is not within 88 to 92%, at `FALSE_ALARM` for all tests together."""
+    low, high = stats.binom.ppf([FALSE_ALARM / tests / 2, 1 - FALSE_ALARM / tests / 2], runs, BAND)
     return (covered < low) | (covered > high)
 
 
@@ -113,7 +113,7 @@ def test_a_value_is_outside_exactly_if_it_was_excluded_at_some_row() -> None:
         ends = intervals(log, cell.means, (300,), 1 / cell.least(300)).ends[0]
         reward = (log.reward + 0.5) / 3
         for arm in range(3):
-            weight = np.where(log.arm == arm, 1 / log.chances[:, arm], 0.0)
+            weight = np.where(log.arm == arm, 1 / log.probabilities[:, arm], 0.0)
             for value in np.linspace(0.05, 0.95, 9):
                 rows = [
                     bernstein.excluded_at(weight * reward, weight * (1 - reward), value, level, 0.0, 0.0),
@@ -121,7 +121,7 @@ def test_a_value_is_outside_exactly_if_it_was_excluded_at_some_row() -> None:
                         arm=log.arm,
                         reward=reward,
                         weight=weight,
-                        chances=log.chances,
+                        chances=log.probabilities,
                         law=law,
                         laws=np.eye(1, 3, arm),
                         value=value,

@@ -243,7 +243,7 @@ def test_how_many_rounds_a_floor_takes() -> None:
         ({"policy": "ms++"}, "policy: unknown name"),
         ({"target": "ms+"}, "sigma2|does not learn"),
         ({"target": "ts:sigma2=1"}, "target: expected a target that does not learn"),
-        ({"target": "arm:7"}, "a place from 0 to 2"),
+        ({"target": "arm:7"}, "a position from 0 to 2"),
         ({"target": 3}, "target: expected a target, as in arm:1"),
         ({"target": []}, "target: expected at least one target"),
         ({"target": "arm:1", "against": "arm:1"}, "against: expected a policy other than the target"),

@@ -18,7 +18,7 @@ NEVER = {64: (0.0, 0.0)}
 
 @pytest.fixture(scope="module")
 def ms() -> two_arm_logs.Logs:
-    return two_arm_logs.draw_logs("ms", 2000, 200, seed=5)
+    return two_arm_logs.simulate_logs("ms", 2000, 200, seed=5)
 
 
 def verdict(finding: Finding) -> str:
@@ -40,7 +40,7 @@ def replayed(logs: two_arm_logs.Logs, log: int, first: np.ndarray) -> Tally:
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 def test_the_logs_are_those_of_the_policies(name, floor):
     """The last logged probability is that of the policy, given one of the four first pairs of rewards that there can be."""
-    logs = two_arm_logs.draw_logs(name, 50, 40, seed=3, floor=floor)
+    logs = two_arm_logs.simulate_logs(name, 50, 40, seed=3, floor=floor)
     made = policy(name, sigma2=0.25)
     before = two_arm_logs.Logs(*(each[:-1] for each in logs))
     for log in range(50):
@@ -53,7 +53,7 @@ def test_the_logs_are_those_of_the_policies(name, floor):
 
 
 def test_the_draws_agree_with_the_probabilities(ms):
-    for logs in (ms, two_arm_logs.draw_logs("ts", 2000, 200, seed=5)):
+    for logs in (ms, two_arm_logs.simulate_logs("ts", 2000, 200, seed=5)):
         p = logs.probability
         z = (logs.worse - p).sum() / np.sqrt((p * (1 - p)).sum())
         assert abs(z) < 4
@@ -69,15 +69,15 @@ def test_the_scores_are_those_of_evaluate(ms, better):
         "pi_b": np.stack([p, 1 - p], axis=1),
     }
     report = evaluate(feedback, f"arm:{int(better)}", ["ips"], min_effective_size=0)
-    assert two_arm_logs.scores(ms, better=better)[:, 0].mean() == pytest.approx(
+    assert two_arm_logs.ips_scores(ms, better=better)[:, 0].mean() == pytest.approx(
         report["ips"].value, rel=1e-12
     )
 
 
 def both_arms(logs: two_arm_logs.Logs, probability: np.ndarray) -> dict[str, np.ndarray]:
     return {
-        "better arm": two_arm_logs.scores(logs, probability, better=True).mean(axis=0),
-        "worse arm": two_arm_logs.scores(logs, probability).mean(axis=0),
+        "better arm": two_arm_logs.ips_scores(logs, probability, better=True).mean(axis=0),
+        "worse arm": two_arm_logs.ips_scores(logs, probability).mean(axis=0),
     }
 
 
@@ -98,20 +98,20 @@ def test_a_share_of_draws_with_the_served_one_is_too_large():
 
 
 def test_ips_on_thompson_is_as_low_as_the_formula_says():
-    exact, *drawn = two_arm_logs.counted(0)
-    truth = two_arm_logs.means()[0]
+    exact, *drawn = two_arm_logs.sampled_propensities(0)
+    truth = two_arm_logs.true_means()[0]
     for each in drawn:
         apart = each.estimates / truth - each.expected
         assert abs(apart.mean()) < 4 * apart.std() / np.sqrt(apart.size)
         assert each.estimates.mean() < exact.estimates.mean()
-    assert [each.draws for each in drawn] == list(two_arm_logs.DRAWS)
-    rows, logs = zip(*two_arm_logs.never_drawn(0).values(), strict=True)
+    assert [each.draws for each in drawn] == list(two_arm_logs.SAMPLES)
+    rows, logs = zip(*two_arm_logs.zero_fractions(0).values(), strict=True)
     assert sorted(rows, reverse=True) == list(rows)
     assert min(logs) > 0.5
 
 
 def test_ips_on_thompson_can_come_out_either_way():
-    found = two_arm_logs.counted(0)
+    found = two_arm_logs.sampled_propensities(0)
     assert verdict(biased(found, NEVER)) == "holds"
     as_good = [each._replace(estimates=found[0].estimates) for each in found]
     assert verdict(biased(as_good, NEVER)) == "fails"
@@ -121,7 +121,7 @@ def test_ips_on_thompson_can_come_out_either_way():
 
 def test_the_error_of_the_worse_arm_shrinks_only_with_a_floor():
     """From 300 rounds to 3,000 an error that shrinks as it should is divided by 3.2."""
-    better, worse, floored = (deviations for deviations, _ in two_arm_logs.errors(0).values())
+    better, worse, floored = (deviations for deviations, _ in two_arm_logs.single_errors(0).values())
     assert worse[-1] > 0.6 * worse[-3]
     assert better[-1] < 0.5 * better[-3]
     assert floored[-1] < 0.6 * floored[-3]

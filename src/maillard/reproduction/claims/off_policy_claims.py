@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["biased", "counted_table", "unbiased"]
+__all__ = ["biased", "propensity_table", "unbiased"]
 
 _TENTH = 0.9  # of the truth: what is below is too low, and what is between it and its inverse is right
 
@@ -28,13 +28,13 @@ _TENTH = 0.9  # of the truth: what is below is too low, and what is between it a
 def ips_on_ms(results: ExperimentResults, _where: str) -> Finding:
     """The mean of many estimates of each arm, and how far a single one is off as its log grows."""
     seed = results.settings.seed
-    logs = two_arm_logs.of("ms", seed)
+    logs = two_arm_logs.averaged_logs("ms", seed)
     return unbiased(
         {
-            "better arm": two_arm_logs.scores(logs, better=True).mean(axis=0),
-            "worse arm": two_arm_logs.scores(logs).mean(axis=0),
+            "better arm": two_arm_logs.ips_scores(logs, better=True).mean(axis=0),
+            "worse arm": two_arm_logs.ips_scores(logs).mean(axis=0),
         },
-        two_arm_logs.errors(seed),
+        two_arm_logs.single_errors(seed),
     )
 
 
@@ -42,7 +42,7 @@ def unbiased(estimates: Mapping[str, Floats], errors: Mapping[str, tuple[Floats,
     """Whether estimates of the better and of the worse arm are right on average."""
     checks: list[Check] = []
     said, rows = [], []
-    for (arm, values), truth in zip(estimates.items(), two_arm_logs.means()[::-1], strict=True):
+    for (arm, values), truth in zip(estimates.items(), two_arm_logs.true_means()[::-1], strict=True):
         found = mean(values)
         z = float((found.value - truth) / found.error)
         checks += within(
@@ -53,7 +53,7 @@ def unbiased(estimates: Mapping[str, Floats], errors: Mapping[str, tuple[Floats,
     table = DataTable(
         ("arm", "truth", "mean estimate", "standard error", "z", "deviation of one"), tuple(rows)
     )
-    first, last = two_arm_logs.LONG[-3], two_arm_logs.LONG[-1]
+    first, last = two_arm_logs.ERROR_ROUNDS[-3], two_arm_logs.ERROR_ROUNDS[-1]
     shrinking = "; ".join(f"{who} {off[-3]:.3f} and {off[-1]:.3f}" for who, (off, _) in errors.items())
     statistic = (
         f"means of {values.size:,} estimates: {', '.join(said)}. "
@@ -66,7 +66,8 @@ def unbiased(estimates: Mapping[str, Floats], errors: Mapping[str, tuple[Floats,
 def ips_on_thompson(results: ExperimentResults, _where: str) -> Finding:
     """The mean of many estimates of the worse arm, by how its probability was found."""
     return biased(
-        two_arm_logs.counted(results.settings.seed), two_arm_logs.never_drawn(results.settings.seed)
+        two_arm_logs.sampled_propensities(results.settings.seed),
+        two_arm_logs.zero_fractions(results.settings.seed),
     )
 
 
@@ -74,7 +75,7 @@ def biased(
     found: Sequence[two_arm_logs.SampledPropensities], never: Mapping[int, tuple[float, float]]
 ) -> Finding:
     """Whether estimates are right on average with exact probabilities, and too low with drawn ones."""
-    truth = math.log(two_arm_logs.means()[0])
+    truth = math.log(two_arm_logs.true_means()[0])
     checks: list[Check] = []
     for each in found:
         ratio = log_mean(each.estimates) - truth
@@ -92,7 +93,7 @@ def biased(
         f"mean estimate over the truth: {shown}. With {most} draws besides the one that was served, {never[most][1]:.0%} of the logs "
         "have a row whose weight is infinite"
     )
-    return _judged(statistic, checks, counted_table(found, never))
+    return _judged(statistic, checks, propensity_table(found, never))
 
 
 def _judged(statistic: str, checks: Sequence[Check], evidence: DataTable) -> Finding:
@@ -100,13 +101,13 @@ def _judged(statistic: str, checks: Sequence[Check], evidence: DataTable) -> Fin
     return Finding(statistic, tuple(checks), Verdict(judge(checks).word), evidence)
 
 
-def counted_table(
+def propensity_table(
     found: Sequence[two_arm_logs.SampledPropensities],
     never: Mapping[int, tuple[float, float]],
     title: str = "",
 ) -> DataTable:
     """How far Thompson's drawn probabilities put estimates off."""
-    truth = float(two_arm_logs.means()[0])
+    truth = float(two_arm_logs.true_means()[0])
     rows = []
     for each in found:
         estimate = mean(each.estimates) * (1 / truth)

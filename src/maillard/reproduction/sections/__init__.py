@@ -1,4 +1,4 @@
-"""The sections of the report, from results."""
+"""The sections of the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["sections"]
 
 _COMPARED = ("gaussian-1", "gaussian-quarter", "bernoulli")
 
-# In the order of the page: what a section shows of which experiments; those that need none are always there.
+# In page order: the experiments that a section shows, and its function. Sections without experiments are always shown.
 _SECTIONS: tuple[tuple[tuple[str, ...], Callable[[ExperimentResults], ReportSection]], ...] = (
     (("booster",), paper_sections.booster),
     *(
@@ -44,7 +44,7 @@ _SECTIONS: tuple[tuple[tuple[str, ...], Callable[[ExperimentResults], ReportSect
 
 
 def sections(results: ExperimentResults) -> list[Callable[[], ReportSection]]:
-    """What makes every section of which something was run."""
+    """The functions that make the sections for which at least one experiment was run."""
     done = results.experiments()
     return [
         functools.partial(make, results) for needs, make in _SECTIONS if not needs or done.intersection(needs)

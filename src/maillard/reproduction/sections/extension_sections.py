@@ -1,4 +1,4 @@
-"""The sections that go beyond the paper: delay, the frontier of mean and deviation, a wrong sigma2."""
+"""The sections beyond the paper: delayed rewards, mean against deviation, a wrong sigma2."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["delay", "frontier", "sigma2"]
 
 
 def delay(results: ExperimentResults) -> ReportSection:
-    """Regret against the size of batches, on static and on dynamic arms."""
+    """Regret against the batch size, on static and on dynamic arms."""
     panels, size = [], ""
-    for experiment, title in (("delay-static", "Static arms"), ("delay-dynamic", "Arms that come and go")):
+    for experiment, title in (("delay-static", "Static arms"), ("delay-dynamic", "Arms that are replaced")):
         if experiment not in results.experiments():
             continue
         problems = results.problems(experiment)
@@ -47,10 +47,12 @@ def delay(results: ExperimentResults) -> ReportSection:
         )
         panels.append(_relative(experiment, title, batches, series, specs))
     text = (
-        "Rewards are observed in batches: nothing for so many rounds, then all at once. A UCB repeats one arm through a batch, a randomised policy does not. Static arms are "
-        "ten Bernoulli arms, 0.1 and 0.05. Dynamic arms are those of Chapelle and Li (2011): ten, of which one is replaced in a thousand rounds by one of mean from Beta(4, 4); regret is against the best arm of the round."
-        + size,
-        "Chapelle and Li report, for another UCB, a million rounds and 100 trials, a ratio of UCB's regret to Thompson's that rises from 2.65 without delay to 3.82 at 1000. The option --full runs that size.",
+        "Rewards arrive in batches: none for a number of rounds, then all at once. Within a batch a UCB policy repeats one arm; a "
+        "randomised policy does not. The static problem has ten Bernoulli arms with means 0.1 and 0.05. The dynamic problem is that "
+        "of Chapelle and Li (2011): of ten arms, about one in a thousand rounds is replaced by an arm with a mean from Beta(4, 4). "
+        "Regret is relative to the best arm of the round." + size,
+        "Chapelle and Li report, for another UCB policy, a million rounds and 100 trials, that the ratio of the regrets of UCB and Thompson "
+        "sampling rises from 2.65 without delay to 3.82 at a batch size of 1000. The option --full runs this size.",
     )
     return ReportSection("delay", "Delayed rewards", text, tuple(panels), beyond=True)
 
@@ -114,7 +116,10 @@ def frontier(results: ExperimentResults) -> ReportSection:
             (name, float(mean[0]), float(deviation[0]))
             for name, mean, deviation in zip(names[1:], means[1:], deviations[1:], strict=True)
         ]
-        alt = f"{title}: as the booster grows from {boosters[0]} to {boosters[-1]}, mean regret goes from {means[0][0]:.0f} to {means[0][-1]:.0f} and its deviation from {deviations[0][0]:.0f} to {deviations[0][-1]:.0f}."
+        alt = (
+            f"{title}: as the booster grows from {boosters[0]} to {boosters[-1]}, mean regret goes from "
+            f"{means[0][0]:.0f} to {means[0][-1]:.0f} and its deviation from {deviations[0][0]:.0f} to {deviations[0][-1]:.0f}."
+        )
         panels.append(
             Panel(
                 f"frontier-{problem.partition('-')[0]}",
@@ -125,13 +130,14 @@ def frontier(results: ExperimentResults) -> ReportSection:
             )
         )
     text = (
-        "What a booster buys and what it costs: mean regret against its standard deviation as B grows from 1 to 128, with other policies on the same problem.",
+        "The benefit and the cost of a booster: mean regret against its standard deviation as B grows from 1 to 128, with other "
+        "policies on the same problem.",
     )
     return ReportSection("frontier", "Mean against deviation", text, tuple(panels), beyond=True)
 
 
 def sigma2(results: ExperimentResults) -> ReportSection:
-    """Regret when sigma2 is not that of the noise."""
+    """Regret if sigma2 is not the variance of the noise."""
     result = results.result("wrong-sigma2")
     families = {"ms": "ms:", "ms+:booster=4": "ms+:booster=4,", "ts": "ts:", "aoucb": "aoucb:"}
     values: list[float] = []
@@ -151,6 +157,6 @@ def sigma2(results: ExperimentResults) -> ReportSection:
         lines("wrong-sigma2-deviation", "Standard deviation", values, spread, label="standard deviation of regret", note="", **options),
     )  # fmt: skip
     text = (
-        "Ten Gaussian arms of variance 1 with means 0.9, 0.8, ..., 0, and policies that are told another variance.",
+        "Ten Gaussian arms of variance 1 with means 0.9, 0.8, ..., 0. The policies are given a wrong variance.",
     )
-    return ReportSection("wrong-sigma2", "What a wrong sigma2 costs", text, panels, beyond=True)
+    return ReportSection("wrong-sigma2", "The cost of a wrong sigma2", text, panels, beyond=True)

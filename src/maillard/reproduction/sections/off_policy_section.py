@@ -1,4 +1,4 @@
-"""The section on what a log says of other policies."""
+"""The section on off-policy evaluation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from maillard.reproduction import two_arm_logs
 from maillard.reproduction.claim_statistics import mean
-from maillard.reproduction.claims.off_policy_claims import counted_table
+from maillard.reproduction.claims.off_policy_claims import propensity_table
 from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.report_content import ReportSection
 from maillard.reproduction.sections.panels import lines
@@ -15,47 +15,52 @@ __all__ = ["off_policy"]
 
 
 def off_policy(results: ExperimentResults) -> ReportSection:
-    """Inverse propensity scoring, with exact probabilities and with drawn ones."""
-    seed, truth = results.settings.seed, float(two_arm_logs.means()[0])
+    """Inverse propensity scoring, with exact probabilities and with estimated ones."""
+    seed, truth = results.settings.seed, float(two_arm_logs.true_means()[0])
     error = lines(
         "off-policy-error",
-        "How far one estimate is off",
-        list(two_arm_logs.LONG),
-        two_arm_logs.errors(seed),
+        "Error of a single estimate",
+        list(two_arm_logs.ERROR_ROUNDS),
+        two_arm_logs.single_errors(seed),
         xlabel="rounds of the log",
         label="standard deviation",
         yscale="log",
     )
-    exact, *found = [mean(each.estimates) * (1 / truth) for each in two_arm_logs.counted(seed)]
-    counts = list(two_arm_logs.DRAWS)
+    exact, *found = [mean(each.estimates) * (1 / truth) for each in two_arm_logs.sampled_propensities(seed)]
+    counts = list(two_arm_logs.SAMPLES)
     series = {
         "exact probabilities": (np.full(len(counts), exact.value), np.full(len(counts), exact.error)),
-        "drawn probabilities": (
+        "estimated probabilities": (
             np.array([each.value for each in found]),
             np.array([each.error for each in found]),
         ),
     }
     counted = lines(
         "off-policy-counted",
-        "Thompson's probabilities by drawing",
+        "Estimated probabilities of Thompson sampling",
         counts,
         series,
         xlabel="draws, one of them served",
         label="mean estimate over the truth",
         ticks=counts,
     )
-    table = counted_table(
-        two_arm_logs.counted(seed), two_arm_logs.never_drawn(seed), "Thompson's probabilities by drawing"
+    table = propensity_table(
+        two_arm_logs.sampled_propensities(seed),
+        two_arm_logs.zero_fractions(seed),
+        "Estimated probabilities of Thompson sampling",
     )
-    better, worse = two_arm_logs.means()[::-1]
+    better, worse = two_arm_logs.true_means()[::-1]
     text = (
-        f"Two Bernoulli arms, {better:g} and {worse:g}, and the mean reward of always choosing one of them, by inverse propensity scoring: reward / p where it was chosen, averaged over "
-        f"all rounds. On {two_arm_logs.COUNT:,} logs of MS with {two_arm_logs.ROUNDS} rounds each, the estimates are right on average. That says little of a single one: MS chooses the worse "
-        "arm in round t with a probability of about 1 / t, so that weights grow as fast as rounds do, and however long the log, the estimate of the worse arm stays as far off. With a floor "
-        "under the probabilities it does not; or weights that are stabilised, as in the estimators aipw-two-point and aipw-sqrt, which hold what they promise only with such a floor.",
-        "Thompson's probabilities are exact here as well. Logging instead the share that an arm had in a few draws makes estimates too low if the draw that was served is one of them: the "
-        "arm was served, so its share is too large. If it is not, arms that were served are logged as never drawn, and have no weight.",
+        f"Two Bernoulli arms, {better:g} and {worse:g}. Inverse propensity scoring estimates the mean reward of always choosing one of "
+        "them: reward / p if it was chosen, otherwise 0, averaged over all rounds. On "
+        f"{two_arm_logs.COUNT:,} logs of MS with {two_arm_logs.ROUNDS} rounds each, the estimates are right on average. A single "
+        "estimate is another matter. MS chooses the worse arm in round t with a probability of about 1 / t, so the weights grow as "
+        "fast as the number of rounds, and the error for the worse arm does not shrink with the length of the log. It does shrink "
+        "with a floor under the probabilities, and for the estimators aipw-two-point and aipw-sqrt, whose stabilised weights "
+        "need such a floor for their guarantees.",
+        "The probabilities of Thompson sampling are exact here, too. If instead the log contains the fraction of a few samples in which "
+        "the arm was chosen, and the choice that was served is one of these samples, the estimates are too low: the fraction of a "
+        "served arm is too large. If the served choice is not one of them, some arms that were served are logged with probability 0, "
+        "and have no valid weight.",
     )
-    return ReportSection(
-        "off-policy", "Other policies from the log", text, (error, counted), (table,), beyond=True
-    )
+    return ReportSection("off-policy", "Off-policy evaluation", text, (error, counted), (table,), beyond=True)

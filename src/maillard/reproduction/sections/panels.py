@@ -1,4 +1,4 @@
-"""From results to panels: the pictures that several sections draw, each with its table and its alternative text."""
+"""The figures that several sections use, each with its table and its alternative text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bars",
     "curves",
-    "described",
+    "describe_values",
     "distributions",
     "lines",
     "option",
@@ -32,7 +32,7 @@ __all__ = [
     "title_of",
 ]
 
-# A policy looks alike in every panel: its place in the palette.
+# The order of the policies in the palette, so that a policy has the same color in every figure.
 _PALETTE_ORDER = (
     "ms",
     "ms+:booster=4",
@@ -48,7 +48,7 @@ _PALETTE_ORDER = (
 
 
 def style_indices(specs: Sequence[str], among: Sequence[str] = ()) -> list[int]:
-    """The policies' style_indices in the palette: those of their own, then the free ones in order, of all that a section shows."""
+    """The palette indices of policies: fixed ones first, then the free ones in order, among all policies of a section."""
     if among:
         by_spec = dict(zip(among, style_indices(among), strict=True))
         return [by_spec[spec] for spec in specs]
@@ -58,7 +58,7 @@ def style_indices(specs: Sequence[str], among: Sequence[str] = ()) -> list[int]:
 
 
 def title_of(problem: str) -> str:
-    """A problem's name in a title.
+    """The name of a problem in a title.
 
     >>> title_of("gaussian-equal:arms=10"), title_of("bernoulli-linear:arms=100")
     ('Gaussian (1/4), Equal, K = 10', 'Bernoulli, Linear, K = 100')
@@ -70,17 +70,17 @@ def title_of(problem: str) -> str:
 
 
 def option(spec: str, name: str) -> float:
-    """The number that a policy is told by this name."""
+    """The value of a numeric option of a policy."""
     return float(spec_strings.read(spec).options[name])  # type: ignore[arg-type]  # the specs of the experiments have numbers there
 
 
-def described(pairs: Sequence[tuple[str, float]]) -> str:
-    """Names with their numbers, for those who do not see the picture."""
+def describe_values(pairs: Sequence[tuple[str, float]]) -> str:
+    """Names with their values, for the alternative text."""
     return ", ".join(f"{name} {value:,.3g}" for name, value in pairs)
 
 
 def summary(*results: Result, specs: Sequence[str] | None = None) -> DataTable:
-    """Mean, error, deviation, quantiles and maximum of the final regret, by policy."""
+    """A table of mean, error, deviation, quantiles and maximum of the final regret, by policy."""
     rows = [
         {"policy": label(row.pop("policy")), "trials": result.values.shape[1], **row}
         for result in results
@@ -91,7 +91,7 @@ def summary(*results: Result, specs: Sequence[str] | None = None) -> DataTable:
 
 
 def bars(name: str, *results: Result, emphasised: str) -> Panel:
-    """Mean final regret with standard deviations, in the paper's language, of all results on one problem."""
+    """Mean final regret with standard deviations on one problem, in the style of the paper."""
     title = title_of(results[0].provenance["problem"])
     specs = [spec for result in results for spec in result.policies]
     means = np.concatenate([result.mean[:, -1] for result in results])
@@ -107,7 +107,7 @@ def bars(name: str, *results: Result, emphasised: str) -> Panel:
         hatched=[label(spec) for spec in specs if not _class(spec).guarantees.anytime],
         emphasised=[label(spec) for spec in specs if spec.startswith(emphasised)],
     )
-    alt = f"Bars of mean regret on {title}: {described(list(zip(names, means, strict=True)))}."
+    alt = f"Bars of mean regret on {title}: {describe_values(list(zip(names, means, strict=True)))}."
     return Panel(name, title, alt, figure, summary(*results))
 
 
@@ -116,7 +116,7 @@ def _class(spec: str) -> type[policies.Policy]:
 
 
 def _guaranteed(spec: str) -> bool:
-    """Whether some bound on regret is reported for sub-Gaussian (or, for a policy of such, bounded) rewards."""
+    """Whether a regret bound is reported for sub-Gaussian (or, if the policy requires them, bounded) rewards."""
     row = _class(spec).guarantees
     return bool(row.sub_ucb) or row.minimax_ratio not in (None, "linear regret")
 
@@ -130,7 +130,7 @@ def curves(
     references: Sequence[figures.Reference] = (),
     yscale: str = "linear",
 ) -> Panel:
-    """Mean regret over rounds, with bands; the table has every fifth checkpoint."""
+    """Mean regret over rounds with bands; the table contains every fifth checkpoint."""
     chosen = [result.policies.index(spec) for spec in specs]
     low, high = result.quantile([0.05, 0.95])
     names = [label(spec) for spec in specs]
@@ -144,17 +144,17 @@ def curves(
         (
             int(result.rounds[i]),
             *result.mean[chosen, i].tolist(),
-            *(_at(each, result.rounds[i]) for each in references),
+            *(_value_at(each, result.rounds[i]) for each in references),
         )
         for i in shown
     )
     table = DataTable(("round", *names, *(each.label for each in references)), rows)
-    alt = f"Mean regret over rounds, {title}; at the last: {described(list(zip(names, result.mean[chosen, -1], strict=True)))}."
+    alt = f"Mean regret over rounds, {title}; at the last: {describe_values(list(zip(names, result.mean[chosen, -1], strict=True)))}."
     return Panel(name, title, alt, figure, table)
 
 
-def _at(reference: figures.Reference, x: float) -> float | None:
-    """A reference's height at a round, where it has one."""
+def _value_at(reference: figures.Reference, x: float) -> float | None:
+    """The value of a reference line at a round; None outside its range."""
     xs, ys = np.asarray(reference.x, float), np.asarray(reference.y, float)
     inside = xs[0] <= x <= xs[-1]
     return float(np.interp(np.log(x), np.log(xs), ys)) if inside else None
@@ -171,7 +171,7 @@ def lines(
     error: str = "standard error",
     **options: Any,
 ) -> Panel:
-    """Values with their errors against a parameter, a line for each name."""
+    """Values with their errors against a parameter, one line for each name."""
     middle = np.array([values for values, _ in series.values()])
     errors = np.array([errors for _, errors in series.values()])
     figure = figures.sweep(
@@ -192,7 +192,7 @@ def lines(
 
 
 def distributions(name: str, title: str, result: Result, specs: Sequence[str]) -> Panel:
-    """How final regret is spread over trials."""
+    """The distribution of final regret over trials."""
     chosen = [result.policies.index(spec) for spec in specs]
     values = result.values[chosen, :, -1]
     names = [label(spec) for spec in specs]
@@ -205,5 +205,5 @@ def distributions(name: str, title: str, result: Result, specs: Sequence[str]) -
         size=figures.PANEL,
     )
     medians = list(zip(names, np.median(values, axis=1), strict=True))
-    alt = f"Distributions of final regret, {title}; medians: {described(medians)}."
+    alt = f"Distributions of final regret, {title}; medians: {describe_values(medians)}."
     return Panel(name, title, alt, figure, summary(result, specs=specs))

@@ -1,4 +1,4 @@
-"""The sections that show what the paper shows: Table 1, its three figures, and what lies behind them."""
+"""The sections on the results of the paper: Table 1, its three figures, and more detail on them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from maillard.reproduction.sections.panels import bars, curves, distributions, l
 __all__ = ["booster", "comparison", "guarantees", "maximum", "over_time", "spread"]
 
 COMPARED = {
-    "gaussian-1": ("Gaussian problems, noise of variance 1", "The paper does not state the variance of its Gaussian noise. Here it is 1, and so is sigma2: the variance that the paper names for its booster study."),
-    "gaussian-quarter": ("Gaussian problems, noise of variance 1/4", "The other reading of the unstated noise: variance 1/4 and sigma2 = 1/4, the sigma2 that the paper names for all algorithms."),
-    "bernoulli": ("Bernoulli problems", "Rewards of 0 and 1; sigma2 = 1/4, the least that holds for every mean. KL-MS, which knows that they are Bernoulli, stands beside."),
+    "gaussian-1": ("Gaussian problems, noise of variance 1", "The paper does not state the variance of its Gaussian noise. Here both the variance and sigma2 are 1, the variance that the paper "
+        "states for its booster study."),
+    "gaussian-quarter": ("Gaussian problems, noise of variance 1/4", "The other interpretation: variance 1/4 and sigma2 = 1/4, the sigma2 that the paper states for all algorithms."),
+    "bernoulli": ("Bernoulli problems", "Rewards of 0 and 1; sigma2 = 1/4, the smallest value that is valid for every mean. KL-MS, which uses that rewards are Bernoulli, is "
+        "shown for comparison."),
 }  # fmt: skip
-_LANGUAGE = (
-    "As in the paper, bars are mean regret and lines its standard deviation; bars are grey where no regret bound is reported for "
-    "sub-Gaussian rewards, and hatched where the horizon has to be known. What stands below MOSS is not in the paper's figures."
+_LEGEND = (
+    "As in the paper, bars show mean regret and lines its standard deviation. Bars are grey if no regret bound is reported for "
+    "sub-Gaussian rewards, and hatched if the policy needs the horizon. The policies below MOSS are not in the paper's figures."
 )
 
 
 def guarantees(_results: ExperimentResults) -> ReportSection:
-    """Table 1, generated from the policies; the paper's rows first."""
+    """Table 1, generated from the policies, with the rows of the paper first."""
     own = [policies.policy_class(name) for name in TABLE_1]
     others = [policies.policy_class(name) for name in policies.names() if name not in TABLE_1]
     named = {"The policies of the paper's Table 1": own, "All others": others}
@@ -38,8 +40,9 @@ def guarantees(_results: ExperimentResults) -> ReportSection:
         for title, chosen in named.items()
     ]
     text = (
-        "What is proved of each policy, as the policies state it of themselves: the paper's rows, then all others. A tick means proved, a cross that it is not the case, "
-        "with a star that no result is reported but it might hold; a blank that nothing is reported; a dagger that there is a condition, which the command maillard policies tells.",
+        "What is proved about each policy, from the metadata of the policies: first the rows of the paper, then all others. A tick means "
+        "proved; a cross, not the case; a cross with a star, no result is reported but it might be true; a blank, nothing is reported; "
+        "a dagger, there is a condition, which the command maillard policies shows.",
     )
     return ReportSection("guarantees", "Guarantees (Table 1)", text, tables=tuple(tables))
 
@@ -52,16 +55,16 @@ def booster(results: ExperimentResults) -> ReportSection:
         "booster", "Mean regret over the booster", values, {"MS+": (result.mean[:, -1], result.sd[:, -1])}, xlabel="booster B",
         label="regret", error="standard deviation", ticks=values,
     )  # fmt: skip
-    fan = distributions("booster-spread", "All trials", result, result.policies)
+    trials = distributions("booster-spread", "All trials", result, result.policies)
     text = (
         f"Ten Gaussian arms of variance 1 with means 0.9, 0.8, ..., 0; {result.values.shape[1]:,} trials of {result.rounds[-1]:,} rounds. "
         "The paper states neither the horizon nor sigma2 of this study: 20,000 rounds and sigma2 = 1 are assumed.",
     )
-    return ReportSection("booster", "The effect of the booster (Figure 1)", text, (panel, fan))
+    return ReportSection("booster", "The effect of the booster (Figure 1)", text, (panel, trials))
 
 
 def comparison(results: ExperimentResults, experiment: str) -> ReportSection:
-    """One of the figure grids."""
+    """A grid of bar charts for one group of problems."""
     title, text = COMPARED[experiment]
     panels = []
     compared = [name for name in (experiment, f"{experiment}-others") if name in results.experiments()]
@@ -69,11 +72,11 @@ def comparison(results: ExperimentResults, experiment: str) -> ReportSection:
         found = [results.result(name, problem) for name in compared]
         panels.append(bars(f"{experiment}-{_slug(problem)}", *found, emphasised="ms+"))
     figure = "Figure 3" if experiment == "bernoulli" else "Figure 2"
-    return ReportSection(experiment, f"{title} ({figure})", (text, _LANGUAGE), tuple(panels))
+    return ReportSection(experiment, f"{title} ({figure})", (text, _LEGEND), tuple(panels))
 
 
 def over_time(results: ExperimentResults, experiment: str) -> ReportSection:
-    """Regret curves against the slope of the lower bound, and the explicit bounds."""
+    """Regret curves with the slope of the lower bound, and the explicit bounds."""
     panels: list[Panel] = []
     shown = ("ms", "ms+:booster=4", "ms+:booster=16", "ts", "aoucb", "ocucb")
     for problem in results.problems(experiment):
@@ -84,10 +87,11 @@ def over_time(results: ExperimentResults, experiment: str) -> ReportSection:
         panels.append(curves(f"curves-{name}", title, result, shown, references=[lower]))
         panels.append(_bounds(f"bounds-{name}", f"{title}: bounds", problem, results, experiment))
     text = (
-        "Mean regret over rounds. The Lai-Robbins line is the sum of gap over divergence, times ln t: a lower bound on the slope of regret in ln t, for "
-        "large t, and not on regret itself. So compare slopes.",
-        "Beside each, the explicit bounds of Theorems 2 and 4 with every constant (docs/paper-notes.md): the proofs' closed form, and the same proofs "
-        "stopped one line earlier and summed. A bound is vacuous where it exceeds what pulling the worst arm throughout would cost.",
+        "Mean regret over rounds. The Lai-Robbins line is the sum of gap over divergence, times ln t. It is a lower bound on the slope of "
+        "regret in ln t for large t, not on regret itself, so compare slopes.",
+        "Next to each figure, the explicit bounds of Theorems 2 and 4 with all constants (docs/paper-notes.md): in the closed form of the "
+        "proofs, and with the sum that the proofs estimate computed numerically. A bound is vacuous if it exceeds the regret of "
+        "choosing the worst arm in every round.",
     )
     return ReportSection(
         f"curves-{experiment}", f"Regret over time: {COMPARED[experiment][0]}", text, tuple(panels)
@@ -121,14 +125,14 @@ def spread(results: ExperimentResults) -> ReportSection:
         for problem in results.problems(experiment)
     ]
     text = (
-        "The paper closes by asking what expected regret and its variance have to do with each other. Means hide it: a policy that is best on average "
-        "may be so by being very bad now and then.",
+        "The paper closes with a question about the relation between expected regret and its variance. Means do not show it: a policy "
+        "with the best mean may have very large regret in a few trials.",
     )
-    return ReportSection("spread", "How regret is spread over trials", text, tuple(panels))
+    return ReportSection("spread", "Distribution of regret over trials", text, tuple(panels))
 
 
 def maximum(results: ExperimentResults) -> ReportSection:
-    """The tail of regret against the quoted maximum."""
+    """The tail of the regret distribution, with the maximum that the paper quotes."""
     found = readings(results)
     figure = figures.tails(
         list(found),
@@ -141,15 +145,16 @@ def maximum(results: ExperimentResults) -> ReportSection:
     table = DataTable(
         ("noise and sigma2", "trials", "mean", "deviation", "largest", f"share ≥ {QUOTED}"), rows
     )
-    alt = "The share of trials with at least so much regret, for three readings of the noise: " + ", ".join(
-        f"{row[0]} {row[5]:.4f} at {QUOTED}" for row in rows
+    alt = (
+        "The fraction of trials with at least a given regret, for three interpretations of the noise: "
+        + ", ".join(f"{row[0]} {row[5]:.4f} at {QUOTED}" for row in rows)
     )
     text = (
-        f"The paper quotes a largest regret of {QUOTED} for MS+16 on two Gaussian arms over 200 trials. The noise being unstated, this number helps to tell its "
-        "readings apart: how far out is it among the maxima of 200 trials, under each?",
+        f"The paper quotes a largest regret of {QUOTED} for MS+16 on two Gaussian arms over 200 trials. The paper does not state the "
+        "noise. This number helps to choose between the interpretations: how extreme is it among the maxima of 200 trials, under each?",
     )
     panel = Panel("maximum", "MS+16, Equal, K = 2: the tail of regret", alt, figure, table)
-    return ReportSection("maximum", "The quoted maximum, and the noise that is not stated", text, (panel,))
+    return ReportSection("maximum", "The quoted maximum, and the unstated noise", text, (panel,))
 
 
 def _slug(problem: str) -> str:

@@ -1,4 +1,4 @@
-"""The sections on what the paper proves or says in passing: tuning, slopes, worst cases, Eq. (4), Thompson's probabilities."""
+"""The sections on theory and tuning: slopes, worst cases, Eq. (4), parameters, probabilities of Thompson sampling."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def width(results: ExperimentResults) -> ReportSection:
     )
     called = " and ".join(label(policy) for policy in narrowed)
     text = (
-        "A booster of 32 makes MS+ greedier; so does narrowing Thompson sampling's posterior or AOUCB's bonus. "
-        f"Of those tried, {called} come nearest to the regret of MS+32 after a hundredth of the rounds. "
-        "The question is what becomes of trials that have missed the best arm by then: whether they go on losing in proportion to time.",
+        "A booster of 32 makes MS+ greedier. A narrower posterior does the same to Thompson sampling, and a smaller bonus to AOUCB. "
+        f"Of the variants, {called} come nearest to the regret of MS+32 after a hundredth of the rounds. "
+        "The question is whether the regret of trials that have missed the best arm by then keeps growing linearly.",
     )
     return ReportSection("width", "The booster against narrower widths", text, panels)
 
@@ -65,11 +65,11 @@ def parameters(results: ExperimentResults) -> ReportSection:
 
 
 def closing(results: ExperimentResults) -> ReportSection:
-    """Eq. (4) as printed and as meant."""
+    """Eq. (4) as printed, and with N."""
     result = results.result("closing")
     text = (
-        "The equation that the paper recommends to practitioners lacks the number of pulls. As printed, every arm keeps a probability above some positive number, and regret "
-        "grows in proportion to time; with N, it is MS+ with C = D = 0.",
+        "The equation that the paper recommends to practitioners lacks the number of pulls N. As printed, the probability of every arm stays "
+        "above a positive constant, and regret is linear. With N, it is MS+ with C = D = 0.",
     )
     panel = curves("closing", "Two Gaussian arms, gap 1/2", result, result.policies, yscale="log")
     return ReportSection("closing", "The closing equation (4)", text, (panel,))
@@ -90,13 +90,14 @@ def slopes(results: ExperimentResults) -> ReportSection:
         ("policy", "slope over the last tenfold", "standard error", "over 2 sigma2 / gap"), rows, "Slopes"
     )
     text = (
-        f"Two Gaussian arms of variance 1/4 with a gap of 1/2, {result.rounds[-1]:,} rounds: an asymptotically optimal policy's regret grows by 2 sigma2 / gap = {theory:g} for each unit of ln t.",
+        f"Two Gaussian arms of variance 1/4 with a gap of 1/2, {result.rounds[-1]:,} rounds. The regret of an asymptotically optimal policy "
+        f"grows by 2 sigma2 / gap = {theory:g} for each unit of ln t.",
     )
     return ReportSection("slopes", "Slopes in ln t", text, (panel,), (table,))
 
 
 def worst_case(results: ExperimentResults) -> ReportSection:
-    """The worst regret over gaps, over K and T."""
+    """The largest regret over gaps, for each K and T."""
     shares = 10.0 ** np.arange(-1.0, 0.01, 0.2)  # checkpoints
     horizon = results.result("worst-case", results.problems("worst-case")[0]).rounds[-1]
     panels, rows = [], []
@@ -130,18 +131,16 @@ def worst_case(results: ExperimentResults) -> ReportSection:
                 ticks=[horizon * share for share in (0.1, 0.2, 0.5, 1.0)],
             )
         )
-    table = DataTable(
-        ("policy", "K", "T", "worst gap over sigma", "ratio"), tuple(rows), "Where the worst is"
-    )
+    table = DataTable(("policy", "K", "T", "worst gap over sigma", "ratio"), tuple(rows), "The worst gaps")
     text = (
-        "One arm better than all others, by a gap that is swept from 0.02 to 1.28 standard deviations; at each K and T the gap with the largest mean regret is taken. "
-        "For MS the paper proves that the curves stay bounded if regret is divided by σ√(KT ln T), for MS+ by σ√(KT ln K).",
+        "One arm is better than all others, by a gap from 0.02 to 1.28 standard deviations. At each K and T, the figures show the gap with the "
+        "largest mean regret. The paper proves that the curves stay bounded: regret over σ√(KT ln T) for MS, over σ√(KT ln K) for MS+.",
     )
     return ReportSection("worst-case", "Worst cases", text, tuple(panels), (table,))
 
 
 def two_arms(_results: ExperimentResults) -> ReportSection:
-    """Thompson's probability of the worse of two arms against MS's."""
+    """The probability of the worse of two arms under Thompson sampling and under MS."""
     table = thompson_probabilities.two_arms()
     series = {"TS": table.thompson, "TS, printed bound": table.bound, "½ exp(-x)": np.log(0.5) - table.x}
     ratios = [np.exp(each - table.maillard) for each in series.values()]
@@ -162,14 +161,14 @@ def two_arms(_results: ExperimentResults) -> ReportSection:
     )
     panel = Panel("two-arms", "The worse of two arms", alt, figure, DataTable(("x", "MS", *series), rows))
     text = (
-        "On two arms Thompson's probability has a closed form, with erfc; the paper bounds it, calls it roughly ½ exp(-x), and compares it with MS's. "
-        "Both are exact here; the better arm was pulled a million times as often.",
+        "On two arms the probability of Thompson sampling has a closed form with erfc. The paper bounds it, approximates it by ½ exp(-x), "
+        "and compares it with that of MS. Both are exact here. The better arm has a million times as many pulls.",
     )
     return ReportSection("two-arms", "Thompson sampling and MS on two arms (Appendix A)", text, (panel,))
 
 
 def simulated(results: ExperimentResults) -> ReportSection:
-    """What drawing Thompson's probabilities costs, and what it gets wrong."""
+    """The cost and the error of simulated probabilities of Thompson sampling."""
     rows, seconds = (
         thompson_probabilities.by_simulation(results.settings.seed),
         thompson_probabilities.seconds(results.settings.seed),
@@ -181,7 +180,7 @@ def simulated(results: ExperimentResults) -> ReportSection:
     }
     panel = lines(
         "thompson-simulated",
-        "Error of drawn probabilities",
+        "Error of simulated probabilities",
         draws,
         series,
         xlabel="draws of every score",
@@ -189,15 +188,14 @@ def simulated(results: ExperimentResults) -> ReportSection:
         yscale="log",
         note="",
     )
-    errors = DataTable(thompson_probabilities.COLUMNS, rows, "What drawing gets wrong")
+    errors = DataTable(thompson_probabilities.COLUMNS, rows, "Error of simulated probabilities")
     base = {arms: took for arms, how, took in reversed(seconds) if how.startswith("MS")}
     timed = tuple((arms, how, took, took / base[arms]) for arms, how, took in seconds)
-    times = DataTable(
-        ("arms", "how", "seconds for one vector", "times MS's"), timed, "What it costs, on this machine"
-    )
+    times = DataTable(("arms", "how", "seconds for one vector", "times MS's"), timed, "Time, on this machine")
     text = (
-        "Without a formula for its probabilities, one would draw Thompson's scores again and again and count. An arm that is never drawn is logged with probability 0, and its weight is infinite.",
-        "Times are of this machine and this run, and the only numbers here that another run with the same seed will not repeat.",
+        "Without a formula for the probabilities of Thompson sampling, one can sample its scores many times and count. An arm that is never "
+        "sampled is logged with probability 0, and its weight is infinite.",
+        "The times are of this machine and this run. They are the only numbers in this report that depend on more than the seed.",
     )
     return ReportSection(
         "thompson-simulated", "Thompson's probabilities by simulation", text, (panel,), (errors, times)

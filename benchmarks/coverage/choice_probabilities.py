@@ -1,4 +1,4 @@
-"""The exact law of Gaussian Thompson sampling over three arms, in compiled code.
+"""The exact choice probabilities of Gaussian Thompson sampling over three arms, in compiled code.
 
 With scores θ_a ~ N(m_a, s_a²), arm a is the best where θ_a - θ_b > 0 and θ_a - θ_c > 0: a probability of two correlated
 normal variables,
@@ -54,8 +54,8 @@ def both_below(h: float, k: float, r: float) -> float:
     return below(h) * below(k) + half * total / (2.0 * PI)
 
 
-def win(f: Any, w: Any, arms: int, t: int) -> int:  # noqa: ARG001  # as every law
-    """Every arm's chance, of at most three; a cold arm has 1/K. f: the parameters, location and spread of the policy's score."""
+def win(f: Any, w: Any, arms: int, t: int) -> int:  # noqa: ARG001  # the signature of all choice functions
+    """The probabilities of at most three arms; an arm without rewards has 1/K. f: the parameters, location and spread of the policy's score."""
     warm = 0
     for arm in range(arms):
         if w[N, arm] > 0:
