@@ -595,7 +595,7 @@ def test_an_import_that_fails_leaves_no_file(log, tmp_path, monkeypatch) -> None
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("maillard.decisions.files.store_transfer._Copy.add_events", interrupted)
+    monkeypatch.setattr("maillard.decisions.files.store_transfer._LogCopy.add_events", interrupted)
     with pytest.raises(KeyboardInterrupt):
         import_log(log, tmp_path / "new.db")
     assert [each.name for each in tmp_path.iterdir()] == ["own.csv"]
@@ -789,11 +789,11 @@ def test_garbled_files_give_errors_of_the_family(name, log, tmp_path) -> None:
     ("column", "cell", "message"),
     [
         ("id", "7", "row 3: id: expected the id of a decision"),
-        ("time", "yesterday", "row 3: time: expected what a log has there"),
-        ("arm", "violet", "row 3: eligible: expected the arm ('violet') among them"),
+        ("time", "yesterday", "row 3: time: expected a value of type time"),
+        ("arm", "violet", "row 3: eligible: expected a list with the chosen arm ('violet')"),
         ("log_probability", "0.5", "row 3: log_probability: expected a number <= 0"),
         ("log_probability", "", "row 3: log_probability: expected a number <= 0, got None"),
-        ("log_probabilities", "[1]", "row 3: eligible: expected the arm"),
+        ("log_probabilities", "[1]", "row 3: eligible: expected a list with the chosen arm"),
         ("log_probabilities", "[" * 5000, "row 3: log_probabilities"),
         ("state", "-1", "row 3: state: expected a whole number >= 0"),
         ("state", str(2**63), "row 3: state: expected a whole number >= 0"),
@@ -828,7 +828,7 @@ def test_errors_name_the_row_and_the_column(column, cell, message, log, tmp_path
         ({}, "action, reward and pscore"),
         ({"action": [0], "reward": [1], "pscore": [0.0]}, "round 0: probability"),
         ({"action": [0], "reward": [1, 2], "pscore": [0.5]}, "reward: expected a number for each round, 1"),
-        ({"action": [-1], "reward": [1], "pscore": [0.5]}, "places among"),
+        ({"action": [-1], "reward": [1], "pscore": [0.5]}, "indices of"),
         ({"action": [0], "reward": [math.inf], "pscore": [0.5]}, "round 0: reward"),
         (
             {"action": [0], "reward": [1], "pscore": [0.5], "pi_b": [[0.0, 1.0]]},

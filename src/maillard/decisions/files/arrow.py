@@ -1,4 +1,4 @@
-"""The table of a log in Arrow, and so in pandas and polars."""
+"""Logs as Arrow tables, pandas data frames and polars data frames."""
 
 from __future__ import annotations
 
@@ -9,48 +9,50 @@ from typing import Any
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
 from maillard.decisions.files.metadata import read_header, write_header
 from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values_of
-from maillard.decisions.files.table_logs import open_table, renamed
+from maillard.decisions.files.table_logs import open_table, rename_columns
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue, MaillardError
 
 __all__ = [
-    "KEY",
+    "METADATA_KEY",
     "batches_of",
+    "column_types",
     "open_frame",
     "pyarrow",
     "records_of",
     "to_pandas",
     "to_polars",
     "to_table",
-    "types",
 ]
 
-KEY = "maillard"
+METADATA_KEY = "maillard"
 
 
 def pyarrow() -> Any:
-    """The package that knows Arrow and Parquet."""
+    """Import pyarrow, or raise an error that tells how to install it."""
     try:
         import pyarrow
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
-        raise MaillardError("Parquet and frames need pyarrow: pip install 'maillard[decisions]'") from None
+        raise MaillardError(
+            "Parquet files and data frames need pyarrow: pip install 'maillard[decisions]'"
+        ) from None
     return pyarrow
 
 
-def types(times: Any, policy: Any) -> dict[str, Any]:
-    """The Arrow type of each column, given the type of times and that of the column `policy`."""
+def column_types(times: Any, policy: Any) -> dict[str, Any]:
+    """Return the Arrow type of each column, given the types of times and of the column `policy`."""
     pa = pyarrow()
     plain = {
-        "text": pa.string(),
-        "whole": pa.int64(),
-        "real": pa.float64(),
-        "truth": pa.bool_(),
+        "string": pa.string(),
+        "integer": pa.int64(),
+        "float": pa.float64(),
+        "boolean": pa.bool_(),
         "time": times,
-        "names": pa.list_(pa.string()),
-        "logs": pa.list_(pa.float64()),
+        "strings": pa.list_(pa.string()),
+        "floats": pa.list_(pa.float64()),
     }
     plain["rewards"] = pa.list_(pa.struct([(name, plain[kind]) for name, kind in REWARDS.items()]))
     plain["applied"] = pa.list_(pa.struct([(name, plain[kind]) for name, kind in APPLIED.items()]))
@@ -58,81 +60,85 @@ def types(times: Any, policy: Any) -> dict[str, Any]:
 
 
 def schema() -> Any:
-    """The columns of the table."""
+    """Return the Arrow schema of the table."""
     pa = pyarrow()
     dictionary = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema(list(types(pa.timestamp("us", tz="UTC"), dictionary).items()))
+    return pa.schema(list(column_types(pa.timestamp("us", tz="UTC"), dictionary).items()))
 
 
 def batches_of(log: DecisionLog) -> Iterator[Any]:
-    """The table, in batches that do not take much memory."""
+    """Yield the table in batches of bounded size."""
     pa, columns = pyarrow(), schema()
-    some: list[tuple[Any, ...]] = []
+    buffer: list[tuple[Any, ...]] = []
     size = 0
 
     def batch() -> Any:
-        values = zip(*some, strict=True)
+        values = zip(*buffer, strict=True)
         arrays = [pa.array(list(each), type=field.type) for each, field in zip(values, columns, strict=True)]
         return pa.record_batch(arrays, schema=columns)
 
     for row in log.rows():
-        some.append(values_of(log, row))
+        buffer.append(values_of(log, row))
         size += len(row.decision.eligible)
-        if len(some) >= MAX_BATCH_ROWS or size >= MAX_BATCH_VALUES:
+        if len(buffer) >= MAX_BATCH_ROWS or size >= MAX_BATCH_VALUES:
             yield batch()
-            some, size = [], 0
-    if some:
+            buffer, size = [], 0
+    if buffer:
         yield batch()
 
 
 def to_table(log: DecisionLog) -> Any:
-    """The whole table; what the log says of itself is in its metadata."""
+    """Return the log as an Arrow table with its metadata."""
     table = pyarrow().Table.from_batches(batches_of(log), schema=schema())
-    return table.replace_schema_metadata({KEY: write_header(log)})
+    return table.replace_schema_metadata({METADATA_KEY: write_header(log)})
 
 
 def to_pandas(log: DecisionLog) -> Any:
-    """The table as a pandas frame; what the log says of itself is in its `attrs`."""
-    _needs("pandas")
+    """Return the log as a pandas data frame, with its metadata in `attrs`."""
+    _import("pandas")
     frame = to_table(log).to_pandas()
-    frame.attrs[KEY] = write_header(log)
+    frame.attrs[METADATA_KEY] = write_header(log)
     return frame
 
 
 def to_polars(log: DecisionLog) -> Any:
-    """The table as a polars frame."""
-    return _needs("polars").from_arrow(to_table(log))
+    """Return the log as a polars data frame, without metadata."""
+    return _import("polars").from_arrow(to_table(log))
 
 
-def _needs(library: str) -> Any:
+def _import(library: str) -> Any:
     import importlib
 
     try:
         return importlib.import_module(library)
     except ImportError:
-        raise MaillardError(f"a {library} frame needs {library}: pip install {library}") from None
+        raise MaillardError(f"{library} is not installed: pip install {library}") from None
 
 
 def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | None = None) -> DecisionLog:
-    """The log in a frame or table."""
+    """Open the log in a data frame or table."""
     pa, library = pyarrow(), library_of(frame)
     header = None
     try:
         if library == "pandas":
-            header = frame.attrs.get(KEY)
+            header = frame.attrs.get(METADATA_KEY)
             table = pa.Table.from_pandas(frame, preserve_index=False)
         elif library == "polars":
             table = _collected(frame).to_arrow()
         else:
             table = pa.Table.from_batches([frame]) if type(frame).__name__ == "RecordBatch" else frame
-        ours = renamed(table.column_names, columns, f"{library} table")
+        ours = rename_columns(table.column_names, columns, f"{library} table")
         if ours != table.column_names:
             table = table.rename_columns(ours)
         if {"state", "id"} <= set(table.column_names):
             table = table.sort_by([("state", "ascending"), ("id", "ascending")])
+    except InvalidValue:
+        raise
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise InvalidValue("frame", type(frame).__name__, f"one that Arrow can hold ({error})") from None
-    header = header or (table.schema.metadata or {}).get(KEY.encode())
+        raise InvalidValue(
+            "frame", type(frame).__name__, f"a data frame that can be converted to Arrow ({error})"
+        ) from None
+    header = header or (table.schema.metadata or {}).get(METADATA_KEY.encode())
     head = None if header is None else read_header(header, "metadata")
     source = f"{library} table"
     return open_table(
@@ -146,25 +152,25 @@ def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | 
 
 
 def _collected(frame: Any) -> Any:
-    """A polars frame that is there, from one that is to be made."""
+    """Collect a polars LazyFrame."""
     if type(frame).__name__ != "LazyFrame":
         return frame
     try:
         return frame.collect()
-    except Exception as error:  # noqa: BLE001  # whatever its plan runs into
-        raise InvalidValue("frame", "LazyFrame", f"one that can be collected ({error})") from None
+    except Exception as error:  # noqa: BLE001  # a lazy query may fail in any way
+        raise InvalidValue("frame", "LazyFrame", f"a lazy frame that can be collected ({error})") from None
 
 
 @dataclass(frozen=True, eq=False)
 class ArrowPart:
-    """A whole table."""
+    """All rows of a table in memory."""
 
     table: Any
     start: int = 0
 
     @property
     def rows(self) -> int:
-        """How many it has."""
+        """The number of rows."""
         return len(self.table)
 
     def __call__(self, names: Sequence[str], rows: int = MAX_BATCH_ROWS, /) -> Iterator[Any]:
@@ -172,20 +178,20 @@ class ArrowPart:
 
 
 def records_of(batches: Iterable[Any], source: str) -> Iterator[Mapping[str, Any]]:
-    """Plain values of each row, of the columns that the table has a name for."""
+    """Yield the values of each row as plain Python objects, for the known columns."""
     pa = pyarrow()
     microseconds = pa.timestamp("us", tz="UTC")
-    exact, plain = types(microseconds, pa.string()), types(pa.int64(), pa.string())
+    exact, plain = column_types(microseconds, pa.string()), column_types(pa.int64(), pa.string())
     try:
         for batch in batches:
             columns = {}
             for name in [name for name in batch.schema.names if name in COLUMNS]:
                 try:
-                    # By way of microseconds, whatever unit and zone the times had.
+                    # Via microseconds, because times may have any unit and time zone.
                     columns[name] = batch.column(name).cast(exact[name]).cast(plain[name])
                 except (pa.ArrowException, ValueError) as error:
                     allowed = f"values of type {exact[name]} ({error})"
                     raise InvalidValue(f"{source}: {name}", str(batch.column(name).type), allowed) from None
             yield from pa.RecordBatch.from_pydict(columns).to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InvalidValue(source, str(error), "a table that can be read") from None
+        raise InvalidValue(source, str(error), "a readable table") from None

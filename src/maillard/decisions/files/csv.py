@@ -1,8 +1,8 @@
-"""The table of a log as text: a .csv for the rows, beside it a .csv.json for what the log says of itself.
+"""Logs as CSV files: a .csv file with the rows, and a .csv.json file with the metadata.
 
-Lists are JSON, in which null is the log probability of an arm that could not be drawn and "NaN" that of one that nobody wrote
-down. Numbers are written so that they come back exactly; nothing is escaped for spreadsheets, which take a unit called `=1+1`
-for a formula.
+Lists are JSON. In lists of log probabilities, null means -inf (an arm that could not be chosen) and "NaN"
+means unknown. Numbers have enough digits to be read back exactly. Nothing is escaped for spreadsheets, which
+interpret a unit named `=1+1` as a formula.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from maillard.decisions.files.file_formats import FileFormat, WriteResult
 from maillard.decisions.files.metadata import Header, iso, read_header, read_iso, write_header
 from maillard.decisions.files.output_files import atomic_file, check_export_path
 from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values_of
-from maillard.decisions.files.table_logs import open_table, renamed
+from maillard.decisions.files.table_logs import open_table, rename_columns
 from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.errors import InvalidValue
 
@@ -27,30 +27,30 @@ __all__ = ["FORMAT", "open_file", "write"]
 
 
 def write(log: DecisionLog, path: Path) -> WriteResult:
-    """Write the table and what goes beside it."""
+    """Write the rows and the metadata."""
     check_export_path(_metadata_path(path), log.source)
     rows = 0
-    with atomic_file(path) as partial, atomic_file(_metadata_path(path)) as aside:
-        with partial.open("w", newline="", encoding="utf8") as file:
+    with atomic_file(path) as rows_file, atomic_file(_metadata_path(path)) as metadata_file:
+        with rows_file.open("w", newline="", encoding="utf8") as file:
             out = csv.writer(file)
             out.writerow(COLUMNS)
-            for rows, row in enumerate(log.rows(), 1):  # noqa: B007  # how many there were
+            for rows, row in enumerate(log.rows(), 1):  # noqa: B007  # used after the loop
                 values = zip(COLUMNS.values(), values_of(log, row), strict=True)
                 out.writerow(["" if value is None else _WRITE[kind](value) for kind, value in values])
-        aside.write_text(write_header(log, rows=rows), encoding="utf8")
-        path.unlink(missing_ok=True)  # never a table beside what belongs to another
+        metadata_file.write_text(write_header(log, rows=rows), encoding="utf8")
+        path.unlink(missing_ok=True)  # never leave old rows next to new metadata
     return WriteResult(rows, 0)
 
 
 def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | None = None) -> DecisionLog:
-    """The log in a file; a foreign one if nothing is beside it."""
-    aside = _metadata_path(path)
-    header = _header(aside) if aside.is_file() and not columns else None
+    """Open the log in a file; without a metadata file it is a foreign log."""
+    metadata = _metadata_path(path)
+    header = _read_metadata(metadata) if metadata.is_file() and not columns else None
     names = next(_lines(path), [])
     if len(set(names)) < len(names):
         raise InvalidValue(f"{path}: columns", names, "each column once")
 
-    names = renamed(names, columns, str(path))
+    names = rename_columns(names, columns, str(path))
 
     def records() -> Iterator[Mapping[str, Any]]:
         return _records(path, names, None if header is None else header.rows)
@@ -58,20 +58,20 @@ def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | N
     return open_table(records, names, header, str(path), experiment)
 
 
-def _header(path: Path) -> Header:
+def _read_metadata(path: Path) -> Header:
     try:
         return read_header(path.read_bytes(), str(path))
     except OSError as error:
-        raise InvalidValue("log", str(path), f"a file that can be read ({error.strerror})") from None
+        raise InvalidValue("log", str(path), f"a readable file ({error.strerror})") from None
 
 
 def _metadata_path(path: Path) -> Path:
-    """The file for what the log says of itself."""
+    """Return the path of the metadata file."""
     return path.with_name(path.name + ".json")
 
 
 def _lines(path: Path) -> Iterator[list[str]]:
-    csv.field_size_limit(2**31 - 1)  # by default 128 KiB, the probabilities of a few thousand arms
+    csv.field_size_limit(2**31 - 1)  # the default, 128 KiB, is too small for thousands of arms
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             yield from csv.reader(file, strict=True)
@@ -92,14 +92,14 @@ def _records(path: Path, names: Sequence[str], rows: int | None) -> Iterator[Map
             try:
                 values[name] = read(line[place]) if line[place] else None
             except MALFORMED:
-                allowed = f"what a log has there ({COLUMNS[name]})"
+                allowed = f"a value of type {COLUMNS[name]}"
                 raise InvalidValue(f"{path}, row {count}: {name}", line[place], allowed) from None
         yield values
     if rows is not None and count != rows:
-        raise InvalidValue(f"{path}: rows", count, f"{rows}, as were written")
+        raise InvalidValue(f"{path}: rows", count, f"{rows}, the number in the metadata")
 
 
-# How each kind of value is written as text, and read.
+# Conversion of each column type to and from text.
 
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -137,28 +137,28 @@ def _read_structs(columns: Mapping[str, str]) -> Callable[[str], list[dict[str, 
 def _struct_value(value: Any, kind: str) -> Any:
     if kind == "time":
         return read_iso(value, "time")
-    return float(value) if kind == "real" and value is not None else value
+    return float(value) if kind == "float" and value is not None else value
 
 
 _WRITE: dict[str, Callable[[Any], str]] = {
-    "text": str,
-    "whole": str,
-    "real": repr,
-    "truth": lambda value: "true" if value else "false",
+    "string": str,
+    "integer": str,
+    "float": repr,
+    "boolean": lambda value: "true" if value else "false",
     "time": iso,
-    "names": _write_names,
-    "logs": _write_logs,
+    "strings": _write_names,
+    "floats": _write_logs,
     "rewards": _write_structs(REWARDS),
     "applied": _write_structs(APPLIED),
 }
 _READ: dict[str, Callable[[str], Any]] = {
-    "text": str,
-    "whole": int,
-    "real": float,
-    "truth": lambda value: {"true": True, "false": False}[value.lower()],
+    "string": str,
+    "integer": int,
+    "float": float,
+    "boolean": lambda value: {"true": True, "false": False}[value.lower()],
     "time": lambda value: read_iso(value, "time"),
-    "names": json.loads,
-    "logs": _read_logs,
+    "strings": json.loads,
+    "floats": _read_logs,
     "rewards": _read_structs(REWARDS),
     "applied": _read_structs(APPLIED),
 }

@@ -1,7 +1,7 @@
-"""Vowpal Wabbit's decision service JSON: a line for each decision that has a reward.
+"""Logs in the dsjson format of Vowpal Wabbit: one line for each decision with a reward.
 
-Costs are negative rewards. The order of the keys, and that no blank follows a comma or colon, is what Vowpal Wabbit's
-`vw-estimators` reads by; what it has no key for is in the object "maillard", which others pass over.
+A cost is a negative reward. `vw-estimators` depends on the order of the keys and on the absence of blanks.
+The object "maillard" contains the fields that dsjson does not have; other programs ignore it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from maillard.errors import InvalidValue
 
 __all__ = ["FORMAT", "open_file", "write"]
 
-_OURS = (
-    "experiment", "unit", "policy_version", "formula_version", "state", "epoch", "cold", "idempotency_key", "position",
-    "origin", "log_probability",
+_OWN_FIELDS = (
+    "experiment", "unit", "policy_version", "formula_version", "state", "epoch", "cold", "idempotency_key",
+    "position", "origin", "log_probability",
 )  # fmt: skip
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def write(log: DecisionLog, path: Path) -> WriteResult:
-    """Write a line for each decision that has a reward, final if there are windows."""
+    """Write a line for each decision with a final reward."""
     rows = left_out = 0
     with atomic_file(path) as partial, partial.open("w", newline="", encoding="utf8") as file:
         for row in log.rows():
@@ -46,7 +46,7 @@ def write(log: DecisionLog, path: Path) -> WriteResult:
 def _line(d: Decision, reward: float, policy: str | None) -> str:
     chosen = d.eligible.index(d.arm)
     order = [chosen, *(place for place in range(len(d.eligible)) if place != chosen)]
-    ours: dict[str, Any] = {name: getattr(d, name) for name in _OURS}
+    ours: dict[str, Any] = {name: getattr(d, name) for name in _OWN_FIELDS}
     ours["policy"] = policy
     ours["log_probabilities"] = [None if log == -math.inf else log for log in d.log_probabilities]
     unknown = any(map(math.isnan, d.log_probabilities))
@@ -71,7 +71,7 @@ def _line(d: Decision, reward: float, policy: str | None) -> str:
 
 
 def open_file(path: Path, experiment: str | None, _columns: object = None) -> DecisionLog:
-    """The foreign log in a file, ours or another program's."""
+    """Open a file of this or another program as a foreign log."""
 
     def rows() -> Iterator[Row]:
         try:
@@ -83,33 +83,29 @@ def open_file(path: Path, experiment: str | None, _columns: object = None) -> De
                         place += 1
                         yield row
         except OSError as error:
-            raise InvalidValue("log", str(path), f"a file that can be read ({error.strerror})") from None
+            raise InvalidValue("log", str(path), f"a readable file ({error.strerror})") from None
 
     return foreign_log(rows, str(path), experiment)
 
 
 def _read(line: bytes, place: int, where: str) -> Row | None:
-    """The decision of a line; None where it has none."""
+    """Read the decision in a line; None if the line has none."""
     try:
         data = json.loads(line) if line.strip() else None
-        if data is None or (
-            "RewardValue" in data and "a" not in data
-        ):  # a reward whose decision is elsewhere
+        if data is None or ("RewardValue" in data and "a" not in data):  # a reward without its decision
             return None
         return foreign_row(_values(data), place)
     except InvalidValue as error:
         raise error.with_location(where) from None
     except MALFORMED as error:
         shown = line[:60].decode(errors="replace")
-        allowed = f"a decision as Vowpal Wabbit's dsjson has it ({type(error).__name__}: {error})"
+        allowed = f"a decision in the dsjson format of Vowpal Wabbit ({type(error).__name__}: {error})"
         raise InvalidValue(where, shown, allowed) from None
 
 
 def _values(data: Mapping[str, Any]) -> dict[str, Any]:
     if data.get("pdrop"):
-        raise InvalidValue(
-            "pdrop", data["pdrop"], "0: decisions that were dropped cannot be made up for here"
-        )
+        raise InvalidValue("pdrop", data["pdrop"], "0: dropped decisions are not supported")
     arms = _names(data["c"]["_multi"])
     order = [_place(each, len(arms)) for each in data["a"]]
     chosen = _place(data["_label_Action"], len(arms)) if "_label_Action" in data else order[0]
@@ -120,7 +116,7 @@ def _values(data: Mapping[str, Any]) -> dict[str, Any]:
         "reward": None if data.get("_label_cost") is None else 0.0 - float(data["_label_cost"]),
         "time": read_iso(data["Timestamp"], "Timestamp") if "Timestamp" in data else 0,
         "id": data.get("EventId"),
-        **{name: ours[name] for name in _OURS if name in ours},
+        **{name: ours[name] for name in _OWN_FIELDS if name in ours},
     }
     if ours.get("log_probabilities") is not None:
         values["log_probabilities"] = [
@@ -128,12 +124,12 @@ def _values(data: Mapping[str, Any]) -> dict[str, Any]:
         ]
     elif "p" in data:
         if sorted(order) != list(range(len(arms))) or len(data["p"]) != len(order):
-            raise InvalidValue("a", data["a"], f"each of {len(arms)} arms once, and a p for each")
-        chances = dict(zip(order, map(float, data["p"]), strict=True))
+            raise InvalidValue("a", data["a"], f"each of {len(arms)} arms once, and one p for each")
+        probabilities = dict(zip(order, map(float, data["p"]), strict=True))
         values["log_probabilities"] = [
-            math.log(chances[i]) if chances[i] > 0 else -math.inf for i in range(len(arms))
+            math.log(probabilities[i]) if probabilities[i] > 0 else -math.inf for i in range(len(arms))
         ]
-        values["probability"] = chances[chosen]
+        values["probability"] = probabilities[chosen]
     values.setdefault(
         "probability", float(data["_label_probability"]) if "_label_probability" in data else None
     )
@@ -147,7 +143,7 @@ def _place(value: object, count: int) -> int:
 
 
 def _names(arms: list[Mapping[str, Any]]) -> list[str]:
-    """The arms' names, or else their numbers."""
+    """Return the names of the arms, or their numbers if they have no names."""
     named = []
     for arm in arms:
         features = arm.get("Arm")

@@ -32,7 +32,7 @@ class WriteResult(NamedTuple):
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A file format: its name, the file endings that select it, and its functions to write and open a file."""
+    """A file format: its name, the endings that select it, and its functions to write and open files."""
 
     name: str
     endings: tuple[str, ...]
@@ -63,7 +63,7 @@ def file_endings() -> tuple[str, ...]:
 
 
 def format_of(path: Path) -> FileFormat | None:
-    """Return the format that a file's ending selects; None for any other ending, such as that of a SQLite log."""
+    """Return the format that a file's ending selects; None for other endings, such as .db."""
     for each in file_formats().values():
         if path.suffix.lower() in each.endings:
             return each

@@ -1,7 +1,7 @@
-"""Logs without events: decisions with probabilities and rewards, from other programs or cut loose from their states.
+"""Foreign logs: decisions with probabilities and rewards, but without the events of an experiment.
 
-What such a log does not say is filled in: ids and states are places in the log, every arm is eligible, and a log probability
-that nobody wrote down is NaN. The final reward is the one observation.
+Missing fields get defaults: ids and states are row indices, all arms are eligible, and unknown log
+probabilities are NaN. The final reward is the only reward event.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, Row, select_experiment
 from maillard.errors import InvalidValue
 
-__all__ = ["foreign_log", "foreign_row", "in_order", "numbered", "ordered"]
+__all__ = ["are_indices", "check_row_order", "complete_arms", "foreign_log", "foreign_row"]
 
 _DEFAULTS = {
     "time": 0, "unit": None, "policy_version": 0, "formula_version": 0, "epoch": 0, "cold": False,
@@ -25,10 +25,10 @@ _DEFAULTS = {
 
 
 def foreign_row(values: Mapping[str, Any], place: int, arms: Sequence[str] = ()) -> Row:
-    """A row of plain values. `place` is its number in the log, `arms` who is eligible where it does not say."""
+    """Make a row from plain values. `place` is its index; `arms` are eligible by default."""
     given = {name: value for name, value in values.items() if value is not None}
     known = {"state": place, **_DEFAULTS, **given}
-    known["log_probability"] = log = _log(given)
+    known["log_probability"] = log = _chosen_log_probability(given)
     if "eligible" not in given:
         known["eligible"] = list(arms)
     if "log_probabilities" not in given:
@@ -47,8 +47,8 @@ def foreign_row(values: Mapping[str, Any], place: int, arms: Sequence[str] = ())
     return Row(decision, (seen,), ())
 
 
-def _log(given: Mapping[str, Any]) -> float:
-    """The log probability of the arm that was chosen."""
+def _chosen_log_probability(given: Mapping[str, Any]) -> float:
+    """Return the log probability of the chosen arm."""
     log, probability = given.get("log_probability"), given.get("probability")
     if isinstance(log, float):
         return log
@@ -60,10 +60,10 @@ def _log(given: Mapping[str, Any]) -> float:
 def foreign_log(
     rows: Callable[[], Iterable[Row]], source: str, experiment: str | None, arms: Sequence[str] = ()
 ) -> DecisionLog:
-    """A log of such rows, read once to see which experiments and arms are in it."""
+    """Make a foreign log. The rows are read once to find their experiments and arms."""
     experiments: dict[str, None] = {}
     names = dict.fromkeys(arms)
-    for row in ordered(rows(), source):
+    for row in check_row_order(rows(), source):
         d = row.decision
         experiments[d.experiment] = None
         if d.arm not in names or not names.keys() >= set(d.eligible):
@@ -74,12 +74,12 @@ def foreign_log(
         return (row for row in rows() if row.decision.experiment == only)
 
     log = DecisionLog(chosen, experiment=only, source=source, arms=tuple(names))
-    log.arms_unordered = bool(arms) and not numbered(log.arms)
+    log.arms_unordered = bool(arms) and not are_indices(log.arms)
     return log
 
 
-def ordered(rows: Iterable[Row], source: str) -> Iterator[Row]:
-    """The rows, or an error where an experiment's are not in the order of their states and ids."""
+def check_row_order(rows: Iterable[Row], source: str) -> Iterator[Row]:
+    """Yield the rows, and check that those of an experiment are in order of state and id."""
     before: dict[str, tuple[int, str]] = {}
     for row in rows:
         d = row.decision
@@ -90,20 +90,20 @@ def ordered(rows: Iterable[Row], source: str) -> Iterator[Row]:
         yield row
 
 
-def in_order(names: Iterable[str]) -> list[str]:
-    """Names as they come; numbers from 0 up, none left out, so that an arm's number is its place.
+def complete_arms(names: Iterable[str]) -> list[str]:
+    """Return names in the given order; if all are numbers, return 0, 1, ... up to the largest.
 
-    >>> in_order(["blue", "red"]), in_order(["3", "1", "0"])
+    >>> complete_arms(["blue", "red"]), complete_arms(["3", "1", "0"])
     (['blue', 'red'], ['0', '1', '2', '3'])
     """
     arms = list(names)
     if arms and all(arm.isascii() and arm.isdigit() and str(int(arm)) == arm for arm in arms):
         most = max(map(int, arms))
-        if most < 10 * len(arms) + 100:  # not if they are some shop's numbers
+        if most < 10 * len(arms) + 100:  # otherwise they are identifiers, not indices
             return [str(number) for number in range(most + 1)]
     return arms
 
 
-def numbered(arms: Sequence[str]) -> bool:
-    """Whether each arm's name is its place."""
+def are_indices(arms: Sequence[str]) -> bool:
+    """Whether each arm's name is its index."""
     return all(arm == str(place) for place, arm in enumerate(arms))

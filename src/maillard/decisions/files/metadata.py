@@ -1,4 +1,4 @@
-"""What a file says of the log as a whole: its events, its parked rewards, how far it goes."""
+"""The metadata of a log file: events, parked rewards, and the number of the last event."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PARKED = ("decision", "event", "value")
 
 
 class Header(NamedTuple):
-    """What `write_header` wrote."""
+    """The metadata of a log file."""
 
     experiment: str
     number: int
@@ -37,7 +37,7 @@ class Header(NamedTuple):
 
 
 def write_header(log: DecisionLog, **more: object) -> str:
-    """All of a log but its rows, as JSON."""
+    """Return the metadata of a log as JSON."""
     events = [
         {"number": each.number, "kind": each.kind, "time": iso(each.time), "payload": payload_of(each)}
         for each in log.events
@@ -63,16 +63,18 @@ def write_header(log: DecisionLog, **more: object) -> str:
         made = json.dumps({**content, **more}, ensure_ascii=False)
         made.encode()
     except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"{log.source}: events", str(error), "what UTF-8 and JSON can hold") from None
+        raise InvalidValue(
+            f"{log.source}: events", str(error), "values that can be written as JSON in UTF-8"
+        ) from None
     return made
 
 
 def read_header(content: str | bytes, where: str) -> Header:
-    """The header of a file. Its events are checked as far as rows and rewards depend on them; `final_state` applies them."""
+    """Read the metadata of a file. `final_state` applies the events, and checks them completely."""
     try:
         data = json.loads(content)
         if not isinstance(data, dict) or type(data.get("schema")) is not int:
-            raise InvalidValue("schema", None, "the number of a schema")  # noqa: TRY301  # one place to add `where`
+            raise InvalidValue("schema", None, "a schema number")  # noqa: TRY301  # one place to add `where`
         if data["schema"] > SCHEMA:
             allowed = f"{SCHEMA} or older; a newer maillard wrote this file"
             raise InvalidValue("schema", data["schema"], allowed)  # noqa: TRY301  # the same
@@ -88,7 +90,7 @@ def read_header(content: str | bytes, where: str) -> Header:
     except InvalidValue as error:
         raise error.with_location(where) from None
     except (*MALFORMED, MaillardError) as error:
-        raise InvalidValue(where, str(error), "what a log says of itself, as it was written") from None
+        raise InvalidValue(where, str(error), "the metadata of a log") from None
 
 
 def _events(data: list[Mapping[str, Any]], last: int) -> list[AdministrativeEvent]:
@@ -106,7 +108,7 @@ def _events(data: list[Mapping[str, Any]], last: int) -> list[AdministrativeEven
 
 
 def check_events(events: Sequence[AdministrativeEvent], last: int) -> None:
-    """Whether these can be the changes of an experiment, its start first, none after event `last`."""
+    """Check that these are the administrative events of an experiment, none after event `last`."""
     numbers = [event.number for event in events]
     if events and not (isinstance(events[0], Start) and numbers[0] == 1):
         raise InvalidValue("events", events[0].kind, "the start of the experiment first")
@@ -130,12 +132,12 @@ def _parked(each: Mapping[str, Any]) -> Parked:
 
 
 def iso(time: int) -> str:
-    """A time as text, to the microsecond."""
+    """Format a time as ISO 8601 text in microseconds."""
     return from_microseconds(time).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def read_iso(value: object, field: str) -> int:
-    """The time that `iso`, or another program, wrote."""
+    """Parse an ISO 8601 time."""
     try:
         moment = datetime.fromisoformat(value)  # type: ignore[arg-type]  # checked by failing
     except (TypeError, ValueError):

@@ -1,7 +1,8 @@
-"""Open Bandit Pipeline's `bandit_feedback`: a dict of arrays, and a .npz file of it.
+"""Logs as the `bandit_feedback` dict of Open Bandit Pipeline (OBP), and .npz files of it.
 
-`action`, `reward` and `pscore`, one for each round; `pi_b` holds the whole law of each where that is known; `arms` and `id` are
-ours. The file has no pickles, so OBP's `context` and `position` are in it only where they are arrays.
+The arrays `action`, `reward` and `pscore` have one entry per round. `pi_b` has the probabilities of all arms,
+if they are known. `arms`, `id` and `origin` are additions of this package. The file has no pickled objects,
+so `context` and `position` are in it only if they are arrays.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES, Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.file_formats import FileFormat, WriteResult
-from maillard.decisions.files.foreign_logs import foreign_row, ordered
+from maillard.decisions.files.foreign_logs import check_row_order, foreign_row
 from maillard.decisions.files.output_files import atomic_file
 from maillard.decisions.log import DecisionLog, Row, select_experiment
 from maillard.errors import InvalidValue
@@ -29,7 +30,7 @@ __all__ = ["FORMAT", "open_feedback", "open_file", "to_obp", "write"]
 
 
 def to_obp(log: DecisionLog) -> dict[str, Any]:
-    """The decisions that have a reward, final if there are windows, as OBP's estimators take them; an action is a place among `arms`.
+    """Return the decisions with a final reward as OBP's `bandit_feedback`. An action is an index into `arms`.
 
     >>> from maillard.decisions import Bandit
     >>> bandit = Bandit(["red", "blue"], "uniform")
@@ -47,7 +48,7 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
     ids: list[str] = []
     origins: list[str] = []
     chosen: list[tuple[int, float, float]] = []
-    laws: list[np.ndarray[Any, np.dtype[np.float64]]] = []
+    distributions: list[np.ndarray[Any, np.dtype[np.float64]]] = []
     left_out = 0
     for row in log.rows():
         reward, d = log.final_reward_of(row), row.decision
@@ -56,9 +57,9 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
             continue
         if not place.keys() >= {d.arm, *d.eligible}:
             raise InvalidValue(f"{log.source}: eligible", list(d.eligible), "arms of the experiment")
-        law = np.zeros(len(place))
-        law[[place[arm] for arm in d.eligible]] = list(map(math.exp, d.log_probabilities))
-        laws.append(law)
+        distribution = np.zeros(len(place))
+        distribution[[place[arm] for arm in d.eligible]] = list(map(math.exp, d.log_probabilities))
+        distributions.append(distribution)
         ids.append(d.id)
         origins.append(d.origin or "")
         chosen.append((place[d.arm], reward, d.probability))
@@ -75,14 +76,14 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
         "id": np.array(ids, dtype=np.str_),
         "origin": np.array(origins, dtype=np.str_),
     }
-    has_all_probabilities = np.array(laws).reshape(len(chosen), len(place), 1)
+    has_all_probabilities = np.array(distributions).reshape(len(chosen), len(place), 1)
     if not np.isnan(has_all_probabilities).any():
         feedback["pi_b"] = has_all_probabilities
     return feedback, left_out
 
 
 def write(log: DecisionLog, path: Path) -> WriteResult:
-    """Write the dict as .npz."""
+    """Write the dict as a .npz file."""
     feedback, left_out = _feedback(log)
     arrays = {name: value for name, value in feedback.items() if value is not None}
     with atomic_file(path) as partial, partial.open("wb") as file:
@@ -91,11 +92,11 @@ def write(log: DecisionLog, path: Path) -> WriteResult:
 
 
 def open_file(path: Path, experiment: str | None, _columns: object = None) -> DecisionLog:
-    """The log in a .npz file."""
+    """Open the log in a .npz file."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             feedback = {name: arrays[name] for name in arrays.files}
-    except Exception as error:  # noqa: BLE001  # zip files can be wrong in many ways
+    except Exception as error:  # noqa: BLE001  # a damaged zip file may raise anything
         allowed = f"a .npz file of arrays without pickles ({error})"
         raise InvalidValue("log", str(path), allowed) from None
     return open_feedback(feedback, experiment, str(path))
@@ -104,42 +105,45 @@ def open_file(path: Path, experiment: str | None, _columns: object = None) -> De
 def open_feedback(
     feedback: Mapping[str, Any], experiment: str | None, source: str = "bandit_feedback"
 ) -> DecisionLog:
-    """The foreign log in a dict. Without `pi_b` every arm is eligible, and only the chosen one's probability is known."""
+    """Open the foreign log in a dict.
+
+    Without `pi_b`, all arms are eligible and only the probability of the chosen arm is known.
+    """
     actions = _array(feedback, "action", "iu", source)
     count = len(actions)
     rewards = _array(feedback, "reward", "fiub", source, count).astype(np.float64)
-    chances = _array(feedback, "pscore", "fiu", source, count).astype(np.float64)
-    slots = None
+    probabilities = _array(feedback, "pscore", "fiu", source, count).astype(np.float64)
+    positions = None
     if feedback.get("position") is not None:
-        slots = _array(feedback, "position", "iu", source, count).astype(np.int64)
-    laws = _laws(feedback, slots, count, source)
-    arms = _arms(feedback, actions, laws, source)
+        positions = _array(feedback, "position", "iu", source, count).astype(np.int64)
+    distributions = _read_distributions(feedback, positions, count, source)
+    arms = _arms(feedback, actions, distributions, source)
     ids, origins = (_names(feedback, name, count, source) for name in ("id", "origin"))
     if count and not 0 <= actions.min() <= actions.max() < len(arms):
-        allowed = f"places among {len(arms)} arms, from 0"
+        allowed = f"indices of {len(arms)} arms, from 0"
         worst = actions.min() if actions.min() < 0 else actions.max()
         raise InvalidValue(f"{source}: action", int(worst), allowed)
     if len(set(arms)) < len(arms):
         raise InvalidValue(f"{source}: arms", list(arms), "each name once")
-    if laws is not None and not (laws >= 0).all():
-        at = int((~(laws >= 0)).any(axis=1).argmax())
-        raise InvalidValue(f"{source}, round {at}: pi_b", laws[at].tolist(), "numbers >= 0")
-    if laws is not None and not (laws[np.arange(count), actions] > 0).all():
-        raise InvalidValue(f"{source}: pi_b", 0.0, "a probability > 0 of every action that was taken")
+    if distributions is not None and not (distributions >= 0).all():
+        at = int((~(distributions >= 0)).any(axis=1).argmax())
+        raise InvalidValue(f"{source}, round {at}: pi_b", distributions[at].tolist(), "numbers >= 0")
+    if distributions is not None and not (distributions[np.arange(count), actions] > 0).all():
+        raise InvalidValue(f"{source}: pi_b", 0.0, "a probability > 0 for every chosen action")
 
     def rows() -> Iterator[Row]:
         for place in range(count):
             values: dict[str, Any] = {
                 "arm": arms[int(actions[place])],
-                "probability": float(chances[place]),
+                "probability": float(probabilities[place]),
                 "reward": float(rewards[place]),
-                "position": 0 if slots is None else int(slots[place]),
+                "position": 0 if positions is None else int(positions[place]),
                 "id": None if ids is None else ids[place],
                 "origin": None if origins is None else origins[place] or None,
             }
-            if laws is not None:
-                values["eligible"] = [arm for arm, p in zip(arms, laws[place], strict=True) if p > 0]
-                values["log_probabilities"] = [math.log(p) for p in laws[place].tolist() if p > 0]
+            if distributions is not None:
+                values["eligible"] = [arm for arm, p in zip(arms, distributions[place], strict=True) if p > 0]
+                values["log_probabilities"] = [math.log(p) for p in distributions[place].tolist() if p > 0]
             try:
                 row = foreign_row(values, place, arms)
             except InvalidValue as error:
@@ -147,41 +151,43 @@ def open_feedback(
             yield row
 
     log = DecisionLog(
-        lambda: ordered(rows(), source),
+        lambda: check_row_order(rows(), source),
         experiment=select_experiment(["default"], experiment, source),
         source=source,
         arms=arms,
     )
-    rounds = _Rounds(actions, rewards, chances, slots, laws, origins)
+    rounds = _Rounds(actions, rewards, probabilities, positions, distributions, origins)
     if count:
         log.set_column_parts(partial(_columns, rounds, source), row_count=count)
     return log
 
 
 class _Rounds(NamedTuple):
-    """The arrays of a dict, checked but for their values."""
+    """The arrays of a dict."""
 
     actions: Integers
     rewards: Floats
-    chances: Floats
-    slots: Integers | None
-    laws: Floats | None
+    probabilities: Floats
+    positions: Integers | None
+    distributions: Floats | None
     origins: list[str] | None
 
 
 def _columns(rounds: _Rounds, source: str) -> Iterator[Columns]:
-    """The same without an object for each round."""
-    actions, rewards, chances, slots, laws, origins = rounds
+    """Yield the rounds as columns."""
+    actions, rewards, probabilities, positions, distributions, origins = rounds
     count = len(actions)
-    most = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // (1 if laws is None else laws.shape[1])))
+    most = max(
+        1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // (1 if distributions is None else distributions.shape[1]))
+    )
     for first in range(0, count, most):
         part = slice(first, min(first + most, count))
         row = np.arange(part.start, part.stop)
         for name, bad, values, allowed in (
             (
                 "probability",
-                ~((chances[part] > 0) & (chances[part] <= 1 + LOG_PROBABILITY_TOLERANCE)),
-                chances,
+                ~((probabilities[part] > 0) & (probabilities[part] <= 1 + LOG_PROBABILITY_TOLERANCE)),
+                probabilities,
                 "a number > 0 and <= 1",
             ),
             ("reward", ~np.isfinite(rewards[part]), rewards, "a finite number"),
@@ -191,15 +197,15 @@ def _columns(rounds: _Rounds, source: str) -> Iterator[Columns]:
                 raise InvalidValue(f"{source}, round {at}: {name}", float(values[at]), allowed)
         none = np.broadcast_to(np.int64(0), row.size)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = None if laws is None else np.log(np.asfortranarray(laws[part]))
+            logs = None if distributions is None else np.log(np.asfortranarray(distributions[part]))
         yield Columns(
             row=row,
             arm=actions[part],
             reward=rewards[part],
-            log_probability=np.log(chances[part]),
+            log_probability=np.log(probabilities[part]),
             log_probabilities=logs,
             eligible=None,
-            position=none if slots is None else slots[part],
+            position=none if positions is None else positions[part],
             epoch=none,
             state=row,
             time=none,
@@ -213,7 +219,7 @@ def _columns(rounds: _Rounds, source: str) -> Iterator[Columns]:
 def _array(
     feedback: Mapping[str, Any], name: str, kinds: str, source: str, count: int | None = None
 ) -> np.ndarray[Any, Any]:
-    """One number for each round."""
+    """Return an array with one number per round."""
     try:
         array = np.asarray(feedback[name])
     except KeyError:
@@ -231,35 +237,42 @@ def _array(
     return array.astype(np.int64) if kinds == "iu" else array
 
 
-def _laws(
-    feedback: Mapping[str, Any], slots: np.ndarray[Any, Any] | None, count: int, source: str
+def _read_distributions(
+    feedback: Mapping[str, Any], positions: np.ndarray[Any, Any] | None, count: int, source: str
 ) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-    """The law of each round; of the position that it was for, where there are several."""
+    """Return the probabilities of all arms in each round, at the position of the round."""
     if feedback.get("pi_b") is None:
         return None
     try:
-        laws = np.asarray(feedback["pi_b"])
+        distributions = np.asarray(feedback["pi_b"])
     except ValueError:  # ragged
-        laws = np.asarray(None)
-    if laws.ndim == 2:
-        laws = laws[:, :, np.newaxis]
-    good = laws.ndim == 3 and laws.dtype.kind in "fiu" and len(laws) == count and laws.shape[1] > 0
-    if good and laws.shape[2] != 1:
-        good = slots is not None and (not count or 0 <= slots.min() <= slots.max() < laws.shape[2])
+        distributions = np.asarray(None)
+    if distributions.ndim == 2:
+        distributions = distributions[:, :, np.newaxis]
+    good = (
+        distributions.ndim == 3
+        and distributions.dtype.kind in "fiu"
+        and len(distributions) == count
+        and distributions.shape[1] > 0
+    )
+    if good and distributions.shape[2] != 1:
+        good = positions is not None and (
+            not count or 0 <= positions.min() <= positions.max() < distributions.shape[2]
+        )
     if not good:
         allowed = f"shape ({count}, arms, positions), and a position for each round if there are several"
-        raise InvalidValue(f"{source}: pi_b", f"{laws.dtype}{list(laws.shape)}", allowed)
-    if laws.shape[2] > 1 and slots is not None:
-        return laws[np.arange(count), :, slots].astype(np.float64)
-    return laws[:, :, 0].astype(np.float64)
+        raise InvalidValue(f"{source}: pi_b", f"{distributions.dtype}{list(distributions.shape)}", allowed)
+    if distributions.shape[2] > 1 and positions is not None:
+        return distributions[np.arange(count), :, positions].astype(np.float64)
+    return distributions[:, :, 0].astype(np.float64)
 
 
 def _arms(
-    feedback: Mapping[str, Any], actions: np.ndarray[Any, Any], laws: Any, source: str
+    feedback: Mapping[str, Any], actions: np.ndarray[Any, Any], distributions: Any, source: str
 ) -> Sequence[str]:
-    """The names of the arms; numbers where they have none."""
-    if laws is not None:
-        count = laws.shape[1]
+    """Return the names of the arms, or their numbers if they have no names."""
+    if distributions is not None:
+        count = distributions.shape[1]
     elif feedback.get("n_actions") is not None:
         count = _count(feedback["n_actions"], source)
     else:

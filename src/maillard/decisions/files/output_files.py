@@ -15,7 +15,7 @@ __all__ = ["atomic_file", "check_export_path", "check_report_path"]
 
 
 def check_export_path(path: Path, source: str) -> None:
-    """Refuse to export to this path if that would overwrite the exported log or a file that is not an export."""
+    """Refuse an export that would overwrite the exported log or a file that is not an export."""
     from maillard.decisions.files.file_formats import file_endings, format_of
 
     with _checking(path) as exists:
@@ -43,7 +43,7 @@ def check_report_path(path: Path, sources: Iterable[str]) -> None:
 
 @contextmanager
 def _checking(path: Path) -> Iterator[bool]:
-    """Yield whether something exists at the path; report a path that cannot be examined as an invalid value."""
+    """Yield whether something exists at the path; convert operating system errors."""
     try:
         yield path.exists() or path.is_symlink()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The table of a log as a Parquet file."""
+"""Logs as Parquet files."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from maillard.decisions.columns import MAX_BATCH_ROWS
-from maillard.decisions.files.arrow import KEY, batches_of, pyarrow, records_of, schema
+from maillard.decisions.files.arrow import METADATA_KEY, batches_of, pyarrow, records_of, schema
 from maillard.decisions.files.file_formats import FileFormat, WriteResult
 from maillard.decisions.files.metadata import read_header, write_header
 from maillard.decisions.files.output_files import atomic_file
 from maillard.decisions.files.row_codec import COLUMNS
-from maillard.decisions.files.table_logs import open_table, renamed
+from maillard.decisions.files.table_logs import open_table, rename_columns
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue
 
 __all__ = ["FORMAT", "open_file", "open_files", "write"]
 
-_PART = 1_000_000  # rows that are read together, by one of several workers
+_MAX_PART_ROWS = 1_000_000  # a part is read by one worker
 
 
 def write(log: DecisionLog, path: Path) -> WriteResult:
-    """Write the table, a row group at a time."""
+    """Write a log, one row group at a time."""
     pq = pyarrow().parquet
-    columns = schema().with_metadata({KEY: write_header(log)})
+    columns = schema().with_metadata({METADATA_KEY: write_header(log)})
     rows = 0
     with atomic_file(path) as partial, pq.ParquetWriter(partial, columns, compression="zstd") as writer:
         for batch in batches_of(log):
@@ -47,7 +47,7 @@ def open_files(
     columns: Mapping[str, str] | None = None,
     source: str | None = None,
 ) -> DecisionLog:
-    """The log in a file; or in several, one after the other, which then is a foreign one."""
+    """Open the log in one file, or the foreign log in several consecutive files."""
     if not paths:
         raise InvalidValue("log", source, "a folder with .parquet files")
     pa, source = pyarrow(), source or str(paths[0])
@@ -62,11 +62,13 @@ def open_files(
     theirs = schemas[0].names
     for path, other in zip(paths, schemas, strict=True):
         if set(other.names) != set(theirs):
-            raise InvalidValue(f"{path}: columns", other.names, f"those of {paths[0]}: {', '.join(theirs)}")
-    ours = renamed(theirs, columns, source)
+            raise InvalidValue(
+                f"{path}: columns", other.names, f"the columns of {paths[0]}: {', '.join(theirs)}"
+            )
+    ours = rename_columns(theirs, columns, source)
 
     parts: list[ParquetPart] = []
-    named = "arm" in ours and schemas[0].field(theirs[ours.index("arm")]).type in (
+    string_arms = "arm" in ours and schemas[0].field(theirs[ours.index("arm")]).type in (
         pa.string(),
         pa.large_string(),
     )
@@ -75,14 +77,20 @@ def open_files(
             for group in range(file.metadata.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
                 start = parts[-1].start + parts[-1].rows if parts else 0
-                if parts and parts[-1].path == path and parts[-1].rows + rows <= _PART:
+                if parts and parts[-1].path == path and parts[-1].rows + rows <= _MAX_PART_ROWS:
                     last = parts.pop()
                     parts.append(
                         dataclasses.replace(last, groups=(*last.groups, group), rows=last.rows + rows)
                     )
                 else:
-                    parts.append(ParquetPart(path, (group,), start, rows, tuple(theirs), tuple(ours), named))
-    header = (schemas[0].metadata or {}).get(KEY.encode()) if len(paths) == 1 and columns is None else None
+                    parts.append(
+                        ParquetPart(path, (group,), start, rows, tuple(theirs), tuple(ours), string_arms)
+                    )
+    header = (
+        (schemas[0].metadata or {}).get(METADATA_KEY.encode())
+        if len(paths) == 1 and columns is None
+        else None
+    )
     head = None if header is None else read_header(header, source)
     known = [name for name in ours if name in COLUMNS]
 
@@ -94,7 +102,7 @@ def open_files(
 
 @dataclass(frozen=True)
 class ParquetPart:
-    """Some row groups of a file."""
+    """Some row groups of a file. It can be pickled."""
 
     path: Path
     groups: tuple[int, ...]
@@ -102,21 +110,23 @@ class ParquetPart:
     rows: int
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
-    named: bool
-    "Whether arms have names and not numbers."
+    string_arms: bool
+    "Whether the arm column contains strings."
 
     def __call__(self, names: Sequence[str], rows: int = MAX_BATCH_ROWS, /) -> Iterator[Any]:
-        """The columns of these names, which are ours, in batches."""
+        """Yield batches of these columns, with the names of this package."""
         wanted = [self.theirs[self.ours.index(name)] for name in names]
-        # Few arms, many rows: their names need not be made again for each row.
-        coded = [theirs for theirs, name in zip(wanted, names, strict=True) if name == "arm" and self.named]
+        # Dictionary encoding: a log has many rows and few arms.
+        encoded = [
+            theirs for theirs, name in zip(wanted, names, strict=True) if name == "arm" and self.string_arms
+        ]
         pa = pyarrow()
         try:
-            with pa.parquet.ParquetFile(self.path, read_dictionary=coded) as file:
+            with pa.parquet.ParquetFile(self.path, read_dictionary=encoded) as file:
                 for batch in file.iter_batches(batch_size=rows, row_groups=list(self.groups), columns=wanted):
                     yield batch.select(wanted).rename_columns(list(names))
         except (pa.ArrowException, OSError) as error:
-            raise InvalidValue("log", str(self.path), f"a Parquet file that can be read ({error})") from None
+            raise InvalidValue("log", str(self.path), f"a readable Parquet file ({error})") from None
 
 
 FORMAT = FileFormat("parquet", (".parquet",), write, open_file, renames_columns=True)

@@ -1,7 +1,7 @@
-"""The table of a log, one row for each decision: its columns, and rows to and from plain values.
+"""The columns of a log table, and the conversion of rows to and from plain values.
 
-Plain values are str, int, float, bool, None and lists and dicts of them; times are microseconds since 1970. Every form of the
-table, Arrow or text, holds the same values, and what comes out of a file is checked here.
+Plain values are str, int, float, bool, None, and lists and dicts of them. Times are microseconds since 1970.
+All table formats contain the same values. Values read from a file are checked here.
 """
 
 from __future__ import annotations
@@ -34,36 +34,38 @@ __all__ = [
     "values_of",
 ]
 
-# What each column holds; `names`, `logs`, `rewards` and `applied` are lists.
+# The type of each column; `strings`, `floats`, `rewards` and `applied` are lists.
 COLUMNS = {
-    "id": "text", "experiment": "text", "time": "time", "unit": "text", "arm": "text", "probability": "real",
-    "log_probability": "real", "eligible": "names", "log_probabilities": "logs", "policy": "text",
-    "policy_version": "whole", "formula_version": "whole", "state": "whole", "epoch": "whole", "cold": "truth",
-    "idempotency_key": "text", "position": "whole", "origin": "text", "reward": "real", "closed": "truth",
-    "rewards": "rewards", "applied": "applied",
+    "id": "string", "experiment": "string", "time": "time", "unit": "string", "arm": "string",
+    "probability": "float", "log_probability": "float", "eligible": "strings", "log_probabilities": "floats",
+    "policy": "string", "policy_version": "integer", "formula_version": "integer", "state": "integer",
+    "epoch": "integer", "cold": "boolean", "idempotency_key": "string", "position": "integer",
+    "origin": "string", "reward": "float", "closed": "boolean", "rewards": "rewards", "applied": "applied",
 }  # fmt: skip
-REWARDS = {"event": "text", "value": "real", "at": "time", "arrived": "time", "late": "truth"}
-APPLIED = {"number": "whole", "kind": "text", "value": "real", "previous": "real", "time": "time"}
-# The other columns follow from these and the log's events: they are written for readers, and not read back.
+REWARDS = {"event": "string", "value": "float", "at": "time", "arrived": "time", "late": "boolean"}
+APPLIED = {"number": "integer", "kind": "string", "value": "float", "previous": "float", "time": "time"}
+# The columns that are read back. The others are derived from these and the events, and written for other
+# readers.
 NEEDED = COLUMNS.keys() - {"experiment", "probability", "policy", "reward", "closed"}
 
 _KINDS = ("reward", "revision", "default")
 
 
 def values_of(log: DecisionLog, row: Row) -> tuple[Any, ...]:
-    """A row's values, in the order of the columns."""
+    """Return the values of a row, in column order."""
     d = row.decision
     rewards = [{name: getattr(each, name) for name in REWARDS} for each in row.rewards]
     applied = [{name: getattr(each, name) for name in APPLIED} for each in row.applied]
     return (
-        d.id, d.experiment, d.time, d.unit, d.arm, d.probability, d.log_probability, d.eligible, d.log_probabilities,
-        log.policies.get(d.policy_version), d.policy_version, d.formula_version, d.state, d.epoch, d.cold,
-        d.idempotency_key, d.position, d.origin, log.reward_of(row), log.is_closed(d), rewards, applied,
+        d.id, d.experiment, d.time, d.unit, d.arm, d.probability, d.log_probability, d.eligible,
+        d.log_probabilities, log.policies.get(d.policy_version), d.policy_version, d.formula_version, d.state,
+        d.epoch, d.cold, d.idempotency_key, d.position, d.origin, log.reward_of(row), log.is_closed(d),
+        rewards, applied,
     )  # fmt: skip
 
 
 def rows_of(records: Iterable[Mapping[str, Any]], experiment: str, source: str) -> Iterator[Row]:
-    """The rows that `values_of` gave these values of, or an error that says where and what is wrong."""
+    """Convert plain values to rows; the inverse of `values_of`. Errors name the row."""
     before: tuple[int, str] | None = None
     for place, values in enumerate(records, 1):
         try:
@@ -72,7 +74,7 @@ def rows_of(records: Iterable[Mapping[str, Any]], experiment: str, source: str) 
             raise error.with_location(f"{source}, row {place}") from None
         here = row.decision.state, row.decision.id
         if before is not None and here <= before:
-            allowed = "rows in this order, each once, as they were written"
+            allowed = "rows in order of state and id, each once"
             raise InvalidValue(f"{source}, row {place}: (state, id)", here, allowed)
         before = here
         yield row
@@ -82,17 +84,19 @@ def _row(values: Mapping[str, Any], experiment: str) -> Row:
     decision = make_decision(values, check_id(values["id"], "id"), experiment)
     if any(map(math.isnan, decision.log_probabilities)):
         raise InvalidValue("log_probabilities", math.nan, "numbers <= 0")
-    rewards = tuple(_observation(each, decision) for each in _items(values["rewards"] or [], "rewards"))
+    rewards = tuple(_reward_event(each, decision) for each in _items(values["rewards"] or [], "rewards"))
     applied = tuple(_applied_event(each, decision) for each in _items(values["applied"] or [], "applied"))
     return Row(decision, rewards, applied)
 
 
 def make_decision(values: Mapping[str, Any], identifier: str, experiment: str) -> Decision:
-    """A decision of plain values."""
+    """Make a decision from plain values."""
     arm, eligible = values["arm"], _names(values["eligible"])
     logs = _items(values["log_probabilities"], "log_probabilities")
     if arm not in eligible or len(logs) != len(eligible):
-        allowed = f"the arm ({arm!r}) among them, and a log probability for each ({len(logs)})"
+        allowed = (
+            f"a list with the chosen arm ({arm!r}) and with one log probability per arm ({len(logs)} given)"
+        )
         raise InvalidValue("eligible", list(eligible), allowed)
     log = values["log_probability"]
     if not isinstance(log, float) or not -math.inf < log <= LOG_PROBABILITY_TOLERANCE:
@@ -117,7 +121,7 @@ def make_decision(values: Mapping[str, Any], identifier: str, experiment: str) -
     )
 
 
-def _observation(each: Mapping[str, Any], decision: Decision) -> RewardEvent:
+def _reward_event(each: Mapping[str, Any], decision: Decision) -> RewardEvent:
     return RewardEvent(
         decision=decision.id,
         event=check_name("rewards: event", each["event"]),
@@ -146,7 +150,7 @@ def _applied_event(each: Mapping[str, Any], decision: Decision) -> TallyUpdate:
 
 
 def check_time(value: object, field: str) -> int:
-    """A time in microseconds since 1970, or an error."""
+    """Check a time in microseconds since 1970."""
     if type(value) is not int or not 0 <= value < END_OF_TIME:
         raise InvalidValue(field, value, "a time within the years 1970 to 9999")
     return value
@@ -156,12 +160,12 @@ def _names(value: object) -> tuple[str, ...]:
     names = _items(value, "eligible")
     if not all(isinstance(name, str) for name in names):
         raise InvalidValue("eligible", value, "names of arms")
-    return _known(tuple(names))
+    return _check_names(tuple(names))
 
 
 @lru_cache(maxsize=256)
-def _known(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names, checked once: most rows share theirs."""
+def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Check names. Cached, because most rows have the same eligible arms."""
     for name in names:
         check_name("eligible", name)
     if len(set(names)) < len(names):
@@ -170,12 +174,14 @@ def _known(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _log(value: object) -> float:
-    """The logarithm of a probability; NaN is one that is not known."""
+    """Check a log probability; None and NaN mean unknown."""
     if value is None:
         return math.nan
     if not isinstance(value, float) or value > LOG_PROBABILITY_TOLERANCE:
         raise InvalidValue("log_probabilities", value, "numbers <= 0")
-    return math.nan if math.isnan(value) else value  # the one object, so that rows are equal
+    return (
+        math.nan if math.isnan(value) else value
+    )  # always the same NaN object, so that equal rows compare equal
 
 
 def _items(value: Any, field: str) -> list[Any] | tuple[Any, ...]:
@@ -190,14 +196,14 @@ def _optional(values: Mapping[str, Any], name: str) -> str | None:
 
 
 def check_whole(value: object, field: str) -> int:
-    """A whole number, or an error."""
+    """Check an integer >= 0."""
     if type(value) is not int or not 0 <= value < 2**63:
         raise InvalidValue(field, value, "a whole number >= 0")
     return value
 
 
 def check_real(value: object, field: str) -> float:
-    """A finite number, or an error."""
+    """Check a finite number."""
     if not isinstance(value, float) or not math.isfinite(value):
         raise InvalidValue(field, value, "a finite number")
     return value

@@ -1,4 +1,4 @@
-"""Logs out of stores, and into them."""
+"""Opening a log in a store, and copying a log into a store."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
 
 __all__ = ["Imported", "open_owned", "open_shared", "write"]
 
-_MAX_INSERTED_ROWS = 1_000  # that are added at once
+_MAX_INSERTED_ROWS = 1_000  # per batch
 
 
 def open_owned(store: Store, experiment: str | None) -> DecisionLog:
-    """The log of an experiment of a store that nobody else uses."""
+    """Open a log in a store, and close the store with the log."""
     try:
         return _open(store, experiment, owned=True)
     except BaseException:
@@ -34,7 +34,7 @@ def open_owned(store: Store, experiment: str | None) -> DecisionLog:
 
 
 def open_shared(store: Store, experiment: str | None) -> DecisionLog:
-    """The log of an experiment of a store, as it stands now: what is learned later is not in it."""
+    """Open a log in a store that others use. Later rewards are not part of the log."""
     return _open(store, experiment, owned=False)
 
 
@@ -73,59 +73,61 @@ def _check(store: Store, experiment: str, events: Sequence[AdministrativeEvent],
 
 
 def _rows(store: Store, experiment: str, number: int, *, mature_only: bool) -> Iterator[Row]:
-    """The rows as they were after the event of this number."""
+    """Yield the rows as they were after the event with this number."""
     rows, end = store.rows(experiment), None
     for place, (decision, rewards, applied) in enumerate(rows):
         if not place:
-            end = _end(store, experiment, number)  # not before: the rows have nothing that is newer than this
+            end = _end(store, experiment, number)  # after the first row: the rows are a snapshot from before
         if decision.state > number:
             return
         if end is not None:
-            later = (
-                bool(applied) and applied[0].number > number and not mature_only
-            )  # its decision was appended since
-            rewards = tuple(each for each in rewards if each.arrived < end and (each.late or not later))  # noqa: PLW2901
+            # Whether the decision itself was appended later.
+            later = bool(applied) and applied[0].number > number and not mature_only
+            rewards = tuple(  # noqa: PLW2901
+                each for each in rewards if each.arrived < end and (each.late or not later)
+            )
             applied = tuple(event for event in applied if event.number <= number)  # noqa: PLW2901
         yield Row(decision, tuple(sorted(rewards, key=lambda each: (each.arrived, each.event))), applied)
 
 
 def _end(store: Store, experiment: str, number: int) -> int | None:
-    """The time of the event after this one, if there is one by now."""
+    """Return the time of the next event; None if there is none yet."""
     with store.reading(experiment) as transaction:
         later = transaction.events(number, through=number + 1)
     return later[0].time if later else None
 
 
 class Imported(NamedTuple):
-    """What became of a log."""
+    """The result of copying a log into a store."""
 
     rows: int
     where: str
 
 
 def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> Imported:
-    """Copy a log into a store; how many decisions it has, and where they are now."""
+    """Copy a log into a store, in one transaction."""
     check_name("experiment", experiment)
     if log.foreign:
         raise MaillardError(
-            f"{log.source}: a log without events cannot be resumed; keep it as a file, or warm_start an experiment with its means"
+            f"{log.source}: a log without events cannot be imported. "
+            "Keep it as a file, or pass its means to warm_start"
         )
-    state = log.final_state()  # whatever is wrong with the log comes up before anything is written
+    state = log.final_state()  # finds any error in the log before anything is written
     with _opened(target) as store:
         _check_new(log, store, experiment)
         with store.transaction(experiment, lock=True) as transaction:
             if transaction.head is None:
                 transaction.create()
-            if transaction.head != Head(0, 0, 0):  # perhaps since a moment
+            if transaction.head != Head(0, 0, 0):  # another process may just have created it
                 raise Conflict(f"{store.where} has an experiment {experiment!r} already")
-            rows = _Copy(log, transaction, experiment, state.epoch).run()
+            rows = _LogCopy(log, transaction, experiment, state.epoch).run()
             transaction.save_checkpoint(state.number, state.write())
         return Imported(rows, store.where)
 
 
 @contextmanager
 def _opened(target: str | Path | Store) -> Iterator[Store]:
-    """A store to write to. A file that was not there before is there afterwards only if the block ends well."""
+    """Open a store to write to. If the block fails, a newly created file is removed."""
     path = Path(target) if isinstance(target, str | Path) and redact(target) == str(target) else None
     new = path is not None and not os.path.lexists(path)
     try:
@@ -133,7 +135,7 @@ def _opened(target: str | Path | Store) -> Iterator[Store]:
         try:
             yield store
         except BaseException:
-            new = new and _is_empty(store)  # else another process has been at work
+            new = new and _is_empty(store)  # otherwise another process has written to it
             raise
         finally:
             if store is not target:
@@ -153,7 +155,7 @@ def _is_empty(store: Store) -> bool:
 
 
 def _check_new(log: DecisionLog, store: Store, experiment: str) -> None:
-    """Ids are unique in a store, so a second copy of a log goes into another one."""
+    """Refuse a second copy of the log in the same store, because ids are unique in a store."""
     ids = [row.decision.id for row in itertools.islice(log.rows(), 1)]
     for name in store.experiments():
         if name != experiment:
@@ -162,8 +164,8 @@ def _check_new(log: DecisionLog, store: Store, experiment: str) -> None:
                     raise Conflict(f"{store.where} has these decisions already, as experiment {name!r}")
 
 
-class _Copy:
-    """A log on its way into a transaction, a thousand rows at a time."""
+class _LogCopy:
+    """Copies a log into a transaction, in batches."""
 
     def __init__(self, log: DecisionLog, transaction: Transaction, experiment: str, epoch: int) -> None:
         self.log, self.transaction, self.experiment = log, transaction, experiment
@@ -196,10 +198,10 @@ class _Copy:
     def flush(self) -> None:
         self.add_events()
         rows, self.rows = self.rows, []
-        decisions = [self.renamed(row.decision) for row in rows]
+        decisions = [self.with_experiment(row.decision) for row in rows]
         ids = {row.id for row in decisions}
         if len(ids) < len(decisions) or self.transaction.decision_summaries(ids):
-            raise InvalidValue(self.log.source, min(ids), "decisions with an id of their own each")
+            raise InvalidValue(self.log.source, min(ids), "decisions with unique ids")
         self.transaction.add_decisions([row for row in decisions if row.idempotency_key is None])
         for row in decisions:
             if row.idempotency_key is not None and not self.transaction.add_if_absent([row]):
@@ -218,11 +220,11 @@ class _Copy:
             self.head = Head(events[-1].number, administrative, self.epochs.get(administrative, 0))
             self.transaction.add_events(events, self.head)
 
-    def renamed(self, row: Decision) -> Decision:
+    def with_experiment(self, row: Decision) -> Decision:
         return row if row.experiment == self.experiment else row._replace(experiment=self.experiment)
 
     def pending(self, rows: Sequence[Row]) -> dict[str, int]:
-        """Decisions that nothing was learned from yet: their windows are still to be settled, even if they have closed."""
+        """Return the decisions whose windows are not settled yet, with the times at which they close."""
         rule = self.log.reward
         if rule is None or not rule.settles:
             return {}
@@ -235,7 +237,7 @@ class _Copy:
         }
 
     def note_assignments(self, decisions: Sequence[Decision]) -> None:
-        """A sticky unit's arm is the one that was drawn for it last."""
+        """Record the last assignment of each sticky unit."""
         if self.log.sticky:
             for row in decisions:
                 if row.unit is not None and row.origin is None:

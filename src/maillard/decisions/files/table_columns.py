@@ -1,4 +1,4 @@
-"""The table of a log, from Arrow straight to columns: what `rows` would give, without a Python object for each row."""
+"""Conversion of Arrow tables to columns, without a Python object for each row."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from maillard.decisions.columns import Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
-from maillard.decisions.files.arrow import pyarrow, types
-from maillard.decisions.files.foreign_logs import in_order
+from maillard.decisions.files.arrow import column_types, pyarrow
+from maillard.decisions.files.foreign_logs import complete_arms
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Batches", "Contents", "TableColumns", "cast", "contents_of", "places_of"]
 
-# What evaluation reads of the table.
-_READ = (
-    "id", "experiment", "time", "unit", "arm", "probability", "log_probability", "eligible", "log_probabilities", "state",
-    "epoch", "position", "origin", "reward", "closed",
+# The columns that evaluation needs.
+_READ_COLUMNS = (
+    "id", "experiment", "time", "unit", "arm", "probability", "log_probability", "eligible",
+    "log_probabilities", "state", "epoch", "position", "origin", "reward", "closed",
 )  # fmt: skip
 
 
-_MANY = 1 << 17  # rows at a time, where little is read of each
+_SCAN_BATCH_ROWS = 1 << 17  # larger batches for a scan of few columns
 
 
 class Batches(Protocol):
-    """Some `rows` of a table in Arrow, `start` rows after its beginning. It travels to other processes if it can be pickled."""
+    """A part of an Arrow table: `rows` rows from row `start` on. A call yields batches of some columns."""
 
     @property
     def start(self) -> int: ...
@@ -43,25 +43,25 @@ class Batches(Protocol):
 
 
 class Contents(NamedTuple):
-    """What a table has in it."""
+    """The arms and experiments in a table."""
 
     arms: list[str]
-    "In the order in which they appear; numbered ones by their numbers."
+    "In order of first appearance; numbers in numerical order."
     experiments: dict[str, int]
-    "How many rows each has."
+    "The number of rows of each."
     windows: bool
-    "Whether some window had closed."
+    "Whether any reward window had closed."
 
 
 def contents_of(parts: Sequence[Batches], names: Sequence[str], source: str) -> Contents:
-    """One reading of the columns that say what there is."""
+    """Scan the table for its arms and experiments."""
     pa = pyarrow()
     pc = pa.compute
     wanted = [name for name in ("eligible", "arm", "experiment", "closed") if name in names]
     arms: dict[str, None] = {}
     experiments: dict[str, int] = {}
     rows, windows = 0, False
-    for batch in itertools.chain.from_iterable(part(wanted, _MANY) for part in parts):
+    for batch in itertools.chain.from_iterable(part(wanted, _SCAN_BATCH_ROWS) for part in parts):
         rows += batch.num_rows
         for name in [each for each in wanted if each in ("eligible", "arm")]:
             column = cast(batch, name, source).flatten() if name == "eligible" else _arm(batch, source)
@@ -72,11 +72,11 @@ def contents_of(parts: Sequence[Batches], names: Sequence[str], source: str) -> 
                 experiments[name] = experiments.get(name, 0) + each["counts"]
         if "closed" in wanted:
             windows |= bool(pc.any(cast(batch, "closed", source)).as_py())
-    return Contents(in_order(arms), experiments or {"default": rows}, windows)
+    return Contents(complete_arms(arms), experiments or {"default": rows}, windows)
 
 
 def _arm(batch: Any, source: str) -> Any:
-    """The column of arms, if it can be one: names or numbers, in a dictionary or not."""
+    """Return the column of arms, and check that it has strings or integers."""
     pa, column = pyarrow(), batch.column("arm")
     plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     kinds = pa.types
@@ -96,7 +96,7 @@ def _arm(batch: Any, source: str) -> Any:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of the decisions in some of a table, of one experiment where it holds several."""
+    """Reads a part of a table as columns, restricted to one experiment."""
 
     batches: Batches
     names: tuple[str, ...]
@@ -108,19 +108,19 @@ class TableColumns:
         pa, done = pyarrow(), self.batches.start
         lookup = pa.array(self.arms, pa.string())
         last: tuple[Any, Any] = (None, None)
-        for batch in self.batches([name for name in _READ if name in self.names]):
-            last = _check_once(batch, last, done, self.source)
+        for batch in self.batches([name for name in _READ_COLUMNS if name in self.names]):
+            last = _check_repeats(batch, last, done, self.source)
             made = _columns(batch, lookup, done, self.source).check(self.source)
             done += len(made)
             if self.experiment is not None and "experiment" in self.names:
-                theirs = cast(batch, "experiment", self.source).fill_null("default")
-                same = pa.compute.equal(theirs, self.experiment)
+                experiments = cast(batch, "experiment", self.source).fill_null("default")
+                same = pa.compute.equal(experiments, self.experiment)
                 made = made.filter(same.to_numpy(zero_copy_only=False).astype(np.bool_))
             yield made
 
 
-def _check_once(batch: Any, last: tuple[Any, Any], done: int, source: str) -> tuple[Any, Any]:
-    """The state and id of the last row; an error where a decision is there twice."""
+def _check_repeats(batch: Any, last: tuple[Any, Any], done: int, source: str) -> tuple[Any, Any]:
+    """Check that no decision occurs twice in a row. Return the state and id of the last row."""
     if not {"id", "state"} <= set(batch.schema.names) or not batch.num_rows:
         return None, None
     pa = pyarrow()
@@ -167,20 +167,17 @@ def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
         log = reals("log_probability")
         refuse("log_probability", ~((log <= LOG_PROBABILITY_TOLERANCE) & (log > -np.inf)), "a number <= 0")
     else:
-        chance = reals("probability")
-        refuse(
-            "probability",
-            ~((chance > 0) & (chance <= 1 + LOG_PROBABILITY_TOLERANCE)),
-            "a number > 0 and <= 1",
-        )
-        log = np.log(chance)
+        probability = reals("probability")
+        invalid = ~((probability > 0) & (probability <= 1 + LOG_PROBABILITY_TOLERANCE))
+        refuse("probability", invalid, "a number > 0 and <= 1")
+        log = np.log(probability)
     if "reward" in names:
         reward = reals("reward")
         given = ~np.asarray(pc.is_null(batch.column("reward")))
         refuse("reward", given & ~np.isfinite(reward), "a finite number")
     else:
         reward = np.full(n, np.nan)
-    laws, eligible = _laws(batch, arms, source, row)
+    distributions, eligible = _read_distributions(batch, arms, source, row)
     unit = None
     if "unit" in names and batch.column("unit").null_count < n:
         unit = cast(batch, "unit", source).to_numpy(zero_copy_only=False)
@@ -189,7 +186,7 @@ def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
         arm=arm,
         reward=reward,
         log_probability=log,
-        log_probabilities=laws,
+        log_probabilities=distributions,
         eligible=eligible,
         position=numbers("position", 0),
         epoch=numbers("epoch", 0),
@@ -204,7 +201,7 @@ def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
 
 
 def places_of(column: Any, arms: Any) -> NDArray[np.int64]:
-    """The place of each row's arm; -1 where it is none of them. Names are looked up once where the column has a dictionary."""
+    """Return the index of each row's arm; -1 for an unknown arm. Dictionary values are looked up once."""
     pa = pyarrow()
     if column.type != pa.string() and not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
@@ -221,8 +218,8 @@ def places_of(column: Any, arms: Any) -> NDArray[np.int64]:
     return chosen
 
 
-def _laws(batch: Any, arms: Any, source: str, row: NDArray[Any]) -> tuple[Any, Any]:
-    """The log probability of every arm, and who was eligible."""
+def _read_distributions(batch: Any, arms: Any, source: str, row: NDArray[Any]) -> tuple[Any, Any]:
+    """Return the log probabilities of all arms, and which arms were eligible."""
     pc, n, k = pyarrow().compute, batch.num_rows, len(arms)
     names = batch.schema.names
     if "log_probabilities" not in names and "eligible" not in names:
@@ -231,7 +228,7 @@ def _laws(batch: Any, arms: Any, source: str, row: NDArray[Any]) -> tuple[Any, A
     size = np.full(n, k)
     if "eligible" in names:
         column = cast(batch, "eligible", source)
-        _whole(column, "eligible", source, row)
+        _refuse_nulls(column, "eligible", source, row)
         size = np.asarray(pc.list_value_length(column)).astype(np.int64)
         who = np.asarray(pc.index_in(column.flatten(), arms).fill_null(-1)).astype(np.int64)
         if (who < 0).any():
@@ -242,7 +239,7 @@ def _laws(batch: Any, arms: Any, source: str, row: NDArray[Any]) -> tuple[Any, A
     if "log_probabilities" in names:
         column = cast(batch, "log_probabilities", source)
         if column.null_count < n or who is None:
-            _whole(column, "log_probabilities", source, row)
+            _refuse_nulls(column, "log_probabilities", source, row)
             lengths = np.asarray(pc.list_value_length(column)).astype(np.int64)
             if (lengths != size).any():
                 at = int((lengths != size).argmax())
@@ -260,29 +257,29 @@ def _laws(batch: Any, arms: Any, source: str, row: NDArray[Any]) -> tuple[Any, A
     if twice.any():
         at = int(twice.argmax())
         raise InvalidValue(f"{source}, row {row[at]}: eligible", int(size[at]), "each name once")
-    laws = None
+    distributions = None
     if logs is not None:
-        laws = np.full((n, k), -np.inf)
-        laws[rows, who] = logs
-    laws = None if laws is None else np.asfortranarray(laws)
-    return laws, None if eligible.all() else np.asfortranarray(eligible)
+        distributions = np.full((n, k), -np.inf)
+        distributions[rows, who] = logs
+    distributions = None if distributions is None else np.asfortranarray(distributions)
+    return distributions, None if eligible.all() else np.asfortranarray(eligible)
 
 
-def _whole(column: Any, name: str, source: str, row: NDArray[Any]) -> None:
+def _refuse_nulls(column: Any, name: str, source: str, row: NDArray[Any]) -> None:
     if column.null_count:
         at = int(np.asarray(column.is_null()).argmax())
         raise InvalidValue(f"{source}, row {row[at]}: {name}", None, "a list for each row")
 
 
 def cast(batch: Any, name: str, source: str) -> Any:
-    """A column in the type that a log has there."""
+    """Return a column, cast to its type in the schema."""
     pa = pyarrow()
-    exact = types(pa.timestamp("us", tz="UTC"), pa.string())[name]
+    exact = column_types(pa.timestamp("us", tz="UTC"), pa.string())[name]
     column = batch.column(name)
     try:
         if name == "time" and pa.types.is_integer(column.type):
             raise InvalidValue(
-                f"{source}: time", str(column.type), "timestamps: a number does not say of what"
+                f"{source}: time", str(column.type), "timestamps; the unit of a number is unknown"
             )
         if name == "time":
             return column.cast(exact).cast(pa.int64())

@@ -1,11 +1,17 @@
-"""A log out of the plain values of its table, whichever file they come from."""
+"""Opening a log from a table of plain values, of any file format."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from maillard.decisions.files.foreign_logs import foreign_log, foreign_row, in_order, numbered, ordered
+from maillard.decisions.files.foreign_logs import (
+    are_indices,
+    check_row_order,
+    complete_arms,
+    foreign_log,
+    foreign_row,
+)
 from maillard.decisions.files.metadata import Header
 from maillard.decisions.files.row_codec import COLUMNS, NEEDED, rows_of
 from maillard.decisions.log import DecisionLog, Row, select_experiment
@@ -14,7 +20,7 @@ from maillard.errors import InvalidValue, UnknownName
 if TYPE_CHECKING:
     from maillard.decisions.files.table_columns import Batches
 
-__all__ = ["open_table", "renamed"]
+__all__ = ["open_table", "rename_columns"]
 
 # Columns that an earlier schema of our files had under another name.
 _FORMER_NAMES = {"learned": "applied"}
@@ -31,7 +37,7 @@ def open_table(
     *,
     parts: Sequence[Batches] = (),
 ) -> DecisionLog:
-    """The log of a table; a foreign one where nothing is known of its events. `parts` are the same in Arrow, if they are."""
+    """Open the log in a table; without events it is foreign. `parts` are its rows as Arrow, if available."""
     if header is None or not header.events:
         return _open_foreign(records, columns, source, experiment, parts)
     select_experiment([header.experiment], experiment, source)
@@ -47,14 +53,14 @@ def open_table(
         as_of=header.as_of,
     )
     if {"reward", "closed"} <= set(columns):
-        _supply(log, parts, columns)
+        _set_column_parts(log, parts, columns)
     return log
 
 
-def _supply(
+def _set_column_parts(
     log: DecisionLog, parts: Sequence[Batches], names: Sequence[str], size: int | None = None
 ) -> None:
-    """Have the log's columns from Arrow."""
+    """Make the log read its columns from Arrow."""
     if parts:
         from maillard.decisions.files.table_columns import TableColumns
 
@@ -65,13 +71,15 @@ def _supply(
 def _open_foreign(
     records: Records, columns: Sequence[str], source: str, experiment: str | None, parts: Sequence[Batches]
 ) -> DecisionLog:
-    """`arm` and `probability` or `log_probability` are needed, all else is optional."""
+    """Open a foreign log. It needs `arm`, and `probability` or `log_probability`."""
     if "arm" not in columns or not {"probability", "log_probability"} & set(columns):
-        allowed = "arm and probability, and perhaps reward and the other columns of a log"
+        allowed = "arm and probability; reward and the other columns of a log are optional"
         raise InvalidValue(f"{source}: columns", list(columns), allowed)
     arms: Sequence[str] = ()
     if not parts and "eligible" not in columns:
-        arms = in_order(dict.fromkeys(values["arm"] for values in records() if values["arm"] is not None))
+        arms = complete_arms(
+            dict.fromkeys(values["arm"] for values in records() if values["arm"] is not None)
+        )
 
     def rows(known: Sequence[str]) -> Iterator[Row]:
         for place, values in enumerate(records()):
@@ -90,30 +98,32 @@ def _open_foreign(
     only = select_experiment(sorted(found.experiments), experiment, source)
 
     def chosen() -> Iterator[Row]:
-        return ordered((row for row in rows(tuple(arms)) if row.decision.experiment == only), source)
+        return check_row_order((row for row in rows(tuple(arms)) if row.decision.experiment == only), source)
 
     log = DecisionLog(chosen, experiment=only, source=source, arms=arms)
     log.has_windows = found.windows
-    log.arms_unordered = "eligible" not in columns and not numbered(arms)
-    _supply(log, parts, columns, found.experiments[only])
+    log.arms_unordered = "eligible" not in columns and not are_indices(arms)
+    _set_column_parts(log, parts, columns, found.experiments[only])
     return log
 
 
-def renamed(names: Sequence[str], columns: Mapping[str, str] | None, source: str) -> list[str]:
-    """A table's names, those that a caller has other names for replaced; `columns` maps ours to theirs."""
+def rename_columns(names: Sequence[str], columns: Mapping[str, str] | None, source: str) -> list[str]:
+    """Translate the column names of a table to those of this package. `columns` maps ours to theirs."""
     try:
         ours = dict(columns or {})
     except (TypeError, ValueError):
-        allowed = "what our columns are called there, as in {'arm': 'item_id'}"
+        allowed = "a mapping to the column names of the table, as in {'arm': 'item_id'}"
         raise InvalidValue("columns", columns, allowed) from None
     for name, theirs in ours.items():
         if name not in COLUMNS:
             raise UnknownName("column", name, list(COLUMNS))
         if theirs not in names:
-            raise InvalidValue(f"{source}: columns", list(names), f"the one that is to be {name}, {theirs!r}")
+            raise InvalidValue(
+                f"{source}: columns", list(names), f"a table with the column {theirs!r} for {name}"
+            )
     back = {theirs: name for name, theirs in ours.items()}
     back |= {former: name for former, name in _FORMER_NAMES.items() if name not in names and name not in ours}
-    # What has one of our names and is meant to be something else must not be taken for it.
+    # A column that has one of our names, but is mapped to nothing, must not be mistaken for ours.
     made = [back.get(name, f"{name} of {source}" if name in ours else name) for name in names]
     if len(set(made)) < len(made):
         raise InvalidValue(f"{source}: columns", list(names), "each column once")
