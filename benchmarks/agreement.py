@@ -1,9 +1,12 @@
-"""Whether a GPU's trials have the law of a CPU's: the paper's policies on its ten problems, 10^5 trials against 10^4.
+"""Compares the regret distributions of GPU and CPU: the paper's policies on its ten problems.
 
-Two halves, which may run on two machines: `python -m benchmarks.gpu --grid --save gpu/` writes the GPU's final regrets and mean pulls,
-`python -m benchmarks.agreement --cpu cpu/` the CPU's (some twenty minutes on two cores); `python -m benchmarks.agreement --cpu cpu/ --gpu gpu/`
-compares what both have: final regret by the two-sample Kolmogorov-Smirnov test and by the means, the mean pulls of every
-arm by the largest |z| of all arms, each with Holm's correction over all cells. Its control compares neighbouring boosters.
+The GPU runs 10^5 trials, the CPU 10^4.
+
+Two halves, which may run on two machines: `python -m benchmarks.gpu --grid --save gpu/` writes the GPU's
+final regrets and mean pulls, `python -m benchmarks.agreement --cpu cpu/` the CPU's (some twenty minutes on
+two cores); `python -m benchmarks.agreement --cpu cpu/ --gpu gpu/` compares what both have: final regret by
+the two-sample Kolmogorov-Smirnov test and by the means, the mean pulls of every arm by the largest |z| of all
+arms, each with Holm's correction over all cells. Its control compares neighbouring boosters.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Rounds a second of the simulator on a GPU, each beside a floor measured in the same run.
 
-The floor is the least that a round can do: draw one uniform and one normal number, with the same generators, on as many threads. A
-line is one policy on one problem: a wave of trials, with its memory, its reductions and all that belongs to a run but compiling. With
-`--grid` also the paper's policies on its ten problems, compiling included; `python -m benchmarks.gpu` needs an NVIDIA GPU.
+The floor is the least that a round can do: draw one uniform and one normal number, with the same generators,
+on as many threads. A line is one policy on one problem: a wave of trials, with its memory, its reductions and
+all that belongs to a run but compiling. With `--grid` also the paper's policies on its ten problems,
+compiling included; `python -m benchmarks.gpu` needs an NVIDIA GPU.
 """
 
 from __future__ import annotations
@@ -184,12 +185,15 @@ def run_one(policy: str, where: str) -> None:
 
 
 def table(found: dict[str, Any]) -> str:
-    """What was measured, for docs/gpu.md."""
+    """Return the measurements as text and tables for docs/gpu.md."""
+    compiling = [cell["compiling"] for cell in found["cells"]]
+    fastest, slowest = min(each for each in compiling if each > 1), max(compiling)
     lines = [
-        f"Rounds a second on one {found['device']}, T = {found['horizon']:,}, waves of trials with all that belongs to a run but compiling, which takes",
-        f"{min(c['compiling'] for c in found['cells'] if c['compiling'] > 1):.0f} to {max(c['compiling'] for c in found['cells']):.0f} s for each policy's class, once a process. The floor, measured in the same run, draws one uniform and one normal number a round and does nothing else.",
+        f"Rounds per second on one {found['device']}, T = {found['horizon']:,}, for batches of trials, excluding",
+        f"compilation, which takes {fastest:.0f} to {slowest:.0f} s for each policy class, once per process. The floor,",
+        "measured in the same run, generates one uniform and one normal number per round and does nothing else.",
         "",
-        "| policy | problem | rounds/s | asked | floor / it |",
+        "| policy | problem | rounds/s | required | floor / rounds/s |",
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for cell in found["cells"]:
@@ -200,12 +204,14 @@ def table(found: dict[str, Any]) -> str:
     if grid := found.get("grid"):
         lines += [
             "",
-            f"The paper's nine policies on its ten problems, {GRID_TRIALS:,} trials in each of {grid['cells']} cells, compiling included: {grid['seconds']:.0f} s ({grid['asked']:.0f} asked).",
+            f"The paper's nine policies on its ten problems, {GRID_TRIALS:,} trials in each of {grid['cells']} cells,",
+            f"including compilation: {grid['seconds']:.0f} s ({grid['asked']:.0f} s required).",
         ]
     if profiles := found.get("profiles"):
         lines += [
             "",
-            f"What bounds it, by the profiler's counters at T = {PROFILED:,} (waits are in cycles between two instructions of a warp):",
+            f"The profiler's counters at T = {PROFILED:,} show the limits (waits are in cycles between two",
+            "instructions of a warp):",
             "",
             "| | " + " | ".join(f"`{each}`" for each in profiles) + " |",
             "| --- |" + " ---: |" * len(profiles),

@@ -1,11 +1,13 @@
 """Load for an HTTP server from a process of its own, cheap enough that the server is what is measured.
 
-A *closed* load keeps some connections busy: each sends its next request when the last one is answered, so it measures how much a
-server can do. An *open* load sends at times that were drawn beforehand, whatever the server does, and counts latency from the time
-at which a request was due: a server that stalls makes every request wait that came meanwhile, and all of them are counted.
+A *closed* load keeps some connections busy: each sends its next request when the last one is answered, so it
+measures how much a server can do. An *open* load sends at times that were drawn beforehand, whatever the
+server does, and counts latency from the time at which a request was due: a server that stalls makes every
+request wait that came meanwhile, and all of them are counted.
 
-Alone, it prints what it costs itself against a server that only sends a constant: `python -m benchmarks.load`.
-Against another: `python -m benchmarks.load http://127.0.0.1:8000/v1/experiments/home/decisions --rate 1000 --seconds 20`.
+Alone, it prints what it costs itself against a server that only sends a constant: `python -m
+benchmarks.load`. Against another: `python -m benchmarks.load
+http://127.0.0.1:8000/v1/experiments/home/decisions --rate 1000 --seconds 20`.
 """
 
 from __future__ import annotations
@@ -58,8 +60,9 @@ def numbered(requests: list[bytes], number: int) -> bytes:
 class Connection(asyncio.Protocol):
     """A connection that is kept alive and carries one request at a time.
 
-    `answered(connection, status, body)` is called once for each request; status 0 says that the connection broke before the answer
-    was whole. The parser knows what it needs of HTTP: a status line, a Content-Length, a body.
+    `answered(connection, status, body)` is called once for each request; status 0 says that the connection
+    broke before the answer was whole. The parser knows what it needs of HTTP: a status line, a
+    Content-Length, a body.
     """
 
     def __init__(self, answered: Callable[[Connection, int, bytes], None]) -> None:
@@ -229,7 +232,10 @@ class _Load:
 
 
 def _loop(plan: Plan) -> asyncio.AbstractEventLoop:
-    """The fastest loop for a closed load. For an open one, a loop that wakes up in time: others count in milliseconds."""
+    """The fastest loop for a closed load.
+
+    For an open one, a loop that wakes up in time: others count in milliseconds.
+    """
     if plan.rate is None:
         try:
             import uvloop
@@ -278,8 +284,8 @@ def run(plan: Plan) -> Report:
 def free_port() -> int:
     """A port that was free a moment ago, below those that the system gives to clients.
 
-    Among those, a client that tries again and again while a server is down would once in a while be given the very port that it
-    wants to reach, connect to itself, and keep the server from coming back.
+    Among those, a client that tries again and again while a server is down would once in a while be given the
+    very port that it wants to reach, connect to itself, and keep the server from coming back.
     """
     while True:
         port = random.randrange(20_000, 32_768)

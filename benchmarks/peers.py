@@ -1,7 +1,8 @@
 """Rounds a second of other libraries, on the paper's problem of ten Bernoulli arms.
 
-Run in an environment of its own (`make peers`), by `python -m benchmarks.peers FILE`; it imports nothing of this project.
-Each plays as its documentation says: online, one round after the other, or by its own simulator where it has one.
+Run in an environment of its own (`make peers`), by `python -m benchmarks.peers FILE`; it imports nothing of
+this project. Each plays as its documentation says: online, one round after the other, or by its own simulator
+where it has one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Times of the policies' answers, each beside a floor measured in the same run.
 
-The floor is the least that any answer must do in NumPy: a quotient, a maximum, an exponential and a sum over K arms.
-Quadrature stands beside the usual way out, counting winners among simulated draws.
+The floor is the least that any answer must do in NumPy: a quotient, a maximum, an exponential and a sum over
+K arms. Quadrature stands beside the usual way out, counting winners among simulated draws.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Nanoseconds a round of the simulator, each beside a floor measured in the same moment.
 
-The floor is the least that a round can do: draw one uniform and one normal number from NumPy's PCG64, in compiled code.
-A machine's speed drifts, so floor and simulator take turns in short spells, and the best spell of each counts.
+The floor is the least that a round can do: draw one uniform and one normal number from NumPy's PCG64, in
+compiled code. A machine's speed drifts, so floor and simulator take turns in short spells, and the best spell
+of each counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Compile every engine once, on all cores, before the tests: two processes that need the same one at the same time would both compile it."""
+"""Compile every engine once, on all cores, before the tests.
+
+Two processes that need the same one at the same time would both compile it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from maillard.simulation import cpu_backend, log_recorder, log_replay
 from maillard.simulation.compiled_plans import DIRECT
 from maillard.simulation.plans import Plan
 
-# A policy of every shape, those that compile longest first, and the engines that it has; to run, to log, to replay.
+# A policy of every shape, those that compile longest first, and the engines that it has; to run, to log, to
+# replay.
 SHAPES = {"adaucb": [None], "ucb1": [None, DIRECT], "ts": [None, DIRECT], "ms": [None, DIRECT], "dmed": [None], "giro": [None]}  # fmt: skip
 KINDS = {"runs": cpu_backend.prepare, "logs": log_recorder.prepare_recorder, "replays": log_replay.prepare}
 JOBS = [

@@ -120,7 +120,10 @@ def _share_interval(events: int, trials: int) -> list[float]:
 
 
 def _quantile_interval(ordered: NDArray[np.float64], q: float, worst: float) -> tuple[float, float]:
-    """Two order statistics that hold the quantile with the confidence, whatever the distribution; its ends where there are too few."""
+    """Two order statistics that hold the quantile with the confidence, whatever the distribution.
+
+    Its ends where there are too few.
+    """
     low, high = (int(k) for k in stats.binom.interval(plan.CONFIDENCE, ordered.size, q))
     return (
         float(ordered[low - 1]) if low >= 1 else 0.0,

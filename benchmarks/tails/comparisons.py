@@ -21,7 +21,8 @@ MEASURES: dict[str, Callable[[Cell], tuple[float, float, float]]] = {
     "mean": lambda cell: _within(cell.mean, cell.error),
     "sd": lambda cell: _within(cell.deviation, cell.deviation_error),
     **{
-        f"{100 * float(q):g}%": lambda cell, q=q: tuple(cell.quantiles[q])  # type: ignore[misc]  # a default argument in a lambda
+        # A default argument in a lambda.
+        f"{100 * float(q):g}%": lambda cell, q=q: tuple(cell.quantiles[q])  # type: ignore[misc]
         for q in ("0.99", "0.999", "0.9999")
     },
 }
@@ -34,7 +35,7 @@ def _within(value: float, error: float) -> tuple[float, float, float]:
 
 
 def least(cells: Sequence[Cell], measure: str) -> tuple[int, list[int]]:
-    """The place of the cell with the least of a measure, and the places of those whose intervals meet its own."""
+    """Return the cell with the least value of a measure, and the cells whose intervals overlap with it."""
     found = [MEASURES[measure](cell) for cell in cells]
     best = min(range(len(found)), key=lambda i: found[i][0])
     return best, [i for i, each in enumerate(found) if i != best and each[1] <= found[best][2]]
@@ -48,7 +49,7 @@ def undominated(study: Study, problem: str) -> list[str]:
 
 
 def rises(study: Study) -> tuple[int, list[float]]:
-    """On how many problems the deviation rises with every step of the booster after its least, and how many times it is then larger."""
+    """Return on how many problems the deviation rises with the booster after its least, and by which factors."""
     rising, factors = 0, []
     for problem in plan.PROBLEMS:
         deviations = [cell.deviation for cell in study.of(problem)]
@@ -59,7 +60,10 @@ def rises(study: Study) -> tuple[int, list[float]]:
 
 
 def growth(cells: Sequence[Cell]) -> tuple[int, float] | None:
-    """From which booster on, and by how much a doubling multiplies the probability of linear regret; None where too few trials say."""
+    """From which booster on, and by how much a doubling multiplies the probability of linear regret.
+
+    None where too few trials say.
+    """
     shares = [cell.share for cell in cells]
     lowest = max(i for i, share in enumerate(shares) if share == min(shares))
     told = (i for i in range(lowest, len(cells)) if plan.ENOUGH <= cells[i].linear < cells[i].trials)

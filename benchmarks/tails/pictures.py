@@ -70,7 +70,8 @@ def _frontier(study: Study, problem: str) -> Figure:
 def _tail(study: Study, problem: str) -> Figure:
     """The share of trials above a regret, at the quantiles and at the largest, for every booster and for TS."""
     cells = [*study.of(problem), *study.of(problem, ["ts"])]
-    # The booster is an amount: its colours are of one scale, dark to light, that has an order without red or green cones too.
+    # The booster is an amount: its colours are of one scale, dark to light, that has an order without red or
+    # green cones too.
     scale = mpl.colormaps["plasma"](np.linspace(0.0, 0.82, len(plan.BOOSTERS)))
     colours = [*(mpl.colors.to_hex(each) for each in scale), style.MUTED]
     curves = [_points(cell) for cell in cells]
@@ -115,14 +116,20 @@ def _tail(study: Study, problem: str) -> Figure:
 
 
 def _points(cell: Cell) -> tuple[Floats, Floats]:
-    """Regrets and the shares of trials above them: of the quantiles that so many trials have, and the largest with one trial's share."""
+    """Regrets and the shares of trials above them.
+
+    Of the quantiles that so many trials have, and the largest with one trial's share.
+    """
     seen = [q for q in plan.QUANTILES if rank(q, cell.trials) > 1]
     values = [*(cell.quantiles[q][0] for q in seen), cell.largest]
     return np.array(values), np.array([*(float(1 - Fraction(q)) for q in seen), 1 / cell.trials])
 
 
 def _linear(study: Study, noise: str) -> Figure:
-    """The probability of linear regret over the booster, with intervals; of what never happened, the interval alone."""
+    """The probability of linear regret over the booster, with intervals.
+
+    Of what never happened, the interval alone.
+    """
     problems = plan.with_noise(noise)
     cells = [study.of(problem) for problem in problems]
     shares = np.array([[cell.share for cell in row] for row in cells])

@@ -19,7 +19,8 @@ PROBLEMS = tuple(
 )
 QUANTILES = ("0.5", "0.9", "0.95", "0.99", "0.999", "0.9999", "0.99999")
 QUOTED = "ms+:booster=16"  # of which the paper quotes the largest regret
-LINEAR = 0.1  # of the worst possible regret: what is above is as if a share of all rounds had gone to the worst arm
+# Of the worst possible regret: what is above is as if a share of all rounds had gone to the worst arm.
+LINEAR = 0.1
 CONFIDENCE = 0.95  # of every interval
 ENOUGH = 10  # trials above the line from which on a growth rate is computed
 

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def run(study: Study, path: Path, device: str, *, until: float = math.inf) -> None:
-    """Run what is missing, one cell after another, and keep each as it is done; from a time of the clock on, start none."""
+    """Run what is missing, one cell after another, and keep each as it is done.
+
+    From a time of the clock on, start none.
+    """
     horizon, seed = (study.settings[name] for name in ("horizon", "seed"))
     for problem, spec in study.missing():
         if time.monotonic() >= until:

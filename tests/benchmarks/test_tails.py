@@ -1,4 +1,6 @@
-"""The tail study: its statistics are what they say, a stopped run goes on, and its page says what its numbers do."""
+"""The tail study: its statistics are what they say, a stopped run goes on, and its page says what its numbers
+do.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,10 @@ def test_counts_come_with_clopper_pearson_intervals(events, trials) -> None:
 
 
 def test_intervals_of_quantiles_hold_as_often_as_they_say() -> None:
-    """They miss in 5% of runs at most, and not never: each is judged with a chance of 1e-4 to fail by bad luck."""
+    """They miss in 5% of runs at most, and not never.
+
+    Each is judged with a chance of 1e-4 to fail by bad luck.
+    """
     rng, runs, chance = np.random.default_rng(3), 500, 1e-4
     truths = {"0.5": np.log(2), "0.99": np.log(100)}
     missed = dict.fromkeys(truths, 0)
@@ -95,7 +100,8 @@ def test_intervals_of_quantiles_hold_as_often_as_they_say() -> None:
 def test_the_error_of_a_deviation() -> None:
     count = 10**5
     regret = np.random.default_rng(4).normal(50.0, 2.0, count)
-    # For normal trials it is sd / sqrt(2 n). Its relative error is half that of the fourth central moment less 1, sqrt(96 / n) / 2: six of them.
+    # For normal trials it is sd / sqrt(2 n). Its relative error is half that of the fourth central moment
+    # less 1, sqrt(96 / n) / 2: six of them.
     tolerance = 6 * (96 / count) ** 0.5 / 4
     found = cells.summary(regret, worst=1e9)["deviation_error"]
     assert found == pytest.approx(2 / (2 * count) ** 0.5, rel=tolerance)
@@ -103,7 +109,10 @@ def test_the_error_of_a_deviation() -> None:
 
 
 def study_of(draw, others=2000):
-    """A study whose trials are drawn by a function of the policy's place and the worst regret; of the other policies, the first of them."""
+    """A study whose trials are drawn by a function of the policy's place and the worst regret.
+
+    Of the other policies, the first of them.
+    """
     settings = {
         "horizon": 20_000,
         "trials": 2000,
@@ -122,7 +131,9 @@ def study_of(draw, others=2000):
 
 
 def rising(place, worst):
-    """The mean falls with the booster, the deviation rises, and a trial in a thousand is linear with the largest booster."""
+    """The mean falls with the booster, the deviation rises, and a trial in a thousand is linear with the
+    largest booster.
+    """
     scores = np.linspace(-1, 1, 2000)
     values = worst / 100 * (1 + (20 - place) / 20 + (place + 1) / 20 * scores)
     if place == len(plan.BOOSTED) - 1:
@@ -264,7 +275,8 @@ def test_a_run_draws_nothing(tmp_path) -> None:
     """The machine that runs the study need not have what draws and writes pages."""
     code = (
         "import runpy, sys\n"
-        "sys.modules.update(dict.fromkeys(['matplotlib', 'jinja2', 'pyarrow']))\n"  # so that to import them fails
+        # So that to import them fails.
+        "sys.modules.update(dict.fromkeys(['matplotlib', 'jinja2', 'pyarrow']))\n"
         "runpy.run_module('benchmarks.tails', run_name='__main__', alter_sys=True)\n"
     )
     path = tmp_path / "tails.json"

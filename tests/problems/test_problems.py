@@ -81,7 +81,7 @@ def test_what_problems_know_of_their_rewards() -> None:
         (lambda: Gaussian([1, 2], variance=[1, 2, 3]), "one for each of 2 arms"),
         (
             lambda: Bernoulli([0.5, 1.5]),
-            "means[1]: expected finite numbers, one an arm >= 0 and <= 1, got 1.5",
+            "means[1]: expected finite numbers, one per arm >= 0 and <= 1, got 1.5",
         ),
         (lambda: Exponential([1, 0]), "means[1]"),
         (lambda: Bounded([[0.5, 0.6]]), "add up to 1"),
@@ -178,7 +178,8 @@ def test_geometric_delays_have_their_mean_and_memory() -> None:
 
     plan = Plan(maillard.policy("uniform"), Bernoulli([0.5, 0.5], delay=Geometric(20)), (400,), 0)
     waiting = np.array([400 - run_trials(plan, trial, 1).tally.pulls.sum() for trial in range(3000)])
-    # A reward of age k still waits with probability (20/21)^(k+1): independent, of mean and variance as follows.
+    # A reward of age k still waits with probability (20/21)^(k+1): independent, of mean and variance as
+    # follows.
     alive = (20 / 21) ** np.arange(1, 401)
     mean, variance = alive.sum(), (alive * (1 - alive)).sum()
     assert abs(waiting.mean() - mean) < 5 * math.sqrt(variance / 3000)

@@ -1,4 +1,7 @@
-"""What tests of the GPU share: plans, a kernel that stops after every round, and Python processes without a simulator."""
+"""What tests of the GPU share.
+
+Plans, a kernel that stops after every round, and Python processes without a simulator.
+"""
 
 from __future__ import annotations
 
@@ -101,9 +104,10 @@ def watch(plan: Plan, trials: int, monkeypatch: pytest.MonkeyPatch) -> Watched:
 def chances(watched: Watched) -> list[float]:
     """How likely choices that stray so far from their probabilities are, at most.
 
-    Of every arm, and of the most probable, the second, and so on, it is counted how often it is chosen; and of the chosen arm its
-    probability is summed up, which tells whether choices are as concentrated as they ought to be. What each exceeds its expectation by is a
-    martingale with steps of at most 1: Freedman's inequality (1975) bounds its tails by that of its variance.
+    Of every arm, and of the most probable, the second, and so on, it is counted how often it is chosen; and
+    of the chosen arm its probability is summed up, which tells whether choices are as concentrated as they
+    ought to be. What each exceeds its expectation by is a martingale with steps of at most 1: Freedman's
+    inequality (1975) bounds its tails by that of its variance.
     """
     p, rows = watched.probabilities, np.arange(watched.chosen.size)
     own = (np.arange(p.shape[1]) == watched.chosen[:, None]).astype(float)
@@ -118,7 +122,9 @@ def chances(watched: Watched) -> list[float]:
 
 
 def freedman(x: float, variance: float, step: float = 1.0) -> float:
-    """How likely it is at most that a martingale with this variance, and steps of at most `step`, strays by x."""
+    """How likely it is at most that a martingale with this variance, and steps of at most `step`, strays by
+    x.
+    """
     return min(1.0, 2 * float(np.exp(-(x**2) / (2 * (variance + step * abs(x) / 3 + 1e-9)))))
 
 

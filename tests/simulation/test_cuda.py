@@ -1,8 +1,8 @@
 """The GPU twin: its random numbers, its memory, the law of its trials, and what it refuses.
 
-Without a GPU all runs in numba's simulator of one (see conftest.py), some thousand rounds a second: so samples are small here, and larger in
-`make torture`. Sampling distributions are compared with the CPU's, and, which sees much smaller errors, choices with their exact
-probabilities, round by round.
+Without a GPU all runs in numba's simulator of one (see conftest.py), some thousand rounds a second: so
+samples are small here, and larger in `make torture`. Sampling distributions are compared with the CPU's, and,
+which sees much smaller errors, choices with their exact probabilities, round by round.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from maillard.simulation.policy_formulas import without_floor
 from tests.conftest import NAMES, runs_on
 from tests.simulation.cuda import Watched, chances, compiling, finish, freedman, plan_of, python, watch
 
-# About 500 comparisons with the CPU and 200 with exact probabilities, or in `make torture` twice as many: by chance, less than one
-# suite in a thousand fails.
+# About 500 comparisons with the CPU and 200 with exact probabilities, or in `make torture` twice as many: by
+# chance, less than one suite in a thousand fails.
 SURE = 1e-6
 GAUSSIAN, BERNOULLI = "gaussian:0.6,0.4,0.4,0", "bernoulli:0.6,0.4,0.4,0.2"
 EXTRA = [
@@ -346,7 +346,9 @@ def test_choices_follow_the_probabilities_for_longer(spec, text, engine, monkeyp
 
 
 def share_chance(watched: Watched, epsilon: float) -> float:
-    """How likely at most it is that shares are mixed in so much more or less often than with probability epsilon."""
+    """How likely at most it is that shares are mixed in so much more or less often than with probability
+    epsilon.
+    """
     p = watched.probabilities
     even = 1 / p.shape[1]
     steps = (even - (p - epsilon * even) / (1 - epsilon)) / p  # how the logarithm of p grows with epsilon
@@ -367,7 +369,10 @@ def test_shares_have_their_probability(spec, monkeypatch) -> None:
 )
 @pytest.mark.usefixtures("own_kernels")
 def test_shares_are_mixed_in_once_a_round(spec, monkeypatch) -> None:
-    """Also where the engine has to draw again: that is no new round, in which a share could be chosen after all."""
+    """Also where the engine has to draw again.
+
+    That is no new round, in which a share could be chosen after all.
+    """
     drawn = []
 
     def never(shares: Any, total: float, rng: Any) -> int:
@@ -429,7 +434,10 @@ def groups() -> dict[str, list[str]]:
 @real
 @pytest.mark.parametrize("text", [*groups()["gaussian-1"], *groups()["bernoulli"]])
 def test_the_papers_problems_run_as_on_the_cpu(text) -> None:
-    """Nine policies on ten problems, 2 to 100 arms: 4086 comparisons of distributions, and as many of means."""
+    """Nine policies on ten problems, 2 to 100 arms.
+
+    4086 comparisons of distributions, and as many of means.
+    """
     policies = groups()["paper"]
     here = maillard.simulate(policies, text, 2000, 100_000, seed=1, device="cuda", checkpoints=[2000])
     there = maillard.simulate(policies, text, 2000, 10_000, seed=2, checkpoints=[2000])
@@ -516,7 +524,8 @@ def test_a_trial_does_not_depend_on_when_threads_wait(spec, engine, monkeypatch)
 def test_a_trial_does_not_depend_on_where_it_pauses(spec, engine, text, monkeypatch) -> None:
     plan = plan_of(spec, text, 30, 5, engine)
     once = finish(plan, 5, monkeypatch)
-    # The spells after the first are four times as long each; or, where there is no time, shorter until they are one round.
+    # The spells after the first are four times as long each; or, where there is no time, shorter until they
+    # are one round.
     for seconds, spell in ((1e9, 13), (0.0, 10)):
         monkeypatch.setattr(device, "LAUNCH_SECONDS", seconds)
         monkeypatch.setattr(device, "_first_launch_rounds", lambda _threads, _last, spell=spell: spell)
@@ -792,7 +801,10 @@ for each in sys.argv[1:]:
 
 
 def compile_all(*what: str) -> None:
-    """Compile kernels in a process that has no simulator: each a policy, its engine and what the device can do."""
+    """Compile kernels in a process that has no simulator.
+
+    Each a policy, its engine and what the device can do.
+    """
     made = compiling(f"import sys; sys.argv[1:] = {list(what)!r}\n{COMPILE}")
     assert [line.rpartition(" ")[0] for line in made.splitlines()] == list(what)
 

@@ -199,7 +199,10 @@ def test_draws_of_the_frozen_direct_engine_match_too(spec) -> None:
 @pytest.mark.parametrize("text", ["bernoulli:0.5,0.4,0.3,delay=30", "bernoulli-dynamic:arms=5,rate=0.3"])
 @pytest.mark.parametrize("spec", ["ms+", "kl-ms", "ts", "ts-bernoulli", "ucb1", "ocucb-n", "phe"])
 def test_cold_arms_are_treated_as_probabilities_treat_them(spec, text) -> None:
-    """Late rewards and new arms leave arms without any: the direct engine and the live policy agree on those."""
+    """Late rewards and new arms leave arms without any.
+
+    The direct engine and the live policy agree on those.
+    """
     cold = 0
     for trial in range(6):
         plan = plan_of(spec, text, 20, 5 + trial, DIRECT)

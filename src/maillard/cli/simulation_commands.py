@@ -98,15 +98,15 @@ def simulate(  # noqa: PLR0917  # click passes them by name
     maillard simulate ms+ --device cuda --trials 1000000 --keep summary
     """  # noqa: D301  # click looks for this very character
     from maillard.simulation.plans import check_folder
-    from maillard.simulation.result_files import FORMATS, SUMMARIES, write
+    from maillard.simulation.result_files import FORMATS, SUMMARY_FORMATS, write
 
     for path in outputs:
         check_folder("--output", path)
         if path.suffix not in FORMATS:
             raise InvalidValue("--output", str(path), "a name that ends in " + ", ".join(FORMATS))
-        if keep == "summary" and path.suffix not in SUMMARIES:
+        if keep == "summary" and path.suffix not in SUMMARY_FORMATS:
             raise InvalidValue(
-                "--output with --keep summary", str(path), "a name that ends in " + ", ".join(SUMMARIES)
+                "--output with --keep summary", str(path), "a name that ends in " + ", ".join(SUMMARY_FORMATS)
             )
     given = [maillard.policy(spec, sigma2=sigma2) if sigma2 is not None else spec for spec in specs]
     options: dict[str, Any] = {"engine": engine, "device": device, "keep": keep, "progress": progress}

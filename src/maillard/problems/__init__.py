@@ -1,4 +1,4 @@
-"""Problems: reward worlds as data, by class, by spec, and the paper's ten by name.
+"""Problems: reward distributions of arms, by class, by spec string, and the ten of the paper by name.
 
 >>> problem("gaussian-equal:arms=3").true_means
 array([1. , 0.5, 0.5])
@@ -81,12 +81,15 @@ _CLASSES: dict[str, type[Problem]] = {
 
 
 def names() -> list[str]:
-    """The name of every problem that a spec can say."""
+    """Return the names of all problems that have a spec."""
     return sorted([*_FAMILIES, *_CLASSES])
 
 
 def problem(given: str | Problem) -> Problem:
-    """A problem from itself or from its spec: `gaussian-equal:arms=10,variance=1`, `bernoulli:0.1,0.05`."""
+    """Return a problem from itself or from its spec.
+
+    `gaussian-equal:arms=10,variance=1`, `bernoulli:0.1,0.05`.
+    """
     if isinstance(given, Problem):
         return given
     if not isinstance(given, str):

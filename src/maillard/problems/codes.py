@@ -1,4 +1,4 @@
-"""Numbers by which compiled code knows kinds of rewards and of delays."""
+"""Integer codes of reward distributions and delays, for compiled code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a reward is observed. A delay of none is observed before the next choice."""
+"""When rewards are observed. Without a delay, a reward is observed before the next choice."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Batched", "Delay", "Fixed", "Geometric", "delay"]
 
 @dataclass(frozen=True)
 class Delay:
-    """A rule for when rewards are observed, with its one number."""
+    """A rule for when rewards are observed, with one parameter."""
 
     rounds: float
     name: ClassVar[str]
     code: ClassVar[int]
-    least: ClassVar[int] = 1  # which means no delay
+    least: ClassVar[int] = 1  # the value without any delay
     whole: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -35,7 +35,7 @@ class Delay:
 
     @property
     def is_none(self) -> bool:
-        """Whether it is no delay at all: every reward is observed before the next choice."""
+        """Whether every reward is observed before the next choice."""
         return self.rounds == self.least
 
     def __str__(self) -> str:
@@ -49,13 +49,13 @@ class Fixed(Delay):
 
 
 class Batched(Delay):
-    """Rewards are observed together, at the end of every so many rounds."""
+    """All waiting rewards are observed together, at the end of every `rounds`-th round."""
 
     name, code = "batched", codes.BATCHED
 
 
 class Geometric(Delay):
-    """A reward is observed after a random number of rounds, geometric with this mean."""
+    """A reward is observed after a geometric number of rounds with mean `rounds`."""
 
     name, code, least, whole = "geometric", codes.GEOMETRIC, 0, False
 
@@ -64,7 +64,7 @@ _KNOWN = {cls.name: cls for cls in (Fixed, Batched, Geometric)}
 
 
 def delay(given: Delay | str | float | None) -> Delay | None:
-    """A delay from itself, from `fixed:100`, `batched:100` or `geometric:100`, or from a number: fixed.
+    """Return a delay from a `Delay`, a spec such as `batched:100`, or a number of rounds (fixed).
 
     >>> delay("batched:100")
     Batched(rounds=100)

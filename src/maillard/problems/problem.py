@@ -1,4 +1,4 @@
-"""Reward worlds, as data."""
+"""The base class of problems."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Problem", "RewardDistribution", "count", "distribution_with", "number", "numbers", "table"]  # fmt: skip
+__all__ = ["Problem", "RewardDistribution", "count", "distribution_with", "number", "numbers", "table"]
 
 
 class RewardDistribution(NamedTuple):
-    """A problem as an engine reads it: a kind, two numbers an arm, a finite support an arm."""
+    """The reward distributions of all arms as engines read them.
+
+    A code, two numbers and a finite support per arm.
+    """
 
     code: int
     first: Floats
@@ -32,10 +35,11 @@ class RewardDistribution(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Arms with true means, and all that a simulation must know of their rewards.
+    """Arms with true means, and everything a simulation must know about their rewards.
 
-    `delay` says when rewards are observed. With a `threshold` the problem is to tell which arms' means reach it: what is reported
-    is not regret but the 0/1 loss of the answer, arms within `epsilon` of the threshold aside.
+    `delay` determines when rewards are observed. With a `threshold`, the problem is to find which arms' means
+    reach it: the result is then the 0/1 loss of the answer instead of regret, ignoring arms within `epsilon`
+    of the threshold.
     """
 
     delay: Delay | None = dataclasses.field(default=None, kw_only=True)
@@ -45,13 +49,18 @@ class Problem:
 
     name: ClassVar[str]
     binary: ClassVar[bool] = False  # rewards are 0 or 1
-    positive: ClassVar[bool] = False  # rewards are above 0
+    mean_limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    reward_limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    code: ClassVar[int]  # of the reward distribution
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delay", delay(self.delay))
         if self.threshold is not None:
             object.__setattr__(self, "threshold", number("threshold", self.threshold))
         object.__setattr__(self, "epsilon", number("epsilon", self.epsilon, least=0.0))
+        if "means" in self.__dataclass_fields__:
+            least, most = self.mean_limits
+            object.__setattr__(self, "means", numbers("means", self.means, least=least, most=most))  # type: ignore[attr-defined]
 
     @property
     def true_means(self) -> Floats:
@@ -60,24 +69,29 @@ class Problem:
 
     @property
     def arms(self) -> int:
-        """How many arms there are."""
+        """The number of arms."""
         return self.true_means.size
 
     @property
     def gaps(self) -> Floats:
-        """How far each arm's mean is below the best."""
+        """The difference between the best mean and each arm's mean."""
         means = self.true_means
         gaps: Floats = means.max() - means
         return gaps
 
     @property
     def support(self) -> tuple[float, float]:
-        """Between which numbers all rewards lie."""
-        return -math.inf, math.inf
+        """The smallest and the largest possible reward."""
+        return self.reward_limits
+
+    @property
+    def positive(self) -> bool:
+        """Whether all rewards are above 0."""
+        return self.support[0] > 0.0
 
     @property
     def sigma2(self) -> float | None:
-        """For which sigma2 rewards are sub-Gaussian; None where that is not known, or for none."""
+        """A variance proxy: rewards are sigma2-sub-Gaussian. None if unknown, or if there is none."""
         low, high = self.support
         return (high - low) ** 2 / 4 if math.isfinite(high - low) else None
 
@@ -88,20 +102,23 @@ class Problem:
 
     @property
     def measure(self) -> str:
-        """What is reported: regret, or the 0/1 loss of a threshold problem."""
+        """What a simulation reports: regret, or the 0/1 loss of a threshold problem."""
         return "regret" if self.threshold is None else "loss"
 
     @property
     def churn(self) -> tuple[float, ...]:
-        """For arms that come and go: how often one is replaced in a round, and the Beta law of a new mean."""
+        """For arms that are replaced.
+
+        The probability per round, and the Beta parameters of new means. Otherwise empty.
+        """
         return ()
 
     def reward_distribution(self) -> RewardDistribution:
-        """The problem as an engine reads it."""
-        raise NotImplementedError
+        """Return the reward distribution of every arm, as engines read it."""
+        return distribution_with(self.code, self.true_means)
 
     def spec(self) -> specs.Spec:
-        """The problem as a spec."""
+        """Return the problem as a spec."""
         fields = [field for field in dataclasses.fields(self) if field.name not in ("means", "label")]
         values = {field.name: getattr(self, field.name) for field in fields}
         changed = {field.name: values[field.name] for field in fields if values[field.name] != field.default}
@@ -113,7 +130,7 @@ class Problem:
 
 
 def distribution_with(code: int, first: Any, second: Any = 0.0) -> RewardDistribution:
-    """A law with two numbers an arm, the second perhaps one for all."""
+    """Return a distribution with two numbers per arm; the second may be shared."""
     means = np.array(first, np.float64)
     empty = np.zeros((0, 0))
     return RewardDistribution(
@@ -122,16 +139,16 @@ def distribution_with(code: int, first: Any, second: Any = 0.0) -> RewardDistrib
 
 
 def number(name: str, value: Any, *, least: float = -math.inf, most: float = math.inf) -> float:
-    """One finite number within limits."""
+    """Check one finite number within limits."""
     return numbers(name, [value], least=least, most=most, one=True)[0]
 
 
 def numbers(
     name: str, given: Any, *, least: float = -math.inf, most: float = math.inf, one: bool = False
 ) -> tuple[float, ...]:
-    """Finite numbers within limits, one an arm."""
+    """Check finite numbers within limits, one per arm."""
     limits = [f">= {least:g}"] * (least > -math.inf) + [f"<= {most:g}"] * (most < math.inf)
-    kind = "a finite number" if one else "finite numbers, one an arm"
+    kind = "a finite number" if one else "finite numbers, one per arm"
     allowed = " ".join([kind, " and ".join(limits)]).strip()
     try:
         array = np.asarray(given, np.float64)
@@ -147,7 +164,7 @@ def numbers(
 
 
 def table(name: str, given: Any, allowed: str) -> Floats:
-    """Rows of numbers."""
+    """Check rows of numbers."""
     try:
         rows = np.atleast_2d(np.asarray(given, np.float64))
     except (TypeError, ValueError):
@@ -158,7 +175,7 @@ def table(name: str, given: Any, allowed: str) -> Floats:
 
 
 def count(name: str, value: Any) -> int:
-    """A whole number of arms."""
+    """Check a number of arms."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= 10**6:
         raise InvalidValue(name, value, "a whole number from 1 to 1000000")
     return int(value)

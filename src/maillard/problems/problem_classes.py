@@ -1,4 +1,4 @@
-"""The kinds of problems."""
+"""The classes of problems."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian(Problem):
-    """Rewards N(mean, variance); one variance, or one an arm.
+    """Rewards are N(mean, variance), with one variance for all arms or one per arm.
 
     >>> str(Gaussian([1, 0.5], variance=0.25))
     'gaussian:1,0.5,variance=0.25'
@@ -51,7 +51,6 @@ class Gaussian(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "means", numbers("means", self.means))
         one = np.ndim(self.variance) == 0
         variance = numbers("variance", [self.variance] if one else self.variance, least=0.0)
         if not one and len(variance) != len(self.means):
@@ -82,18 +81,10 @@ class Bernoulli(Problem):
 
     means: tuple[float, ...]
     name: ClassVar[str] = "bernoulli"
+    code: ClassVar[int] = codes.BERNOULLI
     binary: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "means", numbers("means", self.means, least=0.0, most=1.0))
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return 0.0, 1.0
-
-    def reward_distribution(self) -> RewardDistribution:
-        return distribution_with(codes.BERNOULLI, self.means)
+    mean_limits: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    reward_limits: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,17 +93,9 @@ class Poisson(Problem):
 
     means: tuple[float, ...]
     name: ClassVar[str] = "poisson"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "means", numbers("means", self.means, least=0.0, most=1e15))
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return 0.0, math.inf
-
-    def reward_distribution(self) -> RewardDistribution:
-        return distribution_with(codes.POISSON, self.means)
+    code: ClassVar[int] = codes.POISSON
+    mean_limits: ClassVar[tuple[float, float]] = (0.0, 1e15)
+    reward_limits: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,23 +104,15 @@ class Exponential(Problem):
 
     means: tuple[float, ...]
     name: ClassVar[str] = "exponential"
-    positive: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "means", numbers("means", self.means, least=1e-100))
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return 0.0, math.inf
-
-    def reward_distribution(self) -> RewardDistribution:
-        return distribution_with(codes.EXPONENTIAL, self.means)
+    code: ClassVar[int] = codes.EXPONENTIAL
+    positive: ClassVar[bool] = True  # 0 has probability 0
+    mean_limits: ClassVar[tuple[float, float]] = (1e-100, math.inf)
+    reward_limits: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
 
 @dataclasses.dataclass(frozen=True)
 class UniformNoise(Problem):
-    """Rewards uniform within `width` of the mean, on both sides."""
+    """Rewards are uniform on [mean - width, mean + width]."""
 
     means: tuple[float, ...]
     width: float = 0.5
@@ -145,7 +120,6 @@ class UniformNoise(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "means", numbers("means", self.means))
         object.__setattr__(self, "width", number("width", self.width, least=0.0))
 
     @property
@@ -153,12 +127,8 @@ class UniformNoise(Problem):
         return min(self.means) - self.width, max(self.means) + self.width
 
     @property
-    def positive(self) -> bool:  # type: ignore[override]  # here it depends on the numbers
-        return self.support[0] > 0.0
-
-    @property
     def sigma2(self) -> float | None:
-        """The noise spans 2 width, whatever the mean."""
+        """The variance proxy of noise of range 2 width."""
         return self.width**2 or None
 
     def reward_distribution(self) -> RewardDistribution:
@@ -169,7 +139,7 @@ class UniformNoise(Problem):
 class Bounded(Problem):
     """Rewards from a finite set of values, each with its probability.
 
-    `probabilities` has a row for each arm; `values` is one row for all arms, or a row for each.
+    `probabilities` has one row per arm. `values` is one row for all arms, or one row per arm.
 
     >>> Bounded([[0.5, 0.5, 0], [0, 0.5, 0.5]], values=[0, 0.5, 1]).true_means
     array([0.25, 0.75])
@@ -181,18 +151,23 @@ class Bounded(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        allowed = "rows of numbers >= 0 that add up to 1, one row an arm"
-        chances = table("probabilities", self.probabilities, allowed)
-        if not ((chances >= 0).all() and np.allclose(chances.sum(axis=1), 1.0, rtol=0, atol=1e-9)):
+        allowed = "rows of numbers >= 0 that add up to 1, one row per arm"
+        probabilities = table("probabilities", self.probabilities, allowed)
+        if not (
+            (probabilities >= 0).all() and np.allclose(probabilities.sum(axis=1), 1.0, rtol=0, atol=1e-9)
+        ):
             raise InvalidValue("probabilities", self.probabilities, allowed)
         values = table(
-            "values", self.values, f"{chances.shape[1]} finite numbers, or a row of them for each arm"
+            "values", self.values, f"{probabilities.shape[1]} finite numbers, or a row of them for each arm"
         )
-        if values.shape not in ((1, chances.shape[1]), chances.shape) or not np.isfinite(values).all():
+        if (
+            values.shape not in ((1, probabilities.shape[1]), probabilities.shape)
+            or not np.isfinite(values).all()
+        ):
             raise InvalidValue(
-                "values", self.values, f"{chances.shape[1]} finite numbers, or a row for each arm"
+                "values", self.values, f"{probabilities.shape[1]} finite numbers, or a row for each arm"
             )
-        object.__setattr__(self, "probabilities", tuple(map(tuple, chances.tolist())))
+        object.__setattr__(self, "probabilities", tuple(map(tuple, probabilities.tolist())))
         shared = values.shape[0] == 1
         object.__setattr__(
             self, "values", tuple(values[0].tolist()) if shared else tuple(map(tuple, values.tolist()))
@@ -208,34 +183,30 @@ class Bounded(Problem):
         return float(np.min(self.values)), float(np.max(self.values))
 
     @property
-    def positive(self) -> bool:  # type: ignore[override]  # here it depends on the numbers
-        return self.support[0] > 0.0
-
-    @property
     def binary(self) -> bool:  # type: ignore[override]  # the same
         return set(np.ravel(self.values).tolist()) <= {0.0, 1.0}
 
     def reward_distribution(self) -> RewardDistribution:
-        chances = np.array(self.probabilities)
-        ends = np.cumsum(chances, axis=1)
-        ends[ends >= ends[:, -1:]] = np.inf  # the last value with a chance takes what rounding leaves
-        values = np.broadcast_to(np.array(self.values, np.float64), chances.shape)
+        probabilities = np.array(self.probabilities)
+        ends = np.cumsum(probabilities, axis=1)
+        ends[ends >= ends[:, -1:]] = np.inf  # the last possible value takes the rounding error
+        values = np.broadcast_to(np.array(self.values, np.float64), probabilities.shape)
         return RewardDistribution(
-            codes.FINITE, np.zeros(len(chances)), np.zeros(len(chances)), values.copy(), ends
+            codes.FINITE, np.zeros(len(probabilities)), np.zeros(len(probabilities)), values.copy(), ends
         )
 
     def spec(self) -> specs.Spec:
         options = super().spec().options
         options.pop("probabilities")
         options.pop("values", None)
-        if np.ndim(self.values) != 1:  # to read, not to parse
+        if np.ndim(self.values) != 1:  # for people: it cannot be parsed
             return specs.Spec(self.name, (*self.probabilities, *self.values), options)
         return specs.Spec(self.name, self.probabilities, {**options, "values": self.values})
 
 
 @dataclasses.dataclass(frozen=True)
 class Custom(Problem):
-    """A sampler of your own: `sampler(rng, arm)` returns a reward. Its true means are needed for the regret.
+    """Rewards from your own function: `sampler(rng, arm)` returns a reward. The regret needs the true means.
 
     >>> from math import pi
     >>> problem = Custom(lambda rng, arm: rng.vonmises([0, 1][arm], 2.0), means=[0.0, 1.0], limits=(-pi, pi))
@@ -247,12 +218,12 @@ class Custom(Problem):
     means: tuple[float, ...]
     limits: tuple[float, float] = (-math.inf, math.inf)
     name: ClassVar[str] = "custom"
+    code: ClassVar[int] = codes.OWN
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.sampler):
             raise InvalidValue("sampler", self.sampler, "a function of (rng, arm)")
-        object.__setattr__(self, "means", numbers("means", self.means))
         try:
             low, high = (float(end) for end in self.limits)
         except (TypeError, ValueError):
@@ -266,13 +237,6 @@ class Custom(Problem):
     def support(self) -> tuple[float, float]:
         return self.limits
 
-    @property
-    def positive(self) -> bool:  # type: ignore[override]  # here it depends on the numbers
-        return self.limits[0] > 0.0
-
-    def reward_distribution(self) -> RewardDistribution:
-        return distribution_with(codes.OWN, self.means)
-
     def spec(self) -> specs.Spec:
         name, values, options = super().spec()
         sampler = getattr(self.sampler, "__name__", type(self.sampler).__name__)
@@ -281,17 +245,20 @@ class Custom(Problem):
 
 @dataclasses.dataclass(frozen=True)
 class DynamicBernoulli(Problem):
-    """Bernoulli arms that come and go: in each round, with probability `rate`, one retires and a new one takes its place.
+    """Bernoulli arms that are replaced: with probability `rate` per round, a new arm replaces a random one.
 
-    Means are drawn from Beta(a, b), in each trial anew; regret is against the best arm of the round.
+    Means are sampled from Beta(a, b), anew in each trial. Regret is measured against the best arm of each
+    round.
     """
 
-    arms: int = 10  # here it is given, elsewhere counted
+    arms: int = 10  # a field here; the number of means in other problems
     rate: float = 0.001
     a: float = 4.0
     b: float = 4.0
     name: ClassVar[str] = "bernoulli-dynamic"
+    code: ClassVar[int] = codes.BERNOULLI
     binary: ClassVar[bool] = True
+    reward_limits: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -300,23 +267,16 @@ class DynamicBernoulli(Problem):
         object.__setattr__(self, "a", number("a", self.a, least=1e-3, most=1e6))
         object.__setattr__(self, "b", number("b", self.b, least=1e-3, most=1e6))
         if self.threshold is not None:
-            raise InvalidValue("threshold", self.threshold, "no threshold where arms come and go")
+            raise InvalidValue("threshold", self.threshold, "None: arms are replaced during a trial")
 
     @property
     def true_means(self) -> Floats:
-        """The mean of the law that every arm's mean is drawn from."""
+        """The mean of the Beta distribution of every arm's mean."""
         return np.full(self.arms, self.a / (self.a + self.b))
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return 0.0, 1.0
 
     @property
     def churn(self) -> tuple[float, ...]:
         return self.rate, self.a, self.b
-
-    def reward_distribution(self) -> RewardDistribution:
-        return distribution_with(codes.BERNOULLI, self.true_means)
 
     def spec(self) -> specs.Spec:
         return specs.Spec(self.name, (), {"arms": self.arms, **super().spec().options})

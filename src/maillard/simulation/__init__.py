@@ -1,4 +1,4 @@
-"""Simulation: policies on problems, exactly and at the speed of the random numbers."""
+"""Simulation of policies on problems: exact, compiled, reproducible."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The interface that every simulation backend implements, and the table of backends.
 
 A backend runs trials on one device. The CPU backend is `maillard.simulation.cpu_backend`; the CUDA backend is
-`maillard.simulation.cuda.cuda_backend`. Both are modules with the functions of the `Backend` protocol. They are
-imported when they are first used, so that a simulation on the CPU needs no CUDA packages.
+`maillard.simulation.cuda.cuda_backend`. Both are modules with the functions of the `Backend` protocol. They
+are imported when they are first used, so that a simulation on the CPU needs no CUDA packages.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ class Backend(Protocol):
     def run(
         self, plan: Plan, first: int, count: int, *, summarize: bool, stop: NDArray[np.int64] | None
     ) -> TrialBatch | PartialSummary:
-        """Run the trials `first`, ..., `first + count - 1`; raise `Stopped` soon after `stop[0]` becomes 1."""
+        """Run the trials `first`, ..., `first + count - 1`.
+
+        Raise `Stopped` soon after `stop[0]` becomes 1.
+        """
 
     def device_name(self) -> str:
         """Return the name of the device for provenance."""

@@ -1,8 +1,9 @@
 """Plans compiled for the CPU: the loop of an engine, and the addresses of the policy's compiled formulas.
 
-There are three engines. *Lazy* is exact and evaluates only the arms that matter in a round. *Direct* evaluates every
-arm in every round. *Plain* runs the same loop in Python around `policy.choose`, for policies that are more than
-formulas. The simulation, the recorder of logs and the replay of logs each compile their own loop around the engines.
+There are three engines. *Lazy* is exact and evaluates only the arms that matter in a round. *Direct*
+evaluates every arm in every round. *Plain* runs the same loop in Python around `policy.choose`, for policies
+that are more than formulas. The simulation, the recorder of logs and the replay of logs each compile their
+own loop around the engines.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def engines_for(plan: Plan) -> list[str]:
 def compile_plan(plan: Plan, make_loop: Callable[[str, str], Any], build: Callable[..., Any]) -> CompiledPlan:
     """Return the plan with its loop.
 
-    `make_loop(engine, shape)` returns a compiled loop. `build(begin, choose, update)` returns the same loop in
-    Python, for the plain engine.
+    `make_loop(engine, shape)` returns a compiled loop. `build(begin, choose, update)` returns the same loop
+    in Python, for the plain engine.
     """
     engine = plan.engine or engines_for(plan)[0]
     if engine == PLAIN:

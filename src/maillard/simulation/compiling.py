@@ -1,15 +1,16 @@
-"""Plain Python functions, compiled once and kept on disk.
+"""Compiles plain Python functions once and caches them on disk.
 
-Engines and formulas are ordinary functions. `compile_function` compiles one with everything that it calls, and numba keeps the machine
-code in its cache. That cache looks only at the file of the function itself; so the closure that is compiled also holds a
-fingerprint of all code that it reaches, and a change anywhere below makes a new entry.
+Engines and formulas are ordinary functions. `compile_function` compiles one together with everything it
+calls, and numba caches the machine code. Numba's cache key covers only the file of the function itself. The
+compiled closure therefore contains a fingerprint of all code that it reaches, so that a change anywhere below
+creates a new cache entry.
 
-A policy's formula reaches an engine as an address: every formula becomes a C function of one signature,
+A policy's formula reaches an engine as an address. Every formula becomes a C function of one signature,
 
     double formula(const double *parameters, double, double, double, double, double)
 
-so that an engine is compiled once, whatever the policy. A formula that cannot be compiled becomes a callback into
-Python with the same signature: slow, but the same engine runs it.
+so that an engine is compiled once for all policies. A formula that numba cannot compile becomes a callback
+into Python with the same signature: slow, but the same engine runs it.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ C_FORMULA = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, *[ctypes.c_double
 
 
 class SlowFormula(UserWarning):
-    """A formula that numba could not compile, and that runs as Python."""
+    """Warns that numba could not compile a formula, which therefore runs as Python."""
 
 
 def call(address: int, parameters: int, a: float, b: float, c: float, d: float, e: float) -> float:
-    """The value of the formula at an address, given the address of its parameters and five numbers."""
+    """Return the value of the formula at an address, given the address of its parameters and five numbers."""
     return float(C_FORMULA(int(address))(int(parameters), a, b, c, d, e))
 
 
@@ -75,14 +76,15 @@ def _call_address(_typing: Any, address: Any, parameters: Any, a: Any, b: Any, c
 
 
 @overload(call)
-def _overload_call(address, parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]  # numba compares the two
+# Numba compares the two.
+def _overload_call(address, parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
     return lambda address, parameters, a, b, c, d, e: _call_address(address, parameters, a, b, c, d, e)  # noqa: PLW0108
 
 
 def borrowed(array: Any) -> Any:
-    """The same array (or generator) without its reference count, which costs more than a round if every call keeps it.
+    """Return the same array (or generator) without its reference count, whose updates cost more than a round.
 
-    Whoever lends it must keep it alive.
+    The caller must keep the original alive.
     """
     return array
 
@@ -113,10 +115,9 @@ def _overload_branch(condition, yes, no, x, y):  # type: ignore[no-untyped-def]
 
 
 def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signature: Any) -> Any:
-    """The closure that `build(*parts, fingerprint)` returns, compiled for one signature, without the GIL.
+    """Compile the closure that `build(*parts, fingerprint)` returns for one signature, without the GIL.
 
-    What is returned is the compiled function itself: numba's dispatcher would look at the type of every argument again in
-    every call, holding the GIL.
+    Returns the compiled entry point: numba's dispatcher would check the type of every argument in every call.
     """
     function = build(*parts, _fingerprint(build, *parts))
     _name(function, *(part for part in parts if isinstance(part, python_types.FunctionType)))
@@ -128,23 +129,23 @@ def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signatur
 
 
 def _name(function: Any, *parts: Any) -> None:
-    """A name of its own, which is that of its cache file: two processes that write one file lose what one of them wrote."""
+    """Give a function a unique name: processes that share a cache file overwrite each other's entries."""
     words = [f"{part.__module__.rpartition('.')[2]}.{part.__qualname__}" for part in parts]
     function.__qualname__ = "-".join(words).replace("<", "").replace(">", "")
 
 
 def rare(function: Any) -> Any:
-    """Mark a function that few rounds call: compiled once, and not in every place that calls it."""
+    """Mark a function that few rounds call: it is compiled once instead of inlined into every caller."""
     function.rare = True
     return function
 
 
-_FOREIGN = ("numba", "numpy")  # whose functions compiled code has in forms of its own
-_REGISTERED: set[Any] = {call, borrowed, branch, where}  # which compiled code has in a form of its own
+_FOREIGN = ("numba", "numpy")  # packages whose functions numba implements itself
+_REGISTERED: set[Any] = {call, borrowed, branch, where}  # functions with an overload
 
 
 def jitable(function: Any) -> None:
-    """Let compiled code call this function and all that it reaches."""
+    """Let compiled code call this function and all functions that it reaches."""
     for reached in _reached(function, set()):
         _register(reached)
 
@@ -152,12 +153,12 @@ def jitable(function: Any) -> None:
 def _register(function: Any) -> None:
     if function not in _REGISTERED:
         _REGISTERED.add(function)
-        # What is called in every round is worth the time it takes to compile it in place.
+        # Inlining pays for functions that every round calls.
         register_jitable(error_model="numpy", forceinline=not hasattr(function, "rare"))(function)
 
 
 def _reached(function: Any, seen: set[Any]) -> Iterator[python_types.FunctionType]:
-    """A function and every plain function that it names, in its globals or its closure, and so on down."""
+    """Yield a function and every plain function that it names, in its globals or its closure, recursively."""
     if not isinstance(function, python_types.FunctionType) or function in seen:
         return
     if (function.__module__ or "").split(".")[0] in _FOREIGN:
@@ -178,7 +179,7 @@ def _names(code: python_types.CodeType) -> list[str]:
 
 def _fingerprint(*functions: Any) -> int:
     digest = hashlib.sha256(numba.__version__.encode())
-    for function in (compile_function, _register, _compile_formula):  # how things are compiled counts too
+    for function in (compile_function, _register, _compile_formula):  # part of how functions are compiled
         _digest_code(digest, function.__code__)
     seen: set[Any] = set()
     for function in functions:
@@ -207,33 +208,32 @@ def _digest_code(digest: Any, code: python_types.CodeType) -> None:
             digest.update(repr(constant).encode())
 
 
-# How many numbers a compiled formula may use, and how many flags and functions besides.
-_NUMBERS, _SLOTS = 12, 4
+_MAX_NUMBERS, _MAX_OTHERS = 12, 4  # parameters of a compiled formula: numbers; flags and functions
 
 
 def parameters_of(policy: Any) -> np.ndarray:
-    """A policy's numbers, as its compiled formulas read them."""
+    """Return a policy's numbers as its compiled formulas read them."""
     numbers = [np.nan if value is None else float(value) for value in numbers_of(policy).values()]
-    return np.array(numbers + [np.nan] * (_NUMBERS - len(numbers)))
+    return np.array(numbers + [np.nan] * (_MAX_NUMBERS - len(numbers)))
 
 
 def numbers_of(policy: Any) -> dict[str, Any]:
-    """The numbers that a policy's formulas use, by their names."""
+    """Return the numbers that a policy's formulas use, by name."""
     values = {name: getattr(policy, name) for name, _, _ in policy.parameters()}
     return {"pad": 0.0} | {name: value for name, value in values.items() if not isinstance(value, str | bool)}
 
 
 def others_of(policy: Any) -> dict[str, Any]:
-    """What formulas use besides numbers, in a fixed count: flags, and the properties they are said to use."""
+    """Return what formulas use besides numbers, in a fixed count: flags and derived properties."""
     flags = {name: getattr(policy, name) for name, _, _ in policy.parameters()}
     used = {name: value for name, value in flags.items() if isinstance(value, bool)}
     used |= {name: getattr(policy, name) for name in policy.derived}
-    return used | {f"spare{place}": 0.0 for place in range(_SLOTS - len(used))}
+    return used | {f"spare{place}": 0.0 for place in range(_MAX_OTHERS - len(used))}
 
 
 def stand_in(fields: tuple[str, ...]) -> Any:
-    """The class whose instances compiled formulas get as `self`; one for each set of fields, found by its name."""
-    # With lengths: without them x, y_x would be called as x_y, x.
+    """Return the class whose instances compiled formulas get as `self`, one for each set of fields."""
+    # With lengths, so that the fields (x, y_x) and (x_y, x) get different names.
     name = "Parameters" + "".join(f"_{len(field)}{field}" for field in fields)
     if name not in globals():
         globals()[name] = collections.namedtuple(name, fields, module=__name__)
@@ -252,16 +252,16 @@ def adapt_formula(
     z: Any,
     fingerprint: int,
 ) -> Any:
-    """A formula as a function of its parameters, as `parameters_of` has them, and five numbers."""
+    """Return a formula as a function of the array from `parameters_of` and five numbers."""
 
     def adapted(parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
-        if fingerprint == 0:  # it never is; but only what the code names becomes a part of the cache's key
+        if fingerprint == 0:  # never: but only variables that the code uses enter the cache key
             return np.nan
         p = parameters
         numbers = (p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11])[:count]
         policy = cls(*numbers, w, x, y, z)
         arguments = (a, b, c, d, e)[:arity]
-        # np.where of numbers gives an array without dimensions, which adding 0 turns into a number.
+        # np.where of numbers returns an array without dimensions; adding 0 makes it a number.
         if part < 0:
             return np.add(formula(policy, *arguments), 0.0)
         return np.add(formula(policy, *arguments)[part], 0.0)
@@ -273,7 +273,7 @@ _COMPILED: dict[Any, Any] = {}
 
 
 def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int, Any]:
-    """The address of a policy's formula (of one part of what it returns), and what must live as long as it is used."""
+    """Return the address of a formula (or of one element of it), and the object that keeps it valid."""
     formula, others = getattr(type(policy), name), others_of(policy)
     key = (formula, tuple(others.items()), tuple(numbers_of(policy)), part)
     if key not in _COMPILED:
@@ -288,10 +288,10 @@ def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int,
 def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: int, part: int) -> Any:
     numbers = numbers_of(policy)
     try:
-        if len(numbers) > _NUMBERS or len(others) > _SLOTS:
-            raise TypeError(f"more than {_NUMBERS} numbers or {_SLOTS} flags")  # noqa: TRY301
+        if len(numbers) > _MAX_NUMBERS or len(others) > _MAX_OTHERS:
+            raise TypeError(f"more than {_MAX_NUMBERS} numbers or {_MAX_OTHERS} flags")  # noqa: TRY301
         if any(_may_raise(each) for each in _reached(formula, set())):
-            raise TypeError("it may raise an error, which compiled formulas cannot")  # noqa: TRY301
+            raise TypeError("it may raise an exception, which compiled formulas cannot")  # noqa: TRY301
         cls = stand_in((*numbers, *others))
         for each in (formula, *others.values()):
             jitable(each)
@@ -300,10 +300,12 @@ def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: i
         w, x, y, z = values
         adapted = adapt_formula(formula, cls, len(numbers), arity, part, w, x, y, z, fingerprint)
         _name(adapted, formula)
-        # On disk only what is ours: a fingerprint cannot see everything that a formula of others may depend on.
+        # Cache only our own formulas: a user's formula may depend on things that the fingerprint does not
+        # cover.
         ours = all((each.__module__ or "").startswith("maillard.") for each in _reached(formula, set()))
         return numba.cfunc(_FORMULA, cache=ours, error_model="numpy")(adapted)
-    except Exception as error:  # noqa: BLE001  # numba raises many types: a formula of a user may contain anything
+    # Numba raises many types: a formula of a user may contain anything.
+    except Exception as error:  # noqa: BLE001
         message = f"{formula.__qualname__} runs as Python, a hundred times slower: {reason_of(error)}"
         warnings.warn(message, SlowFormula, stacklevel=2)
         return None
@@ -336,7 +338,7 @@ def _callback(formula: Any, arity: int, part: int) -> Any:
             with np.errstate(all="ignore"):
                 value = formula(*(np.float64(each) for each in arguments[:arity]))
             return float(value if part < 0 else value[part])
-        except BaseException as error:  # noqa: BLE001  # it cannot pass through compiled code: nan does, and is reported
+        except BaseException as error:  # noqa: BLE001  # compiled code cannot pass it on; nan is reported
             made.error = error
             return float("nan")
 

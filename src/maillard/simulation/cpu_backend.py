@@ -106,7 +106,8 @@ class UserSampler:
                     raise InvalidValue(  # noqa: TRY301  # handled like an error of the sampler itself
                         f"sampler's reward for arm {int(arm)}", reward, allowed
                     )
-            except BaseException as error:  # noqa: BLE001  # compiled code cannot pass it on: raised afterwards
+            # Compiled code cannot pass it on: raised afterwards.
+            except BaseException as error:  # noqa: BLE001
                 self.error = self.error or error
                 return math.nan
             return reward
@@ -137,7 +138,10 @@ class TrialResults:
 def run_trials(
     plan: Plan, first: int, count: int, *, stop: NDArray[np.int64] | None = None, choices: int = 0
 ) -> TrialResults:
-    """Run the trials `first`, ..., `first + count - 1`; then choose `choices` times from the last one's final state."""
+    """Run the trials `first`, ..., `first + count - 1`.
+
+    Then choose `choices` times from the last one's final state.
+    """
     compiled, problem = _compile(plan), plan.problem
     arms, checkpoints = problem.arms, np.array(plan.checkpoints, np.int64)
     regret, pulls = np.zeros((count, checkpoints.size)), np.zeros((count, arms), np.int64)
@@ -157,7 +161,8 @@ def run_trials(
             bits[place].state = trial_bit_generator(plan.seed, key, first + trial).state
         status = compiled.run(
             compiled.addresses, *world, *compiled.arguments, goal, checkpoints, regret[block], pulls[block],
-            observed_pulls, observed_sums, chosen, choices if block.stop == count else 0, stop, block.stop - start, rngs,
+            observed_pulls, observed_sums, chosen, choices if block.stop == count else 0, stop,
+            block.stop - start, rngs,
         )  # fmt: skip
         if sampler.error:
             raise sampler.error

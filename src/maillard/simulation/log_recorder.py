@@ -67,7 +67,10 @@ def _loop(shape: str) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def prepare_recorder(plan: Plan) -> CompiledPlan:
-    """Compile the recorder of a plan; without a compiled distribution, it calls `policy.log_probabilities`."""
+    """Compile the recorder of a plan.
+
+    Without a compiled distribution, it calls `policy.log_probabilities`.
+    """
     shape = engine_shape(without_floor(plan.policy))
     shape = "sampled" if shape == "constant" else shape
     if shape in direct_engines.DISTRIBUTIONS:

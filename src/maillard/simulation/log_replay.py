@@ -30,9 +30,9 @@ _NO_ROWS, _NO_NUMBERS = np.zeros(0, np.int64), np.zeros(0)
 class LoggedRewards:
     """The logged rewards that take the place of a problem, for one of two replay methods.
 
-    *Thinned* (rejection sampling): a choice takes the reward of the next row that has `arms` equal to the chosen arm
-    and is accepted with probability `keep`. *Queued*: the rewards are grouped by arm, those of one arm from
-    `starts[arm]` to `starts[arm + 1]`, and each pull of an arm takes its next reward.
+    *Thinned* (rejection sampling): a choice takes the reward of the next row that has `arms` equal to the
+    chosen arm and is accepted with probability `keep`. *Queued*: the rewards are grouped by arm, those of one
+    arm from `starts[arm]` to `starts[arm + 1]`, and each pull of an arm takes its next reward.
     """
 
     rewards: Floats
@@ -58,9 +58,10 @@ def prepare(plan: Plan) -> None:
 
 
 def replay_trial(plan: Plan, rows: LoggedRewards, arm_values: Floats, trial: int) -> ReplayedRun:
-    """Replay the plan's policy on logged rewards; `arm_values` has one number per arm, summed over the choices.
+    """Replay the plan's policy on logged rewards.
 
-    The result depends on the rows, the plan's seed, its policy and the trial number only.
+    `arm_values` has one number per arm; the result contains their sum over the chosen arms. The result
+    depends on the rows, the plan's seed, its policy and the trial number only.
     """
     compiled = _compile(plan)
     checkpoints = np.array(plan.checkpoints, np.int64)

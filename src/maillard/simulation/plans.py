@@ -1,4 +1,4 @@
-"""What is to be simulated, checked before anything runs: policies on a problem, for how long, where."""
+"""Plans and experiments: what to simulate, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Policies on one problem, checked: what `simulate` runs."""
+    """Policies on one problem, checked and ready to run."""
 
     plans: tuple[Plan, ...]
     names: tuple[str, ...]
@@ -83,7 +83,7 @@ def make_experiment(
     device: str = "cpu",
     keep: str = "trials",
 ) -> Experiment:
-    """Check all that can be refused before anything runs."""
+    """Check all arguments of `simulate` before anything runs."""
     made = problem_of(problem)
     if not isinstance(policies, str | Policy | Iterable):
         raise InvalidValue("policies", policies, "policies and their specs")
@@ -108,7 +108,7 @@ def make_plan(
     names: Sequence[str] | None = None,
     device: str = CPU,
 ) -> Plan:
-    """A policy's plan, checked: what can be refused is refused before anything runs. `names` are those of the problem's arms."""
+    """Return the checked plan of one policy; `names` are the names of the problem's arms."""
     check_count("horizon", horizon, 2**53)
     check_seed(seed)
     context: dict[str, Any] = {"horizon": int(horizon)}
@@ -129,7 +129,7 @@ def make_plan(
 
 
 def check_plan(plan: Plan) -> None:
-    """Raise `InvalidValue` for a policy that does not accept the problem, or a plan that its backend cannot run."""
+    """Raise `InvalidValue` if the policy does not accept the problem, or the backend cannot run the plan."""
     policy, problem, inner = plan.policy, plan.problem, without_floor(plan.policy)
     where = f"{policy.name} on the problem {str(problem)[:60]!r}"
     (low, high), (least, most) = policy.support, problem.support
@@ -192,25 +192,25 @@ def _check_checkpoints(given: ArrayLike | None, horizon: int) -> tuple[int, ...]
 
 
 def check_count(name: str, value: object, most: int) -> None:
-    """Refuse what is not a whole number from 1 to `most`."""
+    """Raise `InvalidValue` unless the value is an integer from 1 to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
         raise InvalidValue(name, value, f"a whole number >= 1 (and <= {most})")
 
 
 def check_seed(seed: object) -> None:
-    """Refuse what is not a whole number >= 0."""
+    """Raise `InvalidValue` unless the seed is an integer >= 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InvalidValue("seed", seed, "a whole number >= 0")
 
 
 def check_folder(name: str, path: str | Path) -> None:
-    """Refuse a file in a folder that is not there, before anything runs."""
+    """Raise `InvalidValue` if the folder of a file to write does not exist."""
     if not Path(path).absolute().parent.is_dir():
         raise InvalidValue(name, str(path), "a file in a folder that exists")
 
 
 def workers_for(threads: int | None) -> int:
-    """How many threads to use: as told, or one for each core that this process may use."""
+    """Return the number of threads: as given, or one for each core that this process may use."""
     if threads is not None:
         check_count("threads", threads, 1024)
         return int(threads)
@@ -218,7 +218,7 @@ def workers_for(threads: int | None) -> int:
 
 
 def versions() -> dict[str, str]:
-    """What a result's bits depend on besides its settings."""
+    """Return the versions that a result's bits depend on."""
     import numba
 
     import maillard

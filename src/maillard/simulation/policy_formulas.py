@@ -21,8 +21,8 @@ __all__ = [
     "without_floor",
 ]
 
-# For each engine shape, the formulas that an engine calls: method, number of arguments, and which element of the
-# returned tuple is used (-1: the method returns one number).
+# For each engine shape, the formulas that an engine calls: method, number of arguments, and which element of
+# the returned tuple is used (-1: the method returns one number).
 FORMULAS: dict[str, list[tuple[str, int, int]]] = {
     "sampled": [("leader", 2, -1), ("rival", 4, -1), ("estimate", 2, -1)],
     "indexed": [("index", 5, -1)],

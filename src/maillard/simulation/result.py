@@ -1,4 +1,4 @@
-"""What `simulate` returns: regret at checkpoints and pulls, for every trial, with where they come from."""
+"""The results of `simulate`: regret at checkpoints and pulls of every trial, with their provenance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _QUANTILES = (0.5, 0.95)
 
 
 class Outcome:
-    """What results have in common, however much they keep of each trial."""
+    """What `Result` and `Summary` have in common."""
 
     policies: tuple[str, ...]
     measure: str  # "regret" or "loss"
@@ -47,39 +47,39 @@ class Outcome:
     @property
     def final_regret(self) -> Floats:
         """Cumulative regret at the horizon: policy x trial."""
-        return self._of("regret", self.final)
+        return self._require("regret", self.final)
 
     @property
     def mean_regret(self) -> Floats:
         """Mean over trials: policy x checkpoint."""
-        return self._of("regret", self.mean)
+        return self._require("regret", self.mean)
 
     @property
     def final_loss(self) -> Floats:
-        """Of a threshold problem, whether the final answer is wrong: policy x trial."""
-        return self._of("loss", self.final)
+        """For a threshold problem, whether the final answer is wrong: policy x trial."""
+        return self._require("loss", self.final)
 
     @property
     def mean_loss(self) -> Floats:
-        """Of a threshold problem, how often the answer is wrong: policy x checkpoint."""
-        return self._of("loss", self.mean)
+        """For a threshold problem, the fraction of wrong answers: policy x checkpoint."""
+        return self._require("loss", self.mean)
 
     @property
     def standard_error(self) -> Floats:
-        """Of the mean: policy x checkpoint."""
+        """Standard error of the mean: policy x checkpoint."""
         return np.asarray(self.sd / np.sqrt(self.trials))
 
     def tail(self, above: float) -> NDArray[np.int64]:
-        """In how many trials the final regret (or loss) exceeds a value: one exact count a policy."""
+        """Return the number of trials whose final regret (or loss) exceeds a value, for each policy."""
         return np.asarray((self.final > above).sum(axis=1))
 
-    def _of(self, measure: str, values: Floats) -> Floats:
+    def _require(self, measure: str, values: Floats) -> Floats:
         if measure != self.measure:
-            raise MaillardError(f"this problem has no {measure}: it is measured by its {self.measure}")
+            raise MaillardError(f"this problem has no {measure}; use {self.measure}")
         return values
 
     def summary(self) -> list[dict[str, Any]]:
-        """A row for each policy: mean, its standard error, deviation, quantiles, maximum, at the horizon."""
+        """Return one row per policy with statistics at the horizon."""
         last = self.final
         quantiles = np.quantile(last, _QUANTILES, axis=1)
         mean, error, deviation = self.mean[:, -1], self.standard_error[:, -1], self.sd[:, -1]
@@ -97,7 +97,7 @@ class Outcome:
         ]
 
     def plot(self, kind: str = "curves") -> Figure:
-        """A figure: "curves" of the mean with bands from the 5% to the 95% quantile, or final "distributions"."""
+        """Return a figure of mean "curves" with bands (5% to 95% quantile), or of final "distributions"."""
         from maillard import figures
 
         title = f"{self.provenance['problem']}, {self.trials} trials"
@@ -115,7 +115,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Result(Outcome):
-    """Regret (or, of a threshold problem, loss) and pulls of every trial of every policy."""
+    """Regret (or loss, for a threshold problem) and pulls of every trial of every policy."""
 
     policies: tuple[str, ...]
     measure: str  # "regret" or "loss"
@@ -127,16 +127,16 @@ class Result(Outcome):
     @property
     def regret(self) -> Floats:
         """Cumulative regret: policy x trial x checkpoint."""
-        return self._of("regret", self.values)
+        return self._require("regret", self.values)
 
     @property
     def trials(self) -> int:
-        """Trials of each policy."""
+        """Number of trials of each policy."""
         return int(self.values.shape[1])
 
     @property
     def final(self) -> Floats:
-        """What was measured at the horizon: policy x trial."""
+        """Regret or loss at the horizon: policy x trial."""
         return self.values[:, :, -1]
 
     @property
@@ -152,7 +152,7 @@ class Result(Outcome):
 
     @property
     def max(self) -> Floats:
-        """Largest over trials: policy x checkpoint."""
+        """Maximum over trials: policy x checkpoint."""
         return np.asarray(self.values.max(axis=1))
 
     def quantile(self, q: float | Sequence[float]) -> Floats:
@@ -160,7 +160,7 @@ class Result(Outcome):
         return np.asarray(np.quantile(self.values, q, axis=1))
 
     def save(self, path: str | Path) -> None:
-        """Write everything to a file (.npz) that `Result.load` reads."""
+        """Write everything to an .npz file that `Result.load` reads."""
         header = {
             "format": _FORMAT,
             "labels": self.policies,
@@ -181,17 +181,17 @@ class Result(Outcome):
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
-        """Read what `save` wrote."""
+        """Read a file written by `save`."""
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 header = json.loads(str(stored["header"]))
                 arrays = {name: stored[name] for name in ("rounds", "values", "pulls")}
                 if header["format"] != _FORMAT:
-                    raise KeyError("format")  # noqa: TRY301  # one answer to all that can be wrong
+                    raise KeyError("format")  # noqa: TRY301  # reported like every other defect of the file
                 labels, measure, provenance = tuple(header["labels"]), header["measure"], header["provenance"]
         except FileNotFoundError:
-            raise InvalidValue("path", str(path), "a file that is there") from None
+            raise InvalidValue("path", str(path), "an existing file") from None
         except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-            reason = f"a file that Result.save wrote ({type(error).__name__}: {error})"
+            reason = f"a file written by Result.save ({type(error).__name__}: {error})"
             raise InvalidValue("path", str(path), reason) from None
         return cls(labels, measure, arrays["rounds"], arrays["values"], arrays["pulls"], provenance)

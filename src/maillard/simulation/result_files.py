@@ -1,4 +1,4 @@
-"""A result in the formats that other programs read."""
+"""Writes results to files that other programs read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ import numpy as np
 from maillard.errors import InvalidValue, MaillardError
 from maillard.simulation.result import Outcome, Result
 
-__all__ = ["FORMATS", "SUMMARIES", "pyarrow", "write"]
+__all__ = ["FORMATS", "SUMMARY_FORMATS", "pyarrow", "write"]
 
 
 def write(result: Outcome, path: str | Path) -> None:
-    """Write a result in the format that the name's ending says; a `Summary` has no trials for .npz, .csv and .parquet.
+    """Write a result in the format given by the file name's suffix.
 
-    .npz is everything, for `Result.load`; .json the summary and the curves; .csv and .parquet a row for each trial, with
-    its pulls of each arm; .png and .svg the curves, or the final distributions if the name holds "distributions".
+    .npz has everything and is read by `Result.load`; .json has the summary and the curves; .csv and .parquet
+    have one row per trial, with the pulls of each arm; .png and .svg show the curves, or the final
+    distributions if the name contains "distributions". A `Summary` has no individual trials, so it cannot be
+    written as .npz, .csv or .parquet.
     """
     path = Path(path)
     if path.suffix not in FORMATS:
-        raise InvalidValue("output", str(path), "a name that ends in " + ", ".join(FORMATS))
-    if not isinstance(result, Result) and path.suffix not in SUMMARIES:
-        raise InvalidValue("output of a summary", str(path), "a name that ends in " + ", ".join(SUMMARIES))
+        raise InvalidValue("output", str(path), "a file name that ends in " + ", ".join(FORMATS))
+    if not isinstance(result, Result) and path.suffix not in SUMMARY_FORMATS:
+        raise InvalidValue(
+            "output of a summary", str(path), "a file name that ends in " + ", ".join(SUMMARY_FORMATS)
+        )
     FORMATS[path.suffix](result, path)
 
 
@@ -59,7 +63,7 @@ def _csv(result: Result, path: Path) -> None:
 
 
 def pyarrow() -> tuple[Any, Any]:
-    """The package that writes Parquet, and its module for that."""
+    """Return the modules pyarrow and pyarrow.parquet."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -82,7 +86,7 @@ def _parquet(result: Result, path: Path) -> None:
     pq.write_table(table, path)
 
 
-def _picture(result: Outcome, path: Path) -> None:
+def _figure(result: Outcome, path: Path) -> None:
     from maillard import figures
 
     figures.save(result.plot("distributions" if "distributions" in path.stem else "curves"), path)
@@ -92,12 +96,12 @@ def _npz(result: Result, path: Path) -> None:
     result.save(path)
 
 
-SUMMARIES = (".json", ".png", ".svg")
+SUMMARY_FORMATS = (".json", ".png", ".svg")
 FORMATS: dict[str, Callable[[Any, Path], None]] = {
     ".npz": _npz,
     ".json": _json,
     ".csv": _csv,
     ".parquet": _parquet,
-    ".png": _picture,
-    ".svg": _picture,
+    ".png": _figure,
+    ".svg": _figure,
 }

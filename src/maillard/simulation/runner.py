@@ -1,4 +1,4 @@
-"""`simulate`: many trials of many policies, on threads or on any executor."""
+"""`simulate`: runs many trials of several policies, on threads or on any executor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody pressed Ctrl-C; the message says what was done by then."""
+    """Raised when Ctrl-C stops a simulation; the message says how many trials were done."""
 
 
 @overload
@@ -87,16 +87,22 @@ def simulate(
     keep: str = "trials",
     progress: bool | None = None,
 ) -> Result | Summary:
-    """Run every policy on the problem, `trials` times `horizon` rounds, and return regret and pulls.
+    """Run every policy on the problem, `trials` times for `horizon` rounds, and return regret and pulls.
 
-    A trial depends on the seed, the policy and its own number alone: not on threads, chunks, the other policies or the
-    machine that runs it. `threads` are all cores unless told; `executor` is any `concurrent.futures.Executor`, such as a process pool or
-    Dask's `client.get_executor()`. Policies by name get sigma2 from the problem, and the horizon if they need one. `checkpoints` are
-    the rounds at which regret is kept (64 of them, evenly spaced in log t). `engine` forces "direct", the obvious loop, or
-    "plain", the same around `policy.choose`; without it the fastest that is exact is used. `device="cuda"` runs on an NVIDIA GPU, "auto" there
-    if it can and else here; a GPU's random numbers are others, so its trials are too. `keep="summary"` returns a `Summary`
-    instead of a `Result`: curves, quantiles, mean pulls, and of each trial the final regret alone, for very many trials.
-    `progress` shows a bar, by default on terminals.
+    A trial depends only on the seed, the policy and the trial number. It does not depend on the number of
+    threads, on the other policies, or on the machine. Policies given by name get sigma2 from the problem, and
+    the horizon if they need one.
+
+    - `threads`: the number of threads; by default, all cores.
+    - `executor`: a `concurrent.futures.Executor`, such as a process pool or Dask's `client.get_executor()`.
+    - `checkpoints`: the rounds at which regret is recorded; by default, 64 rounds evenly spaced in log t.
+    - `engine`: "direct" evaluates every arm in every round, "plain" calls `policy.choose`. By default, the
+      fastest exact engine is used.
+    - `device`: "cuda" runs on an NVIDIA GPU, "auto" on a GPU if it can run the plan. A GPU uses different
+      random numbers, so its trials differ from those of the CPU.
+    - `keep`: "summary" returns a `Summary` instead of a `Result`: curves, quantiles, mean pulls, and the
+      final regret of each trial. Use it for very many trials.
+    - `progress`: whether to show a progress bar; by default, on a terminal.
 
     >>> result = simulate(["ms", "uniform"], "bernoulli:0.5,0.4", horizon=100, trials=10, seed=1)
     >>> result.final_regret.shape, result.rounds[-1]
@@ -148,7 +154,8 @@ def run_experiments(
     """Yield the index and the result of each experiment as it completes; all experiments share the workers.
 
     `advance(experiment, policy, trials)` is called with two indices whenever a batch of trials completes. An
-    experiment is compiled while earlier ones run. On a serial backend, a plan is compiled while earlier plans run.
+    experiment is compiled while earlier ones run. On a serial backend, a plan is compiled while earlier plans
+    run.
     """
     stop = np.zeros(1, np.int64)
     running: dict[int, _Collector] = {}
@@ -240,7 +247,8 @@ class _Collector:
         self.final[policy, block] = batch.final
         parts = self.parts[policy]
         parts[first] = dataclasses.replace(batch, final=batch.final[:0])
-        # Merging in the order of trials gives the same bits in every run. Each part takes megabytes: merge soon.
+        # Merging in the order of trials gives the same bits in every run. Each part takes megabytes: merge
+        # soon.
         while (merged := parts.get(0)) and merged.count in parts:
             parts[0] = merge([merged, parts.pop(merged.count)])
 

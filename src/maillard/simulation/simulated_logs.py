@@ -1,4 +1,4 @@
-"""`simulate_log`: a run as a log, with the exact log probability of every choice."""
+"""`simulate_log`: simulated decision logs with the exact log probability of every choice."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ __all__ = ["Log", "simulate_log"]
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """What one run did: in each round the arm, its reward, and how likely the choice was.
+    """One simulated run: in each round, the chosen arm, its reward, and the log probability of the choice.
 
-    The paper's initialisation pulls every arm once, in order: those choices have probability 1, and say nothing about
-    other policies. `forced` is how many they are.
+    The first `forced` rounds pull every arm once, in order, as in the paper. Those choices have probability 1
+    and carry no information about other policies.
     """
 
     arms: NDArray[np.int64]
     rewards: NDArray[np.float64]
-    log_probability: NDArray[np.float64]  # of the arm that was chosen
+    log_probability: NDArray[np.float64]  # of the chosen arm
     log_probabilities: NDArray[np.float64] | None  # round x arm
     forced: int
     provenance: dict[str, Any]
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write the log: run, round, arm, reward, log probability, and those of every arm."""
+        """Write a Parquet file: run, round, arm, reward, log probability, and those of every arm."""
         _write(path, iter([self]))
 
 
@@ -77,10 +77,11 @@ def simulate_log(
     probabilities: str = "all",
     threads: int | None = None,
 ) -> Log | list[Log]:
-    """One run as a log, or several as a list, or written to a Parquet file as they finish (then the list is empty).
+    """Simulate one run as a log, or several as a list.
 
-    `probabilities` keeps "all" arms' log probabilities, or only those of the "chosen". Each arm is drawn from exactly the law that is
-    logged: what `policy.log_probabilities` gives for the rewards observed by then.
+    With a `path`, the logs are written to a Parquet file as they finish, and the returned list is empty.
+    `probabilities` is "all" to keep the log probabilities of every arm, or "chosen". Each arm is sampled from
+    exactly the logged distribution, which is `policy.log_probabilities` for the rewards observed so far.
 
     >>> log = simulate_log("ms", "bernoulli:0.5,0.4", horizon=100, seed=1)
     >>> log.log_probabilities.shape, bool((log.log_probability <= 0).all())
@@ -90,7 +91,7 @@ def simulate_log(
     if probabilities not in ("all", "chosen"):
         raise InvalidValue("probabilities", probabilities, "all or chosen")
     workers = workers_for(threads)
-    check_count("horizon", horizon, 10**9)  # every round is kept
+    check_count("horizon", horizon, 10**9)  # every round is recorded
     if path is not None:
         check_folder("path", path)
     if runs is None:
@@ -118,7 +119,7 @@ def _log(plan: Plan, run: int, probabilities: str) -> Log:
 
 
 def _logs(plan: Plan, runs: int, probabilities: str, workers: int) -> Iterator[Log]:
-    """Logs in order, a few ahead of whoever takes them."""
+    """Yield the logs in order, computing a few ahead of the consumer."""
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         ahead: deque[Any] = deque()
         for run in range(runs):
@@ -130,12 +131,12 @@ def _logs(plan: Plan, runs: int, probabilities: str, workers: int) -> Iterator[L
 
 
 def _write(path: str | Path, logs: Iterator[Log]) -> None:
-    """A Parquet file with a row for each round and a row group for each run."""
+    """Write a Parquet file with one row per round and one row group per run."""
     pa, pq = pyarrow()
     path = Path(path)
     if path.suffix != ".parquet":
-        raise InvalidValue("path", str(path), "a name that ends in .parquet")
-    partial = path.with_name(path.name + ".partial")  # whole or not there
+        raise InvalidValue("path", str(path), "a file name that ends in .parquet")
+    partial = path.with_name(path.name + ".partial")  # renamed when complete
     writer: Any = None
     try:
         for log in logs:

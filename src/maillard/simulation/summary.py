@@ -1,7 +1,8 @@
-"""What is kept of very many trials: curves of moments and quantiles, mean pulls, and every trial's final value.
+"""Summaries of very many trials: moments and quantiles at checkpoints, mean pulls, and final values.
 
-A `PartialSummary` sums up some trials; parts of different trials are merged. Quantiles at checkpoints come from bins that are narrower than 1%
-of their value; at the horizon they, and all counts of tails, are exact.
+A `PartialSummary` summarizes some trials; summaries of different trials can be merged. Quantiles at
+checkpoints come from a histogram whose bins are narrower than 1% of their value. At the horizon, quantiles
+and tail counts are exact.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["BINS", "PartialSummary", "Summary", "bin_of", "merge", "summarize_trials"]
 
 PER_OCTAVE = 128
-LEAST = 2.0**-20  # at most this much is as good as nothing
+LEAST = 2.0**-20  # smaller values count as 0
 OCTAVES = 64
 BINS = 1 + PER_OCTAVE * OCTAVES
 _FIRST = -19  # the exponent, as frexp has it, of the smallest values above LEAST
 
 
 def bin_of(value: float) -> int:
-    """The bin of a value: 0 for nothing, then 128 of equal width to each doubling."""
+    """Return the bin of a value: 0 for values up to LEAST, then 128 bins of equal width per doubling."""
     if not value > LEAST:
         return 0
     mantissa, exponent = math.frexp(value)
@@ -39,7 +40,7 @@ def bin_of(value: float) -> int:
 
 
 def _middles() -> Floats:
-    """The middle of each bin."""
+    """Return the middle of each bin."""
     octave, place = np.divmod(np.arange(BINS - 1), PER_OCTAVE)
     middles = np.ldexp(0.5 + (place + 0.5) / (2 * PER_OCTAVE), octave + _FIRST)
     return np.concatenate([[0.0], middles])
@@ -47,26 +48,26 @@ def _middles() -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class PartialSummary:
-    """Some trials of one policy, summed up."""
+    """The summary of some trials of one policy."""
 
     count: int  # of trials
     mean: Floats  # at each checkpoint
-    square: Floats  # sum of squared deviations from that
+    square: Floats  # sum of squared deviations from the mean
     most: Floats  # maximum
     histogram: NDArray[np.int64]  # checkpoint x bin
-    pulls: Floats  # of each arm, by all trials
+    pulls: Floats  # total of all trials: arm
     final: Floats  # of each trial
 
 
 def merge(parts: Sequence[PartialSummary]) -> PartialSummary:
-    """All together, one after the other (Chan, Golub and LeVeque 1983)."""
+    """Merge summaries of different trials, in order (Chan, Golub and LeVeque 1983)."""
     done, mean, square, most = 0, parts[0].mean, parts[0].square * 0.0, parts[0].most
     histogram, pulls = parts[0].histogram * 0, parts[0].pulls * 0.0
     for part in parts:
         more = part.count
-        difference, share = part.mean - mean, more / (done + more)
-        mean = mean + difference * share
-        square = square + part.square + difference**2 * (done * share)
+        difference, weight = part.mean - mean, more / (done + more)
+        mean = mean + difference * weight
+        square = square + part.square + difference**2 * (done * weight)
         most, histogram, pulls = np.maximum(most, part.most), histogram + part.histogram, pulls + part.pulls
         done += more
     final = np.concatenate([part.final for part in parts])
@@ -74,7 +75,7 @@ def merge(parts: Sequence[PartialSummary]) -> PartialSummary:
 
 
 def summarize_trials(values: Floats, pulls: NDArray[np.int64]) -> PartialSummary:
-    """A part from its trials: trial x checkpoint, and trial x arm."""
+    """Summarize trials: values are trial x checkpoint, pulls are trial x arm."""
     mean = values.mean(axis=0)
     mantissa, exponent = np.frexp(values)
     bins = 1 + (exponent - _FIRST) * PER_OCTAVE + ((mantissa - 0.5) * (2 * PER_OCTAVE)).astype(np.int64)
@@ -89,7 +90,7 @@ def summarize_trials(values: Floats, pulls: NDArray[np.int64]) -> PartialSummary
 
 @dataclass(frozen=True, eq=False)
 class Summary(Outcome):
-    """Curves, quantiles, tails and mean pulls of every policy, and every trial's final regret (or loss)."""
+    """Curves, quantiles, tails and mean pulls of every policy, and every trial's final regret or loss."""
 
     policies: tuple[str, ...]
     measure: str  # "regret" or "loss"
@@ -99,12 +100,12 @@ class Summary(Outcome):
 
     @property
     def trials(self) -> int:
-        """Trials of each policy."""
+        """Number of trials of each policy."""
         return self.parts[0].count
 
     @property
     def final(self) -> Floats:
-        """What was measured at the horizon: policy x trial."""
+        """Regret or loss at the horizon: policy x trial."""
         return np.stack([part.final for part in self.parts])
 
     @property
@@ -119,16 +120,19 @@ class Summary(Outcome):
 
     @property
     def max(self) -> Floats:
-        """Largest over trials: policy x checkpoint."""
+        """Maximum over trials: policy x checkpoint."""
         return np.stack([part.most for part in self.parts])
 
     @property
     def mean_pulls(self) -> Floats:
-        """How often each arm was pulled, on average: policy x arm."""
+        """Mean number of pulls: policy x arm."""
         return np.stack([part.pulls for part in self.parts]) / self.trials
 
     def quantile(self, q: float | Sequence[float]) -> Floats:
-        """Quantiles over trials: policy x checkpoint, or with several q, q first. Exact at the horizon, else within 0.4%."""
+        """Return quantiles over trials: policy x checkpoint, with q as the first axis if there are several.
+
+        They are exact at the horizon, and within 0.4% at other checkpoints.
+        """
         levels = np.atleast_1d(np.asarray(q, np.float64))
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise InvalidValue("q", q, "numbers from 0 to 1")

@@ -38,7 +38,7 @@ class LoggedProblem(Problem):
         return self.two_valued
 
     @property
-    def positive(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
+    def positive(self) -> bool:
         return self.limits[0] > 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""From a plan to trials on a GPU: its kernel, compiled once, and waves of threads that fit into the device's memory."""
+"""The CUDA backend: one kernel per policy, launched for batches of trials that fit into device memory."""
 
 from __future__ import annotations
 
@@ -44,18 +44,20 @@ __all__ = ["SERIAL", "batch_size", "check", "device_name", "gpu_name", "prepare"
 
 SERIAL = True
 
-# How many threads of a warp wait before they do together what few rounds need, and what is dearer still; and how many pairs of rounds they
-# go on in between; 0 stops at every launch's last round exactly. Measured on an H200: from 6 to 12, and 1 to 4, a round costs within a tenth of the same.
+# A warp does rare work when this many of its threads wait for it: choosing an arm, and rebuilding all bounds.
+# In between, its threads run this many pairs of rounds; 0 makes every launch stop exactly at its last round.
+# Measured on an H200: from 6 to 12 threads and from 1 to 4 pairs, the cost of a round varies by less than
+# 10%.
 MIN_WAITING_THREADS, MIN_REBUILDING_THREADS, ROUND_PAIRS = 8, 8, 2
 THREADS_PER_BLOCK = 128
-THREADS_PER_PROCESSOR = 1536  # of a wave; two to three times those that run at once
-MAX_REGISTERS = 80  # a thread's: with more, too few run at once to hide what they wait for
+THREADS_PER_PROCESSOR = 1536  # in a batch: two to three times as many as run at once
+MAX_REGISTERS = 80  # per thread: with more, too few threads run at once to hide latency
 MAX_ARMS = 100_000
-LAUNCH_SECONDS = 0.2  # seconds of one launch: then somebody may want to stop
+LAUNCH_SECONDS = 0.2  # target duration of a launch; `stop` is checked between launches
 
 
 def check(plan: Plan) -> None:
-    """Refuse what has no engine on a GPU."""
+    """Raise `NoDevice` without a GPU, and `InvalidValue` for a plan without an engine on it."""
     require_device()
     policy, problem = without_floor(plan.policy), plan.problem
     if plan.engine is not None and plan.engine not in _engines(policy):
@@ -80,7 +82,7 @@ def check(plan: Plan) -> None:
 
 
 def _engines(policy: Policy) -> list[str]:
-    """Which engines a policy has on a GPU, fastest first."""
+    """Return the engines of a policy on a GPU, fastest first."""
     shape = engine_shape(policy)
     if shape == "perturbed" and isinstance(policy, Perturbed):
         return [LAZY] if policy.noise is score_distributions.GAUSSIAN else []
@@ -101,7 +103,7 @@ _ENGINES: dict[tuple[str, str], Any] = {
 
 
 def _dispatch_by_number(first: Any, second: Any, third: Any) -> Any:
-    """What engines call formulas by: not by their addresses, but by their places."""
+    """Return the function by which engines call formulas: by number instead of by address."""
 
     def called(place, parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
         if place == 1:
@@ -119,11 +121,11 @@ def _count_alone(yes: bool) -> int:
 
 
 def _no_sync() -> None:
-    """As the others of its warp are always there."""
+    """In the simulator there is nothing to wait for."""
 
 
 def _lowest_bit(bits: int) -> int:
-    """As the simulator counts to 32 alone."""
+    """The simulator's own function handles 32 bits only."""
     return (bits & -bits).bit_length() - 1
 
 
@@ -135,7 +137,7 @@ _SIMULATOR_FUNCTIONS = {
 
 
 def source(policy: Policy, engine: str, shared: bool, fades: bool) -> Any:
-    """The kernel of a policy, not yet compiled."""
+    """Return the kernel of a policy, not yet compiled."""
     shape = engine_shape(policy)
     assert shape is not None
     stands_for = _SIMULATOR_FUNCTIONS if simulated() else {}
@@ -185,7 +187,7 @@ def device_name() -> str:
 
 
 def batch_size(plan: Plan, _trials: int = 0, _workers: int = 1) -> int:
-    """How many trials run at once: as many as keep the device busy and fit into half of its free memory."""
+    """Return how many trials run at once: enough to keep the GPU busy, in half of its free memory."""
     if simulated():
         return 64
     device, (free, _) = cuda().get_current_device(), cuda().current_context().get_memory_info()
@@ -205,7 +207,7 @@ def batch_size(plan: Plan, _trials: int = 0, _workers: int = 1) -> int:
 
 
 def prepare(plan: Plan) -> None:
-    """Compile what the plan needs: seconds, once a process."""
+    """Compile the plan's kernel: seconds, once per process."""
     if simulated():
         return
     try:
@@ -224,7 +226,7 @@ def run(
     block = 1 if simulated() else THREADS_PER_BLOCK
     threads = -(-count // block) * block
     checkpoints = np.array(plan.checkpoints if horizon is None else [horizon], np.int64)
-    # Indices are swept over in step: then what threads read at once lies side by side.
+    # Threads sweep over indices in step: what they read at once is adjacent in memory.
     order = "F" if engine_shape(policy) == "indexed" else "C"
     memory = device.device_array((threads, memory_size(problem.arms)), order=order)
     regret = device.device_array((checkpoints.size, threads))
@@ -270,8 +272,8 @@ _LAUNCH_LOCK = threading.Lock()
 
 
 def _launch(compiled: Any, blocks: int, threads: int, *arguments: Any) -> None:
-    """Start a kernel. numba warns of few threads, which leave a GPU idle, and the simulator of its numbers, which are NumPy's."""
-    # What is warned of is everybody's: two threads at once would leave the other's behind.
+    """Launch a kernel without numba's warnings about small grids and the simulator's about overflow."""
+    # Warning filters are global: concurrent changes would leave the wrong ones behind.
     with _LAUNCH_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         configured = compiled[blocks, threads]
@@ -282,12 +284,12 @@ def _launch(compiled: Any, blocks: int, threads: int, *arguments: Any) -> None:
 
 
 def _first_launch_rounds(threads: int, last: int) -> int:
-    """How many rounds the first launch runs: few enough for any device; the simulator runs all at once."""
+    """Return the rounds of the first launch: few enough for any device; all in the simulator."""
     return last if simulated() else max(1, 100_000_000 // threads)
 
 
 def _key(plan: Plan) -> Any:
-    """128 bits that a study's streams are keyed by."""
+    """Return the 128-bit key of the plan's random streams."""
     seeds = np.random.SeedSequence(plan.seed, spawn_key=(policy_key(plan.policy),))
     return seeds.generate_state(2, np.uint64)
 
@@ -305,7 +307,7 @@ def _problem_arrays(problem: Problem) -> tuple[Any, ...]:
 
 
 def _mixed_in_arrays(plan: Plan) -> tuple[Any, Any, float]:
-    """Where each arm's share ends; of what is not mixed in, one number that nobody reads."""
+    """Return the cumulative mixed-in probabilities; an unused number in place of an empty array."""
     shares, fading, decay = mixed_in(plan.policy, plan.problem.arms)
     ends = (np.cumsum(each) if each.size else np.zeros(1) for each in (shares, fading))
     constant, sinking = (cuda().to_device(each) for each in ends)
@@ -339,7 +341,7 @@ def _summarize(memory: Any, regret: Any, count: int, arms: int) -> PartialSummar
 
 
 def _raise_failure(plan: Plan, first: int, count: int, memory: Any, failures: Any) -> None:
-    """Say what a trial met that it could not go on from."""
+    """Raise the error that explains why a trial could not continue."""
     rounds = failures.copy_to_host()[:count]
     if not rounds.any():
         return

@@ -1,4 +1,4 @@
-"""numba-cuda: found and imported, or an error that says what is missing."""
+"""Imports numba-cuda, or raises an error that says what is missing."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["cuda", "jit", "require_device", "simulated"]
 
 @functools.cache
 def cuda() -> Any:
-    """The module `numba.cuda`, as the package numba-cuda has it."""
+    """Return the module `numba.cuda` of the package numba-cuda."""
     if importlib.util.find_spec("numba_cuda") is None:
         raise NoDevice("device 'cuda' needs the package numba-cuda: pip install 'maillard[cuda]'")
-    # numba-cuda 0.30 registers a form of numpy.row_stack, which numpy 2.5 no longer has. It reads the name once, on import.
+    # numba-cuda 0.30 reads numpy.row_stack on import, which numpy 2.5 no longer has.
     lacking = not hasattr(np, "row_stack")
     if lacking:
         np.row_stack = np.vstack  # noqa: NPY201
@@ -36,18 +36,18 @@ def cuda() -> Any:
 
 
 def jit(function: Any, **options: Any) -> Any:
-    """A function compiled with these options, of which the simulator knows one."""
+    """Compile a function with these options; the simulator accepts only `device`."""
     known = {name: value for name, value in options.items() if name == "device" or not simulated()}
     return cuda().jit(**known)(function)
 
 
 def simulated() -> bool:
-    """Whether kernels run in numba's simulator of a GPU (NUMBA_ENABLE_CUDASIM=1): as Python, to test them."""
+    """Return whether kernels run in numba's simulator of a GPU (NUMBA_ENABLE_CUDASIM=1), for tests."""
     return bool(cuda().config.ENABLE_CUDASIM)
 
 
 def require_device() -> None:
-    """Refuse to go on without a GPU."""
+    """Raise `NoDevice` without a GPU."""
     if not cuda().is_available():
         reason = " ".join(str(cuda().cuda_error() or "no CUDA device was found").split())
         raise NoDevice(f"device 'cuda': {reason} (device='auto' runs on the CPU where there is no GPU)")

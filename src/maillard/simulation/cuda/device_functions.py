@@ -1,7 +1,8 @@
-"""Device functions from plain ones: the same code, compiled for a GPU.
+"""Device functions: plain functions compiled for a GPU.
 
-A formula or an engine is an ordinary function that names others. Its twin is a copy in which these names mean their twins, or what
-stands for them on a GPU: numbers instead of arrays, a GPU's random numbers. In numba's simulator of a GPU the copies stay Python.
+A formula or an engine is an ordinary function that names others. Its device function is a copy in which these
+names refer to device functions, or to a replacement: numbers instead of arrays, and a GPU's random numbers.
+In numba's simulator of a GPU, the copies stay Python.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["DeviceFunctions"]
 
 
 class DeviceFunctions:
-    """The twins of one kernel; `stands_for` adds to what stands for functions there."""
+    """Copies of functions for one kernel; `stands_for` adds replacements."""
 
     def __init__(self, stands_for: dict[Any, Any] | None = None) -> None:
         self._made: dict[Any, Any] = {}
@@ -34,7 +35,8 @@ class DeviceFunctions:
             random_numbers.exponential: device_random_numbers.exponential,
             elementwise.where: _where,
             elementwise.branch: _branch,
-            score_sampling.sample_beta: _not_here,  # only Gaussian scores come here, but compiled code types every branch
+            # Never called for Gaussian scores, but the compiler types every branch.
+            score_sampling.sample_beta: _not_here,
             score_sampling.beta_hazard: _not_here,
             score_sampling.sample_beta_above: _not_here,
         }
@@ -45,26 +47,26 @@ class DeviceFunctions:
         self._stands_for |= stands_for or {}
 
     def of(self, function: Any) -> Any:
-        """A function's twin."""
+        """Return the device function of a function."""
         function = self._stands_for.get(function, function)
-        if function is _branch:  # a new one each time: one within another would look like a recursion
+        if function is _branch:  # a new copy each time: nested calls would look like a recursion
             return self._compile(_copy(function, lambda value: value))
         if function not in self._made:
             self._made[function] = self._compile(_copy(function, self.of))
         return self._made[function]
 
     def copy(self, function: Any) -> Any:
-        """The function itself, not yet compiled, over the twins of what it names: a kernel."""
+        """Return a copy of the function itself that calls device functions, not yet compiled: a kernel."""
         return _copy(function, self.of)
 
     def _compile(self, function: Any) -> Any:
-        if simulated() and "cuda" not in function.__globals__:  # it is Python already
+        if simulated() and "cuda" not in function.__globals__:  # Python code needs no compilation
             return function
         return jit(function, device=True, forceinline=True)
 
 
 def _copy(function: Any, replace: Callable[[Any], Any]) -> Any:
-    """A copy of a function in which the functions of ours that it names are replaced."""
+    """Copy a function, replacing the functions of this package that it names."""
 
     def swap(value: Any) -> Any:
         if isinstance(value, tuple) and any(isinstance(each, types.FunctionType) for each in value):
@@ -89,7 +91,7 @@ def _copy(function: Any, replace: Callable[[Any], Any]) -> Any:
 
 @functools.cache
 def _numpy() -> Any:
-    """What formulas and engines use of NumPy, for single numbers: numba-cuda lacks some of it."""
+    """Return the NumPy functions that formulas use, for single numbers; numba-cuda lacks some of them."""
     module = types.ModuleType("numpy_for_numbers")
     found = {
         name: getattr(math, name)

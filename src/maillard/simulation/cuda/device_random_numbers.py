@@ -1,6 +1,7 @@
-"""Random numbers on a GPU: one xoroshiro128++ a trial (Blackman and Vigna 2021), begun by Philox4x32-10 (Salmon et al. 2011).
+"""Random numbers on a GPU: one xoroshiro128++ stream per trial (Blackman and Vigna 2021).
 
-Philox, keyed by a study's seed, turns the trial's number into the 128 bits of state that xoroshiro, which is cheaper, goes on from.
+Philox4x32-10 (Salmon et al. 2011), keyed by the seed and the policy, turns the trial's number into the
+initial state.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from maillard.simulation.compiling import rare
 
 __all__ = ["bits", "exponential", "normal", "normals", "seed_stream", "sincospi", "uniform"]
 
-# All constants are of the generators' own type: with Python's, compiled code would go over to floats.
+# All constants have the generator's type: with Python integers, compiled code would switch to floats.
 _11, _15, _17, _21, _28, _32, _36, _47, _49 = (
     np.uint64(each) for each in (11, 15, 17, 21, 28, 32, 36, 47, 49)
 )
@@ -24,7 +25,7 @@ _UNIT = 2.0**-53
 
 
 def bits(rng: Any) -> Any:
-    """64 random bits; the state goes on to the next."""
+    """Return 64 random bits and advance the state."""
     a, b = rng[0], rng[1]
     total, c = a + b, a ^ b
     rng[0] = ((a << _49) | (a >> _15)) ^ c ^ (c << _21)
@@ -38,7 +39,7 @@ def uniform(rng: Any) -> float:
 
 
 def above_zero(rng: Any) -> float:
-    """Uniform on (0, 1]."""
+    """Sample uniformly on (0, 1]."""
     return float((bits(rng) >> _11) + _ONE) * _UNIT
 
 
@@ -53,20 +54,20 @@ def normal(rng: Any) -> float:
 
 
 def normals(rng: Any) -> tuple[float, float]:
-    """Two of them, by Box and Muller's transform: no branch, so no thread of a warp waits for another."""
+    """Sample two standard normals by Box and Muller's transform, which has no branches."""
     radius = math.sqrt(-2.0 * math.log(above_zero(rng)))
     sine, cosine = sincospi(2.0 * uniform(rng))
     return radius * cosine, radius * sine
 
 
 def sincospi(x: float) -> tuple[float, float]:
-    """The sine and the cosine of pi x; a GPU has its own."""
+    """Return the sine and the cosine of pi x; a GPU has its own function."""
     return math.sin(math.pi * x), math.cos(math.pi * x)
 
 
 @rare
 def seed_stream(rng: Any, key: Any, trial: Any) -> None:
-    """The state in which a trial begins: Philox4x32-10, whose key and half of whose counter are a study's, of its number."""
+    """Set the initial state of a trial: Philox4x32-10 of its number, keyed by the experiment."""
     a, b, c, d = trial & _LOW, trial >> _32, key[1] & _LOW, key[1] >> _32
     low, high = key[0] & _LOW, key[0] >> _32
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""Reductions of a wave of trials on the device: one block of threads a checkpoint, or an arm."""
+"""Reductions of a batch of trials on the device: one block of threads per checkpoint or arm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THREADS = 256
 
 
 def reduce_curves(regret: Any, trials: int, mean: Any, square: Any, most: Any, histogram: Any) -> None:
-    """Of every checkpoint the mean, the sum of squared deviations, the maximum, and how many trials fall into each bin."""
+    """Compute the mean, the squared deviations, the maximum and the histogram of every checkpoint."""
     place, thread, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
     shared = cuda.shared.array(THREADS, np.float64)
     largest, total = -np.inf, 0.0
@@ -38,7 +38,7 @@ def reduce_curves(regret: Any, trials: int, mean: Any, square: Any, most: Any, h
 
 
 def fold(shared: Any, value: float, thread: int, threads: int, largest: bool) -> float:
-    """The sum (or the maximum) of the threads' values, always in the same order."""
+    """Return the sum (or the maximum) of the threads' values, always in the same order."""
     cuda.syncthreads()
     shared[thread] = value
     cuda.syncthreads()
@@ -53,7 +53,7 @@ def fold(shared: Any, value: float, thread: int, threads: int, largest: bool) ->
 
 
 def count_pulls(memory: Any, trials: int, pulls: Any) -> None:
-    """How often each arm was pulled, in all trials."""
+    """Count the pulls of each arm in all trials."""
     arm, thread, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
     shared = cuda.shared.array(THREADS, np.float64)
     total = 0.0
@@ -65,7 +65,7 @@ def count_pulls(memory: Any, trials: int, pulls: Any) -> None:
 
 
 def list_pulls(memory: Any, trials: int, pulls: Any) -> None:
-    """How often each arm was pulled, trial by trial."""
+    """List the pulls of each arm, trial by trial."""
     trial = cuda.grid(1)
     if trial < trials:
         for arm in range(pulls.shape[1]):

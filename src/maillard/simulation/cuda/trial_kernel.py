@@ -1,14 +1,16 @@
-"""The kernel: every thread runs a trial, and the threads of a warp do together what few rounds need.
+"""The CUDA kernel: every thread runs one trial, and the threads of a warp do rare work together.
 
-A thread goes on by itself while its lead is chosen at a glance. When it comes to something else it waits, until so many
-threads of its warp wait, or none goes on; then they `consider` and `adapt` in step. What is dearer still, all bounds anew, waits once
-more. So threads of a warp are in different rounds. When they wait changes what a round costs, never what a trial does:
-a trial depends on its seed and number alone.
+A thread runs rounds on its own while its leader wins at once. Otherwise it waits until enough threads of its
+warp wait, or none can continue; then they choose and update in step. The most expensive work, rebuilding all
+bounds, waits for a second such group. So the threads of a warp are in different rounds. The grouping affects
+the cost of a round, never the trial, which depends on its seed and number only.
 
-An engine has six functions, all with the numbers in registers `x`, the memory `w`, the arms, and how many arms a block has:
-`begin` when every arm has its first numbers; `glance` says whether the lead is chosen at once; `note` whether its new
-reward leaves all as it is; `consider` returns an arm, -1 to draw again, or -2 where a formula gives no number; `adapt`
-says what is to be renewed after that (REBUILD_ALL waits); `renew` does so, and says for how many rounds it lasts, or 0.
+An engine has six functions. All take the numbers in registers `x`, the memory `w`, the number of arms, and
+the block size of the arms as a shift. `begin` runs after every arm's first reward. `try_leader` returns
+whether the leader is chosen at once. `keeps_leader` returns whether the leader's new reward leaves all bounds
+valid. `choose_arm` returns an arm, -1 to sample again, or -2 if a formula returned an invalid number.
+`update` returns what to rebuild afterwards (REBUILD_ALL waits). `rebuild` does that, and returns for how many
+rounds the result is valid, or 0 if a formula returned an invalid number.
 """
 
 from __future__ import annotations
@@ -38,32 +40,30 @@ cuda = cuda_toolkit.cuda()
 FULL_WARP = 0xFFFFFFFF
 WARP_SIZE = 32
 REGISTERS = 8
-SAVED_NUMBERS = REGISTERS + 3  # numbers that a thread leaves behind when it pauses
+SAVED_NUMBERS = REGISTERS + 3  # per thread, between two launches
 GAUSSIAN = codes.GAUSSIAN
-RUNNING, NEEDS_CHOICE, NEEDS_UPDATE, NEEDS_REBUILD_ALL, NEEDS_REBUILD, DONE = range(
-    6
-)  # what a thread is about to do
+RUNNING, NEEDS_CHOICE, NEEDS_UPDATE, NEEDS_REBUILD_ALL, NEEDS_REBUILD, DONE = range(6)  # states of a thread
 
 
 def count_in_warp(yes: bool) -> int:
-    """Of how many threads of the warp this is true."""
+    """Return the number of threads of the warp for which this is true."""
     return cuda.popc(cuda.ballot_sync(FULL_WARP, yes))
 
 
 def sync_warp() -> None:
-    """All threads of the warp come here before any goes on, so that they go on in step."""
+    """Wait for all threads of the warp, so that they continue in step."""
     cuda.syncwarp(FULL_WARP)
 
 
 def sample_reward(kind: int, first: Any, second: Any, arm: int, rng: Any) -> float:
-    """One reward of an arm."""
+    """Sample one reward of an arm."""
     if kind == GAUSSIAN:
         return first[arm & INDEX_MASK] + second[arm & INDEX_MASK] * normal(rng)
     return 1.0 if uniform(rng) < first[arm & INDEX_MASK] else 0.0
 
 
 def sample_mixed_in(shares: Any, total: float, rng: Any) -> int:
-    """An arm by the shares that are mixed in, each from where the last ends; or -1."""
+    """Sample an arm from cumulative mixed-in probabilities; return -1 for the policy's own choice."""
     u = uniform(rng) * total
     arm = 0
     while arm < shares.size and u >= shares[arm & INDEX_MASK]:
@@ -72,7 +72,11 @@ def sample_mixed_in(shares: Any, total: float, rng: Any) -> int:
 
 
 def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades: bool) -> Any:
-    """The kernel around an engine. `scores`: a glance needs a normal number; `shared`, `fades`: shares are mixed in."""
+    """Return the kernel around an engine.
+
+    `scores`: `try_leader` needs a normal number. `shared`, `fades`: constant or decaying probabilities are
+    mixed in.
+    """
     begin, try_leader, keeps_leader, choose_arm, update, rebuild = engine
 
     def advance(  # type: ignore[no-untyped-def]
@@ -124,7 +128,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                 for _ in range(max(pairs, 1)):
                     sync_warp()
                     one = two = 0.0
-                    pair = state == RUNNING and t <= until  # both rounds: no pause takes a number away
+                    pair = state == RUNNING and t <= until  # both rounds of a pair use one pair of normals
                     for half in range(2):
                         if pair and state == RUNNING and (half == 0 or pairs > 0):
                             if not drawn:
@@ -133,7 +137,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                                     arm = sample_mixed_in(fading, float(t) ** decay, rng)
                                 if shared and arm < 0:
                                     arm = sample_mixed_in(shares, 1.0, rng)
-                                drawn = shared or fades  # once a round, however often `consider` draws again
+                                drawn = shared or fades  # once per round, even if `choose_arm` samples again
                             if (scores or kind == GAUSSIAN) and (scores or half == 0):
                                 one, two = normals(rng)
                             if arm < 0 and try_leader(f, x, w, arms, shift, t, one, rng):

@@ -1,4 +1,7 @@
-"""Trees over arms, each in a row of the table `w`: node i has children 2i and 2i + 1, arm a is the leaf `leaves + a`."""
+"""Sum and maximum trees over arms, one per row of the table `w`.
+
+Node i has children 2i and 2i + 1; arm a is leaf `leaves + a`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ __all__ = ["fill_max", "fill_sum", "find_max", "find_sum", "leaves_for", "set_ma
 
 
 def leaves_for(arms: int) -> int:
-    """The least power of two that holds all arms, at least 8: a row of the table holds other numbers too."""
+    """Return the least power of two that holds all arms; at least 8, for rows of other numbers."""
     leaves = 8
     while leaves < arms:
         leaves *= 2
@@ -16,7 +19,7 @@ def leaves_for(arms: int) -> int:
 
 
 def set_sum(w: Any, tree: int, node: int, value: float) -> None:
-    """Change a leaf; every sum above is made anew, so that none drifts."""
+    """Set a leaf and recompute every sum above it, so that rounding errors do not accumulate."""
     w[tree, node] = value
     node >>= 1
     while node > 0:
@@ -25,13 +28,13 @@ def set_sum(w: Any, tree: int, node: int, value: float) -> None:
 
 
 def fill_sum(w: Any, tree: int, leaves: int) -> None:
-    """All inner nodes from the leaves."""
+    """Compute all inner nodes from the leaves."""
     for node in range(leaves - 1, 0, -1):
         w[tree, node] = w[tree, 2 * node] + w[tree, 2 * node + 1]
 
 
 def find_sum(w: Any, tree: int, leaves: int, position: float) -> tuple[int, float]:
-    """The leaf under a position on the line of all leaves' lengths, and where in that leaf."""
+    """Return the leaf at a position on the line of all leaves' lengths, and the position within that leaf."""
     node = 1
     while node < leaves:
         node *= 2
@@ -42,7 +45,7 @@ def find_sum(w: Any, tree: int, leaves: int, position: float) -> tuple[int, floa
 
 
 def set_max(w: Any, tree: int, node: int, value: float) -> None:
-    """Change a leaf and all maxima above: to see where they stop changing would cost more than to go on."""
+    """Set a leaf and recompute all maxima above it; checking where they stop changing would cost more."""
     w[tree, node] = value
     node >>= 1
     while node > 0:
@@ -52,15 +55,15 @@ def set_max(w: Any, tree: int, node: int, value: float) -> None:
 
 
 def fill_max(w: Any, tree: int, leaves: int) -> None:
-    """All inner nodes from the leaves."""
+    """Compute all inner nodes from the leaves."""
     for node in range(leaves - 1, 0, -1):
         w[tree, node] = max(w[tree, 2 * node], w[tree, 2 * node + 1])
 
 
 def find_max(w: Any, tree: int, leaves: int) -> int:
-    """A leaf with the largest value."""
+    """Return a leaf with the largest value."""
     node = 1
-    # Which way is not to be guessed: a comparison turned into a number costs less than a branch.
+    # The direction is unpredictable: adding a comparison costs less than a branch.
     while node < leaves:
         node = 2 * node + int(w[tree, 2 * node] < w[tree, 2 * node + 1])
     return node

@@ -1,6 +1,7 @@
-"""The direct engine: the obvious loop over all arms, in every round. It is what the lazy engine is checked against.
+"""The direct engines: evaluate every arm in every round. The lazy engines are tested against them.
 
-Cold arms, which delays and new arms make, are treated as `policy.probabilities` treats them.
+Cold arms (arms without observed rewards) occur with delays and new arms. They are treated as in
+`policy.probabilities`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from maillard.simulation.engines.score_sampling import are_valid_parameters, sam
 
 __all__ = ["DISTRIBUTIONS", "ENGINES"]
 
-# Rows of the table: pulls, sums, means, chances and their logarithms; DMED's two lists, the one that is played and the one that
-# grows meanwhile; and of which state the chances are.
+# Rows of the table: pulls, sums, means, probabilities and their logarithms; DMED's current list and the next
+# one; the round and the total pulls for which the probabilities were computed.
 N, S, MEAN, PROBABILITY, LOG, CURRENT, FOLLOWING, ROUND, PULLS = range(9)
 
 
 def begin(arms: int) -> Any:
-    """Nothing observed."""
+    """Return the state before the first reward."""
     return np.zeros((9, arms))
 
 
@@ -31,15 +32,16 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
 
 
 def choose_sampled(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """An arm with probability proportional to exp(log weight)."""
+    """Choose an arm with probability proportional to exp(log weight)."""
     bad = 0 if is_current(w, arms, t) else compute_sampled(f, w, arms, t)
     return bad if bad < 0 else sample_arm(w, arms, rng)
 
 
 def is_current(w: Any, arms: int, t: int) -> bool:
-    """Whether the chances in the table are those of this state; they will be, once computed.
+    """Return whether the table has the probabilities of this state; the caller computes them otherwise.
 
-    While rewards wait, nothing changes: t counts what was observed, and an arm that is replaced takes its pulls away.
+    While rewards are delayed, the state does not change: t counts observed rewards, and replacing an arm
+    removes its pulls.
     """
     pulls = 0.0
     for arm in range(arms):
@@ -50,7 +52,7 @@ def is_current(w: Any, arms: int, t: int) -> bool:
 
 
 def compute_sampled(f: Any, w: Any, arms: int, t: int) -> int:
-    """Every arm's log probability and chance; -1 - arm where a weight is nan or inf."""
+    """Compute every arm's probability and its logarithm; return -1 - arm if a weight is nan or inf."""
     best = -np.inf
     for arm in range(arms):
         if w[N, arm] > 0:
@@ -58,7 +60,7 @@ def compute_sampled(f: Any, w: Any, arms: int, t: int) -> int:
             best = max(best, w[MEAN, arm])
     top = -np.inf
     for arm in range(arms):
-        log = 0.0  # a cold arm: a rival in the limit N = 0
+        log = 0.0  # a cold arm weighs as a rival with N = 0 pulls
         if w[N, arm] > 0:
             if w[MEAN, arm] == best:
                 log = call(f[1], f[0], w[N, arm], float(t), 0.0, 0.0, 0.0)
@@ -79,18 +81,21 @@ def compute_sampled(f: Any, w: Any, arms: int, t: int) -> int:
 
 
 def compared_mean(f: Any, n: float, s: float) -> float:
-    """The mean that is compared: the policy's own formula, or the empirical mean."""
+    """Return the mean that is compared between arms: the policy's own estimate, or the empirical mean."""
     return call(f[3], f[0], n, s, 0.0, 0.0, 0.0) if f[3] else s / n
 
 
 def choose_indexed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """An arm with the largest index."""
+    """Choose an arm with the largest index."""
     bad = 0 if is_current(w, arms, t) else compute_indexed(f, w, arms, t)
     return bad if bad < 0 else sample_arm(w, arms, rng)
 
 
 def compute_indexed(f: Any, w: Any, arms: int, t: int) -> int:
-    """Every arm's log probability and chance: ties alike, 1/K for a cold arm; -1 - arm where an index is nan."""
+    """Compute every arm's probability.
+
+    Equal for ties, 1/K for a cold arm; return -1 - arm if an index is nan.
+    """
     best = best_mean(w, arms)
     for arm in range(arms):
         if w[N, arm] > 0:
@@ -99,13 +104,13 @@ def compute_indexed(f: Any, w: Any, arms: int, t: int) -> int:
 
 
 def choose_pooled(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """An arm with the largest index, where an index depends on the pulls of all arms."""
+    """Choose an arm with the largest index, where an index depends on the pulls of all arms."""
     bad = 0 if is_current(w, arms, t) else compute_pooled(f, w, arms, t)
     return bad if bad < 0 else sample_arm(w, arms, rng)
 
 
 def compute_pooled(f: Any, w: Any, arms: int, t: int) -> int:
-    """As `rank`; with arms in order of their pulls, the sums of all arms' pulls are running sums."""
+    """As `compute_indexed`; sorting the arms by pulls turns the sums over all arms into running sums."""
     best_mean(w, arms)
     order = np.argsort(w[N])
     rho, below, place = call(f[2], f[0], 0.0, 0.0, 0.0, 0.0, 0.0), 0.0, 0
@@ -124,7 +129,7 @@ def compute_pooled(f: Any, w: Any, arms: int, t: int) -> int:
 
 
 def best_mean(w: Any, arms: int) -> float:
-    """The means of all warm arms, and the best."""
+    """Compute the means of all warm arms and return the best."""
     best = -np.inf
     for arm in range(arms):
         if w[N, arm] > 0:
@@ -134,7 +139,7 @@ def best_mean(w: Any, arms: int) -> float:
 
 
 def split_among_ties(w: Any, arms: int) -> int:
-    """From indices in `log` to log probabilities and chances."""
+    """Turn the indices in LOG into probabilities and their logarithms."""
     top, ties, cold = -np.inf, 0, 0
     for arm in range(arms):
         if w[N, arm] == 0:
@@ -156,7 +161,7 @@ def split_among_ties(w: Any, arms: int) -> int:
 
 
 def sample_arm(w: Any, arms: int, rng: Any) -> int:
-    """An arm with these chances."""
+    """Sample an arm from the probabilities in the table."""
     u, last = rng.random(), 0
     for arm in range(arms):
         u -= w[PROBABILITY, arm]
@@ -168,7 +173,7 @@ def sample_arm(w: Any, arms: int, rng: Any) -> int:
 
 
 def choose_perturbed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """The arm with the largest score, every one drawn. f: location, spread, the family's code, has prior."""
+    """Sample every score; choose the largest. f: location, spread, distribution code, has prior."""
     prior = f[4]
     if not prior:
         arm = sample_cold_arm(w, arms, rng)
@@ -189,7 +194,7 @@ def choose_perturbed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
 
 
 def sample_cold_arm(w: Any, arms: int, rng: Any) -> int:
-    """A cold arm, each with probability 1/K; else -1."""
+    """Return a cold arm, each with probability 1/K; otherwise -1."""
     warm = 0
     for arm in range(arms):
         if w[N, arm] > 0:
@@ -201,7 +206,10 @@ def sample_cold_arm(w: Any, arms: int, rng: Any) -> int:
 
 
 def choose_binomial(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """The arm with the largest discrete score, ties alike. f: offset, trials, chance, size, how often it is rounded up."""
+    """Choose the arm with the largest discrete score.
+
+    F: offset, trials, probability, size, rounding probability.
+    """
     top, winner, ties = -np.inf, -1, 0
     for arm in range(arms):
         n, s = w[N, arm], w[S, arm]
@@ -224,15 +232,18 @@ def choose_binomial(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
 
 
 def choose_listed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """The next arm on DMED's list."""
+    """Choose the next arm on DMED's list."""
     bad = compute_listed(f, w, arms, t)
     return bad if bad < 0 else sample_arm(w, arms, rng)
 
 
 def compute_listed(f: Any, w: Any, arms: int, t: int) -> int:
-    """All on the next arm of the list, taken off it; the list that grew meanwhile, when there is none."""
+    """Put all probability on the next arm of the list and remove it.
+
+    When the list is empty, take the next list.
+    """
     if not np.any(w[CURRENT] != 0.0):
-        for arm in range(arms):  # cold arms, which delays and new arms make, are on every list
+        for arm in range(arms):  # cold arms are on every list
             w[CURRENT, arm] = w[FOLLOWING, arm] if w[N, arm] > 0 else 1.0
         w[FOLLOWING] = 0.0
     for arm in range(arms):
@@ -248,7 +259,7 @@ def compute_listed(f: Any, w: Any, arms: int, t: int) -> int:
 
 
 def update_list(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
-    """Count a reward; arms that qualify and are not waiting to be played join the next list."""
+    """Count a reward; arms that qualify and are not on the current list join the next one."""
     update(f, w, arms, arm, reward, t)
     best = best_mean(w, arms)
     for other in range(arms):

@@ -1,12 +1,16 @@
-"""The lazy engine for the indexed shape: exact, and mostly one index is evaluated in a round.
+"""The lazy engine for indexed policies: a heap of upper bounds on the indices.
 
-Every arm but one, the lead (the one with the most pulls), has in a tree of maxima a bound on its index. If the lead's exact index is
-above all bounds, it is pulled. Otherwise the arms with the largest bounds are evaluated, one after the other, until the best
-exact index is above all bounds that remain; ties are broken at random among exact indices.
+The algorithm keeps the arm with the most pulls apart, the leader. A tree of maxima holds an upper bound on
+the index of every other arm. If the leader's exact index is above all bounds, it is chosen after one
+evaluation. Otherwise the engine evaluates the arm with the largest bound, again and again, until the largest
+exact index is above all remaining bounds. Ties are broken uniformly among exact indices.
 
-An index moves one way in t and does not rise with the best mean. So its larger value at the ends of a window of rounds bounds it within,
-and its value for a lower best mean bounds it while the best mean stays above that. Each arm has a window and a floor of its own, the
-wider the further its index lies below the best; how wide changes what a round costs, never what is chosen.
+An index of a monotone policy moves in one direction as t grows, and does not rise with the best mean. So the
+larger of its values at the two ends of a window of rounds bounds it within the window, and its value for a
+lower best mean (a floor) bounds it while the best mean stays above. Each arm has its own window and floor:
+the further its index lies below the largest one, the wider they are. Their width affects the cost of a round,
+never the choice. Arms with equal pulls and means have equal indices forever, so they share one leaf as a
+group.
 """
 
 from __future__ import annotations
@@ -20,34 +24,19 @@ from maillard.simulation.engines.arm_trees import fill_max, find_max, leaves_for
 
 __all__ = ["ENGINE"]
 
-# Rows of the table: pulls, sums, means; trees of bounds, of minus the round in which a bound ends (so that the maximum ends next),
-# of the best mean below which it ends, and of the others' means; how fast an index changes with t and with the best mean; the arms that
-# a contest evaluates, their indices and bounds; the chain of arms for which one leaf stands (how many, the next, the last); and in STATE: an
-# arm without an index, the lead, the best mean, the last winner's index.
-(
-    N,
-    S,
-    MEAN,
-    BOUND,
-    EXPIRY,
-    MEAN_FLOOR,
-    MEAN_TREE,
-    ROUND_SLOPE,
-    MEAN_SLOPE,
-    EVALUATED,
-    INDEX,
-    OLD_BOUND,
-    GROUP_SIZE,
-    NEXT_IN_GROUP,
-    LAST_IN_GROUP,
-    STATE,
-) = range(16)
+# Rows of the table: pulls, sums and means; trees of the maxima of the bounds, of minus the last round of each
+# bound (so that the root expires first), of the floors, and of the other arms' means; slopes of the index in
+# t and in the best mean; the evaluated arms, their indices and old bounds; groups of identical arms (size,
+# next and last arm); and STATE: an arm with an invalid index (or -1), the leader, the best mean, the largest
+# index of the last round.
+N, S, MEAN, BOUND, EXPIRY, MEAN_FLOOR, MEAN_TREE, ROUND_SLOPE, MEAN_SLOPE = range(9)
+EVALUATED, INDEX, OLD_BOUND, GROUP_SIZE, NEXT_IN_GROUP, LAST_IN_GROUP, STATE = range(9, 16)
 INVALID, LEADER, BEST_MEAN, WINNING_INDEX = range(4)
-GAP_FRACTION = 0.25  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon
+GAP_FRACTION = 0.25  # of the gap to the largest index: more causes evaluations, less expires too soon
 
 
 def begin(arms: int) -> Any:
-    """Nothing observed, no lead."""
+    """Return the state before the first reward: no leader."""
     w = np.zeros((16, 2 * leaves_for(arms)))
     w[BOUND] = w[EXPIRY] = w[MEAN_FLOOR] = w[MEAN_TREE] = -np.inf
     w[ROUND_SLOPE] = w[MEAN_SLOPE] = np.nan
@@ -57,7 +46,7 @@ def begin(arms: int) -> Any:
 
 
 def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """An arm with the largest index. f: index, whether it uses the best mean, whether t."""
+    """Choose an arm with the largest index. f: index, whether it uses the best mean, whether it uses t."""
     half = w.shape[1] // 2
     if w[STATE, LEADER] < 0.0:
         initialize_bounds(f, w, arms, t)
@@ -65,7 +54,7 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     top = index_of(f, w, arms, lead, t)
     while -w[EXPIRY, 1] <= t:
         leaf = find_max(w, EXPIRY, half)
-        # In its last round a bound that rises is the index itself.
+        # In its last round, a rising bound equals the index.
         index = w[BOUND, leaf] if -w[EXPIRY, 1] == t and not f[2] else index_of(f, w, arms, leaf - half, t)
         set_bound(f, w, arms, leaf - half, index, top, t)
     winner = lead if top > w[BOUND, 1] else find_winner(f, w, arms, lead, top, t, rng)
@@ -73,7 +62,7 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
 
 
 def find_winner(f: Any, w: Any, arms: int, lead: int, top: float, t: int, rng: Any) -> int:
-    """Evaluate the arms whose bounds reach the top, until none is left; one with the largest index, ties alike."""
+    """Evaluate the arms whose bounds reach the largest index, until none is left; break ties at random."""
     half, evaluated, leading = w.shape[1] // 2, 0, top
     while w[BOUND, 1] >= top and w[BOUND, 1] > -np.inf and w[STATE, INVALID] < 0.0:
         leaf = find_max(w, BOUND, half)
@@ -95,12 +84,12 @@ def find_winner(f: Any, w: Any, arms: int, lead: int, top: float, t: int, rng: A
             ties += w[GROUP_SIZE, arm]
             if ties == w[GROUP_SIZE, arm] or rng.random() * ties < w[GROUP_SIZE, arm]:
                 winner = arm
-        if w[INDEX, i] == top or w[OLD_BOUND, i] == w[INDEX, i]:  # the bound did not mislead
+        if w[INDEX, i] == top or w[OLD_BOUND, i] == w[INDEX, i]:  # the bound was not too high
             set_max(w, BOUND, half + arm, w[OLD_BOUND, i])
         else:
             set_bound(f, w, arms, arm, w[INDEX, i], top, t)
     if top == -np.inf:
-        return int(rng.random() * arms)  # all arms alike, those in chains too
+        return int(rng.random() * arms)  # all arms, including those in groups
     if w[GROUP_SIZE, winner] > 1.0:
         winner = split_from_group(w, winner, int(rng.random() * w[GROUP_SIZE, winner]))
     if w[N, winner] > w[N, lead]:
@@ -113,7 +102,7 @@ def find_winner(f: Any, w: Any, arms: int, lead: int, top: float, t: int, rng: A
 
 
 def find_identical_arm(w: Any, arm: int, evaluated: int) -> int:
-    """One of the arms evaluated last that has the same pulls and mean, so the same index now and ever; or -1."""
+    """Return a recently evaluated arm with the same pulls and mean, hence always the same index; or -1."""
     for i in range(max(evaluated - 4, 0), evaluated):
         other = int(w[EVALUATED, i])
         if w[N, other] == w[N, arm] and w[MEAN, other] == w[MEAN, arm]:
@@ -123,23 +112,23 @@ def find_identical_arm(w: Any, arm: int, evaluated: int) -> int:
 
 @rare
 def merge_into_group(w: Any, first: int, arm: int) -> None:
-    """Let one leaf stand for two arms (and their twins): rewards that are 0 or 1 make hundreds of them."""
+    """Let one leaf represent two groups of identical arms; rewards of 0 and 1 make hundreds of them."""
     half = w.shape[1] // 2
     w[NEXT_IN_GROUP, int(w[LAST_IN_GROUP, first])] = arm
     w[LAST_IN_GROUP, first] = w[LAST_IN_GROUP, arm]
     w[GROUP_SIZE, first] += w[GROUP_SIZE, arm]
-    w[GROUP_SIZE, arm] = 1.0  # which it keeps while it is in the chain: only a first counts more
+    w[GROUP_SIZE, arm] = 1.0  # only the first arm of a group has a larger size
     for tree in (BOUND, EXPIRY, MEAN_FLOOR, MEAN_TREE):
         set_max(w, tree, half + arm, -np.inf)
 
 
 @rare
-def split_from_group(w: Any, first: int, place_in_chain: int) -> int:
-    """Take one of the arms that share a leaf out of their chain, with a leaf of its own."""
+def split_from_group(w: Any, first: int, position: int) -> int:
+    """Take the arm at a position out of its group, with a leaf of its own."""
     half, before, arm = w.shape[1] // 2, first, first
-    for _ in range(place_in_chain):
+    for _ in range(position):
         before, arm = arm, int(w[NEXT_IN_GROUP, arm])
-    other = int(w[NEXT_IN_GROUP, first]) if arm == first else arm  # who gets a leaf now
+    other = int(w[NEXT_IN_GROUP, first]) if arm == first else arm  # which gets a leaf
     for tree in (BOUND, EXPIRY, MEAN_FLOOR, MEAN_TREE):
         set_max(w, tree, half + other, w[tree, half + first])
     w[ROUND_SLOPE, other], w[MEAN_SLOPE, other] = w[ROUND_SLOPE, first], w[MEAN_SLOPE, first]
@@ -156,19 +145,19 @@ def split_from_group(w: Any, first: int, place_in_chain: int) -> int:
 
 @rare
 def split_unchosen_arm(w: Any, arms: int, arm: int) -> None:
-    """Take an arm that was not chosen here (constant shares do that) out of whichever chain it is in."""
+    """Take an arm that this engine did not choose (mixed-in probabilities did) out of its group, if any."""
     for first in range(arms):
         if w[GROUP_SIZE, first] > 1.0 and w[N, first] == w[N, arm] and w[MEAN, first] == w[MEAN, arm]:
             each = first
-            for place_in_chain in range(int(w[GROUP_SIZE, first])):
+            for position in range(int(w[GROUP_SIZE, first])):
                 if each == arm:
-                    split_from_group(w, first, place_in_chain)
+                    split_from_group(w, first, position)
                     return
                 each = int(w[NEXT_IN_GROUP, each])
 
 
 def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
-    """Take in a reward; t is the next round."""
+    """Apply a reward; t is the next round."""
     lead = int(w[STATE, LEADER])
     if lead >= 0 and arm != lead and (w[GROUP_SIZE, arm] > 1.0 or w[BOUND, w.shape[1] // 2 + arm] == -np.inf):
         split_unchosen_arm(w, arms, arm)
@@ -188,7 +177,7 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     if arm != lead:
         if f[2] or not w[ROUND_SLOPE, arm] > 0.0:
             set_bound(f, w, arms, arm, index_of(f, w, arms, arm, t), w[STATE, WINNING_INDEX], t)
-        else:  # once rising, always rising: its value a little later will do, which saves looking at it now
+        else:  # a rising index keeps rising: its value somewhat later is a bound
             later = t + 1 + t // 16
             set_max(w, BOUND, half + arm, index_of(f, w, arms, arm, later))
             set_max(w, EXPIRY, half + arm, -float(later))
@@ -196,7 +185,7 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
 
 @rare
 def initialize_bounds(f: Any, w: Any, arms: int, t: int) -> None:
-    """The first bounds."""
+    """Compute the first bounds."""
     half = w.shape[1] // 2
     w[STATE, LEADER] = 0.0
     for arm in range(1, arms):
@@ -212,7 +201,7 @@ def initialize_bounds(f: Any, w: Any, arms: int, t: int) -> None:
 
 
 def index_of(f: Any, w: Any, arms: int, arm: int, t: int) -> float:
-    """An arm's exact index."""
+    """Return the exact index of an arm."""
     index = call(f[1], f[0], w[N, arm], w[MEAN, arm], w[STATE, BEST_MEAN], float(t), float(arms))
     if np.isnan(index):
         w[STATE, INVALID] = arm
@@ -221,7 +210,10 @@ def index_of(f: Any, w: Any, arms: int, arm: int, t: int) -> float:
 
 @rare
 def set_bound(f: Any, w: Any, arms: int, arm: int, index: float, top: float, t: int) -> None:
-    """A bound on an arm's index, for as many rounds and as low a best mean as take it a share of the way to the top."""
+    """Set a bound on an arm's index that uses up a fraction of the gap to the largest index.
+
+    The bound is valid up to a later round, and down to a lower best mean; the gap decides how far.
+    """
     half = w.shape[1] // 2
     mean, best, bound = w[MEAN, arm], w[STATE, BEST_MEAN], index
     room = max(GAP_FRACTION * (top - index), 0.0)
@@ -230,7 +222,7 @@ def set_bound(f: Any, w: Any, arms: int, arm: int, index: float, top: float, t: 
         if lower > mean:
             set_max(w, MEAN_FLOOR, half + arm, lower)
         else:
-            lower = mean  # and the best mean cannot be lower than that
+            lower = mean  # the best mean cannot be lower
             set_max(w, MEAN_FLOOR, half + arm, -np.inf)
         if lower < best:
             bound = call(f[1], f[0], w[N, arm], mean, lower, float(t), float(arms))
@@ -247,7 +239,7 @@ def set_bound(f: Any, w: Any, arms: int, arm: int, index: float, top: float, t: 
             ahead = 1.0 + np.floor(t / 32.0)
         end = call(f[1], f[0], w[N, arm], mean, best, t + ahead, float(arms))
         w[ROUND_SLOPE, arm] = (end - bound) / ahead
-        # Once falling, always falling.
+        # A falling index keeps falling: the bound never expires.
         set_max(w, EXPIRY, half + arm, -np.inf if end < bound else -(t + ahead))
         bound = max(bound, end)
     set_max(w, BOUND, half + arm, bound)

@@ -1,14 +1,17 @@
-"""The lazy engine for the perturbed shape: exact, and a round in which the leader wins costs two scores and a comparison.
+"""The lazy engine for perturbed policies (Thompson sampling): it samples only scores above a threshold.
 
-Fix a threshold. A rival's score exceeds it with a chance that changes only when the rival is pulled. In each round draw the lead's score,
-and find the rivals above the threshold. Which ones are, a Poisson process tells: give each rival a stretch of length
--ln P(not above) on a line; a rival is above if a point falls into its stretch. If there are any, only they matter, and the lead if it
-is above: draw their scores given that they are, and compare. If there are none and the lead is above, it has won. If nobody is
-above, draw every score given that it is not.
+The algorithm fixes a threshold. The probability that a rival's score exceeds it changes only when the rival
+is pulled. In each round, sample the leader's score and the set of rivals above the threshold. A Poisson
+process of rate 1 gives that set: on a line, each rival owns an interval of length -ln P(score <= threshold),
+its hazard, and the rival is above the threshold if a point falls into its interval. If some rivals are above,
+only they and the leader, if it is above, can win: sample their scores from the truncated tails and compare.
+If none is above and the leader is, the leader wins: two random numbers and a comparison. If no score is
+above, sample every score from its distribution below the threshold.
 
-With a lead that is well known, the threshold lies where its score nearly always exceeds it and hardly any rival does. While many
-arms may still be best, it lies higher, where a few do. Any lead and any threshold give the same law; they are
-chosen anew when work that another choice might save has added up to what choosing costs.
+When the leader is well known, the threshold lies where the leader's score nearly always exceeds it and few
+rivals do. While many arms may still be best, it lies higher. Every leader and threshold give the same
+distribution of the choice; the engine resets them when the work that another threshold might save adds up to
+the cost of a reset.
 """
 
 from __future__ import annotations
@@ -31,20 +34,22 @@ from maillard.simulation.engines.score_sampling import (
 
 __all__ = ["ENGINE"]
 
-# Rows of the table: pulls, sums, parameters of scores, stretches; and in STATE: the threshold, how many deviations it is from the middle of the lead's law, work since it was set, an arm without a score, the lead.
+# Rows of the table: pulls, sums, the two parameters of the scores, a sum tree of the hazards; and STATE: the
+# threshold, its distance from the middle of the leader's score in deviations, the work since the last reset,
+# an arm whose score parameters are invalid (or -1), and the leader.
 N, S, A, B, HAZARD_TREE, STATE = range(6)
 THRESHOLD, THRESHOLD_Z, WORK, INVALID, LEADER = range(5)
 
 
 def begin(arms: int) -> Any:
-    """Nothing observed, no lead."""
+    """Return the state before the first reward: no leader."""
     w = np.zeros((6, 2 * leaves_for(arms)))
     w[STATE, INVALID] = w[STATE, LEADER] = -1.0
     return w
 
 
 def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """The arm with the largest score. f: location, spread, the family's code."""
+    """Choose the arm with the largest score. f: location, spread, code of the score distribution."""
     half = w.shape[1] // 2
     if w[STATE, LEADER] < 0.0 or w[STATE, WORK] > 6.0 * arms:
         reset_threshold(f, w, arms)
@@ -59,18 +64,18 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
         w[STATE, WORK] += 1.0
         leaf, into = find_sum(w, HAZARD_TREE, half, position)
         arm = leaf - half
-        if w[HAZARD_TREE, leaf] > 0.0:  # rounding may lead past the last
+        if w[HAZARD_TREE, leaf] > 0.0:  # rounding may lead past the last arm
             score = sample_above(f[3], w[A, arm], w[B, arm], threshold, w[HAZARD_TREE, leaf], rng)
             if score > top or winner < 0:
                 top, winner = score, arm
-        # One point is enough: go on from the end of the stretch.
+        # One point is enough: continue after the interval.
         position = max(position, position - into + w[HAZARD_TREE, leaf]) + rng.standard_exponential()
     return winner if winner >= 0 else choose_all_below(f, w, arms, top, rng)
 
 
 @rare
 def choose_all_below(f: Any, w: Any, arms: int, top: float, rng: Any) -> int:
-    """The arm with the largest score where nobody's is above the threshold, and the lead's is this."""
+    """Choose the arm with the largest score when no score is above the threshold; `top` is the leader's."""
     lead = winner = int(w[STATE, LEADER])
     w[STATE, WORK] += 0.5 * arms
     for arm in range(arms):
@@ -82,7 +87,7 @@ def choose_all_below(f: Any, w: Any, arms: int, top: float, rng: Any) -> int:
 
 
 def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
-    """Take in a reward."""
+    """Apply a reward."""
     w[N, arm] += 1.0
     w[S, arm] += reward
     if w[STATE, LEADER] < 0.0:
@@ -94,7 +99,7 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
 
 
 def set_score_parameters(f: Any, w: Any, arm: int) -> None:
-    """The parameters of an arm's score."""
+    """Compute the parameters of an arm's score."""
     n, s = w[N, arm], w[S, arm]
     w[A, arm] = call(f[1], f[0], n, s, 0.0, 0.0, 0.0)
     w[B, arm] = call(f[2], f[0], n, s, 0.0, 0.0, 0.0)
@@ -104,7 +109,7 @@ def set_score_parameters(f: Any, w: Any, arm: int) -> None:
 
 @rare
 def reset_threshold(f: Any, w: Any, arms: int) -> None:
-    """The lead is the arm whose score is most reliably high; the threshold is near it, every rival's chance to exceed that."""
+    """Choose the leader, whose score is most reliably high, and a threshold near its scores."""
     first, code, most = w[STATE, LEADER] < 0.0, f[3], -np.inf
     for arm in range(arms):
         if first:
@@ -113,7 +118,7 @@ def reset_threshold(f: Any, w: Any, arms: int) -> None:
         if low > most:
             w[STATE, LEADER], most = arm, low
     lead = int(w[STATE, LEADER])
-    # Where many arms may be best: fewer above, and nobody is above so often that drawing all of them costs more.
+    # While many arms may be best, a threshold with a few rivals above it is cheaper than one with none.
     few = 0.6 * np.log(arms)
     w[STATE, WORK], w[STATE, THRESHOLD_Z] = 0.0, lowest_z(code) if first else w[STATE, THRESHOLD_Z]
     for _ in range(4):
@@ -130,7 +135,7 @@ def reset_threshold(f: Any, w: Any, arms: int) -> None:
 
 
 def fill_hazards(f: Any, w: Any, arms: int) -> None:
-    """Every rival's stretch for the threshold."""
+    """Compute every rival's hazard for the threshold."""
     half, lead = w.shape[1] // 2, int(w[STATE, LEADER])
     for arm in range(arms):
         above = 0.0

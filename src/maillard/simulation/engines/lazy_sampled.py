@@ -1,14 +1,21 @@
-"""The lazy engine for the sampled shape: exact, and a round in which the leader wins costs O(1).
+"""The lazy engine for sampled policies: rejection sampling from upper bounds on the weights.
 
-Every arm but one, the lead (an arm with the best mean), has in a sum tree an upper bound on its weight. A bound is made for a best mean
-that lies `width` lower than it was, so it holds while the best mean stays above that floor; an arm whose mean is above
-the floor, which may come to lead, has a leader's weight as its bound. To choose, draw from the bounds, accept with weight over bound,
-else draw again. The lead itself is accepted unseen as far as a lower bound of its weight reaches.
+The algorithm keeps one arm with the best empirical mean apart, the leader. A sum tree holds an upper bound on
+the weight of every other arm. A bound is computed for a best mean that is `WIDTH` lower than the current one
+(the floor). Because a monotone policy's weights do not rise with the best mean or with t, the bound stays
+valid while the best mean is above the floor. An arm whose mean is above the floor may become the leader, so
+its bound is a leader's weight.
 
-Bounds are made anew when the best mean falls below the floor, when too many draws were wasted, or when their window of
-rounds ends, mostly a doubling of t.
-The width balances the first two: it changes what a round costs, never what is chosen. All weights are relative to the lead's own
-at the last renewal, so that no policy's scale matters.
+To choose an arm, sample one in proportion to the bounds, evaluate its exact weight, accept it with
+probability weight / bound, and otherwise sample again. The choice then has exactly the policy's distribution.
+The leader is accepted without an evaluation up to a lower bound of its weight, so that a round in which the
+leader wins costs O(1).
+
+The engine rebuilds all bounds when the best mean falls below the floor, when too many samples were rejected,
+or when their window of rounds ends (usually after t has doubled). A wide band needs fewer rebuilds but
+rejects more samples; the engine adapts `WIDTH` to balance the two. The width affects the cost of a round,
+never the choice. Weights are relative to the leader's weight at the last rebuild, so that their scale does
+not matter.
 """
 
 from __future__ import annotations
@@ -31,31 +38,22 @@ from maillard.simulation.engines.direct_engines import compared_mean
 
 __all__ = ["ENGINE"]
 
-# Rows of the table: pulls, sums, means, log bounds, trees of bounds and of means; and
-# in STATE: what is accepted unseen, the lead's bound, the floor, its width, the scale of weights, until which round bounds hold, up to
-# how many pulls the lead's lower bound does, wasted draws, an arm whose weight is unusable, the lead, for how much of t bounds hold.
+# Rows of the table: per arm the pulls, sums, means and log bounds; a sum tree of the bounds; a tree of the
+# maxima of the other arms' means; and STATE, single numbers at the following positions.
 N, S, MEAN, LOG_BOUND, BOUND_TREE, MEAN_TREE, STATE = range(7)
-(
-    LEADER_LOW,
-    LEADER_HIGH,
-    FLOOR,
-    WIDTH,
-    SCALE,
-    LAST_ROUND,
-    LAST_PULLS,
-    REJECTIONS,
-    INVALID,
-    LEADER,
-    ROUND_SPAN,
-) = range(11)
-MAX_REJECTIONS_PER_ARM = (
-    0.4  # draws that may be wasted, for each arm, before bounds are made anew: what the renewal costs
-)
-ROUNDING_SLACK = 1e-9  # rounding, beyond which a log weight above its bound refutes the policy's declaration
+# LEADER_LOW, LEADER_HIGH: bounds on the leader's weight. FLOOR, WIDTH: the lowest best mean for which bounds
+# are valid, and its distance from the best mean at the last rebuild. SCALE: subtracted from log weights.
+# LAST_ROUND, LAST_PULLS: how long the bounds and the leader's lower bound are valid. REJECTIONS: since the
+# last rebuild. INVALID: an arm whose weight is nan, infinite or above its bound, or -1. ROUND_SPAN: window of
+# rounds, per t.
+LEADER_LOW, LEADER_HIGH, FLOOR, WIDTH, SCALE = range(5)
+LAST_ROUND, LAST_PULLS, REJECTIONS, INVALID, LEADER, ROUND_SPAN = range(5, 11)
+MAX_REJECTIONS_PER_ARM = 0.4  # before a rebuild, which costs about as much
+ROUNDING_SLACK = 1e-9  # relative excess of a log weight over its bound at which the policy is rejected
 
 
 def begin(arms: int) -> Any:
-    """Nothing observed, no lead."""
+    """Return the state before the first reward: no leader."""
     w = np.zeros((7, 2 * leaves_for(arms)))
     w[MEAN_TREE] = -np.inf
     w[STATE, INVALID] = w[STATE, LEADER] = -1.0
@@ -64,7 +62,7 @@ def begin(arms: int) -> Any:
 
 
 def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """An arm with exactly the policy's probability."""
+    """Choose an arm with exactly the policy's probability."""
     half = w.shape[1] // 2
     if w[STATE, LEADER] < 0.0 or t > w[STATE, LAST_ROUND]:
         w[STATE, ROUND_SPAN] = min(2.0 * w[STATE, ROUND_SPAN], 1.0)
@@ -80,31 +78,31 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
         else:
             leaf, into = find_sum(w, BOUND_TREE, half, u - w[STATE, LEADER_HIGH])
             arm, bound = leaf - half, w[BOUND_TREE, leaf]
-            if bound > 0.0:  # rounding may lead past the last
+            if bound > 0.0:  # rounding may lead past the last arm
                 log = log_weight(f, w, arm, t)
                 excess = log - w[LOG_BOUND, arm]
                 if not excess <= ROUNDING_SLACK * (1.0 + abs(w[STATE, SCALE])):
                     w[STATE, INVALID] = arm
                 if into < bound * (1.0 + excess) or into < np.exp(
                     log
-                ):  # 1 + x <= exp(x), so mostly the first tells
+                ):  # 1 + x <= exp(x): mostly the first suffices
                     return arm
         w[STATE, REJECTIONS] += 1.0
         if w[STATE, REJECTIONS] > 4.0 + MAX_REJECTIONS_PER_ARM * arms:
             if (
                 w[MEAN, lead] < w[STATE, FLOOR] + 1.5 * w[STATE, WIDTH]
-            ):  # not the lead's rise: the band is too wide
+            ):  # the leader has not risen: the band is too wide
                 w[STATE, WIDTH] *= 0.6
             if w[STATE, LEADER_HIGH] > 2.0 * leader_weight(
                 f, w, lead, t
-            ):  # it grows with t, and is bounded for too long
+            ):  # its weight grows with t: shorten the window
                 w[STATE, ROUND_SPAN] = max(0.5 * w[STATE, ROUND_SPAN], 1e-6)
             rebuild_bounds(f, w, arms, t)
     return -1 - int(w[STATE, INVALID])
 
 
 def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
-    """Take in a reward; t is the next round."""
+    """Apply a reward; t is the next round."""
     lead = int(w[STATE, LEADER])
     w[N, arm] += 1.0
     w[S, arm] += reward
@@ -131,7 +129,7 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
 
 @rare
 def change_leader(f: Any, w: Any, arms: int, old: int, new: int, t: int) -> None:
-    """Another arm leads."""
+    """Replace the leader by another arm."""
     half = w.shape[1] // 2
     w[STATE, LEADER] = new
     set_max(w, MEAN_TREE, half + new, -np.inf)
@@ -145,7 +143,10 @@ def change_leader(f: Any, w: Any, arms: int, old: int, new: int, t: int) -> None
 
 @rare
 def rebuild_below_floor(f: Any, w: Any, arms: int, t: int) -> None:
-    """The best mean fell below the floor: wider next time, unless that was already dear."""
+    """Rebuild the bounds after the best mean fell below the floor.
+
+    Widen the band unless that costs too much.
+    """
     if w[STATE, REJECTIONS] < 0.5 * MAX_REJECTIONS_PER_ARM * arms + 2.0:
         w[STATE, WIDTH] *= 1.5
     rebuild_bounds(f, w, arms, t)
@@ -153,7 +154,7 @@ def rebuild_below_floor(f: Any, w: Any, arms: int, t: int) -> None:
 
 @rare
 def rebuild_bounds(f: Any, w: Any, arms: int, t: int) -> None:
-    """All bounds anew, for a floor under the best mean of now."""
+    """Recompute all bounds for a floor below the current best mean."""
     half, lead, worst = w.shape[1] // 2, 0, 0
     for arm in range(1, arms):
         if w[MEAN, arm] > w[MEAN, lead]:
@@ -180,11 +181,11 @@ def rebuild_bounds(f: Any, w: Any, arms: int, t: int) -> None:
 
 @rare
 def bound_leader_weight(f: Any, w: Any, t: int) -> None:
-    """Bounds on the lead's own weight, for somewhat more pulls than it has."""
+    """Compute a lower and an upper bound on the leader's weight, valid for 6% more pulls than it has."""
     lead = int(w[STATE, LEADER])
     n = w[N, lead]
     w[STATE, LAST_PULLS] = np.floor(n * 1.0625) + 1.0
-    until = max(w[STATE, LAST_ROUND], float(t))  # a window that ends now is renewed before the next choice
+    until = max(w[STATE, LAST_ROUND], float(t))  # a window that ends now is rebuilt before the next choice
     w[STATE, LEADER_HIGH] = np.exp(call(f[1], f[0], n, until, 0.0, 0.0, 0.0) - w[STATE, SCALE])
     w[STATE, LEADER_LOW] = np.exp(
         call(f[1], f[0], w[STATE, LAST_PULLS], float(t), 0.0, 0.0, 0.0) - w[STATE, SCALE]
@@ -197,7 +198,7 @@ def bound_leader_weight(f: Any, w: Any, t: int) -> None:
 
 
 def upper_bound(f: Any, w: Any, arm: int, t: int) -> float:
-    """What an arm weighs at most while the best mean is above the floor."""
+    """Return the largest weight that an arm can have while the best mean is above the floor."""
     if w[MEAN, arm] >= w[STATE, FLOOR]:
         log = call(f[1], f[0], w[N, arm], w[STATE, LAST_ROUND], 0.0, 0.0, 0.0)
     else:
@@ -210,7 +211,7 @@ def upper_bound(f: Any, w: Any, arm: int, t: int) -> float:
 
 
 def log_weight(f: Any, w: Any, arm: int, t: int) -> float:
-    """The logarithm of what an arm weighs."""
+    """Return the exact log weight of an arm."""
     best = w[MEAN, int(w[STATE, LEADER])]
     if w[MEAN, arm] == best:
         log = call(f[1], f[0], w[N, arm], float(t), 0.0, 0.0, 0.0)
@@ -220,7 +221,7 @@ def log_weight(f: Any, w: Any, arm: int, t: int) -> float:
 
 
 def leader_weight(f: Any, w: Any, arm: int, t: int) -> float:
-    """What a leader weighs."""
+    """Return the exact weight of a leader."""
     return np.exp(call(f[1], f[0], w[N, arm], float(t), 0.0, 0.0, 0.0) - w[STATE, SCALE])
 
 

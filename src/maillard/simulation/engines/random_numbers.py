@@ -1,4 +1,4 @@
-"""Random numbers by name, for what a CPU and a GPU share: there the same names stand for other generators."""
+"""Random numbers by name, for code that CPU and GPU share; on a GPU the names stand for other generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The loop that keeps everything: in each round the law of the choice, the arm drawn from exactly that, and its reward."""
+"""The loop that records a run.
+
+Each round's distribution, the arm sampled from exactly that, and its reward.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,13 @@ NO_DELAY = codes.NO_DELAY
 
 _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
-_WORLD = (_I8, _I8, _NUMBERS, _NUMBERS, _TABLE, _TABLE, _NUMBERS, _I8, _F8, _NUMBERS)
-# f, the problem as in the loop, shares of each arm, those that fade and their decay, forced rounds; out: arms, rewards, the chosen arm's log probability, every arm's (or
-# none), what was observed at the end; random numbers.
+_PROBLEM = (_I8, _I8, _NUMBERS, _NUMBERS, _TABLE, _TABLE, _NUMBERS, _I8, _F8, _NUMBERS)
+# f; the problem as in `trial_loop`; constant and decaying probabilities, decay, forced rounds; out: arms,
+# rewards, the log probability of the chosen arm, those of every arm (or empty), final pulls and sums; random
+# numbers.
 SIGNATURE = _I8(
     _PLACES,
-    *_WORLD,
+    *_PROBLEM,
     _NUMBERS,
     _NUMBERS,
     _F8,
@@ -40,21 +44,21 @@ SIGNATURE = _I8(
 
 
 def compile_loop(compute: Any, update: Any) -> Any:
-    """The loop, compiled for one shape."""
+    """Compile the loop for one engine shape."""
     return compile_function(build, (compute, update), SIGNATURE)
 
 
 def build(compute: Any, update: Any, fingerprint: int) -> Any:
-    """The loop around `compute(f, w, arms, t)`, which fills the table's chances and their logarithms."""
+    """Return the loop around `compute(f, w, arms, t)`, which fills in the (log) probabilities."""
 
     def run(  # type: ignore[no-untyped-def]
-        f, kind, sampler, first, second, values, ends, truth, lateness, delay, churn, shares, fading, decay,
-        forced, chosen, rewards, logs, all_logs, observed_pulls, observed_sums, rng,
+        f, code, sampler, first, second, values, ends, true_means, delay_code, delay, churn, constant,
+        decaying, decay, forced, chosen, rewards, logs, all_logs, observed_pulls, observed_sums, rng,
     ):  # fmt: skip
         arms, observed, since = first.size, fingerprint * 0, np.zeros(first.size, np.int64)
-        table, queue = begin(arms), make_queue(lateness, min(delay, float(chosen.size)))
+        table, queue = begin(arms), make_queue(delay_code, min(delay, float(chosen.size)))
         w, f, rng = borrowed(table), borrowed(f), borrowed(rng)
-        sample_new_means(first, truth, churn, rng)
+        sample_new_means(first, true_means, churn, rng)
         for t in range(1, chosen.size + 1):
             if t <= forced:
                 arm = t - 1
@@ -66,35 +70,35 @@ def build(compute: Any, update: Any, fingerprint: int) -> Any:
                     chosen[0] = -1 - bad
                     observed_pulls[:], observed_sums[:] = table[0, :arms], table[1, :arms]
                     return t
-                mix_in(w, arms, shares, 1.0)
-                mix_in(w, arms, fading, float(observed + 1) ** -decay)
+                mix_in(w, arms, constant, 1.0)
+                mix_in(w, arms, decaying, float(observed + 1) ** -decay)
                 arm = sample_arm(w, arms, rng)
-            reward = sample_reward(kind, sampler, first, second, values, ends, arm, rng)
+            reward = sample_reward(code, sampler, first, second, values, ends, arm, rng)
             chosen[t - 1], rewards[t - 1], logs[t - 1] = arm, reward, w[LOG, arm]
             if all_logs.size:
                 all_logs[t - 1] = w[LOG, :arms]
-            if lateness == NO_DELAY:
+            if delay_code == NO_DELAY:
                 observed += 1
                 update(f, w, arms, arm, reward, observed + 1)
             else:
                 observed = queue_reward(
-                    update, f, w, arms, queue, since, arm, reward, t, observed, lateness, delay, rng
+                    update, f, w, arms, queue, since, arm, reward, t, observed, delay_code, delay, rng
                 )
-            replace_arm(w, first, truth, since, churn, arm, t, rng)
+            replace_arm(w, first, true_means, since, churn, arm, t, rng)
         observed_pulls[:], observed_sums[:] = table[0, :arms], table[1, :arms]
-        return 0 * table.size  # so that the table lives until here
+        return 0 * table.size  # keeps the table alive until here
 
     return run
 
 
-def mix_in(w: Any, arms: int, shares: Any, scale: float) -> None:
-    """Shares, times a scale, mixed into the compute, as `WithFloor` has it."""
-    if not shares.size:
+def mix_in(w: Any, arms: int, constant: Any, scale: float) -> None:
+    """Mix probabilities, times a scale, into the table's, as `WithFloor` does."""
+    if not constant.size:
         return
-    rest = max(0.0, 1.0 - scale * shares.sum())
+    rest = max(0.0, 1.0 - scale * constant.sum())
     for arm in range(arms):
-        w[PROBABILITY, arm] = rest * w[PROBABILITY, arm] + scale * shares[arm]
-        if shares[arm] > 0.0:
+        w[PROBABILITY, arm] = rest * w[PROBABILITY, arm] + scale * constant[arm]
+        if constant[arm] > 0.0:
             w[LOG, arm] = np.log(w[PROBABILITY, arm])
         elif w[LOG, arm] > -np.inf:
             w[LOG, arm] += np.log(rest)

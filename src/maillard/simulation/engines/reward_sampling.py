@@ -1,4 +1,4 @@
-"""One reward of one arm, for every kind of problem."""
+"""Samples one reward of one arm, for every reward distribution."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ EXPONENTIAL, UNIFORM, FINITE = codes.EXPONENTIAL, codes.UNIFORM, codes.FINITE
 def sample_reward(
     kind: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
 ) -> float:
-    """`first` and `second` are the two parameters an arm has; `values` and `ends` a finite support and its law."""
+    """Sample a reward; `first`, `second`.
+
+    An arm's parameters; `values`, `ends`: finite support, cumulative probabilities.
+    """
     if kind == GAUSSIAN:
         return first[arm] + second[arm] * rng.standard_normal()
     if kind == BERNOULLI:
@@ -28,7 +31,7 @@ def sample_reward(
 def sample_other_reward(
     kind: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
 ) -> float:
-    """The same for the kinds that few people use."""
+    """Sample a reward of the less common distributions."""
     if kind == UNIFORM:
         return first[arm] + second[arm] * (2.0 * rng.random() - 1.0)
     if kind == EXPONENTIAL:

@@ -1,6 +1,7 @@
-"""Scores of the perturbed shape: a draw, a draw from the upper tail, and how likely that tail is.
+"""Scores of perturbed policies: sampling, sampling from the upper tail, and the hazard of a threshold.
 
-The families are those of `maillard.policies.numerics.score_distributions`, by their codes: Gaussian N(a, b²), Gumbel a + b G, Beta(a, b).
+The distributions are those of `maillard.policies.numerics.score_distributions`, by code: Gaussian N(a, b²),
+Gumbel a + b G, Beta(a, b).
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ GAUSSIAN, GUMBEL, BETA = (
     score_distributions.BETA.code,
 )
 MIN_PROBABILITY = 1e-320
-MAX_HAZARD = 64.0  # a score is below with probability e^-64, far below what 53 bits can tell
+MAX_HAZARD = 64.0  # probability e^-64, far below the resolution of 53 bits
 
 
 def are_valid_parameters(code: int, a: float, b: float) -> bool:
-    """Whether these are parameters of the family."""
+    """Return whether a and b are parameters of the distribution."""
     least = 1.0 if code == BETA else 0.0
     return np.isfinite(a) and np.isfinite(b) and b > 0.0 and b >= least and (code != BETA or a >= least)
 
 
 def sample_score(code: int, a: float, b: float, rng: Any) -> float:
-    """A score."""
+    """Sample a score."""
     if code == GAUSSIAN:
         return a + b * normal(rng)
     if code == GUMBEL:
@@ -50,13 +51,13 @@ def sample_score(code: int, a: float, b: float, rng: Any) -> float:
 
 
 def sample_beta(a: float, b: float, rng: Any) -> float:
-    """A Beta(a, b)."""
+    """Sample Beta(a, b)."""
     return rng.beta(a, b)
 
 
 @rare
 def point_at(code: int, a: float, b: float, z: float) -> float:
-    """The point z deviations from the middle of a law."""
+    """Return the point z standard deviations from the middle of the distribution."""
     if code != BETA:
         return a + z * b
     mean = a / (a + b)
@@ -65,18 +66,21 @@ def point_at(code: int, a: float, b: float, z: float) -> float:
 
 
 def lowest_z(code: int) -> float:
-    """How many deviations from the middle of a law nearly all of it lies above: all but one in twenty thousand."""
+    """Return the z that all but one in twenty thousand scores exceed."""
     return -2.3 if code == GUMBEL else -4.0
 
 
 @rare
 def hazard(code: int, a: float, b: float, threshold: float) -> float:
-    """-ln P(score <= threshold), at most MAX_HAZARD: on a line of stretches, longer ones would swallow the others."""
+    """Return -ln P(score <= threshold), at most MAX_HAZARD.
+
+    On a line of intervals, rounding would lose the others.
+    """
     return min(unlimited_hazard(code, a, b, threshold), MAX_HAZARD)
 
 
 def unlimited_hazard(code: int, a: float, b: float, threshold: float) -> float:
-    """-ln P(score <= threshold)."""
+    """Return -ln P(score <= threshold)."""
     if code == GAUSSIAN:
         z = (threshold - a) / b
         if z > 0.0:
@@ -89,17 +93,17 @@ def unlimited_hazard(code: int, a: float, b: float, threshold: float) -> float:
 
 @rare
 def sample_above(code: int, a: float, b: float, threshold: float, above: float, rng: Any) -> float:
-    """A score, given that it exceeds the threshold; `above` is the hazard of that."""
+    """Sample a score given that it exceeds the threshold; `above` is its hazard."""
     if code == GAUSSIAN:
         return a + b * sample_normal_above((threshold - a) / b, rng)
-    if code == GUMBEL:  # -ln F of a score is exponential: here, given that it is less than at the threshold
+    if code == GUMBEL:  # -ln F(score) is exponential; here truncated at its value for the threshold
         return a - b * np.log(-np.log1p(uniform(rng) * np.expm1(-above)))
     return sample_beta_above(a, b, threshold, above, rng)
 
 
 @rare
 def sample_below(code: int, a: float, b: float, threshold: float, rng: Any) -> float:
-    """A score, given that it does not exceed the threshold, which most do not."""
+    """Sample a score given that it does not exceed the threshold, by rejection: few exceed it."""
     score = sample_score(code, a, b, rng)
     while score > threshold:
         score = sample_score(code, a, b, rng)
@@ -107,7 +111,7 @@ def sample_below(code: int, a: float, b: float, threshold: float, rng: Any) -> f
 
 
 def sample_normal_above(z: float, rng: Any) -> float:
-    """A standard normal above z: drawn until it is, or from an exponential envelope (Robert 1995)."""
+    """Sample a standard normal above z: by rejection, or from an exponential envelope (Robert 1995)."""
     if z < 0.5:
         x = normal(rng)
         while x <= z:
@@ -122,7 +126,10 @@ def sample_normal_above(z: float, rng: Any) -> float:
 
 @rare
 def sample_beta_above(a: float, b: float, threshold: float, above: float, rng: Any) -> float:
-    """A Beta(a, b), a, b >= 1, above a threshold: drawn until it is, or under the tangent of its log-concave density."""
+    """Sample Beta(a, b), a, b >= 1, above a threshold.
+
+    By rejection, or under a tangent of its log density.
+    """
     slope = (b - 1.0) / (1.0 - threshold) - (a - 1.0) / threshold
     if above > 0.1 or slope == 0.0:
         x = sample_beta(a, b, rng)
@@ -142,7 +149,7 @@ def sample_beta_above(a: float, b: float, threshold: float, above: float, rng: A
 
 @rare
 def beta_hazard(a: float, b: float, x: float) -> float:
-    """-ln of the regularised incomplete Beta function, by its continued fraction from the nearer end."""
+    """Return -ln of the regularised incomplete Beta function, by its continued fraction."""
     y = 1.0 - x
     log = np.log(x) + np.log1p(-x) + np.log(a + b - 1.0) + log_binomial_probability(a - 1.0, b - 1.0, x)
     if x * (a + b + 2.0) < a + 1.0:

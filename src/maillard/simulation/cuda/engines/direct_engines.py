@@ -1,4 +1,4 @@
-"""The direct engines: the obvious loop over all arms, in every round, for formulas that declare nothing a lazy engine could use."""
+"""The direct engines on a GPU: evaluate every arm in every round, for policies that declare no bounds."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ WINNER = 3  # of x
 
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
-    """The first arm's numbers are in registers, as a lead's are."""
+    """Keep the first arm's numbers in registers, as a leader's."""
     x[LEADER], x[COUNT], x[SUM] = 0.0, w[record_at(0) + N], w[record_at(0) + S]
 
 
 def try_leader(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
-    """No arm is chosen at once."""
+    """Return False: every choice evaluates all arms."""
     return False
 
 
 def keeps_leader(f: Any, x: Any) -> bool:
-    """Nothing to do."""
+    """Return True: there are no bounds."""
     return True
 
 
 def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
-    """Nothing to renew."""
+    """Return that there is nothing to rebuild."""
     return 0
 
 
 def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
-    """It lasts."""
+    """Return that nothing expires."""
     return NO_EXPIRY
 
 
 def compute_means(f: Any, x: Any, w: Any, arms: int) -> float:
-    """Every arm's mean into its record; the best."""
+    """Compute every arm's mean and return the best."""
     best = -np.inf
     w[record_at(0) + N], w[record_at(0) + S] = x[COUNT], x[SUM]
     for arm in range(arms):
@@ -65,7 +65,7 @@ def compute_means(f: Any, x: Any, w: Any, arms: int) -> float:
 
 
 def choose_sampled(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
-    """An arm with probability proportional to exp(log weight)."""
+    """Choose an arm with probability proportional to exp(log weight)."""
     line, top, total = lengths_at(arms), -np.inf, 0.0
     best = compute_means(f, x, w, arms)
     for arm in range(arms):
@@ -92,20 +92,20 @@ def choose_sampled(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: A
 
 
 def begin_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
-    """Pulls and sums of all arms in two lines, which are read in every round."""
+    """Copy the pulls and sums of all arms into two lines, which every round reads."""
     begin(f, x, w, arms, shift, t)
     for arm in range(arms):
         copy_tally(w, arms, arm)
 
 
 def copy_tally(w: Any, arms: int, arm: int) -> None:
-    """An arm's numbers, from its record into the lines."""
+    """Copy an arm's pulls and sum from its record into the lines."""
     w[(lengths_at(arms) + arm) & INDEX_MASK] = w[record_at(arm) + N]
     w[(second_lengths_at(arms) + arm) & INDEX_MASK] = w[record_at(arm) + S]
 
 
 def try_leader_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
-    """Every arm's index, and whether the lead's is the largest; ties alike."""
+    """Evaluate every index and return whether the leader's is the largest; break ties uniformly."""
     lead, line, second, best = int(x[LEADER]), lengths_at(arms), second_lengths_at(arms), np.nan
     if f[2]:
         best = x[SUM] / x[COUNT]
@@ -132,12 +132,12 @@ def try_leader_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, sc
 
 
 def choose_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
-    """The arm that a glance found, which looks at all."""
+    """Return the arm that `try_leader_indexed` found."""
     return int(x[WINNER])
 
 
 def update_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
-    """The arm with the most pulls leads."""
+    """Make the arm with the most pulls the leader."""
     lead = int(x[LEADER])
     if arm >= 0 and arm != lead:
         at, old = record_at(arm), record_at(lead)

@@ -1,8 +1,10 @@
-"""The lazy engine for the indexed shape, as `maillard.simulation.engines.lazy_indexed` has it, for indices that do not use the best mean.
+"""The lazy engine for indexed policies on a GPU, for indices that do not use the best mean.
 
-Every arm but the lead, the one with the most pulls, has a bound on its index and a round until which it holds. If the lead's exact index
-is above all bounds, it is pulled. Otherwise the arm with the largest bound is evaluated, and then those whose bounds reach the largest
-index so far. Threads sweep over all bounds in step, and evaluate in step what each has found: that costs less than to skip, each for itself.
+As in `maillard.simulation.engines.lazy_indexed`, every arm but the leader, the arm with the most pulls, has a
+bound on its index and a last round for it. If the leader's exact index is above all bounds, it is chosen.
+Otherwise the arm with the largest bound is evaluated, then those whose bounds reach the largest index so far.
+The threads sweep over all bounds in step and evaluate in step what each has found; that costs less than a
+separate search by each thread.
 """
 
 from __future__ import annotations
@@ -30,23 +32,24 @@ from maillard.simulation.engines.random_numbers import uniform
 __all__ = ["ENGINE"]
 
 cuda = cuda_toolkit.cuda()
-# Of x: the largest bound, whose it is, and the lead's index when it was last looked at.
+# Positions in x: the largest bound, its arm, and the leader's index at the last check.
 MAX_BOUND, MAX_BOUND_ARM, LEADER_INDEX = range(3, 6)
-# Of w's header: an arm without an index, the last winner's index, the first arm that needs a bound, a round before which none ends.
+# Positions in the header of w: an arm with an invalid index, the last winner's index, the first arm that
+# needs a bound, and the next round in which a bound expires.
 INVALID, WINNING_INDEX, FIRST_EXPIRED, NEXT_EXPIRY = range(4)
 ROUND_SLOPE, NEXT_EXPIRED = (
     2,
     3,
 )  # of a record: how fast the index rises with t, and the next arm that needs a bound
-GAP_FRACTION = 0.125  # of its distance to the last winner's index that a bound may take: more misleads, less ends too soon
+GAP_FRACTION = 0.125  # of the gap to the largest index: more causes evaluations, less expires too soon
 NO_ARM, NOT_EXPIRED = -1.0, -2.0
 NEVER, LOWEST = 1e15, -1.7976931348623157e308
-ARMS_PER_SWEEP = 60  # arms of which one sweep notes which to evaluate, a bit each
+ARMS_PER_SWEEP = 60  # one bit per arm to evaluate
 # The line has the bounds; the second line the rounds in which they end.
 
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
-    """No bounds yet: every arm but the lead is in the chain."""
+    """Begin without bounds: every arm but the leader needs one."""
     w[INVALID], w[WINNING_INDEX], w[FIRST_EXPIRED], w[NEXT_EXPIRY] = NO_ARM, -np.inf, NO_ARM, NEVER
     for arm in range(arms):
         w[(lengths_at(arms) + arm) & INDEX_MASK], w[(second_lengths_at(arms) + arm) & INDEX_MASK] = (
@@ -61,7 +64,7 @@ def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
 
 
 def mark_expired(w: Any, arm: int) -> None:
-    """Put an arm into the chain of those that need a bound, unless it is there; until then it keeps the old one."""
+    """Add an arm to the list of those that need a bound; until then it keeps the old one."""
     at = record_at(arm)
     if w[at + NEXT_EXPIRED] == NOT_EXPIRED:
         w[at + NEXT_EXPIRED] = w[FIRST_EXPIRED]
@@ -69,25 +72,26 @@ def mark_expired(w: Any, arm: int) -> None:
 
 
 def try_leader(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
-    """Whether the lead's index is above all bounds."""
+    """Return whether the leader's index is above all bounds."""
     x[LEADER_INDEX] = index_of(f, x[COUNT], x[SUM], t, arms)
     return x[LEADER_INDEX] > x[MAX_BOUND]
 
 
 def keeps_leader(f: Any, x: Any) -> bool:
-    """The lead's own numbers bound nothing."""
+    """Return True: the leader's numbers enter no bound."""
     return True
 
 
 def lowest_bit(bits: int) -> int:
-    """The place of the lowest bit."""
+    """Return the position of the lowest bit."""
     return cuda.ffs(bits) - 1
 
 
 def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
-    """An arm with the largest index, ties alike; or -2 where an index is no number.
+    """Return an arm with the largest index, breaking ties uniformly; or -2 if an index is invalid.
 
-    Arms with the same pulls and sum, of which rewards 0 and 1 make hundreds, have the same index: one of them is evaluated.
+    Rewards of 0 and 1 make hundreds of arms with equal pulls and sums, hence equal indices: only one is
+    evaluated.
     """
     line, lead, first = lengths_at(arms), int(x[LEADER]), int(x[MAX_BOUND_ARM])
     n, s, top, winner, ties = x[COUNT], x[SUM], x[LEADER_INDEX], lead, 1.0
@@ -100,7 +104,7 @@ def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) 
                     bits |= 1 << i
             if since <= first < since + ARMS_PER_SWEEP:
                 bits &= ~(1 << (first - since))
-        elif x[MAX_BOUND] > -np.inf:  # before all others the arm with the largest bound
+        elif x[MAX_BOUND] > -np.inf:  # first the arm with the largest bound
             start, bits = first, 1
         while bits != 0:
             arm = start + lowest_bit(bits)
@@ -126,7 +130,7 @@ def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) 
 
 
 def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
-    """Perhaps another lead; and the arms whose bounds have ended need others."""
+    """Change the leader if necessary, and list the arms whose bounds have expired."""
     lead, second = int(x[LEADER]), second_lengths_at(arms)
     if arm >= 0 and arm != lead:
         at = record_at(arm)
@@ -149,7 +153,7 @@ def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> i
 
 
 def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
-    """A bound for every arm that needs one, for as many rounds as take it a share of the way to the top."""
+    """Compute a bound for every listed arm that uses up a fraction of its gap to the largest index."""
     line, second, soonest = lengths_at(arms), second_lengths_at(arms), w[NEXT_EXPIRY]
     while w[FIRST_EXPIRED] >= 0.0:
         arm = int(w[FIRST_EXPIRED])
@@ -177,9 +181,9 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
 def bound_index(
     f: Any, n: float, s: float, rise: float, top: float, t: int, arms: int
 ) -> tuple[float, float, float]:
-    """A bound on an arm's index, until when it holds, and how fast the index rises: as far as takes it a share of the way to the top."""
+    """Return a bound on an arm's index, its last round, and the slope of the index in t."""
     ahead, index, end, step = float(t), 0.0, 0.0, 0
-    while step < 2:  # now and at the end of the window, in one place of the code
+    while step < 2:  # now and at the end of the window; one call site keeps the kernel small
         index, end = end, index_of(f, n, s, t + ahead * step, arms)
         if step == 0:
             room = max(GAP_FRACTION * (top - end), 0.0)
@@ -192,15 +196,15 @@ def bound_index(
             elif rise != 0.0:
                 ahead = 1.0 + np.floor(t / 32.0)
         step += 1
-    # An index that is no number now is an error; one that will be none is looked at again.
+    # An invalid index now is an error; one that will be invalid is checked again later.
     if not (index <= np.inf and end <= np.inf):
         return index, float(t), np.nan
-    # Once falling, always falling.
+    # A falling index keeps falling.
     return max(index, end), NEVER if end < index else t + ahead, (end - index) / ahead
 
 
 def index_of(f: Any, n: float, s: float, t: float, arms: int) -> float:
-    """An arm's exact index."""
+    """Return the exact index of an arm."""
     return call(f[1], f[0], n, s / n, np.nan, float(t), float(arms))
 
 

@@ -1,4 +1,4 @@
-"""The lazy engine for the perturbed shape, as `maillard.simulation.engines.lazy_perturbed` has it, for Gaussian scores."""
+"""The lazy engine for Gaussian scores on a GPU, as `maillard.simulation.engines.lazy_perturbed`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ A, B = 2, 3  # of a record: the middle and the spread of a score
 
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
-    """No lead yet."""
+    """Set the first leader."""
     w[INVALID], w[WORK], w[THRESHOLD_Z] = -1.0, 0.0, lowest_z(f[3])
     for arm in range(arms):
         at = record_at(arm)
@@ -51,23 +51,23 @@ def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
 
 
 def try_leader(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
-    """Whether the lead alone is above the threshold."""
+    """Return whether only the leader is above the threshold."""
     x[SCORE] = x[MIDDLE] + x[SPREAD] * score
     return x[SCORE] > x[THRESHOLD] and uniform(rng) < x[NO_RIVAL_PROBABILITY]
 
 
 def keeps_leader(f: Any, x: Any) -> bool:
-    """The lead's next score."""
+    """Compute the parameters of the leader's next score."""
     x[MIDDLE] = call(f[1], f[0], x[COUNT], x[SUM], 0.0, 0.0, 0.0)
     x[SPREAD] = call(f[2], f[0], x[COUNT], x[SUM], 0.0, 0.0, 0.0)
     return True
 
 
 def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
-    """The arm with the largest score, where a glance did not tell."""
+    """Return the arm with the largest score."""
     lead, line, top, threshold = int(x[LEADER]), lengths_at(arms), x[SCORE], x[THRESHOLD]
     winner, stretch = lead, w[TOTAL_HAZARD]
-    if top > threshold:  # then there is a point: the first one lies within
+    if top > threshold:  # then some rival is above: the first point is on the line
         position = -np.log1p(-uniform(rng) * (1.0 - x[NO_RIVAL_PROBABILITY]))
     else:
         winner, position = -1, exponential(rng)
@@ -75,14 +75,14 @@ def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) 
         w[WORK] += 1.0
         arm, into = find_arm(w, arms, shift, position)
         length = w[(line + arm) & INDEX_MASK]
-        if length > 0.0:  # rounding may lead past the last
+        if length > 0.0:  # rounding may lead past the last arm
             at = record_at(arm)
             score = sample_above(f[3], w[at + A], w[at + B], threshold, length, rng)
             if score > top or winner < 0:
                 top, winner = score, arm
-        # One point is enough: go on from the end of the stretch.
+        # One point is enough: continue after the interval.
         position = max(position, position - into + length) + exponential(rng)
-    if winner < 0:  # nobody is above: every score given that it is not
+    if winner < 0:  # no score is above: sample each given that
         winner = lead
         w[WORK] += 0.5 * arms
         for arm in range(arms):
@@ -97,7 +97,7 @@ def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) 
 
 
 def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
-    """An arm's next score; and whether the threshold is to be chosen anew."""
+    """Compute the parameters of an arm's next score; return what to rebuild."""
     lead = int(x[LEADER])
     if arm == lead:
         keeps_leader(f, x)
@@ -109,7 +109,7 @@ def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> i
 
 
 def set_score_parameters(f: Any, w: Any, at: int, arm: int) -> None:
-    """The parameters of an arm's score."""
+    """Compute the parameters of an arm's score."""
     n, s = w[at + N], w[at + S]
     w[at + A] = call(f[1], f[0], n, s, 0.0, 0.0, 0.0)
     w[at + B] = call(f[2], f[0], n, s, 0.0, 0.0, 0.0)
@@ -118,7 +118,7 @@ def set_score_parameters(f: Any, w: Any, at: int, arm: int) -> None:
 
 
 def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
-    """A rival's chance to exceed the threshold; or the lead, the threshold and all rivals' chances."""
+    """Compute a rival's hazard; or choose the leader and the threshold, and compute all hazards."""
     line, first, last, tries = lengths_at(arms), max(what - 1, 0), max(what, 0), 1
     if what == REBUILD_ALL:
         choose_leader(f, x, w, arms)
@@ -151,7 +151,7 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
 
 
 def choose_leader(f: Any, x: Any, w: Any, arms: int) -> None:
-    """The lead is the arm whose score is most reliably high."""
+    """Choose the arm whose score is most reliably high as the leader."""
     code, lead, most, new = f[3], int(x[LEADER]), -np.inf, 0
     old = record_at(lead)
     w[old + N], w[old + S], w[old + A], w[old + B] = x[COUNT], x[SUM], x[MIDDLE], x[SPREAD]

@@ -1,6 +1,7 @@
-"""The lazy engine for the sampled shape, as `maillard.simulation.engines.lazy_sampled` has it, for threads that share their instructions.
+"""The lazy engine for sampled policies on a GPU, as `maillard.simulation.engines.lazy_sampled`.
 
-What a round needs in which the lead wins is in `x`, which the compiler keeps in registers; everything else is in memory.
+The numbers of a round that the leader wins are in `x`, which the compiler keeps in registers. All others are
+in memory.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ LEADER_HIGH, FLOOR, WIDTH, SCALE, LAST_ROUND, LAST_PULLS, REJECTIONS, ROUND_SPAN
     range(10)
 )  # of w's header
 MEAN = 2  # of a record
-REBUILD_LEADER = 1 << 20  # what to renew: REBUILD_ALL; or an arm's number plus 1, or 0, and the lead's own
+REBUILD_LEADER = 1 << 20  # added to an arm's number plus 1 (or to 0): rebuild the leader's bounds too
 MAX_REJECTIONS_PER_ARM = 0.4
 ROUNDING_SLACK = 1e-9
 
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
-    """The first lead and bounds, when every arm has been pulled."""
+    """Set the first leader, after every arm has been pulled."""
     lead, best = 0, -np.inf
     for arm in range(arms):
         at = record_at(arm)
@@ -57,20 +58,20 @@ def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
 
 
 def try_leader(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
-    """Whether one draw tells that the lead is chosen."""
+    """Return whether one random number already accepts the leader."""
     x[POSITION] = uniform(rng) * x[TOTAL]
     return x[POSITION] < x[LEADER_LOW]
 
 
 def keeps_leader(f: Any, x: Any) -> bool:
-    """Whether the lead's new mean leaves all as it is."""
+    """Return whether the leader's new reward leaves all bounds valid."""
     if f[3]:
         return compared_mean(f, x[COUNT], x[SUM]) >= x[MIN_LEADER_MEAN]
     return x[SUM] >= x[MIN_LEADER_MEAN] * x[COUNT]
 
 
 def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
-    """The arm that the draw tells, or -1: draw again; or -2 where a weight is no number."""
+    """Return the sampled arm, -1 to sample again, or -2 if a weight is invalid."""
     lead, u = int(x[LEADER]), x[POSITION]
     mean = compared_mean(f, x[COUNT], x[SUM])
     arm, into, n, own = lead, u, x[COUNT], mean
@@ -84,7 +85,7 @@ def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) 
         if not weight <= bound * (1.0 + ROUNDING_SLACK * (1.0 + abs(w[SCALE]))):
             return -2
         if bound == 0.0:
-            into = np.inf  # rounding may lead past the last
+            into = np.inf  # rounding may lead past the last arm
     if into < weight:
         return arm
     w[REJECTIONS] += 1.0
@@ -92,7 +93,7 @@ def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) 
 
 
 def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> int:
-    """Perhaps another lead, after an arm's numbers have changed; and what `renew` has to do then."""
+    """Change the leader if necessary, after an arm's reward; return what to rebuild."""
     lead, other, new = int(x[LEADER]), -1, -1
     mean = compared_mean(f, x[COUNT], x[SUM])
     if arm >= 0 and arm != lead:
@@ -113,7 +114,7 @@ def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> i
         w[MAX_RIVAL_MEAN] = best
         if not mean < best:
             new = -1
-    if new >= 0:  # the lead's numbers go to memory, the new one's come from there
+    if new >= 0:  # write the old leader back, read the new one
         at = record_at(lead)
         w[at + N], w[at + S], w[at + MEAN] = x[COUNT], x[SUM], mean
         w[MAX_RIVAL_MEAN] = max(w[MAX_RIVAL_MEAN], mean)
@@ -121,14 +122,14 @@ def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> i
         x[LEADER], x[COUNT], x[SUM], mean = new, w[at + N], w[at + S], w[at + MEAN]
         other = lead
         set_length(w, arms, shift, new, 0.0)
-    if mean < w[FLOOR]:  # wider next time, unless that was already dear
+    if mean < w[FLOOR]:  # widen the band, unless it costs too much
         if w[REJECTIONS] < 0.5 * MAX_REJECTIONS_PER_ARM * arms + 2.0:
             w[WIDTH] *= 1.5
         return REBUILD_ALL
     if w[REJECTIONS] > 4.0 + MAX_REJECTIONS_PER_ARM * arms:
-        if mean < w[FLOOR] + 1.5 * w[WIDTH]:  # not the lead's rise: the band is too wide
+        if mean < w[FLOOR] + 1.5 * w[WIDTH]:  # the leader has not risen: the band is too wide
             w[WIDTH] *= 0.6
-        else:  # perhaps its weight grows with t, and is bounded for too long
+        else:  # the leader's weight may grow with t: shorten the window
             w[ROUND_SPAN] = max(0.5 * w[ROUND_SPAN], 1e-6)
         return REBUILD_ALL
     if t > w[LAST_ROUND]:
@@ -138,7 +139,7 @@ def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> i
 
 
 def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
-    """Bounds anew: of all arms, of one, of the lead. How many rounds they last at most; 0 where a weight is no number."""
+    """Recompute the bounds of all arms, one arm or the leader; return their number of rounds, or 0."""
     lead, mean = int(x[LEADER]), compared_mean(f, x[COUNT], x[SUM])
     line, first, last, item = lengths_at(arms), 0, arms, -3
     if what == REBUILD_ALL:
@@ -158,7 +159,7 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
         first, item = max(last - 1, 0), -2 if what >= REBUILD_LEADER else 0
     if item < 0:
         w[LAST_PULLS] = np.floor(x[COUNT] * 1.0625) + 1.0
-    while item < last - first:  # the lead's scale, upper and lower bound; then the arms'
+    while item < last - first:  # the leader's scale, upper and lower bound; then the arms
         n, own, best, late, at = x[COUNT], mean, mean, float(t), 0
         if item == -2:
             late = w[LAST_ROUND]
@@ -196,7 +197,7 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
 
 
 def log_weight(f: Any, n: float, mean: float, best: float, late: float, t: float) -> float:
-    """The log weight of an arm: in round `late` if it leads, else in round t."""
+    """Return the log weight of an arm: in round `late` if it leads, otherwise in round t."""
     if mean >= best:
         return call(f[1], f[0], n, float(late), 0.0, 0.0, 0.0)
     return call(f[2], f[0], n, mean, best, float(t), 0.0)

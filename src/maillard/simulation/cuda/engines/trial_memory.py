@@ -1,11 +1,12 @@
-"""A trial's memory: numbers of its engine, a record for every arm, and a line of lengths with the sums of its blocks.
+"""The memory of one trial: numbers of the engine, a record per arm, and a line of lengths with block sums.
 
-    [0, HEADER)              numbers that few rounds read
-    HEADER + RECORD arm      an arm's record: pulls, sum of rewards, and two more: one sector of 32 bytes
-    lengths_at(arms) + arm      the line: one number an arm
-    block_sums_at(arms) + block    the sum of each block of the line; or a second line, at second_lengths_at(arms)
+    [0, HEADER)                    numbers that few rounds read
+    HEADER + RECORD * arm          an arm's record: pulls, sum, and two more; one sector of 32 bytes
+    lengths_at(arms) + arm         the line: one length per arm
+    block_sums_at(arms) + block    the sum of each block; or second lengths, at second_lengths_at(arms)
 
-A line is read block by block: the sums first, then one block. There are about as many blocks as arms in each.
+A position on the line is found by block: first the sums, then one block. There are about as many blocks as
+arms per block.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ __all__ = [
 
 HEADER, RECORD = 16, 4
 N, S = 0, 1  # of a record
-# Of x, the numbers in registers: the lead, and its pulls and sum, which its record has only when asked.
+# Positions in x, the registers: the leader, and its pulls and sum, which its record has only when it is
+# written back.
 LEADER, COUNT, SUM = range(3)
-REBUILD_ALL = -1  # what an engine is to renew: everything; else what it likes
-NO_EXPIRY = 1 << 30  # rounds: what lasts so long lasts
-INDEX_MASK = 0xFFFFFF  # a place under this mask is not negative, as a compiler sees, and then it need not look whether it is
+REBUILD_ALL = -1  # what `update` asks `rebuild` to do: everything; other values are the engine's own
+NO_EXPIRY = 1 << 30  # a number of rounds that no launch reaches
+INDEX_MASK = 0xFFFFFF  # tells the compiler that an index is not negative, which saves a check
 
 
 def block_shift(arms: int) -> int:
-    """A block has 2 to the power of this many arms: about the root of their number, at least four."""
+    """Return log2 of the number of arms per block: about the root of the number of arms, at least four."""
     shift = 2
     while 1 << (2 * shift) < arms:
         shift += 1
@@ -53,32 +55,32 @@ def block_shift(arms: int) -> int:
 
 
 def record_at(arm: int) -> int:
-    """Where an arm's record begins."""
+    """Return where an arm's record begins."""
     return HEADER + RECORD * (arm & INDEX_MASK)
 
 
 def lengths_at(arms: int) -> int:
-    """Where the line begins."""
+    """Return where the lengths begin."""
     return HEADER + RECORD * (arms & INDEX_MASK)
 
 
 def block_sums_at(arms: int) -> int:
-    """Where the sums of its blocks begin."""
+    """Return where the sums of the blocks begin."""
     return HEADER + (RECORD + 1) * (arms & INDEX_MASK)
 
 
 def second_lengths_at(arms: int) -> int:
-    """Where a second line begins, if there are no sums."""
+    """Return where a second row of lengths begins, for engines without block sums."""
     return block_sums_at(arms)
 
 
 def memory_size(arms: int) -> int:
-    """How many numbers a trial keeps: a multiple of four."""
+    """Return how many numbers a trial needs: a multiple of four."""
     return -(-(second_lengths_at(arms) + arms) // 4) * 4
 
 
 def update_block_sum(w: Any, arms: int, shift: int, block: int) -> None:
-    """The sum of a block, made anew, so that none drifts."""
+    """Recompute the sum of a block, so that rounding errors do not accumulate."""
     line, total = lengths_at(arms), 0.0
     for arm in range(block << shift, min((block + 1) << shift, arms)):
         total += w[(line + arm) & INDEX_MASK]
@@ -86,7 +88,7 @@ def update_block_sum(w: Any, arms: int, shift: int, block: int) -> None:
 
 
 def total_length(w: Any, arms: int, shift: int) -> float:
-    """The sum of all blocks."""
+    """Return the sum of all blocks."""
     total = 0.0
     for place in range(block_sums_at(arms), block_sums_at(arms) + ((arms - 1) >> shift) + 1):
         total += w[place & INDEX_MASK]
@@ -94,13 +96,13 @@ def total_length(w: Any, arms: int, shift: int) -> float:
 
 
 def set_length(w: Any, arms: int, shift: int, arm: int, length: float) -> None:
-    """Change an arm's length, and the sum of its block."""
+    """Set an arm's length, and update the sum of its block."""
     w[(lengths_at(arms) + arm) & INDEX_MASK] = length
     update_block_sum(w, arms, shift, arm >> shift)
 
 
 def find_arm(w: Any, arms: int, shift: int, position: float) -> tuple[int, float]:
-    """The arm under a position on the line, and where in its length."""
+    """Return the arm at a position on the line of lengths, and the position within its length."""
     sums, block, last = block_sums_at(arms), 0, (arms - 1) >> shift
     while block < last and position >= w[(sums + block) & INDEX_MASK]:
         position -= w[(sums + block) & INDEX_MASK]
