@@ -1,4 +1,4 @@
-"""A real browser for the tests of pages: the Chromium of this machine."""
+"""A browser for tests of web pages: the Chromium of this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FLAGS = [
 ]
 
 
-# Not for the whole session: while playwright is up it runs an event loop, and tests of other modules want their own.
+# Per module: playwright runs an event loop, and tests of other modules need their own.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, started once for a module; without it tests are skipped, or fail where CI=true."""

@@ -1,4 +1,4 @@
-"""A server that misbehaves: it loses answers, cuts them, is slow, busy or something else altogether; and how to talk to it."""
+"""A server that misbehaves: it drops or cuts responses, is slow, busy, or not a maillard service at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client and a real service: the same verbs, arguments, results and errors as those of a bandit on the same log."""
+"""The client with a real service: the same methods, arguments, results and errors as a bandit."""
 
 from __future__ import annotations
 

@@ -314,18 +314,22 @@ def test_a_full_disk_is_no_reason_to_ask_again(service, kind) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "error", "words"),
     [
-        (fault(422, "invalid_value", "arms: expected names, got 1", "$.arms"), RemoteInvalidValue, r"got 1 \(at \$.arms\)$"),
+        (fault(422, "invalid_value", "arms: expected names, got 1", "$.arms"), RemoteInvalidValue,
+         r"got 1 \(at \$.arms\)$"),
         (fault(422, "unknown_name", "arm: unknown name 'x'. Known: a"), UnknownName, "unknown name 'x'"),
         (fault(422, "key_reused", "It belongs to another call."), Conflict, "another call"),
         (fault(404, "not_found", "there is no experiment 'home'"), RemoteUnknownName, "no experiment 'home'"),
         (fault(409, "paused"), Paused, "No."),
         (fault(409, "archived"), Archived, "No."),
         (fault(409, "conflict"), Conflict, "No."),
-        (fault(401, "unauthorized", "A key is needed."), MaillardError, r"A key is needed. \(pass an API key as key="),
+        (fault(401, "unauthorized", "A key is needed."), MaillardError,
+         r"A key is needed. \(pass an API key as key="),
         (fault(403, "forbidden", "Not for you."), MaillardError, "403 forbidden: Not for you."),
         (fault(500, "internal"), MaillardError, r"500 internal: No. \(request r-1\)"),
-        (answer(404, content=b"<html>"), MaillardError, "status 404; check that the address is that of a maillard service"),
-        (answer(307, location="https://elsewhere.example/"), MaillardError, "redirected to https://elsewhere.example/"),
+        (answer(404, content=b"<html>"), MaillardError,
+         "status 404; check that the address is that of a maillard service"),
+        (answer(307, location="https://elsewhere.example/"), MaillardError,
+         "redirected to https://elsewhere.example/"),
     ],
 )  # fmt: skip
 def test_errors_of_the_service_are_those_of_the_package(service, kind, behaviour, error, words) -> None:

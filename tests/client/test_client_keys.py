@@ -88,8 +88,10 @@ def test_keys_go_where_nobody_reads_them(kind) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        None, "", "127.0.0.1:8000", "ftp://bandits.example", "http://", "http:///v1", "http://host:port", "http://host:99999",
-        "http://host/?a=b", "http://host/#a", "http://host name", "http://h\nost", "http://[::1", "https://höst.example",
+        None, "", "127.0.0.1:8000", "ftp://bandits.example", "http://", "http:///v1", "http://host:port",
+        "http://host:99999",
+        "http://host/?a=b", "http://host/#a", "http://host name", "http://h\nost", "http://[::1",
+        "https://höst.example",
     ],
 )  # fmt: skip
 def test_an_address_that_is_none(url) -> None:
@@ -105,7 +107,8 @@ def test_a_password_in_an_address_is_not_shown() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"timeout": 0}, {"timeout": "1"}, {"timeout": float("nan")}, {"retries": -1}, {"retries": 1.5}, {"experiment": ""},
+    [{"timeout": 0}, {"timeout": "1"}, {"timeout": float("nan")}, {"retries": -1}, {"retries": 1.5},
+     {"experiment": ""},
      {"insecure": 1}],
 )  # fmt: skip
 def test_options_that_mean_nothing(options) -> None:

@@ -1,4 +1,4 @@
-"""Clients of the service that send again what was not acknowledged, remember what they were told, and compare it with the log."""
+"""Test clients that repeat unacknowledged requests, record all responses and compare them with the log."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Told:
 
 
 class Clients:
-    """Clients, each with a connection of its own, that choose and reward; what is not acknowledged they send again as it was.
+    """Clients with one connection each that choose and reward. They repeat unacknowledged requests unchanged.
 
-    They live in a thread with a loop of its own. On leaving, each finishes what it is about, so in the end all that they have asked
-    for is acknowledged.
+    They run in a thread with its own event loop. On exit, each client finishes its
+    request, so that all requests are acknowledged.
 
     Args:
         decisions: how many to ask for in all, and then end; by default until told to stop.

@@ -1,4 +1,4 @@
-"""How tests talk to a service when a client library would be too polite: bytes over a socket, and what comes back."""
+"""Raw HTTP over a socket, for requests that a client library would not send."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def heard(connection: socket.socket) -> bytes:
 
 
 def say(service: Service, *pieces: bytes) -> list[Reply]:
-    """The answers to what is sent, until the service closes: the last request must ask for that, or be refused."""
+    """The responses until the service closes the connection, which the last request must cause."""
     with connected(service) as connection:
         with suppress(ConnectionError):  # it may have heard enough
             for piece in pieces:

@@ -1,4 +1,4 @@
-"""The dashboard, in a real browser before a real service: what it shows is what the API says, and it can be used by everybody."""
+"""The dashboard in a real browser with a real service: it shows what the API returns, and is accessible."""
 
 from __future__ import annotations
 
@@ -100,7 +100,10 @@ class Watched:
         self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
         self.tab: Page = self.context.new_page()
         self.complaints: list[str] = []
-        self.allowed = "status of (401|404|409|412|422|503)|ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET"
+        self.allowed = (
+            "status of (401|404|409|412|422|503)"
+            "|ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET"
+        )
         self.tab.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
         self.tab.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         self.tab.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
@@ -214,7 +217,7 @@ def test_numbers_are_those_of_the_service(api, lively, tab) -> None:
 def test_the_light_of_the_audit(api, lively, tab) -> None:
     tab.goto(lively)
     expect(tab.locator("#audit-verdict")).to_contain_text("Consistent")
-    expect(tab.locator("#tile-verdict")).to_have_text("agree")
+    expect(tab.locator("#tile-verdict")).to_have_text("consistent")
     assert tab.get_attribute("#audit-light", "data-light") == "good"
     _, activity = api.ask("GET", "/v1/experiments/lively/activity")
     for place, arm in enumerate(activity["audit"]["arms"]):
@@ -233,7 +236,7 @@ def test_the_light_of_the_audit(api, lively, tab) -> None:
 
 
 def test_a_broken_log_is_said_to_be_broken(api, tab) -> None:
-    """Somebody left out what was drawn and not shown: the probabilities of the rest are no longer those of its draws."""
+    """Decisions whose arm was not shown were removed, so the rest no longer match their probabilities."""
     common = {
         "arms": ["red", "blue"],
         "policy": "uniform",
@@ -244,7 +247,7 @@ def test_a_broken_log_is_said_to_be_broken(api, tab) -> None:
         here.append([row for row in elsewhere.choose(size=600) if row.arm == "red" or row.id[-1] == "0"])
     tab.goto(f"{api.service.url}/#/experiments/broken")
     expect(tab.locator("#audit-verdict")).to_contain_text("Broken: the choices do not agree")
-    expect(tab.locator("#tile-verdict")).to_have_text("disagree")
+    expect(tab.locator("#tile-verdict")).to_have_text("broken")
     assert tab.get_attribute("#audit-light", "data-light") == "bad"
     assert tab.locator("#audit-rows .beyond").count() == 2
     tab.click("#verify")
@@ -415,7 +418,8 @@ CONTRAST = """() => {
     const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
     return [r, g, b, a / 255];
   };
-  const light = (rgb) => rgb.slice(0, 3).map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4))
+  const light = (rgb) => rgb.slice(0, 3)
+    .map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4))
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
   const ground = (node) => {
     for (; node; node = node.parentElement) {
@@ -428,11 +432,13 @@ CONTRAST = """() => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let text = walker.nextNode(); text; text = walker.nextNode()) {
     const node = text.parentElement;
-    if (!text.data.trim() || !node.checkVisibility({ opacityProperty: true, visibilityProperty: true }) || node.closest(".hidden, option")) continue;
+    if (!text.data.trim() || !node.checkVisibility({ opacityProperty: true, visibilityProperty: true })
+      || node.closest(".hidden, option")) continue;
     const style = getComputedStyle(node);
     const [one, two] = [light(parse(node.closest("svg") ? style.fill : style.color)), light(ground(node))];
     const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
-    if (ratio < 4.5) low.push(`${node.className || node.tagName}: ${text.data.trim().slice(0, 40)} ${ratio.toFixed(2)}`);
+    if (ratio < 4.5) low.push(
+      `${node.className || node.tagName}: ${text.data.trim().slice(0, 40)} ${ratio.toFixed(2)}`);
   }
   return low;
 }"""
@@ -460,7 +466,8 @@ def test_it_is_well_made_in_light_and_dark_on_screens_of_all_sizes(api, lively, 
             grounds.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
         assert len(grounds) == 2
         levels = tab.evaluate(
-            "[...document.querySelectorAll('h1, h2, h3')].filter(each => each.checkVisibility()).map(each => Number(each.tagName[1]))"
+            "[...document.querySelectorAll('h1, h2, h3')].filter(each => each.checkVisibility())"
+            ".map(each => Number(each.tagName[1]))"
         )
         assert levels[0] == 1
         assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
@@ -490,7 +497,10 @@ def test_focus_outlives_updates_and_questions_never_overlap(api, tab) -> None:
     assert max(itertools.accumulate(change for _, change in asked)) == 1
 
     # A page that is not seen asks nothing.
-    see = "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true}); document.dispatchEvent(new Event('visibilitychange')); }"
+    see = (
+        "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
+        " document.dispatchEvent(new Event('visibilitychange')); }"
+    )
     tab.evaluate(see, True)
     api.decide("followed", 3)
     tab.wait_for_timeout(300)

@@ -14,7 +14,7 @@ from maillard.decisions.identifiers import check_name
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidValue, MaillardError, Stale
 from maillard.policies import Policy
-from maillard.wire_schema import Experiment
+from maillard.wire_schema import ExperimentConfiguration
 
 __all__ = [
     "add_arm",
@@ -56,23 +56,26 @@ def create(
     }
     response = yield ApiCall("POST", api_path("experiments"), body)
     if response.status == 409 and response.uncertain:  # an earlier attempt may have created it
-        found = decode((yield ApiCall("GET", api_path("experiments", experiment))), Experiment)
+        found = decode((yield ApiCall("GET", api_path("experiments", experiment))), ExperimentConfiguration)
         same = found.arms == names and found.sticky == sticky and found.reward.to_rule() == rule
         if same and _has_policy(found, spec):
             return to_dict(found)
-    return to_dict(decode(response, Experiment))
+    return to_dict(decode(response, ExperimentConfiguration))
 
 
 def add_arm(scope: Scope, arm: str, *, experiment: str | None = None) -> Steps[None]:
     """Add an arm, or use a retired arm again, with its earlier rewards."""
     path = api_path("experiments", scope.experiment_name(experiment), "arms")
-    decode((yield ApiCall("POST", path, {"arm": check_name("arm", arm)}, repeatable=False)), Experiment)
+    decode(
+        (yield ApiCall("POST", path, {"arm": check_name("arm", arm)}, repeatable=False)),
+        ExperimentConfiguration,
+    )
 
 
 def retire_arm(scope: Scope, arm: str, *, experiment: str | None = None) -> Steps[None]:
     """Stop choosing an arm. Its tally stays, and rewards of its decisions are still applied."""
     path = api_path("experiments", scope.experiment_name(experiment), "arms", check_name("arm", arm))
-    decode((yield ApiCall("DELETE", path, repeatable=False)), Experiment)
+    decode((yield ApiCall("DELETE", path, repeatable=False)), ExperimentConfiguration)
 
 
 def change_policy(
@@ -90,15 +93,17 @@ def change_policy(
         known = etag or check_success((yield ApiCall("GET", path))).headers.get("etag", "*")
         response = yield ApiCall("PATCH", path, {"policy": spec}, {"if-match": known})
         if response.status != 412:
-            decode(response, Experiment)
+            decode(response, ExperimentConfiguration)
             return
         # An earlier attempt may have made the change.
-        if response.uncertain and _has_policy(decode((yield ApiCall("GET", path)), Experiment), spec):
+        if response.uncertain and _has_policy(
+            decode((yield ApiCall("GET", path)), ExperimentConfiguration), spec
+        ):
             return
         if etag is not None:
             raise Stale(f"experiment {name!r} has been changed since it had the etag {etag}: read it again")
     raise Stale(
-        f"experiment {name!r}: the policy was not changed, because others changed it {_MAX_READS} times meanwhile"
+        f"experiment {name!r}: the policy was not changed, because others changed it {_MAX_READS} times"
     )
 
 
@@ -124,7 +129,8 @@ def reset(scope: Scope, *, experiment: str | None = None) -> Steps[None]:
 
 def _post_action(name: str, verb: str, *, repeatable: bool = True) -> Steps[None]:
     decode(
-        (yield ApiCall("POST", api_path("experiments", name, verb=verb), repeatable=repeatable)), Experiment
+        (yield ApiCall("POST", api_path("experiments", name, verb=verb), repeatable=repeatable)),
+        ExperimentConfiguration,
     )
 
 
@@ -135,7 +141,7 @@ def spec_of(field: str, policy: str | Policy) -> str:
     return str(policy)
 
 
-def _has_policy(experiment: Experiment, spec: str) -> bool:
+def _has_policy(experiment: ExperimentConfiguration, spec: str) -> bool:
     try:
         return bool(describe_policy(spec, experiment.reward.to_rule())[0] == experiment.policy)
     except MaillardError:  # a policy that only the service knows

@@ -35,7 +35,10 @@ class Scope:
         """The given experiment, or the default one."""
         name = self.experiment if experiment is None else experiment
         if name is None:
-            allowed = "a name: experiment='home' here or in Client(url, experiment='home'), or client.bandit('home')"
+            allowed = (
+                "a name: experiment='home' here or in Client(url, experiment='home'), "
+                "or client.bandit('home')"
+            )
             raise InvalidValue("experiment", None, allowed)
         return check_name("experiment", name)
 
@@ -45,7 +48,7 @@ class Scope:
 
 
 def copy_signature(definition: Callable[..., Any]) -> Callable[[Method], Method]:
-    """Decorate a method with the name, the signature and the docstring of its definition, for `help` and editors."""
+    """Give a method the name, the signature and the docstring of its definition."""
     signature = inspect.signature(definition)
     first, *others = signature.parameters.values()
     results = str(signature.return_annotation).split(" | ")
@@ -53,7 +56,7 @@ def copy_signature(definition: Callable[..., Any]) -> Callable[[Method], Method]
 
     def decorate(method: Method) -> Method:
         functools.update_wrapper(method, definition)
-        del method.__wrapped__  # type: ignore[attr-defined]  # otherwise `inspect` reports the signature of the definition
+        del method.__wrapped__  # type: ignore[attr-defined]  # `inspect` would use it
         method.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=[first.replace(name="self", annotation=inspect.Parameter.empty), *others],
             return_annotation=result,

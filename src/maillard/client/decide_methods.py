@@ -76,10 +76,10 @@ def choose(
 ) -> Steps[Decision] | Steps[list[Decision]]:
     """Choose an arm and log the decision, which is durable when this returns.
 
-    `eligible` names the arms to choose from, by default all that are not retired. With `size`, the result is a
-    list of that many decisions. A call with an `idempotency_key` that was used before returns the decisions of
-    the earlier call. Without one, the client generates a key, so that an attempt whose response was lost is not
-    decided twice.
+    `eligible` names the arms to choose from, by default all that are not retired. With `size`, the result
+    is a list of that many decisions. A call with an `idempotency_key` that was used before returns the
+    decisions of the earlier call. Without one, the client generates a key, so that an attempt whose
+    response was lost is not decided twice.
     """
     name = scope.experiment_name(experiment)
     key = str(uuid.uuid4()) if idempotency_key is None else idempotency_key
@@ -129,9 +129,9 @@ def reward(
 ) -> Steps[Outcome]:
     """Log a reward of a decision and apply it to the tally; returns the outcome.
 
-    `at` is when the reward occurred: an aware datetime, or seconds since 1970; by default the time of arrival.
-    `event` tells several rewards of one decision apart. The same event with the same value is a "duplicate"; with
-    another value it raises `Conflict`.
+    `at` is when the reward occurred: an aware datetime, or seconds since 1970; by default the time of
+    arrival. `event` tells several rewards of one decision apart. The same event with the same value is a
+    "duplicate"; with another value it raises `Conflict`.
     """
     body = _reward_request(decision_id, value, at, event)
     path = api_path("decisions", body.pop("decision"), "reward")
@@ -141,9 +141,10 @@ def reward(
 def rewards(scope: Scope, rows: Any) -> Steps[list[Outcome]]:  # noqa: ARG001  # as above
     """Log many rewards; returns the outcome of each.
 
-    `rows` is a pandas or polars frame, an Arrow table, or an iterable of mappings, with `decision_id`, `value` and
-    optionally `at` and `event`. All rows are checked before any is sent. A reward that contradicts an earlier one
-    has the outcome "conflict"; one that its experiment does not accept, "refused".
+    `rows` is a pandas or polars frame, an Arrow table, or an iterable of mappings, with `decision_id`,
+    `value` and optionally `at` and `event`. All rows are checked before any is sent. A reward that
+    contradicts an earlier one has the outcome "conflict"; one that its experiment does not accept,
+    "refused".
     """
     offered = [
         _reward_request(

@@ -56,7 +56,7 @@ class _BatchStatuses(msgspec.Struct):
 
 
 class RemoteInvalidValue(InvalidValue):
-    """A value that the service rejected. The message is the service's; `path` is the JSON path of the value."""
+    """A value that the service rejected, with the service's message. `path` is its JSON path."""
 
     def __init__(self, message: str, path: str | None, field: str, allowed: str) -> None:
         MaillardError.__init__(self, message, path, field, allowed)
@@ -110,12 +110,13 @@ def unexpected_response(response: ApiResponse, reason: str) -> MaillardError:
     """The exception for a response that a maillard service does not send."""
     content_type, size = response.headers.get("content-type", "without a content type"), len(response.content)
     return MaillardError(
-        f"{response.call}: the response did not come from a maillard service ({content_type}, {size} bytes): {reason}"
+        f"{response.call}: the response did not come from a maillard service "
+        f"({content_type}, {size} bytes): {reason}"
     )
 
 
 def to_decision(wire: WireDecision, key: str | None = None) -> Decision:
-    """The decision as the service logged it, exact to the bit; `key` is the idempotency key of the request."""
+    """The decision exactly as logged; `key` is the idempotency key of the request."""
     logs = msgspec.json.decode(wire.log_probabilities, type=dict[str, float | None])
     return Decision(
         id=wire.id,

@@ -16,7 +16,14 @@ from maillard.decisions.identifiers import check_name
 from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Policy
 from maillard.policies import policy as policy_of
-from maillard.wire_schema import Activity, Evaluation, Experiment, Experiments, State, Verification
+from maillard.wire_schema import (
+    Activity,
+    Evaluation,
+    ExperimentConfiguration,
+    ExperimentList,
+    State,
+    Verification,
+)
 
 __all__ = ["arms", "evaluate", "experiments", "export", "policy", "summary", "verify"]
 
@@ -24,10 +31,14 @@ _JOB_TIMEOUT = 300.0  # seconds: the service may have to read a long log
 _MAGIC = b"PAR1"  # the first and last bytes of a Parquet file
 
 
-def experiments(scope: Scope, *, archived: bool = False) -> Steps[list[dict[str, Any]]]:  # noqa: ARG001  # all
+def experiments(
+    scope: Scope,  # noqa: ARG001  # the default experiment plays no role
+    *,
+    archived: bool = False,
+) -> Steps[list[dict[str, Any]]]:
     """The configurations of the experiments of the service, with `archived` also of archived ones."""
     query = "?archived=true" if archived else ""
-    found = decode((yield ApiCall("GET", api_path("experiments") + query)), Experiments)
+    found = decode((yield ApiCall("GET", api_path("experiments") + query)), ExperimentList)
     return [to_dict(experiment) for experiment in found.experiments]
 
 
@@ -44,12 +55,12 @@ def policy(scope: Scope) -> Steps[Policy]:
 def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, Any]]:
     """The configuration, the tally and the current probabilities of an experiment.
 
-    `decisions` and `rewards` are counted up to `as_of`; everything else is current. `lower` and `upper` bound an
-    arm's mean reward; `interval` describes the kind of interval. Pass `etag` to `change_policy`.
+    `decisions` and `rewards` are counted up to `as_of`; everything else is current. `lower` and `upper`
+    bound an arm's mean reward; `interval` describes the kind of interval. Pass `etag` to `change_policy`.
     """
     name = scope.experiment_name(experiment)
     response = yield ApiCall("GET", api_path("experiments", name))
-    configuration = decode(response, Experiment)
+    configuration = decode(response, ExperimentConfiguration)
     state = decode((yield ApiCall("GET", api_path("experiments", name, "state"))), State)
     activity = decode((yield ApiCall("GET", api_path("experiments", name, "activity"))), Activity)
     counts = {each.arm: each.decisions for each in activity.arms}
@@ -110,7 +121,7 @@ def verify(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, An
 
 
 def export(scope: Scope, path: str | os.PathLike[str], *, experiment: str | None = None) -> Steps[Path]:
-    """Write the log of an experiment to a Parquet file and return its path. The file is written completely or not at all."""
+    """Write the log to a Parquet file, completely or not at all; returns the path."""
     if not isinstance(path, str | os.PathLike):
         raise InvalidValue("path", path, "the path of a file")
     file, name = Path(path), scope.experiment_name(experiment)
@@ -128,5 +139,7 @@ def export(scope: Scope, path: str | os.PathLike[str], *, experiment: str | None
     return file
 
 
-def _experiment(scope: Scope) -> Steps[Experiment]:
-    return decode((yield ApiCall("GET", api_path("experiments", scope.experiment_name(None)))), Experiment)
+def _experiment(scope: Scope) -> Steps[ExperimentConfiguration]:
+    return decode(
+        (yield ApiCall("GET", api_path("experiments", scope.experiment_name(None)))), ExperimentConfiguration
+    )

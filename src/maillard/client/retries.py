@@ -1,4 +1,7 @@
-"""Decides when a call is repeated, after what delay, and when to give up. The clock and the randomness are injected."""
+"""Decides when a call is repeated, after what delay, and when to give up.
+
+The clock and the random numbers are arguments, so that tests can replace them.
+"""
 
 from __future__ import annotations
 

@@ -81,12 +81,12 @@ class _Connections:
 class Client(BaseClient[_Connections]):
     """A client of the decision service, with the methods of `Bandit`.
 
-    `url` is the address of `maillard serve`, and `key` an API key. `experiment` is the default experiment of all
-    methods. A call that fails for a temporary reason is repeated up to `retries` times, unless a repetition could
-    count something twice. Each attempt waits up to `timeout` seconds for each part of the response; a call with
-    all its attempts takes at most (retries + 1) times that, and then raises `Unavailable`. The client sends a key
-    only to https:// addresses and to this machine, unless `insecure` is true. Threads may share a client; a forked
-    child process opens its own connections.
+    `url` is the address of `maillard serve`, and `key` an API key. `experiment` is the default experiment
+    of all methods. A call that fails for a temporary reason is repeated up to `retries` times, unless a
+    repetition could count something twice. Each attempt waits up to `timeout` seconds for each part of the
+    response; a call with all its attempts takes at most (retries + 1) times that, and then raises
+    `Unavailable`. The client sends a key only to https:// addresses and to this machine, unless `insecure`
+    is true. Threads may share a client; a forked child process opens its own connections.
     """
 
     def _connect(self, transport: Transport) -> _Connections:

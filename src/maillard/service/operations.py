@@ -27,8 +27,8 @@ from maillard.wire_schema import (
     ErrorResponse,
     Evaluation,
     EvaluationRequest,
-    Experiment,
-    Experiments,
+    ExperimentConfiguration,
+    ExperimentList,
     Health,
     NewArm,
     NewExperiment,
@@ -129,7 +129,7 @@ def _change(
     method: Literal["POST", "DELETE"], path: str, handler: Handler, status: int = 200, **options: Any
 ) -> Operation:
     """An operation that changes an experiment and returns it."""
-    responses = {status: (Experiment, "The changed experiment."), 409: _ARCHIVED, 412: _STALE}
+    responses = {status: (ExperimentConfiguration, "The changed experiment."), 409: _ARCHIVED, 412: _STALE}
     return Operation(method, _EXPERIMENT + path, handler, "admin", responses, headers=(_IF_MATCH,), **options)
 
 
@@ -185,7 +185,7 @@ OPERATIONS: tuple[Operation, ...] = (
         experiment_handlers.create_experiment,
         "admin",
         {
-            201: (Experiment, "The new experiment, which makes decisions from now on."),
+            201: (ExperimentConfiguration, "The new experiment, which makes decisions from now on."),
             409: (ErrorResponse, "An experiment with this name exists."),
         },
         body=NewExperiment,
@@ -195,7 +195,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/experiments",
         experiment_handlers.list_experiments,
         "read",
-        {200: (Experiments, "The experiments that the key allows.")},
+        {200: (ExperimentList, "The experiments that the key allows.")},
         query=(("archived", "Whether to include archived experiments."),),
     ),
     Operation(
@@ -249,7 +249,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _EXPERIMENT,
         experiment_handlers.read_experiment,
         "read",
-        {200: (Experiment, "The experiment. Its ETag is for If-Match.")},
+        {200: (ExperimentConfiguration, "The experiment. Its ETag is for If-Match.")},
     ),
     Operation(
         "PATCH",
@@ -257,7 +257,7 @@ OPERATIONS: tuple[Operation, ...] = (
         experiment_handlers.change_experiment,
         "admin",
         {
-            200: (Experiment, "The experiment with its new policy."),
+            200: (ExperimentConfiguration, "The experiment with its new policy."),
             409: _ARCHIVED,
             412: _STALE,
             428: (ErrorResponse, "If-Match is missing."),

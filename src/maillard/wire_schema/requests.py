@@ -38,7 +38,7 @@ class _Request(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Reward(_Request):
-    """The reward rule of an experiment. With `low` and `high`, policies can derive the variance that they need."""
+    """The reward rule of an experiment. Policies derive a variance from `low` and `high`."""
 
     low: float | None = None
     high: float | None = None
@@ -85,7 +85,7 @@ class NewArm(_Request):
 
 
 class DecisionRequest(_Request):
-    """The unit that a decision is for, and the arms to choose from; by default, all arms that are not retired."""
+    """The unit that a decision is for, and the arms to choose from (by default, all active ones)."""
 
     unit: Name | None = None
     eligible: ArmNames | None = None
@@ -125,7 +125,7 @@ class RewardBatchRequest(_Request):
 
 
 class EvaluationRequest(_Request):
-    """A policy to evaluate: arm:NAME, uniform, dist:NAME=PROBABILITY,... or the spec of a policy that learns."""
+    """A policy to evaluate: arm:NAME, uniform, dist:NAME=PROBABILITY,... or the spec of a policy."""
 
     target: EvaluationTarget
     estimators: Annotated[list[Name], Meta(min_length=1, max_length=40)] | None = None

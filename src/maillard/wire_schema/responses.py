@@ -22,8 +22,8 @@ __all__ = [
     "ErrorDetail",
     "ErrorResponse",
     "Evaluation",
-    "Experiment",
-    "Experiments",
+    "ExperimentConfiguration",
+    "ExperimentList",
     "Health",
     "IntervalInfo",
     "MeanWeight",
@@ -103,7 +103,7 @@ class Policies(_Response):
     policies: list[PolicyInfo]
 
 
-class Experiment(_Response):
+class ExperimentConfiguration(_Response):
     """The configuration of an experiment. Its ETag changes with every change of the configuration."""
 
     experiment: str
@@ -118,10 +118,10 @@ class Experiment(_Response):
     created_at: UtcTime
 
 
-class Experiments(_Response):
+class ExperimentList(_Response):
     """Experiments, ordered by name."""
 
-    experiments: list[Experiment]
+    experiments: list[ExperimentConfiguration]
 
 
 class Decision(_Response):
@@ -173,7 +173,7 @@ class DecisionBatchResponse(_Response):
 
 
 class RewardResponse(_Response):
-    """What happened to a reward. `applied` tells whether it changes the tally, now or when its window closes."""
+    """What happened to a reward. `applied`: it changes the tally, now or when its window closes."""
 
     decision: str
     event: str

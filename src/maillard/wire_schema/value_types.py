@@ -25,9 +25,9 @@ MAX_ITEMS = 1_000
 "The largest number of entries in a batch, and of arms in an experiment."
 
 _NO_NUL = r"^[^\x00]*$"
-# The log checks the characters of a name. The pattern appears only in the OpenAPI document, to avoid a second check.
+# The log checks the characters of a name, so the pattern is only for the OpenAPI document.
 Name = Annotated[str, Meta(min_length=1, max_length=512, extra_json_schema={"pattern": _NO_NUL})]
-# The name of a new experiment becomes part of URLs, so it contains only characters that need no escaping there.
+# The name of a new experiment is part of URLs, so it has only characters that need no escaping.
 ExperimentName = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$(?!\n)", max_length=128, examples=["home"])
 ]
@@ -36,7 +36,8 @@ ArmNames = Annotated[list[Name], Meta(min_length=1, max_length=MAX_ITEMS)]
 DecisionId = Annotated[
     str,
     Meta(
-        pattern=r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$(?!\n)",
+        pattern=r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-"
+        r"[0-9a-fA-F]{12}$(?!\n)",
         description="A UUID of version 7.",
     ),
 ]

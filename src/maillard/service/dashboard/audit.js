@@ -10,7 +10,7 @@ const REACH = 1.3; // how far past the limit the drawings of z go
 const WORDS = {
   consistent: {
     light: "good",
-    tile: "agree",
+    tile: "consistent",
     said: "Consistent: the choices agree with the logged probabilities.",
     meaning:
       "Each arm was chosen about as often as its logged probabilities predict. For a correct log, this check fails by " +
@@ -18,7 +18,7 @@ const WORDS = {
   },
   broken: {
     light: "bad",
-    tile: "disagree",
+    tile: "broken",
     said: "Broken: the choices do not agree with the logged probabilities.",
     meaning:
       "The arms that were shown do not match the logged probabilities. Possible causes: a retry that chose again, an arm " +

@@ -62,7 +62,7 @@ function picture(value, lower, upper, logged) {
 /** A label and its text; a text of several parts becomes a list. */
 function labelled(lead, text) {
   const parts = text.split("; ");
-  if (parts.length === 1) return [element("strong", {}, `${lead} `), text.replace(/\.?$/, ".")];
+  if (parts.length === 1) return [element("strong", {}, `${lead}: `), text.replace(/\.?$/, ".")];
   return [element("strong", {}, `${lead}:`), element("ul", {}, ...parts.map((part) => element("li", {}, part)))];
 }
 

@@ -48,7 +48,7 @@ async def list_experiments(context: RequestContext) -> HttpResponse:
         )
     shown = [each for each in found if archived or not each.bandit.state.archived]
     return HttpResponse(
-        200, wire_schema.Experiments(experiments=[_experiment(each, each.bandit.state) for each in shown])
+        200, wire_schema.ExperimentList(experiments=[_experiment(each, each.bandit.state) for each in shown])
     )
 
 
@@ -123,8 +123,8 @@ def _experiment_response(
     )
 
 
-def _experiment(experiment: OpenExperiment, state: State) -> wire_schema.Experiment:
-    return wire_schema.Experiment(
+def _experiment(experiment: OpenExperiment, state: State) -> wire_schema.ExperimentConfiguration:
+    return wire_schema.ExperimentConfiguration(
         experiment=experiment.bandit.experiment,
         status=status_of(state),
         arms=state.active_arms,
