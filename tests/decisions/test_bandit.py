@@ -127,7 +127,7 @@ def test_no_more_are_parked_than_there_is_room_for(log: Log, monkeypatch: pytest
     now = f"{log.clock.now // 1000:012x}"
     late, timely = new_id(), f"{now[:8]}-{now[8:]}{new_id()[13:]}"
     assert bandit.reward(timely, 0.5) == "parked"
-    with pytest.raises(InvalidValue, match="whose window is open"):
+    with pytest.raises(InvalidValue, match="window is still open"):
         bandit.reward(late, 0.5)
     assert bandit.summary()["parked"] == 1
 
