@@ -82,7 +82,7 @@ def test_a_key_is_made_listed_and_revoked(kind, request, database) -> None:
         (["create", "--name", "x", "--scope", "write"], "one or more of decide, reward, read, admin, got 'write'"),
         (["create", "--name", "", "--scope", "read"], "name: expected a string of 1 to 512 characters"),
         (["create", "--name", "x"], "Missing option '--scope'"),
-        (["create", "--name", "x", "--scope", "read", "--rate", "0"], "rate: expected requests a second"),
+        (["create", "--name", "x", "--scope", "read", "--rate", "0"], "rate: expected requests per second"),
         (["create", "--name", "x", "--scope", "read", "--experiment", ""], "experiments: expected"),
         (["revoke", "0123456789ab"], "key: unknown name '0123456789ab'"),
     ],
@@ -221,7 +221,7 @@ def test_the_first_lines_show_where_a_key_goes(database) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--host", "0.0.0.0"], "(maillard keys create makes the first one), got '0.0.0.0'"),
+        (["--host", "0.0.0.0"], "(maillard keys create creates the first one), got '0.0.0.0'"),
         (["--host", ""], "maillard keys create"),
         (["--workers", "2"], "--workers: expected 1 with SQLite, which allows one writer"),
         (["--workers", "0"], "0 is not in the range x>=1"),

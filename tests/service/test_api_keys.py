@@ -150,7 +150,7 @@ def test_scopes_and_experiments() -> None:
         ({"experiments": []}, "experiments: expected one or more names"),
         ({"experiments": "home"}, "experiments: expected"),
         ({"experiments": ["home", ""]}, "experiments: expected"),
-        ({"rate": 0}, "rate: expected requests a second, more than 0"),
+        ({"rate": 0}, "rate: expected requests per second, more than 0"),
         ({"rate": -1}, "rate: expected"),
         ({"rate": float("nan")}, "rate: expected"),
         ({"rate": float("inf")}, "rate: expected"),

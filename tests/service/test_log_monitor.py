@@ -389,7 +389,7 @@ def test_a_file_that_goes_and_comes_back(tmp_path: Path) -> None:
         monitor = Monitor(store, lag=0)
         assert seen(store, monitor)["decisions"] == 500
         path.rename(aside)
-        with pytest.raises(Unavailable, match="gone"):
+        with pytest.raises(Unavailable, match="no longer exists"):
             monitor.advance(1)
         assert not monitor.activity(EXPERIMENT, ARMS)["complete"]
         assert monitor.activity(EXPERIMENT, ARMS)["decisions"] == 500

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from maillard.service.reward_series import Series
+from maillard.service.reward_series import RewardSeries
 
 START = 1_700_000_000
 
 
 def series_of(times: list[float], values: list[float] | None = None, arms: list[str] | None = None) -> Any:
-    """The width and the points of rewards that were learned at these seconds."""
-    series = Series()
+    """The width and the points of rewards that were applied at these seconds."""
+    series = RewardSeries()
     for place, at in enumerate(times):
         arm, value = arms[place] if arms else "red", values[place] if values else 1.0
-        series.learn(START * 1_000_000 + round(at * 1_000_000), arm, value)
+        series.add(START * 1_000_000 + round(at * 1_000_000), arm, value)
     points = list(series.points())
     assert len(times) == sum(point["rewards"] for point in points)
     return {"bucket_s": series.width / 1_000_000, "points": points}
@@ -70,7 +70,7 @@ def test_a_clock_that_goes_back() -> None:
     assert series["points"][0]["rewards"] == 1
 
 
-def test_an_arm_that_has_learned_nothing_has_nothing_to_revise() -> None:
-    series = Series()
+def test_a_revision_of_an_arm_without_rewards_changes_nothing() -> None:
+    series = RewardSeries()
     series.revise("red", 1.0)
     assert list(series.points()) == []

@@ -1,4 +1,4 @@
-"""API keys: who may call the service, and for what. They are kept beside the log, and their secrets are not kept at all."""
+"""API keys. They are stored in the log's database, with a hash instead of the secret."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ __all__ = [
 Scope = Literal["decide", "reward", "read", "admin"]
 SCOPES: tuple[Scope, ...] = Scope.__args__  # type: ignore[attr-defined]
 
-_KIND = "key"
-_ID = 12  # hexadecimal digits
-_SECRET = 32  # random bytes
-_START = "mk_"
-_LENGTH = len(_START) + _ID + 1 + 43  # of a whole secret; 32 bytes are 43 characters
-_FASTEST = 1e9  # requests a second
+_DOCUMENT_KIND = "key"
+_ID_LENGTH = 12  # hexadecimal digits
+_SECRET_BYTES = 32
+_PREFIX = "mk_"
+_SECRET_LENGTH = len(_PREFIX) + _ID_LENGTH + 1 + 43  # 32 bytes are 43 characters
+_MAX_RATE = 1e9  # requests per second
 
 
-# A field that is not known here may narrow a key, in a newer version: so such a key is not read at all.
+# A key with unknown fields is rejected: in a newer version, such a field may restrict the key.
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of a key."""
+    """A stored key."""
 
-    id: Annotated[str, msgspec.Meta(pattern=f"^[0-9a-f]{{{_ID}}}$")]
-    "Names the key in lists and logs; it opens nothing."
+    id: Annotated[str, msgspec.Meta(pattern=f"^[0-9a-f]{{{_ID_LENGTH}}}$")]
+    "Identifies the key in lists and logs. Not secret."
     name: Annotated[str, msgspec.Meta(min_length=1)]
-    "What it is for, in its owner's words."
+    "A description by the owner."
     scopes: tuple[Scope, ...]
-    "`admin` means all of them."
+    "`admin` includes all others."
     experiments: tuple[str, ...] | None
-    "The only ones that it reaches, whatever its scopes; None is all."
+    "The experiments that the key allows; None: all."
     rate: Annotated[float, msgspec.Meta(gt=0)] | None
-    "Requests a second, in the place of the service's own limit."
+    "Requests per second, instead of the service's limit."
     created: int
-    "Microseconds since 1970, by the store's clock."
+    "Microseconds since 1970, from the store's clock."
     revoked: int | None
-    "The same."
+    "Microseconds since 1970, or None."
     digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     "SHA-256 of the secret."
 
     def may(self, scope: str) -> bool:
-        """Whether it has this scope."""
+        """Whether the key has this scope."""
         return scope in self.scopes or "admin" in self.scopes
 
     def reaches(self, experiment: str) -> bool:
-        """Whether it is for this experiment too."""
+        """Whether the key allows this experiment."""
         return self.experiments is None or experiment in self.experiments
 
 
@@ -74,7 +74,7 @@ def create(
     experiments: Sequence[str] | None = None,
     rate: float | None = None,
 ) -> tuple[Key, str]:
-    """A new key and its secret, which nothing can tell again. The experiments need not exist yet.
+    """Create a key. Returns the key and its secret, which is not stored. The experiments need not exist yet.
 
     >>> from maillard.decisions.stores import open_store
     >>> store = open_store(None)
@@ -90,10 +90,10 @@ def create(
     if rate is not None:
         rate = _rate(rate)
     with store.transaction("", lock=False) as transaction:
-        taken = transaction.documents(_KIND)
-        while (identifier := secrets.token_hex(_ID // 2)) in taken:
+        taken = transaction.documents(_DOCUMENT_KIND)
+        while (identifier := secrets.token_hex(_ID_LENGTH // 2)) in taken:
             pass
-        secret = f"{_START}{identifier}_{secrets.token_urlsafe(_SECRET)}"
+        secret = f"{_PREFIX}{identifier}_{secrets.token_urlsafe(_SECRET_BYTES)}"
         key = Key(
             id=identifier,
             name=name,
@@ -104,48 +104,48 @@ def create(
             revoked=None,
             digest=_digest(secret).hex(),
         )
-        transaction.put_document(_KIND, identifier, msgspec.json.encode(key).decode())
+        transaction.put_document(_DOCUMENT_KIND, identifier, msgspec.json.encode(key).decode())
     return key, secret
 
 
 def revoke(store: Store, id: str) -> Key:
-    """The key, which opens nothing any more: in every process, when its keyring is next refreshed.
+    """Revoke a key. Other processes notice when they next refresh their keyrings.
 
-    A key that was revoked before stays as it was.
+    Revoking a revoked key changes nothing.
     """
     with store.transaction("", lock=False) as transaction:
-        kept = _read(transaction.documents(_KIND))
+        kept = _read(transaction.documents(_DOCUMENT_KIND))
         if id not in kept:
             raise UnknownName("key", id, kept)
         key = kept[id]
         if key.revoked is None:
             key = msgspec.structs.replace(key, revoked=transaction.now)
-            transaction.put_document(_KIND, id, msgspec.json.encode(key).decode())
+            transaction.put_document(_DOCUMENT_KIND, id, msgspec.json.encode(key).decode())
     return key
 
 
 def every(store: Store) -> list[Key]:
-    """All keys that were ever made, the oldest first; those that cannot be read are not among them."""
+    """All readable keys, including revoked ones, oldest first."""
     with store.reading("") as transaction:
-        kept = _read(transaction.documents(_KIND))
+        kept = _read(transaction.documents(_DOCUMENT_KIND))
     return sorted(kept.values(), key=lambda key: (key.created, key.id))
 
 
 def unreadable(store: Store) -> list[str]:
-    """The names of the documents that should be keys and are not. They open nothing."""
+    """The ids of keys that cannot be read. They give no access."""
     with store.reading("") as transaction:
-        documents = transaction.documents(_KIND)
+        documents = transaction.documents(_DOCUMENT_KIND)
     return sorted(documents.keys() - _read(documents).keys())
 
 
 class Keyring:
-    """The keys as a process knows them, to be refreshed every second.
+    """A process's copy of the keys, refreshed every second.
 
-    While the store does not answer, `refresh` raises and the keys stay as they were last read.
+    If the store cannot be reached, `refresh` raises and the copy stays as it is.
     """
 
     any_made: bool
-    "Whether there ever was a key; one that was revoked, or that cannot be read, counts."
+    "Whether a key was ever created, including revoked and unreadable ones."
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -155,9 +155,9 @@ class Keyring:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the keys again. Blocking; other threads may call `find` meanwhile."""
+        """Read the keys again. Blocks; other threads may call `find` at the same time."""
         with self._store.reading("") as transaction:
-            documents = transaction.documents(_KIND)
+            documents = transaction.documents(_DOCUMENT_KIND)
         if documents == self._documents:
             return
         live = {
@@ -165,43 +165,43 @@ class Keyring:
             for key in _read(documents).values()
             if key.revoked is None
         }
-        # Never open again what was closed once: documents that are gone are no reason to trust everybody.
+        # Once a key exists, keys stay required, even if all documents disappear.
         self.any_made = self.any_made or bool(documents)
         self._kept, self._documents = live, documents
 
     def find(self, secret: str) -> Key | None:
-        """The key of this secret; None where there is none, or where it was revoked."""
-        if len(secret) != _LENGTH:
+        """The key with this secret; None if there is none, or if it was revoked."""
+        if len(secret) != _SECRET_LENGTH:
             return None
-        kept = self._kept.get(secret[len(_START) : len(_START) + _ID])
-        if kept is None:  # ids are no secret, so this may take less time than the rest
+        kept = self._kept.get(secret[len(_PREFIX) : len(_PREFIX) + _ID_LENGTH])
+        if kept is None:  # ids are not secret, so the time may differ
             return None
         digest, key = kept
         return key if hmac.compare_digest(_digest(secret), digest) else None
 
 
 def check_exposure(store: Store, host: str) -> None:
-    """Refuse to listen where others can reach a service that asks nobody for a key."""
+    """Raise if other machines could reach a service that requires no keys."""
     if is_loopback(host):
         return
     with store.reading("") as transaction:
-        if transaction.documents(_KIND):
+        if transaction.documents(_DOCUMENT_KIND):
             return
     raise InvalidValue(
         "host",
         host,
         "127.0.0.1 or another loopback address as long as there is no API key "
-        "(maillard keys create makes the first one)",
+        "(maillard keys create creates the first one)",
     )
 
 
 def _digest(secret: str) -> bytes:
-    # A fast hash is right here. Slow ones protect passwords, which can be guessed; nobody guesses 256 random bits.
+    # Slow hashes protect guessable passwords. 256 random bits cannot be guessed, so a fast hash is enough.
     return hashlib.sha256(secret.encode(errors="replace")).digest()
 
 
 def _read(documents: Mapping[str, str]) -> dict[str, Key]:
-    """Those of the documents that are keys."""
+    """The keys among the documents; skips unreadable ones."""
     found = {}
     for name, content in documents.items():
         try:
@@ -232,6 +232,6 @@ def _experiments(experiments: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _rate(rate: float) -> float:
-    if isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate <= _FASTEST:
+    if isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate <= _MAX_RATE:
         return float(rate)
-    raise InvalidValue("rate", rate, f"requests a second, more than 0 and at most {_FASTEST:g}")
+    raise InvalidValue("rate", rate, f"requests per second, more than 0 and at most {_MAX_RATE:g}")

@@ -1,4 +1,4 @@
-"""Rewards over time, in a bounded number of buckets."""
+"""Rewards over time in a bounded number of buckets."""
 
 from __future__ import annotations
 
@@ -8,35 +8,34 @@ from typing import Any
 
 from maillard.decisions.timestamps import from_microseconds
 
-__all__ = ["Series"]
+__all__ = ["RewardSeries"]
 
-_BUCKETS, _CELLS = 240, 24_000  # at most; a cell is an arm's part of a bucket
+_MAX_BUCKETS, _MAX_CELLS = 240, 24_000  # a cell is one arm in one bucket
 
 
 @dataclass
-class Series:
-    """Rewards of each arm, in buckets of time that double in width when there are too many.
+class RewardSeries:
+    """The rewards of each arm in time buckets. The buckets double in width when there are too many.
 
-    A revision changes the sum of the bucket in which its arm last learned a reward: it has learned at least the one that is revised. So
-    each mean is a mean of rewards, all buckets together come to what was learned, and a single one may lie outside the rewards'
-    range where much of what it holds was revised.
+    A revision changes the sum of the bucket with the latest reward of its arm. So the sum over all buckets is correct, but the
+    mean of one bucket may lie outside the range of rewards if many of them were revised.
 
-    >>> series = Series()
-    >>> for second in range(300): series.learn(second * 1_000_000, "red", second % 2)
+    >>> series = RewardSeries()
+    >>> for second in range(300): series.add(second * 1_000_000, "red", second % 2)
     >>> series.width // 1_000_000, len(list(series.points()))
     (2, 150)
     """
 
     width: int = 1_000_000
-    "Of a bucket, in microseconds."
+    "The width of a bucket in microseconds."
     buckets: dict[int, dict[str, list[float]]] = field(default_factory=dict)
-    "Of each bucket, of each arm that learned in it: how many rewards, and their sum."
+    "For each bucket and arm, the number of rewards and their sum."
     latest: dict[str, int] = field(default_factory=dict)
-    "Of each arm, the bucket in which it last learned a reward."
+    "For each arm, the bucket of its latest reward."
     cells: int = 0
 
-    def learn(self, at: int, arm: str, value: float) -> None:
-        """Add a reward that was learned at this time, in microseconds since 1970."""
+    def add(self, at: int, arm: str, value: float) -> None:
+        """Add a reward that was applied at this time, in microseconds since 1970."""
         bucket = self.latest[arm] = at // self.width
         cell = self.buckets.setdefault(bucket, {}).get(arm)
         if cell is not None:
@@ -49,12 +48,12 @@ class Series:
             self._double()
 
     def revise(self, arm: str, difference: float) -> None:
-        """Change one of an arm's rewards by so much."""
+        """Change one of an arm's rewards by this difference."""
         if arm in self.latest:
             self.buckets[self.latest[arm]][arm][1] += difference
 
     def _overflows(self) -> bool:
-        return self.cells > _CELLS or max(self.buckets) - min(self.buckets) >= _BUCKETS
+        return self.cells > _MAX_CELLS or max(self.buckets) - min(self.buckets) >= _MAX_BUCKETS
 
     def _double(self) -> None:
         narrow, self.buckets, self.width = self.buckets, {}, 2 * self.width
@@ -68,7 +67,7 @@ class Series:
         self.cells = sum(map(len, self.buckets.values()))
 
     def points(self) -> Iterator[dict[str, Any]]:
-        """Every bucket from the first to the last."""
+        """All buckets from the first to the last, empty ones included."""
         for bucket in range(min(self.buckets), max(self.buckets) + 1) if self.buckets else ():
             arms = self.buckets.get(bucket, {})
             count = int(sum(cell[0] for cell in arms.values()))
