@@ -1,4 +1,4 @@
-"""Write again what is generated in docs/: the table of policies and the pictures."""
+"""Regenerate the generated parts of docs/: the table of policies and the pictures."""
 
 from __future__ import annotations
 
@@ -61,21 +61,21 @@ def main() -> None:
 
 
 def exports() -> str:
-    """What type checkers need to be told: the classes that discovery finds at run time."""
+    """Return a stub for type checkers with the policy classes, which are discovered at run time."""
     classes = [policy_class(name) for name in names()]
     lines = sorted(f"from {cls.__module__} import {cls.__name__} as {cls.__name__}" for cls in classes)
     return "\n".join(["# Written by `make docs`, for type checkers.", *lines, ""])
 
 
 def second_arm(spec: str, pulls: NDArray[np.int64]) -> list[float]:
-    """The probability of an arm GAP below the leader, after so many pulls of it."""
+    """Return the probability of an arm whose mean is GAP below the leader's, for each number of pulls."""
     made = policy(spec, sigma2=0.25)
     tallies = (Tally([LEADER, n], [0.6 * LEADER, (0.6 - GAP) * n]) for n in pulls)
     return [float(made.probabilities(tally)[1]) for tally in tallies]
 
 
 def draw_probabilities() -> None:
-    """The exact probability of the second of two arms, and what counting draws would log instead."""
+    """Draw the exact probability of the second of two arms, and estimates from sample frequencies."""
     from matplotlib import pyplot as plt
 
     plt.rcParams.update({"svg.hashsalt": "maillard", "font.family": "DejaVu Sans", "font.size": 11})
@@ -111,14 +111,14 @@ def draw_probabilities() -> None:
 
 
 def draw_regret() -> None:
-    """Regret curves of the paper's policies."""
+    """Draw regret curves of the paper's policies."""
     names = ["ucb1", "aoucb", "ts-sg", "ms", "ms+", "ts"]
     result = maillard.simulate(names, "gaussian-equal:arms=10", 20_000, 1000, seed=1)
     figures.save(result.plot(), HERE / "pictures" / "regret.png")
 
 
 def draw_booster() -> None:
-    """The picture of the reproduction's booster study."""
+    """Draw the figure of the reproduction's booster experiment."""
     with tempfile.TemporaryDirectory() as folder:
         reproduce(f"{folder}/report", ReproductionSettings(only=("booster",)), show=False)
         shutil.copy(f"{folder}/report/figures/booster.png", HERE / "pictures" / "booster.png")
@@ -127,17 +127,17 @@ def draw_booster() -> None:
 def audited(
     log: Log, logged: Callable[[Probabilities], Probabilities], checkpoints: list[int]
 ) -> list[float]:
-    """The audit's largest score after so many decisions, had something else been logged than the law."""
+    """Return the largest audit score at each checkpoint if `logged(p)` had been logged in place of p."""
     assert log.log_probabilities is not None
     names = tuple("abc")
     with np.errstate(divide="ignore"):
         logs = np.log(logged(np.exp(log.log_probabilities[log.forced :]))).tolist()
     audit, scores = Audit(), []
-    for n, (arm, law) in enumerate(zip(log.arms[log.forced :].tolist(), logs, strict=True), 1):
+    for n, (arm, log_p) in enumerate(zip(log.arms[log.forced :].tolist(), logs, strict=True), 1):
         audit.add(
             Decision(
-                id="", experiment="", time=0, unit=None, arm=names[arm], eligible=names, log_probabilities=tuple(law),
-                log_probability=law[arm], policy_version=1, formula_version=1, state=0, epoch=1, cold=False,
+                id="", experiment="", time=0, unit=None, arm=names[arm], eligible=names,
+                log_probabilities=tuple(log_p), log_probability=log_p[arm], policy_version=1, formula_version=1, state=0, epoch=1, cold=False,
             )
         )  # fmt: skip
         if n in checkpoints:
@@ -147,7 +147,7 @@ def audited(
 
 
 def draw_audit() -> None:
-    """What the audit sees of a log that says something else than what was drawn from, as the log grows."""
+    """Draw how the audit detects wrong logged probabilities as the log grows."""
     checkpoints = np.geomspace(300, 20_000, 14).astype(int).tolist()
     logs = maillard.simulate_log("ms+:booster=8", "bernoulli:0.3,0.5,0.4", 20_003, seed=3, runs=15)
     rng = np.random.default_rng(0)
@@ -181,7 +181,7 @@ def draw_audit() -> None:
 
 
 def draw_evaluation() -> None:
-    """The value of a bad arm, from the log of a bandit with a floor, by each estimator of the default report and some others."""
+    """Draw estimates of the value of a bad arm from the log of a bandit with a floor."""
     log = maillard.simulate_log("ms+:floor=0.1", "bernoulli:0.5,0.4,0.3", 10_000, seed=2)
     report = maillard.evaluate(
         log, "arm:2", ["ips", "snips", *(name for name, cls in all_estimators().items() if cls.sequential)]
@@ -198,13 +198,13 @@ def draw_evaluation() -> None:
 
 
 def draw_plan() -> None:
-    """The price of a floor, for three pages of which a shop would like to know how well each converts."""
+    """Draw the cost of a floor, for an experiment with three pages of a shop."""
     found = plan("bernoulli:0.1,0.08,0.05", 20_000, runs=400, seed=1)
     figures.save(found.figure(), HERE / "pictures" / "plan.png")
 
 
 def draw_replay() -> None:
-    """What other policies would have collected where one log was made, and what they do collect when they are simulated."""
+    """Draw replayed learning curves of three policies together with their simulated curves."""
     world, names = "bernoulli:0.7,0.5,0.4,0.3", ["ucb1", "kl-ms", "uniform"]
     log = maillard.simulate_log("ms+:floor=0.3", world, 50_000, seed=3)
     replayed = [replay(log, name, seed=1) for name in names]

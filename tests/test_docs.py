@@ -43,7 +43,7 @@ def test_code_on_a_page_runs(page, tmp_path, monkeypatch) -> None:
 
 
 def test_the_readme_shows_the_output_of_its_example(tmp_path, monkeypatch, capsys) -> None:
-    """The choices are random: every number of the shown run is compared as a number, everything else exactly."""
+    """The choices are random, so the numbers differ from those shown; everything else must be equal."""
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text(encoding="utf8")
     shown = re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]

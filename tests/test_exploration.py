@@ -1,4 +1,4 @@
-"""explore: against a plain loop, in four array libraries, at the edges of their dtypes, and with every bad input."""
+"""`explore`: compared with a simple loop, in four array libraries, at dtype limits and with invalid input."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def test_errors_say_which_number() -> None:
     with pytest.raises(InvalidValue, match=r"^counts: expected numbers >= 0, got -3\.5$"):
         explore([[1, 2], [3, 4]], [[1, 1], [1, -3.5]], sigma2=1)
     with pytest.raises(
-        InvalidValue, match=r"^values: expected finite values where the count is above 0, got nan$"
+        InvalidValue, match=r"^values: expected finite values for actions with a positive count, got nan$"
     ):
         explore([0.5, NAN], [[0, 0], [1, 2]], sigma2=1)
     with pytest.raises(
@@ -356,11 +356,11 @@ def test_what_is_checked_whatever_the_library(make: Any) -> None:
 
 def test_two_libraries_at_once_and_none() -> None:
     with pytest.raises(
-        InvalidValue, match=r"^values, counts: expected arrays of one array-API library, got \['Tensor'"
+        InvalidValue, match=r"^values, counts: expected arrays of a single array-API library, got \['Tensor'"
     ):
         explore(torch.ones(2), jnp.ones(2), sigma2=1)
     with pytest.raises(
-        InvalidValue, match=r"^counts: expected arrays of one array-API library, got \['set'\]$"
+        InvalidValue, match=r"^counts: expected arrays of a single array-API library, got \['set'\]$"
     ):
         explore([1.0, 2.0], {1, 2}, sigma2=1)
 

@@ -87,7 +87,7 @@ def test_merging_decimals(tenths, i) -> None:
 
 
 def test_pulls_do_not_wrap() -> None:
-    with pytest.raises(InvalidValue, match=r"pulls\[0\]: expected at most 2\*\*53 in all"):
+    with pytest.raises(InvalidValue, match=r"pulls\[0\]: expected at most 2\*\*53 pulls per arm"):
         Tally([2**53], [1.0]) + Tally([2**53], [1.0])
 
 
@@ -133,13 +133,13 @@ def test_given_arrays_are_not_shared() -> None:
         ([1, 2**70], [0, 0], r"pulls\[1\]"),
         ([1, "x"], [0, 0], "pulls: expected whole numbers"),
         ([True, False], [0, 0], "pulls: expected whole numbers"),
-        ([], [], "pulls: expected one number for each of at least one arm"),
-        ([[1]], [[1]], "pulls: expected one number"),
-        (5, 5, "pulls: expected one number"),
+        ([], [], "pulls: expected a list with one number per arm"),
+        ([[1]], [[1]], "pulls: expected a list with one number per arm"),
+        (5, 5, "pulls: expected a list with one number per arm"),
         ([1, 1], [0, math.nan], r"sums\[1\]: expected finite numbers, got nan"),
         ([1, 1], [0, -math.inf], r"sums\[1\]: expected finite numbers, got -inf"),
-        ([1, 1], [0], r"sums: expected as many numbers as pulls has \(2\)"),
-        ([1, 0], [0, 3], r"sums\[1\]: expected 0 where pulls is 0, got 3"),
+        ([1, 1], [0], r"sums: expected 2 numbers, as many as pulls"),
+        ([1, 0], [0, 3], r"sums\[1\]: expected 0, because the arm has no pulls, got 3"),
         ([1, 1], [0, 1j], "sums: expected finite numbers"),
         ([1, 1], [[0], [1, 2]], "sums: expected finite numbers"),
         ([1, 1], None, "sums: expected finite numbers"),
@@ -176,10 +176,10 @@ def test_bad_rewards_change_nothing(arm, reward, message) -> None:
 
 def test_a_sum_past_the_float_range_is_refused_and_changes_nothing() -> None:
     tally = Tally([1], [1.7e308])
-    with pytest.raises(InvalidValue, match="sums within float range"):
+    with pytest.raises(InvalidValue, match="sum within the range of floats"):
         tally.add(0, 1.7e308)
     assert tally == Tally([1], [1.7e308])
-    with pytest.raises(InvalidValue, match="sums within float range"):
+    with pytest.raises(InvalidValue, match="sum within the range of floats"):
         tally + tally
     tally.add(0, -1.7e308)
     assert tally.sums[0] == 0
@@ -215,7 +215,7 @@ def test_bad_json_is_refused(text) -> None:
 
 
 def test_adding_what_does_not_fit() -> None:
-    with pytest.raises(InvalidValue, match="as many arms"):
+    with pytest.raises(InvalidValue, match="a tally of 2 arms"):
         Tally.empty(2) + Tally.empty(3)
     with pytest.raises(TypeError):
         Tally.empty(2) + 1

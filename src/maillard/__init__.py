@@ -1,4 +1,4 @@
-"""Bandit policies that report the exact probability of every choice, with simulation, logging and evaluation."""
+"""Bandits that report the exact probability of every choice, with simulation, logging and evaluation."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Spec strings, "name:key=value,...", to and from names and values.
+"""Parsing and writing of spec strings, "name:key=value,...".
 
-A value is written the way a person types it: ``8``, ``0.25``, ``true``, ``gaussian``, a range as ``0..1``, several numbers as
-``0.2/0.05``; a word that would be read as something else stands in single quotes. `write` sorts the keys and spells
-numbers as briefly as they round-trip, so that equal things have equal specs.
+A value is ``8``, ``0.25``, ``true``, ``gaussian``, a range such as ``0..1`` or several numbers such as
+``0.2/0.05``. Single quotes mark a word that would otherwise be read as something else. `write` sorts the keys
+and writes the shortest number that reads back as the same float, so equal objects have equal specs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _ITEM = re.compile(r"(?:[^,']|'(?:[^']|'')*')*")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _RANGE = re.compile(rf"({_NUMBER.pattern})\.\.({_NUMBER.pattern})")
-_FORM = "name or name:key=value,... (as in 'ms+:booster=8,sigma2=0.25')"
+_FORMAT = "name or name:key=value,... (as in 'ms+:booster=8,sigma2=0.25')"
 
 
 class Spec(NamedTuple):
-    """What a spec string says: a name, values without a key, values with one."""
+    """A parsed spec string: the name, the values without a key, and the values with a key."""
 
     name: str
     values: tuple[Value, ...]
@@ -43,18 +43,18 @@ def read(text: str) -> Spec:
     (0.1, 0.05)
     """
     if not isinstance(text, str):
-        raise InvalidValue("spec", text, _FORM)
+        raise InvalidValue("spec", text, _FORMAT)
     name, colon, rest = text.strip().partition(":")
     if not _NAME.fullmatch(name) or (colon and not rest.strip()):
-        raise InvalidValue("spec", text, _FORM)
+        raise InvalidValue("spec", text, _FORMAT)
     values: list[Value] = []
     options: dict[str, Value] = {}
     for item in _split(rest) if rest else ():
         key, equals, value = _partition(item)
         if not value or (equals and not key) or (not equals and options):
-            raise InvalidValue(f"spec {text!r}, item", item, "key=value with a plain key")
+            raise InvalidValue(f"spec {text!r}, item", item, "key=value, with values without a key first")
         if key in options:
-            raise InvalidValue(f"spec {text!r}, key {key}", value, "each key once")
+            raise InvalidValue(f"spec {text!r}, key {key}", value, "each key only once")
         if equals:
             options[key] = _read_value(value)
         else:
@@ -63,7 +63,7 @@ def read(text: str) -> Spec:
 
 
 def write(spec: Spec) -> str:
-    """The canonical spec string: keys sorted, numbers as briefly as they round-trip.
+    """Return the canonical spec string: keys sorted, numbers as short as possible.
 
     >>> write(Spec("ms+", (), {"sigma2": 0.25, "booster": 8.0}))
     'ms+:booster=8,sigma2=0.25'
@@ -77,13 +77,13 @@ def write(spec: Spec) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas, those within quotes aside."""
+    """Split at commas that are not inside quotes."""
     items, start = [], 0
     while True:
         match = _ITEM.match(text, start)
         end = match.end() if match else start
         if end < len(text) and text[end] != ",":
-            raise InvalidValue("spec", text, "quotes that are closed")
+            raise InvalidValue("spec", text, "closed quotes")
         items.append(text[start:end])
         if end == len(text):
             return items
@@ -111,7 +111,7 @@ def _read_value(text: str) -> Value:
     parts = text.split("/")
     if len(parts) > 1 and all(_NUMBER.fullmatch(part) for part in parts if part):
         return tuple(float(part) for part in parts if part)
-    if _WHOLE.fullmatch(text) and len(text) < 400:  # longer ones are past any float anyway
+    if _WHOLE.fullmatch(text) and len(text) < 400:  # longer numbers exceed the range of floats
         return int(text)
     return float(text) if _NUMBER.fullmatch(text) else text
 

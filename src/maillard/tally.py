@@ -1,7 +1,7 @@
-"""What has been observed: per arm, how many rewards and their exact sum.
+"""Tallies: the number of observed rewards of each arm, and their exact sum.
 
-A tally is the whole state of a policy. It is additive, so replicas merge by adding, in any order, to the
-same bits: a sum is kept without rounding, and `sums` is that sum rounded once.
+A tally is the whole state of a policy. Tallies of several processes can be added in any order with identical
+results, because sums are kept without rounding; `sums` contains the exact sums, rounded once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tally"]
 
-# Every finite float is a whole multiple of 2**-1074, so at this scale sums are integers, hence exact.
+# Every finite float is an integer multiple of 2**-1074, so sums of such multiples are exact integers.
 _SCALE = 1074
 _ONE = 1 << _SCALE
 
@@ -31,12 +31,12 @@ def _to_fixed(value: float) -> int:
 
 
 def _to_float(fixed: int) -> float:
-    """Correctly rounded: division of Python integers is."""
+    """Return the correctly rounded float; division of Python integers rounds correctly."""
     return fixed / _ONE
 
 
 class Tally:
-    """Pulls and reward sums per arm.
+    """The number of pulls and the sum of rewards of each arm.
 
     >>> tally = Tally(pulls=[2, 1], sums=[1.0, 1.0])
     >>> tally.add(1, 0.0)
@@ -45,7 +45,7 @@ class Tally:
     >>> tally + Tally(pulls=[1, 0], sums=[0.25, 0])
     Tally(pulls=[3, 2], sums=[1.25, 1.0])
 
-    Sums do not depend on the order in which rewards came, to the last bit:
+    Sums do not depend on the order of the rewards:
 
     >>> a, b = Tally.empty(1), Tally.empty(1)
     >>> for reward in (1e16, 1.0, -1e16): a.add(0, reward)
@@ -58,29 +58,29 @@ class Tally:
     __slots__ = ("_pulls", "_residues", "_sums", "pulls", "round", "sums")
 
     pulls: NDArray[np.int64]
-    "Observed rewards per arm (read-only)."
+    "Number of observed rewards of each arm (read-only)."
     sums: NDArray[np.float64]
-    "Their sums, each the exact sum rounded once (read-only)."
+    "Sum of the rewards of each arm: the exact sum, rounded once (read-only)."
     round: int
-    "1 + all pulls."
+    "1 + the pulls of all arms."
 
     def __init__(self, pulls: ArrayLike, sums: ArrayLike) -> None:
         counts = _whole_numbers(pulls)
         totals = _finite_numbers(sums)
         if counts.ndim != 1 or counts.size == 0:
-            raise InvalidValue("pulls", pulls, "one number for each of at least one arm")
+            raise InvalidValue("pulls", pulls, "a list with one number per arm and at least one arm")
         if counts.sum(dtype=np.float64) > 2.0**62:
-            raise InvalidValue("pulls", float(counts.sum(dtype=np.float64)), "at most 2**62 in all")
+            raise InvalidValue("pulls", float(counts.sum(dtype=np.float64)), "a total of at most 2**62")
         if totals.shape != counts.shape:
-            raise InvalidValue("sums", sums, f"as many numbers as pulls has ({counts.size})")
+            raise InvalidValue("sums", sums, f"{counts.size} numbers, as many as pulls")
         if np.any(totals[counts == 0]):
             arm = int(np.flatnonzero((counts == 0) & (totals != 0))[0])
-            raise InvalidValue(f"sums[{arm}]", float(totals[arm]), "0 where pulls is 0")
-        self._hold(counts, totals, {})
+            raise InvalidValue(f"sums[{arm}]", float(totals[arm]), "0, because the arm has no pulls")
+        self._assign(counts, totals, {})
 
-    def _hold(self, pulls: NDArray[np.int64], sums: NDArray[np.float64], residues: dict[int, int]) -> None:
+    def _assign(self, pulls: NDArray[np.int64], sums: NDArray[np.float64], residues: dict[int, int]) -> None:
         self._pulls, self._sums = pulls, sums
-        # What `sums` lost by rounding, at the fixed scale, for the arms where it lost anything.
+        # The rounding error of `sums` as an integer multiple of 2**-1074, for arms where it is not 0.
         self._residues = residues
         self.pulls, self.sums = pulls.view(), sums.view()
         self.pulls.flags.writeable = self.sums.flags.writeable = False
@@ -88,7 +88,7 @@ class Tally:
 
     @classmethod
     def empty(cls, arms: int) -> Tally:
-        """A tally of `arms` arms that has seen nothing."""
+        """Return a tally of `arms` arms without any rewards."""
         if isinstance(arms, bool) or not isinstance(arms, int | np.integer) or arms < 1:
             raise InvalidValue("arms", arms, "a whole number >= 1")
         return cls(np.zeros(arms, np.int64), np.zeros(arms))
@@ -98,13 +98,13 @@ class Tally:
 
     @property
     def means(self) -> NDArray[np.float64]:
-        """Sums over pulls; nan for an arm without a pull."""
+        """The mean reward of each arm; NaN for an arm without pulls."""
         means = np.full(len(self), np.nan)
         np.divide(self._sums, self._pulls, out=means, where=self._pulls > 0)
         return means
 
     def add(self, arm: int, reward: float) -> None:
-        """Count one observed reward of an arm, in place."""
+        """Add one observed reward of an arm, in place."""
         if isinstance(arm, bool) or not isinstance(arm, int | np.integer):
             raise InvalidValue("arm", arm, f"a whole number from 0 to {len(self) - 1}")
         if not 0 <= arm < len(self):
@@ -120,7 +120,7 @@ class Tally:
         self.round += 1
 
     def revise(self, arm: int, old: float, new: float) -> None:
-        """Replace one observed reward of an arm by another, in place and exactly.
+        """Replace one observed reward of an arm, in place and exactly.
 
         >>> tally = Tally([3], [0.75])
         >>> tally.revise(0, 0.25, 1.0)
@@ -128,45 +128,47 @@ class Tally:
         Tally(pulls=[3], sums=[1.5])
         """
         if not isinstance(arm, int) or not 0 <= arm < len(self) or not self._pulls[arm]:
-            raise InvalidValue("arm", arm, "the place of an arm with an observed reward")
-        # One exact step: neither an intermediate sum nor its rounding can get in the way.
+            raise InvalidValue("arm", arm, "the position of an arm with at least one observed reward")
+        # A single exact step, so no intermediate sum can overflow.
         self._add_exactly(arm, new, -_to_fixed(old))
 
     def only(self, arm: int) -> Tally:
-        """The tally of one arm alone."""
-        lone = Tally.__new__(Tally)
+        """Return the tally of one arm."""
+        single = Tally.__new__(Tally)
         rest = {0: self._residues[arm]} if arm in self._residues else {}
-        lone._hold(self._pulls[arm : arm + 1].copy(), self._sums[arm : arm + 1].copy(), rest)
-        return lone
+        single._assign(self._pulls[arm : arm + 1].copy(), self._sums[arm : arm + 1].copy(), rest)
+        return single
 
     @classmethod
     def joined(cls, parts: Sequence[Tally]) -> Tally:
-        """The arms of several tallies, one after the other.
+        """Concatenate the arms of several tallies.
 
         >>> Tally.joined([Tally([2], [1]), Tally.empty(1)])
         Tally(pulls=[2, 0], sums=[1.0, 0.0])
         """
-        whole, residues, start = cls.__new__(cls), {}, 0
+        combined, residues, start = cls.__new__(cls), {}, 0
         for part in parts:
             residues.update({start + arm: rest for arm, rest in part._residues.items()})
             start += len(part)
         pulls = np.concatenate([part._pulls for part in parts])
-        whole._hold(pulls, np.concatenate([part._sums for part in parts]), residues)
-        return whole
+        combined._assign(pulls, np.concatenate([part._sums for part in parts]), residues)
+        return combined
 
     def _add_exactly(self, arm: int, value: float, residue: int) -> None:
         before = float(self._sums[arm])
         after = before + value
         residue += self._residues.pop(arm, 0)
-        # Knuth's two-sum: the rounding error of a + b, itself exact.
+        # Knuth's two-sum computes the rounding error of a + b exactly.
         part = after - before
         lost = (before - (after - part)) + (value - part)
-        if residue or lost != 0.0:  # true for nan too, where the sum overflowed
+        if residue or lost != 0.0:  # also true for NaN, when the sum overflowed
             exact = _to_fixed(before) + _to_fixed(value) + residue
             try:
                 after = _to_float(exact)
             except OverflowError:
-                raise InvalidValue(f"sums[{arm}]", value, "sums within float range") from None
+                raise InvalidValue(
+                    f"sums[{arm}]", value, "a reward that keeps the sum within the range of floats"
+                ) from None
             if rest := exact - _to_fixed(after):
                 self._residues[arm] = rest
         self._sums[arm] = after
@@ -175,7 +177,7 @@ class Tally:
         if not isinstance(other, Tally):
             return NotImplemented
         if len(other) != len(self):
-            raise InvalidValue("tally", len(other), f"as many arms as the other has ({len(self)})")
+            raise InvalidValue("tally", len(other), f"a tally of {len(self)} arms, like the other")
         merged = self.copy()
         merged._merge(other)
         return merged
@@ -192,14 +194,14 @@ class Tally:
             self._sums[arm] = before[arm]
             self._add_exactly(arm, float(other._sums[arm]), other._residues.get(arm, 0))
         self._pulls += other._pulls
-        _refuse(self._pulls > 2**53, self._pulls, "pulls", "at most 2**53 in all")
-        self._hold(self._pulls, self._sums, self._residues)
+        _refuse(self._pulls > 2**53, self._pulls, "pulls", "at most 2**53 pulls per arm")
+        self._assign(self._pulls, self._sums, self._residues)
 
     def copy(self) -> Tally:
-        """An independent tally with the same content."""
-        twin = Tally.__new__(Tally)
-        twin._hold(self._pulls.copy(), self._sums.copy(), dict(self._residues))
-        return twin
+        """Return an independent tally with the same content."""
+        copied = Tally.__new__(Tally)
+        copied._assign(self._pulls.copy(), self._sums.copy(), dict(self._residues))
+        return copied
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tally):
@@ -217,12 +219,12 @@ class Tally:
         return {"pulls": self._pulls, "sums": self._sums, "residues": self._residues}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._hold(state["pulls"].copy(), state["sums"].copy(), dict(state["residues"]))
+        self._assign(state["pulls"].copy(), state["sums"].copy(), dict(state["residues"]))
 
     def to_json(self) -> str:
-        """JSON that `from_json` turns back into an equal tally, exact sums included.
+        """Return JSON from which `from_json` restores an equal tally, including the exact sums.
 
-        A sum that is not a float is written as the floats that add up to it:
+        A sum that no float represents exactly is written as a list of floats that add up to it:
 
         >>> tally = Tally.empty(2)
         >>> for _ in range(3): tally.add(0, 0.1)
@@ -240,11 +242,11 @@ class Tally:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Tally:
-        """The tally that `to_json` wrote."""
+        """Return the tally that `to_json` wrote."""
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidValue("tally", text, f"JSON ({error})") from None
+            raise InvalidValue("tally", text, f"valid JSON ({error})") from None
         if not isinstance(data, dict) or set(data) != {"pulls", "sums"}:
             raise InvalidValue("tally", data, 'an object with "pulls" and "sums"')
         if not isinstance(data["sums"], list) or not isinstance(data["pulls"], list):
@@ -254,7 +256,7 @@ class Tally:
         for arm, parts in enumerate(data["sums"]):
             if isinstance(parts, list):
                 if not tally._pulls[arm]:
-                    raise InvalidValue(f"sums[{arm}]", parts, "0 where pulls is 0")
+                    raise InvalidValue(f"sums[{arm}]", parts, "0, because the arm has no pulls")
                 rest = _finite_numbers(parts[1:])
                 if rest.ndim != 1:
                     raise InvalidValue(f"sums[{arm}]", parts, "a number, or a list of numbers")
@@ -271,7 +273,9 @@ def _shorten(values: NDArray[Any]) -> str:
 def _numbers(values: ArrayLike, field: str, allowed: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
-        if array.dtype.kind == "O" or not array.size:  # Python integers past 64 bits, or nothing
+        if (
+            array.dtype.kind == "O" or not array.size
+        ):  # Python integers with more than 64 bits, or an empty list
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InvalidValue(field, values, allowed) from None

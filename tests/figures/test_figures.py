@@ -18,8 +18,8 @@ from maillard.figures.style import COLOURS, DASHES, GRID, INK, MARKERS, MUTED, P
 
 RNG = np.random.default_rng(7)
 POLICIES = (
-    "ms+:booster=4", "ms+:booster=8", "ms+:booster=16", "ts", "ts-sg", "aoucb", "ucb+", "ocucb", "moss", "ms", "ucb1",
-    "imed", "boltzmann", "boltzmann-gumbel:scale=1,horizon=20000",
+    "ms+:booster=4", "ms+:booster=8", "ms+:booster=16", "ts", "ts-sg", "aoucb", "ucb+", "ocucb", "moss", "ms",
+    "ucb1", "imed", "boltzmann", "boltzmann-gumbel:scale=1,horizon=20000",
 )  # fmt: skip
 MEANS = np.array([27.8, 21.8, 19.4, 20.8, 63.7, 44.8, 21.7, 14.9, 27.2, 28.5, 111.0, 21.9, 84.5, 1e5])
 DEVIATIONS = np.array([63.4, 3.8, 4.9, 4.9, 6.4, 6.2, 3.5, 7.6, 4.2, 4.7, 8.5, 3.6, 4.4, 3e4])
@@ -86,20 +86,29 @@ def draw_forest(
 WITH_ZEROS = np.where(RNG.random((3, 20_000)) < 0.2, 0.0, RNG.lognormal(1, 2, (3, 20_000)))
 LONG = "A title that is much too long for a panel and has to be broken into lines, as often as it takes"
 CASES = {
-    "bars": lambda: draw_bars(shaded=POLICIES[:3], hatched=POLICIES[2:5], emphasised=POLICIES[:1], title="Bars"),
+    "bars": lambda: draw_bars(
+        shaded=POLICIES[:3], hatched=POLICIES[2:5], emphasised=POLICIES[:1], title="Bars"
+    ),
     "bars: one": lambda: draw_bars(["ms"], [3.0], [1.0]),
     "bars: zeros": lambda: draw_bars(["ms", "ts"], [0.0, 0.0], [0.0, 0.0]),
     "bars: equal": lambda: draw_bars(["ms", "ts"], [5.0, 5.0], [0.0, 0.0], style_indices=(3, 12)),
     "bars: two, one huge": lambda: draw_bars(["ms", "ts"], [5.0, 5e6], [1.0, 1e3]),
-    "bars: limit": lambda: draw_bars(limit=25.0, note="grey: no guarantee; hatched: needs the horizon", title=LONG),
+    "bars: limit": lambda: draw_bars(
+        limit=25.0, note="grey: no guarantee; hatched: needs the horizon", title=LONG
+    ),
     "sweep": lambda: draw_sweep(
-        references=[figures.Reference("aoucb", (2, 128), (22, 22)), figures.Reference("B = 8", (8, 8), (0, 99))]
+        references=[
+            figures.Reference("aoucb", (2, 128), (22, 22)),
+            figures.Reference("B = 8", (8, 8), (0, 99)),
+        ]
     ),
     "sweep: one point": lambda: draw_sweep(1, (4,), title="One"),
     "sweep: from zero": lambda: draw_sweep(2, (0, 1, 10, 100, 1000), title="Delay"),
     "sweep: equal, linear": lambda: draw_sweep(5, (0.25, 0.5, 1.0), 7.0, xscale="linear"),
     "sweep: zeros, log": lambda: draw_sweep(2, middle=0.0, yscale="log"),
-    "sweep: many": lambda: draw_sweep(14, np.geomspace(1, 1000, 40), ticks=(1, 10, 100, 1000), style_indices=range(3, 17)),
+    "sweep: many": lambda: draw_sweep(
+        14, np.geomspace(1, 1000, 40), ticks=(1, 10, 100, 1000), style_indices=range(3, 17)
+    ),
     "curves": lambda: draw_curves(title="Curves", references=BOUNDS),
     "curves: log": lambda: draw_curves(yscale="log", references=BOUNDS, note="with bounds"),
     "curves: top": lambda: draw_curves(top=200.0),
@@ -115,22 +124,32 @@ CASES = {
     "distributions: one trial": lambda: draw_distributions(1, 1),
     "distributions: zeros": lambda: draw_distributions(3, values=0.0),
     "distributions: equal": lambda: draw_distributions(3, values=4.0),
-    "distributions: some zeros": lambda: figures.distributions(POLICIES[:3], WITH_ZEROS, label="final regret"),
+    "distributions: some zeros": lambda: figures.distributions(
+        POLICIES[:3], WITH_ZEROS, label="final regret"
+    ),
     "tails": lambda: draw_tails(mark=(450.5, "450.5 in the paper")),
     "tails: one trial": lambda: draw_tails(1, 1),
     "tails: zeros": lambda: draw_tails(2, values=0.0),
     "tails: equal": lambda: draw_tails(2, values=3.0, mark=(2.0, "2 in the paper")),
-    "forest": lambda: draw_forest(title="Forest", style_indices=(0, 0, 0, 1, 1, 1), hollow=POLICIES[:2], note="hollow: a caveat"),
+    "forest": lambda: draw_forest(
+        title="Forest", style_indices=(0, 0, 0, 1, 1, 1), hollow=POLICIES[:2], note="hollow: a caveat"
+    ),
     "forest: differences": lambda: draw_forest(reference=0.0, span=(-0.2, 0.9), title=LONG),
     "forest: one, equal": lambda: draw_forest(["ms"], [0.0], 0.0),
     "forest: no interval": lambda: draw_forest(half=np.nan),
     "forest: all refused": lambda: draw_forest(["ms", "ts"], [np.nan, np.nan]),
-    "histogram": lambda: figures.histogram([0.5, 1, 2, 4, 8], [3, 2000, 0, 40], xlabel="weight", ylabel="rows", xscale="log"),
-    "histogram: one": lambda: figures.histogram([1, 2], [7], xlabel="weight", ylabel="rows", title="One", note="2 have none"),
-    "histogram: many": lambda: figures.histogram(2.0 ** np.arange(-10, 20), range(29), xlabel="w", ylabel="n", xscale="log"),
+    "histogram": lambda: figures.histogram(
+        [0.5, 1, 2, 4, 8], [3, 2000, 0, 40], xlabel="weight", ylabel="rows", xscale="log"
+    ),
+    "histogram: one": lambda: figures.histogram(
+        [1, 2], [7], xlabel="weight", ylabel="rows", title="One", note="2 have none"
+    ),
+    "histogram: many": lambda: figures.histogram(
+        2.0 ** np.arange(-10, 20), range(29), xlabel="w", ylabel="n", xscale="log"
+    ),
     "histogram: empty": lambda: figures.histogram([1, 2], [0], xlabel="weight", ylabel="rows"),
     "tails: some zeros": lambda: figures.tails(POLICIES[:3], WITH_ZEROS, label="final regret"),
-}  # fmt: skip
+}
 
 
 def texts(figure: Figure) -> list[tuple[str, float, float, float, float]]:

@@ -199,7 +199,7 @@ def test_a_simulated_log_has_the_law_that_a_live_policy_has(spec) -> None:
 
 @functools.cache
 def _plain_pulls(runs: int, horizon: int, decay: float) -> np.ndarray:
-    """Mean pulls of MS under the floor t^-decay / K, written out, all runs at once; and their standard errors."""
+    """Simulate MS with the floor t^-decay / K directly; return mean pulls and their standard errors."""
     means, rng = np.array([0.6, 0.5, 0.2]), np.random.default_rng(5)
     n = np.ones((runs, 3))
     s = (rng.random((runs, 3)) < means).astype(float)

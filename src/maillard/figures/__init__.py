@@ -1,7 +1,7 @@
-"""Drawing only: arrays in, matplotlib figures out, in one house look.
+"""Figures in a common style: functions that take arrays and return matplotlib figures.
 
-Figures are made without pyplot, so that no window and no global state is touched. Most are panels: one pair of axes,
-small enough for a telephone, that a page puts side by side.
+Figures are created without pyplot, so no window opens and no global state changes. Most are panels: one pair
+of axes, small enough for a phone, that a page places side by side.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What surrounds the data: margins, ticks, grid, title and labels.
+"""The frame around the data: margins, ticks, grid, title and labels.
 
-The margins are computed from the widths of the labels, and the axes are drawn here as a few strokes and texts. Matplotlib's
-own layout draws a figure, sees what overlaps, and draws it again, and its axes have five objects for each tick: with
-them, a panel takes half as many calls again.
+Margins are computed from the widths of the labels, and the axes are drawn as a few lines and texts.
+Matplotlib's own layout draws a figure twice to avoid overlaps, and creates five objects per tick, which takes
+50% more calls.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from maillard.figures.text_layout import LINE_SPACING, format_tick, line_count, 
 
 __all__ = ["ReservedSpace", "draw_frame"]
 
-_EDGE = 6.0  # points between text and the edge of the sheet
+_EDGE = 6.0  # points between text and the edge of the figure
 _TICK = 3.0  # the length of a tick, in points
 
 
 @dataclass(frozen=True)
 class ReservedSpace:
-    """What is beside the axes needs, in points."""
+    """Space next to the axes that must stay free, in points."""
 
-    right: float = 0.0  # width
-    height: float = 0.0  # of the axes, at least
+    right: float = 0.0  # width at the right
+    height: float = 0.0  # minimum height of the axes
 
 
 @dataclass(frozen=True)
 class _Mark:
-    """A label of an axis: where along it (0 to 1), and what it says."""
+    """A label of an axis: its position (0 to 1) and its text."""
 
     place: float
     text: str
@@ -57,10 +57,10 @@ def draw_frame(
     rows: Sequence[str] | None = None,
     bold: Collection[str] = (),
 ) -> None:
-    """Margins, ticks, title, labels of the axes and a note below; `rows` are names instead of vertical ticks.
+    """Set the margins; draw ticks, title, axis labels and a note. `rows` are names instead of vertical ticks.
 
-    The label of the vertical axis lies on top of it, where it can be read without turning the head, and takes
-    no width from a panel on a telephone. A figure that is too low for its names is made higher.
+    The label of the vertical axis is horizontal and above the axis, which is easier to read and saves width.
+    If the figure is too low for its names, its height is increased.
     """
     wide, high = figure_size(axes)
     reserved = reserved or ReservedSpace()
@@ -127,17 +127,17 @@ def _tick_marks(axes: Axes, which: str, wanted: Sequence[float] | None) -> list[
     return [_Mark(float(place), format_tick(value)) for place, value in marks if -1e-6 <= place <= 1 + 1e-6]
 
 
-def _row_marks(axes: Axes, names: Sequence[str], bold: Collection[str], room: float) -> list[_Mark]:
+def _row_marks(axes: Axes, names: Sequence[str], bold: Collection[str], max_width: float) -> list[_Mark]:
     weights = ["bold" if name in bold else "normal" for name in names]
     places = axis_fractions(axes.yaxis, np.arange(len(names)))
     return [
-        _Mark(float(place), wrap_text(name, room, SMALL, weight), weight)
+        _Mark(float(place), wrap_text(name, max_width, SMALL, weight), weight)
         for place, name, weight in zip(places, names, weights, strict=True)
     ]
 
 
 def _row_spacing(marks: Sequence[_Mark]) -> float:
-    """How many lines apart rows must be, so that no name touches the next."""
+    """Return the distance between rows, in lines, at which no names overlap."""
     heights = [line_count(mark.text) for mark in marks]
     return max((sum(two) / 2 for two in pairwise(heights)), default=float(max(heights)))
 
@@ -149,7 +149,7 @@ def _drop_overlapping(
 
 
 def _draw_axes(axes: Axes, across: Sequence[_Mark], up: Sequence[_Mark], *, named: bool) -> None:
-    """The grid, the two axes with their ticks, and their labels; the axis of names has neither grid nor ticks."""
+    """Draw the grid, both axes with ticks, and their labels; an axis of names has neither grid nor ticks."""
     wide, high = axes_size(axes)
     x, y = [mark.place for mark in across], [] if named else [mark.place for mark in up]
     grid: dict[str, Any] = {"color": GRID, "linewidth": 0.7, "zorder": 0.5, "axes_coordinates": True}
@@ -161,8 +161,8 @@ def _draw_axes(axes: Axes, across: Sequence[_Mark], up: Sequence[_Mark], *, name
     )
     draw_line(
         axes,
-        [0.0, 0.0, 1.0, np.nan, *line_segments(x, x), *line_segments([0.0] * len(y), [-_TICK / wide] * len(y))],
-        [1.0, 0.0, 0.0, np.nan, *line_segments([0.0] * len(x), [-_TICK / high] * len(x)), *line_segments(y, y)],
+        [0.0, 0.0, 1.0, np.nan, *line_segments(x, x), *line_segments([0.0] * len(y), -_TICK / wide)],
+        [1.0, 0.0, 0.0, np.nan, *line_segments([0.0] * len(x), -_TICK / high), *line_segments(y, y)],
         color=MUTED, linewidth=0.8, axes_coordinates=True,
     )  # fmt: skip
     style: dict[str, Any] = {"transform": axes.transAxes, "fontsize": SMALL, "color": INK, "linespacing": 1.1}

@@ -1,4 +1,4 @@
-"""Axes: their scales, where their ticks are, and how far they reach."""
+"""Scales, limits and ticks of axes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def plottable_values(values: ArrayLike, scale: str = "linear") -> Floats:
-    """The values, in one row, that an axis of this scale can show; where there are none, a one."""
+    """Return the values that an axis of this scale can show, as a flat array; [1] if there are none."""
     row = np.asarray(values, float).ravel()
     row = row[np.isfinite(row) & ((row > 0) | (scale != "log"))]
     return row if row.size else np.ones(1)
@@ -37,12 +37,14 @@ def plottable_values(values: ArrayLike, scale: str = "linear") -> Floats:
 def axis_limits(
     values: ArrayLike, scale: str, *, margin: float = 0.0, zero: bool = False
 ) -> tuple[float, float]:
-    """From the smallest to the largest value that can be shown, with a margin on each side, never empty.
+    """Return limits that include all values, with a margin on each side. The interval is never empty.
 
-    With `zero`, a linear axis begins at zero unless a value is below it.
+    With `zero`, a linear axis starts at zero unless a value is negative.
 
-    >>> axis_limits([1.0, 100.0], "log"), axis_limits([3.0], "linear", zero=True), axis_limits([0.0], "linear", zero=True)
-    ((1.0, 100.0), (0.0, 3.0), (0.0, 1.0))
+    >>> axis_limits([1.0, 100.0], "log"), axis_limits([3.0], "linear", zero=True)
+    ((1.0, 100.0), (0.0, 3.0))
+    >>> axis_limits([0.0], "linear", zero=True)
+    (0.0, 1.0)
     """
     shown = plottable_values(values, scale)
     low, high = float(shown.min()), float(shown.max())
@@ -59,23 +61,23 @@ def axis_limits(
 
 
 def axis_fractions(axis: Axis, values: ArrayLike) -> Floats:
-    """Where these values lie on an axis, from 0 at its beginning to 1 at its end."""
-    way = axis.get_transform()
-    ends = way.transform(np.asarray(axis.get_view_interval()))
-    return np.asarray((way.transform(np.asarray(values, float)) - ends[0]) / (ends[1] - ends[0]))
+    """Return the positions of values on an axis, from 0 at its start to 1 at its end."""
+    transform = axis.get_transform()
+    ends = transform.transform(np.asarray(axis.get_view_interval()))
+    return np.asarray((transform.transform(np.asarray(values, float)) - ends[0]) / (ends[1] - ends[0]))
 
 
-def add_headroom(axes: Axes, share: float) -> None:
-    """Raise the top of the vertical axis, so that this share of its height is left free above."""
+def add_headroom(axes: Axes, fraction: float) -> None:
+    """Raise the top of the vertical axis so that this fraction of its height stays free."""
     low, high = axes.get_ylim()
     forward = axes.yaxis.get_transform()
     ends = forward.transform(np.array([low, high]))
-    top = ends[0] + (ends[1] - ends[0]) / (1 - share)
+    top = ends[0] + (ends[1] - ends[0]) / (1 - fraction)
     axes.set_ylim(low, float(forward.inverted().transform(np.array([top]))[0]))
 
 
 def set_scale(axes: Axes, axis: str, scale: str, low: float, high: float, *, threshold: float = 1.0) -> None:
-    """Set the scale and the limits of the "x" or "y" axis; `threshold` is where "symlog" begins to be linear."""
+    """Set the scale and limits of the "x" or "y" axis. Below `threshold`, a "symlog" scale is linear."""
     every: dict[str, dict[str, Any]] = {
         "symlog": {"linthresh": threshold, "linscale": 0.3},
         "log": {"nonpositive": "mask"},
@@ -94,7 +96,7 @@ def set_scale(axes: Axes, axis: str, scale: str, low: float, high: float, *, thr
 def tick_values(
     low: float, high: float, scale: str, *, count: int = 5, threshold: float = 1.0
 ) -> list[float]:
-    """Round numbers from low to high: about `count` of them.
+    """Return about `count` round numbers from low to high.
 
     >>> tick_values(0, 52, "linear"), tick_values(1, 20000, "log"), tick_values(3, 40, "log")
     ([0.0, 10.0, 20.0, 30.0, 40.0, 50.0], [1.0, 10.0, 100.0, 1000.0, 10000.0], [3.0, 5.0, 10.0, 20.0, 30.0])
@@ -109,14 +111,14 @@ def tick_values(
         shown = [v for v in shown if least * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
         if len(shown) > 3:
             break
-    if len(shown) < 3:  # hardly a factor of two: as on a linear axis
+    if len(shown) < 3:  # less than about a factor of two: as on a linear axis
         return tick_values(low, high, "linear", count=count)
     shown = shown[:: -(-len(shown) // (count + 3))]
     return [0.0, *shown] if scale == "symlog" and low <= 0 else shown
 
 
 def select_non_overlapping(positions: Sequence[float], lengths: Sequence[float], gap: float) -> list[int]:
-    """Which of the labels at these places to keep, every second, third, ..., so that none touches the next."""
+    """Return the indices of labels to keep (all, every second, every third, ...) so that none overlap."""
     order = np.argsort(positions)
     for stride in range(1, len(order) + 1):
         kept = order[::stride]

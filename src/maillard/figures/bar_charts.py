@@ -1,4 +1,4 @@
-"""Bars: mean regret and its standard deviation, in the language of the paper's Figures 2 and 3."""
+"""Bar charts of mean regret with its standard deviation, in the style of the paper's Figures 2 and 3."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["bars"]
 
-_THICK = 0.36  # half of a bar's thickness, in rows, where there are many
-_ROWS = 7  # few bars are as thick as if there were so many
+_THICK = 0.36  # half of the thickness of a bar, in rows
+_ROWS = 7  # with fewer bars than this, bars are not thicker
 _GAP = 9.0  # points before the printed values
 
 
@@ -44,12 +44,12 @@ def bars(
     note: str = "",
     size: tuple[float, float] = PANEL,
 ) -> Figure:
-    """A bar for each name, as long as its mean, with its standard deviation, and both in numbers at the right.
+    """Draw a bar for each name, with its mean and standard deviation, and print both numbers at the right.
 
-    Names in `shaded` have grey bars, names in `hatched` diagonal lines, names in `emphasised` bold letters. A bar
-    that is longer than `limit` is broken and ends in a point; a deviation that is, ends in an arrow. Without a
-    limit, one is chosen so that a few huge bars do not squash the others. All bars have one colour, since names
-    stand beside them, unless `style_indices` are given.
+    Names in `shaded` have grey bars, names in `hatched` hatched bars, names in `emphasised` are bold. A bar
+    that is longer than `limit` has a gap and a pointed end; a longer deviation ends in an arrow. The default
+    limit prevents that a few very long bars make all others too short. All bars have the same colour unless
+    `style_indices` are given.
     """
     mean, deviation = np.asarray(means, float), np.asarray(deviations, float)
     reach = mean + deviation
@@ -57,7 +57,7 @@ def bars(
     colours = (
         [COLOURS[0]] * len(names)
         if style_indices is None
-        else [look.colour for look in series_styles(len(names), style_indices)]
+        else [style.colour for style in series_styles(len(names), style_indices)]
     )
     with mpl.rc_context(RC):
         figure, axes = new_figure(size)
@@ -90,7 +90,7 @@ def bars(
 
 
 def _axis_end(reach: Floats) -> float:
-    """Where the axis ends: at the longest bar with its deviation, or, if that is far out, at the longest of the rest."""
+    """Return the end of the axis: the longest bar with its deviation, without outliers."""
     usual = 2.5 * float(np.quantile(reach, 0.75, method="lower"))
     if not 0 < usual < reach.max():
         return float(reach.max()) * 1.02 or 1.0
@@ -98,11 +98,11 @@ def _axis_end(reach: Floats) -> float:
 
 
 def _bar_corners(row: int, mean: float, end: float, thick: float) -> list[list[tuple[float, float]]]:
-    """The corners of a bar; of one that is too long, of its two parts: a slanted gap, and a point at its end."""
+    """Return the corners of a bar; of two parts, with a slanted gap and a pointed end, if it is too long."""
     low, high = row - thick, row + thick
     if mean <= end:
         return [[(0, low), (mean, low), (mean, high), (0, high)]]
-    slant, start, stop, tip = (share * end for share in (0.025, 0.88, 0.91, 0.965))
+    slant, start, stop, tip = (fraction * end for fraction in (0.025, 0.88, 0.91, 0.965))
     return [
         [(0, low), (start + slant, low), (start - slant, high), (0, high)],
         [(stop + slant, low), (tip, low), (end, row), (tip, high), (stop - slant, high)],
@@ -110,7 +110,7 @@ def _bar_corners(row: int, mean: float, end: float, thick: float) -> list[list[t
 
 
 def _draw_deviations(axes: Axes, mean: Floats, deviation: Floats, end: float, *, cap: float) -> None:
-    """A line over one standard deviation on each side, with caps; no cap at zero, an arrow beyond the end."""
+    """Draw one standard deviation on each side, with caps; no cap at zero, and an arrow beyond the end."""
     rows = np.arange(mean.size)
     shown = (mean <= end) & (deviation > 0)
     low, high = np.maximum(mean - deviation, np.minimum(mean, 0.0)), np.minimum(mean + deviation, end)

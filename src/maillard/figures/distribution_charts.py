@@ -1,4 +1,4 @@
-"""Spreads: how the final regret of trials is distributed, and how heavy its tail is."""
+"""Charts of the distribution of final regret over trials, and of its tail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["distributions", "tails"]
 
-_DOTS = 1800  # of a figure, over all names: more would be heavy in a page, and no clearer
+_DOTS = 1800  # per figure, over all names: more would make the file larger but not clearer
 
 
 def distributions(
@@ -38,10 +38,10 @@ def distributions(
     note: str = "box: quartiles, line: median, diamond: mean, dots: trials",
     size: tuple[float, float] | None = None,
 ) -> Figure:
-    """How the values of each name are spread: dots for trials, the quartiles as a box, median and mean.
+    """Draw the distribution of values for each name: trials as dots, quartiles as a box, median and mean.
 
-    Of many trials, dots are drawn at evenly spaced ranks, the smallest and the largest among them. The axis is
-    logarithmic where the largest value is far from the median; a zero is then at its left.
+    If there are many trials, dots are drawn at evenly spaced ranks, including the smallest and the largest.
+    The axis is logarithmic if the largest value is far from the median; a zero is then shown at its left end.
     """
     table = np.sort(np.atleast_2d(np.asarray(values, float)), axis=1)
     count = len(names)
@@ -51,14 +51,14 @@ def distributions(
         axes.set_ylim(count - 0.4, -0.6)
         shown = np.unique(np.linspace(0, table.shape[1] - 1, max(2, _DOTS // count)).round().astype(np.int64))
         aside = np.random.default_rng(0).uniform(-0.3, 0.3, shown.size)
-        for i, look in enumerate(series_styles(count, style_indices)):
-            _draw_dots(axes, table[i][shown], i + aside, look.colour)
+        for i, style in enumerate(series_styles(count, style_indices)):
+            _draw_dots(axes, table[i][shown], i + aside, style.colour)
             quarter, half, three = (float(v) for v in np.quantile(table[i], [0.25, 0.5, 0.75]))
             box: dict[str, Any] = {
                 "xy": (quarter, i - 0.34),
                 "width": three - quarter,
                 "height": 0.68,
-                "color": look.colour,
+                "color": style.colour,
             }
             axes.add_artist(Rectangle(**box, alpha=0.2, linewidth=0))
             axes.add_artist(Rectangle(**box, fill=False, linewidth=1.0))
@@ -66,7 +66,7 @@ def distributions(
                 axes,
                 [half, half],
                 [i - 0.34, i + 0.34],
-                color=look.colour,
+                color=style.colour,
                 linewidth=2.0,
                 solid_capstyle="butt",
             )
@@ -86,9 +86,9 @@ def tails(
     note: str = "",
     size: tuple[float, float] = PANEL,
 ) -> Figure:
-    """The share of trials with at least so large a value, as steps, both axes logarithmic.
+    """Draw the fraction of trials with at least a given value, as steps, with logarithmic axes.
 
-    `mark` is a value and its label, drawn as a vertical line. Names are in the order of their largest values.
+    `mark` is a value and its label, drawn as a vertical line. Names are ordered by their largest values.
     """
     rows = [np.sort(np.asarray(row, float)) for row in values]
     most = max(row.size for row in rows)
@@ -99,10 +99,10 @@ def tails(
         bottom = min(0.7 / most, 0.5)
         set_scale(axes, "y", "log", bottom, 1.0)
         styles = series_styles(len(names), style_indices)
-        for row, look in zip(rows, styles, strict=True):
+        for row, style in zip(rows, styles, strict=True):
             x, share = _survival(row, axes.get_xlim()[0])
             draw_line(
-                axes, x, share, color=look.colour, linestyle=look.dash, drawstyle="steps-pre", linewidth=1.6
+                axes, x, share, color=style.colour, linestyle=style.dash, drawstyle="steps-pre", linewidth=1.6
             )
         marked = [Reference(mark[1], (mark[0], mark[0]), (bottom, 1.0))] if mark else []
         lines, inside = draw_references(axes, marked)
@@ -127,7 +127,7 @@ def tails(
 
 
 def _set_horizontal_scale(axes: Axes, table: Floats) -> list[float] | None:
-    """The axis of distributions; its ticks where they are not the usual ones."""
+    """Set the horizontal scale; return its ticks if they are not the default ones."""
     spread = table.max() > 20 * max(float(np.median(table)), 1e-12) and table.min() >= 0
     if not spread:
         set_scale(axes, "x", "linear", *axis_limits(table, "linear", zero=True, margin=0.02))
@@ -142,7 +142,7 @@ def _set_horizontal_scale(axes: Axes, table: Floats) -> list[float] | None:
 
 
 def _draw_dots(axes: Axes, x: Floats, y: Floats, colour: str) -> None:
-    """Dots as one path of tiny strokes with round ends: in a page, far smaller than as many markers."""
+    """Draw dots as one path of very short lines with round ends: much smaller in SVG than markers."""
     style: dict[str, Any] = {
         "color": colour,
         "alpha": 0.6,
@@ -154,7 +154,7 @@ def _draw_dots(axes: Axes, x: Floats, y: Floats, colour: str) -> None:
 
 
 def _survival(ordered: Floats, start: float) -> tuple[Floats, Floats]:
-    """Values and the share of trials that are at least so large, at no more places than can be seen.
+    """Return values and the fraction of trials that are at least as large, at no more than 300 points.
 
     >>> _survival(np.array([1.0, 2.0, 2.0, 4.0]), 0.5)
     (array([0.5, 1. , 2. , 4. ]), array([1.  , 1.  , 0.75, 0.25]))
@@ -172,6 +172,6 @@ def _survival(ordered: Floats, start: float) -> tuple[Floats, Floats]:
 
 
 def _without_smallest_percent(values: Floats) -> Floats:
-    """The values without the smallest percent: on a logarithmic axis one tiny value takes half of the width."""
+    """Return the values without the smallest 1%: one tiny value would take half of a logarithmic axis."""
     shown = np.sort(plottable_values(values, "log"))
     return shown[shown.size // 100 :]

@@ -1,4 +1,4 @@
-"""The sheet that every figure is drawn on, one pair of axes on it, and what is drawn with: strokes and text."""
+"""Drawing primitives: an empty figure with axes, lines and text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from maillard.figures.text_layout import LINE_SPACING
 
 __all__ = ["LINE_HEIGHT", "axes_size", "draw_line", "draw_text", "figure_size", "line_segments", "new_figure"]
 
-LINE_HEIGHT = LINE_SPACING * SMALL  # the height of a line of small text, in points
+LINE_HEIGHT = LINE_SPACING * SMALL  # of small text, in points
 
 
 def new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
-    """An empty figure of this size in inches, and its axes."""
+    """Create an empty figure of this size in inches, with axes."""
     figure = Figure(figsize=size)
     axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
     axes.set_axis_off()
@@ -27,14 +27,14 @@ def new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
 
 
 def axes_size(axes: Axes) -> tuple[float, float]:
-    """The width and height of the axes in points."""
+    """Return the width and height of the axes in points."""
     (left, bottom), (right, top) = axes.get_position().get_points()
     wide, high = figure_size(axes)
     return wide * float(right - left), high * float(top - bottom)
 
 
 def figure_size(axes: Axes) -> tuple[float, float]:
-    """The width and height of the whole figure in points."""
+    """Return the width and height of the whole figure in points."""
     figure = axes.get_figure(root=True)
     assert figure is not None  # `canvas` made them together
     wide, high = figure.get_size_inches()
@@ -44,21 +44,21 @@ def figure_size(axes: Axes) -> tuple[float, float]:
 def draw_line(
     axes: Axes, x: ArrayLike, y: ArrayLike, *, axes_coordinates: bool = False, **style: Any
 ) -> None:
-    """A line, or markers; with `axes_coordinates`, its places are parts of the axes, and it may leave them."""
+    """Draw a line or markers. With `axes_coordinates`, 0 to 1 span the axes, and the line is not clipped."""
     if axes_coordinates:
         style |= {"transform": axes.transAxes, "clip_on": False}
     axes.add_artist(Line2D(np.asarray(x, float), np.asarray(y, float), **style))
 
 
 def line_segments(begins: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
-    """Coordinates of separate strokes, as one line with breaks: one path, however many there are."""
+    """Return coordinates of separate line segments as a single path with breaks (NaN)."""
     first, last = np.atleast_1d(np.asarray(begins, float)), np.atleast_1d(np.asarray(ends, float))
     first, last = np.broadcast_arrays(first, last)
     return np.column_stack([first, last, np.full(first.size, np.nan)]).ravel()
 
 
 def draw_text(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
-    """Small text at a place in parts of the axes, digits and capitals centred on its height."""
+    """Draw small text at a position in axes coordinates, vertically centred on its digits and capitals."""
     if "\n" in text:
         style |= {"va": "center"}
     else:

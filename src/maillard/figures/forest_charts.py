@@ -1,4 +1,4 @@
-"""Intervals: what several estimators say of one thing, each with how sure it is."""
+"""Forest plots: the estimates of several estimators with their intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["forest"]
 
 _GAP = 8.0  # points before the printed values
 _MARKER = 6.0  # points
-_ROW = 17.0  # points that a row takes, where nothing else asks for more
+_ROW = 17.0  # height of a row in points
 
 
 def forest(
@@ -41,11 +41,12 @@ def forest(
     note: str = "",
     size: tuple[float, float] = PANEL,
 ) -> Figure:
-    """A row for each name: a marker at its value, a line over its interval, and the value in numbers at the right.
+    """Draw a row for each name: a marker at its value, a line over its interval, and the value as a number.
 
-    A value that is NaN is `missing`, and the row says so; ends that are NaN are not drawn. Names in `hollow` have hollow markers.
-    With a `reference` there is a line at it: 0 for differences, or the truth. `span` is what the axis shows at least, so that figures can be compared; all
-    rows look alike unless `style_indices` are given. A figure is as high as its rows need.
+    If a value is NaN, the row shows the text `missing`; ends that are NaN are not drawn. Names in `hollow`
+    have hollow markers. `reference` adds a vertical line, for example at 0 for differences or at the true
+    value. The axis includes at least `span`, so that figures can be compared. All rows have the same style
+    unless `style_indices` are given.
     """
     middle, least, most = (np.asarray(each, float) for each in (values, low, high))
     rows = np.arange(len(names))
@@ -69,24 +70,25 @@ def forest(
             draw_line(
                 axes, [reference, reference], axes.get_ylim(), color=MUTED, linewidth=1.1, linestyle="--"
             )
-        for look, row, name, text in zip(
+        for style, row, name, text in zip(
             series_styles(len(names), style_indices or (0,) * len(names)), rows, names, texts, strict=True
         ):
             height = float(axis_fractions(axes.yaxis, [row])[0])
             if not text:
                 draw_text(axes, _GAP / axes_size(axes)[0], height, missing, color=MUTED, style="italic")
                 continue
-            # The line ends where a marker begins, so that nothing is seen through a hollow one.
+            # The line stops at the marker, so that it is not visible inside a hollow marker.
             gap = (_MARKER + 1.3) / 2 / axes_size(axes)[0] * (axes.get_xlim()[1] - axes.get_xlim()[0])
             begins = [least[row], max(middle[row] + gap, least[row])]
             stops = [min(middle[row] - gap, most[row]), most[row]]
             shown = [begin < stop for begin, stop in zip(begins, stops, strict=True)]
             line = line_segments(np.array(begins)[shown], np.array(stops)[shown])
             draw_line(
-                axes, line, np.full(line.size, row), color=look.colour, linewidth=1.8, solid_capstyle="butt"
+                axes, line, np.full(line.size, row), color=style.colour, linewidth=1.8, solid_capstyle="butt"
             )
             draw_line(
-                axes, [middle[row]], [row], linestyle="", marker=look.marker, markersize=_MARKER, color=look.colour,
+                axes, [middle[row]], [row],
+                linestyle="", marker=style.marker, markersize=_MARKER, color=style.colour,
                 markeredgewidth=1.3, fillstyle="none" if name in hollow else "full",
             )  # fmt: skip
             draw_text(axes, 1 + (_GAP + widest) / axes_size(axes)[0], height, text, ha="right")

@@ -1,4 +1,4 @@
-"""Planes: what a parameter trades, such as mean regret against its deviation."""
+"""Frontier charts: a trade-off between two quantities, such as mean regret and its standard deviation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["frontier"]
 
-_DOT = 3.5  # half of what a marker takes, in points
+_DOT = 3.5  # half of the size of a marker, in points
 
 
 def frontier(
@@ -43,10 +43,10 @@ def frontier(
     note: str = "",
     size: tuple[float, float] = PANEL,
 ) -> Figure:
-    """For each name a path of points in the plane of mean and deviation; series may differ in their lengths.
+    """Draw a path of points (mean, deviation) for each name; the series may have different lengths.
 
-    `labels` has a text for each point, empty for none; one for which there is no free place is left out. Names
-    stand beside the last point of their path, in bold and in its colour.
+    `labels` has a text for each point, or an empty string. A label without a free position is left out. The
+    name is drawn next to the last point of its path, in bold and in the same colour.
     """
     across = [np.atleast_1d(np.asarray(row, float)) for row in means]
     up = [np.atleast_1d(np.asarray(row, float)) for row in deviations]
@@ -55,15 +55,15 @@ def frontier(
         set_scale(axes, "x", xscale, *axis_limits(np.concatenate(across), xscale, margin=0.08))
         set_scale(axes, "y", yscale, *axis_limits(np.concatenate(up), yscale, margin=0.1))
         styles = series_styles(len(names), style_indices)
-        for x, y, look in zip(across, up, styles, strict=True):
+        for x, y, style in zip(across, up, styles, strict=True):
             draw_line(
                 axes,
                 x,
                 y,
-                color=look.colour,
-                linestyle=look.dash,
+                color=style.colour,
+                linestyle=style.dash,
                 linewidth=1.3,
-                marker=look.marker,
+                marker=style.marker,
                 markersize=5.5,
             )
         draw_frame(figure, axes, title=title, xlabel=xlabel, ylabel=ylabel, note=note)
@@ -73,8 +73,8 @@ def frontier(
             for x, y in zip(across, up, strict=True)
         ]
         wanted = [
-            _PointLabel(name, "bold", look.colour, spot[-1])
-            for name, look, spot in zip(names, styles, spots, strict=True)
+            _PointLabel(name, "bold", style.colour, spot[-1])
+            for name, style, spot in zip(names, styles, spots, strict=True)
         ]
         wanted += [
             _PointLabel(text, "normal", INK, spot)
@@ -88,7 +88,7 @@ def frontier(
 
 @dataclass(frozen=True)
 class _PointLabel:
-    """A text that is to stand near a spot."""
+    """A text to be drawn near a point."""
 
     text: str
     weight: str
@@ -97,7 +97,7 @@ class _PointLabel:
 
 
 def _draw_point_labels(axes: Axes, wanted: Sequence[_PointLabel], paths: Sequence[Floats]) -> None:
-    """Each text at the nearest place clear of markers and other texts, and of the paths too where it can be."""
+    """Draw each text at the nearest position that is free of markers and texts and, if possible, of paths."""
     wide, high = axes_size(axes)
     taken = _boxes_around(np.concatenate(paths), _DOT)
     crossed = _boxes_around(np.concatenate([_points_along(path) for path in paths]), 1.0)
@@ -122,7 +122,7 @@ def _draw_point_labels(axes: Axes, wanted: Sequence[_PointLabel], paths: Sequenc
 
 
 def _points_along(path: Floats) -> Floats:
-    """Spots on the path, a few points apart."""
+    """Return points on the path at small distances."""
     steps = np.hypot(*np.diff(path, axis=0).T)
     travelled = np.concatenate([[0.0], np.cumsum(steps)])
     fine = np.linspace(0, travelled[-1], int(travelled[-1] / 4) + 1)

@@ -1,4 +1,4 @@
-"""Counts: how many of something lie between one edge and the next."""
+"""Histograms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["histogram"]
 
-_FAR = 50  # how many times the smallest count the largest may be before the axis is logarithmic
+_MAX_LINEAR_RATIO = 50  # of the largest to the smallest count; above it, the axis is logarithmic
 
 
 def histogram(
@@ -33,18 +33,18 @@ def histogram(
     note: str = "",
     size: tuple[float, float] = PANEL,
 ) -> Figure:
-    """A bar from each edge to the next, as high as the count between them.
+    """Draw a histogram from edges and counts.
 
-    Counts are on a logarithmic axis where they are far apart: a few among many thousands are seen too.
+    If the counts differ by a large factor, their axis is logarithmic so that small counts stay visible.
     """
     ends, heights = np.asarray(edges, float), np.asarray(counts, float)
-    some = heights[heights > 0]
-    yscale = "log" if some.size and some.max() > _FAR * some.min() else "linear"
+    positive = heights[heights > 0]
+    yscale = "log" if positive.size and positive.max() > _MAX_LINEAR_RATIO * positive.min() else "linear"
     with mpl.rc_context(RC):
         figure, axes = new_figure(size)
         set_scale(axes, "x", xscale, *axis_limits(ends, xscale, margin=0.02))
         bottom = 0.7 if yscale == "log" else 0.0
-        set_scale(axes, "y", yscale, bottom, 1.05 * float(some.max(initial=1.0)))
+        set_scale(axes, "y", yscale, bottom, 1.05 * float(positive.max(initial=1.0)))
         for left, right, height in zip(ends[:-1], ends[1:], heights, strict=True):
             if height > 0:
                 shape = Rectangle(

@@ -1,4 +1,4 @@
-"""Names beside what they name: moved apart where they would overlap."""
+"""Legends and labels next to the data, placed so that they do not overlap."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Box", "LegendEntry", "draw_legend", "find_free_position", "legend_space", "spread_labels"]
 
-_LEADER, _SAMPLE, _GAP = 6.0, 22.0, 4.0  # points: from the curve, a piece of its line, to its name
-_SHARE = 0.34  # of the sheet: a longer name is broken
+_LEADER, _SAMPLE, _GAP = (
+    6.0,
+    22.0,
+    4.0,
+)  # points: line from the curve, sample of its style, gap before its name
+_SHARE = 0.34  # of the figure width: longer names are wrapped
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 _AROUND = ((1, 0), (0.7, 0.7), (0, 1), (-0.7, 0.7), (-1, 0), (-0.7, -0.7), (0, -1), (0.7, -0.7))
@@ -27,37 +31,37 @@ _AROUND = ((1, 0), (0.7, 0.7), (0, 1), (-0.7, 0.7), (-1, 0), (-0.7, -0.7), (0, -
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """A name for the column at the right: at which height of the axes (0 to 1), and with which piece of line."""
+    """An entry of the legend at the right: the height of the end of its curve (0 to 1) and its line style."""
 
     name: str
     height: float
     colour: str
     dash: Dash
-    place: float = 1.0  # how far to the right the curve itself goes
+    place: float = 1.0  # where the curve ends, from 0 (left) to 1 (right)
     marker: str = ""
     ink: str = INK
     thickness: float = 1.8
 
 
 def spread_labels(centres: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
-    """Centres of labels of these heights, in the same order, moved as little as can be so that none overlap.
+    """Move labels vertically as little as possible so that none overlap, and return their new centres.
 
-    All stay between low and high where they fit. This is isotonic regression: labels that touch move as a block,
-    to the mean of where its members want to be.
+    The order is kept, and all labels stay between low and high if they fit. This is isotonic regression:
+    labels that touch form a block, which moves to the mean of the desired positions of its members.
 
     >>> spread_labels([5.0, 5.0, 20.0], [4.0, 4.0, 4.0], 0.0, 30.0)
     [3.0, 7.0, 20.0]
     """
     order = np.argsort(centres, kind="stable")
     ends = np.cumsum([heights[i] for i in order])
-    middles = ends - np.array([heights[i] for i in order]) / 2  # of each label, in a stack of all
-    blocks: list[tuple[float, int]] = []  # the mean wish of a block, and how many it holds
+    middles = ends - np.array([heights[i] for i in order]) / 2  # of each label in a stack of all labels
+    blocks: list[tuple[float, int]] = []  # the mean desired position of a block, and its number of labels
     for i, middle in zip(order, middles, strict=True):
-        wish, count = float(centres[i] - middle), 1
-        while blocks and blocks[-1][0] > wish:
+        desired, count = float(centres[i] - middle), 1
+        while blocks and blocks[-1][0] > desired:
             before, size = blocks.pop()
-            wish, count = (before * size + wish * count) / (size + count), size + count
-        blocks.append((wish, count))
+            desired, count = (before * size + desired * count) / (size + count), size + count
+        blocks.append((desired, count))
     starts = np.clip(
         np.repeat([b[0] for b in blocks], [b[1] for b in blocks]), low, max(low, high - ends[-1])
     )
@@ -67,7 +71,7 @@ def spread_labels(centres: Sequence[float], heights: Sequence[float], low: float
 
 
 def legend_space(axes: Axes, names: Sequence[str]) -> ReservedSpace:
-    """What a column of these names at the right of the axes needs."""
+    """Return the space that a legend with these names needs."""
     texts = _wrap_names(axes, names)
     return ReservedSpace(
         right=_LEADER + _SAMPLE + _GAP + max(text_width(text) for text in texts),
@@ -76,7 +80,7 @@ def legend_space(axes: Axes, names: Sequence[str]) -> ReservedSpace:
 
 
 def draw_legend(axes: Axes, ends: Sequence[LegendEntry], *, leaders: bool = True) -> None:
-    """Names in a column at the right of the axes, each with a piece of its line, led from where its curve ends."""
+    """Draw the legend at the right of the axes; thin lines connect entries with the ends of their curves."""
     wide, high = axes_size(axes)
     texts = _wrap_names(axes, [end.name for end in ends])
     heights = [line_count(text) * LINE_HEIGHT for text in texts]
@@ -113,7 +117,7 @@ def _wrap_names(axes: Axes, names: Sequence[str]) -> list[str]:
 def find_free_position(
     anchor: tuple[float, float], size: tuple[float, float], taken: Sequence[Box], *, within: Box, reach: float
 ) -> Box | None:
-    """The nearest box of this size around a point that keeps clear of all that is taken; None where none is."""
+    """Return the nearest box of this size around a point that overlaps no taken box; None without one."""
     (x, y), (wide, high) = anchor, size
     for distance in np.arange(5.0, reach, 4.0):
         for right, up in _AROUND:

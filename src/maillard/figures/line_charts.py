@@ -1,4 +1,4 @@
-"""Lines: regret over rounds, and regret against a parameter."""
+"""Line charts: regret over rounds, and regret against a parameter."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def curves(
     note: str = "",
     size: tuple[float, float] = (8.6, 4.8),
 ) -> Figure:
-    """One curve for each name, with a band; rounds on a logarithmic axis.
+    """Draw a curve with a band for each name over rounds, on a logarithmic axis.
 
-    The vertical axis follows the curves and their bands, or ends at `top`. References that are higher leave the
-    figure and are labelled where they do; a logarithmic axis has room for all.
+    The vertical axis ends at the highest band, or at `top`. References that are higher leave the axes and are
+    labelled at that point; a logarithmic axis includes all of them.
     """
     x, (centre, least, most) = np.asarray(rounds, float), _as_rows(middle, low, high)
     with mpl.rc_context(RC):
@@ -87,11 +87,10 @@ def sweep(
     note: str = "",
     size: tuple[float, float] = PANEL,
 ) -> Figure:
-    """A line with markers for each name against a parameter, with bars from low to high at each value of it.
+    """Draw a line with markers for each name against a parameter, with error bars from low to high.
 
-    Ticks are at the values of the parameter where these are few, so that one sees what was run. A logarithmic
-    axis shows a zero too, at its left. Where there are bars, names stand a little beside each
-    other, so that these can be seen.
+    If the parameter has few values, ticks are at these values. A logarithmic axis shows a zero at its left
+    end. If there are error bars, lines are shifted slightly so that the bars do not overlap.
     """
     values, (centre, least, most) = np.asarray(x, float), _as_rows(middle, low, high)
     with mpl.rc_context(RC):
@@ -132,7 +131,7 @@ def sweep(
 
 
 def _as_rows(*given: ArrayLike) -> list[Floats]:
-    """One row for each name."""
+    """Return arrays with one row per name."""
     return [np.atleast_2d(np.asarray(values, float)) for values in given]
 
 
@@ -144,7 +143,7 @@ def _set_vertical_limits(
     references: Sequence[Reference],
     top: float | None,
 ) -> None:
-    """The vertical axis: from zero, or on a logarithmic axis from the least, to the most of what is to be shown."""
+    """Set the vertical limits: from zero (on a logarithmic axis, the smallest value) to the largest value."""
     beside = [np.asarray(reference.y, float) for reference in references if scale == "log"]
     low, high = axis_limits(
         np.concatenate([plottable_values(row, scale) for row in [*shown, *beside]]),
@@ -164,17 +163,17 @@ def _legend_entries(
     *,
     markers: bool,
 ) -> list[LegendEntry]:
-    """A name for the end of each line: at its last value that can be shown."""
+    """Return a legend entry for each line, at its last value that the axes can show."""
     shown = np.isfinite(middle) & ((middle > 0) | (axes.get_yscale() != "log"))
     lasts = [int(np.flatnonzero(row)[-1]) if row.any() else 0 for row in shown]
-    some = shown.any(axis=1)  # a name without a line is still named
+    some = shown.any(axis=1)  # a series without a line still has an entry
     places = np.where(some, axis_fractions(axes.xaxis, x[lasts]), 1.0)
     heights = np.where(
         some, axis_fractions(axes.yaxis, np.where(some, middle[np.arange(some.size), lasts], 1.0)), 0.0
     )
     return [
         LegendEntry(
-            name if height <= 1 else f"{name} ↑",  # it has left the figure
+            name if height <= 1 else f"{name} ↑",  # it has left the axes
             max(float(height), 0.0)
             if height <= 1
             else 1 + 1e-9 * float(height),  # at the top, in their order

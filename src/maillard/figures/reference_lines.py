@@ -1,4 +1,4 @@
-"""Lines to compare with: a bound, a published value, another policy's level."""
+"""Reference lines: a bound, a published value, the level of another policy."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["InsideLabel", "Reference", "draw_inside_labels", "draw_references"]
 
 _THIN = 1.1
-_EDGE = 0.94  # a line that goes so far to the right is named beside the axes
+_EDGE = 0.94  # a line that ends further right is named in the legend
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """A line through these points, drawn thin and labelled; two points with the same x are a vertical mark."""
+    """A thin, labelled line through these points; two points with the same x give a vertical line."""
 
     label: str
     x: ArrayLike
@@ -36,7 +36,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class InsideLabel:
-    """A label at the top of the axes, beside the place (0 to 1) where its line ends or leaves them."""
+    """A label at the top of the axes, next to the position (0 to 1) where its line ends."""
 
     name: str
     place: float
@@ -45,15 +45,15 @@ class InsideLabel:
 def draw_references(
     axes: Axes, references: Sequence[Reference]
 ) -> tuple[list[LegendEntry], list[InsideLabel]]:
-    """Draw the lines; those that reach the right edge are to be named in the column there, the others inside.
+    """Draw the lines; return legend entries for those that reach the right edge, else inside labels.
 
-    ReservedSpace is made at the top for the names inside, so that no curve passes below them.
+    The vertical axis is extended at the top so that no curve passes through the inside labels.
     """
     for reference in references:
         draw_line(axes, reference.x, reference.y, color=MUTED, linestyle=reference.dash, linewidth=_THIN)
     inside = [_inside_label(axes, reference) for reference in references]
     if rows := sum(label is not None for label in inside):
-        height = axes_size(axes)[1] * 0.75  # the margins are not known yet: the axes will be about this high
+        height = axes_size(axes)[1] * 0.75  # an estimate: the margins are not known yet
         add_headroom(axes, min(0.5, (rows * LINE_HEIGHT + 4) / height))
     ends, labels = [], []
     for reference, label in zip(references, inside, strict=True):
@@ -68,11 +68,11 @@ def draw_references(
 
 
 def draw_inside_labels(axes: Axes, labels: Sequence[InsideLabel]) -> None:
-    """Names at the top of the axes, one below the other, each beside its line."""
+    """Draw labels at the top of the axes, one below the other, each next to its line."""
     wide, high = axes_size(axes)
     ordered = sorted(labels, key=lambda label: label.place)
     for row, label in enumerate(ordered):
-        # On the left there is room above a line that rises; where there is too little, on the right.
+        # To the left of the line, above the rising curves, if there is enough space; otherwise to the right.
         left = label.place * wide - 4 >= text_width(label.name)
         x = label.place * wide + (-4 if left else 4)
         axes.text(
@@ -84,12 +84,12 @@ def draw_inside_labels(axes: Axes, labels: Sequence[InsideLabel]) -> None:
 def _inside_label(axes: Axes, reference: Reference) -> InsideLabel | None:
     place, _ = _last_visible_point(axes, reference)
     if not np.isfinite(place):
-        return InsideLabel(f"{reference.label} ↑", 0.0)  # all of it is above what is shown
+        return InsideLabel(f"{reference.label} ↑", 0.0)  # the whole line is above the axes
     return None if place > _EDGE else InsideLabel(reference.label, place)
 
 
 def _last_visible_point(axes: Axes, reference: Reference) -> tuple[float, float]:
-    """The last place of the line that is in view, in parts of the axes; not a number if none is."""
+    """Return the last visible point of the line in axes coordinates; NaN if no part is visible."""
     across = axes.transData - axes.transAxes
     with np.errstate(divide="ignore", invalid="ignore"):
         corners = across.transform(

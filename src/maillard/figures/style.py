@@ -1,7 +1,7 @@
-"""The house look: colours, markers, dashes and sizes, in one place.
+"""The common style of figures: colours, markers, dashes and sizes.
 
-Every colour that a figure uses is one of these constants, exactly: a page that inlines a figure may replace each
-by a variable of its own, and so has a dark mode. What series_styles lighter is the same colour with an opacity.
+Figures use exactly these colours; lighter shades are the same colours with opacity. A page that embeds a
+figure can therefore replace each colour by a CSS variable, for example for dark mode.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = [
     "series_styles",
 ]
 
-INK = "#1f2328"  # text, and what must be seen
-MUTED = "#656d76"  # axes, notes and references
+INK = "#1f2328"  # text and important marks
+MUTED = "#656d76"  # axes, notes and reference lines
 GRID = "#d8dee4"
 
-# Found by a search over sRGB: each has a contrast of at least 3 to white and to #14171a, and any two are told apart
-# with normal vision, without red cones and without green cones (tests/test_figures.py checks both).
+# Found by a search over sRGB. Each has a contrast of at least 3 to white and to #14171a. Any two can be
+# distinguished with normal vision, protanopia and deuteranopia. tests/figures/test_figures.py checks both.
 COLOURS = (
     "#4e5acc",
     "#de6006",
@@ -47,9 +47,10 @@ COLOURS = (
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
 
-Dash = str | tuple[float, tuple[float, ...]]  # as matplotlib takes it
+Dash = str | tuple[float, tuple[float, ...]]  # in matplotlib's format
 
-# As many as share no factor with the colours: a place that has another's colour has not its dash.
+# The number has no common factor with the number of colours, so two series with equal colours have different
+# dashes.
 DASHES: tuple[Dash, ...] = (
     "-",
     (0, (5, 2)),
@@ -64,12 +65,12 @@ PANEL = (4.4, 3.4)  # inches; shown 360 pixels wide, a point is 1.1 pixels
 SMALL, NORMAL, LARGE = 9.0, 9.5, 11.0  # points
 
 RC: Any = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so that all machines draw alike
+    "font.family": "DejaVu Sans",  # included in matplotlib, so figures are the same on all machines
     "font.size": SMALL,
     "text.color": INK,
     "text.parse_math": False,
-    "text.hinting": "none",  # letters as wide in a picture of any resolution as they were measured
-    "path.simplify": False,  # the figures have few points, and dots are strokes too short to survive it
+    "text.hinting": "none",  # makes the width of text independent of the resolution
+    "path.simplify": False,  # simplification would remove the very short lines that draw dots
     "svg.hashsalt": "maillard",
     "svg.fonttype": "path",
     "figure.facecolor": "none",
@@ -86,7 +87,7 @@ RC: Any = {
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """How one name is drawn, in every panel alike."""
+    """The colour, marker and dash of one series, the same in every panel."""
 
     colour: str
     marker: str
@@ -94,9 +95,9 @@ class SeriesStyle:
 
 
 def series_styles(count: int, style_indices: Sequence[int] | None = None) -> list[SeriesStyle]:
-    """The look of each of so many names, by their places in the palette.
+    """Return the styles of `count` series, or those at the given indices of the palette.
 
-    >>> [look.marker for look in series_styles(2, style_indices=(3, 0))]
+    >>> [style.marker for style in series_styles(2, style_indices=(3, 0))]
     ['D', 'o']
     """
     return [

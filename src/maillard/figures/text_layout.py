@@ -1,4 +1,4 @@
-"""Text before it is drawn: how wide it will be, where it breaks, how a number is written."""
+"""Text layout: width of text, line breaks and number formats."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from maillard.figures.style import SMALL
 
 __all__ = ["LINE_SPACING", "format_number", "format_tick", "line_count", "text_width", "wrap_text"]
 
-LINE_SPACING = 1.28  # the height of a line, in sizes of its letters
+LINE_SPACING = 1.28  # the height of a line, relative to the font size
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @lru_cache(maxsize=4096)
 def text_width(text: str, size: float = SMALL, weight: str = "normal") -> float:
-    """The width of a text in points; of several lines, that of the widest."""
+    """Return the width of a text in points; for several lines, the width of the widest."""
     font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
     return max(
         float(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0])
@@ -27,27 +27,27 @@ def text_width(text: str, size: float = SMALL, weight: str = "normal") -> float:
     )
 
 
-def wrap_text(text: str, room: float, size: float = SMALL, weight: str = "normal") -> str:
-    r"""The text in lines no wider than `room`, broken after a space, a colon or a comma where there is one.
+def wrap_text(text: str, max_width: float, size: float = SMALL, weight: str = "normal") -> str:
+    r"""Break a text into lines of at most `max_width` points, after a space, a colon or a comma if possible.
 
     >>> wrap_text("boltzmann-gumbel:scale=1,horizon=20000", 120)
     'boltzmann-gumbel:\nscale=1,horizon=20000'
     """
     made = [""]
     for piece in re.findall(r"[^ :,]*(?:[ :,]+|$)", text):
-        if made[-1] and text_width((made[-1] + piece).rstrip(), size, weight) > room:
+        if made[-1] and text_width((made[-1] + piece).rstrip(), size, weight) > max_width:
             made.append("")
         made[-1] += piece
     return "\n".join(line.rstrip() for line in made)
 
 
 def line_count(text: str) -> int:
-    """How many lines a text has."""
+    """Return the number of lines."""
     return text.count("\n") + 1 if text else 0
 
 
 def format_number(value: float) -> str:
-    """Three significant digits, thousands with a comma.
+    """Format a number with three significant digits and a comma for thousands.
 
     >>> [format_number(v) for v in (24.06, 12345.6, 0.5, 0, 7.0)]
     ['24.1', '12,300', '0.500', '0', '7.00']
@@ -62,7 +62,7 @@ def format_number(value: float) -> str:
 
 
 def format_tick(value: float) -> str:
-    """A number beside an axis: no more digits than it has, powers of ten raised where they are far from one.
+    """Format a tick label: no superfluous digits, and powers of ten for very large and very small numbers.
 
     >>> [format_tick(v) for v in (0.0, 0.25, 20000.0, 1e6, 2e-5)]
     ['0', '0.25', '20,000', '10⁶', '2×10⁻⁵']

@@ -1,8 +1,8 @@
 """Bandit policies, one per module.
 
-`names()` lists them, `policy("ms+:booster=8", sigma2=0.25)` creates one from a spec string, and every class is an
-attribute of this package. A subclass of `Sampled`, `Indexed` or `Perturbed` with a `name` is added to the list,
-wherever it is defined.
+`names()` lists them, `policy("ms+:booster=8", sigma2=0.25)` creates one from a spec string, and every class
+is an attribute of this package. A subclass of `Sampled`, `Indexed` or `Perturbed` with a `name` is added to
+the list, wherever it is defined.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def names() -> list[str]:
 def policy(spec: str | Policy, **parameters: Any) -> Policy:
     """Create a policy from a spec string; keywords set parameters that the spec does not contain.
 
-    Policies that do not use `sigma2`, `reward_range` or `horizon` ignore these keywords. `floor=` adds a floor to any
-    policy, and `floor_decay=` makes the floor decay.
+    Policies that do not use `sigma2`, `reward_range` or `horizon` ignore these keywords. `floor=` adds a
+    floor to any policy, and `floor_decay=` makes the floor decay.
 
     >>> policy("ms+:booster=8", sigma2=0.25)
     MaillardSamplingPlus(sigma2=0.25, booster=8.0, c=0.01, d=0.01)

@@ -42,9 +42,9 @@ _DECAYING = dataclasses.replace(
 class WithFloor(Policy, kw_only=False):
     """Mixes a policy with a constant probability for each eligible arm.
 
-    A single `epsilon` gives (1 - ε) p + ε / K, so every eligible arm has at least probability ε / K. One number per
-    arm gives (1 - Σε) p + ε_a, for example to guarantee the traffic of a control arm. With a `decay`, round t uses
-    ε t^-decay in place of ε; t is 1 + the number of observed rewards.
+    A single `epsilon` gives (1 - ε) p + ε / K, so every eligible arm has at least probability ε / K. One
+    number per arm gives (1 - Σε) p + ε_a, for example to guarantee the traffic of a control arm. With a
+    `decay`, round t uses ε t^-decay in place of ε; t is 1 + the number of observed rewards.
 
     >>> from maillard import MaillardSampling, Tally
     >>> tally = Tally([4, 4], [4, 0])
@@ -71,7 +71,8 @@ class WithFloor(Policy, kw_only=False):
             anytime=inner.guarantees.anytime,
             closed_form_probability=deterministic or inner.guarantees.closed_form_probability,
         )
-        # The wrapper has the name of its policy. With a floor, a deterministic choice has closed-form probabilities.
+        # The wrapper has the name of its policy. With a floor, a deterministic choice has closed-form
+        # probabilities.
         for name, value in {
             "epsilon": epsilon,
             "decay": decay,
@@ -146,7 +147,8 @@ class WithFloor(Policy, kw_only=False):
         with np.errstate(invalid="ignore"):
             fraction = np.where(log > -np.inf, np.exp(np.minimum(log - mixed, 0.0)), 0.0)
         relative_error = fraction * np.expm1(np.minimum(error, 700.0))
-        # For an arm with a negligible probability, even a large error of its logarithm is a negligible absolute error.
+        # For an arm with a negligible probability, even a large error of its logarithm is a negligible
+        # absolute error.
         bound = np.minimum(relative_error, 1e-15 * np.exp(-mixed))
         relative_error = np.where(log < -46.0, bound, relative_error)
         return mixed, np.log1p(relative_error) + rounding_error(mixed)

@@ -15,8 +15,9 @@ from maillard.policies.numerics.elementwise import where
 class GarbageInRewardOut(DiscretelyPerturbed):
     """Chooses the largest bootstrap mean of 0/1 rewards, to which k zeros and k ones were added.
 
-    k is a N, rounded up or down at random in each round so that its expectation is a N. An arm without pulls has
-    ⌈a⌉ zeros and ⌈a⌉ ones. Rewards other than 0 and 1 would need the full history, which a tally does not contain.
+    k is a N, rounded up or down at random in each round so that its expectation is a N. An arm without pulls
+    has ⌈a⌉ zeros and ⌈a⌉ ones. Rewards other than 0 and 1 would need the full history, which a tally does not
+    contain.
     """
 
     name: ClassVar[str] = "giro"

@@ -14,8 +14,8 @@ from maillard.policies.numerics.families import bernoulli
 class KLMaillardSampling(Sampled):
     """Maillard sampling with the Bernoulli divergence in place of the squared gap.
 
-    If the mean of an arm is 1, all arms with a smaller mean have probability exactly 0. `jeffreys` replaces the
-    means by (S + 1/2) / (N + 1), which keeps every probability positive.
+    If the mean of an arm is 1, all arms with a smaller mean have probability exactly 0. `jeffreys` replaces
+    the means by (S + 1/2) / (N + 1), which keeps every probability positive.
     """
 
     name: ClassVar[str] = "kl-ms"

@@ -14,7 +14,7 @@ from maillard.policies.numerics.families import gaussian_exponent
 
 
 class PracticalMaillardSampling(SubGaussianRewards, Sampled):
-    """Maillard sampling with B times the weight for leaders, the paper's replacement for Boltzmann exploration.
+    """Maillard sampling with B times the weight for leaders: the paper's replacement for a softmax.
 
     `maillard.explore` is the batched version.
     """

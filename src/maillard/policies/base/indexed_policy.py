@@ -19,8 +19,9 @@ __all__ = ["Indexed", "Pooled"]
 class Indexed(Policy):
     """Base class of policies that choose the arm with the largest index. A subclass defines `index`.
 
-    Declare `monotone = True` if the index of every arm moves in the same direction as t grows (all rise or all
-    fall), and never rises with the best mean. Simulation then evaluates only the indices that can be largest.
+    Declare `monotone = True` if the index of every arm moves in the same direction as t grows (all rise or
+    all fall), and never rises with the best mean. Simulation then evaluates only the indices that can be
+    largest.
     """
 
     engine_shape: ClassVar[str | None] = "indexed"

@@ -59,14 +59,14 @@ class Perturbed(Policy):
 
 
 class DiscretelyPerturbed(Perturbed):
-    """Base class for binomial scores. Ties can happen and are broken uniformly; probabilities are exact sums."""
+    """Base class for binomial scores. Ties are broken uniformly; probabilities are exact sums."""
 
     engine_shape: ClassVar[str | None] = "binomial"
     has_prior: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def binomial(self, n: Any, s: Any, up: Any) -> tuple[Any, Any, Any, Any]:
-        """Return offset, trials, probability and size: the score is (offset + Bin(trials, probability)) / size.
+        """Return offset, m, p and size: the score is (offset + Bin(m, p)) / size.
 
         `up` is 1 where a fractional number of pseudo-rewards was rounded up, otherwise 0.
         """

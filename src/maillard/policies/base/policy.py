@@ -25,11 +25,14 @@ __all__ = ["Distribution", "Policy"]
 
 ProbabilityKind = Literal["closed form", "quadrature", "deterministic"]
 _FORMULAS = ("leader", "rival", "estimate", "index", "divergence", "upper")
-# Other methods that define the distribution. A class that overrides one of them must declare its `engine_shape`.
+# Other methods that define the distribution. A class that overrides one of them must declare its
+# `engine_shape`.
 _DISTRIBUTION_METHODS = (
-    "choose", "probabilities", "log_probabilities", "distribution", "indices", "_solve", "_weights", "_ties", "_win",
+    "choose", "probabilities", "log_probabilities", "distribution", "indices",
+    "_solve", "_weights", "_ties", "_win",
 )  # fmt: skip
-# Bound on the relative rounding error of a closed form: a few operations, and a divergence that loses a factor 40.
+# Bound on the relative rounding error of a closed form: a few operations, and a divergence that loses a
+# factor 40.
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
 
@@ -55,8 +58,8 @@ class Distribution:
 class Policy:
     """Base class of all policies: its fields are parameters and its methods are pure formulas.
 
-    Every subclass automatically becomes a frozen dataclass with keyword-only fields. A subclass with a `name` is
-    registered under this name and can be used wherever a policy name is accepted.
+    Every subclass automatically becomes a frozen dataclass with keyword-only fields. A subclass with a `name`
+    is registered under this name and can be used wherever a policy name is accepted.
     """
 
     name: ClassVar[str]
@@ -83,7 +86,8 @@ class Policy:
             method in base.__dict__ for base in cls.__mro__[:declared] for method in _DISTRIBUTION_METHODS
         ):
             cls.engine_shape = None  # the distribution is no longer that of the formulas
-        # Policy defines __repr__, __eq__ and __hash__ for all: generating them per class would double the import time.
+        # Policy defines __repr__, __eq__ and __hash__ for all: generating them per class would double the
+        # import time.
         dataclasses.dataclass(frozen=True, kw_only=kw_only, repr=False, eq=False)(cls)
         name = cls.__dict__.get("name")
         if not isinstance(name, str):  # an abstract class, or a wrapper that takes the name of its policy
@@ -147,7 +151,7 @@ class Policy:
         return self
 
     def constant_probabilities(self, arms: int) -> Floats | None:
-        """Return the part of each arm's probability that does not depend on the tally; None if there is none."""
+        """Return the part of each probability that does not depend on the tally; None without one."""
         return None
 
     @property

@@ -16,13 +16,14 @@ __all__ = ["Sampled"]
 
 
 class Sampled(Policy):
-    """Base class of policies with log weights for leaders (all arms with the best mean) and rivals (the others).
+    """Base class of policies with log weights for leaders (arms with the best mean) and rivals (others).
 
     Formulas are pure and elementwise: they take numbers or arrays and return the same.
 
-    Declare `monotone = True` if the following holds, as for every formula of the paper. The weight of a rival is at
-    most that of a leader with the same pulls, and it does not rise as the best mean or t grows. The weight of a
-    leader does not fall as t grows and does not rise with its pulls. Simulation then need not evaluate every arm.
+    Declare `monotone = True` if the following holds, as for every formula of the paper. The weight of a rival
+    is at most that of a leader with the same pulls, and it does not rise as the best mean or t grows. The
+    weight of a leader does not fall as t grows and does not rise with its pulls. Simulation then need not
+    evaluate every arm.
     """
 
     engine_shape: ClassVar[str | None] = "sampled"

@@ -45,7 +45,7 @@ class SubGaussianRewards(Policy):
 
 
 class FamilyRewards(SubGaussianRewards):
-    """The parameter family: rewards come from a one-parameter family. Only the Gaussian family uses sigma2."""
+    """The parameter family: the reward distributions. Only the Gaussian family uses sigma2."""
 
     sigma2: float = real(
         "variance of Gaussian rewards",

@@ -1,4 +1,4 @@
-"""Binomial log probabilities without cancellation, also for real counts; used for PHE, GIRO and Beta densities."""
+"""Binomial log probabilities without cancellation, also for real counts; for PHE, GIRO and Beta scores."""
 
 from __future__ import annotations
 

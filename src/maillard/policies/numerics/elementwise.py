@@ -11,7 +11,7 @@ __all__ = ["branch", "where"]
 
 
 def where(condition: Any, yes: Any, no: Any) -> Any:
-    """Return `numpy.where(condition, yes, no)`. Compiled for numbers it is a branch and allocates no array."""
+    """Return `numpy.where(condition, yes, no)`; compiled for numbers, it is a branch without an array."""
     return np.where(condition, yes, no)
 
 

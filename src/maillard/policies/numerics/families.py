@@ -1,8 +1,8 @@
 """Reward families with one parameter, the mean: their divergence and its inverse.
 
-All functions are pure and elementwise. `divergence(a, b, sigma2)` is the KL divergence between the distributions
-with means a and b. `upper(a, level, sigma2)` is the largest b with KL(a, b) <= level. Only the Gaussian family uses
-sigma2.
+All functions are pure and elementwise. `divergence(a, b, sigma2)` is the KL divergence between the
+distributions with means a and b. `upper(a, level, sigma2)` is the largest b with KL(a, b) <= level. Only the
+Gaussian family uses sigma2.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from maillard.policies.numerics.elementwise import branch, where
 
 __all__ = ["FAMILIES", "Family"]
 
-# Newton steps for the root of a convex function, from a start to the right of it. Ten steps reach float accuracy for
-# levels above 1e-9, unless the result is 1 up to rounding.
+# Newton steps for the root of a convex function, from a start to the right of it. Ten steps reach float
+# accuracy for levels above 1e-9, unless the result is 1 up to rounding.
 _STEPS = 12
 _TINY = (
     1e-150  # smaller means are treated as 0: no digit of a divergence changes, and 1 / mean cannot overflow
@@ -33,7 +33,8 @@ def residual(z: Any, ratio: Any) -> Any:
 def _near_residual(z: Any, ratio: Any) -> Any:
     """Return z - log1p(z) for |z| < 0.1 by a series.
 
-    With r = z / (2 + z), log1p(z) = 2 artanh(r) and z - 2r = r z, so the result is r z - 2 r^3 (1/3 + r^2/5 + ...).
+    With r = z / (2 + z), log1p(z) = 2 artanh(r) and z - 2r = r z, so the result is r z - 2 r^3 (1/3 + r^2/5 +
+    ...).
     """
     w = where(np.abs(z) < 0.1, z, 0.0)
     r = w / (2.0 + w)
@@ -45,7 +46,8 @@ def _near_residual(z: Any, ratio: Any) -> Any:
 
 
 def _far_residual(z: Any, ratio: Any) -> Any:
-    # z and ratio have independent rounding errors. log1p(z) is accurate for small z; near z = -1, log(ratio) is.
+    # z and ratio have independent rounding errors. log1p(z) is accurate for small z; near z = -1, log(ratio)
+    # is.
     return z - branch(np.abs(z) < 0.5, _log1p_first, _log_second, z, ratio)
 
 

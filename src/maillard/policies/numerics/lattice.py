@@ -4,9 +4,9 @@ Let F_b be the distribution function of arm b and p_b its mass function. With ti
 
     P(a) = sum_x p_a(x) * integral_0^1 prod_{b != a} (F_b(x-) + u p_b(x)) du.
 
-One pass over all support points, from the largest down and in log space, computes P(a) for every arm. If the support
-is too large, neighbouring points are combined into cells. The error bound then follows from moving the mass of
-every cell to either of its ends.
+One pass over all support points, from the largest down and in log space, computes P(a) for every arm. If the
+support is too large, neighbouring points are combined into cells. The error bound then follows from moving
+the mass of every cell to either of its ends.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _distinct(scores: BinomialScores, arms: int) -> tuple[BinomialScores, Floats
 
 
 def _codes(*columns: NDArray[np.generic]) -> Ints:
-    """Number the distinct rows of these columns in ascending order; the last column is the most significant."""
+    """Number the distinct rows of these columns in ascending order; the last column is compared first."""
     order = np.lexsort(columns)
     code = fresh = np.zeros(len(order), dtype=np.int64)
     for column in columns:
@@ -81,8 +81,8 @@ def _codes(*columns: NDArray[np.generic]) -> Ints:
 def _ranks(offset: Floats, j: Ints, size: Ints) -> Ints:
     """Return the ranks of the points (offset + j) / size, compared exactly; equal points have equal ranks.
 
-    Long division produces the digits of the quotients in base 2**32. When all digits of the offsets are used up, distinct
-    quotients differ by at least 1/(nk) > 2**-64, so two more digits are sufficient.
+    Long division produces the digits of the quotients in base 2**32. When all digits of the offsets are used
+    up, distinct quotients differ by at least 1/(nk) > 2**-64, so two more digits are sufficient.
     """
     shift, divisor, rest = np.uint64(32), size.astype(np.uint64), offset - np.floor(offset)
     digit, left = np.divmod(offset.astype(np.uint64) + j.astype(np.uint64), divisor)
@@ -126,7 +126,7 @@ def _sweep(arm: Ints, own: Ints, foe: Ints, up: Floats, down: Floats, *, copies:
 
 
 def _log_cdf(up: Floats, down: Floats, length: Ints) -> Floats:
-    """Return the log distribution function of each arm: the sum of `up`, or 1 minus the upper sum of `down`."""
+    """Return each arm's log distribution function: the sum of `up`, or 1 minus the upper sum of `down`."""
     lower, upper, ends = np.empty_like(up), np.full(len(up), -np.inf), np.cumsum(length)
     for a, b in zip((ends - length).tolist(), ends.tolist(), strict=True):
         lower[a:b] = np.logaddexp.accumulate(up[a:b])
@@ -136,11 +136,11 @@ def _log_cdf(up: Floats, down: Floats, length: Ints) -> Floats:
 
 
 def _log_ties(rank: Ints, ratio: Floats, copies: Floats, own: Ints, mine: Floats) -> Floats:
-    """Return log integral_0^1 prod_b (1 - v r_b)^{c_b} / (1 - v r_a) dv over the arms b with a tie at the rank of a.
+    """Return log integral_0^1 prod_b (1 - v r_b)^{c_b} / (1 - v r_a) dv over the arms b tied with a.
 
-    r_b = p_b(x) / F_b(x); `mine` is r_a, or -1 where a is not tied. Gauss-Legendre quadrature with n nodes is accurate
-    enough because the 2n-th derivative is at most R^(2n), with R = sum c_b r_b. The part beyond v = 45/R contributes
-    at most exp(-44).
+    r_b = p_b(x) / F_b(x); `mine` is r_a, or -1 where a is not tied. Gauss-Legendre quadrature with n nodes is
+    accurate enough because the 2n-th derivative is at most R^(2n), with R = sum c_b r_b. The part beyond v =
+    45/R contributes at most exp(-44).
     """
     out, tied = np.zeros(len(own)), np.bincount(rank, copies, 1 + int(own.max()))
     tied[own[mine < 0]] += 1

@@ -15,8 +15,8 @@ __all__ = ["pooled_pulls"]
 def pooled_pulls(n: Floats, rho: float) -> Floats:
     """Return Σ_b min(n_a, n_b^ρ n_a^(1-ρ)) for every arm a.
 
-    The minimum is n_a for n_b >= n_a, otherwise the power. Sorted pulls and a cumulative sum therefore give all K sums
-    in O(K log K). Arms with equal pulls get identical values.
+    The minimum is n_a for n_b >= n_a, otherwise the power. Sorted pulls and a cumulative sum therefore give
+    all K sums in O(K log K). Arms with equal pulls get identical values.
 
     >>> pooled_pulls(np.array([1.0, 4.0, 9.0]), 0.5)
     array([ 3., 10., 18.])

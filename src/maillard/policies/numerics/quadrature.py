@@ -1,9 +1,9 @@
 """The probability that each of many independent continuous scores is the largest.
 
-P(a) = ∫ f_a(x) Π_{b≠a} F_b(x) dx = ∫ exp(ln f_a - ln F_a + Σ_b ln F_b) dx, so Σ_b ln F_b is computed once for all
-arms. The integral is split into panels with a 16-point Gauss-Legendre rule each, and a panel is halved until it
-agrees with its halves. All arms share the panels. Arms with a probability below 1e-20 are integrated separately, in
-log space (`rare_arms`).
+P(a) = ∫ f_a(x) Π_{b≠a} F_b(x) dx = ∫ exp(ln f_a - ln F_a + Σ_b ln F_b) dx, so Σ_b ln F_b is computed once for
+all arms. The integral is split into panels with a 16-point Gauss-Legendre rule each, and a panel is halved
+until it agrees with its halves. All arms share the panels. Arms with a probability below 1e-20 are integrated
+separately, in log space (`rare_arms`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def win_log_probabilities(noise: ScoreDistribution, a: Floats, b: Floats) -> tup
 def _arrange(noise: ScoreDistribution, a: Floats, b: Floats, count: Floats) -> tuple[_Arms, NDArray[np.intp]]:
     low, high = noise.ends(a, b)
     if noise.shifts:
-        # The narrow distributions that matter are near the highest lower end. With the origin there, x - a is exact.
+        # The narrow distributions that matter are near the highest lower end. With the origin there, x - a is
+        # exact.
         origin = a[np.argmax(low)]
         a = a - origin
         low, high = noise.ends(a, b)
@@ -197,9 +198,11 @@ def _rare(arms: _Arms, rare: NDArray[np.intp]) -> tuple[Floats, Floats]:
     """
     noise, bottom, top = arms.noise, arms.low[rare].min(), arms.high[0]
     peak = noise.peak(arms.a[rare], arms.b[rare])
-    # Above the ends of all other arms only the arm's own density matters; twice as far from its peak, it is negligible.
+    # Above the ends of all other arms only the arm's own density matters; twice as far from its peak, it is
+    # negligible.
     high = top + (top - peak)
-    # A rare arm is largest where the leaders are far below their means: place grid points there at every scale.
+    # A rare arm is largest where the leaders are far below their means: place grid points there at every
+    # scale.
     leader = int(np.argmax(arms.low))
     depths = arms.spread[leader] * np.exp2(np.arange(-2.0, 64.0))
     below = noise.peak(arms.a[leader], arms.b[leader]) - depths

@@ -1,9 +1,9 @@
 """Integrals for arms whose probability is too small for the shared panels of `quadrature`.
 
-The integrand of such an arm is its density, which falls, times the distribution function of the largest other score,
-which rises. The product is log-concave, with one peak between the arm and the leaders. The second factor is common to
-all arms, so it is tabulated once and interpolated; the first factor is exact. Each arm is integrated over an interval
-around the peak of its own integrand.
+The integrand of such an arm is its density, which falls, times the distribution function of the largest other
+score, which rises. The product is log-concave, with one peak between the arm and the leaders. The second
+factor is common to all arms, so it is tabulated once and interpolated; the first factor is exact. Each arm is
+integrated over an interval around the peak of its own integrand.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["InterpolationTable", "log_integrals"]
 
-# Panel edges between the outer end of the interval (0) and the peak (1). The integrand rises fastest near the outer
-# end, and it may bend sharply near the peak, where the distribution of a narrow rival ends.
+# Panel edges between the outer end of the interval (0) and the peak (1). The integrand rises fastest near the
+# outer end, and it may bend sharply near the peak, where the distribution of a narrow rival ends.
 _EDGES = np.array([0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 3 / 4, 15 / 16, 63 / 64, 255 / 256, 1023 / 1024, 1])
 # For many arms at once, a coarser rule that may miss such a bend; _BEND is added to its error bound.
 _MANY, _COARSE, _BEND = 256, np.array([0, 1 / 8, 3 / 8, 2 / 3, 1]), 1e-3
@@ -36,9 +36,10 @@ TOLERANCE = 1e-8
 class InterpolationTable:
     """Cubic interpolation of a smooth increasing function from its values and slopes.
 
-    Cubics are exact for quadratic functions, and far below the mean of a Gaussian score ln F is nearly quadratic. The
-    interval with the largest error is halved until the cubic agrees with the function in the middle of every interval,
-    or until the table has `points` points. An interval for which `too_wide` returns true counts as not resolved.
+    Cubics are exact for quadratic functions, and far below the mean of a Gaussian score ln F is nearly
+    quadratic. The interval with the largest error is halved until the cubic agrees with the function in the
+    middle of every interval, or until the table has `points` points. An interval for which `too_wide` returns
+    true counts as not resolved.
     """
 
     def __init__(
@@ -51,7 +52,8 @@ class InterpolationTable:
         self.x = np.unique(grid)
         self.value, self.slope = self._clip(*function(self.x))
         self._fit()
-        # Bound on the error of each cubic: the whole rise of the function, until the middle has been compared.
+        # Bound on the error of each cubic: the whole rise of the function, until the middle has been
+        # compared.
         self.error = np.diff(self.value)
         while True:
             middle = 0.5 * (self.x[:-1] + self.x[1:])
@@ -106,8 +108,9 @@ def log_integrals(
 ) -> tuple[Floats, Floats, Floats]:
     """Return ln ∫ exp(integrand) for each arm, an error estimate, and points where most of the mass lies.
 
-    `integrand(x)` takes a row of points for each arm and is concave. Its maximum lies between `peak` and `high`, and
-    its mass outside `low` to `high` is negligible. The error estimate compares rules of two orders.
+    `integrand(x)` takes a row of points for each arm and is concave. Its maximum lies between `peak` and
+    `high`, and its mass outside `low` to `high` is negligible. The error estimate compares rules of two
+    orders.
     """
     top = _zoom_to_peak(integrand, peak, high)
     floor = integrand(top[:, None]) - _DEPTH
@@ -126,7 +129,7 @@ def log_integrals(
 
 
 def _zoom_to_peak(integrand: Callable[[Floats], Floats], low: Floats, high: Floats) -> Floats:
-    """Return the maximum: evaluate a grid, then a finer grid around its best point, until values are close."""
+    """Return the maximum, by grids that become finer around their best point until values are close."""
     for _ in range(24):
         x = low[:, None] + (high - low)[:, None] * _FRACTIONS
         g = integrand(x)

@@ -1,7 +1,7 @@
 """Families of continuous score distributions, with the functions that quadrature needs.
 
-Each arm has two parameters, a and b. Densities must be log-concave. If `shifts` is true, the first parameter is a
-location, and quadrature may move the origin so that narrow distributions are not lost to rounding.
+Each arm has two parameters, a and b. Densities must be log-concave. If `shifts` is true, the first parameter
+is a location, and quadrature may move the origin so that narrow distributions are not lost to rounding.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class _Gaussian(ScoreDistribution):
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         """Compute both tails and the ratio from one scaled complementary error function and one logarithm.
 
-        With y = (x - a) / (b √2) and e = erfcx(|y|), F is e/2 exp(-y²) below the mean, and 1 minus this above.
+        With y = (x - a) / (b √2) and e = erfcx(|y|), F is e/2 exp(-y²) below the mean, and 1 minus this
+        above.
         """
         from scipy.special import erfcx
 
@@ -110,7 +111,7 @@ class _Gumbel(ScoreDistribution):
 
 
 class _Beta(ScoreDistribution):
-    """The log odds of Beta(a, b) for a, b >= 1. Log odds keep the order and are accurate near both 0 and 1."""
+    """The log odds of Beta(a, b), a, b >= 1: the same order, and accurate near both 0 and 1."""
 
     shifts: ClassVar[bool] = False
     code: ClassVar[int] = 2
@@ -160,7 +161,7 @@ class _Beta(ScoreDistribution):
 
 
 def _beta_fraction(x: Floats, a: Floats, b: Floats) -> Floats:
-    """Return the continued fraction C in F(x) = x^a (1-x)^b / (a B(a, b)) / C, by Lentz's method (DLMF 8.17.22)."""
+    """Return the continued fraction C in F(x) = x^a (1-x)^b / (a B(a, b)) / C (DLMF 8.17.22, Lentz)."""
     value, c, d = np.ones_like(x), np.ones_like(x), np.zeros_like(x)
     for k in range(1, 2000):
         m = k // 2

@@ -19,7 +19,7 @@ BUDGET = 2**20  # maximum number of listed support points (or 12 per component);
 
 @dataclass(frozen=True)
 class BinomialScores:
-    """Score distributions of arms as mixtures, one entry per component. A component is (offset + J) / size."""
+    """Score distributions as mixtures, one entry per component. A component is (offset + J) / size."""
 
     arm: Ints  # the arm that the component belongs to (0..K-1), ascending
     weight: Floats  # the probability of this component in the mixture of the arm
@@ -30,7 +30,7 @@ class BinomialScores:
 
 
 def cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, Ints, Floats, Floats]:
-    """Return the cells: component, first J, the J that gets the mass, last J, log mass, bound on its error."""
+    """Return component, first J, J that gets the mass, last J, log mass and its error bound of each cell."""
     low = np.where(scores.probability == 1, scores.trials, 0)
     high = np.where(scores.probability == 0, 0, scores.trials)
     count = high - low + 1
@@ -42,8 +42,9 @@ def cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, Int
     last = np.where(np.append(row[1:], -1) == row, np.append(first[1:], 0) - 1, first)
     place, p = first.copy(), scores.probability[row]
     log_mass = log_binomial(first, scores.trials[row] - first, p, 1.0 - p)
-    # The mass function is log-concave. The mass of a cell with several points therefore lies between two geometric sums:
-    # one through the first point of this cell and of the next, one with the ratio at the heavier end.
+    # The mass function is log-concave. The mass of a cell with several points therefore lies between two
+    # geometric sums: one through the first point of this cell and of the next, one with the ratio at the
+    # heavier end.
     wide, slack = np.flatnonzero(last > first), np.zeros_like(log_mass)
     n, here, after = (last - first)[wide] + 1, log_mass[wide], log_mass[wide + 1]
     p, down = scores.probability[row[wide]], after < here
@@ -60,11 +61,12 @@ def cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, Int
 
 
 def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> Ints:
-    """Return component and first J of each cell. Cells are smallest where the largest score is likely to be."""
+    """Return component and first J of each cell; cells are smallest where the largest score is likely."""
     mean, share = scores.trials * scores.probability, copies[scores.arm] * scores.weight
     unit = np.maximum(np.sqrt(mean * (1 - scores.probability)), 1)
     centre, scale = ((scores.offset + mean) / scores.size)[:, None], (unit / scores.size)[:, None]
-    # A rough approximation, used only to place cells: P(largest < ends[0]) ~ exp(-25), P(largest > ends[1]) ~ 1e-10.
+    # A rough approximation, used only to place cells: P(largest < ends[0]) ~ exp(-25), P(largest > ends[1]) ~
+    # 1e-10.
     ends, width = np.full(2, centre.min()), (centre + 10 * scale).max() - centre.min()
     for step in width / 2.0 ** np.arange(1, 31):
         z = np.clip((ends + step - centre) / scale, -40, 40)
