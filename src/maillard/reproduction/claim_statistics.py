@@ -1,4 +1,4 @@
-"""Estimates with their errors, and what they say of a claim at a stated confidence."""
+"""Estimates with their errors, and the verdict on a claim at a stated confidence."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 CONFIDENCE = 0.95
-_POWER = 0.8  # with which the trials that an open claim needs would settle it
+_POWER = 0.8  # probability that the suggested number of trials decides an open claim
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class TrialEstimate:
         return -(-self).lower(confidence)
 
     def _quantile(self, confidence: float) -> float:
-        """Of (estimate - truth) / error: g of it is Student's, g(t) = t + G t²/3 + G² t³/27 + G/6, G the skewness."""
+        """The quantile of t = (estimate - truth) / error: t + G t²/3 + G² t³/27 + G/6 has Student's distribution; G is the skewness."""
         if not 0 < self.variance < math.inf:
             return 0.0 if not self.variance else math.inf
         t = float(special.stdtrit(self.freedom, confidence))
@@ -117,7 +117,7 @@ def log_growth(early: Floats, late: Floats) -> TrialEstimate:
 def log_deviation(values: Floats) -> TrialEstimate:
     """The logarithm of the standard deviation, with Miller's jackknife error.
 
-    The error needs four moments: where a rare trial decides the deviation, as with a very long tail, the upper end is too low.
+    The error needs four moments: if rare trials dominate the deviation, as with a very long tail, the upper end is too low.
     """
     n = values.size
     squares = (values - values.mean()) ** 2
@@ -156,50 +156,50 @@ def average(estimates: Sequence[TrialEstimate]) -> TrialEstimate:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that a claim says: that a quantity is above a limit, or below it."""
+    """A part of a claim: a quantity is above a limit, or below it."""
 
     what: str
     quantity: TrialEstimate
     limit: float = 0.0
     below: bool = False
     form: Callable[[float], str] = "{:.3g}".format
-    among: int = 1  # of how many it was chosen, after seeing them
-    others: tuple[Check, ...] = ()  # which would do as well: it fails only if they all do
+    among: int = 1  # the number of candidates from which it was chosen after the fact
+    others: tuple[Check, ...] = ()  # alternatives: the check fails only if all of them fail
 
     @property
     def says(self) -> str:
-        """In words."""
+        """The check as text."""
         return f"{self.what} is {'below' if self.below else 'above'} {self.form(self.limit)}"
 
     @property
     def margin(self) -> TrialEstimate:
-        """By how much the claim is right."""
+        """The distance from the limit; positive if the claim is right."""
         return -(self.quantity - self.limit) if self.below else self.quantity - self.limit
 
     def holds(self, confidence: float) -> bool:
-        """Whether it is so, at this confidence."""
+        """Whether the check holds at this confidence."""
         strict = stricter(confidence, self.among)
         return any(check.margin.lower(strict) > 0 for check in (self, *self.others))
 
     def fails(self, confidence: float) -> bool:
-        """Whether it is not so, at this confidence."""
+        """Whether the check fails at this confidence."""
         return all(check.margin.upper(confidence) < 0 for check in (self, *self.others))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim, and how many trials would settle it if it is open."""
+    """The verdict on a claim, and for an open one the number of trials that would decide it."""
 
     word: str
     trials_needed: int | None = None
 
 
 def judge(checks: Sequence[Check], confidence: float = CONFIDENCE) -> Verdict:
-    """Whether a claim holds, fails or is open: it says every one of its checks.
+    """Whether a claim, the conjunction of its checks, holds, fails or is open.
 
-    It holds if each does at the confidence: where one is not so in truth, that one passes by mistake as rarely as the
-    confidence says, and all do more rarely still (an intersection-union test). It fails if one fails at a confidence that
-    Bonferroni's correction makes stricter.
+    It holds if each check holds at the confidence (an intersection-union test, which needs no correction: if one check is
+    false, the probability that it passes is at most 1 - confidence). It fails if one check fails at the confidence with
+    Bonferroni's correction.
     """
     strict = stricter(confidence, len(checks))
     if all(check.holds(confidence) for check in checks):
@@ -212,23 +212,23 @@ def judge(checks: Sequence[Check], confidence: float = CONFIDENCE) -> Verdict:
         for check in checks
         if check.margin.value >= 0 and not check.holds(confidence)
     ]
-    # One that is not so is enough to end it; else the slowest decides.
+    # One failing check decides; otherwise the one that needs most trials.
     needed = min(against) if against else max(for_all)
     return Verdict("open", None if math.isinf(needed) else math.ceil(needed))
 
 
 def stricter(confidence: float, parts: int) -> float:
-    """The confidence at which each of several must be, for all to be at this one: Bonferroni's."""
+    """The confidence of each of several statements that gives this joint confidence (Bonferroni)."""
     return 1 - (1 - confidence) / parts
 
 
 def trials_for(word: Callable[[int], str], trials: int) -> int | None:
-    """How many trials would settle what is counted, if all counts grew alike: the first power of 2 times as many that does."""
+    """The number of trials, `trials` times a power of 2, that would decide the claim if all counts grew in proportion."""
     return next((trials * 2**power for power in range(1, 12) if word(2**power) != "open"), None)
 
 
 def trials_needed(margin: TrialEstimate, confidence: float) -> float:
-    """How many trials would settle it, with a chance of 80%, if the estimate is right."""
+    """The number of trials that would decide the check with probability 80%, if the estimate is right."""
     if margin.value == 0 or not margin.trials or not math.isfinite(margin.error):
         return math.inf
     sigmas = float(special.ndtri(confidence) + special.ndtri(_POWER))

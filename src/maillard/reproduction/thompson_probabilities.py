@@ -1,4 +1,4 @@
-"""Thompson's probabilities: against Maillard's on two arms, and by drawing, as one would without a formula for them."""
+"""Probabilities of Thompson sampling: compared with MS on two arms, and estimated by simulation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ARMS", "COLUMNS", "DRAWS", "TwoArms", "by_simulation", "seconds", "t
 
 ARMS = (10, 100)
 DRAWS = (100, 1000, 10_000)
-# What a row of `by_simulation` tells.
+# The columns of `by_simulation`.
 COLUMNS = (
     "arms",
     "draws of every score",
@@ -33,13 +33,13 @@ COLUMNS = (
     "arms above 1e-6 never drawn",
     "draws that 10% would take",
 )
-_PRECISION = 0.1  # relative, of a probability that is drawn
-_RARE = 1e-6  # probabilities below it are not asked for
+_PRECISION = 0.1  # relative error of an estimated probability
+_RARE = 1e-6  # smaller probabilities are ignored
 _NORMAL = 1.959964  # 95%, two-sided
 
 
 class TwoArms(NamedTuple):
-    """Log probabilities of the worse of two arms, whose x is N d² / 2 at variance 1; the better was pulled 10⁶ times as often."""
+    """Log probabilities of the worse of two arms at x = N d² / 2 and variance 1; the better has 10⁶ times as many pulls."""
 
     x: Floats
     thompson: Floats
@@ -49,7 +49,7 @@ class TwoArms(NamedTuple):
 
 @functools.cache
 def two_arms() -> TwoArms:
-    """Both probabilities, exactly, over a range of x: the appendix's comparison."""
+    """The exact probabilities over a range of x, as compared in the appendix of the paper."""
     x = np.concatenate([[0.01, 0.03, 0.1, 0.3], np.geomspace(1, 100, 21)])
     pulls = 100
     ts, ms = policy("ts", sigma2=1.0), policy("ms", sigma2=1.0)
@@ -64,24 +64,24 @@ def two_arms() -> TwoArms:
 
 
 def _state(arms: int, seed: int) -> Tally:
-    """What Thompson sampling has observed after 50 rounds an arm on a linear Gaussian problem."""
+    """The tally of Thompson sampling after 50 rounds per arm on a linear Gaussian problem."""
     plan = make_plan("ts", problem(f"gaussian-linear:arms={arms}"), 50 * arms, seed)
     return run_trials(plan, 0, 1).tally
 
 
 @functools.cache
 def by_simulation(seed: int) -> tuple[tuple[int, int, float, float, int, float], ...]:
-    """What drawing gives, for each number of arms and of draws, in the order of `COLUMNS`.
+    """Errors of simulated probabilities, for each number of arms and of samples, in the order of `COLUMNS`.
 
-    Relative errors, and the draws that would give every such arm to 10% with a confidence of 95%, are of arms with a
-    probability above one in a million.
+    Relative errors, and the number of samples that gives a relative error of 10% with a confidence of 95%, are for arms with
+    a probability above one in a million.
     """
     rows = []
     for arms in ARMS:
         tally = _state(arms, seed)
         exact = policy("ts", sigma2=0.25).probabilities(tally)
         asked = exact > _RARE
-        # The relative error of a share of n draws is sqrt((1 - p) / (n p)).
+        # The relative error of a fraction of n samples is sqrt((1 - p) / (n p)).
         needed = float((_NORMAL / _PRECISION) ** 2 * ((1 - exact) / exact)[asked].max())
         rng = np.random.default_rng(seed)
         for draws in DRAWS:
@@ -94,7 +94,7 @@ def by_simulation(seed: int) -> tuple[tuple[int, int, float, float, int, float],
 
 
 def _draw(tally: Tally, draws: int, rng: np.random.Generator) -> Floats:
-    """How often each arm had the largest of Gaussian scores."""
+    """The fraction of samples in which each arm has the largest Gaussian score."""
     deviation = np.sqrt(0.25 / tally.pulls)
     winners = np.argmax(tally.means + deviation * rng.standard_normal((draws, tally.pulls.size)), axis=1)
     return np.bincount(winners, minlength=tally.pulls.size) / draws
@@ -102,7 +102,7 @@ def _draw(tally: Tally, draws: int, rng: np.random.Generator) -> Floats:
 
 @functools.cache
 def seconds(seed: int) -> tuple[tuple[int, str, float], ...]:
-    """How long one vector of probabilities takes, the best of several: arms, how, seconds. These depend on the machine."""
+    """The time for one vector of probabilities, the best of several: arms, method, seconds. It depends on the machine."""
     rows = []
     rng = np.random.default_rng(seed)
     ms, ts = policy("ms", sigma2=0.25), policy("ts", sigma2=0.25)

@@ -65,7 +65,7 @@ _MINIMAX = 2
 
 @tests("table-1")
 def table_1(_results: ExperimentResults, _where: str) -> Finding:
-    """Each cell of Table 1 against what the policies state; and MS+ against every other, but for the minimax ratio."""
+    """Compare each cell of Table 1 with the policies, and MS+ with every other policy except in the minimax ratio."""
     rows, beaten = [], []
     for name, printed in TABLE_1.items():
         row: Guarantees = policies.policy_class(name).guarantees
@@ -290,7 +290,7 @@ def tightest(results: ExperimentResults, _where: str) -> Finding:
 
 
 def _least(problem: Problem) -> float:
-    """Of the arms' sub-Gaussian constants the largest: (1 - 2p) / (2 ln((1 - p)/p)) for one of mean p (Kearns and Saul)."""
+    """The largest sub-Gaussian constant of the arms: (1 - 2p) / (2 ln((1 - p)/p)) for mean p (Kearns and Saul)."""
     found: list[float] = []
     for p in problem.true_means.tolist():
         inside = 0 < p < 1 and p != 0.5

@@ -1,4 +1,4 @@
-"""What a test of a claim gives, and the comparisons that most of them are made of."""
+"""The result of the test of a claim, and comparisons that many tests use."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ DEVIATION: Measure = log_deviation
 
 @dataclass(frozen=True)
 class Finding:
-    """What came out: the checks that decide; or, where something else does, a verdict and its evidence."""
+    """The result of a test: the checks that decide, or a verdict with its evidence."""
 
     statistic: str
     checks: tuple[Check, ...] = ()
     verdict: Verdict | None = None
     evidence: DataTable | None = None
-    confidence: float | None = CONFIDENCE  # None where all is computed or counted
+    confidence: float | None = CONFIDENCE  # None if nothing is estimated
 
     def table(self) -> DataTable:
         """The numbers behind the verdict."""
@@ -72,12 +72,12 @@ class Finding:
 
 Test = Callable[
     [ExperimentResults, str], Finding
-]  # the second argument is the experiment that a claim is judged on
+]  # the second argument is the experiment on which the claim is tested
 TESTS: dict[str, Test] = {}
 
 
 def tests(name: str) -> Callable[[Test], Test]:
-    """Marks the function that tests the claim of this name."""
+    """Register the function that tests the claim of this name."""
 
     def register(function: Test) -> Test:
         TESTS[name] = function
@@ -87,21 +87,21 @@ def tests(name: str) -> Callable[[Test], Test]:
 
 
 def counted(statistic: str, *, holds: bool, evidence: DataTable) -> Finding:
-    """The finding of a claim that is computed or counted, without chance."""
+    """The finding for a claim that is computed or counted, without statistical error."""
     return Finding(
         statistic, verdict=Verdict("holds" if holds else "fails"), evidence=evidence, confidence=None
     )
 
 
 def times(value: float) -> str:
-    """A logarithm, shown as the factor that it is."""
+    """A logarithm as a factor."""
     return f"×{math.exp(value):.3g}" if value < 30 else "> ×1e13"
 
 
 def ratio(
     results: ExperimentResults, where: tuple[str, str | None], measure: Measure, over: str, under: str
 ) -> TrialEstimate:
-    """The log of one policy's measure over another's, in one experiment on one problem; `measure` is the log of something."""
+    """The log ratio of a measure of two policies on one problem; `measure` returns a logarithm."""
     above, below = (results.regret(*where, policy) for policy in (over, under))
     return measure(above) - measure(below)
 
@@ -115,9 +115,9 @@ def relative(
 
 
 def within(what: str, quantity: TrialEstimate, factor: float) -> tuple[Check, Check]:
-    """That a log ratio lies within a factor, to either side."""
-    room = math.log(factor)
-    return Check(what, quantity, room, below=True, form=times), Check(what, quantity, -room, form=times)
+    """Checks that a log ratio is within a factor, in both directions."""
+    limit = math.log(factor)
+    return Check(what, quantity, limit, below=True, form=times), Check(what, quantity, -limit, form=times)
 
 
 def all_pairs(
@@ -129,7 +129,7 @@ def all_pairs(
     *,
     factor: float = 1.0,
 ) -> tuple[Check, ...]:
-    """That each of the first has more than `factor` times as much as each of the others, by geometric means."""
+    """Checks that each of `overs` has more than `factor` times the measure of each of `unders`, by geometric means."""
     return tuple(
         Check(
             f"{label(over)} over {label(under)}",
@@ -143,11 +143,11 @@ def all_pairs(
 
 
 def nearest(checks: Sequence[Check]) -> str:
-    """The check that comes nearest to failing."""
+    """The check that is nearest to failing, as text."""
     least = min(checks, key=lambda check: check.margin.value / (check.margin.error or 1e-300))
     return f"nearest: {least.what} {least.form(least.quantity.value)}, to be {'below' if least.below else 'above'} {least.form(least.limit)}"
 
 
 def each(checks: Sequence[Check]) -> str:
-    """What every check found."""
+    """The estimates of all checks, as text."""
     return "; ".join(dict.fromkeys(f"{check.what} {check.form(check.quantity.value)}" for check in checks))

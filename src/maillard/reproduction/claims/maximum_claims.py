@@ -1,4 +1,4 @@
-"""The largest regret that the paper quotes, and what it says of the noise that the paper does not state."""
+"""Claims on the largest regret that the paper quotes, and on the noise, which the paper does not state."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def readings(results: ExperimentResults) -> dict[str, Floats]:
 
 
 def _of_200(probability: float) -> float:
-    """The probability that at least one of 200 trials does what one does with this one."""
+    """The probability that an event of this probability occurs in at least one of 200 trials."""
     return float(-np.expm1(200 * np.log1p(-probability))) if probability < 1 else 1.0
 
 
 @tests("far-from-linear")
 def far_from_linear(results: ExperimentResults, _where: str) -> Finding:
-    """How likely the largest of 200 regrets is a tenth of the possible."""
+    """The probability that the largest of 200 regrets is at least a tenth of the possible regret."""
     tenth = results.result("maximum-1").rounds[-1] * 0.5 / 10
-    found = dict(list(readings(results).items())[:2])  # without the one that mixes the two
+    found = dict(list(readings(results).items())[:2])  # without the mixed one
     counts = [(int((regret >= tenth).sum()), regret.size) for regret in found.values()]
 
     def word(more: int) -> str:
@@ -73,17 +73,17 @@ def far_from_linear(results: ExperimentResults, _where: str) -> Finding:
 
 @tests("maximum")
 def maximum(results: ExperimentResults, _where: str) -> Finding:
-    """Under which reading the quoted maximum is less of a surprise."""
+    """Under which interpretation of the noise the quoted maximum is less extreme."""
     found = readings(results)
     first, second, *_ = found
 
     def word(more: int) -> str:
         (_, low, high), (_, low_other, high_other) = (
-            _surprise(found[name], more) for name in (first, second)
+            _tail_probability(found[name], more) for name in (first, second)
         )
         return "holds" if low > high_other else "fails" if high < low_other else "open"
 
-    bounds = {name: _surprise(found[name]) for name in (first, second)}
+    bounds = {name: _tail_probability(found[name]) for name in (first, second)}
     said = "; ".join(
         f"under {name} the two-sided tail probability of {QUOTED} is {value:.3f} (from {least:.3f} to {most:.3f})"
         for name, (value, least, most) in bounds.items()
@@ -94,7 +94,9 @@ def maximum(results: ExperimentResults, _where: str) -> Finding:
         middle = tuple(
             float(np.quantile(regret, q ** (1 / 200), method="higher")) for q in (0.025, 0.5, 0.975)
         )
-        rows.append((name, events, regret.size, _of_200(events / regret.size), *_surprise(regret), *middle))
+        rows.append(
+            (name, events, regret.size, _of_200(events / regret.size), *_tail_probability(regret), *middle)
+        )
     columns = (
         "noise and sigma2", f"regrets ≥ {QUOTED}", "trials", f"P(maximum of 200 ≥ {QUOTED})", "two-sided tail probability",
         "at least", "at most", "2.5% of maxima", "median maximum", "97.5%",
@@ -103,11 +105,11 @@ def maximum(results: ExperimentResults, _where: str) -> Finding:
     return Finding(said, verdict=Verdict(word(1), needed), evidence=DataTable(columns, tuple(rows)))
 
 
-def _surprise(regret: Floats, more: int = 1) -> tuple[float, float, float]:
-    """Twice the probability that the largest of 200 lies as far out as the quoted one, to the nearer side; and its bounds.
+def _tail_probability(regret: Floats, more: int = 1) -> tuple[float, float, float]:
+    """The two-sided tail probability of the quoted maximum among maxima of 200 trials, with bounds.
 
-    Two readings are compared, each by two ends of an interval: each end has a quarter of the error that is allowed. With
-    `more`, the bounds are those of so many times as many trials that come out alike.
+    Two interpretations are compared by both ends of their intervals, so each end gets a quarter of the error level. The
+    bounds are those of `more` times as many trials with the same fractions.
     """
     events = int((regret >= QUOTED).sum())
     ends = share(events * more, regret.size * more, stricter(CONFIDENCE, 4))

@@ -1,4 +1,4 @@
-"""The claims on evaluating other policies from a log: with exact probabilities, and with drawn ones."""
+"""Claims on off-policy evaluation, with exact probabilities and with estimated ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["biased", "propensity_table", "unbiased"]
 
-_TENTH = 0.9  # of the truth: what is below is too low, and what is between it and its inverse is right
+_TENTH = 0.9  # estimates below 0.9 of the truth are too low; those within 0.9 and 1 / 0.9 are right
 
 
 @tests("ips-on-ms")
 def ips_on_ms(results: ExperimentResults, _where: str) -> Finding:
-    """The mean of many estimates of each arm, and how far a single one is off as its log grows."""
+    """The mean of many estimates of each arm, and the error of a single one as its log grows."""
     seed = results.settings.seed
     logs = two_arm_logs.averaged_logs("ms", seed)
     return unbiased(
@@ -64,7 +64,7 @@ def unbiased(estimates: Mapping[str, Floats], errors: Mapping[str, tuple[Floats,
 
 @tests("ips-on-thompson")
 def ips_on_thompson(results: ExperimentResults, _where: str) -> Finding:
-    """The mean of many estimates of the worse arm, by how its probability was found."""
+    """The mean of many estimates of the worse arm, by how its probability was obtained."""
     return biased(
         two_arm_logs.sampled_propensities(results.settings.seed),
         two_arm_logs.zero_fractions(results.settings.seed),
@@ -74,7 +74,7 @@ def ips_on_thompson(results: ExperimentResults, _where: str) -> Finding:
 def biased(
     found: Sequence[two_arm_logs.SampledPropensities], never: Mapping[int, tuple[float, float]]
 ) -> Finding:
-    """Whether estimates are right on average with exact probabilities, and too low with drawn ones."""
+    """Whether estimates are right on average with exact probabilities, and too low with estimated ones."""
     truth = math.log(two_arm_logs.true_means()[0])
     checks: list[Check] = []
     for each in found:
@@ -97,7 +97,7 @@ def biased(
 
 
 def _judged(statistic: str, checks: Sequence[Check], evidence: DataTable) -> Finding:
-    """No experiment has trials that could be asked for."""
+    """A finding without a suggested number of trials, because no experiment of the run is involved."""
     return Finding(statistic, tuple(checks), Verdict(judge(checks).word), evidence)
 
 
@@ -106,7 +106,7 @@ def propensity_table(
     never: Mapping[int, tuple[float, float]],
     title: str = "",
 ) -> DataTable:
-    """How far Thompson's drawn probabilities put estimates off."""
+    """The bias of estimates with estimated probabilities of Thompson sampling."""
     truth = float(two_arm_logs.true_means()[0])
     rows = []
     for each in found:

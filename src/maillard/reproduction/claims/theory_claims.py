@@ -1,4 +1,4 @@
-"""The claims on slopes, worst cases, bounds, the closing equation, and Thompson's probabilities."""
+"""Claims on slopes, worst cases, bounds, the closing equation, and the probabilities of Thompson sampling."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def worst(results: ExperimentResults, policy: str, arms: int, share: float) -> t
 
 
 def _growth_of_worst(results: ExperimentResults, policy: str, arms: int) -> TrialEstimate:
-    """The log of by how much the worst mean regret grows over the last tenfold of rounds."""
+    """The log of the growth of the worst mean regret over the last tenfold of rounds."""
     (problem, early), (other, late) = (worst(results, policy, arms, share) for share in (0.1, 1.0))
     if problem != other:
         return late - early
@@ -171,7 +171,7 @@ def _worst_case(results: ExperimentResults, policy: str, rate: Callable[[float, 
 
 @tests("bounds")
 def bounds(results: ExperimentResults, _where: str) -> Finding:
-    """The summed bounds, where they say something, against mean regrets at the horizon."""
+    """The summed bounds that are not vacuous, compared with mean regrets at the horizon."""
     checks, silent = [], 0
     for experiment in ("gaussian-1", "gaussian-quarter", "bernoulli"):
         for problem in results.problems(experiment):
@@ -190,7 +190,7 @@ def bounds(results: ExperimentResults, _where: str) -> Finding:
 
 @tests("thompson-two-arms")
 def two_arms(_results: ExperimentResults, _where: str) -> Finding:
-    """Thompson's probability of the worse of two arms against MS's."""
+    """The probability of the worse of two arms under Thompson sampling and MS."""
     table = thompson_probabilities.two_arms()
     apart = abs(table.thompson[-1] / table.maillard[-1] - 1)
     below = bool((table.thompson <= table.bound).all())
@@ -235,7 +235,7 @@ def _two_arms_table() -> DataTable:
 
 @tests("thompson-simulated")
 def simulated(results: ExperimentResults, _where: str) -> Finding:
-    """What drawing many scores leaves as an error."""
+    """The error of probabilities estimated from many samples."""
     rows = thompson_probabilities.by_simulation(results.settings.seed)
     most = [row for row in rows if row[1] == max(thompson_probabilities.DRAWS)]
     said = "; ".join(

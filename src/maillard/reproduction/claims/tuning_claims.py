@@ -1,4 +1,4 @@
-"""The claims on tuning, delay and variance: the booster against narrower widths, C and D, the conjecture."""
+"""Claims on tuning, delay and variance: the booster against narrower widths, C and D, delayed rewards."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ USUAL = "ms+:booster=4,c=0.01,d=0.01"
 
 
 def matched(results: ExperimentResults, name: str) -> str:
-    """Of a policy's scales the one whose regret after a hundredth of the rounds is nearest to that of MS+32."""
+    """The scale of a policy with which its regret after a hundredth of the rounds is nearest to that of MS+32."""
     aim = results.regret("width", None, AGGRESSIVE, 0.01).mean()
     scaled = [policy for policy in results.result("width").policies if policy.startswith(f"{name}:")]
     return min(scaled, key=lambda policy: abs(results.regret("width", None, policy, 0.01).mean() - aim))
@@ -59,7 +59,7 @@ def _second_half(results: ExperimentResults, policy: str) -> Floats:
 
 
 def _stuck(results: ExperimentResults, policy: str) -> Floats:
-    """Of each trial, whether it hardly ever pulled the best arm in the second half: it lost nine tenths of the least gap a round."""
+    """For each trial, 1 if its regret in the second half exceeds nine tenths of the smallest gap per round, else 0."""
     result = results.result("width")
     gaps = problem_of(result.provenance["problem"]).gaps
     least = gaps[gaps > 0].min() * result.rounds[-1] * (1 - HALF)
@@ -68,7 +68,7 @@ def _stuck(results: ExperimentResults, policy: str) -> Floats:
 
 @tests("width")
 def width(results: ExperimentResults, _where: str) -> Finding:
-    """How many trials of narrowed policies lose in proportion to time, against an aggressive booster."""
+    """The number of trials with linear regret, for narrowed policies and for an aggressive booster."""
     narrowed = [matched(results, "ts"), matched(results, "aoucb")]
     found = {policy: _stuck(results, policy) for policy in results.result("width").policies}
     counts = {policy: (int(one.sum()), one.size) for policy, one in found.items()}
@@ -105,7 +105,7 @@ def width(results: ExperimentResults, _where: str) -> Finding:
 
 @tests("recovers")
 def recovers(results: ExperimentResults, _where: str) -> Finding:
-    """What the second half costs an aggressive booster, against the slope of the theory."""
+    """The regret of an aggressive booster in the second half, compared with the theoretical slope."""
     lost = mean(_second_half(results, AGGRESSIVE))
     problem = problem_of(results.result("width").provenance["problem"])
     allowed = sub_gaussian_slope(problem.gaps, problem.sigma2 or 1.0) * -math.log(HALF)
@@ -175,7 +175,7 @@ def delay_static(results: ExperimentResults, _where: str) -> Finding:
 
 @tests("delay-dynamic")
 def delay_dynamic(results: ExperimentResults, _where: str) -> Finding:
-    """MS and Thompson sampling against two UCBs under every delay, on arms that come and go."""
+    """MS and Thompson sampling against two UCBs under every delay, on arms that are replaced."""
     checks = [
         check
         for faster in ("ms", "ts-bernoulli")
