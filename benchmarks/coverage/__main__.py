@@ -136,7 +136,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _sources() -> str:
-    """A fingerprint of the kernels that are tried and of this study, so that numbers of other code are not kept."""
+    """A hash of the kernels and of this study, so that results of other code are not reused."""
     digest = hashlib.sha256()
     for path in sorted(HERE.glob("*.py")):
         if path.name not in ("page.py", "tables.py", "picture.py", "__main__.py"):

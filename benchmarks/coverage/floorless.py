@@ -37,7 +37,8 @@ HORIZONS = (200, 2000, 20_000)
 ESTIMATORS = ("IPS", "SNIPS", "AIPW", "AIPW, √e", "AIPW, e", "sample mean")
 FLOORS = (0.0, 0.02, 0.05, 0.1)
 BLOCK = 20  # runs at a time
-LEAST = 0.01  # propensities below it are left out of the test of unbiasedness, whose variance they would make up alone
+# propensities below it are left out of the test of unbiasedness, whose variance they would make up alone
+LEAST = 0.01
 WORST, NOISY = 0, (0.5, 1.0, 1.5)
 
 
@@ -88,7 +89,7 @@ def _estimates(log: Log, horizon: int) -> list[float]:
 
 
 def errors(runs: int, seed: int, work: Work) -> Errors:
-    """MS on two Bernoulli arms, σ² = 1/4: how far off the estimates of the worse arm are after each horizon."""
+    """Errors of the estimates of the worse arm at each horizon, for MS on two Bernoulli arms."""
 
     def block(number: int) -> list[list[list[float]]]:
         logs = _logs("ms", HORIZONS[-1], seed, number)
@@ -100,11 +101,14 @@ def errors(runs: int, seed: int, work: Work) -> Errors:
 
 
 def ips_deviation(runs: int, seed: int, work: Work, *, horizon: int = 200, late: bool = False) -> Floats:
-    """Per run, the mean over rows with p_t >= LEAST of w_t r_t - μ, of the worse arm: 0 in expectation if IPS is unbiased.
+    """Per run, the mean over rows with p_t >= LEAST of w_t r_t - μ, of the worse arm.
 
-    Whether p_t is so large is known before the row is drawn, so leaving the others out keeps the expectation; with them the variance is
-    made by a handful of rows, and a z-score says nothing. `late` takes the probability after the row's update, as one does who
-    computes it when the reward has come: the mistake that this test must find.
+    0 in expectation if IPS is unbiased.
+
+    Whether p_t is so large is known before the row is drawn, so leaving the others out keeps the expectation;
+    with them the variance is made by a handful of rows, and a z-score says nothing. `late` takes the
+    probability after the row's update, as one does who computes it when the reward has come: the mistake that
+    this test must find.
     """
 
     def one(log: Log) -> float:
@@ -131,7 +135,10 @@ def z_score(values: Floats) -> float:
 
 
 def coverage_by_floor(runs: int, seed: int, work: Work, *, horizon: int = 5000) -> Floats:
-    """MS on Gaussian arms (.5, 1, 1.5), σ = 1: coverage of the worst arm's 90% intervals, floor x (AIPW's four weightings)."""
+    """MS on Gaussian arms (.5, 1, 1.5), σ = 1.
+
+    Coverage of the worst arm's 90% intervals, floor x (AIPW's four weightings).
+    """
     problem, k = Gaussian(NOISY, variance=1.0), len(NOISY)
 
     def block(number: int) -> Floats:

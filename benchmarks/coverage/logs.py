@@ -1,7 +1,8 @@
 """One run as the arrays that estimators read, compiled.
 
-Unlike with `simulate_log`, no round is forced: arms without rewards have a probability by formula, as in a live bandit, so every row has support. Thompson
-sampling over three arms is compiled, too. The logged distribution is that of `WithFloor`, p = (1 - s) p_policy + s / K.
+Unlike with `simulate_log`, no round is forced: arms without rewards have a probability by formula, as in a
+live bandit, so every row has support. Thompson sampling over three arms is compiled, too. The logged
+distribution is that of `WithFloor`, p = (1 - s) p_policy + s / K.
 """
 
 from __future__ import annotations
@@ -89,11 +90,20 @@ class Logger:
         self._run = compile_function(_build, (compute_sampled if sampled else win,), _SIGNATURE)
 
     def write(self, rows: Rows, seed: int, run: int) -> None:
-        """Run number `run`, whose random numbers depend on nothing but the seed, the policy, the problem and the number."""
+        """Write run number `run`; its random numbers depend on the seed, the policy, the problem and `run`."""
         rewards = self._rewards
         key = (zlib.crc32(self._name.encode()), run)
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
         self._run(
-            self._addresses, rewards.code, rewards.first, rewards.second, rewards.values, rewards.ends, self.shares,
-            rows.arm, rows.reward, rows.probabilities, rng,
-        )  # fmt: skip
+            self._addresses,
+            rewards.code,
+            rewards.first,
+            rewards.second,
+            rewards.values,
+            rewards.ends,
+            self.shares,
+            rows.arm,
+            rows.reward,
+            rows.probabilities,
+            rng,
+        )

@@ -44,7 +44,7 @@ def weigh(arm: Any, probabilities: Any, place: int, weight: Any, propensity: Any
 
 @compiled
 def naive(arm: Any, reward: Any, weight: Any, place: int, rows: int, truth: float) -> Any:  # noqa: PLR0917  # compiled
-    """Mean and standard error of the arm's own rewards, and of w r over all rows, as if they were independent: float64[2, 3].
+    """Naive mean and standard error of the arm's rewards, and of w r over all rows: float64[2, 3].
 
     The third number is 1 if the interval at some row from `FIRST` on has missed the true value.
     """
@@ -75,15 +75,18 @@ class Found(NamedTuple):
 
     ends: Floats  # horizon x arm x method x (lower, upper)
     pulls: Floats  # horizon x arm x (pulls, effective pulls)
-    ever: Floats  # horizon x arm x naive method: whether its interval has missed the true value after some row from `FIRST` on
+    # horizon x arm x naive method: whether its interval has missed the true value after some row from `FIRST`
+    # on
+    ever: Floats
 
 
 def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], highest: float) -> Found:
     """Every method's interval of every arm's mean, after each of these numbers of rows.
 
-    Effective pulls are those of the constant allocation, (Σ √e)² / n: as many pulls in an experiment that were not adaptive would give
-    as narrow an interval. `highest` is the largest weight that the floor allows. Sequences are followed once, and what they exclude
-    stays excluded: an interval after n rows is the intersection of all up to there.
+    Effective pulls are those of the constant allocation, (Σ √e)² / n: as many pulls in an experiment that
+    were not adaptive would give as narrow an interval. `highest` is the largest weight that the floor allows.
+    Sequences are followed once, and what they exclude stays excluded: an interval after n rows is the
+    intersection of all up to there.
     """
     length, arms = rows.probabilities.shape
     shape = (len(horizons), arms)
@@ -105,8 +108,15 @@ def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], h
             part, chunk = slice(end), slice(begin, end)
             simple = naive(rows.arm, rows.reward, weight, place, end, means[place])
             weighted = aipw.estimate(
-                rows.arm[part], rows.reward[part], weight[part], propensity[part], law[part], laws, float(end), DECAY
-            )  # fmt: skip
+                rows.arm[part],
+                rows.reward[part],
+                weight[part],
+                propensity[part],
+                law[part],
+                laws,
+                float(end),
+                DECAY,
+            )
             ends, normal = found.ends[number, place], len(NAIVE) + len(WEIGHTED)
             value, half = np.concatenate([simple[:, :2], weighted]).T * [[1.0], [NORMAL]]
             ends[:normal] = np.column_stack([value - half, value + half])

@@ -139,7 +139,10 @@ def _floorless(found: dict[str, Any]) -> str:
     def by_horizon(
         values: list[list[float]], show: Callable[[float], str] = lambda value: f"{value:.3f}"
     ) -> str:
-        rows = [[f"{horizon:,}", *(show(float(each)) for each in line)] for horizon, line in zip(floorless.HORIZONS, values, strict=True)]  # fmt: skip
+        rows = [
+            [f"{horizon:,}", *(show(float(each)) for each in line)]
+            for horizon, line in zip(floorless.HORIZONS, values, strict=True)
+        ]
         return table(["T", *floorless.ESTIMATORS], rows)
 
     floors = [

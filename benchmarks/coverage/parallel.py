@@ -1,4 +1,7 @@
-"""Independent blocks of work on threads, in the order of their numbers; an interrupt ends it at the next block."""
+"""Independent blocks of work on threads, in the order of their numbers.
+
+An interrupt ends it at the next block.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ class Work:
 
 
 def gather(work: Work, block: Callable[[int], Made], blocks: int, what: str, units: float) -> list[Made]:
-    """`block(0)`, `block(1)`, ...: compiled code frees the interpreter, so threads run it side by side. `units` are a block's work."""
+    """`block(0)`, `block(1)`, ...: compiled code frees the interpreter, so threads run it side by side.
+
+    `units` are a block's work.
+    """
     work.say(what)
     pool = ThreadPoolExecutor(work.threads)
     futures = [pool.submit(block, number) for number in range(blocks)]

@@ -1,4 +1,7 @@
-"""The picture of docs/coverage.md: the share of intervals that miss, a dot for each logger, problem, floor, arm and horizon."""
+"""The picture of docs/coverage.md.
+
+The share of intervals that miss, a dot for each logger, problem, floor, arm and horizon.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,9 @@ def draw(outcomes: dict[Cell, Outcome], path: Path) -> None:
         label="intervals that miss the truth, % (10 are allowed)",
         title="How often a 90% interval misses",
         style_indices=[8, 8, 8, 8, 0, 1, 2, 3, 4, 5, 6],
-        note="dots: a logger, problem, floor, arm and number of rows each; box: quartiles, line: median, diamond: mean",
+        note=(
+            "dots: a logger, problem, floor, arm and number of rows each; box: quartiles, line: median, "
+            "diamond: mean"
+        ),
     )
     figures.save(figure, path)

@@ -1,4 +1,7 @@
-"""Running the cells: how often each interval contained the true value, on which side it missed, and its width."""
+"""Running the cells.
+
+How often each interval contained the true value, on which side it missed, and its width.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +51,16 @@ class Outcome:
     @classmethod
     def from_lists(cls, given: dict[str, Any]) -> Outcome:
         """From a file."""
-        return cls(given["runs"], *(np.array(given[name]) for name in ("low", "high", "width", "pulls", "ever")))  # fmt: skip
+        return cls(
+            given["runs"], *(np.array(given[name]) for name in ("low", "high", "width", "pulls", "ever"))
+        )
 
 
 def run(cell: Cell, runs: int, seed: int, work: Work) -> Outcome:
-    """All runs of a cell. A shorter horizon is the beginning of the longer: no logger here knows when its log will end."""
+    """All runs of a cell.
+
+    A shorter horizon is the beginning of the longer: no logger here knows when its log will end.
+    """
     horizon, arms = HORIZONS[-1], len(cell.means)
     logger, highest = Logger(cell.policy, cell.problem, horizon), 1 / cell.least(horizon)
     truth = np.array(cell.means)[:, None]
@@ -78,7 +86,10 @@ def run(cell: Cell, runs: int, seed: int, work: Work) -> Outcome:
 
 
 def distant(runs: int, seed: int, work: Work) -> Floats:
-    """MS with the decaying floor on the widest means, further out: coverage, horizon x arm x AIPW's weightings."""
+    """MS with the decaying floor on the widest means, further out.
+
+    Coverage, horizon x arm x AIPW's weightings.
+    """
     cell = Cell("ms", MEANS[-1], "t^-0.7")
     horizon, arms = DISTANT[-1], len(cell.means)
     logger = Logger(cell.policy, cell.problem, horizon)

@@ -28,7 +28,7 @@ __all__ = [
     "table",
     "tests",
     "widths",
-]  # fmt: skip
+]
 
 BAND = (0.88, 0.92)  # acceptable coverage of a 90% interval
 ENOUGH = 30  # effective pulls for the normal approximation, as in textbooks
@@ -59,16 +59,26 @@ def _row(cell: Cell) -> list[str]:
 def stabilised(outcomes: dict[Cell, Outcome]) -> list[tuple[Cell, int, int, str, float, float]]:
     """Cell, horizon, arm, method, coverage and effective pulls, of every stabilised interval."""
     return [
-        (cell, horizon, arm, method, float(out.covered[number, arm, METHODS.index(method)]), float(out.pulls[number, arm, 1]))
+        (
+            cell,
+            horizon,
+            arm,
+            method,
+            float(out.covered[number, arm, METHODS.index(method)]),
+            float(out.pulls[number, arm, 1]),
+        )
         for cell, out in outcomes.items()
         for number, horizon in enumerate(HORIZONS)
         for arm in range(len(cell.means))
         for method in STABILISED
-    ]  # fmt: skip
+    ]
 
 
 def tests(outcomes: dict[Cell, Outcome]) -> list[tuple[str, float, float]]:
-    """For every arm at the last horizon: method, fraction of runs that ever missed, and the p-value of a probability of 10%."""
+    """For every arm at the last horizon.
+
+    Method, fraction of runs that ever missed, and the p-value of a probability of 10%.
+    """
     rows = []
     for out in outcomes.values():
         for method in SEQUENCES:
@@ -103,7 +113,8 @@ def fixed(outcomes: dict[Cell, Outcome], horizon: int, floor: str) -> str:
     first = horizon == HORIZONS[0] and floor == next(iter(FLOORS))
     heading = "## At a fixed number of rows\n\n" if first else ""
     explained = (
-        "Coverage in percent for the first, second and third arm. Effective pulls are (Σ √e_t)² / T, averaged over logs. Coverages of "
+        "Coverage in percent for the first, second and third arm. Effective pulls are (Σ √e_t)² / T, "
+        "averaged over logs. Coverages of "
         "stabilised intervals outside 88 to 92% are bold.\n\n"
         if first
         else ""
@@ -166,7 +177,18 @@ def _outside(outcomes: dict[Cell, Outcome]) -> list[list[str]]:
     for cell, horizon, arm, method, share, pulls in stabilised(outcomes):
         if not BAND[0] <= share <= BAND[1]:
             place = ("first", "second", "third")[arm]
-            rows.append([*_row(cell), _floor(cell.floor), f"{horizon:,}", place, method, percent(share), f"{pulls:.0f}", percent(_usual(pulls))])  # fmt: skip
+            rows.append(
+                [
+                    *_row(cell),
+                    _floor(cell.floor),
+                    f"{horizon:,}",
+                    place,
+                    method,
+                    percent(share),
+                    f"{pulls:.0f}",
+                    percent(_usual(pulls)),
+                ]
+            )
     return rows
 
 
@@ -175,9 +197,12 @@ def distant(found: dict[str, Any]) -> str:
     shares = np.array(found["distant"])
     runs = max(2, found["runs"] // 5)
     rows = [
-        [f"{horizon:,}", *(" / ".join(percent(each) for each in shares[number, :, kind]) for kind in range(len(WEIGHTED)))]
+        [
+            f"{horizon:,}",
+            *(" / ".join(percent(each) for each in shares[number, :, kind]) for kind in range(len(WEIGHTED))),
+        ]
         for number, horizon in enumerate(DISTANT)
-    ]  # fmt: skip
+    ]
     return f"""
 Coverage improves slowly with longer logs: MS with the floor t^-0.7 / 3 on means (0.5, 1, 1.5), {runs:,} logs of {DISTANT[-1]:,} rows
 (standard error {100 * np.sqrt(0.09 / runs):.1f} points), first / second / third arm.
@@ -254,8 +279,12 @@ def widths(outcomes: dict[Cell, Outcome]) -> str:
         tables.append(
             f"### Width at T = {horizon:,}\n\n{table(['policy', 'means', 'floor', *METHODS], rows)}"
         )
-    return "\n\n".join([
-        "## Width of the intervals\n\nMean width of the intervals of the first / third arm. The rewards of an arm span 2; the range given to the confidence "
-        "sequences has a width of 3.",
-        *tables,
-    ])  # fmt: skip
+    return "\n\n".join(
+        [
+            "## Width of the intervals\n\nMean width of the intervals of the first / third arm. The rewards "
+            "of "
+            "an arm span 2; the range given to the confidence "
+            "sequences has a width of 3.",
+            *tables,
+        ]
+    )

@@ -1,4 +1,7 @@
-"""The coverage study: its probabilities are those of the policies, results do not depend on threads, and bad intervals are found."""
+"""The coverage study.
+
+Its probabilities are those of the policies, results do not depend on threads, and bad intervals are found.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def test_two_correlated_normal_variables() -> None:
 
 @pytest.fixture(scope="module")
 def found():
-    """Misses, run x arm x method, and of watched naive intervals, run x arm x method, with the logs of one cell."""
+    """Misses at the end, and of naive intervals at any row, run x arm x method, for one cell."""
     cell = Cell("ms", (0.9, 1.0, 1.1), "5%")
     logger, rows = Logger(cell.policy, cell.problem, ROWS), Rows.empty(ROWS, 3)
     missed, ever = [], []
@@ -86,7 +89,7 @@ def test_sequences_hold_at_any_time_and_watched_naive_intervals_do_not(found) ->
 
 
 def outside(covered, runs, tests):
-    """Whether so many of the runs say that coverage is not within 88 to 92%, at `FALSE_ALARM` for all tests together."""
+    """Whether so many misses reject a coverage within 88 to 92%, at a joint level of `FALSE_ALARM`."""
     low, high = stats.binom.ppf([FALSE_ALARM / tests / 2, 1 - FALSE_ALARM / tests / 2], runs, BAND)
     return (covered < low) | (covered > high)
 

@@ -21,7 +21,7 @@ TOLERANCE = float(special.ndtri(1 - 2e-5)) * math.sqrt(CONFIDENCE * (1 - CONFIDE
 
 @pytest.fixture(scope="module")
 def logs():
-    """Two equal arms; between batches, the one that looks worse by more than a standard error is all but dropped."""
+    """Two equal arms; between batches, an arm that is worse by a standard error is nearly dropped."""
     rng, rewards, arms = np.random.default_rng(2), [], []
     pulls, sums = np.zeros((RUNS, 2)), np.zeros((RUNS, 2))
     for _ in range(BATCHES):
@@ -63,7 +63,8 @@ def test_decorrelation_covers_it_too(logs) -> None:
     for arm, reward in zip(arms, rewards, strict=True):
         each = decorrelated_difference(arm, reward, 1, 0, penalty=penalty, confidence=CONFIDENCE)
         found.append((each.lower, each.upper))
-        # With λ beyond what the least pulled arm allows, next to nothing is corrected and the interval says too little.
+        # With λ beyond what the least pulled arm allows, next to nothing is corrected and the interval says
+        # too little.
         each = decorrelated_difference(arm, reward, 1, 0, penalty=20 * penalty, confidence=CONFIDENCE)
         barely.append((each.lower, each.upper))
     assert abs(covered(found) - CONFIDENCE) < TOLERANCE

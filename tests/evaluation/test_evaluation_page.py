@@ -1,4 +1,7 @@
-"""The report of an evaluation as a page: whole by itself, and nothing in a log can become part of it but text."""
+"""The report of an evaluation as a page.
+
+Whole by itself, and nothing in a log can become part of it but text.
+"""
 
 from __future__ import annotations
 

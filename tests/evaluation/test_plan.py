@@ -93,7 +93,10 @@ def test_a_row_is_what_its_logs_say() -> None:
 
 
 def test_regret_is_what_the_simulation_says() -> None:
-    """Against `simulate`, which has another engine: |z| beyond 4 comes once in 16,000; another floor is told apart."""
+    """Against `simulate`, which has another engine: |z| beyond 4 comes once in 16,000.
+
+    Another floor is told apart.
+    """
     found = plan(PROBLEM, 400, floors=(0.1, 0.4), decays=(), boosters=(4,), runs=300, seed=5)
     simulated = maillard.simulate("ms+:floor=0.1", PROBLEM, 400, 2000, seed=6)
     mean, error = simulated.mean[0, -1], simulated.standard_error[0, -1]
@@ -104,11 +107,22 @@ def test_regret_is_what_the_simulation_says() -> None:
 
 @pytest.mark.parametrize(("floor", "valid"), [(0.1, True), (0.0, False)])
 def test_without_a_floor_the_interval_of_the_worst_arm_misses(floor, valid) -> None:
-    """Nominal 90%: in 1,000 runs 91% under a floor, 74% without. Of 250 runs the limits are four standard errors off either."""
+    """Nominal 90%: in 1,000 runs 91% under a floor, 74% without.
+
+    Of 250 runs the limits are four standard errors off either.
+    """
     world = Gaussian([1.5, 1.0, 0.5], variance=1.0)
     found = plan(
-        world, 5000, policy="ms", floors=(floor,), decays=(), target="arm:2", confidence=0.9, estimator="aipw", runs=250
-    )  # fmt: skip
+        world,
+        5000,
+        policy="ms",
+        floors=(floor,),
+        decays=(),
+        target="arm:2",
+        confidence=0.9,
+        estimator="aipw",
+        runs=250,
+    )
     (row,) = found.rows
     assert row.booster is None
     assert row.valid is valid

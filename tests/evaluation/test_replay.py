@@ -1,4 +1,7 @@
-"""A policy replayed on a log behaves as it does in simulation; where the log lacks rewards, the bounds contain the truth."""
+"""A policy replayed on a log behaves as it does in simulation.
+
+Where the log lacks rewards, the bounds contain the truth.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,10 @@ def test_rejection_with_a_constant_floor_has_the_distribution_of_a_real_run(poli
 
 
 def textbook(policy: Policy, rows: LoggedRows, n: int, accept: Callable[[float], float], seed: int) -> Any:
-    """Replay as published: in every row the policy samples an arm; the row is accepted if the arms match and a coin toss succeeds."""
+    """Replay as published: in every row the policy samples an arm.
+
+    The row is accepted if the arms match and a coin toss succeeds.
+    """
     rng, tally = np.random.default_rng(seed), maillard.Tally.empty(len(rows.arms))
     lost, k = 0.0, len(rows.arms)
     law = np.eye(k)[0]
@@ -105,7 +111,10 @@ def textbook(policy: Policy, rows: LoggedRows, n: int, accept: Callable[[float],
 
 
 def test_accepting_every_match_on_an_adaptive_log_is_biased(adaptive) -> None:
-    """The negative control: without the coin toss the distribution is wrong; with it, it is that of the compiled replay."""
+    """The negative control: without the coin toss the distribution is wrong.
+
+    With it, it is that of the compiled replay.
+    """
     n, made, truth = 25, maillard.policy("ms", sigma2=0.25), regrets("ms", PROBLEM, 25)
     coin = [textbook(made, adaptive[i], n, lambda p: FLOOR / 3 / p, i) for i in range(250)]
     every = [textbook(made, adaptive[i], n, lambda p: 1.0, i) for i in range(250)]
@@ -193,8 +202,15 @@ def test_intervals_cover_the_expected_reward(kind, adaptive) -> None:
     covered = []
     for number, logs in enumerate(groups):
         result = replay(
-            logs, "ms:sigma2=0.25", floor=floor, horizon=n, replays=5, seed=number, checkpoints=[n], confidence=0.9
-        )  # fmt: skip
+            logs,
+            "ms:sigma2=0.25",
+            floor=floor,
+            horizon=n,
+            replays=5,
+            seed=number,
+            checkpoints=[n],
+            confidence=0.9,
+        )
         assert result.interval == kind
         covered.append(result.lower[-1] <= truth <= result.upper[-1])
     # 90%, give or take what Student's t may be off for so few values that are not quite normal.
@@ -203,15 +219,24 @@ def test_intervals_cover_the_expected_reward(kind, adaptive) -> None:
 
 
 def test_the_interval_of_one_run_covers_the_mean_of_its_choices(adaptive) -> None:
-    """The interval is for these choices. The negative control is the policy's expected reward, which it covers less often."""
+    """The interval is for these choices.
+
+    The negative control is the policy's expected reward, which it covers less often.
+    """
     n, groups, expected, own = 36, 600, [], []
     truth = (0.7 * n - regrets("ucb1:scale=0.1", PROBLEM, n).mean()) / n
     method, plan = ReplayMethod("rejection", FLOOR / 3), None
     for group in range(groups):
         result = replay(
-            adaptive[group : group + 1], "ucb1:scale=0.1,sigma2=0.25", floor=FLOOR, horizon=n, replays=1, seed=0,
-            checkpoints=[n], confidence=0.9,
-        )  # fmt: skip
+            adaptive[group : group + 1],
+            "ucb1:scale=0.1,sigma2=0.25",
+            floor=FLOOR,
+            horizon=n,
+            replays=1,
+            seed=0,
+            checkpoints=[n],
+            confidence=0.9,
+        )
         assert result.interval == CHOICES
         if not result.reached[-1]:
             continue

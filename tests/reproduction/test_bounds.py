@@ -33,7 +33,10 @@ def direct_sum(h: float, d: float) -> float:
 
 
 def direct_pulls(gap, sigma2, horizon, booster, c, d, *, summed) -> float:
-    """E N as paper-notes print it, at the best of many u, each with the largest c that has it; d = 0 is MS's proof."""
+    """E N as paper-notes print it, at the best of many u, each with the largest c that has it.
+
+    D = 0 is MS's proof.
+    """
     y = horizon * gap**2 / (2 * sigma2)
     base = 2 * sigma2 * math.log(y * (1 + math.log1p(y)) if d else y) / gap**2
     u = np.unique(np.ceil(base * np.geomspace(1.02, 1e4, 700)))
@@ -107,7 +110,8 @@ def test_the_formula_at_the_best_c(gap, sigma2, horizon, booster, c, d, summed) 
     most = horizon if summed else np.inf
     least = gap * min(most, direct_pulls(gap, sigma2, horizon, booster, c, d, summed=summed))
     found = (bound.summed if summed else bound.closed)[0]
-    # The table is at most 1e-4 too high, and not every large u was tried here. Past T/e, where the bound is not convex
+    # The table is at most 1e-4 too high, and not every large u was tried here. Past T/e, where the bound is
+    # not convex
     # in c and not of much use, the search may miss the best c.
     above = 1e-4 if least < gap * horizon / math.e else max(1e-4, 0.05 * c)
     assert least * (1 - 1e-4) <= found <= least * (1 + above)

@@ -18,11 +18,14 @@ SMALL = ReproductionSettings(trials=200)
 
 
 def made(only, mean, deviation=lambda *_: 0.1, settings=SMALL) -> ExperimentResults:
-    """ExperimentResults of trials that nobody ran: final regret has this mean and (relative) deviation, and grows as a power of t."""
+    """ExperimentResults of trials that nobody ran.
+
+    Final regret has this mean and (relative) deviation, and grows as a power of t.
+    """
     rng = np.random.default_rng(7)
     found = {}
     for part in parts(ReproductionSettings(trials=settings.trials, only=only)):
-        study = part.study()
+        study = part.simulation()
         rounds = np.array(study.plans[0].checkpoints, np.int64)
         final = np.array(
             [

@@ -49,7 +49,7 @@ def test_the_papers_experiments_are_all_there():
 def test_policies_learn_sigma2_from_the_problem_unless_told():
     told = {"maximum-mixed": 0.25, "maximum-1": 1.0, "maximum-quarter": 0.25}
     for part in parts(ReproductionSettings(only=tuple(told))):
-        (plan,) = part.study().plans
+        (plan,) = part.simulation().plans
         assert plan.policy.sigma2 == told[part.experiment]
 
 
@@ -58,7 +58,7 @@ def test_every_part_can_be_run_and_has_random_numbers_of_its_own():
     assert len({part.seed for part in full}) == len(full)
     assert {part.seed for part in full}.isdisjoint(part.seed for part in parts(ReproductionSettings(seed=1)))
     for part in full:
-        study = part.study()
+        study = part.simulation()
         assert len(set(study.names)) == len(study.names)
         assert study.plans[0].horizon == part.horizon
 

@@ -1,4 +1,7 @@
-"""The claims on evaluating other policies: their logs are those of the policies, and their tests can come out either way."""
+"""The claims on evaluating other policies.
+
+Their logs are those of the policies, and their tests can come out either way.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def replayed(logs: two_arm_logs.Logs, log: int, first: np.ndarray) -> Tally:
 @pytest.mark.parametrize("name", ["ms", "ts"])
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 def test_the_logs_are_those_of_the_policies(name, floor):
-    """The last logged probability is that of the policy, given one of the four first pairs of rewards that there can be."""
+    """The last logged probability is that of the policy, for each of the four possible first reward pairs."""
     logs = two_arm_logs.simulate_logs(name, 50, 40, seed=3, floor=floor)
     made = policy(name, sigma2=0.25)
     before = two_arm_logs.Logs(*(each[:-1] for each in logs))

@@ -218,7 +218,8 @@ def test_identifiers_are_unique_and_links_lead_somewhere(opened: Opened) -> None
         f"figures/{name}.{end}" for name in ("one", "two", "wide%20one", "three") for end in ("svg", "png")
     }
     named = opened.js(
-        "[...document.querySelectorAll('[aria-labelledby]')].flatMap(e => e.getAttribute('aria-labelledby').split(' '))"
+        "[...document.querySelectorAll('[aria-labelledby]')].flatMap(e => "
+        "e.getAttribute('aria-labelledby').split(' '))"
     )
     assert set(named) <= set(ids)
 

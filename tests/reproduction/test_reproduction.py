@@ -120,7 +120,10 @@ def test_the_page_opens_without_a_word_from_the_browser(whole, browser: Browser)
     assert tab.locator("figure").count() == sum(len(section.panels) for section in report.sections)
     ids = tab.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
     assert len(set(ids)) == len(ids)
-    broken = "[...document.querySelectorAll('a[href^=\"#\"]')].filter(a => !document.getElementById(decodeURIComponent(a.hash.slice(1))))"
+    broken = (
+        "[...document.querySelectorAll('a[href^=\"#\"]')].filter(a => "
+        "!document.getElementById(decodeURIComponent(a.hash.slice(1))))"
+    )
     assert tab.evaluate(f"{broken}.map(a => a.hash)") == []
     assert "not of the paper" in tab.locator("body").inner_text()  # a quick run says what it is
     context.close()
@@ -305,9 +308,13 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error():
 def test_a_disk_that_fills_is_a_clear_error_and_leaves_no_report(tmp_path):
     """A limit on the size of files makes the system refuse a write, as a full disk does."""
     limited = command(
-        "--quick", "--only", "booster", "--output", str(tmp_path / "report"),
+        "--quick",
+        "--only",
+        "booster",
+        "--output",
+        str(tmp_path / "report"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)),
-    )  # fmt: skip
+    )
     _, said = limited.communicate(timeout=300)
     assert limited.returncode == 2, said
     assert "cannot write" in said

@@ -145,7 +145,10 @@ def test_a_claim_says_all_of_its_checks():
 
 
 def test_a_claim_that_is_not_so_holds_as_rarely_as_said():
-    """One check at its limit of 0, the others far above: the hardest case. And none is said to fail more often."""
+    """One check at its limit of 0, the others far above: the hardest case.
+
+    And none is said to fail more often.
+    """
     rng, repeats = np.random.default_rng(4), 4000
     words = [judge(checks(rng.normal(), 50, 50)).word for _ in range(repeats)]
     assert abs(words.count("holds") / repeats - (1 - CONFIDENCE)) < band(1 - CONFIDENCE, repeats)

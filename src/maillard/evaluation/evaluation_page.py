@@ -1,6 +1,7 @@
 """The HTML report of an evaluation.
 
-Everything that comes from a log (names of arms, experiments and files) is escaped by `maillard.html_report`; figures contain none of it.
+Everything that comes from a log (names of arms, experiments and files) is escaped by `maillard.html_report`;
+figures contain none of it.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ def _drawings(sections: Sequence[TargetSection]) -> dict[str, Any]:
 
 
 def _common_axis(sections: Sequence[TargetSection], section: TargetSection) -> tuple[float, float] | None:
-    """The limits of the axis, which all targets share so that they can be compared; a difference has its own."""
+    """The limits of the axis, which all targets share; a difference has its own."""
     if section.diagnostics is None:
         return None
     ends = [

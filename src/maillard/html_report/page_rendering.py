@@ -1,8 +1,8 @@
 """Rendering of the HTML reports.
 
-A report is one file: style and figures are inline, and there is no script. Every value passes through jinja2's escaping and
-`_printable`; only the figures, which this package draws, are inserted as markup. Figure colours become CSS variables, so that
-figures follow the light or dark color scheme of the page.
+A report is one file: style and figures are inline, and there is no script. Every value passes through
+jinja2's escaping and `_printable`; only the figures, which this package draws, are inserted as markup. Figure
+colours become CSS variables, so that figures follow the light or dark color scheme of the page.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def is_wide(svg: str) -> bool:
 
 
 def _printable(value: Any) -> Any:
-    """Text with control characters, direction marks and lone surrogates replaced by their escape sequences."""
+    """Text with invisible characters (control, direction, lone surrogates) as escape sequences."""
     if type(value) is not str or value.isprintable():
         return value
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in value)
@@ -105,7 +105,8 @@ def _finite(value: int | float) -> str:
         digits, power = f"{value:.3e}".split("e")
         return f"{digits}×10" + str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     short = f"{value:,.4g}" if size < 1000 else f"{value:,.0f}"
-    # A number that has fewer digits, such as a parameter, stays short; a measured number keeps its trailing zeros.
+    # A number that has fewer digits, such as a parameter, stays short; a measured number keeps its trailing
+    # zeros.
     if math.isclose(float(short.replace(",", "")), value, rel_tol=1e-12):
         return short
     decimals = max(0, 3 - math.floor(math.log10(size)))
@@ -124,7 +125,10 @@ def _percent(fraction: float) -> str:
 def _right_aligned(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], left: Sequence[int] | None = None
 ) -> list[bool]:
-    """For each column, whether it is aligned on the right: all but `left` (numbered from 1), or those with only numbers."""
+    """For each column, whether it is aligned on the right.
+
+    All but `left` (numbered from 1), or those with only numbers.
+    """
     if left is not None:
         return [number not in left for number in range(1, len(columns) + 1)]
     return [

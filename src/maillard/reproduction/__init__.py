@@ -38,9 +38,10 @@ def reproduce(
 ) -> ReproductionReport:
     """Run the experiments of the paper and some beyond it, and write a report to the folder `output`.
 
-    The folder contains index.html, the figures as SVG and PNG, and the results as Parquet and JSON. An earlier report is replaced
-    when the new one is complete. An interrupted run continues when the same call is repeated. `show` turns progress on stderr on or
-    off. `fork` draws the figures in forked processes; use it only in a program without other threads.
+    The folder contains index.html, the figures as SVG and PNG, and the results as Parquet and JSON. An
+    earlier report is replaced when the new one is complete. An interrupted run continues when the same call
+    is repeated. `show` turns progress on stderr on or off. `fork` draws the figures in forked processes; use
+    it only in a program without other threads.
     """
     settings = settings or ReproductionSettings()
     workers = workers_for(threads)
@@ -76,7 +77,7 @@ def reproduce(
 
 @contextlib.contextmanager
 def _interruptible(shown: Progress) -> Iterator[Progress]:
-    """Progress that raises KeyboardInterrupt at its next step after Ctrl-C, even if Python swallowed the signal in a finaliser."""
+    """Progress that raises KeyboardInterrupt after Ctrl-C, even if a finaliser swallowed the signal."""
     if threading.current_thread() is not threading.main_thread():
         yield shown
         return
@@ -112,11 +113,14 @@ def _report(
     quotes = len({row.quote for row in judged})
     scope = "The whole evaluation" if not settings.only else "A part of the evaluation"
     lead = (
-        f"{scope} of the paper by Bian and Jun (AISTATS 2022), run again: a test of every statement in the paper that can be "
+        f"{scope} of the paper by Bian and Jun (AISTATS 2022), run again: a test of every statement in the "
+        f"paper that can be "
         "tested, and some experiments beyond it.",
-        f"{len(judged)} tests of {quotes} quotations: {counts['holds']} hold, {counts['fails']} fail and {counts['open']} are open. "
+        f"{len(judged)} tests of {quotes} quotations: {counts['holds']} hold, {counts['fails']} fail and "
+        f"{counts['open']} are open. "
         "The confidence is 95%, except for statements that are computed rather than estimated. "
-        f"All numbers on this page are from one run: {rounds / 1e6:,.0f} million rounds in {len(results.parts)} parts.",
+        f"All numbers on this page are from one run: {rounds / 1e6:,.0f} million rounds in "
+        f"{len(results.parts)} parts.",
     )
     facts = {
         "seed": str(settings.seed),

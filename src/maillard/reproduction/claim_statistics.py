@@ -82,7 +82,10 @@ class TrialEstimate:
         return -(-self).lower(confidence)
 
     def _quantile(self, confidence: float) -> float:
-        """The quantile of t = (estimate - truth) / error: t + G t²/3 + G² t³/27 + G/6 has Student's distribution; G is the skewness."""
+        """The quantile of t = (estimate - truth) / error.
+
+        T + G t²/3 + G² t³/27 + G/6 has Student's distribution; G is the skewness.
+        """
         if not 0 < self.variance < math.inf:
             return 0.0 if not self.variance else math.inf
         t = float(special.stdtrit(self.freedom, confidence))
@@ -117,7 +120,8 @@ def log_growth(early: Floats, late: Floats) -> TrialEstimate:
 def log_deviation(values: Floats) -> TrialEstimate:
     """The logarithm of the standard deviation, with Miller's jackknife error.
 
-    The error needs four moments: if rare trials dominate the deviation, as with a very long tail, the upper end is too low.
+    The error needs four moments: if rare trials dominate the deviation, as with a very long tail, the upper
+    end is too low.
     """
     n = values.size
     squares = (values - values.mean()) ** 2
@@ -130,7 +134,7 @@ def log_deviation(values: Floats) -> TrialEstimate:
 
 
 def share(events: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The ends of two one-sided Clopper-Pearson intervals for the probability of an event, each at the confidence."""
+    """The ends of two one-sided Clopper-Pearson intervals for the probability of an event."""
     level = 1 - confidence
     low = 0.0 if events == 0 else float(special.betaincinv(events, trials - events + 1, level))
     high = 1.0 if events == trials else float(special.betaincinv(events + 1, trials - events, 1 - level))
@@ -197,9 +201,9 @@ class Verdict:
 def judge(checks: Sequence[Check], confidence: float = CONFIDENCE) -> Verdict:
     """Whether a claim, the conjunction of its checks, holds, fails or is open.
 
-    It holds if each check holds at the confidence (an intersection-union test, which needs no correction: if one check is
-    false, the probability that it passes is at most 1 - confidence). It fails if one check fails at the confidence with
-    Bonferroni's correction.
+    It holds if each check holds at the confidence (an intersection-union test, which needs no correction: if
+    one check is false, the probability that it passes is at most 1 - confidence). It fails if one check fails
+    at the confidence with Bonferroni's correction.
     """
     strict = stricter(confidence, len(checks))
     if all(check.holds(confidence) for check in checks):
@@ -223,7 +227,7 @@ def stricter(confidence: float, parts: int) -> float:
 
 
 def trials_for(word: Callable[[int], str], trials: int) -> int | None:
-    """The number of trials, `trials` times a power of 2, that would decide the claim if all counts grew in proportion."""
+    """The trials (a power of 2 times as many) that would decide the claim with the same fractions."""
     return next((trials * 2**power for power in range(1, 12) if word(2**power) != "open"), None)
 
 

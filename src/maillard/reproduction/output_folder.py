@@ -20,7 +20,10 @@ _MIN_FREE = 100 * 2**20  # bytes of disk space
 
 
 class WorkingFolder:
-    """The working folder of a run, next to the output folder: finished parts, and the report until it is published."""
+    """The working folder of a run, next to the output folder.
+
+    Finished parts, and the report until it is published.
+    """
 
     def __init__(self, output: Path) -> None:
         self.output = output

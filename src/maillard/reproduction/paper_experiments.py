@@ -110,7 +110,7 @@ class ExperimentPart:
 
 
 def rounds(horizon: int) -> list[int]:
-    """Checkpoints from round 10 to the horizon, ten per decade, including the horizon divided by powers of 10."""
+    """Checkpoints from round 10 to the horizon, ten per decade, aligned with the horizon."""
     back = horizon * 10.0 ** (-np.arange(_CHECKPOINTS_PER_DECADE * 20) / _CHECKPOINTS_PER_DECADE)
     kept: list[int] = np.unique(np.ceil(back[back >= min(10, horizon)]).astype(np.int64)).tolist()
     return kept

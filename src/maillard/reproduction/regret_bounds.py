@@ -9,8 +9,8 @@ every c > 0, with h = 2A(1 + 1/c)² (which is g/4 in section 1) and u = ⌈A(1+c
     MS+                        ℓ = ln₊(y(1 + ln(1 + y)))    early(u) = max(1, u)   F1 = max(1, 2D) A/B
 
 where F3 is Σ_{k,q≥1} e^{-(q+½)k/(4h)} / (1 + D k q²/(8h)), D = 0 for MS: the *summed* form. The *closed* form
-has the proofs' last estimate of that sum instead, 4h(3 + ln(4h + ½)) for D = 0 and (40/D + 8)h for MS+. Arm by arm
-and horizon by horizon the least value over c is taken. Regret is ΣΔ E N.
+has the proofs' last estimate of that sum instead, 4h(3 + ln(4h + ½)) for D = 0 and (40/D + 8)h for MS+. Arm
+by arm and horizon by horizon the least value over c is taken. Regret is ΣΔ E N.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ __all__ = [
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], Floats]
 
-# Where ln c is searched, first everywhere: the best c is near 1 for MS, and of order (B/(Dℓ))^¼ for MS+. Then around
+# Where ln c is searched, first everywhere: the best c is near 1 for MS, and of order (B/(Dℓ))^¼ for MS+. Then
+# around
 # the best found. With parabolas between, the bound is within 3e-6 of the least.
 _COARSE = np.linspace(np.log(0.05), np.log(500.0), 18)[:, None, None]
 _FINE = np.linspace(-0.2, 0.2, 5)[:, None, None]
@@ -49,9 +50,9 @@ _NODES = 24  # of F3's table in an octave: its chords are at most 1e-4 too high,
 class RegretBound(NamedTuple):
     """Bounds on regret at each horizon.
 
-    An arm is pulled at most T times: `capped` and `summed` know this of every E N, `closed` does not, so that it can
-    be seen how far it is from saying something. None knows that the pulls of all arms add up to T, so each may exceed
-    `most`, the regret of pulling the worst arm throughout.
+    An arm is pulled at most T times: `capped` and `summed` know this of every E N, `closed` does not, so that
+    it can be seen how far it is from saying something. None knows that the pulls of all arms add up to T, so
+    each may exceed `most`, the regret of pulling the worst arm throughout.
     """
 
     closed: Floats  # the closed form, as the proof gives it
@@ -63,8 +64,8 @@ class RegretBound(NamedTuple):
     def vacuous(self) -> NDArray[np.bool_]:
         """Where the closed form says nothing: not below `most` even when capped.
 
-        Uncapped it would not do: one arm with a gap near 0 could put the sum above `most`, though with at most T
-        pulls it costs next to nothing, and the bound on the other arms is worth having.
+        Uncapped it would not do: one arm with a gap near 0 could put the sum above `most`, though with at
+        most T pulls it costs next to nothing, and the bound on the other arms is worth having.
         """
         return self.capped >= self.most
 
@@ -122,10 +123,12 @@ def maillard_sampling_plus(
 
 
 def lai_robbins(problem: Problem) -> float:
-    """The least that regret can grow by per unit of ln T, in the long run: ΣΔ/KL over the arms that are not best.
+    """The least that regret can grow by per unit of ln T, in the long run.
 
-    For rewards of a family with one parameter: Gaussian, each arm with its own known variance, Bernoulli, Poisson
-    and exponential.
+    ΣΔ/KL over the arms that are not best.
+
+    For rewards of a family with one parameter: Gaussian, each arm with its own known variance, Bernoulli,
+    Poisson and exponential.
 
     >>> from maillard.problems import Bernoulli
     >>> round(lai_robbins(Bernoulli([0.1, 0.05])), 2)
@@ -174,15 +177,18 @@ def _pulls(a: Floats, horizons: Floats, proof: _Proof, third: Function) -> Float
             boost = boost * (1.0 + proof.c * np.log1p(np.log(np.maximum(1.0, horizons / early))))
         return early + (proof.first * a + 2.0 * h + boost * third(h))
 
-    # With u not rounded up the bound is convex in c: u and h are, F3 rises and is convex in h (see `_table`), and
-    # the boost falls and is convex while u < T/e. So a grid finds where it is least, if that is below T/e. Above, the
+    # With u not rounded up the bound is convex in c: u and h are, F3 rises and is convex in h (see `_table`),
+    # and
+    # the boost falls and is convex while u < T/e. So a grid finds where it is least, if that is below T/e.
+    # Above, the
     # value may not be the least, but is a bound all the same.
     log_c = _COARSE
     for window in (0.0, _FINE):
         log_c = log_c + window
         c = np.exp(log_c)
         log_c = _vertex(log_c, total(base * (1.0 + c) ** 2, c))
-    # Rounded, the best u is one of the two next to it, and the best c the largest with this u: infinite, if ℓ is 0.
+    # Rounded, the best u is one of the two next to it, and the best c the largest with this u: infinite, if ℓ
+    # is 0.
     low = np.floor(base * (1.0 + np.exp(log_c)) ** 2)
     least = np.full(base.shape, np.inf)
     for u in (low, low + 1.0):
@@ -193,7 +199,7 @@ def _pulls(a: Floats, horizons: Floats, proof: _Proof, third: Function) -> Float
 
 
 def _vertex(x: Floats, values: Floats) -> Floats:
-    """Where the parabola through the least value and its neighbours is least, along the first axis, for even x."""
+    """The minimum of the parabola through the least value and its neighbours, for evenly spaced x."""
     at = np.clip(values.argmin(axis=0), 1, len(x) - 2)
     left, middle, right = (np.take_along_axis(values, (at + i)[None], axis=0)[0] for i in (-1, 0, 1))
     bend = left - 2.0 * middle + right
@@ -210,9 +216,10 @@ def _interpolated(h: Floats, d: float) -> Floats:
 def _table(d: float) -> tuple[Floats, Floats]:
     """Values of h, and F3 there.
 
-    F3 is convex and rises, so chords between these are upper bounds, and before the first its value is one. Why
-    convex: a term is a completely monotone function of k/h, that is, a mixture of e^{-sk/h} over s > 0. Summed over k
-    that is a mixture of 1/(e^{s/h} - 1), whose derivative in h is (x/sinh x)²/s with x = s/(2h), and rises with h.
+    F3 is convex and rises, so chords between these are upper bounds, and before the first its value is one.
+    Why convex: a term is a completely monotone function of k/h, that is, a mixture of e^{-sk/h} over s > 0.
+    Summed over k that is a mixture of 1/(e^{s/h} - 1), whose derivative in h is (x/sinh x)²/s with x =
+    s/(2h), and rises with h.
     """
     first, last = _OCTAVES
     h = 2.0 ** (np.arange(first * _NODES, last * _NODES + 1) / _NODES)
@@ -238,10 +245,11 @@ def _pairs() -> tuple[Floats, Floats, Floats]:
 
 
 def _sum_rule() -> tuple[Floats, Floats]:
-    """Points x and weights w with Σ w f(x) = Σ_{n≥1} f(n), for f that are smooth between a number and its double.
+    """Points x and weights w with Σ w f(x) = Σ_{n≥1} f(n), for f that are smooth on each octave.
 
-    From one power of 2 to the next it is the Gauss rule of the whole numbers there, exact for polynomials of degree
-    below 2 _POINTS, from the recurrence of the discrete Chebyshev polynomials as in Golub and Welsch (1969).
+    From one power of 2 to the next it is the Gauss rule of the whole numbers there, exact for polynomials of
+    degree below 2 _POINTS, from the recurrence of the discrete Chebyshev polynomials as in Golub and Welsch
+    (1969).
     """
     points, weights = [], []
     for octave in range(_OCTAVES[1] + 8):

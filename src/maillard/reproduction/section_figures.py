@@ -26,7 +26,9 @@ _folder = Path()
 def draw(
     makers: Sequence[Callable[[], ReportSection]], folder: Path, workers: int
 ) -> Iterator[tuple[int, DrawnSection]]:
-    """Make every section and write its figures as SVG and PNG; yields the index and content of each as it is done.
+    """Make every section and write its figures as SVG and PNG.
+
+    Yields the index and content of each as it is done.
 
     With several workers the process is forked, which is safe only in a program without other threads.
     """

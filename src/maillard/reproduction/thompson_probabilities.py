@@ -39,7 +39,10 @@ _NORMAL = 1.959964  # 95%, two-sided
 
 
 class TwoArms(NamedTuple):
-    """Log probabilities of the worse of two arms at x = N d² / 2 and variance 1; the better has 10⁶ times as many pulls."""
+    """Log probabilities of the worse of two arms at x = N d² / 2 and variance 1.
+
+    The better has 10⁶ times as many pulls.
+    """
 
     x: Floats
     thompson: Floats
@@ -73,8 +76,8 @@ def _state(arms: int, seed: int) -> Tally:
 def by_simulation(seed: int) -> tuple[tuple[int, int, float, float, int, float], ...]:
     """Errors of simulated probabilities, for each number of arms and of samples, in the order of `COLUMNS`.
 
-    Relative errors, and the number of samples that gives a relative error of 10% with a confidence of 95%, are for arms with
-    a probability above one in a million.
+    Relative errors, and the number of samples that gives a relative error of 10% with a confidence of 95%,
+    are for arms with a probability above one in a million.
     """
     rows = []
     for arms in ARMS:
@@ -102,7 +105,10 @@ def _draw(tally: Tally, draws: int, rng: np.random.Generator) -> Floats:
 
 @functools.cache
 def seconds(seed: int) -> tuple[tuple[int, str, float], ...]:
-    """The time for one vector of probabilities, the best of several: arms, method, seconds. It depends on the machine."""
+    """The time for one vector of probabilities, the best of several: arms, method, seconds.
+
+    It depends on the machine.
+    """
     rows = []
     rng = np.random.default_rng(seed)
     ms, ts = policy("ms", sigma2=0.25), policy("ts", sigma2=0.25)

@@ -1,7 +1,7 @@
 """Many small logs of two arms, simulated together, and their evaluation by inverse propensity scoring.
 
-The probabilities of both policies are exact. The logged ones may be estimates: the fraction of a few samples in which the arm was
-chosen, as one would log for Thompson sampling without a formula.
+The probabilities of both policies are exact. The logged ones may be estimates: the fraction of a few samples
+in which the arm was chosen, as one would log for Thompson sampling without a formula.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Logs(NamedTuple):
 
 
 def _probability_function(name: str) -> Any:
-    """A function from the pulls and sums of both arms to the exact probability of the worse arm, elementwise."""
+    """A function from pulls and sums of both arms to the exact probability of the worse arm."""
     made: Any = policy(name, sigma2=problem(PROBLEM).sigma2)
     if name == "ts":
 
@@ -105,7 +105,10 @@ def true_means() -> Floats:
 
 
 def ips_scores(logs: Logs, probability: Floats | None = None, *, better: bool = False) -> Floats:
-    """The inverse propensity ips_scores of an arm: reward / p in rounds that chose it, else 0; `probability` is that of the worse arm."""
+    """The inverse propensity ips_scores of an arm: reward / p in rounds that chose it, else 0.
+
+    `probability` is that of the worse arm.
+    """
     p = logs.probability if probability is None else probability
     drawn, p = (~logs.worse, 1.0 - p) if better else (logs.worse, p)
     return np.divide(logs.reward, p, out=np.zeros_like(p), where=drawn)
@@ -119,7 +122,10 @@ def averaged_logs(name: str, seed: int) -> Logs:
 
 @functools.cache
 def single_errors(seed: int) -> dict[str, tuple[Floats, Floats]]:
-    """By arm and policy: the standard deviation of a single estimate at the rounds of `ERROR_ROUNDS`, and its standard error."""
+    """By arm and policy.
+
+    The standard deviation of a single estimate at the rounds of `ERROR_ROUNDS`, and its standard error.
+    """
     found = {}
     plain, floored = (
         simulate_logs("ms", _ERROR_LOGS, ERROR_ROUNDS[-1], seed, floor) for floor in (0.0, FLOOR)
@@ -137,7 +143,7 @@ def single_errors(seed: int) -> dict[str, tuple[Floats, Floats]]:
 
 
 class SampledPropensities(NamedTuple):
-    """Estimates of the mean of the worse arm on logs of Thompson sampling, by how the probability was logged."""
+    """Estimates of the worse arm's mean on logs of Thompson sampling, for one type of logged probability."""
 
     draws: int
     "The number of samples; 0 for the exact probability."
@@ -149,9 +155,10 @@ class SampledPropensities(NamedTuple):
 
 @functools.cache
 def sampled_propensities(seed: int) -> tuple[SampledPropensities, ...]:
-    """Estimates with exact probabilities, and with the fraction of a few samples of which the first was served.
+    """Estimates with exact probabilities, and with fractions of samples of which one was served.
 
-    A served arm of probability p is chosen in 1 + Binomial(M - 1, p) of M samples. The mean of p / fraction is 1 - (1 - p)^M.
+    A served arm of probability p is chosen in 1 + Binomial(M - 1, p) of M samples. The mean of p / fraction
+    is 1 - (1 - p)^M.
     """
     logs, rng = averaged_logs("ts", seed), np.random.default_rng([seed, *SAMPLES])
     found = [SampledPropensities(0, ips_scores(logs).mean(axis=0), 1.0)]
@@ -166,7 +173,10 @@ def sampled_propensities(seed: int) -> tuple[SampledPropensities, ...]:
 
 @functools.cache
 def zero_fractions(seed: int) -> dict[int, tuple[float, float]]:
-    """If the served choice is not sampled_propensities: the fraction of rows of the worse arm logged as 0, and of logs with such a row."""
+    """If the served choice is not sampled_propensities.
+
+    The fraction of rows of the worse arm logged as 0, and of logs with such a row.
+    """
     logs, rng = averaged_logs("ts", seed), np.random.default_rng([seed, 0, *SAMPLES])
     found, p = {}, logs.probability[logs.worse]
     for draws in SAMPLES:

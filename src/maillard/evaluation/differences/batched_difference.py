@@ -1,8 +1,11 @@
-"""Batched least squares: the difference between two arms from a log whose policy changed only between batches.
+"""Batched least squares.
 
-Zhang, Janson and Murphy (2020, Theorem 3). If the policy learned from the log, least squares over the whole log is not normal. Within a
-batch, given everything before it, rewards are independent and ordinary least squares applies. So each batch has a Student
-statistic, and the sum of these over √J is normal as batches grow, for every policy, even if two arms are equal.
+The difference between two arms from a log whose policy changed only between batches.
+
+Zhang, Janson and Murphy (2020, Theorem 3). If the policy learned from the log, least squares over the whole
+log is not normal. Within a batch, given everything before it, rewards are independent and ordinary least
+squares applies. So each batch has a Student statistic, and the sum of these over √J is normal as batches
+grow, for every policy, even if two arms are equal.
 """
 
 from __future__ import annotations
@@ -51,11 +54,12 @@ def batched_difference(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> BatchedDifference:
-    """(Σ_b c_b Δ̂_b ± q √J) / Σ_b c_b, c_b = √(n₁n₀ / (n₁ + n₀)) / σ̂_b, over the J batches in which both arms were pulled.
+    """(Σ_b c_b Δ̂_b ± q √J) / Σ_b c_b, c_b = √(n₁n₀ / (n₁ + n₀)) / σ̂_b, over J batches with both arms.
 
-    σ̂_b² is the residual variance of batch b with n_b - 2 degrees of freedom, n_b = n₁ + n₀; q is the quantile of
-    |Σ_b t_{n_b - 2}| / √J, simulated if batches are small, otherwise that of a standard normal variable. Assumptions: the policy did not change
-    within a batch, and the rewards of both arms have the same variance.
+    σ̂_b² is the residual variance of batch b with n_b - 2 degrees of freedom, n_b = n₁ + n₀; q is the
+    quantile of |Σ_b t_{n_b - 2}| / √J, simulated if batches are small, otherwise that of a standard normal
+    variable. Assumptions: the policy did not change within a batch, and the rewards of both arms have the
+    same variance.
 
     >>> rng = np.random.default_rng(0)
     >>> arm, batch = rng.integers(2, size=4000), np.repeat(np.arange(4), 1000)
@@ -74,7 +78,10 @@ def batched_difference(
     # A batch with constant rewards has no σ̂; any weight for it would be arbitrary.
     used = (counts > 0).all(axis=0) & (freedom > 0) & (residual > 0)
     if not used.any():
-        allowed = f"a batch in which arms {first} and {second} were pulled, with at least three rewards that are not all equal"
+        allowed = (
+            f"a batch in which arms {first} and {second} were pulled, with at least three rewards that are "
+            f"not all equal"
+        )
         raise InvalidValue("batch", f"{groups.size} batches", allowed)
     (one, zero), freedom = counts[:, used], freedom[used]
     weight = np.sqrt(one * zero / (one + zero) * freedom / residual[used])
@@ -119,7 +126,7 @@ def _excess(freedom: Floats) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _simulated_quantile(freedom: tuple[float, ...], confidence: float, seed: int) -> float:
-    """The quantile of |Σ_b t_ν_b| / √J from c (1 - c) / precision² draws, which give its coverage to `_PRECISION`."""
+    """The quantile of |Σ_b t_ν_b| / √J, simulated so that its coverage has error `_PRECISION`."""
     draws = math.ceil(confidence * (1 - confidence) / _PRECISION**2)
     rng, total = np.random.default_rng(seed), np.zeros(draws)
     for each in freedom:

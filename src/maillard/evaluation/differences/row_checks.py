@@ -17,7 +17,9 @@ __all__ = ["check_rows"]
 def check_rows(
     arm: ArrayLike, reward: ArrayLike, batch: ArrayLike | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Arms, rewards and batches as arrays of equal length, in log order; by default all rows are in one batch.
+    """Arms, rewards and batches as arrays of equal length, in log order.
+
+    By default all rows are in one batch.
 
     >>> check_rows([0, 1], [0.5, 1])[1]
     array([0.5, 1. ])

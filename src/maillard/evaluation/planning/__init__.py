@@ -1,4 +1,4 @@
-"""Planning: what a probability floor costs in regret, and how narrow it makes the intervals, before an experiment."""
+"""Planning an experiment: the regret and the interval width that a probability floor gives."""
 
 from __future__ import annotations
 

@@ -47,10 +47,11 @@ def plan(
 ) -> ExplorationPlan:
     """Simulate regret and interval width for a grid of floors and boosters.
 
-    `problem` is a guess of the arms. Each of `floors` is a constant ε: every arm has probability ε / K or more. Each of `decays`
-    adds the floor t^-decay / K. `boosters` defaults to 1, 4 and 16 if the policy has a booster. `target` is what the log will be
-    evaluated for: one target that does not learn (`arm:1`, `dist:0.5,0.5`, `uniform`) or several; the default is each arm but
-    the best. With `against`, intervals are for the difference from that target. `progress(done, total)` is called as runs end.
+    `problem` is a guess of the arms. Each of `floors` is a constant ε: every arm has probability ε / K or
+    more. Each of `decays` adds the floor t^-decay / K. `boosters` defaults to 1, 4 and 16 if the policy has a
+    booster. `target` is what the log will be evaluated for: one target that does not learn (`arm:1`,
+    `dist:0.5,0.5`, `uniform`) or several; the default is each arm but the best. With `against`, intervals are
+    for the difference from that target. `progress(done, total)` is called as runs end.
 
     >>> found = plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20)
     >>> [row.floor for row in found.frontier]
@@ -176,7 +177,7 @@ def _grid(
 def _targets(
     target: str | Policy | Sequence[str | Policy] | None, against: str | Policy | None, checked: Problem
 ) -> tuple[tuple[str, ...], Floats]:
-    """The names of the targets, and their probabilities of the arms (with `against`, differences of probabilities)."""
+    """The names of the targets, and their arm probabilities (minus those of `against`, if given)."""
     targets: Sequence[str | Policy]
     if target is None:
         worse = np.flatnonzero(checked.gaps > 0)

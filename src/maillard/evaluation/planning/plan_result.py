@@ -43,7 +43,8 @@ class PlanOption:
     effective_share: float
     "Mean effective sample size, (Σ|w|)² / Σw², as a fraction of the rows."
     valid: bool
-    "Whether the interval is valid: its coverage is not below the confidence by more than 2 points and two standard errors."
+    "Whether the interval is valid: its coverage is not below the confidence by more than 2 points and two "
+    "standard errors."
 
     @property
     def floor_label(self) -> str:
@@ -97,7 +98,10 @@ class ExplorationPlan:
                 "width", width, "a plan with at least one valid interval (there is none: raise the floors)"
             )
         least = self.frontier[-1].width
-        allowed = f"at least {least:.3g}, the narrowest here (a longer horizon or a higher floor gives narrower ones)"
+        allowed = (
+            f"at least {least:.3g}, the narrowest here (a longer horizon or a higher floor gives narrower "
+            f"ones)"
+        )
         raise InvalidValue("width", width, allowed)
 
     def figure(self) -> Figure:
@@ -129,7 +133,9 @@ class ExplorationPlan:
             ylabel=f"half-width of the {100 * self.confidence:g}% interval",
             xscale=_scale(regret),
             yscale=_scale(width),
-            note=f"Along a path the floor rises: {', '.join(floors)}. {self.runs} runs each, {self.estimator}",
+            note=(
+                f"Along a path the floor rises: {', '.join(floors)}. {self.runs} runs each, {self.estimator}"
+            ),
         )
 
     def to_dict(self) -> dict[str, Any]:

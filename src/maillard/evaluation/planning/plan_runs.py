@@ -34,7 +34,10 @@ _MIN_DECAY = 0.7  # the two-point weighting assumes a floor that decays at least
 
 @dataclass(frozen=True)
 class Run:
-    """The result of one plan log: regret, and for each target the value, standard error and effective fraction of rows."""
+    """The result of one plan log.
+
+    Regret, and for each target the value, standard error and effective fraction of rows.
+    """
 
     regret: float
     values: Floats
@@ -77,7 +80,7 @@ def run_all(
 
 
 def _run(plan: SimulationPlan, run: int, targets: Floats, weighting: int) -> Run:
-    """Simulate a log and evaluate it, without the forced first rounds, which choose each arm once with probability 1."""
+    """Simulate a log and evaluate it without its forced first rounds."""
     arms, rewards, log, logs, forced = record(plan, run, every_arm=True)
     assert logs is not None
     arm, reward, p = arms[forced:], rewards[forced:], np.exp(log[forced:])
@@ -129,7 +132,10 @@ def summarise_runs(
 
 
 def _power_sum(horizon: int, decay: float) -> float:
-    """1 + 2^-decay + ... + T^-decay; terms beyond 1000 by the midpoint rule, with a relative error below 1e-7."""
+    """1 + 2^-decay + ...
+
+    + T^-decay; terms beyond 1000 by the midpoint rule, with a relative error below 1e-7.
+    """
     near = min(horizon, 1000)
     total = math.fsum(math.pow(t, -decay) for t in range(1, near + 1))
     return total + (math.pow(horizon + 0.5, 1 - decay) - math.pow(near + 0.5, 1 - decay)) / (1 - decay)

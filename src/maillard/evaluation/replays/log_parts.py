@@ -1,4 +1,4 @@
-"""The length of the learning curve that a log supports, and the parts of its rows that are replayed separately."""
+"""The length of the curve that a log supports, and the parts that are replayed separately."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _DEFAULT_PARTS, _MAX_PARTS = 8, 64  # over all logs; for each log
 def plan_parts(logs: Sequence[LoggedRows], method: ReplayMethod, horizon: int | None) -> tuple[int, int]:
     """The number of rounds of the curve, and the number of parts into which each log is split.
 
-    Neither depends on a reward. If there are enough logs, their variation gives the interval and no log is split. Otherwise
-    each log is split, if the parts are long enough.
+    Neither depends on a reward. If there are enough logs, their variation gives the interval and no log is
+    split. Otherwise each log is split, if the parts are long enough.
     """
     whole = min(_rounds(each, method, 1) for each in logs)
     if horizon is not None:
@@ -42,7 +42,8 @@ def plan_parts(logs: Sequence[LoggedRows], method: ReplayMethod, horizon: int | 
     if not whole:
         rows, needed = min(map(len, logs)), 20 * len(logs[0].arms) / method.acceptance_probability
         raise CannotAnswer(
-            f"{logs[0].source}: {rows} rows, each accepted with probability {method.acceptance_probability:.3g}, "
+            f"{logs[0].source}: {rows} rows, each accepted with probability "
+            f"{method.acceptance_probability:.3g}, "
             f"are too few for a curve; 20 rounds per arm need about {needed:.3g} rows, "
             f"or a floor {needed / rows:.3g} times as large"
         )
@@ -52,7 +53,10 @@ def plan_parts(logs: Sequence[LoggedRows], method: ReplayMethod, horizon: int | 
 
 
 def split_rows(logged: LoggedRows, method: ReplayMethod, parts: int, horizon: int) -> Iterator[LoggedRewards]:
-    """The rows of each part, with their acceptance probabilities; for queues, the next `horizon` rewards of every arm."""
+    """The rows of each part, with their acceptance probabilities.
+
+    For queues, the next `horizon` rewards of every arm.
+    """
     if method.name != QUEUES:
         keep = np.minimum(method.acceptance_probability / logged.probability, 1.0)
         for part in range(parts):

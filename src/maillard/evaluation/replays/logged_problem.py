@@ -47,7 +47,10 @@ class LoggedProblem(Problem):
 
 
 def reward_variances(logs: Sequence[LoggedRows]) -> NDArray[np.float64]:
-    """The variance of the rewards of each arm over all logs; that of all rewards for an arm with fewer than two."""
+    """The variance of the rewards of each arm over all logs.
+
+    That of all rewards for an arm with fewer than two.
+    """
     arm = np.concatenate([each.arm for each in logs])
     reward = np.concatenate([each.reward for each in logs])[arm >= 0]
     arm, k = arm[arm >= 0], len(logs[0].arms)
@@ -59,7 +62,7 @@ def reward_variances(logs: Sequence[LoggedRows]) -> NDArray[np.float64]:
 
 
 def problem_of_logs(logs: Sequence[LoggedRows]) -> LoggedProblem:
-    """The rewards of the logs as a problem; an error if the logs differ in their arms or their reward range."""
+    """The rewards of the logs as a problem; all logs must have the same arms and reward range."""
     reward = np.concatenate([each.reward for each in logs])
     first = logs[0]
     for each in logs[1:]:

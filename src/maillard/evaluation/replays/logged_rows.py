@@ -68,7 +68,7 @@ class LoggedRows:
         return replace(self, **chosen)
 
     def randomized_rows(self) -> LoggedRows:
-        """The rows in which all of `arms` were eligible, without the forced choices at the beginning of the log."""
+        """The rows with all of `arms` eligible, without the forced choices at the beginning."""
         forced = 0
         if self.logged_arms > 1:
             random = np.flatnonzero(self.probability < _CERTAIN)
@@ -108,7 +108,9 @@ def rows_from_arrays(
     source: str = "log",
     **more: Any,
 ) -> LoggedRows:
-    """Rows from arrays: the index of the chosen arm, its reward and its log probability, and those of all arms if known.
+    """Rows from arrays.
+
+    The index of the chosen arm, its reward and its log probability, and those of all arms if known.
 
     >>> rows = rows_from_arrays([0, 1], [1.0, 0.0], np.log([0.5, 0.5]), arms=2)
     >>> len(rows), rows.min_probability.tolist()
@@ -159,7 +161,8 @@ def _decision_rows(
         parts.append((part.row, among[part.arm], part.reward, *_probabilities(part, places, len(log.arms))))
     if audit.verdict == "broken":
         raise CannotAnswer(
-            f"{log.source}: the choices do not agree with the logged probabilities, so the log cannot be replayed; "
+            f"{log.source}: the choices do not agree with the logged probabilities, so the log cannot be "
+            f"replayed; "
             "run maillard verify for details"
         )
     arrays = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else []
@@ -187,7 +190,7 @@ def _decision_rows(
 
 
 def _probabilities(columns: Columns, places: Integers, arms: int) -> tuple[Floats, Floats, Integers]:
-    """For each row: the probability of the chosen arm, the smallest known one among `places`, and the number of eligible arms."""
+    """For each row: probability of the chosen arm, smallest one among `places`, number of eligible arms."""
     probability = np.minimum(np.exp(columns.log_probability), 1.0)
     min_probability = np.where(np.isin(columns.arm, places), probability, 1.0)
     if columns.log_probabilities is not None:

@@ -11,7 +11,8 @@ __all__ = ["assumptions"]
 def assumptions(method: ReplayMethod, basis: str, parts: int, horizon: int) -> tuple[str, ...]:
     """What the curve and its interval assume."""
     texts = [
-        "the rewards of each arm are independent and identically distributed, regardless of time and of earlier choices",
+        "the rewards of each arm are independent and identically distributed, regardless of time and of "
+        "earlier choices",
         "the policy would have received each reward before its next choice",
     ]
     if method.name == QUEUES:
@@ -21,7 +22,8 @@ def assumptions(method: ReplayMethod, basis: str, parts: int, horizon: int) -> t
         if horizon > method.guaranteed:
             rounds = f"beyond round {method.guaranteed} " if method.guaranteed else ""
             texts.append(
-                f"{rounds}only bounds on the curve are known, because the length of a queue depends on its rewards"
+                f"{rounds}only bounds on the curve are known, because the length of a queue depends on its "
+                f"rewards"
             )
     else:
         relation = "at least" if method.name == REJECTION else "exactly"
@@ -35,8 +37,10 @@ def assumptions(method: ReplayMethod, basis: str, parts: int, horizon: int) -> t
         texts.append(f"interval: Student's t over {parts} {units}; for the policy's expected reward")
     else:
         texts.append(
-            "interval: normal, for the noise of the rewards given the choices (a martingale); it does not include that the "
-            f"policy would choose differently on another log ({MIN_PARTS} logs, or a horizon short enough for "
+            "interval: normal, for the noise of the rewards given the choices (a martingale); it does not "
+            "include that the "
+            f"policy would choose differently on another log ({MIN_PARTS} logs, or a horizon short enough "
+            f"for "
             f"{MIN_PARTS} parts, would show that)"
         )
     return tuple(texts)

@@ -68,9 +68,10 @@ def summarise(
 ) -> CurveEstimate:
     """The learning curve: the mean over parts of the mean over their replays.
 
-    Rejection and matching: the mean is over the replays that reached round n. Whether a replay did is independent of its rewards,
-    because each row is accepted with a constant probability. Queues: every replay counts. Its rounds after a queue ran out get
-    the smallest reward in the lower bound and the largest in the upper (FORMULAS D, queue replay).
+    Rejection and matching: the mean is over the replays that reached round n. Whether a replay did is
+    independent of its rewards, because each row is accepted with a constant probability. Queues: every replay
+    counts. Its rounds after a queue ran out get the smallest reward in the lower bound and the largest in the
+    upper (FORMULAS D, queue replay).
     """
     low, high, noise, reached = [], [], [], []
     for part in parts:
@@ -99,10 +100,12 @@ def summarise(
 def _mean_and_half_width(
     values: Sequence[Floats], half: Floats | None, confidence: float
 ) -> tuple[Floats, Floats]:
-    """The mean over parts, and the half-width of its interval: `half` if given, otherwise Student's t over the means of the parts.
+    """The mean over parts, and the half-width of its interval.
 
-    Given all earlier rows, the expectation of a part's mean is that of the policy. So the errors of the parts are martingale
-    differences: uncorrelated, like those of independent logs.
+    `half` if given, otherwise Student's t over the means of the parts.
+
+    Given all earlier rows, the expectation of a part's mean is that of the policy. So the errors of the parts
+    are martingale differences: uncorrelated, like those of independent logs.
     """
     from scipy.special import stdtrit
 
@@ -117,7 +120,10 @@ def _mean_and_half_width(
 
 
 def _martingale_half_width(noise: Sequence[Floats], rounds: Integers, confidence: float) -> Floats:
-    """z √(Σ σ²(arm)) / n over the choices made: the martingale variance of one replay, an upper bound on that of their mean."""
+    """z √(Σ σ²(arm)) / n over the choices made.
+
+    The martingale variance of one replay, an upper bound on that of their mean.
+    """
     from scipy.special import ndtri
 
     variance = np.sum([np.nanmean(each, axis=0) for each in noise], axis=0) / len(noise) ** 2

@@ -29,7 +29,8 @@ class ReplayMethod:
 
     name: str
     acceptance_probability: float = 0.0
-    "The probability that a row is accepted, whatever the policy chose and whatever happened before; 0 for queues."
+    "The probability that a row is accepted, whatever the policy chose and whatever happened before; 0 for "
+    "queues."
     guaranteed: int = 0
     "The number of rewards that each queue was to have, whatever their values."
 
@@ -42,8 +43,8 @@ def choose_method(
 ) -> ReplayMethod:
     """The requested method, or the best one that applies; an error with the reason if none does.
 
-    Matching comes before rejection, because it accepts every match if logging was uniform. Queues come last, because they give
-    only bounds beyond the guaranteed rewards.
+    Matching comes before rejection, because it accepts every match if logging was uniform. Queues come last,
+    because they give only bounds beyond the guaranteed rewards.
     """
     if name is not None and name not in METHODS:
         raise InvalidValue("method", name, ", ".join(METHODS))
@@ -54,7 +55,8 @@ def choose_method(
     if name == MATCHING or (name is None and floor is None and guaranteed is None and uniform):
         if not uniform:
             raise CannotAnswer(
-                "matching: logging was not uniform, so the rows that match a learning policy's choices are a biased sample"
+                "matching: logging was not uniform, so the rows that match a learning policy's choices are "
+                "a biased sample"
                 f"{_smallest(logs)}. {_advice(logs)}"
             )
         return ReplayMethod(MATCHING, uniform)
@@ -73,7 +75,9 @@ def choose_method(
 
 
 def reliable_rounds(rows: int, acceptance_probability: float) -> int:
-    """The number of rows that all but one pass in a thousand accept: a quantile of Binomial(rows, acceptance_probability).
+    """The number of rows that all but one pass in a thousand accept.
+
+    A quantile of Binomial(rows, acceptance_probability).
 
     >>> reliable_rounds(10_000, 0.05), reliable_rounds(10, 0.01)
     (433, 0)
@@ -111,7 +115,8 @@ def _check_floor(logs: Sequence[LoggedRows], floor: float) -> None:
             raise InvalidLog(
                 f"{rows.source}, row {rows.row[first]}: probability",
                 float(rows.min_probability[first]),
-                f"at least {floor:g} for every arm, the floor; {int(below.sum())} of {len(rows)} rows are below it "
+                f"at least {floor:g} for every arm, the floor; {int(below.sum())} of {len(rows)} rows are "
+                f"below it "
                 f"(the smallest is {rows.min_probability.min():.3g})",
             )
 

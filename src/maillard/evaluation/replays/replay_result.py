@@ -21,7 +21,10 @@ _PRINTED_ROUNDS = 6
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Replay:
-    """The learning curve of another policy on a log: for each n in `rounds`, the mean reward of its first n rounds."""
+    """The learning curve of another policy on a log.
+
+    For each n in `rounds`, the mean reward of its first n rounds.
+    """
 
     policy: str
     method: str
@@ -111,7 +114,8 @@ class Replay:
         times = f"{self.replays} replays" + f" on each of {self.parts} parts" * (self.parts > self.logs)
         where = self.source if self.logs == 1 else f"{self.logs} logs"
         lines = [
-            f"{self.policy} on {where}: {self.method}, {times}, {self.rows} rows, of which a pass uses {self.accepted:.4g}",
+            f"{self.policy} on {where}: {self.method}, {times}, {self.rows} rows, of which a pass uses "
+            f"{self.accepted:.4g}",
             f"{'round':>8}  {'mean reward':>12}  {f'{self.confidence:.0%} interval':>20}  {'reached':>7}",
         ]
         for place in np.unique(np.linspace(0, self.rounds.size - 1, _PRINTED_ROUNDS).astype(int)):

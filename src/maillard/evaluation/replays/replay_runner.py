@@ -1,4 +1,4 @@
-"""`replay`: passes over a log in which another policy learns from the logged rewards of the arms that it chooses."""
+"""`replay`: passes over a log in which another policy learns from the logged rewards."""
 
 from __future__ import annotations
 
@@ -51,18 +51,21 @@ def replay(
     threads: int | None = None,
     engine: str | None = None,
 ) -> Replay:
-    """Estimate the learning curve that another policy, learning from its own choices, would have had on this log.
+    """Estimate the learning curve that another learning policy would have had on this log.
 
-    `log` is anything that `read_log` opens, a simulated log, or a list of these from independent experiments with the same arms.
+    `log` is anything that `read_log` opens, a simulated log, or a list of these from independent experiments
+    with the same arms.
 
-    Methods: "rejection" needs a constant `floor` that was fixed before logging (ε as in a policy's floor=: every arm had at least
-    ε / K); if the log was made by a policy with a floor, it is known. "matching" needs uniform logging. "queues" needs
-    neither: it bounds the curve by the reward range beyond the number of rewards that was `guaranteed` to each arm by design.
-    The default is the first that applies of matching, rejection and queues.
+    Methods: "rejection" needs a constant `floor` that was fixed before logging (ε as in a policy's floor=:
+    every arm had at least ε / K); if the log was made by a policy with a floor, it is known. "matching" needs
+    uniform logging. "queues" needs neither: it bounds the curve by the reward range beyond the number of
+    rewards that was `guaranteed` to each arm by design. The default is the first that applies of matching,
+    rejection and queues.
 
-    `horizon` is the number of rounds of the curve. The default is what each of eight parts of the log supports, so that the
-    variation between parts gives the interval, or what the whole log supports if that is short. `replays` is the number of
-    passes over the same rows, each with its own random numbers. `arms` restricts the arms that the policy may choose.
+    `horizon` is the number of rounds of the curve. The default is what each of eight parts of the log
+    supports, so that the variation between parts gives the interval, or what the whole log supports if that
+    is short. `replays` is the number of passes over the same rows, each with its own random numbers. `arms`
+    restricts the arms that the policy may choose.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.5,0.3", horizon=20_000, seed=1)
@@ -95,7 +98,8 @@ def replay(
     )
     if not curve.reached[0]:
         raise CannotAnswer(
-            f"{logs[0].source}: no replay got past the first round: {sum(map(len, used))} rows, accepted with "
+            f"{logs[0].source}: no replay got past the first round: {sum(map(len, used))} rows, accepted "
+            f"with "
             f"probability {chosen.acceptance_probability:.3g}; use a longer log or a larger floor"
         )
     if not queued:  # drop the rounds that no replay reached

@@ -68,7 +68,7 @@ def _row(claim: dict[str, Any], results: ExperimentResults | None) -> ClaimResul
 
 
 def _trials_option(trials: int | None, needs: list[str]) -> int | None:
-    """The --trials with which the smallest experiment of a claim has so many trials, rounded up to 3 digits."""
+    """The --trials that give the smallest experiment of a claim so many, rounded up to 3 digits."""
     if trials is None:
         return None
     wanted = trials * PAPER["trials"] / min(experiments()[name].trials for name in needs)

@@ -48,7 +48,8 @@ MS4, MS8, MS16, TS, TSSG, AOUCB = "ms+:booster=4", "ms+:booster=8", "ms+:booster
 ANYTIME = (MS4, MS8, TS, TSSG, AOUCB)
 PAPER = (MS4, MS8, MS16, TS, TSSG, AOUCB, "ucb+", "ocucb", "moss")
 
-# Table 1 as printed: sub-UCB, asymptotically optimal ("?" for a cross with a star), minimax ratio, anytime, closed form.
+# Table 1 as printed: sub-UCB, asymptotically optimal ("?" for a cross with a star), minimax ratio, anytime,
+# closed form.
 TABLE_1 = {
     "ucb1": (True, False, "√(log T)", True, None),
     "aoucb": (True, True, "√(log T)", True, None),
@@ -65,7 +66,7 @@ _MINIMAX = 2
 
 @tests("table-1")
 def table_1(_results: ExperimentResults, _where: str) -> Finding:
-    """Compare each cell of Table 1 with the policies, and MS+ with every other policy except in the minimax ratio."""
+    """Compare Table 1 with the policies, and MS+ with all others except in the minimax ratio."""
     rows, beaten = [], []
     for name, printed in TABLE_1.items():
         row: Guarantees = policies.policy_class(name).guarantees
@@ -79,7 +80,10 @@ def table_1(_results: ExperimentResults, _where: str) -> Finding:
             if i != _MINIMAX and here[i] is True and own[i] is not True
         ]
     wrong = [f"{name}: {column}" for name, column, printed, here in rows if printed != here]
-    said = f"{len(rows) - len(wrong)} of {len(rows)} cells agree; MS+ is beaten by {', '.join(beaten) or 'nobody, but for the minimax ratio'}"
+    said = (
+        f"{len(rows) - len(wrong)} of {len(rows)} cells agree; MS+ is beaten by "
+        f"{', '.join(beaten) or 'nobody, but for the minimax ratio'}"
+    )
     cells = tuple((name, column, _cell(printed), _cell(here)) for name, column, printed, here in rows)
     table = DataTable(("policy", "column", "printed", "here"), cells)
     return counted(said, holds=not wrong and not beaten, evidence=table)
@@ -159,7 +163,10 @@ def booster_not_linear(results: ExperimentResults, _where: str) -> Finding:
             form=times,
         ),
     )
-    said = f"mean at B = 128: {math.exp(high.value):.0f}, {times((high - best).value)} that at 16; choosing at random would cost {random:,.0f}"
+    said = (
+        f"mean at B = 128: {math.exp(high.value):.0f}, {times((high - best).value)} that at 16; choosing at "
+        f"random would cost {random:,.0f}"
+    )
     return Finding(said, checks)
 
 
@@ -290,7 +297,10 @@ def tightest(results: ExperimentResults, _where: str) -> Finding:
 
 
 def _least(problem: Problem) -> float:
-    """The largest sub-Gaussian constant of the arms: (1 - 2p) / (2 ln((1 - p)/p)) for mean p (Kearns and Saul)."""
+    """The largest sub-Gaussian constant of the arms.
+
+    (1 - 2p) / (2 ln((1 - p)/p)) for mean p (Kearns and Saul).
+    """
     found: list[float] = []
     for p in problem.true_means.tolist():
         inside = 0 < p < 1 and p != 0.5

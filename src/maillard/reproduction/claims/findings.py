@@ -129,7 +129,7 @@ def all_pairs(
     *,
     factor: float = 1.0,
 ) -> tuple[Check, ...]:
-    """Checks that each of `overs` has more than `factor` times the measure of each of `unders`, by geometric means."""
+    """Checks that each of `overs` has more than `factor` times the measure of each of `unders`."""
     return tuple(
         Check(
             f"{label(over)} over {label(under)}",
@@ -145,7 +145,10 @@ def all_pairs(
 def nearest(checks: Sequence[Check]) -> str:
     """The check that is nearest to failing, as text."""
     least = min(checks, key=lambda check: check.margin.value / (check.margin.error or 1e-300))
-    return f"nearest: {least.what} {least.form(least.quantity.value)}, to be {'below' if least.below else 'above'} {least.form(least.limit)}"
+    return (
+        f"nearest: {least.what} {least.form(least.quantity.value)}, to be "
+        f"{'below' if least.below else 'above'} {least.form(least.limit)}"
+    )
 
 
 def each(checks: Sequence[Check]) -> str:

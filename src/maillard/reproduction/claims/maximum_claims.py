@@ -85,7 +85,8 @@ def maximum(results: ExperimentResults, _where: str) -> Finding:
 
     bounds = {name: _tail_probability(found[name]) for name in (first, second)}
     said = "; ".join(
-        f"under {name} the two-sided tail probability of {QUOTED} is {value:.3f} (from {least:.3f} to {most:.3f})"
+        f"under {name} the two-sided tail probability of {QUOTED} is {value:.3f} (from {least:.3f} to "
+        f"{most:.3f})"
         for name, (value, least, most) in bounds.items()
     )
     rows: list[tuple[str | int | float, ...]] = []
@@ -98,9 +99,17 @@ def maximum(results: ExperimentResults, _where: str) -> Finding:
             (name, events, regret.size, _of_200(events / regret.size), *_tail_probability(regret), *middle)
         )
     columns = (
-        "noise and sigma2", f"regrets ≥ {QUOTED}", "trials", f"P(maximum of 200 ≥ {QUOTED})", "two-sided tail probability",
-        "at least", "at most", "2.5% of maxima", "median maximum", "97.5%",
-    )  # fmt: skip
+        "noise and sigma2",
+        f"regrets ≥ {QUOTED}",
+        "trials",
+        f"P(maximum of 200 ≥ {QUOTED})",
+        "two-sided tail probability",
+        "at least",
+        "at most",
+        "2.5% of maxima",
+        "median maximum",
+        "97.5%",
+    )
     needed = trials_for(word, found[first].size) if word(1) == "open" else None
     return Finding(said, verdict=Verdict(word(1), needed), evidence=DataTable(columns, tuple(rows)))
 
@@ -108,8 +117,8 @@ def maximum(results: ExperimentResults, _where: str) -> Finding:
 def _tail_probability(regret: Floats, more: int = 1) -> tuple[float, float, float]:
     """The two-sided tail probability of the quoted maximum among maxima of 200 trials, with bounds.
 
-    Two interpretations are compared by both ends of their intervals, so each end gets a quarter of the error level. The
-    bounds are those of `more` times as many trials with the same fractions.
+    Two interpretations are compared by both ends of their intervals, so each end gets a quarter of the error
+    level. The bounds are those of `more` times as many trials with the same fractions.
     """
     events = int((regret >= QUOTED).sum())
     ends = share(events * more, regret.size * more, stricter(CONFIDENCE, 4))

@@ -90,7 +90,8 @@ def biased(
     )
     most = max(never)
     statistic = (
-        f"mean estimate over the truth: {shown}. With {most} draws besides the one that was served, {never[most][1]:.0%} of the logs "
+        f"mean estimate over the truth: {shown}. With {most} draws besides the one that was served, "
+        f"{never[most][1]:.0%} of the logs "
         "have a row whose weight is infinite"
     )
     return _judged(statistic, checks, propensity_table(found, never))
@@ -115,7 +116,11 @@ def propensity_table(
         name = str(each.draws) if each.draws else "exact"
         rows.append((name, estimate.value, estimate.error, each.expected, *zero))
     columns = (
-        "draws, one of them served", "mean estimate over the truth", "standard error", "mean of 1 - (1 - p)^draws",
-        "rows logged as 0 if the served draw is not counted", "logs with such a row",
-    )  # fmt: skip
+        "draws, one of them served",
+        "mean estimate over the truth",
+        "standard error",
+        "mean of 1 - (1 - p)^draws",
+        "rows logged as 0 if the served draw is not counted",
+        "logs with such a row",
+    )
     return DataTable(columns, tuple(rows), title)

@@ -54,7 +54,13 @@ def closing_meant(results: ExperimentResults, _where: str) -> Finding:
 
 def _growth(results: ExperimentResults, policy: str, most: float) -> Finding:
     early, late = (results.regret("closing", None, policy, share) for share in (0.1, 1.0))
-    check = Check("growth of regret over the last tenfold of rounds", log_growth(early, late), math.log(most), below=True, form=times)  # fmt: skip
+    check = Check(
+        "growth of regret over the last tenfold of rounds",
+        log_growth(early, late),
+        math.log(most),
+        below=True,
+        form=times,
+    )
     return Finding(
         f"regret grows from {early.mean():,.1f} to {late.mean():,.1f}, {each([check]).split()[-1]}", (check,)
     )
@@ -64,10 +70,14 @@ def _growth(results: ExperimentResults, policy: str, most: float) -> Finding:
 def replacement(results: ExperimentResults, _where: str) -> Finding:
     """Eq. (4) with N against Boltzmann exploration."""
     checks = [
-        Check(f"{label(policy)} over Eq. (4) with N", ratio(results, ("closing", None), MEAN, policy, "ms-practical"), form=times)
+        Check(
+            f"{label(policy)} over Eq. (4) with N",
+            ratio(results, ("closing", None), MEAN, policy, "ms-practical"),
+            form=times,
+        )
         for policy in results.result("closing").policies
         if policy.startswith("boltzmann")
-    ]  # fmt: skip
+    ]
     return Finding(each(checks), tuple(checks))
 
 
@@ -80,7 +90,10 @@ def slope(results: ExperimentResults, policy: str) -> TrialEstimate:
 
 
 def _slopes(results: ExperimentResults, checks: list[Check]) -> Finding:
-    said = [f"{label(policy)} {slope(results, policy).value:.2f} ± {slope(results, policy).error:.2f}" for policy in results.result("slopes").policies]  # fmt: skip
+    said = [
+        f"{label(policy)} {slope(results, policy).value:.2f} ± {slope(results, policy).error:.2f}"
+        for policy in results.result("slopes").policies
+    ]
     return Finding("slope over 2 sigma2 / gap: " + ", ".join(said), tuple(checks))
 
 
@@ -107,7 +120,10 @@ def slope_128(results: ExperimentResults, _where: str) -> Finding:
 @tests("slope-ts-sg")
 def slope_ts_sg(results: ExperimentResults, _where: str) -> Finding:
     """Policies that are not asymptotically optimal: their slopes are larger."""
-    checks = [Check(f"{label(policy)}: slope over the theory's", slope(results, policy), 1.5) for policy in ("ts-sg", "ucb1")]  # fmt: skip
+    checks = [
+        Check(f"{label(policy)}: slope over the theory's", slope(results, policy), 1.5)
+        for policy in ("ts-sg", "ucb1")
+    ]
     return _slopes(results, checks)
 
 
@@ -184,7 +200,10 @@ def bounds(results: ExperimentResults, _where: str) -> Finding:
                 regret = log_mean(results.regret(experiment, problem, policy))
                 what = f"{problem}: bound over {label(policy)}'s mean"
                 checks.append(Check(what, -(regret - math.log(bound.summed[0])), form=times))
-    said = f"{silent} of {silent + len(checks)} bounds are vacuous here, more than any policy can lose; of the others, {nearest(checks)}"
+    said = (
+        f"{silent} of {silent + len(checks)} bounds are vacuous here, more than any policy can lose; of the "
+        f"others, {nearest(checks)}"
+    )
     return Finding(said, tuple(checks))
 
 
@@ -196,7 +215,8 @@ def two_arms(_results: ExperimentResults, _where: str) -> Finding:
     below = bool((table.thompson <= table.bound).all())
     closer = bool((np.diff(table.thompson / table.maillard)[table.x[1:] > 1] < 0).all())
     said = (
-        f"the bound lies above everywhere: {'yes' if below else 'no'}; ln p over ln p is {1 + apart:.3f} at x = {table.x[-1]:g}, "
+        f"the bound lies above everywhere: {'yes' if below else 'no'}; ln p over ln p is {1 + apart:.3f} at "
+        f"x = {table.x[-1]:g}, "
         f"and falls towards 1: {'yes' if closer else 'no'}"
     )
     return counted(said, holds=below and closer and apart < 0.05, evidence=_two_arms_table())
@@ -239,7 +259,8 @@ def simulated(results: ExperimentResults, _where: str) -> Finding:
     rows = thompson_probabilities.by_simulation(results.settings.seed)
     most = [row for row in rows if row[1] == max(thompson_probabilities.DRAWS)]
     said = "; ".join(
-        f"K = {arms}: {draws:,} draws of every score leave a relative error of {relative:.0%}, and {never} arms never drawn"
+        f"K = {arms}: {draws:,} draws of every score leave a relative error of {relative:.0%}, and {never} "
+        f"arms never drawn"
         for arms, draws, _, relative, never, _ in most
     )
     table = DataTable(thompson_probabilities.COLUMNS, rows)

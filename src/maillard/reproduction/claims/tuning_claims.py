@@ -48,7 +48,7 @@ USUAL = "ms+:booster=4,c=0.01,d=0.01"
 
 
 def matched(results: ExperimentResults, name: str) -> str:
-    """The scale of a policy with which its regret after a hundredth of the rounds is nearest to that of MS+32."""
+    """The scale with which a policy's regret at a hundredth of the rounds is nearest to that of MS+32."""
     aim = results.regret("width", None, AGGRESSIVE, 0.01).mean()
     scaled = [policy for policy in results.result("width").policies if policy.startswith(f"{name}:")]
     return min(scaled, key=lambda policy: abs(results.regret("width", None, policy, 0.01).mean() - aim))
@@ -59,7 +59,7 @@ def _second_half(results: ExperimentResults, policy: str) -> Floats:
 
 
 def _stuck(results: ExperimentResults, policy: str) -> Floats:
-    """For each trial, 1 if its regret in the second half exceeds nine tenths of the smallest gap per round, else 0."""
+    """For each trial, 1 if it loses over 0.9 of the smallest gap per round in the second half, else 0."""
     result = results.result("width")
     gaps = problem_of(result.provenance["problem"]).gaps
     least = gaps[gaps > 0].min() * result.rounds[-1] * (1 - HALF)
@@ -95,9 +95,16 @@ def width(results: ExperimentResults, _where: str) -> Finding:
         p = more_often(*counts[policy], *own)
         rows.append((label(policy), early, late, half, *counts[policy], *share(*counts[policy]), p))
     columns = (
-        "policy", "mean regret at a hundredth", "at the horizon", "of the second half", "trials that are stuck", "of",
-        "share, at least (95%)", "at most (95%)", "p against MS+32",
-    )  # fmt: skip
+        "policy",
+        "mean regret at a hundredth",
+        "at the horizon",
+        "of the second half",
+        "trials that are stuck",
+        "of",
+        "share, at least (95%)",
+        "at most (95%)",
+        "p against MS+32",
+    )
     return Finding(
         f"trials that are stuck: {said}", verdict=verdict, evidence=DataTable(columns, tuple(rows))
     )
@@ -110,7 +117,10 @@ def recovers(results: ExperimentResults, _where: str) -> Finding:
     problem = problem_of(results.result("width").provenance["problem"])
     allowed = sub_gaussian_slope(problem.gaps, problem.sigma2 or 1.0) * -math.log(HALF)
     check = Check("regret of the second half over the theory's", lost * (1 / allowed), 3.0, below=True)
-    said = f"MS+32 loses {lost.value:.1f} ± {lost.error:.1f} in the second half; the slope of the theory gives {allowed:.1f}"
+    said = (
+        f"MS+32 loses {lost.value:.1f} ± {lost.error:.1f} in the second half; the slope of the theory gives "
+        f"{allowed:.1f}"
+    )
     return Finding(said, (check,))
 
 
@@ -121,8 +131,10 @@ def _other_values(results: ExperimentResults, fixed: str) -> Finding:
         for problem in results.problems("c-and-d")
         for policy in results.result("c-and-d", problem).policies
         if policy != USUAL and fixed in policy
-        for check in within(f"{problem}: {label(policy)}", ratio(results, ("c-and-d", problem), MEAN, policy, USUAL), 1.25)
-    ]  # fmt: skip
+        for check in within(
+            f"{problem}: {label(policy)}", ratio(results, ("c-and-d", problem), MEAN, policy, USUAL), 1.25
+        )
+    ]
     return Finding(nearest(checks), tuple(checks))
 
 
@@ -204,7 +216,10 @@ def variance(results: ExperimentResults, _where: str) -> Finding:
     """The deviation of the booster that is best in the mean against that of B = 1."""
     checks = []
     for problem in results.problems("frontier"):
-        means = {policy: results.regret("frontier", problem, policy).mean() for policy in results.result("frontier", problem).policies[1:]}  # fmt: skip
+        means = {
+            policy: results.regret("frontier", problem, policy).mean()
+            for policy in results.result("frontier", problem).policies[1:]
+        }
         best = min(means, key=means.__getitem__)
         quantity = ratio(results, ("frontier", problem), DEVIATION, best, "ms+:booster=1")
         what = f"{problem}: deviation of {label(best)} over that of B = 1"

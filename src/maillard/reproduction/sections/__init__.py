@@ -18,7 +18,8 @@ __all__ = ["sections"]
 
 _COMPARED = ("gaussian-1", "gaussian-quarter", "bernoulli")
 
-# In page order: the experiments that a section shows, and its function. Sections without experiments are always shown.
+# In page order: the experiments that a section shows, and its function. Sections without experiments are
+# always shown.
 _SECTIONS: tuple[tuple[tuple[str, ...], Callable[[ExperimentResults], ReportSection]], ...] = (
     (("booster",), paper_sections.booster),
     *(

@@ -47,12 +47,17 @@ def delay(results: ExperimentResults) -> ReportSection:
         )
         panels.append(_relative(experiment, title, batches, series, specs))
     text = (
-        "Rewards arrive in batches: none for a number of rounds, then all at once. Within a batch a UCB policy repeats one arm; a "
-        "randomised policy does not. The static problem has ten Bernoulli arms with means 0.1 and 0.05. The dynamic problem is that "
-        "of Chapelle and Li (2011): of ten arms, about one in a thousand rounds is replaced by an arm with a mean from Beta(4, 4). "
+        "Rewards arrive in batches: none for a number of rounds, then all at once. Within a batch a UCB "
+        "policy repeats one arm; a "
+        "randomised policy does not. The static problem has ten Bernoulli arms with means 0.1 and 0.05. The "
+        "dynamic problem is that "
+        "of Chapelle and Li (2011): of ten arms, about one in a thousand rounds is replaced by an arm with "
+        "a mean from Beta(4, 4). "
         "Regret is relative to the best arm of the round." + size,
-        "Chapelle and Li report, for another UCB policy, a million rounds and 100 trials, that the ratio of the regrets of UCB and Thompson "
-        "sampling rises from 2.65 without delay to 3.82 at a batch size of 1000. The option --full runs this size.",
+        "Chapelle and Li report, for another UCB policy, a million rounds and 100 trials, that the ratio of "
+        "the regrets of UCB and Thompson "
+        "sampling rises from 2.65 without delay to 3.82 at a batch size of 1000. The option --full runs "
+        "this size.",
     )
     return ReportSection("delay", "Delayed rewards", text, tuple(panels), beyond=True)
 
@@ -73,9 +78,15 @@ def _relative(
     others = [spec for spec in specs if spec != "ms"]
     even = figures.Reference("MS", batches, np.ones(len(batches)))
     return lines(
-        f"{experiment}-relative", f"{title}: relative to MS", batches, ratios, xlabel="rounds between observations",
-        label="regret over that of MS", style_indices=style_indices(others, specs), references=[even],
-    )  # fmt: skip
+        f"{experiment}-relative",
+        f"{title}: relative to MS",
+        batches,
+        ratios,
+        xlabel="rounds between observations",
+        label="regret over that of MS",
+        style_indices=style_indices(others, specs),
+        references=[even],
+    )
 
 
 def frontier(results: ExperimentResults) -> ReportSection:
@@ -118,7 +129,8 @@ def frontier(results: ExperimentResults) -> ReportSection:
         ]
         alt = (
             f"{title}: as the booster grows from {boosters[0]} to {boosters[-1]}, mean regret goes from "
-            f"{means[0][0]:.0f} to {means[0][-1]:.0f} and its deviation from {deviations[0][0]:.0f} to {deviations[0][-1]:.0f}."
+            f"{means[0][0]:.0f} to {means[0][-1]:.0f} and its deviation from {deviations[0][0]:.0f} to "
+            f"{deviations[0][-1]:.0f}."
         )
         panels.append(
             Panel(
@@ -130,7 +142,8 @@ def frontier(results: ExperimentResults) -> ReportSection:
             )
         )
     text = (
-        "The benefit and the cost of a booster: mean regret against its standard deviation as B grows from 1 to 128, with other "
+        "The benefit and the cost of a booster: mean regret against its standard deviation as B grows from "
+        "1 to 128, with other "
         "policies on the same problem.",
     )
     return ReportSection("frontier", "Mean against deviation", text, tuple(panels), beyond=True)
@@ -154,9 +167,18 @@ def sigma2(results: ExperimentResults) -> ReportSection:
     }
     panels = (
         lines("wrong-sigma2", "Mean", values, series, label="mean regret", **options),
-        lines("wrong-sigma2-deviation", "Standard deviation", values, spread, label="standard deviation of regret", note="", **options),
-    )  # fmt: skip
+        lines(
+            "wrong-sigma2-deviation",
+            "Standard deviation",
+            values,
+            spread,
+            label="standard deviation of regret",
+            note="",
+            **options,
+        ),
+    )
     text = (
-        "Ten Gaussian arms of variance 1 with means 0.9, 0.8, ..., 0. The policies are given a wrong variance.",
+        "Ten Gaussian arms of variance 1 with means 0.9, 0.8, ..., 0. The policies are given a wrong "
+        "variance.",
     )
     return ReportSection("wrong-sigma2", "The cost of a wrong sigma2", text, panels, beyond=True)

@@ -48,7 +48,10 @@ _PALETTE_ORDER = (
 
 
 def style_indices(specs: Sequence[str], among: Sequence[str] = ()) -> list[int]:
-    """The palette indices of policies: fixed ones first, then the free ones in order, among all policies of a section."""
+    """The palette indices of policies.
+
+    Fixed ones first, then the free ones in order, among all policies of a section.
+    """
     if among:
         by_spec = dict(zip(among, style_indices(among), strict=True))
         return [by_spec[spec] for spec in specs]
@@ -116,7 +119,7 @@ def _class(spec: str) -> type[policies.Policy]:
 
 
 def _guaranteed(spec: str) -> bool:
-    """Whether a regret bound is reported for sub-Gaussian (or, if the policy requires them, bounded) rewards."""
+    """Whether a regret bound is reported for sub-Gaussian (or bounded) rewards."""
     row = _class(spec).guarantees
     return bool(row.sub_ucb) or row.minimax_ratio not in (None, "linear regret")
 
@@ -135,10 +138,19 @@ def curves(
     low, high = result.quantile([0.05, 0.95])
     names = [label(spec) for spec in specs]
     figure = figures.curves(
-        result.rounds, names, result.mean[chosen], low[chosen], high[chosen], label="regret", title=title, references=references,
-        yscale=yscale, style_indices=style_indices(specs, result.policies), size=figures.PANEL,
+        result.rounds,
+        names,
+        result.mean[chosen],
+        low[chosen],
+        high[chosen],
+        label="regret",
+        title=title,
+        references=references,
+        yscale=yscale,
+        style_indices=style_indices(specs, result.policies),
+        size=figures.PANEL,
         note="bands: from the 5% to the 95% quantile",
-    )  # fmt: skip
+    )
     shown = range((result.rounds.size - 1) % 5, result.rounds.size, 5)
     rows = tuple(
         (
@@ -149,7 +161,10 @@ def curves(
         for i in shown
     )
     table = DataTable(("round", *names, *(each.label for each in references)), rows)
-    alt = f"Mean regret over rounds, {title}; at the last: {describe_values(list(zip(names, result.mean[chosen, -1], strict=True)))}."
+    alt = (
+        f"Mean regret over rounds, {title}; at the last: "
+        f"{describe_values(list(zip(names, result.mean[chosen, -1], strict=True)))}."
+    )
     return Panel(name, title, alt, figure, table)
 
 
@@ -175,9 +190,17 @@ def lines(
     middle = np.array([values for values, _ in series.values()])
     errors = np.array([errors for _, errors in series.values()])
     figure = figures.sweep(
-        x, list(series), middle, middle - errors, middle + errors, xlabel=xlabel, label=label, title=title,
-        note=options.pop("note", f"bars: ± {error}"), **options,
-    )  # fmt: skip
+        x,
+        list(series),
+        middle,
+        middle - errors,
+        middle + errors,
+        xlabel=xlabel,
+        label=label,
+        title=title,
+        note=options.pop("note", f"bars: ± {error}"),
+        **options,
+    )
     columns = [xlabel]
     for each in series:
         columns += [each, error]

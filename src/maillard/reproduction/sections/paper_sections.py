@@ -18,15 +18,29 @@ from maillard.reproduction.sections.panels import bars, curves, distributions, l
 __all__ = ["booster", "comparison", "guarantees", "maximum", "over_time", "spread"]
 
 COMPARED = {
-    "gaussian-1": ("Gaussian problems, noise of variance 1", "The paper does not state the variance of its Gaussian noise. Here both the variance and sigma2 are 1, the variance that the paper "
-        "states for its booster study."),
-    "gaussian-quarter": ("Gaussian problems, noise of variance 1/4", "The other interpretation: variance 1/4 and sigma2 = 1/4, the sigma2 that the paper states for all algorithms."),
-    "bernoulli": ("Bernoulli problems", "Rewards of 0 and 1; sigma2 = 1/4, the smallest value that is valid for every mean. KL-MS, which uses that rewards are Bernoulli, is "
-        "shown for comparison."),
-}  # fmt: skip
+    "gaussian-1": (
+        "Gaussian problems, noise of variance 1",
+        "The paper does not state the variance of its Gaussian noise. Here both the variance and sigma2 are "
+        "1, the variance that the paper "
+        "states for its booster study.",
+    ),
+    "gaussian-quarter": (
+        "Gaussian problems, noise of variance 1/4",
+        "The other interpretation: variance 1/4 and sigma2 = 1/4, the sigma2 that the paper states for all "
+        "algorithms.",
+    ),
+    "bernoulli": (
+        "Bernoulli problems",
+        "Rewards of 0 and 1; sigma2 = 1/4, the smallest value that is valid for every mean. KL-MS, which "
+        "uses that rewards are Bernoulli, is "
+        "shown for comparison.",
+    ),
+}
 _LEGEND = (
-    "As in the paper, bars show mean regret and lines its standard deviation. Bars are grey if no regret bound is reported for "
-    "sub-Gaussian rewards, and hatched if the policy needs the horizon. The policies below MOSS are not in the paper's figures."
+    "As in the paper, bars show mean regret and lines its standard deviation. Bars are grey if no regret "
+    "bound is reported for "
+    "sub-Gaussian rewards, and hatched if the policy needs the horizon. The policies below MOSS are not in "
+    "the paper's figures."
 )
 
 
@@ -40,8 +54,10 @@ def guarantees(_results: ExperimentResults) -> ReportSection:
         for title, chosen in named.items()
     ]
     text = (
-        "What is proved about each policy, from the metadata of the policies: first the rows of the paper, then all others. A tick means "
-        "proved; a cross, not the case; a cross with a star, no result is reported but it might be true; a blank, nothing is reported; "
+        "What is proved about each policy, from the metadata of the policies: first the rows of the paper, "
+        "then all others. A tick means "
+        "proved; a cross, not the case; a cross with a star, no result is reported but it might be true; a "
+        "blank, nothing is reported; "
         "a dagger, there is a condition, which the command maillard policies shows.",
     )
     return ReportSection("guarantees", "Guarantees (Table 1)", text, tables=tuple(tables))
@@ -52,13 +68,21 @@ def booster(results: ExperimentResults) -> ReportSection:
     result = results.result("booster")
     values = [option(spec, "booster") for spec in result.policies]
     panel = lines(
-        "booster", "Mean regret over the booster", values, {"MS+": (result.mean[:, -1], result.sd[:, -1])}, xlabel="booster B",
-        label="regret", error="standard deviation", ticks=values,
-    )  # fmt: skip
+        "booster",
+        "Mean regret over the booster",
+        values,
+        {"MS+": (result.mean[:, -1], result.sd[:, -1])},
+        xlabel="booster B",
+        label="regret",
+        error="standard deviation",
+        ticks=values,
+    )
     trials = distributions("booster-spread", "All trials", result, result.policies)
     text = (
-        f"Ten Gaussian arms of variance 1 with means 0.9, 0.8, ..., 0; {result.values.shape[1]:,} trials of {result.rounds[-1]:,} rounds. "
-        "The paper states neither the horizon nor sigma2 of this study: 20,000 rounds and sigma2 = 1 are assumed.",
+        f"Ten Gaussian arms of variance 1 with means 0.9, 0.8, ..., 0; {result.values.shape[1]:,} trials of "
+        f"{result.rounds[-1]:,} rounds. "
+        "The paper states neither the horizon nor sigma2 of this study: 20,000 rounds and sigma2 = 1 are "
+        "assumed.",
     )
     return ReportSection("booster", "The effect of the booster (Figure 1)", text, (panel, trials))
 
@@ -87,10 +111,13 @@ def over_time(results: ExperimentResults, experiment: str) -> ReportSection:
         panels.append(curves(f"curves-{name}", title, result, shown, references=[lower]))
         panels.append(_bounds(f"bounds-{name}", f"{title}: bounds", problem, results, experiment))
     text = (
-        "Mean regret over rounds. The Lai-Robbins line is the sum of gap over divergence, times ln t. It is a lower bound on the slope of "
+        "Mean regret over rounds. The Lai-Robbins line is the sum of gap over divergence, times ln t. It is "
+        "a lower bound on the slope of "
         "regret in ln t for large t, not on regret itself, so compare slopes.",
-        "Next to each figure, the explicit bounds of Theorems 2 and 4 with all constants (docs/paper-notes.md): in the closed form of the "
-        "proofs, and with the sum that the proofs estimate computed numerically. A bound is vacuous if it exceeds the regret of "
+        "Next to each figure, the explicit bounds of Theorems 2 and 4 with all constants "
+        "(docs/paper-notes.md): in the closed form of the "
+        "proofs, and with the sum that the proofs estimate computed numerically. A bound is vacuous if it "
+        "exceeds the regret of "
         "choosing the worst arm in every round.",
     )
     return ReportSection(
@@ -125,7 +152,8 @@ def spread(results: ExperimentResults) -> ReportSection:
         for problem in results.problems(experiment)
     ]
     text = (
-        "The paper closes with a question about the relation between expected regret and its variance. Means do not show it: a policy "
+        "The paper closes with a question about the relation between expected regret and its variance. "
+        "Means do not show it: a policy "
         "with the best mean may have very large regret in a few trials.",
     )
     return ReportSection("spread", "Distribution of regret over trials", text, tuple(panels))
@@ -141,7 +169,17 @@ def maximum(results: ExperimentResults) -> ReportSection:
         title="MS+16, Equal, K = 2: the tail of regret",
         mark=(QUOTED, f"{QUOTED}, quoted"),
     )
-    rows = tuple((name, values.size, float(values.mean()), float(values.std(ddof=1)), float(values.max()), float((values >= QUOTED).mean())) for name, values in found.items())  # fmt: skip
+    rows = tuple(
+        (
+            name,
+            values.size,
+            float(values.mean()),
+            float(values.std(ddof=1)),
+            float(values.max()),
+            float((values >= QUOTED).mean()),
+        )
+        for name, values in found.items()
+    )
     table = DataTable(
         ("noise and sigma2", "trials", "mean", "deviation", "largest", f"share ≥ {QUOTED}"), rows
     )
@@ -150,8 +188,10 @@ def maximum(results: ExperimentResults) -> ReportSection:
         + ", ".join(f"{row[0]} {row[5]:.4f} at {QUOTED}" for row in rows)
     )
     text = (
-        f"The paper quotes a largest regret of {QUOTED} for MS+16 on two Gaussian arms over 200 trials. The paper does not state the "
-        "noise. This number helps to choose between the interpretations: how extreme is it among the maxima of 200 trials, under each?",
+        f"The paper quotes a largest regret of {QUOTED} for MS+16 on two Gaussian arms over 200 trials. The "
+        f"paper does not state the "
+        "noise. This number helps to choose between the interpretations: how extreme is it among the maxima "
+        "of 200 trials, under each?",
     )
     panel = Panel("maximum", "MS+16, Equal, K = 2: the tail of regret", alt, figure, table)
     return ReportSection("maximum", "The quoted maximum, and the unstated noise", text, (panel,))

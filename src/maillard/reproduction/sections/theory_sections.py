@@ -1,4 +1,7 @@
-"""The sections on theory and tuning: slopes, worst cases, Eq. (4), parameters, probabilities of Thompson sampling."""
+"""The sections on theory and tuning: slopes, worst cases, Eq.
+
+(4), parameters, probabilities of Thompson sampling.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,11 @@ def width(results: ExperimentResults) -> ReportSection:
     )
     called = " and ".join(label(policy) for policy in narrowed)
     text = (
-        "A booster of 32 makes MS+ greedier. A narrower posterior does the same to Thompson sampling, and a smaller bonus to AOUCB. "
+        "A booster of 32 makes MS+ greedier. A narrower posterior does the same to Thompson sampling, and a "
+        "smaller bonus to AOUCB. "
         f"Of the variants, {called} come nearest to the regret of MS+32 after a hundredth of the rounds. "
-        "The question is whether the regret of trials that have missed the best arm by then keeps growing linearly.",
+        "The question is whether the regret of trials that have missed the best arm by then keeps growing "
+        "linearly.",
     )
     return ReportSection("width", "The booster against narrower widths", text, panels)
 
@@ -68,7 +73,8 @@ def closing(results: ExperimentResults) -> ReportSection:
     """Eq. (4) as printed, and with N."""
     result = results.result("closing")
     text = (
-        "The equation that the paper recommends to practitioners lacks the number of pulls N. As printed, the probability of every arm stays "
+        "The equation that the paper recommends to practitioners lacks the number of pulls N. As printed, "
+        "the probability of every arm stays "
         "above a positive constant, and regret is linear. With N, it is MS+ with C = D = 0.",
     )
     panel = curves("closing", "Two Gaussian arms, gap 1/2", result, result.policies, yscale="log")
@@ -90,7 +96,8 @@ def slopes(results: ExperimentResults) -> ReportSection:
         ("policy", "slope over the last tenfold", "standard error", "over 2 sigma2 / gap"), rows, "Slopes"
     )
     text = (
-        f"Two Gaussian arms of variance 1/4 with a gap of 1/2, {result.rounds[-1]:,} rounds. The regret of an asymptotically optimal policy "
+        f"Two Gaussian arms of variance 1/4 with a gap of 1/2, {result.rounds[-1]:,} rounds. The regret of "
+        f"an asymptotically optimal policy "
         f"grows by 2 sigma2 / gap = {theory:g} for each unit of ln t.",
     )
     return ReportSection("slopes", "Slopes in ln t", text, (panel,), (table,))
@@ -133,8 +140,10 @@ def worst_case(results: ExperimentResults) -> ReportSection:
         )
     table = DataTable(("policy", "K", "T", "worst gap over sigma", "ratio"), tuple(rows), "The worst gaps")
     text = (
-        "One arm is better than all others, by a gap from 0.02 to 1.28 standard deviations. At each K and T, the figures show the gap with the "
-        "largest mean regret. The paper proves that the curves stay bounded: regret over σ√(KT ln T) for MS, over σ√(KT ln K) for MS+.",
+        "One arm is better than all others, by a gap from 0.02 to 1.28 standard deviations. At each K and "
+        "T, the figures show the gap with the "
+        "largest mean regret. The paper proves that the curves stay bounded: regret over σ√(KT ln T) for "
+        "MS, over σ√(KT ln K) for MS+.",
     )
     return ReportSection("worst-case", "Worst cases", text, tuple(panels), (table,))
 
@@ -146,9 +155,19 @@ def two_arms(_results: ExperimentResults) -> ReportSection:
     ratios = [np.exp(each - table.maillard) for each in series.values()]
     even = figures.Reference("MS", table.x, np.ones(table.x.size))
     figure = figures.sweep(
-        table.x, list(series), ratios, ratios, ratios, xlabel="x = N d²/2", label="probability over that of MS", title="The worse of two arms",
-        yscale="log", ticks=[0.01, 0.1, 1, 10, 100], style_indices=[3, 4, 5], references=[even],
-    )  # fmt: skip
+        table.x,
+        list(series),
+        ratios,
+        ratios,
+        ratios,
+        xlabel="x = N d²/2",
+        label="probability over that of MS",
+        title="The worse of two arms",
+        yscale="log",
+        ticks=[0.01, 0.1, 1, 10, 100],
+        style_indices=[3, 4, 5],
+        references=[even],
+    )
     rows = tuple(
         tuple(float(value) for value in row)
         for row in zip(
@@ -156,13 +175,16 @@ def two_arms(_results: ExperimentResults) -> ReportSection:
         )
     )
     alt = (
-        f"Thompson's probability of the worse arm over that of MS goes from {ratios[0][0]:.2f} at x = {table.x[0]:g} to {ratios[0][-1]:.3f} "
+        f"Thompson's probability of the worse arm over that of MS goes from {ratios[0][0]:.2f} at x = "
+        f"{table.x[0]:g} to {ratios[0][-1]:.3f} "
         f"at x = {table.x[-1]:g}; the printed bound from {ratios[1][0]:.2f} to {ratios[1][-1]:.3f}."
     )
     panel = Panel("two-arms", "The worse of two arms", alt, figure, DataTable(("x", "MS", *series), rows))
     text = (
-        "On two arms the probability of Thompson sampling has a closed form with erfc. The paper bounds it, approximates it by ½ exp(-x), "
-        "and compares it with that of MS. Both are exact here. The better arm has a million times as many pulls.",
+        "On two arms the probability of Thompson sampling has a closed form with erfc. The paper bounds it, "
+        "approximates it by ½ exp(-x), "
+        "and compares it with that of MS. Both are exact here. The better arm has a million times as many "
+        "pulls.",
     )
     return ReportSection("two-arms", "Thompson sampling and MS on two arms (Appendix A)", text, (panel,))
 
@@ -193,9 +215,11 @@ def simulated(results: ExperimentResults) -> ReportSection:
     timed = tuple((arms, how, took, took / base[arms]) for arms, how, took in seconds)
     times = DataTable(("arms", "how", "seconds for one vector", "times MS's"), timed, "Time, on this machine")
     text = (
-        "Without a formula for the probabilities of Thompson sampling, one can sample its scores many times and count. An arm that is never "
+        "Without a formula for the probabilities of Thompson sampling, one can sample its scores many times "
+        "and count. An arm that is never "
         "sampled is logged with probability 0, and its weight is infinite.",
-        "The times are of this machine and this run. They are the only numbers in this report that depend on more than the seed.",
+        "The times are of this machine and this run. They are the only numbers in this report that depend "
+        "on more than the seed.",
     )
     return ReportSection(
         "thompson-simulated", "Thompson's probabilities by simulation", text, (panel,), (errors, times)
