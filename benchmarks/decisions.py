@@ -1,8 +1,8 @@
 """Decisions a second, each beside a floor measured in the same run.
 
-The floor of a durable choice is the insertion of the same rows into the same tables with nothing around it: prepared tuples, one
-thread, one commit for each group. Repetitions of both alternate, and the ratio is the median of theirs: the machine's good and
-bad minutes fall on both.
+The floor of a durable choice is the insertion of the same rows into the same tables with nothing around it:
+prepared tuples, one thread, one commit for each group. Repetitions of both alternate, and the ratio is the
+median of theirs: the machine's good and bad minutes fall on both.
 """
 
 from __future__ import annotations

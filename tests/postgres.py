@@ -44,8 +44,9 @@ with open(os.path.join(folder, "holders")) as holders:
 class Server:
     """A PostgreSQL with a folder of its own, for as long as a process holds it.
 
-    A holder has a shared lock on a file there, which the system gives up when the process ends, however it ends.
-    A guard apart waits for the exclusive lock and cleans up, so that tests which were killed leave nothing behind.
+    A holder has a shared lock on a file there, which the system gives up when the process ends, however it
+    ends. A guard apart waits for the exclusive lock and cleans up, so that tests which were killed leave
+    nothing behind.
 
     Args:
         folder: that of a server that runs, to hold it too (FileNotFoundError when it is gone); None makes another.

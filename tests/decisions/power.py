@@ -1,8 +1,9 @@
 """Power loss for SQLite: a disk that knows what it would still hold if the power went now.
 
-A killed process loses nothing that it wrote, for the operating system still has it; so kills say nothing about whether
-a store syncs. Here each file of a database is real, and beside it is kept what a disk would *certainly* hold: the
-content at the file's last sync, and the names at the directory's last sync. Whatever came later may be lost, or not.
+A killed process loses nothing that it wrote, for the operating system still has it; so kills say nothing
+about whether a store syncs. Here each file of a database is real, and beside it is kept what a disk would
+*certainly* hold: the content at the file's last sync, and the names at the directory's last sync. Whatever
+came later may be lost, or not.
 
 The rules are those of POSIX and of SQLite's unix VFS, and nothing is promised beyond them:
 
@@ -103,10 +104,10 @@ class _Content:
 class Disk(apsw.VFS):
     """A VFS over the real files, for as long as this object lives, that can say what a power loss would leave.
 
-    Files that exist when they are first opened are taken as durable. `lying` may be set at any time: syncs are then
-    answered and not done, as by a drive with a volatile cache. `after_each` is called after each write, truncation,
-    sync and deletion, so that a test can lose power at every step; it runs inside SQLite, so what it raises reaches
-    the statement as an I/O error.
+    Files that exist when they are first opened are taken as durable. `lying` may be set at any time: syncs
+    are then answered and not done, as by a drive with a volatile cache. `after_each` is called after each
+    write, truncation, sync and deletion, so that a test can lose power at every step; it runs inside
+    SQLite, so what it raises reaches the statement as an I/O error.
 
     >>> import contextlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -146,8 +147,8 @@ class Disk(apsw.VFS):
     def lose_power(self, folder: str | Path, rng: Random | None = None) -> None:
         """Write into `folder`, which should be empty, the files as they would be found if power went at this moment.
 
-        Without `rng` only what is certain survives; with it, also a random part of what was not synced. The files in
-        use stay as they are, so that power can be lost many times in one run.
+        Without `rng` only what is certain survives; with it, also a random part of what was not synced. The
+        files in use stay as they are, so that power can be lost many times in one run.
         """
         with self._lock:
             found = {}
@@ -218,7 +219,8 @@ class _File(apsw.VFSFile):
         self._disk._step()
 
     def xSync(self, flags: int) -> None:
-        # Power can go during a sync, so the lock is free meanwhile; and what is written meanwhile is not in the sync.
+        # Power can go during a sync, so the lock is free meanwhile; and what is written meanwhile is not in
+        # the sync.
         with self._disk._lock:
             changes = self.content.changes
         super().xSync(flags)

@@ -81,8 +81,8 @@ def check(log: str, decisions: int) -> None:
     assert found.largest_error <= 1e-12
     scores = {score.name: score.z for score in found.arms}
     assert set(scores) == set(MEANS)
-    # How the processes interleave is not fixed by a seed, and so neither is the log. An honest log exceeds |z| = 7 in
-    # one of 10^11 runs.
+    # How the processes interleave is not fixed by a seed, and so neither is the log. An honest log exceeds
+    # |z| = 7 in one of 10^11 runs.
     assert all(z is not None and abs(z) < 7 for z in scores.values()), scores
     assert found.weights is not None
     assert found.weights.z is None or abs(found.weights.z) < 7

@@ -1,8 +1,9 @@
 """Logs that an earlier version wrote still open, verify and evaluate with the same results.
 
-`old_logs` contains an SQLite log with two experiments, "home" and "shop", and their exports as Parquet and CSV. The
-version that wrote them had schema 1, in which the column `applied` was called `learned`. "home" has every
-administrative event; "shop" has sticky assignments, a reward window with a default, and summed rewards.
+`old_logs` contains an SQLite log with two experiments, "home" and "shop", and their exports as Parquet and
+CSV. The version that wrote them had schema 1, in which the column `applied` was called `learned`. "home"
+has every administrative event; "shop" has sticky assignments, a reward window with a default, and summed
+rewards.
 """
 
 from __future__ import annotations

@@ -52,11 +52,12 @@ _MAX_REWARDS = 1_000  # rewards in one transaction
 class Bandit:
     """Chooses among arms, logs every choice with its exact probability, and updates its policy from rewards.
 
-    `policy` is a spec or a policy; `reward` is the reward rule. `log` is None (memory), a path (one SQLite file) or
-    a postgresql:// URL. Opening an existing log resumes its `experiment`. With `sticky`, a unit keeps the arm that
-    was first chosen for it. A choice uses everything that is committed when it is made. If other processes apply
-    many rewards, `staleness` allows a choice to use a state that is up to this many seconds old; the log stores the
-    distribution that was used, so the logged probabilities are still exact.
+    `policy` is a spec or a policy; `reward` is the reward rule. `log` is None (memory), a path (one SQLite
+    file) or a postgresql:// URL. Opening an existing log resumes its `experiment`. With `sticky`, a unit
+    keeps the arm that was first chosen for it. A choice uses everything that is committed when it is made.
+    If other processes apply many rewards, `staleness` allows a choice to use a state that is up to this
+    many seconds old; the log stores the distribution that was used, so the logged probabilities are still
+    exact.
 
     >>> bandit = Bandit(["red", "blue"], "ms+:booster=8", reward=Reward(low=0, high=1))
     >>> decision = bandit.choose(unit="user-17")
@@ -128,9 +129,9 @@ class Bandit:
     ) -> Decision | list[Decision]:
         """Choose an arm and log the decision. The decision is durable when this returns.
 
-        `eligible` names the arms that may be chosen, by default all that are not retired. With `size`, return a list
-        of that many decisions, all sampled from one distribution. A repeated `idempotency_key` returns the decisions
-        of the first call with that key.
+        `eligible` names the arms that may be chosen, by default all that are not retired. With `size`,
+        return a list of that many decisions, all sampled from one distribution. A repeated
+        `idempotency_key` returns the decisions of the first call with that key.
         """
         request = check_request(unit, eligible, idempotency_key, 1 if size is None else size)
         self.session.check_open()
@@ -146,9 +147,9 @@ class Bandit:
     ) -> Outcome:
         """Log a reward of a decision, apply it to the tally, and return the outcome.
 
-        `at` is the time at which it occurred (an aware datetime or seconds since 1970; by default now). `event`
-        distinguishes several rewards of one decision. The same event with the same value is a "duplicate"; with
-        another value it raises Conflict.
+        `at` is the time at which it occurred (an aware datetime or seconds since 1970; by default now).
+        `event` distinguishes several rewards of one decision. The same event with the same value is a
+        "duplicate"; with another value it raises Conflict.
         """
         row = check_reward_event(self.state.reward, decision_id, value, at, event)
         (outcome,) = self.session.apply_rewards([row])
@@ -159,9 +160,9 @@ class Bandit:
     def rewards(self, rows: Any) -> list[Outcome]:
         """Log many rewards and return the outcome of each.
 
-        `rows` is a pandas or polars frame, an Arrow table, or mappings, with `decision_id`, `value` and optionally
-        `at` and `event`. All rows are checked before any is written. The outcome of a row that contradicts an earlier
-        reward is "conflict".
+        `rows` is a pandas or polars frame, an Arrow table, or mappings, with `decision_id`, `value` and
+        optionally `at` and `event`. All rows are checked before any is written. The outcome of a row that
+        contradicts an earlier reward is "conflict".
         """
         from maillard.decisions.frames import records_of
 
@@ -181,8 +182,8 @@ class Bandit:
     def append(self, decisions: Iterable[Decision]) -> int:
         """Log decisions that another process sampled from this experiment's states but could not log itself.
 
-        Returns the number of new decisions. Rewards that arrived before them were "parked" and are applied now.
-        `verify` checks appended decisions like all others.
+        Returns the number of new decisions. Rewards that arrived before them were "parked" and are applied
+        now. `verify` checks appended decisions like all others.
         """
         rows = list(decisions)
         self.session.check_open()
@@ -204,8 +205,9 @@ class Bandit:
         self.session.check_open()
         self.session.settle()
 
-    # Changes: each one is an administrative event of the log. With `expected`, the number of the last administrative
-    # event that the caller has seen (`state.administrative`), a change raises Stale if there is a newer one.
+    # Changes: each one is an administrative event of the log. With `expected`, the number of the last
+    # administrative event that the caller has seen (`state.administrative`), a change raises Stale if there
+    # is a newer one.
 
     def add_arm(self, arm: str, *, expected: int | None = None) -> None:
         """Add an arm. A retired arm becomes active again and keeps its tally."""
@@ -270,8 +272,9 @@ class Bandit:
     ) -> None:
         """Add rewards from elsewhere to the tally.
 
-        `source` is a `Tally` in the order of the arms, a mapping `{arm: (pulls, sum)}`, or an earlier log (a path or
-        URL, and its `experiment`). Arms of a log are matched by name, and only its last epoch counts.
+        `source` is a `Tally` in the order of the arms, a mapping `{arm: (pulls, sum)}`, or an earlier log
+        (a path or URL, and its `experiment`). Arms of a log are matched by name, and only its last epoch
+        counts.
         """
         given = source if isinstance(source, Tally | Mapping) else read_tallies(source, experiment)
         self.session.change(lambda state: WarmStart(tally=tally_for(given, state)))

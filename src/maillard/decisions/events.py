@@ -1,9 +1,10 @@
 """The events that change the state of an experiment, and what each of them changes.
 
-The state of an experiment is a `Configuration` (arms, policy, epoch, ...) and a tally of rewards. Rewards write a
-`TallyUpdate`, which changes the tally. Everything else is an administrative event: one class per kind, which defines
-how it changes the configuration (`configure`) and the tally (`update_tally`). The SQL tables and the log files store
-an administrative event as its kind and a payload of plain data: `payload_of` writes it, `parse_event` reads it.
+The state of an experiment is a `Configuration` (arms, policy, epoch, ...) and a tally of rewards. Rewards
+write a `TallyUpdate`, which changes the tally. Everything else is an administrative event: one class per
+kind, which defines how it changes the configuration (`configure`) and the tally (`update_tally`). The SQL
+tables and the log files store an administrative event as its kind and a payload of plain data: `payload_of`
+writes it, `parse_event` reads it.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class Configuration:
 class AdministrativeEvent:
     """A change of an experiment that is not a reward. By default it changes nothing.
 
-    Event number n turns the state after n - 1 events into the state after n events. The transaction that writes an
-    event sets its number and time.
+    Event number n turns the state after n - 1 events into the state after n events. The transaction that
+    writes an event sets its number and time.
     """
 
     kind: ClassVar[str]

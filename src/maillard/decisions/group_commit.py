@@ -1,8 +1,8 @@
 """Group commit: concurrent calls share one transaction, so that they also share the wait for the disk.
 
-`GroupCommit` serves threads, `AsyncGroupCommit` serves coroutines. Both collect calls while a batch is being
-written, and write all of them as the next batch. `run` gets the calls of a batch and returns, for each call, its
-result or the error of that call alone. If `run` raises, the whole batch has failed.
+`GroupCommit` serves threads, `AsyncGroupCommit` serves coroutines. Both collect calls while a batch is
+being written, and write all of them as the next batch. `run` gets the calls of a batch and returns, for
+each call, its result or the error of that call alone. If `run` raises, the whole batch has failed.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class _PendingCall(Generic[Call, Result]):
 class GroupCommit(Generic[Call, Result]):
     """Group commit for threads.
 
-    It has no thread of its own, which a fork would lose. The first thread to arrive becomes the leader: it runs the
-    calls of all waiting threads, then makes the first thread that arrived in the meantime the next leader.
+    It has no thread of its own, which a fork would lose. The first thread to arrive becomes the leader: it
+    runs the calls of all waiting threads, then makes the first thread that arrived in the meantime the next
+    leader.
     """
 
     def __init__(
@@ -129,9 +130,9 @@ class GroupCommit(Generic[Call, Result]):
     def _wait_for_queue(self) -> None:
         """Wait up to a millisecond until as many threads call as in the previous batch.
 
-        Threads that have just received a result usually call again at once. Without this wait they would find the next
-        batch already running, and every other commit would run without them: twice as many commits. The next batch
-        expects only the threads that came, so a single thread never waits.
+        Threads that have just received a result usually call again at once. Without this wait they would
+        find the next batch already running, and every other commit would run without them: twice as many
+        commits. The next batch expects only the threads that came, so a single thread never waits.
         """
         with self._mutex:
             if len(self._queue) >= self._expected_size:
@@ -145,7 +146,8 @@ class GroupCommit(Generic[Call, Result]):
     def _finish(self, own: _PendingCall[Call, Result]) -> None:
         """Leave the queue; a leader wakes up its batch and passes the lead to the first waiting thread.
 
-        An interrupt can arrive at any point here. `submit` then calls this again, so no thread sleeps forever.
+        An interrupt can arrive at any point here. `submit` then calls this again, so no thread sleeps
+        forever.
         """
         while own.batch:
             each = own.batch[-1]

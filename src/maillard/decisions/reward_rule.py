@@ -34,12 +34,12 @@ _COMBINE: dict[str, Callable[[Sequence[RewardEvent]], float]] = {
 class Reward:
     """The reward rule of an experiment.
 
-    `low` and `high` bound a reward. With both, policies that need `sigma2` get it from the range. `window` (seconds
-    or a timedelta) is how long after its decision a reward may arrive; later rewards are logged but not applied.
-    `default` is the reward of a decision whose window closes without one. `combine` defines the reward of a decision
-    with several reward events: the first or last by occurrence, their sum (clipped to the bounds) or their maximum.
-    With `mature_only`, a reward is applied only when its window closes, so that fast successes do not bias the tally
-    against slow failures.
+    `low` and `high` bound a reward. With both, policies that need `sigma2` get it from the range. `window`
+    (seconds or a timedelta) is how long after its decision a reward may arrive; later rewards are logged
+    but not applied. `default` is the reward of a decision whose window closes without one. `combine`
+    defines the reward of a decision with several reward events: the first or last by occurrence, their sum
+    (clipped to the bounds) or their maximum. With `mature_only`, a reward is applied only when its window
+    closes, so that fast successes do not bias the tally against slow failures.
 
     >>> Reward(low=0, high=1, window=3600, default=0)
     Reward(low=0.0, high=1.0, window=3600.0, default=0.0, combine='first', mature_only=False)

@@ -153,7 +153,8 @@ class Session:
         exclusive = not only_decisions and any(call.kind == "change" for call in calls)
         known = self.state
         for eligible in {request.eligible for request in requests}:
-            # Compute slow distributions before taking the lock. Errors are raised again for the caller concerned.
+            # Compute slow distributions before taking the lock. Errors are raised again for the caller
+            # concerned.
             with suppress(MaillardError):
                 known.choice_distribution(eligible)
         with self.store.transaction(self.experiment, lock=locked, exclusive=exclusive) as transaction:

@@ -1,7 +1,7 @@
 """The interface of a store of decision logs, implemented for memory, SQLite and PostgreSQL.
 
-A store only reads and writes rows. `ledger` and `choosing` decide, inside a transaction, what a reward does, which
-number an event gets, and which call gets an idempotency key.
+A store only reads and writes rows. `ledger` and `choosing` decide, inside a transaction, what a reward
+does, which number an event gets, and which call gets an idempotency key.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ class Store(Protocol):
     ) -> AbstractContextManager[Transaction]:
         """Begin a transaction. It commits at the end of the block, unless the block raises, and is then durable.
 
-        With `lock`, no other locked transaction of the experiment runs at the same time; with `exclusive`, no other
-        transaction at all. Without `wait`, raise Unavailable if the lock is not free.
+        With `lock`, no other locked transaction of the experiment runs at the same time; with `exclusive`,
+        no other transaction at all. Without `wait`, raise Unavailable if the lock is not free.
         """
 
     def reading(self, experiment: str) -> AbstractContextManager[Transaction]:

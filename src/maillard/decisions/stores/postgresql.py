@@ -61,11 +61,13 @@ _NO_LOCK = _Lock("", "")
 class PostgreSQLStore:
     """Tables in the schema `maillard` of a database. Committed data is on the server's disk.
 
-    `timeout` is the number of seconds to wait for a connection, for other transactions, and for a silent server. At
-    most `pool_size` connections are open at a time, plus one for each log that is being read as a whole.
+    `timeout` is the number of seconds to wait for a connection, for other transactions, and for a silent
+    server. At most `pool_size` connections are open at a time, plus one for each log that is being read as
+    a whole.
 
-    The threads that need connections open them, and reuse idle ones. psycopg_pool is not used because its background
-    threads retry with growing pauses, so a caller would see a late timeout instead of the immediate cause.
+    The threads that need connections open them, and reuse idle ones. psycopg_pool is not used because its
+    background threads retry with growing pauses, so a caller would see a late timeout instead of the
+    immediate cause.
     """
 
     group_commits = True
@@ -143,8 +145,8 @@ class PostgreSQLStore:
             return
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-            # Another process may have created the tables in the meantime. Query the catalogue: to_regclass uses a
-            # cache that sees the changes of other sessions only after taking a lock.
+            # Another process may have created the tables in the meantime. Query the catalogue: to_regclass
+            # uses a cache that sees the changes of other sessions only after taking a lock.
             schemas, tables = _one(connection.execute(_EXISTING))
             version = self._version(connection, tables > 0)
             if not schemas:
@@ -235,8 +237,8 @@ class PostgreSQLStore:
     ) -> AbstractContextManager[SQLTransaction]:
         """Begin a transaction. With `lock` it locks the experiment's row; without it, it may only add decisions.
 
-        Transactions that add decisions share an advisory lock, which an `exclusive` transaction takes exclusively.
-        So a change waits for decisions in progress, and a reward does not.
+        Transactions that add decisions share an advisory lock, which an `exclusive` transaction takes
+        exclusively. So a change waits for decisions in progress, and a reward does not.
         """
         advisory = "pg_advisory_xact_lock" + ("" if exclusive else "_shared") if exclusive or not lock else ""
         row = (" FOR UPDATE" if wait else " FOR UPDATE NOWAIT") if lock else ""

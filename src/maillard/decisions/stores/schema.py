@@ -1,14 +1,15 @@
 """The tables of a log, the same in SQLite and PostgreSQL. docs/decision-log.md describes every column.
 
-A log stores the version of its tables. Opening an older log runs the missing migrations in one transaction; a newer
-log is refused. Released migrations are never edited: every change is a new migration.
+A log stores the version of its tables. Opening an older log runs the missing migrations in one transaction;
+a newer log is refused. Released migrations are never edited: every change is a new migration.
 """
 
 from __future__ import annotations
 
 __all__ = ["MIGRATIONS"]
 
-# Each database substitutes its own types: {identity}, {whole} (64-bit integer), {real} (double), {table} (options).
+# Each database substitutes its own types: {identity}, {whole} (64-bit integer), {real} (double), {table}
+# (options).
 _FIRST = """
 CREATE TABLE experiments (
     id {identity},

@@ -37,8 +37,8 @@ _inherited: dict[Path, Any] = {}  # connections of the parent process; a child m
 class SQLiteStore:
     """A SQLite database in WAL mode with synchronous=FULL: committed data is on disk.
 
-    `timeout` is the number of seconds to wait for transactions of other processes. `connect` opens a connection to a
-    path; tests pass one that simulates power failures.
+    `timeout` is the number of seconds to wait for transactions of other processes. `connect` opens a
+    connection to a path; tests pass one that simulates power failures.
     """
 
     group_commits = True
@@ -83,9 +83,9 @@ class SQLiteStore:
             with self._lock, self._translate_errors():
                 self._write_connection()
 
-    # SQLite tracks the file locks of all connections of a process in shared memory. A forked child would inherit this
-    # record without the locks, and other processes could delete the write-ahead log while the child uses it. So the
-    # file must be closed during a fork.
+    # SQLite tracks the file locks of all connections of a process in shared memory. A forked child would
+    # inherit this record without the locks, and other processes could delete the write-ahead log while the
+    # child uses it. So the file must be closed during a fork.
 
     def hold(self) -> None:
         """Before a fork: wait for writers."""
@@ -245,9 +245,9 @@ class SQLiteStore:
     def _checkpoint_if_due(self, connection: Any) -> None:
         """Copy the write-ahead log into the database from time to time, while no other process writes.
 
-        SQLite's automatic checkpoints run concurrently with other writers. Before version 3.51.3, a checkpoint during
-        a commit that restarts the write-ahead log can, rarely, corrupt the file. A passive checkpoint does not wait
-        for readers.
+        SQLite's automatic checkpoints run concurrently with other writers. Before version 3.51.3, a
+        checkpoint during a commit that restarts the write-ahead log can, rarely, corrupt the file. A
+        passive checkpoint does not wait for readers.
         """
         self._commits += 1
         with suppress(

@@ -38,8 +38,8 @@ class SQLiteTransaction(SQLTransaction):
         return rows
 
     def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        # Every step of a statement releases the interpreter lock and competes with other threads to get it back.
-        # One statement with many rows has fewer steps.
+        # Every step of a statement releases the interpreter lock and competes with other threads to get it
+        # back. One statement with many rows has fewer steps.
         if " VALUES " not in statement:
             self.connection.executemany(statement, rows)
             return
