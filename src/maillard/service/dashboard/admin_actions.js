@@ -1,4 +1,4 @@
-// AdminActions to an experiment, each asked for once more where it cannot be undone.
+// Actions that change an experiment, with a confirmation if they cannot be undone.
 
 import { experimentPath } from "./api.js";
 import { find, focusTitle, mark, say } from "./dom.js";
@@ -28,13 +28,13 @@ export class AdminActions {
     this.#onSubmit("dialog-policy", "policy-error", () => this.#changePolicy());
   }
 
-  /** Begins with another experiment: {key, signal, experiment(), changed(experiment, words), failed(error)}. */
+  /** Sets the experiment: {key, signal, experiment(), changed(experiment, words), failed(error)}. */
   clear(subject) {
     this.#subject = subject;
     for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
   }
 
-  /** Asks whether an arm should be retired. */
+  /** Asks for confirmation before retiring an arm. */
   retire(arm) {
     const text = "It will not be chosen any more. Rewards of earlier decisions still count, and its decisions stay in the log.";
     this.#confirm(`Retire ${quoted(arm)}?`, text, "Retire the arm",
@@ -66,7 +66,7 @@ export class AdminActions {
   async #askPolicy() {
     const { key, signal, failed } = this.#subject;
     try {
-      // What is changed is what is shown now: the tag says so when it is sent.
+      // The ETag ensures that the change applies to the version shown here.
       const { data, etag } = await this.#service.ask("GET", experimentPath(key), { signal });
       if (signal.aborted) return;
       this.#etag = etag;
@@ -96,7 +96,7 @@ export class AdminActions {
 
   async #change(method, rest, request, words) {
     const { key, signal, changed } = this.#subject;
-    // Not given up when the page turns to something else: it may have been made.
+    // Not aborted when the view changes, because the service may already have made the change.
     const { data } = await this.#service.ask(method, experimentPath(key, rest), request);
     if (!signal.aborted) changed(data, words);
   }
@@ -147,7 +147,7 @@ export class AdminActions {
     });
   }
 
-  /** What opened a dialog may be gone when it closes; then focus goes to the title, not to nowhere. */
+  /** Returns the focus to the element that opened the dialog, or to the title if it is gone. */
   #keepFocus() {
     queueMicrotask(() => {
       if (!document.activeElement || document.activeElement === document.body) focusTitle();

@@ -1,12 +1,12 @@
-// The service's HTTP API: what is asked, with which key, and what its refusals say.
+// Sends requests to the HTTP API, with the API key, and reports errors.
 
-const PLACE = "maillard.key";
-const PATIENCE = 20_000; // milliseconds, for what should be quick
+const STORAGE_KEY = "maillard.key";
+const TIMEOUT_MS = 20_000; // for requests that should be quick
 
-/** An answer that is an error: its status, its code, what it says, and which part of the request it is about. */
-export class Refusal extends Error {
+/** An error response: its status, code and message, and the JSON path of the wrong field. */
+export class ApiError extends Error {
   constructor(status, error, wait) {
-    super(error.message ?? `the service answered ${status}`);
+    super(error.message ?? `the service responded with status ${status}`);
     this.status = status;
     this.code = error.code ?? "";
     this.path = error.path ?? null;
@@ -14,17 +14,17 @@ export class Refusal extends Error {
   }
 }
 
-/** No answer, or none that is the service's own. */
-class Unreached extends Error {}
+/** There was no response, or it did not come from the service. */
+class NetworkError extends Error {}
 
 export class Service {
   #key;
 
   constructor() {
     try {
-      this.#key = sessionStorage.getItem(PLACE);
+      this.#key = sessionStorage.getItem(STORAGE_KEY);
     } catch {
-      this.#key = null; // a browser that keeps nothing: the key lasts as long as the page
+      this.#key = null; // storage is disabled: the key is lost when the page is closed
     }
   }
 
@@ -35,8 +35,8 @@ export class Service {
   set key(secret) {
     this.#key = secret || null;
     try {
-      if (this.#key) sessionStorage.setItem(PLACE, this.#key);
-      else sessionStorage.removeItem(PLACE);
+      if (this.#key) sessionStorage.setItem(STORAGE_KEY, this.#key);
+      else sessionStorage.removeItem(STORAGE_KEY);
     } catch {
       // As above.
     }
@@ -47,9 +47,9 @@ export class Service {
     return (await this.ask("GET", path, { signal })).data;
   }
 
-  /** A request, as {data, etag}. Without `patience` it may take as long as it takes. */
-  async ask(method, path, { body, signal, etag, patience = PATIENCE } = {}) {
-    const response = await this.#send(method, path, { body, signal, etag, patience });
+  /** A request, as {data, etag}. A null `timeout` means no time limit. */
+  async ask(method, path, { body, signal, etag, timeout = TIMEOUT_MS } = {}) {
+    const response = await this.#send(method, path, { body, signal, etag, timeout });
     try {
       return { data: await response.json(), etag: response.headers.get("ETag") };
     } catch (error) {
@@ -67,12 +67,12 @@ export class Service {
     }
   }
 
-  async #send(method, path, { body, signal, etag, patience }) {
+  async #send(method, path, { body, signal, etag, timeout }) {
     const headers = { Accept: "application/json" };
     if (this.#key) headers.Authorization = `Bearer ${this.#key}`;
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (etag) headers["If-Match"] = etag;
-    const ends = [signal, patience && AbortSignal.timeout(patience)].filter(Boolean);
+    const ends = [signal, timeout && AbortSignal.timeout(timeout)].filter(Boolean);
     let response;
     try {
       response = await fetch(path, {
@@ -89,8 +89,8 @@ export class Service {
     }
     if (response.ok) return response;
     const answer = await response.json().catch(() => null);
-    if (!answer?.error && response.status >= 500) throw new Unreached(`answered ${response.status}`);
-    throw new Refusal(response.status, answer?.error ?? {}, Number(response.headers.get("Retry-After")) || 0);
+    if (!answer?.error && response.status >= 500) throw new NetworkError(`status ${response.status}`);
+    throw new ApiError(response.status, answer?.error ?? {}, Number(response.headers.get("Retry-After")) || 0);
   }
 }
 
@@ -100,5 +100,5 @@ export function experimentPath(key, rest = "") {
 }
 
 function unreached(error, signal) {
-  return signal?.aborted ? error : new Unreached(error.message);
+  return signal?.aborted ? error : new NetworkError(error.message);
 }

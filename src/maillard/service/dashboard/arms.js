@@ -1,4 +1,4 @@
-// The table of arms: traffic, mean reward with its interval on one axis, and the probability of the next draw.
+// The table of arms: traffic, mean reward with its interval on one axis, and the current probability.
 
 import { Rows, svgElement, element, find, mark, say, show } from "./dom.js";
 import { axis, place } from "./scales.js";
@@ -8,7 +8,7 @@ export const MAX_ROWS = 25;
 const COLOURS = 10;
 const DASHES = [null, "6 3", "2 2.5", "8 3 2 3", "10 3", "8 3 2 3 2 3", "4 2.5"];
 
-/** The look of the arm at this place: a class that sets its colour, and dashes where the colours begin again. */
+/** The style of an arm: a colour class, and dashes when the colours repeat. */
 export function lookOf(index) {
   return { colour: `colour-${index % COLOURS}`, dashes: DASHES[Math.floor(index / COLOURS) % DASHES.length] };
 }
@@ -21,7 +21,7 @@ export class Arms {
   #axis = null;
   #decimals = 3;
 
-  /** `retire(arm)` is asked when somebody wants an arm retired. */
+  /** Calls `retire(arm)` when the user clicks on Retire. */
   constructor(retire) {
     this.#retire = retire;
     find("arms-all").addEventListener("click", () => {

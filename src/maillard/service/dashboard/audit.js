@@ -1,11 +1,11 @@
-// The integrity of the log: a light with its word, the numbers behind it, and a whole verification on request.
+// The integrity of the log: the verdict, the numbers behind it, and the full verification.
 
 import { MAX_ROWS } from "./arms.js";
 import { Rows, svgElement, element, find, mark, say, show } from "./dom.js";
 import { count, counted, deviations, error, number, sentence, shown } from "./text.js";
 
 const MAX_PROBLEMS = 10;
-const REACH = 1.3; // how far past the limit the drawings of z go
+const REACH = 1.3; // how far beyond the limit the z axis extends
 
 const WORDS = {
   consistent: {
@@ -50,14 +50,14 @@ export class Audit {
 
   /** Shows an Activity's audit. */
   update({ audit, complete, decisions }) {
-    // What is broken stays so, however much is still to be read.
+    // A broken log stays broken, even if more is still to be read.
     const words = WORDS[complete || audit.verdict === "broken" ? audit.verdict : "reading"];
     for (const id of ["tile-light", "audit-light"]) mark(find(id), { "data-light": words.light });
     say(find("tile-verdict"), words.tile);
     say(find("audit-verdict"), words.said);
     say(find("audit-meaning"), words.meaning);
 
-    // Of very many arms, those that are furthest from what is expected.
+    // Of very many arms, those that deviate most.
     const size = (arm) => Math.abs(arm.z ?? 0);
     const few = audit.arms.length <= MAX_ROWS;
     const arms = few ? audit.arms : audit.arms.toSorted((one, other) => size(other) - size(one)).slice(0, MAX_ROWS);
@@ -100,7 +100,7 @@ export class Audit {
       ...(problems.length ? [element("ul", {}, ...problems)] : [])));
   }
 
-  /** Says that a verification could not be made. */
+  /** Shows why the verification failed. */
   failed(why) {
     find("verified").replaceChildren(element("p", { class: "box partly" }, `Not verified: ${sentence(why)}`));
   }

@@ -1,4 +1,4 @@
-// Reward over time: the mean of each moment, of lately, or of all so far, for all arms together and for each.
+// The chart of reward over time: means per interval, recent or cumulative, for all arms and for each arm.
 
 import { lookOf } from "./arms.js";
 import { Rows, svgElement, element, find, mark, say, show } from "./dom.js";
@@ -6,12 +6,12 @@ import { axis, moments, place } from "./scales.js";
 import { count, decimalsFor, duration, moment, number, shortDate, shown, timeOfDay } from "./text.js";
 
 const MAX_LINES = 10;
-const ALL = ""; // no arm is called so
+const ALL = ""; // not a valid name of an arm
 const EDGE = { top: 10, right: 14, bottom: 26 };
-const WINDOW = 10; // moments that are "lately", and as many more as it takes
+const WINDOW = 10; // intervals that count as recent, at least
 const ENOUGH = 50; // rewards, so that the line of a rarely chosen arm is readable
-const FEWEST = 10; // rewards that a line begins with, where it has so many
-const SPACE = 72; // pixels between moments on the axis
+const FEWEST = 10; // rewards at the first point of a line, if it has as many
+const SPACE = 72; // pixels between marks on the time axis
 
 export class Chart {
   #svg = find("chart");
@@ -53,7 +53,7 @@ export class Chart {
     show(false, find("chart-whole"), find("chart-mode"));
   }
 
-  /** Shows an Activity's series; `arms` are all of the experiment, in their order. */
+  /** Shows the series of an Activity; `arms` are the arms of the experiment, in order. */
   update(series, arms) {
     const points = series.points.filter((point) => point.rewards > 0);
     show(!points.length, find("chart-nothing"));
@@ -77,7 +77,7 @@ export class Chart {
     this.#draw();
   }
 
-  /** A line's values: each the mean of the rewards of its moment, of lately, or of all until then. */
+  /** The values of a line: the means per interval, recent or cumulative. */
   #values(cells, times, bucket) {
     if (this.#mode === "bucket") return cells.map((cell) => (cell?.rewards ? cell.mean : null));
     const sizes = cells.map((cell) => cell?.rewards ?? 0);
@@ -160,7 +160,7 @@ export class Chart {
     this.#read();
   }
 
-  /** The legend's values: of the moment that is pointed at, or the last that each line has. */
+  /** Shows the values at the pointer in the legend, or the last value of each line. */
   #read() {
     const { lines, across, down, height } = this.#shape;
     const { times, bucket } = this.#series;
@@ -218,7 +218,7 @@ function makeLine() {
   const update = ({ colour, dashes, values, times, across, down, dim }) => {
     const known = times.map((time, index) => [time, values[index]]).filter(([, value]) => value !== null);
     const steps = known.map(([time, value]) => `${across(time).toFixed(1)} ${down(value).toFixed(1)}`);
-    // A line of no length has round ends: a dot.
+    // A line of length zero with round ends is a dot.
     const d = steps.length === 1 ? `M${steps[0]}h0` : steps.length ? `M${steps.join("L")}` : "";
     mark(node, { d, class: dim ? `${colour} dim` : colour, "stroke-dasharray": dashes });
   };

@@ -1,8 +1,8 @@
-// What to type in a shell to do what a program will do.
+// Example curl commands.
 
 import { experimentPath } from "./api.js";
 
-/** The lines that create an experiment, ask for a decision and reward it; with a key where the service wants one. */
+/** Commands that create an experiment, request a decision and report a reward; with a key if required. */
 export function commands(experiment, withKey) {
   const curl = (method, path, body) =>
     [

@@ -1,6 +1,6 @@
-// The dashboard: which view is shown, with which key, and what is said about the service.
+// The entry point: selects the view, handles the API key and shows the connection status.
 
-import { Refusal, Service } from "./api.js";
+import { ApiError, Service } from "./api.js";
 import { NewExperimentForm } from "./new_experiment.js";
 import { element, find, focusTitle, mark, say, show } from "./dom.js";
 import { ExperimentView } from "./experiment_view.js";
@@ -10,7 +10,7 @@ import { quoted, sentence } from "./text.js";
 
 const VIEWS = ["key", "trouble", "list", "new", "experiment"];
 const TITLE = "maillard";
-const SHORT = 6000; // milliseconds that a message stays
+const MESSAGE_MS = 6000; // milliseconds until a message disappears
 
 const service = new Service();
 const listing = new Listing(service);
@@ -23,11 +23,11 @@ const creation = new NewExperimentForm(service, {
   failed,
 });
 
-let me = null; // what the key may do; null while that is not known
+let me = null; // the permissions of the key; null until they are known
 let view = new AbortController(); // aborts when another view is shown
 let forgetting = null;
 
-/** Shows one view; what the one before was waiting for is given up. */
+/** Shows one view and aborts the requests of the previous one. */
 function turnTo(name, title) {
   view.abort();
   view = new AbortController();
@@ -36,7 +36,7 @@ function turnTo(name, title) {
   show(false, find("connection"));
 }
 
-/** The view that the address asks for. */
+/** Shows the view that the URL names. */
 function route(moved) {
   if (!me) {
     begin();
@@ -57,7 +57,7 @@ function route(moved) {
     listing.open({ ...common, signal: view.signal });
   }
   if (moved) {
-    // A new page begins at its title, for eyes and for screen readers.
+    // Move the focus to the title of the new view, also for screen readers.
     scrollTo(0, 0);
     focusTitle();
   }
@@ -71,7 +71,7 @@ function decoded(name) {
   }
 }
 
-/** Asks what this key may do, again and again until there is an answer, and shows what was asked for. */
+/** Requests the permissions of the key until the service responds, then shows the view. */
 function begin() {
   me = null;
   turnTo(null);
@@ -86,7 +86,7 @@ function begin() {
   poll(step, { signal: view.signal, reached: () => {}, missed });
 }
 
-/** Locks the page until a key is given; nothing of what another key could see is left on it. */
+/** Asks for an API key and removes all data from the page. */
 function lock(words) {
   me = null;
   turnTo("key", "An API key");
@@ -104,9 +104,9 @@ function reached() {
   show(true, find("connection"));
 }
 
-/** A question of the page's own went wrong: false where it is no use to ask again. */
+/** Handles a failed poll; returns false if repeating it is useless. */
 function missed(error) {
-  if (error instanceof Refusal && error.status < 500 && error.status !== 429 && error.status !== 408) {
+  if (error instanceof ApiError && error.status < 500 && error.status !== 429 && error.status !== 408) {
     failed(error, true);
     return false;
   }
@@ -116,7 +116,7 @@ function missed(error) {
   return true;
 }
 
-/** Says that something went wrong; what makes a view useless takes its place. */
+/** Shows an error, as a message or instead of the view. */
 function failed(error, fatal = false) {
   if (error.status === 401) {
     lock(service.key ? "The service does not know this key, or it has been revoked." : "");
@@ -129,17 +129,17 @@ function failed(error, fatal = false) {
     say(find("trouble-text"), error.status === 404 ? missing : sentence(error.message));
   } else {
     const unknown = "The service could not be reached, so the change may or may not have been made. Please check and try again.";
-    tell(error instanceof Refusal ? sentence(error.message) : unknown, true);
+    tell(error instanceof ApiError ? sentence(error.message) : unknown, true);
   }
 }
 
-/** Tells something in passing; what went wrong stays until it is dismissed. */
+/** Shows a message. Errors stay until they are dismissed. */
 function tell(words, stays = false) {
   clearTimeout(forgetting);
   mark(find("message"), { "data-kind": stays ? "wrong" : "news" });
   show(true, find("message-close"));
   say(find("message-text"), words);
-  if (!stays) forgetting = setTimeout(hush, SHORT);
+  if (!stays) forgetting = setTimeout(hush, MESSAGE_MS);
 }
 
 function hush() {
@@ -156,7 +156,7 @@ async function readPolicies() {
     find("policies").replaceChildren(...options());
     find("targets").replaceChildren(...options());
   } catch {
-    // Suggestions only: the field takes what is typed.
+    // Suggestions only: the field accepts any text.
   }
 }
 
@@ -167,7 +167,7 @@ async function copy(button) {
     say(button, "Copied");
     setTimeout(() => say(button, "Copy"), 2000);
   } catch {
-    getSelection().selectAllChildren(source); // where the clipboard is out of reach: one key away
+    getSelection().selectAllChildren(source); // without access to the clipboard, select the text for copying
   }
 }
 
@@ -184,7 +184,7 @@ find("forget").addEventListener("click", () => {
 find("message-close").addEventListener("click", hush);
 for (const button of document.querySelectorAll("[data-copies]")) button.addEventListener("click", () => copy(button));
 document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the address says which view is shown
+  event.preventDefault(); // the URL selects the view
   find("main").focus();
 });
 addEventListener("hashchange", () => route(true));

@@ -1,4 +1,4 @@
-// Elements of the page, made and changed in place. Names and answers become text, never markup.
+// Creates and updates elements of the page. Data become text, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -7,7 +7,7 @@ export function find(id) {
   return document.getElementById(id);
 }
 
-/** A new element with these attributes, and with these children, strings as text. */
+/** A new element with these attributes and children; strings become text. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   mark(made, attributes);
@@ -15,7 +15,7 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** A new element of a drawing. */
+/** A new SVG element. */
 export function svgElement(tag, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, tag);
   mark(made, attributes);
@@ -23,7 +23,7 @@ export function svgElement(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Sets attributes, touching only what differs; null takes one away. */
+/** Sets attributes that differ; null removes an attribute. */
 export function mark(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null) node.removeAttribute(name);
@@ -31,12 +31,12 @@ export function mark(node, attributes) {
   }
 }
 
-/** Sets the text of an element, touching it only when it differs, so that what is selected stays so. */
+/** Sets the text of an element only if it differs, so that a selection is kept. */
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Shows elements, or hides them; focus within what is hidden goes to the title of the view, not to nowhere. */
+/** Shows or hides elements. If a hidden element had the focus, the title of the view gets it. */
 export function show(whether, ...nodes) {
   for (const node of nodes) {
     const leaves = !whether && !node.hidden && node.contains(document.activeElement);
@@ -45,18 +45,18 @@ export function show(whether, ...nodes) {
   }
 }
 
-/** Moves the focus to where the view begins. */
+/** Moves the focus to the title of the view. */
 export function focusTitle() {
   document.querySelector("main > :not([hidden]) h1")?.focus({ preventScroll: true });
 }
 
-/** Children of an element, one for each item, kept for as long as their key is there: so focus outlives an update. */
+/** Children of an element, one per item. A child is reused while its key exists, so that it keeps the focus. */
 export class Rows {
   #parent;
   #make;
   #rows = new Map();
 
-  /** `make(key)` gives {node, update(item)}. */
+  /** `make(key)` returns {node, update(item)}. */
   constructor(parent, make) {
     this.#parent = parent;
     this.#make = make;

@@ -5,7 +5,7 @@ import { Rows, element, find, mark, say, show } from "./dom.js";
 import { poll } from "./poller.js";
 import { counted, fullDate, shown } from "./text.js";
 
-const EVERY = 5000; // milliseconds
+const POLL_INTERVAL_MS = 5000; // milliseconds
 
 export class Listing {
   #service;
@@ -21,7 +21,7 @@ export class Listing {
     this.#rows.clear();
   }
 
-  /** Shows the list and keeps it as it is, until `signal` aborts. */
+  /** Shows the list and updates it until `signal` aborts. */
   open({ signal, admin, open, reached, missed }) {
     const lines = commands("home", !open);
     say(find("curl-create"), lines.create);
@@ -35,7 +35,7 @@ export class Listing {
       this.#rows.update(experiments, (experiment) => experiment.experiment);
       show(!experiments.length && !archived, find("list-empty"));
     };
-    this.#again = poll(step, { signal, reached, missed, every: EVERY });
+    this.#again = poll(step, { signal, reached, missed, every: POLL_INTERVAL_MS });
   }
 }
 

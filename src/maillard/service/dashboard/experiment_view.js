@@ -1,4 +1,4 @@
-// One experiment: what is asked of the service every two seconds, and where it is shown.
+// The view of one experiment, updated every two seconds.
 
 import { experimentPath } from "./api.js";
 import { Arms } from "./arms.js";
@@ -54,7 +54,7 @@ export class ExperimentView {
     this.#again = poll((ends) => this.#step(ends), subject);
   }
 
-  /** Leaves nothing of an experiment on the page. */
+  /** Removes all data of the experiment from the page. */
   clear() {
     this.#experiment = null;
     this.#shownFor = "";
@@ -69,7 +69,7 @@ export class ExperimentView {
     const { key } = this.#subject;
     const [state, activity] = await Promise.all(
       ["/state", "/activity"].map((rest) => this.#service.get(experimentPath(key, rest), ends)));
-    // Rules and names are asked for when the state shows that they changed.
+    // The configuration is requested only when the state shows that it has changed.
     const arms = state.arms.map((each) => [each.arm, each.active]);
     const signs = JSON.stringify([state.status, state.policy_version, state.epoch, arms]);
     if (signs !== this.#shownFor) this.#experiment = await this.#service.get(experimentPath(key), ends);
@@ -93,7 +93,7 @@ export class ExperimentView {
 
     const pulls = state.arms.reduce((sum, arm) => sum + arm.pulls, 0);
     const total = state.arms.reduce((sum, arm) => sum + arm.sum, 0);
-    // What is learned is forgotten at a reset; what was counted is not.
+    // A reset clears the means but not the counts.
     const [counted, learned] = state.epoch > 1 ? [", all epochs", ", this epoch"] : ["", ""];
     say(find("name-decisions"), `Decisions${counted}`);
     say(find("name-rewards"), `Rewards${counted}`);
@@ -119,7 +119,7 @@ export class ExperimentView {
   async #verify() {
     const { key, signal, failed } = this.#subject;
     await this.#busily("verify", "Verifying…", async () => {
-      const { data } = await this.#service.ask("POST", experimentPath(key, ":verify"), { signal, patience: null });
+      const { data } = await this.#service.ask("POST", experimentPath(key, ":verify"), { signal, timeout: null });
       if (!signal.aborted) this.#audit.verified(data);
     }, (error) => (error.status === 401 ? failed(error) : this.#audit.failed(error.message)));
   }
@@ -132,12 +132,12 @@ export class ExperimentView {
       const address = URL.createObjectURL(file);
       const name = key.replace(/[^\p{L}\p{N}._-]+/gu, "-").slice(0, 100);
       element("a", { href: address, download: `${name}.parquet` }).click();
-      // The browser has taken hold of the file by then.
+      // By then the browser has opened the file.
       setTimeout(() => URL.revokeObjectURL(address), 60_000);
     }, failed);
   }
 
-  /** Runs what takes a while: its button says so, keeps the focus, and cannot be pressed twice. */
+  /** Runs a slow action. Its button shows the progress, keeps the focus and cannot be pressed twice. */
   async #busily(id, words, action, failed) {
     const button = find(id);
     if (button.getAttribute("aria-disabled")) return;

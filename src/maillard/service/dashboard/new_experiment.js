@@ -3,7 +3,7 @@
 import { find, mark, say, show } from "./dom.js";
 import { sentence } from "./text.js";
 
-// Which field a path in the service's answer is about.
+// The input of each field in the path of an error.
 const FIELDS = {
   experiment: "new-name", arms: "new-arms", policy: "new-policy", low: "new-low", high: "new-high",
   window: "new-window", default: "new-default", combine: "new-combine",
@@ -15,7 +15,7 @@ export class NewExperimentForm {
   #failed;
   #sending = false;
 
-  /** `created(experiment)` and `failed(error)` hear what came of it. */
+  /** Calls `created(experiment)` or `failed(error)`. */
   constructor(service, { created, failed }) {
     this.#service = service;
     this.#created = created;
@@ -26,7 +26,7 @@ export class NewExperimentForm {
     });
   }
 
-  /** Begins with an empty form. */
+  /** Resets the form. */
   clear() {
     find("form-new").reset();
     this.#clearErrors();
@@ -48,7 +48,7 @@ export class NewExperimentForm {
     }
   }
 
-  /** What was typed, as the service takes it; null where something is missing, which is said. */
+  /** The request body, or null if an input is missing or invalid, which is shown. */
   #read() {
     const value = (name) => find(FIELDS[name]).value.trim();
     const arms = find("new-arms").value.split("\n").map((line) => line.trim()).filter(Boolean);

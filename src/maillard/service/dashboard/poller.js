@@ -1,6 +1,6 @@
-// Asking again and again: while the page is seen, one question at a time, more slowly while there is no answer.
+// Polls while the page is visible, one request at a time, with a growing delay after errors.
 
-const EVERY = 2000; // milliseconds
+const POLL_INTERVAL_MS = 2000; // milliseconds
 const SLOWEST = 30_000;
 
 /**
@@ -9,7 +9,7 @@ const SLOWEST = 30_000;
  * the last.
  * Returns a function that begins the next step at once and gives up the one under way, whose answer may be old.
  */
-export function poll(step, { signal, reached, missed, every = EVERY }) {
+export function poll(step, { signal, reached, missed, every = POLL_INTERVAL_MS }) {
   let timer = null;
   let current = null;
   let failures = 0;
@@ -28,7 +28,7 @@ export function poll(step, { signal, reached, missed, every = EVERY }) {
     } catch (error) {
       if (ends.aborted) return;
       failures += 1;
-      // A little more or less than doubled, so that pages do not come back in step.
+      // About doubled, with a random part, so that pages do not retry at the same time.
       const longer = Math.min(every * 2 ** Math.min(failures, 10), SLOWEST) * (0.75 + 0.5 * Math.random());
       wait = Math.max(longer, 1000 * (error.wait ?? 0));
       if (missed(error) === false) return;

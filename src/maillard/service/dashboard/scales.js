@@ -1,4 +1,4 @@
-// Axes: round numbers and round times to mark, and where a value lies between two ends.
+// Axes: marks at round numbers and times, and the position of a value on an axis.
 
 const MINUTE = 60;
 const HOUR = 3600;
@@ -8,7 +8,7 @@ const STEPS = [
   HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 30 * DAY, 90 * DAY, 365 * DAY,
 ];
 
-/** An axis over these values that begins and ends at a mark: {low, high, marks, decimals}. */
+/** An axis for these values that starts and ends at a mark: {low, high, marks, decimals}. */
 export function axis(values, most, [least, greatest] = [-Infinity, Infinity]) {
   let low = Math.min(...values);
   let high = Math.max(...values);
@@ -27,18 +27,18 @@ export function axis(values, most, [least, greatest] = [-Infinity, Infinity]) {
   return { low: marks[0], high: marks.at(-1), marks, decimals };
 }
 
-/** Round moments between two, at most so many, in seconds since 1970: {marks, step}. */
+/** Round times between two times, in seconds since 1970: {marks, step}. */
 export function moments(from, to, most) {
   const years = STEPS.at(-1) * Math.ceil((to - from) / STEPS.at(-1) / most);
   const step = STEPS.find((each) => (to - from) / each <= most) ?? years;
-  // Hours and days are round in the reader's own time.
+  // Hours and days are round in the local time zone.
   const zone = step >= HOUR ? new Date(1000 * from).getTimezoneOffset() * MINUTE : 0;
   const marks = [];
   for (let at = Math.ceil((from - zone) / step) * step + zone; at <= to; at += step) marks.push(at);
   return { marks, step };
 }
 
-/** Where a value lies between two ends, from 0 to 1. */
+/** The position of a value on an axis, from 0 to 1. */
 export function place(value, { low, high }) {
   return Math.min(Math.max((value - low) / (high - low), 0), 1);
 }

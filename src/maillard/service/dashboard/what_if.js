@@ -67,7 +67,7 @@ export class WhatIf {
     const { key, signal, failed } = this.#subject;
     this.#busy(true);
     try {
-      const request = { body: { target }, signal, patience: null };
+      const request = { body: { target }, signal, timeout: null };
       const { data } = await this.#service.ask("POST", experimentPath(key, "/evaluations"), request);
       if (!signal.aborted) this.#show(data);
     } catch (error) {
