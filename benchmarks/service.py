@@ -1,9 +1,10 @@
 """What a request to the service costs, beside a bare Starlette endpoint that is served by the same server in the same run.
 
-Each server is a process of its own, and so is the load (see `benchmarks.load`); the cost is the processor time of all the server's processes
-and threads, by the system's account. Runs of the bare endpoint and of the service alternate, and a ratio is the median of theirs,
-so the machine's good and bad minutes fall on both. Latencies are those of an open load: requests come at random times, 1,000 a second,
-whether or not the last ones are answered, and time counts from when a request was due.
+Each server is a process of its own, and so is the load (see `benchmarks.load`); the cost is the processor
+time of all the server's processes and threads, by the system's account. Runs of the bare endpoint and of the
+service alternate, and a ratio is the median of theirs, so the machine's good and bad minutes fall on both.
+Latencies are those of an open load: requests come at random times, 1,000 a second, whether or not the last
+ones are answered, and time counts from when a request was due.
 """
 
 from __future__ import annotations

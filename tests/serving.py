@@ -30,8 +30,8 @@ class Service:
     """A server, its processes a group of their own.
 
     Args:
-        command: the arguments of Python; "{port}" stands for the port, "{launch}" for how often it was started.
-        patience: seconds that it may take until it is ready, whatever is asserted of it.
+        command: the arguments of Python; "{port}" stands for the port, "{launch}" for how often it was
+        started. patience: seconds that it may take until it is ready, whatever is asserted of it.
     """
 
     host = "127.0.0.1"

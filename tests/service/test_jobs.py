@@ -124,9 +124,7 @@ def test_a_log_without_support_is_refused(tmp_path: Path) -> None:
     log = fill(tmp_path / "log.db", "ucb1", 200, batch=1)
     answer = asked(log, "uniform")
     assert not answer["answered"]
-    assert answer["refusal"].startswith(
-        "The log cannot answer: what the target chooses could not have been drawn"
-    )
+    assert answer["refusal"].startswith("The log cannot answer: the target's arms could not have been chosen")
     assert "A floor in the policy" in answer["refusal"]
 
 

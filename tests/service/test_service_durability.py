@@ -54,7 +54,8 @@ def report(what: str, lives: Lives, told: Told) -> None:
 def check_lives(lives: Lives) -> None:
     """The load was high enough, and the service was ready again soon: for torture, on a machine that is not busy.
 
-    Half of the starts are within the limit. Each one is, without the time in which other processes had the processors.
+    Half of the starts are within the limit. Each one is, without the time in which other processes had the
+    processors.
     """
     assert lives.rate >= LEAST_RATE
     assert statistics.median(lives.starts) < READY, lives.starts
@@ -116,7 +117,8 @@ def test_kills_under_load_lose_nothing_and_double_nothing(where: str, kills: int
         check_lives(lives)
 
 
-# A store that says too early that it has committed: of its transactions with decisions, it commits every twentieth.
+# A store that says too early that it has committed: of its transactions with decisions, it commits every
+# twentieth.
 _TOO_EARLY = """
 import sqlite3
 from maillard.decisions.stores.sqlite import SQLiteStore

@@ -165,7 +165,8 @@ def test_the_service_describes_itself(asked: Asked) -> None:
     assert described == {(each.path.replace(":anything}", "}"), each.method) for each in OPERATIONS}
 
 
-# Requests of every kind: those that the document allows and those that it forbids, at its edges and at random.
+# Requests of every kind: those that the document allows and those that it forbids, at its edges and at
+# random.
 
 
 @SCHEMA.parametrize()  # type: ignore[untyped-decorator]  # it is made at run time

@@ -1,6 +1,7 @@
 """The internals of uvicorn that `http_protocol` overrides and uses. An upgrade that changes them fails here.
 
-After an upgrade: read the changes of uvicorn/protocols/http/httptools_impl.py, adapt `http_protocol`, then these tables.
+After an upgrade: read the changes of uvicorn/protocols/http/httptools_impl.py, adapt `http_protocol`, then
+these tables.
 """
 
 from __future__ import annotations

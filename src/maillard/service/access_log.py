@@ -1,8 +1,11 @@
-"""The service's structured log: one JSON object per line on standard error. It never contains secrets, units or bodies.
+"""The service's structured log: one JSON object per line on standard error.
 
-Requests do not go through `logging`: a `QueueHandler` with its `QueueListener` costs 11 microseconds of CPU time per request, this module
-1.5. It encodes each line at once and gives a thread many lines at a time. Everything else in the process uses `logging` as usual; `AccessLogHandler`
-writes those records in the same format.
+It never contains secrets, units or bodies.
+
+Requests do not go through `logging`: a `QueueHandler` with its `QueueListener` costs 11 microseconds of CPU
+time per request, this module 1.5. It encodes each line at once and gives a thread many lines at a time.
+Everything else in the process uses `logging` as usual; `AccessLogHandler` writes those records in the same
+format.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ class RequestLine(msgspec.Struct):
 
 
 class AccessLog:
-    """Collects lines and writes them four times a second in a thread, so that no request waits for the reader of the log.
+    """Collects lines and writes them in a thread, so that no request waits for the reader of the log.
 
     If the reader is too slow, lines are dropped. The next line that is written says how many.
     """

@@ -1,4 +1,4 @@
-"""The ASGI application: authorizes requests, decodes bodies, calls handlers, and turns exceptions into error responses."""
+"""The ASGI application: authorizes requests, decodes bodies, calls handlers, and handles exceptions."""
 
 from __future__ import annotations
 
@@ -49,12 +49,14 @@ _COMMON_HEADERS = (
 )
 _CONTENT_SECURITY_POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    b"require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _REQUEST_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
-# Request ids, where the caller sends none: a random prefix for each process, then a counter, which needs no system call.
+# Request ids, where the caller sends none: a random prefix for each process, then a counter, which needs no
+# system call.
 _ID_PREFIX = secrets.token_hex(6) + "-"
 _counter = itertools.count(1)
 
@@ -102,7 +104,8 @@ def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
     router = Router(routes, lifespan=lifespan, redirect_slashes=False)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        # A Starlette application would add middleware to this router. Each endpoint handles its own errors instead.
+        # A Starlette application would add middleware to this router. Each endpoint handles its own errors
+        # instead.
         scope["app"] = router
         try:
             await router(scope, receive, send)

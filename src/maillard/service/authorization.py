@@ -89,7 +89,7 @@ def _check_rate(service: Service, scope: Scope, key: Key | None) -> None:
 
 
 def charge_batch(service: Service, scope: Scope, key: Key | None, more: int) -> None:
-    """Charge a batch for its remaining items. It was admitted as one request; later requests wait for the rest."""
+    """Charge a batch, which was admitted as one request, for its remaining items."""
     if more > 0:
         service.limiter.charge(_caller(scope, key), more, None if key is None else key.rate)
 

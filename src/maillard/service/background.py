@@ -1,4 +1,4 @@
-"""Runs the service in a child process, for programs, notebooks, tests and the demo. It ends when its parent ends."""
+"""Runs the service in a child process, which ends with its parent."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 def _serve() -> None:
-    """In the child: read the options from the first line of standard input, and serve until standard input ends."""
+    """In the child: read the options from the first line of standard input; serve until its end."""
     from maillard.service.server import run
 
     options = json.loads(sys.stdin.readline())

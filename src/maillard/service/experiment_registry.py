@@ -55,7 +55,7 @@ class OpenExperiment:
         return self._changes.submit(Call("rewards", rows))
 
     def encoded_probabilities(self, row: Decision) -> tuple[Raw, Raw]:
-        """The probabilities and log probabilities of a decision as JSON. Decisions from the same state share them."""
+        """The probabilities and log probabilities as JSON. Decisions from the same state share them."""
         cached = self._encoded
         if cached is None or cached[0] is not row.log_probabilities or cached[1] is not row.eligible:
             logs = dict(zip(row.eligible, row.log_probabilities, strict=True))
@@ -76,7 +76,8 @@ class ExperimentRegistry:
         self._calls = 0
         self._open: dict[str, OpenExperiment] = {}
         self._opening: dict[str, asyncio.Future[OpenExperiment]] = {}
-        # The experiments of decisions. When the recent generation is full, the older one is dropped as a whole.
+        # The experiments of decisions. When the recent generation is full, the older one is dropped as a
+        # whole.
         self._recent: dict[str, str] = {}
         self._older: dict[str, str] = {}
         self._lookups: AsyncGroupCommit[str, str | None] = AsyncGroupCommit(
@@ -91,7 +92,7 @@ class ExperimentRegistry:
         return await self._run_in(self._read_threads, function, *arguments)
 
     async def change(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Run a function that changes the log in a thread; decisions and rewards use group commits instead."""
+        """Run a function that changes the log, other than decisions and rewards, in a thread."""
         return await self._run_in(self._admin_threads, function, *arguments)
 
     async def _run_in(
@@ -158,7 +159,7 @@ class ExperimentRegistry:
     async def all_experiments(
         self, wanted: Callable[[str], bool]
     ) -> tuple[list[OpenExperiment], dict[str, MaillardError]]:
-        """The current experiments whose names pass `wanted`, and the errors of those that cannot be opened."""
+        """The experiments that are wanted, and the errors of those that cannot be opened."""
         heads = await self.run(self._heads)
         found: list[OpenExperiment] = []
         broken: dict[str, MaillardError] = {}
@@ -206,7 +207,7 @@ class ExperimentRegistry:
             return ledger.park(transaction, rows)
 
     async def apply_parked(self) -> list[RewardEvent]:
-        """Apply parked rewards whose decisions are in the log now. Returns those outside the range of rewards."""
+        """Apply parked rewards whose decisions exist now. Returns those outside the range."""
         waiting = await self.run(self._ready_parked)
         refused: list[RewardEvent] = []
         for key in {key for _, key in waiting}:

@@ -1,7 +1,8 @@
-"""Uvicorn's HTTP/1.1 protocol with limits: clients cannot keep a connection busy by sending slowly, too much, or invalid HTTP.
+"""Uvicorn's HTTP/1.1 protocol with limits on the time and the size of requests.
 
-This overrides internals of uvicorn, because uvicorn has no public interface for these limits. So pyproject.toml allows one minor version
-of uvicorn, and tests/service/test_uvicorn_internals.py fails if an upgrade changes what is used here.
+This overrides internals of uvicorn, because uvicorn has no public interface for these limits. So
+pyproject.toml allows one minor version of uvicorn, and tests/service/test_uvicorn_internals.py fails if an
+upgrade changes what is used here.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ _MAX_PIPELINED = 32  # requests before the first response; 14,000 of them would 
 class LimitedHttpProtocol(HttpToolsProtocol):
     """Uvicorn's HTTP/1.1 protocol with a time limit for every wait for a client.
 
-    Uvicorn itself only limits the time between two requests (`timeout_keep_alive`). A request that is rejected here gets a JSON error response,
-    unless the client could mistake that for the response to another request. Then the connection is closed.
+    Uvicorn itself only limits the time between two requests (`timeout_keep_alive`). A request that is
+    rejected here gets a JSON error response, unless the client could mistake that for the response to another
+    request. Then the connection is closed.
 
-    A request that arrives in one piece, as nearly all do, starts no timer. All other connections are checked once a second.
+    A request that arrives in one piece, as nearly all do, starts no timer. All other connections are checked
+    once a second.
     """
 
     head_timeout = 10.0
-    "Seconds from the connection to the first byte, and from the first byte of a request to the end of its head."
+    "Seconds until the first byte of a connection, and from the first byte to the end of a head."
     request_timeout = 30.0
     "Seconds until the end of the body."
     response_timeout = 60.0
@@ -167,7 +170,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _reject(self, status: int, code: str, message: str) -> None:
-        """Send an error response, unless the client could take it for the response to another request; then close."""
+        """Send an error response, unless it could be taken for that of another request; then close."""
         cycle = self.cycle
         current = cycle is not None and cycle.scope is self.scope
         if self.pipeline or (

@@ -42,7 +42,7 @@ __all__ = ["check", "export", "what_if"]
 
 _ALLOWED = "arm:NAME, uniform, dist:NAME=SHARE,... or a policy, as in ms+:booster=16"
 _SHOWN = 6  # arms of a distribution that a question names
-_UNANSWERED = 0.2  # of a replay's rounds; as many as the rows of which an evaluation lets pass that they say nothing of its target
+_MAX_UNANSWERED = 0.2  # fraction of a replay's rounds without a reward in the log
 _FLOOR = "A floor in the policy, as in floor=0.1, makes what is logged from then on answer better."
 
 
@@ -53,10 +53,11 @@ def what_if(
     estimators: Sequence[str] | None = None,
     confidence: float = 0.95,
 ) -> dict[str, Any]:
-    """What a decision would have earned on average, had `target` made it: an estimate with its interval, or why there is none.
+    """Estimate the mean reward if `target` had made the decisions, with an interval, or say why not.
 
-    A target that does not learn is evaluated, and the estimate is the one to read first (`Report.best`). A policy that learns is replayed:
-    the value is the mean reward of its first rounds, as many as the log can give; where the log gives but bounds, there is no value between them.
+    A target that does not learn is evaluated, and the estimate is the one to read first (`Report.best`). A
+    policy that learns is replayed: the value is the mean reward of its first rounds, as many as the log can
+    give; where the log gives but bounds, there is no value between them.
     """
     with _open(database, experiment) as log:
         asked = _read(target, log.arms)
@@ -268,7 +269,10 @@ def _advice(report: Report, log: DecisionLog) -> Iterator[str]:
     if d.left_out.get("without a reward"):
         yield "Rewards that are known and not yet reported would help."
     if log.reward is not None and log.reward.range is None:
-        yield "Rewards with a lowest and a highest value could be asked of confidence sequences, which hold on any log."
+        yield (
+            "With a lowest and a highest value of rewards, confidence sequences could be used, "
+            "which are valid on any log."
+        )
     if d.floor is None:
         yield _FLOOR
 
@@ -276,7 +280,10 @@ def _advice(report: Report, log: DecisionLog) -> Iterator[str]:
 def _patience(log: DecisionLog) -> str:
     if log.reward is None or log.reward.window is None:
         return ""
-    return f" Rewards count when the windows of their decisions have closed, after {log.reward.window:g} seconds: ask again then."
+    return (
+        " Rewards count when the windows of their decisions have closed, "
+        f"after {log.reward.window:g} seconds: ask again then."
+    )
 
 
 # Policies that learn.
@@ -285,7 +292,7 @@ def _patience(log: DecisionLog) -> str:
 def _replayed(
     log: DecisionLog, spec: str, estimators: Sequence[str] | None, confidence: float
 ) -> dict[str, Any]:
-    """As `maillard.replay`, and the same of the log's own policy: what it earns while it begins is what another can be compared with."""
+    """Replay a learning policy, and the log's own policy for comparison."""
     from maillard.evaluation.replays.logged_rows import read_rows
     from maillard.evaluation.replays.replay_runner import replay
 
@@ -304,10 +311,11 @@ def _replayed(
     low, high = (log.reward and log.reward.range) or (-math.inf, math.inf)
     unanswered = float(found.most[-1] - found.least[-1]) / (high - low)
     why = ""
-    if unanswered > _UNANSWERED:
-        why = f"the log has no reward for {unanswered:.0%} of the policy's rounds: its mean is {_ends(found.least, found.most)}"
+    if unanswered > _MAX_UNANSWERED:
+        between = _ends(found.least, found.most)
+        why = f"the log has no reward for {unanswered:.0%} of the policy's rounds: its mean is {between}"
     elif found.upper[-1] - found.lower[-1] >= high - low:
-        why = "the log says nothing of the policy's mean but what all rewards are between; more decisions would help"
+        why = "the interval is as wide as the range of rewards; more decisions would help"
     if why:
         return made | {"refusal": f"{_sentence(why)} {_FLOOR}"}
     return made | {
@@ -327,14 +335,24 @@ def _caveats(found: Replay, own: Replay | None) -> Iterator[str]:
     rounds = int(found.rounds[-1])
     yield f"this is the mean reward of the policy's first {rounds:,} rounds, beginning anew"
     if rounds < found.rows:
-        yield f"the log's mean is of {found.rows:,} decisions, most of them made when more was known, and does not compare with it"
+        yield (
+            f"do not compare it with the log's mean over {found.rows:,} decisions, most of which were made "
+            "when the policy had more rewards"
+        )
     if own is not None:
-        yield f"the log's own policy, {own.policy}, replayed in the same way, has a mean {_ends(own.lower, own.upper)}"
+        between = _ends(own.lower, own.upper)
+        yield f"the log's own policy, {own.policy}, replayed in the same way, has a mean {between}"
     if math.isnan(found.mean[-1]):
         between = _ends(found.least, found.most)
-        yield f"the log has no reward for some of its rounds, so there are but bounds, {between}, and the interval is around both"
+        yield (
+            "the log has no reward for some rounds, so there are but bounds, "
+            f"{between}, and the interval includes both"
+        )
     if found.interval == CHOICES:
-        yield "the interval is for the noise of rewards, given what was chosen: that the policy might have chosen otherwise is not in it"
+        yield (
+            "the interval covers the noise of the rewards, given the choices; "
+            "it does not cover that the policy might have chosen other arms"
+        )
     if some := [f"{count:,} {why}" for why, count in found.left_out.items() if count]:
         yield f"decisions that were left out: {', '.join(some)}"
 

@@ -1,10 +1,11 @@
-"""Statistics of a log that are kept up to date by reading only new rows: decisions, rewards over time, and the audit.
+"""Statistics of a log, kept up to date by reading only new rows.
 
-**Decisions** of all experiments are read in the order of their ids, which is the order of time. An id is created before its
-transaction commits. If several processes write, a transaction can commit after one with a younger id, so the monitor reads only
-decisions that are older than a lag. A decision that takes longer to commit, or whose id is old for another reason (it was
-appended, or its process has a slow clock), is not counted before the next start. The counts are for display; `verify` reads every row. An
-imported experiment has old ids, too: an experiment that began before the monitor's position is read from its beginning.
+**Decisions** of all experiments are read in the order of their ids, which is the order of time. An id is
+created before its transaction commits. If several processes write, a transaction can commit after one with a
+younger id, so the monitor reads only decisions that are older than a lag. A decision that takes longer to
+commit, or whose id is old for another reason (it was appended, or its process has a slow clock), is not
+counted before the next start. The counts are for display; `verify` reads every row. An imported experiment
+has old ids, too: an experiment that began before the monitor's position is read from its beginning.
 
 **Events** of an experiment are numbered without gaps, so none is missed.
 
@@ -84,13 +85,14 @@ class _Backlog:
 class Monitor:
     """Keeps statistics of a log.
 
-    `lag` is the age in seconds from which decisions are read, by default 1, or 6 if several processes write at a time. One
-    thread may call `advance` while others read the statistics.
+    `lag` is the age in seconds from which decisions are read, by default 1, or 6 if several processes write
+    at a time. One thread may call `advance` while others read the statistics.
 
     >>> from maillard.decisions import Bandit, Reward
     >>> from maillard.decisions.stores import open_store
     >>> store = open_store(None)
-    >>> bandit = Bandit(["red", "blue"], "uniform", reward=Reward(low=0, high=1), log=store, experiment="home")
+    >>> rule = Reward(low=0, high=1)
+    >>> bandit = Bandit(["red", "blue"], "uniform", reward=rule, log=store, experiment="home")
     >>> for decision in bandit.choose(size=200): _ = bandit.reward(decision.id, 1)
     >>> monitor = Monitor(store, lag=0)
     >>> monitor.advance(limit_s=1)
@@ -121,8 +123,9 @@ class Monitor:
     def advance(self, limit_s: float) -> None:
         """Read new rows in batches for about `limit_s` seconds; at least one batch.
 
-        A round reads a batch from each source in turn, up to the rows that exist when it begins. The next call continues an
-        unfinished round. Errors of the store are raised; rows that were read before are counted, and no row is counted twice.
+        A round reads a batch from each source in turn, up to the rows that exist when it begins. The next
+        call continues an unfinished round. Errors of the store are raised; rows that were read before are
+        counted, and no row is counted twice.
         """
         end = time.monotonic() + limit_s
         try:
@@ -224,7 +227,7 @@ class Monitor:
         return last > through
 
     def activity(self, key: str, arms: Sequence[str]) -> dict[str, Any]:
-        """The statistics of an experiment, in the form of `wire_schema.Activity`; lists `arms` first, chosen or not."""
+        """The statistics of an experiment, as a `wire_schema.Activity`; lists `arms` first."""
         with self._lock:
             statistics = self._experiments.get(key, _ExperimentStatistics(since=""))
             total = statistics.decisions.total()

@@ -1,7 +1,8 @@
 """Counters and durations for Prometheus.
 
-Requests update plain dictionaries, which is cheap; the Prometheus format is generated when `/metrics` is read. If a service has
-several processes, each writes its counts to a shared folder once a second, and any of them reports the sum.
+Requests update plain dictionaries, which is cheap; the Prometheus format is generated when `/metrics` is
+read. If a service has several processes, each writes its counts to a shared folder once a second, and any of
+them reports the sum.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Metrics:
         )
 
     def writer(self, monitor: CalibrationSource) -> Callable[[], tuple[bytes, bytes]]:
-        """A function for any thread that returns the counts as of now in Prometheus text format, and the media type."""
+        """A function that writes the current counts as Prometheus text, in any thread."""
         own = self._shared_counts()
 
         def write() -> tuple[bytes, bytes]:

@@ -42,7 +42,7 @@ def openapi_document() -> dict[str, Any]:
         "info": {
             "title": "maillard",
             "version": maillard.__version__,
-            "description": "Bandit decisions with exact probabilities. Every decision is durable before it is returned.",
+            "description": "Bandit decisions with exact probabilities, durable before they are returned.",
         },
         "paths": paths,
         "components": {

@@ -1,4 +1,4 @@
-"""All operations of the API, as data. The router, authorization, the OpenAPI document and the tests read this table."""
+"""The table of all operations, for the router, authorization, the OpenAPI document and the tests."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ _MAX_CALLERS = 50_000  # callers that are remembered
 
 
 class RateLimiter:
-    """A token bucket for each caller. It fills at `rate` tokens per second and holds the tokens of two seconds.
+    """A token bucket for each caller: `rate` tokens per second, at most the tokens of two seconds.
 
-    A request that costs more than a full bucket is admitted when the bucket is full; later requests wait until it is paid
-    for. The limiter remembers the `callers` most recent callers; any other caller starts with a full bucket. Without a
-    `rate`, only callers with a rate of their own are limited.
+    A request that costs more than a full bucket is admitted when the bucket is full; later requests wait
+    until it is paid for. The limiter remembers the `callers` most recent callers; any other caller starts
+    with a full bucket. Without a `rate`, only callers with a rate of their own are limited.
 
     >>> now = 0.0
     >>> limiter = RateLimiter(8, clock=lambda: now)
@@ -35,13 +35,13 @@ class RateLimiter:
         if rate is not None and not 0 < rate < float("inf"):
             raise InvalidValue("rate", rate, "requests per second, a finite number > 0, or None for no limit")
         self._rate, self._clock, self._half = rate, clock, max(1, callers // 2)
-        # The time when each caller's bucket is full again. There are two generations of callers: when the recent one is
-        # full, the older one is dropped as a whole.
+        # The time when each caller's bucket is full again. There are two generations of callers: when the
+        # recent one is full, the older one is dropped as a whole.
         self._recent: dict[str, float] = {}
         self._older: dict[str, float] = {}
 
     def acquire(self, caller: str, cost: float = 1, rate: float | None = None) -> float:
-        """Take tokens and return 0, or return the seconds to wait. `rate` replaces the limiter's rate for this caller."""
+        """Take tokens and return 0, or return the seconds to wait. `rate` replaces the limiter's rate."""
         rate = rate or self._rate
         if rate is None:
             return 0.0

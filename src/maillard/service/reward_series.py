@@ -17,8 +17,8 @@ _MAX_BUCKETS, _MAX_CELLS = 240, 24_000  # a cell is one arm in one bucket
 class RewardSeries:
     """The rewards of each arm in time buckets. The buckets double in width when there are too many.
 
-    A revision changes the sum of the bucket with the latest reward of its arm. So the sum over all buckets is correct, but the
-    mean of one bucket may lie outside the range of rewards if many of them were revised.
+    A revision changes the sum of the bucket with the latest reward of its arm. So the sum over all buckets is
+    correct, but the mean of one bucket may lie outside the range of rewards if many of them were revised.
 
     >>> series = RewardSeries()
     >>> for second in range(300): series.add(second * 1_000_000, "red", second % 2)

@@ -29,7 +29,8 @@ __all__ = ["LEVELS", "run"]
 
 _CONNECTIONS = 12  # to PostgreSQL, per process
 _RETRY_INTERVAL = 1.0  # seconds between attempts to open the log
-# Seconds after which a thread gives up the interpreter lock. With the usual 5 ms the thread that writes waits too long.
+# Seconds after which a thread gives up the interpreter lock. With the usual 5 ms the thread that writes waits
+# too long.
 _SWITCH_INTERVAL = 0.0005
 LEVELS = ("debug", "info", "warning", "error")
 

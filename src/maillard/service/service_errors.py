@@ -26,7 +26,7 @@ class ExperimentExists(MaillardError):
 
 
 class Busy(Unavailable):
-    """The service has too much to do, or is stopping. Unlike other `Unavailable` messages, callers may read this one."""
+    """The service is overloaded or stopping. Callers may read its message, unlike other `Unavailable`."""
 
 
 class JobTimeout(Busy):

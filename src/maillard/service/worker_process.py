@@ -1,8 +1,9 @@
 """Runs long jobs in a worker process, so that decisions never wait for them.
 
-An evaluation is minutes of arithmetic. In a thread it would compete with every decision for the interpreter lock. `anyio.to_process` starts
-the worker when it is first needed, and kills it when a job takes too long or its caller has gone. This module adds what anyio
-does not have: a bounded queue, a low priority, errors without secrets, and a worker that ends with its parent and after idle time.
+An evaluation is minutes of arithmetic. In a thread it would compete with every decision for the interpreter
+lock. `anyio.to_process` starts the worker when it is first needed, and kills it when a job takes too long or
+its caller has gone. This module adds what anyio does not have: a bounded queue, a low priority, errors
+without secrets, and a worker that ends with its parent and after idle time.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ class _JobResult(NamedTuple):
 
 
 class WorkerProcess:
-    """Runs one job at a time in a worker process. A job is a module's function; it gets the database and its arguments.
+    """Runs one job at a time in a worker process. A job is a module-level function.
 
-    If the caller is cancelled, its job is killed together with the worker: nobody will read the result, and others wait. The next job then starts a
-    new worker, which takes a second or two.
+    If the caller is cancelled, its job is killed together with the worker: nobody will read the result, and
+    others wait. The next job then starts a new worker, which takes a second or two.
 
     Args:
         database: the first argument of every job.
@@ -130,7 +131,8 @@ class WorkerProcess:
         if self._closed:
             raise Busy(_STOPPING)
         raise JobTimeout(
-            f"the job took more than {self.timeout:g} seconds and was stopped; export the log to evaluate it without a time limit"
+            f"the job took more than {self.timeout:g} seconds and was stopped; "
+            "export the log to evaluate it without a time limit"
         )
 
 
@@ -179,7 +181,7 @@ def _run_job(database: str, idle_timeout: float, job: Job, arguments: tuple[Any,
 
 
 def _plain_error(error: MaillardError, database: str) -> MaillardError:
-    """The error as a type of `maillard.errors` with plain arguments, so that unpickling it imports nothing into the parent."""
+    """The error as a type of `maillard.errors`, so that unpickling it imports no other module."""
 
     def clean(value: Any) -> Any:
         if type(value) in (list, tuple):

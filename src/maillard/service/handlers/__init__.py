@@ -1,1 +1,1 @@
-"""What each operation does: data in, an answer out. Who may context, and what is well formed, was decided before."""
+"""The handlers of the operations. They get requests that are authorized and decoded."""

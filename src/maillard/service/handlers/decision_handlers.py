@@ -62,7 +62,8 @@ async def decide_batch(context: RequestContext) -> HttpResponse:
     size = sum(_PROBABILITY_SIZE + len(arm) for arm in experiment.bandit.state.arms)
     count = len(context.body.decisions)
     if size * count > _MAX_BATCH_RESPONSE:
-        message = f"The probabilities of {count} decisions exceed {_MAX_BATCH_RESPONSE >> 20} MiB; send smaller batches."
+        limit = _MAX_BATCH_RESPONSE >> 20
+        message = f"The probabilities of {count} decisions exceed {limit} MiB; send smaller batches."
         raise HttpError(413, "too_large", message, "$.decisions")
 
     async def one(place: int, asked: wire_schema.DecisionBatchEntry) -> wire_schema.DecisionBatchResult:

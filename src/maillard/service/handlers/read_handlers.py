@@ -20,8 +20,9 @@ __all__ = ["evaluate", "export", "read_activity", "read_state", "verify"]
 
 _CONFIDENCE = 0.95
 _INTERVAL = (
-    "A confidence sequence for the mean of each arm separately, valid at any time and however often you look. It "
-    "assumes rewards in the declared range with a constant mean, and that missing rewards do not depend on their values."
+    "A confidence sequence for the mean of each arm separately, valid at any time and however often you "
+    "look. It assumes rewards in the declared range with a constant mean, and that missing rewards do not "
+    "depend on their values."
 )
 _NO_RANGE = "There are no intervals, because the range of rewards is unknown: set reward.low and reward.high."
 _PROVISIONAL = (

@@ -43,7 +43,7 @@ class RequestContext(NamedTuple):
 
 
 async def owner_of(context: RequestContext, identifier: str) -> str | None:
-    """The name of the experiment of a decision. A key for other experiments does not learn whether the decision exists."""
+    """The experiment of a decision. Keys for other experiments do not learn whether it exists."""
     key = await context.service.experiments.experiment_of(identifier)
     limited = context.key is not None and context.key.experiments is not None
     if limited and (key is None or not context.key.reaches(key)):  # type: ignore[union-attr]  # it is not None
