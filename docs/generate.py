@@ -137,7 +137,8 @@ def audited(
         audit.add(
             Decision(
                 id="", experiment="", time=0, unit=None, arm=names[arm], eligible=names,
-                log_probabilities=tuple(log_p), log_probability=log_p[arm], policy_version=1, formula_version=1, state=0, epoch=1, cold=False,
+                log_probabilities=tuple(log_p), log_probability=log_p[arm],
+                policy_version=1, formula_version=1, state=0, epoch=1, cold=False,
             )
         )  # fmt: skip
         if n in checkpoints:

@@ -219,7 +219,8 @@ def test_two_jax_devices_and_a_batch_spread_over_both() -> None:
         import jax, jax.numpy as jnp, numpy as np
         from maillard.exploration import explore
         spread = jax.NamedSharding(jax.make_mesh((2,), ("x",)), jax.P("x", None))
-        result = explore(jax.device_put(jnp.ones((4, 3)), spread), [1, 2, 3], sigma2=0.25, mask=[True, False, True])
+        values = jax.device_put(jnp.ones((4, 3)), spread)
+        result = explore(values, [1, 2, 3], sigma2=0.25, mask=[True, False, True])
         assert len(result.sharding.device_set) == 2, result.sharding
         assert np.asarray(result).tolist() == [[0.5, 0, 0.5]] * 4, result
         second = jax.devices()[1]
