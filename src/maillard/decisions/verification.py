@@ -22,7 +22,7 @@ from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
 from maillard.errors import InvalidLog, MaillardError
 
-__all__ = ["Problem", "Verification", "verify"]
+__all__ = ["LogProblem", "Verification", "verify"]
 
 _TOLERANCE = 1e-12
 _MAX_LISTED_PROBLEMS = 20
@@ -35,7 +35,7 @@ _REPEATED_FIELDS = (
 
 
 @dataclass(frozen=True)
-class Problem:
+class LogProblem:
     """A contradiction in the log."""
 
     decision: str | None
@@ -59,7 +59,7 @@ class Verification:
     largest_error: float = 0.0
     "Largest |logged - recomputed| / max(1, |log p|) over all log probabilities."
     problem_count: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[LogProblem] = field(default_factory=list)
     "The first problems; `problem_count` is the number of all."
     arms: list[Score] = field(default_factory=list)
     "The audit's score of each arm."
@@ -79,7 +79,7 @@ class Verification:
         """Record a problem."""
         self.problem_count += 1
         if len(self.problems) < _MAX_LISTED_PROBLEMS:
-            self.problems.append(Problem(decision, what))
+            self.problems.append(LogProblem(decision, what))
 
 
 def verify(
