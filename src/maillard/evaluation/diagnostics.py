@@ -1,4 +1,4 @@
-"""Whether a log can say something of a target: how its weights are spread, and where they come from."""
+"""Diagnostics of an evaluation: the distribution of the weights, and the overlap of target and log."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MIN_POWER, MAX_POWER = -10, 30  # powers of two between which weights are counte
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """Of each epoch, for each arm: rows in which it was eligible, how often it was drawn, Σ p, the smallest p."""
+    """For each epoch and arm: rows in which it was eligible, how often it was chosen, Σ p, the smallest p."""
 
     epochs: Mapping[int, Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, some: Columns, arms: int) -> Overlap:
-        """That of some decisions. Without whole laws, Σ p is NaN and the smallest is of those that were drawn."""
+        """The overlap of some rows. Without the probabilities of all arms, Σ p is NaN, and the smallest p is of chosen arms."""
         found = {}
         for epoch in np.unique(some.epoch):
             part = some.filter(some.epoch == epoch)
@@ -61,7 +61,7 @@ class Overlap:
         return Overlap(epochs)
 
     def table(self, arms: Sequence[str]) -> list[dict[str, object]]:
-        """A row for each epoch and arm."""
+        """A dictionary for each epoch and arm."""
         rows: list[dict[str, object]] = []
         for epoch, (eligible, drawn, total, least) in sorted(self.epochs.items()):
             for place, arm in enumerate(arms):
@@ -81,7 +81,7 @@ class Overlap:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Of some weights: how many, Σ w, Σ w², Σ w r, the largest, how many are above 0, how many by powers of two."""
+    """Sums over weights: count, Σ w, Σ w², Σ w r, the largest, the number above 0, counts by powers of two."""
 
     count: int
     total: float
@@ -92,11 +92,11 @@ class Spread:
     histogram: NDArray[np.int64]
     low: float = np.inf
     high: float = -np.inf
-    "Of the rewards that have a weight."
+    "The smallest and largest reward with a positive weight."
     ends: tuple[int, int] = (0, 0)
-    "How many of those are at either end of the range of rewards."
+    "How many of those rewards are at either end of the reward range."
     roots: float = np.nan
-    "Σ √e, e = 1 / Σ π² / p; NaN without whole laws."
+    "Σ √e, e = 1 / Σ π² / p; NaN without the probabilities of all arms."
 
     def __add__(self, other: Spread) -> Spread:
         return Spread(
@@ -115,17 +115,17 @@ class Spread:
 
     @property
     def effective_size(self) -> float:
-        """(Σ w)² / Σ w²: as many rows drawn from the target itself would be worth as much."""
+        """(Σ w)² / Σ w²: the number of rows chosen by the target itself that would be equally informative."""
         return self.total / self.squares * self.total if self.squares else 0.0
 
     @property
     def effective_pulls(self) -> float | None:
-        """(Σ √e)² / n: what the weightings that settle the variance make of the log; None without whole laws."""
+        """(Σ √e)² / n: the sample size for weights that stabilise the variance; None without all probabilities."""
         return None if math.isnan(self.roots) else self.roots**2 / max(self.count, 1)
 
     @property
     def error(self) -> float:
-        """Of the mean weight, as if rows were independent."""
+        """The standard error of the mean weight, as if rows were independent."""
         return (
             math.sqrt(max(self.squares / self.count - self.mean**2, 0.0) / self.count)
             if self.count
@@ -134,12 +134,12 @@ class Spread:
 
     @property
     def mean(self) -> float:
-        """Of the weights; 1, but for chance, if the probabilities are right."""
+        """The mean weight: 1 except for random variation, if the probabilities are right."""
         return self.total / self.count if self.count else math.nan
 
 
 def spread_of(rows: WeightedRows) -> Spread:
-    """How the weights of rows are spread."""
+    """The sums over the weights of some rows."""
     w = np.abs(rows.weight)
     positive = w > 0
     power = np.clip(np.frexp(w[positive])[1] - 1, MIN_POWER, MAX_POWER) - MIN_POWER
@@ -164,7 +164,7 @@ def spread_of(rows: WeightedRows) -> Spread:
 
 @dataclass(frozen=True)
 class WeightTest:
-    """Of weights with p >= 0.01: their sum, what it should be given all before, its variance, the largest there could be."""
+    """For weights with p >= 0.01: their sum, its conditional expectation and variance, and the largest possible weight."""
 
     observed: float = 0.0
     expected: float = 0.0
@@ -181,7 +181,7 @@ class WeightTest:
 
     @property
     def z(self) -> float | None:
-        """Standard deviations from what it should be; None where there is not enough data."""
+        """The deviation from the expectation, in standard deviations; None without enough data."""
         variance = max(self.variance, 0.0)
         return Score(
             name="", observed=self.observed, expected=self.expected, variance=variance, largest=self.largest
@@ -189,7 +189,7 @@ class WeightTest:
 
 
 def weight_test(rows: WeightedRows) -> WeightTest:
-    """The test of the weights of rows; nothing where only the chosen arm's probability is known."""
+    """The test of the weights of some rows; empty if only the probability of the chosen arm is known."""
     rows = rows.filter(~rows.repeated)
     if rows.probabilities is None or not len(rows):
         return WeightTest()
@@ -206,7 +206,7 @@ def weight_test(rows: WeightedRows) -> WeightTest:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochDiagnostics:
-    """The weights of one epoch, and its own estimate."""
+    """The weights of one epoch, and its estimate."""
 
     rows: int
     effective_sample_size: float
@@ -217,41 +217,42 @@ class EpochDiagnostics:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostics:
-    """What to look at before an estimate is believed."""
+    """What to check before you trust an estimate."""
 
     rows: int
-    "That the estimates are made of."
+    "Rows that the estimates use."
     left_out: Mapping[str, int]
-    "Rows of the log that they are not made of, by why."
+    "Rows that they do not use, by reason."
     effective_sample_size: float
     mean_weight: float
     max_weight: float
     positive: int
-    "Rows whose arm the target could have chosen."
+    "Rows whose arm the target can choose."
     effective_pulls: float | None
-    "(Σ √e)² / n, e the target's probability: for aipw-sqrt and its like; None where the log has not got every arm's."
+    """(Σ √e)² / n, e the target's probability: the sample size of aipw-sqrt and aipw-two-point; None if the log does not have
+    the probability of every arm."""
     alike: bool
-    "Whether all rewards of those rows are the same."
+    "Whether all rewards of those rows are equal."
     rare: int | None
-    "Where these rewards lie at the two ends of their range: how many at the rarer one."
+    "If these rewards have two values, the ends of their range: the count of the rarer one."
     mean_weight_z: float | None
-    "Standard deviations of the mean weight from 1 (weights with p >= 0.01); None where there is not enough data, or no whole law."
+    "The deviation of the mean weight from 1 in standard deviations (weights with p >= 0.01); None without enough data."
     mean_weight_error: float
     "The standard error of the mean weight, as if rows were independent."
     audit: str
-    "Whether the draws agree with the probabilities: consistent, broken or not enough data."
+    "Whether the chosen arms agree with the probabilities: consistent, broken or not enough data."
     unsupported: float
-    "The share of rows in which the target would have chosen what could not be drawn."
+    "The fraction of rows in which an arm of the target could not have been chosen."
     missing: float
-    "The share of rows whose reward should be there, and is not."
+    "The fraction of rows whose reward is missing."
     floor: float | None
-    "The probability below which the log's policies say that no arm of the target ever fell."
+    "A lower bound, by design, on the probability of each arm of the target."
     adaptive: bool
     "Whether the probabilities changed within the log."
     overlap: list[dict[str, object]]
     epochs: Mapping[int, EpochDiagnostics]
     histogram: Mapping[int, int]
-    "How many weights lie from 2^k up to 2^(k + 1), by k; those of weight 0 apart."
+    "The number of weights in [2^k, 2^(k + 1)), by k; weights of 0 are not counted."
 
     @classmethod
     def of(
@@ -265,7 +266,7 @@ class Diagnostics:
         floor: float | None,
         adaptive: bool,
     ) -> Diagnostics:
-        """The diagnostics of a log whose weights, by epoch, are spread like this."""
+        """Diagnostics from the sums over weights by epoch."""
         whole = sum_of(spread)
         unsupported = left_out.get("without support", 0)
         return cls(
@@ -302,7 +303,7 @@ class Diagnostics:
 
 
 def sum_of(spread: Mapping[int, Spread]) -> Spread:
-    """All epochs together."""
+    """The sum over all epochs."""
     nothing = Spread(0, 0.0, 0.0, 0.0, 0.0, 0, np.zeros(MAX_POWER - MIN_POWER + 1, np.int64))
     first, *others = list(spread.values()) or [nothing]
     return sum(others, first)

@@ -1,4 +1,4 @@
-"""SLOPE: a level chosen from the data, by Lepski's principle (Su, Srinath and Krishnamurthy 2020; Tucker and Lee 2021)."""
+"""SLOPE chooses a level from the data by Lepski's principle (Su, Srinath and Krishnamurthy 2020; Tucker and Lee 2021)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _C = math.sqrt(6.0) - 1.0
 
 
 def independent_widths(variances: Sequence[float], count: int) -> list[float]:
-    """Half-widths of estimates from independent rows: Student's, on one side, of their variances."""
+    """One-sided Student half-widths of estimates from independent rows."""
     from scipy.special import stdtrit
 
     quantile = float(stdtrit(count - 1, 1.0 - DELTA))
@@ -20,9 +20,9 @@ def independent_widths(variances: Sequence[float], count: int) -> list[float]:
 
 
 def choose(values: Sequence[float], widths: Sequence[float]) -> int:
-    """Which of some estimates to take: the narrowest that no wider one contradicts.
+    """The index of the narrowest estimate that no wider one contradicts.
 
-    With c their half-widths, from the widest down: as long as |θ_i - θ_j| <= c_i + (√6 - 1) c_j for every j before i.
+    Estimates are visited from the widest down, while |θ_i - θ_j| <= c_i + (√6 - 1) c_j for every earlier j; c are half-widths.
 
     >>> choose([0.5, 0.49, 0.1], [0.1, 0.03, 0.01])
     1

@@ -1,4 +1,4 @@
-"""Means and second moments of what estimators are made of: they add up, whatever the order."""
+"""Means and second moments of the terms that estimators use; those of parts add up in any order."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["BASE", "MODEL", "PRODUCT", "REWARD", "WEIGHT", "Moments", "moments_of"]
 
-# Places in a row's vector: ω, ω r, ω q(a), Σ π q, r; ω is the weight as an estimator shrinks it, q the model of rewards.
-# Rewards, and the model, are what they are apart from a centre.
+# Indices in a row's vector: ω, ω r, ω q(a), Σ π q, r; ω is the shrunken weight, q the reward model.
+# The center is subtracted from rewards and model.
 WEIGHT, PRODUCT, MODEL, BASE, REWARD = range(5)
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Of some rows: how many, the mean of their vectors, and Σ (x - mean)(x - mean)ᵀ.
+    """The number of rows, the mean of their vectors, and Σ (x - mean)(x - mean)ᵀ.
 
     >>> rows = np.array([[1.0, 2.0, 4.0]])
     >>> whole, parts = Moments.of(rows), Moments.of(rows[:, :2]) + Moments.of(rows[:, 2:])
@@ -37,24 +37,23 @@ class Moments:
     mean: Floats
     scatter: Floats
     units: Mapping[object, Floats] | None = None
-    "Of each unit how many rows, and the sum of their vectors, where these are asked for."
+    "For each unit its number of rows and the sum of their vectors, if requested."
 
     @classmethod
     def of(cls, rows: Floats, units: NDArray[np.object_] | None = None) -> Moments:
         """The moments of an array of vectors, one in each column."""
         size, count = rows.shape
         mean, scatter = rows.sum(axis=1) / max(count, 1), np.zeros((size, size))
-        some = np.flatnonzero(rows.any(axis=1))  # without a model, two rows are nothing but 0
+        some = np.flatnonzero(rows.any(axis=1))  # without a model, two entries are 0
         centred = rows[some] - mean[some, np.newaxis]
-        for i, one in enumerate(
-            centred
-        ):  # not @: sums by pairs keep more digits, and take no threads from others
+        # Pairwise sums keep more digits than a matrix product, and start no BLAS threads.
+        for i, one in enumerate(centred):
             for j, other in enumerate(centred[: i + 1]):
                 scatter[some[i], some[j]] = scatter[some[j], some[i]] = (one * other).sum()
         return cls(count, mean, scatter, None if units is None else _by_unit(rows, units))
 
     def __add__(self, other: Moments) -> Moments:
-        """Chan, Golub and LeVeque's update: no sum of squares whose digits cancel."""
+        """Chan, Golub and LeVeque's update, which avoids cancellation."""
         count = self.count + other.count
         if not count:
             return self
@@ -69,12 +68,12 @@ class Moments:
         return Moments(count, self.mean + apart * share, scatter, units)
 
     def variance(self, gradient: Floats) -> float:
-        """Of the mean of gradient · x: Σ (gradient · (x - mean))² / n², by unit where there are units."""
+        """The variance of the mean of gradient · x: Σ (gradient · (x - mean))² / n², clustered by unit if there are units."""
         if not self.count:
             return 0.0
         if self.units is None:
             variance = float(gradient @ self.scatter @ gradient) / self.count**2
-            return 0.0 if variance < 0 else variance  # and not max(), to which NaN would be nothing
+            return 0.0 if variance < 0 else variance  # max() would hide a NaN
         sums = np.array(list(self.units.values()))
         apart = (sums[:, 1:] - sums[:, :1] * self.mean) @ gradient
         groups = len(sums)

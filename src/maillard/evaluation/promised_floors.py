@@ -1,4 +1,4 @@
-"""What a log's policies promise of their probabilities, and what a floor would have made of them."""
+"""Floors under a log's probabilities: those that its policies guarantee, and those that a question needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["floor_for", "min_probabilities", "promised_decay", "promised_probabi
 
 
 def promised_probabilities(specs: Iterable[str], arms: Sequence[str]) -> NDArray[np.float64] | None:
-    """Of each arm, the probability that every version of the policy always left it; None where one leaves nothing.
+    """A lower bound on the probability of each arm that all policies of a log guarantee; None if there is none.
 
     >>> promised_probabilities(["ms:floor=0.1,sigma2=1", "uniform"], ["red", "blue"])
     array([0.05, 0.05])
@@ -26,24 +26,24 @@ def promised_probabilities(specs: Iterable[str], arms: Sequence[str]) -> NDArray
     least: NDArray[np.float64] | None = None
     for spec in specs:
         try:
-            made = _made(spec).bind(arms)
-            shares = made.constant_probabilities(len(arms))
-        except MaillardError:  # another's policy, or a floor for another number of arms
+            made = _policy_of(spec).bind(arms)
+            bounds = made.constant_probabilities(len(arms))
+        except MaillardError:  # a custom policy, or a floor for another number of arms
             return None
         if isinstance(made, WithFloor) and made.decay:
             return None
         inner = made.policy if isinstance(made, WithFloor) else made
         if isinstance(inner, Uniform):
-            rest = 1.0 if shares is None else max(0.0, 1.0 - math.fsum(shares))
-            shares = rest / len(arms) + (np.zeros(len(arms)) if shares is None else shares)
-        if shares is None or shares.size != len(arms) or not (shares > 0).all():
+            rest = 1.0 if bounds is None else max(0.0, 1.0 - math.fsum(bounds))
+            bounds = rest / len(arms) + (np.zeros(len(arms)) if bounds is None else bounds)
+        if bounds is None or bounds.size != len(arms) or not (bounds > 0).all():
             return None
-        least = shares if least is None else np.minimum(least, shares)
+        least = bounds if least is None else np.minimum(least, bounds)
     return least
 
 
 def promised_decay(specs: Iterable[str]) -> float | None:
-    """The exponent at which the floor under a log's probabilities sank, the fastest of all versions; None where one had none.
+    """The exponent with which the floor of a log decays, the largest of all policies; None if one has no floor.
 
     >>> promised_decay(["ms:floor=1,floor_decay=0.7,sigma2=1", "uniform"]), promised_decay(["ms:sigma2=1"])
     (0.7, None)
@@ -51,8 +51,8 @@ def promised_decay(specs: Iterable[str]) -> float | None:
     fastest: float | None = None
     for spec in specs:
         try:
-            made = _made(spec)
-        except MaillardError:  # another's policy
+            made = _policy_of(spec)
+        except MaillardError:  # a custom policy
             return None
         floored = isinstance(made, WithFloor) and np.all(np.asarray(made.epsilon) > 0)
         if not floored and not isinstance(made, Uniform):
@@ -61,22 +61,20 @@ def promised_decay(specs: Iterable[str]) -> float | None:
     return fastest
 
 
-def _made(spec: str) -> Policy:
+def _policy_of(spec: str) -> Policy:
     try:
         return policy(spec)
-    except (
-        MaillardError
-    ):  # the scale of rewards is not in the spec where the bandit knew it; floors do not need it
+    except MaillardError:  # the spec lacks the scale of rewards, which floors do not need
         return policy(spec, sigma2=1.0)
 
 
 def min_probabilities(floor: Any, arms: int) -> NDArray[np.float64]:
-    """The least probability of each of K arms under a floor: floor / K, or a share for each.
+    """The smallest probability of each of K arms under a floor: floor / K, or the given one for each.
 
     >>> min_probabilities(0.2, 2)
     array([0.1, 0.1])
     """
-    allowed = f"a number above 0 and at most 1, as in a policy's floor= (each of {arms} arms gets floor / {arms}), or a share for each"
+    allowed = f"a number above 0 and at most 1, as in a policy's floor= (each of {arms} arms gets floor / {arms}), or one number per arm"
     try:
         given = np.asarray(floor, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -88,9 +86,9 @@ def min_probabilities(floor: Any, arms: int) -> NDArray[np.float64]:
 
 
 def floor_for(size: float, rows: int, arms: int, squares: float) -> str:
-    """What floor would have given so large an effective size in these rows; `squares` is Σ π² of the target.
+    """Advice: the floor that gives this effective sample size in these rows; `squares` is Σ π² of the target.
 
-    With a floor ε no weight is above K / ε times its share of the target, and the effective size is at least n ε / (K Σ π²).
+    With a floor ε no weight exceeds π K / ε, so the effective sample size is at least n ε / (K Σ π²).
     """
     needed = size * arms * squares / max(rows, 1)
     if needed <= 1:

@@ -1,1 +1,1 @@
-"""Estimates and intervals that read a log in its order: valid where every choice depended on what came before."""
+"""Sequential estimators: they read a log in its order, and are valid on adaptive logs."""

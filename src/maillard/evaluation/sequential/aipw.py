@@ -75,7 +75,7 @@ def advance(  # noqa: PLR0917  # compiled functions take no keywords
     horizon: float,
     decay: float,
 ) -> None:
-    """Take rows in, in their order. Without propensities (an empty array) the uniform weighting alone advances."""
+    """Process rows in order. Without propensities (an empty array) only the uniform weighting advances."""
     arms = means.size
     whole = propensity.size == reward.size
     weightings = 4 if whole else 1
@@ -161,7 +161,7 @@ def estimate(  # noqa: PLR0917  # compiled functions take no keywords
 
 @dataclass(frozen=True)
 class Weighted:
-    """The four weightings of AIPW, row after row in constant memory; the same bits for any chunking in order.
+    """The four weightings of AIPW in constant memory; the results do not depend on how the log is chunked.
 
     >>> rows = dict(arm=[0, 1, 0, 1], reward=[0.0, 1.0, 1.0, 0.0], weight=[0, 2, 0, 2], propensity=[0.5] * 4)
     >>> weighted = Weighted.start(arms=2, horizon=4)
@@ -177,7 +177,7 @@ class Weighted:
     pulls: Places
     means: Numbers
     seen: dict[str, Any]
-    "What the law sums to, and whether every row so far had its propensity."
+    "The sum of the target's probabilities, and whether every row so far had its propensity."
 
     columns: ClassVar[dict[str, str]] = {
         "arm": "arm",
@@ -196,7 +196,7 @@ class Weighted:
 
     @classmethod
     def start(cls, arms: int, horizon: int, decay: float = 0.7) -> Weighted:
-        """No rows yet. Given in advance: how many rows there can be at most, and how fast the floor decays (alpha)."""
+        """The state before the first row; `horizon` bounds the number of rows, `decay` is the exponent of the floor's decay."""
         if arms < 1:
             raise InvalidValue("arms", arms, "a whole number >= 1")
         if not horizon >= 1:
@@ -211,7 +211,7 @@ class Weighted:
     def advance(
         self, *, arm: Any, reward: Any, weight: Any, propensity: Any | None, law: Any, laws: Any
     ) -> None:
-        """Take rows in, in log order. Without `propensity` only the uniform weighting can be had."""
+        """Process rows in log order. Without `propensity` only the uniform weighting is available."""
         reward, weight, laws = (np.ascontiguousarray(each, np.float64) for each in (reward, weight, laws))
         precision = np.ascontiguousarray([] if propensity is None else propensity, np.float64)
         if reward.size == 0:
@@ -249,7 +249,7 @@ class Weighted:
 
     @property
     def rows(self) -> int:
-        """How many rows were taken in; the first of them only starts the model."""
+        """The number of rows so far; the first of them only initialises the model."""
         return int(self.run[_ROWS])
 
     def estimates(self) -> dict[str, tuple[float, float]]:
@@ -262,8 +262,8 @@ class Weighted:
 
     def __add__(self, other: object) -> Weighted:
         raise MaillardError(
-            "AIPW's model of a row is what came before it: it depends on the order of the log, and two "
-            "parts of a log cannot be merged. Read the chunks in order instead."
+            "AIPW depends on the order of the rows, so the states of two parts of a log cannot be merged; "
+            "process the parts in order instead"
         )
 
 

@@ -4,7 +4,7 @@ With X_t = w_t r_t >= 0, whose mean given the past is the value v, and any X^_{t
 
     lower_t = (sum lambda X - ln(2/alpha) - sum psi(lambda) (X - X^)^2) / sum lambda,    psi(l) = -ln(1 - l) - l.
 
-Why it holds. (ln(1 + u) - u) / u^2 grows with u, so at y >= -1 it is, for u = l y, at least its value at -l:
+Why it is valid. (ln(1 + u) - u) / u^2 grows with u, so at y >= -1 it is, for u = l y, at least its value at -l:
 l y - psi(l) y^2 <= ln(1 + l y). With y = X - X^ >= -1 the expectation of exp(l (X - X^) - psi(l) (X - X^)^2) is at most
 1 + l (v - X^) <= exp(l (v - X^)): the exponential of sum lambda (X - v) - psi(lambda) (X - X^)^2 is a supermartingale, and
 Ville's inequality bounds it at all rows at once. y >= -1 is where X^ <= 1 is needed: without that truncation an unlucky
@@ -134,7 +134,7 @@ class EmpiricalBernstein(ConfidenceSequence):
         return cls(level_of(alpha), horizon_of(horizon), start())
 
     def advance(self, *, weight: Any, reward: Any, path: bool = False) -> Numbers:
-        """Take rows in, in log order; the bounds after each of them if `path` is asked for."""
+        """Process rows in log order; returns the bounds after each of them if `path` is true."""
         weight, reward = checked("weight", weight), checked("reward", reward, 1)
         if weight.shape != reward.shape:
             raise InvalidValue("weight", weight.shape, f"as many as rewards, {reward.shape}")

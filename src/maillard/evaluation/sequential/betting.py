@@ -232,7 +232,7 @@ class Betting(ConfidenceSequence):
         )
 
     def advance(self, *, weight: Any, reward: Any, path: bool = False) -> Numbers:
-        """Take rows in, in log order; the bounds after each of them if `path` is asked for."""
+        """Process rows in log order; returns the bounds after each of them if `path` is true."""
         most = self.highest * (1 + 1e-9)  # rounding of pi / p
         weight, reward = checked("weight", weight, most), checked("reward", reward, 1)
         if weight.shape != reward.shape:

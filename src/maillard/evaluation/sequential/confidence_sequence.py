@@ -1,8 +1,8 @@
-"""What the confidence sequences share: their level, rewards in [0, 1], and that they cannot be merged.
+"""The base class of confidence sequences.
 
-A confidence sequence is an interval after every row, all of which hold at once with probability 1 - alpha: it may be
-looked at whenever one likes, and reading may stop at any row for any reason. Rewards must lie in a known range, scaled to
-[0, 1]; weights pi(a) / p_t(a) are those of a law (never negative), and the arms' means are taken not to change.
+A confidence sequence gives an interval after every row. With probability 1 - alpha all of them contain the value
+simultaneously, so you may look at any time and stop at any row for any reason. Rewards must lie in a known range, scaled
+to [0, 1]; weights pi(a) / p_t(a) are never negative, and the means of the arms do not change.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["ConfidenceSequence", "SequenceEstimator", "checked", "horizon_of", "
 
 
 def level_of(alpha: float) -> float:
-    """ln(2 / alpha): what either side's log wealth must reach, half of alpha going to each."""
+    """ln(2 / alpha): the log wealth that excludes a value; each side has half of alpha."""
     if not 0 < alpha < 1:
         raise InvalidValue("alpha", alpha, "a number in (0, 1)")
     return math.log(2 / alpha)
 
 
 def checked(field: str, values: Any, highest: float = math.inf) -> Numbers:
-    """The values as an array, each a number from 0 to the highest, and at most 1e100 so that squares are finite."""
+    """The values as an array of numbers from 0 to `highest`, and at most 1e100 so that squares are finite."""
     array, highest = np.ascontiguousarray(values, np.float64), min(highest, 1e100)
     if array.ndim != 1:
         raise InvalidValue(field, array.shape, "one number for each row")
@@ -50,14 +50,14 @@ def checked(field: str, values: Any, highest: float = math.inf) -> Numbers:
 
 @dataclass(frozen=True)
 class ConfidenceSequence(ABC):
-    """Bounds on a target's value that hold at every row at once; constant memory, the same bits for any chunking."""
+    """Bounds on a target's value that are valid at every row simultaneously, in constant memory."""
 
     level: float
     "ln(2 / alpha)."
     horizon: float
-    "Where it should be narrowest, if that was said in advance; 0: nowhere in particular. It holds at every row either way."
+    "The row at which it should be narrowest, if given in advance, otherwise 0. It is valid at every row either way."
     run: Numbers
-    "What the rows so far come to: a line for the lower side, a line for the upper."
+    "The state: one row for the lower bound, one for the upper."
 
     columns: ClassVar[dict[str, str]] = {"weight": "weight", "reward": "scaled_reward"}
     requires: ClassVar[tuple[str, ...]] = ()
@@ -71,24 +71,24 @@ class ConfidenceSequence(ABC):
     def interval(self) -> tuple[float, float]:
         """The tightest of all bounds so far.
 
-        Where the lower exceeds the upper no value is left: the log contradicts what is assumed of it, or this is one of
-        the unlucky cases whose probability alpha is.
+        If the lower bound exceeds the upper one, every value is excluded: the log violates an assumption, or this is
+        an event that has at most probability alpha.
         """
 
     @abstractmethod
     def centre(self) -> float:
-        """An estimate, before it is confined to the interval."""
+        """An estimate that may lie outside the interval."""
 
     def value(self) -> float:
-        """A point estimate, inside the interval; nan before the first row, and where no value is left."""
+        """A point estimate inside the interval; nan before the first row, and if every value is excluded."""
         lower, upper = self.interval()
         centre = self.centre()
         return min(max(centre, lower), upper) if lower <= upper else math.nan
 
     def __add__(self, other: object) -> ConfidenceSequence:
         raise MaillardError(
-            "A confidence sequence bets on each row with what came before it: it depends on the order of the log, "
-            "and two parts of a log cannot be merged. Read the chunks in order instead."
+            "a confidence sequence depends on the order of the rows, so those of two parts of a log cannot be merged; "
+            "process the parts in order instead"
         )
 
 
@@ -109,7 +109,7 @@ class SequenceEstimator(SequentialEstimator):
 
 
 def horizon_of(horizon: int | None) -> float:
-    """The horizon as kernels take it: 0 for none."""
+    """The horizon as a float; 0 for None."""
     if horizon is None:
         return 0.0
     if not horizon >= 1:
@@ -118,5 +118,5 @@ def horizon_of(horizon: int | None) -> float:
 
 
 def path_of(rows: int, wanted: bool) -> Numbers:
-    """Room for the bounds after every row, or for none."""
+    """An array for the bounds after every row, or an empty one."""
     return np.empty((rows if wanted else 0, 2))

@@ -4,7 +4,7 @@ With w_a = pi(a) / p_t(a), a model m_{t-1} in [0, 1] known before row t, and k >
 
     phi = w (r - min(m(a_t), k / w)) + sum_a pi(a) min(m(a), k / w_a).
 
-Why it holds. The mean over the draw of w min(m(a_t), k / w_{a_t}) is the sum over arms, so phi has the mean v; w min(m, k / w) <= k, and
+Why it is valid. The mean over the draw of w min(m(a_t), k / w_{a_t}) is the sum over arms, so phi has the mean v; w min(m, k / w) <= k, and
 everything else is at least 0, so phi >= -k, as `bernstein` needs. The upper bound is 1 minus the lower one for 1 - r and
 1 - m, as the law sums to 1. With k = 0 it is the empirical Bernstein sequence itself.
 
@@ -154,7 +154,7 @@ class DoublyRobust(ConfidenceSequence):
     def advance(
         self, *, arm: Any, reward: Any, weight: Any, chances: Any, law: Any, laws: Any, path: bool = False
     ) -> Numbers:
-        """Take rows in, in log order; the bounds after each of them if `path` is asked for."""
+        """Process rows in log order; returns the bounds after each of them if `path` is true."""
         reward, weight = checked("reward", reward, 1), checked("weight", weight)
         chances, laws = (np.ascontiguousarray(each, np.float64) for each in (chances, laws))
         if chances.shape != (reward.size, self.pulls.size - 1):

@@ -1,4 +1,4 @@
-"""What the kernels of this folder are marked with, and what keeps them inside their arrays."""
+"""The decorator of the compiled kernels, and the check of their array indices."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """The function as machine code, without the GIL, kept on disk.
+    """Compile a function to machine code that releases the GIL and is cached on disk.
 
-    Numba's cache looks at the file of the function alone, so a kernel calls only kernels of its own file. Nothing is
-    reordered (no `fastmath`): results are the same bits for any chunking.
+    Numba's cache checks only the file of the function. A kernel therefore calls only kernels of its own file, and takes
+    constants of other files as arguments. There is no `fastmath`, so results do not depend on how the log is chunked.
     """
     return cast("Function", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def places(field: str, values: Any, rows: int, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The values as places, one for each row, each under `most`: compiled code does not look where it reads."""
+    """The values as indices below `most`, one for each row. Compiled code does not check its indices."""
     array = np.ascontiguousarray(values, np.int64)
     if array.shape != (rows,):
         raise InvalidValue(field, array.shape, f"one for each row, {(rows,)}")
