@@ -399,7 +399,7 @@ def test_targets(shop) -> None:
         evaluate(shop, "dist:red=0.7,blue=0.4")
     with pytest.raises(InvalidValue, match="vector of 3 probabilities"):
         evaluate(shop, FixedDistribution([0.5, 0.5]))
-    with pytest.raises(InvalidValue, match="place from 0 to 2"):
+    with pytest.raises(InvalidValue, match="position from 0 to 2"):
         evaluate(shop, FixedArm(3))
     with pytest.raises(InvalidValue, match="at least one target"):
         evaluate_each(shop, [])
@@ -427,7 +427,7 @@ def test_options_are_checked(shop) -> None:
         ({"reward_range": (1, 0)}, "the lower first"),
         ({"reward_range": 1}, "the lower first"),
         ({"floor": 1.5}, "at most 1"),
-        ({"floor": [0.1, 0.1]}, "a share for each"),
+        ({"floor": [0.1, 0.1]}, "one number per arm"),
         ({"cluster": "session"}, "unit, or None"),
         ({"estimators": ["clipped-ips:x"]}, "a number, as in"),
         ({"estimators": ["clipped-ips:-1"]}, "a number > 0"),
