@@ -11,8 +11,6 @@ import numpy as np
 from maillard.errors import InvalidValue
 from maillard.policies.numerics.families import gaussian_exponent
 
-__all__ = ["explore"]
-
 # Types that NumPy converts; anything else must be an array of another library.
 _NUMPY_TYPES = (np.ndarray, np.generic, int, float, Sequence, type(None))
 

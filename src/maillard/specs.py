@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from maillard.errors import InvalidValue
 
-__all__ = ["Spec", "Value", "read", "write"]
-
 Value = bool | int | float | str | tuple[float, ...]
 
 _NAME = re.compile(r"[a-z][a-z0-9+-]*")

@@ -18,8 +18,6 @@ from maillard.errors import InvalidValue
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Tally"]
-
 # Every finite float is an integer multiple of 2**-1074, so sums of such multiples are exact integers.
 _SCALE = 1074
 _ONE = 1 << _SCALE

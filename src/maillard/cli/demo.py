@@ -25,8 +25,6 @@ from maillard.service.background import running
 if TYPE_CHECKING:
     from maillard.client import Client
 
-__all__ = ["StopSignal", "Visitors", "live_status", "print_report", "temporary_service"]
-
 EXPERIMENT = "buttons"
 ARMS = ("green", "blue", "orange")
 _RATES = (0.1, 0.18, 0.3)

@@ -23,8 +23,6 @@ from maillard.cli.options import (
 from maillard.cli.terminal import row_progress, run_progress
 from maillard.errors import InvalidValue
 
-__all__ = ["compare", "evaluate", "plan", "replay"]
-
 _EXIT_REFUSED = 3
 _LOG = click.argument("log", nargs=-1, required=True)
 _PAGE = click.option(

@@ -17,8 +17,6 @@ from maillard.cli.terminal import VERDICT_STYLES, printable, row_progress, text_
 if TYPE_CHECKING:
     from maillard.decisions import Verification
 
-__all__ = ["export", "import_", "verify"]
-
 # The attributes of a Verification that are printed as JSON without conversion.
 _PLAIN_FIELDS = (
     "verdict",

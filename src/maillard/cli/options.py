@@ -13,19 +13,6 @@ import click
 
 from maillard.errors import InvalidValue, MaillardError
 
-__all__ = [
-    "CONFIDENCE",
-    "EXPERIMENT",
-    "JSON",
-    "REWARD_RANGE",
-    "SELECTION",
-    "THREADS",
-    "add_options",
-    "check_output_file",
-    "parse_numbers",
-    "requires_extra",
-]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

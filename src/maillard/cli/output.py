@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from maillard.evaluation.evaluation_report import Estimates
     from maillard.evaluation.replays import Replay
 
-__all__ = ["draw_curves", "print_comparison", "print_replays", "print_reports"]
-
 _MAX_CURVE_LINES = 6
 
 

@@ -15,9 +15,6 @@ from maillard.cli.terminal import text_table
 from maillard.policies import Policy, names, policy_class
 from maillard.policies.table import COLUMNS, table_row
 
-__all__ = ["describe", "markdown_table", "policies"]
-
-
 # Short column headers, for terminals with 80 columns.
 _HEADERS = (
     "policy",

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from maillard.decisions.stores import Store
     from maillard.service.api_keys import Key
 
-__all__ = ["check_workers", "demo", "keys", "serve"]
-
 _DATABASE = click.option(
     "--database", default="maillard.db", show_default=True, envvar="MAILLARD_DATABASE", show_envvar=True,
     metavar="PATH|URL", help="A SQLite file, or a postgresql:// URL.",

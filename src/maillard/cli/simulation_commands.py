@@ -16,8 +16,6 @@ import maillard
 from maillard.cli.terminal import text_table
 from maillard.errors import InvalidValue, MaillardError
 
-__all__ = ["reproduce", "simulate"]
-
 
 @click.command()
 @click.argument("specs", metavar="POLICY...", nargs=-1, required=True)

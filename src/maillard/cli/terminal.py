@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["VERDICT_STYLES", "printable", "row_progress", "run_progress", "text_table"]
-
 VERDICT_STYLES = {"consistent": "bold green", "broken": "bold red", "not enough data": "bold yellow"}
 
 

@@ -16,18 +16,6 @@ from maillard.errors import InvalidValue, MaillardError, Stale
 from maillard.policies import Policy
 from maillard.wire_schema import ExperimentConfiguration
 
-__all__ = [
-    "add_arm",
-    "archive",
-    "change_policy",
-    "create",
-    "pause",
-    "reset",
-    "resume",
-    "retire_arm",
-    "spec_of",
-]
-
 _MAX_READS = 5  # of an experiment that others change at the same time
 
 

@@ -11,8 +11,6 @@ from urllib.parse import quote
 
 import msgspec
 
-__all__ = ["ApiCall", "ApiResponse", "Steps", "api_path", "encode"]
-
 Result = TypeVar("Result")
 
 

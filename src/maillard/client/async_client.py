@@ -17,8 +17,6 @@ from maillard.client.transport import MAX_CONNECTIONS, ResponseBody, Transport
 from maillard.errors import MaillardError
 from maillard.policies import Policy
 
-__all__ = ["AsyncClient"]
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 

@@ -15,8 +15,6 @@ from maillard.client.transport import Transport
 from maillard.decisions.identifiers import check_name
 from maillard.errors import InvalidValue
 
-__all__ = ["BaseClient", "Scope", "copy_signature"]
-
 Connections = TypeVar("Connections")
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -32,8 +32,6 @@ from maillard.wire_schema import (
 )
 from maillard.wire_schema import Decision as WireDecision
 
-__all__ = ["choose", "decision", "reward", "rewards"]
-
 _MAX_BYTES = 2_000_000  # of the entries of one call
 _ANY_REWARD = Reward()
 

@@ -23,21 +23,6 @@ from maillard.errors import (
 from maillard.wire_schema import Decision as WireDecision
 from maillard.wire_schema import ErrorDetail, ErrorResponse
 
-__all__ = [
-    "RETRYABLE_STATUSES",
-    "RemoteInvalidValue",
-    "RemoteUnknownName",
-    "check_success",
-    "decode",
-    "describe_error",
-    "describe_retryable_entries",
-    "response_exception",
-    "to_decision",
-    "to_dict",
-    "to_exception",
-    "unexpected_response",
-]
-
 Body = TypeVar("Body")
 
 RETRYABLE_STATUSES = (408, 429, 502, 503, 504)

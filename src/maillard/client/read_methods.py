@@ -25,8 +25,6 @@ from maillard.wire_schema import (
     Verification,
 )
 
-__all__ = ["arms", "evaluate", "experiments", "export", "policy", "summary", "verify"]
-
 _JOB_TIMEOUT = 300.0  # seconds: the service may have to read a long log
 _MAGIC = b"PAR1"  # the first and last bytes of a Parquet file
 

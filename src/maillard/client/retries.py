@@ -22,8 +22,6 @@ from maillard.client.api_calls import ApiCall, ApiResponse, Steps
 from maillard.client.decoding import RETRYABLE_STATUSES, describe_error, describe_retryable_entries
 from maillard.errors import InvalidValue, Unavailable
 
-__all__ = ["Actions", "RetryLimits", "SendRequest", "Sleep", "send_with_retries"]
-
 Result = TypeVar("Result")
 
 _FIRST_DELAY = 0.25  # seconds, at most, before the second attempt; doubles with each attempt

@@ -8,8 +8,6 @@ from urllib.parse import SplitResult, urlsplit
 from maillard.errors import InvalidValue
 from maillard.wire_schema.loopback import is_loopback
 
-__all__ = ["Address", "check_address", "check_key"]
-
 _ALLOWED = "the address of a service, as in 'https://bandits.example' or 'http://127.0.0.1:8000'"
 
 

@@ -19,8 +19,6 @@ from maillard.decisions.forks import renew_after_fork
 from maillard.errors import MaillardError
 from maillard.policies import Policy
 
-__all__ = ["Client"]
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 

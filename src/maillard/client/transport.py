@@ -12,8 +12,6 @@ from maillard.client.api_calls import ApiResponse, encode
 from maillard.client.retries import SendRequest
 from maillard.client.service_address import Address, check_address, check_key
 
-__all__ = ["MAX_CONNECTIONS", "ResponseBody", "Transport"]
-
 MAX_CONNECTIONS = 32
 "Each call searches all connections, so more of them make a process slower."
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from maillard.decisions.columns import Columns
 
-__all__ = ["TRUNCATION", "Audit", "Score", "Verdict", "verdict_for"]
-
 Verdict = Literal["consistent", "broken", "not enough data"]
 
 _MIN_RELATIVE_VARIANCE = 25.0  # variance / largest term squared, from which the normal approximation is used

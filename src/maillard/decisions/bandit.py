@@ -44,8 +44,6 @@ from maillard.errors import Conflict, InvalidValue, MaillardError, UnknownName
 from maillard.policies import Policy
 from maillard.tally import Tally
 
-__all__ = ["Bandit"]
-
 _MAX_REWARDS = 1_000  # rewards in one transaction
 
 

@@ -16,8 +16,6 @@ from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Transaction
 from maillard.errors import Archived, Conflict, MaillardError, Paused
 
-__all__ = ["Repeated", "Request", "decide", "schedule_windows"]
-
 
 class Request(NamedTuple):
     """The arguments of a `choose` call."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-__all__ = ["MAX_BATCH_ROWS", "MAX_BATCH_VALUES", "Columns", "columns_of"]
-
 # The largest number of decisions, and of probabilities, in a batch.
 MAX_BATCH_ROWS, MAX_BATCH_VALUES = 20_000, 500_000
 _SUM_TOLERANCE = 1e-6  # for sums of probabilities: other programs write few digits

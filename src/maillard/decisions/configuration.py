@@ -22,19 +22,6 @@ from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.policies import Policy, WithFloor, policy
 from maillard.tally import Tally
 
-__all__ = [
-    "check_arms",
-    "check_decision",
-    "check_request",
-    "check_reward_event",
-    "check_same",
-    "check_snapshot",
-    "describe_policy",
-    "read_tallies",
-    "start_event",
-    "tally_for",
-]
-
 _MAX_SIZE = 100_000  # decisions of one call
 
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from maillard.decisions.timestamps import from_microseconds
 
-__all__ = ["LOG_PROBABILITY_TOLERANCE", "Decision", "RewardEvent"]
-
 LOG_PROBABILITY_TOLERANCE = 1e-9  # rounding may raise the logarithm of a probability this far above 0
 
 

@@ -20,30 +20,6 @@ from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidLog, InvalidValue
 from maillard.tally import Tally
 
-__all__ = [
-    "UPDATE_KINDS",
-    "AddArm",
-    "AdministrativeEvent",
-    "Archive",
-    "ChangePolicy",
-    "Configuration",
-    "EraseUnit",
-    "Event",
-    "Pause",
-    "Reset",
-    "Restore",
-    "Resume",
-    "RetireArm",
-    "Start",
-    "TallyUpdate",
-    "WarmStart",
-    "configurations",
-    "parse_event",
-    "payload_of",
-    "read_tally",
-    "write_tally",
-]
-
 UpdateKind = Literal["reward", "revision", "default"]
 UPDATE_KINDS: tuple[str, ...] = get_args(UpdateKind)
 

@@ -7,8 +7,6 @@ import threading
 import weakref
 from typing import Protocol
 
-__all__ = ["quiesce_during_fork", "renew_after_fork"]
-
 
 class Renewable(Protocol):
     """An object that a forked child must reinitialize."""

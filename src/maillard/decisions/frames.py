@@ -11,8 +11,6 @@ import numpy as np
 
 from maillard.errors import InvalidValue, UnknownName
 
-__all__ = ["library_of", "records_of"]
-
 _REWARD_COLUMNS = ("decision_id", "value", "at", "event")
 _TABLE_CLASSES = {"pandas": "DataFrame", "polars": "DataFrame LazyFrame", "pyarrow": "Table RecordBatch"}
 

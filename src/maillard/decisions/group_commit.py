@@ -17,8 +17,6 @@ from typing import Generic, TypeVar
 from maillard.decisions.forks import renew_after_fork
 from maillard.errors import MaillardError, Unavailable
 
-__all__ = ["AsyncGroupCommit", "GroupCommit"]
-
 _MAX_BATCH = 256  # calls in one transaction
 _MAX_WAITING = 20_000  # calls of coroutines that wait for their batch
 _MAX_BATCH_DELAY = 0.001  # seconds that a leader waits for the threads of the previous batch

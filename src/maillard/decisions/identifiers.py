@@ -8,8 +8,6 @@ import time
 
 from maillard.errors import InvalidValue
 
-__all__ = ["check_id", "check_name", "creation_time", "new_ids"]
-
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _VARIANT_DIGIT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 _MAX_NAME_LENGTH = 512  # PostgreSQL indexes keys of at most 2,700 bytes

@@ -23,17 +23,6 @@ from maillard.decisions.stores.contract import DecisionSummary, Head, Parked, Tr
 from maillard.decisions.timestamps import NOW
 from maillard.errors import Archived, Conflict, InvalidValue, MaillardError, Unavailable
 
-__all__ = [
-    "MAX_PARKED",
-    "MAX_REWARD_EVENTS",
-    "Outcome",
-    "append",
-    "apply_rewards",
-    "change",
-    "park",
-    "settle",
-]
-
 MAX_PARKED = 10_000  # rewards without a known decision, per experiment
 MAX_REWARD_EVENTS = 1_000  # per decision
 _ALLOWED_WHILE_ARCHIVED = (Resume, Archive, EraseUnit)

@@ -26,13 +26,6 @@ from maillard.decisions.stores.contract import Parked
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, UnknownName
 
-__all__ = [
-    "DecisionLog",
-    "Row",
-    "apply_events",
-    "select_experiment",
-]
-
 # The errors that a malformed event or row may cause, besides those of this package.
 MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError)
 

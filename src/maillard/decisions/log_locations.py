@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["redact"]
-
 # Text that may contain a password: URLs, malformed URLs, and PostgreSQL's key=value connection strings.
 _SECRET = re.compile(r"://|postgres\w*:|^postgres.*:|password\s*=|^\w+:/[^/]*@", re.IGNORECASE)
 

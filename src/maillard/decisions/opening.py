@@ -16,8 +16,6 @@ from maillard.errors import InvalidLog, InvalidValue
 if TYPE_CHECKING:
     from maillard.decisions.files.file_formats import WriteResult
 
-__all__ = ["import_log", "read_log", "write_log"]
-
 
 def read_log(
     source: Any,

@@ -11,8 +11,6 @@ from typing import Any
 from maillard.decisions.decision import RewardEvent
 from maillard.errors import InvalidValue
 
-__all__ = ["Reward"]
-
 # The sum of 2**53 rewards of this size is still a finite float.
 _LARGEST = 1e290
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from maillard.decisions.columns import Columns
 
-__all__ = ["Names", "Numbers", "SelectedPart", "Selection", "Time"]
-
 Time = datetime | float
 Names = str | Iterable[str] | None
 Numbers = int | Iterable[int] | None

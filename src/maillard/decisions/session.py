@@ -25,8 +25,6 @@ from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head, Transaction
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Stale, Unavailable
 
-__all__ = ["Call", "Session"]
-
 _SETTLE_INTERVAL = 1.0  # seconds
 _MAX_SETTLED = 5_000  # windows per transaction
 _CHECKPOINT_INTERVAL = 5_000  # events

@@ -27,8 +27,6 @@ from maillard.tally import Tally
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ChoiceDistribution", "State", "replay"]
-
 _MAX_CACHED_DISTRIBUTIONS = 64  # sets of eligible arms, per state
 
 

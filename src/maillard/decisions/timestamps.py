@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 from maillard.errors import InvalidValue
 
-__all__ = ["END_OF_TIME", "NOW", "from_microseconds", "system_clock", "to_microseconds"]
-
 NOW = -1  # placeholder for the time of the transaction that writes the row
 END_OF_TIME = 253_402_300_800_000_000  # the first microsecond of the year 10000
 

@@ -22,8 +22,6 @@ from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
 from maillard.errors import InvalidLog, MaillardError
 
-__all__ = ["LogProblem", "Verification", "verify"]
-
 _TOLERANCE = 1e-12
 _MAX_LISTED_PROBLEMS = 20
 _MAX_SUBSET_REWARDS = 10  # rewards of a decision up to which all subsets are tried

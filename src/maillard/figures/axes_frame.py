@@ -21,8 +21,6 @@ from maillard.figures.drawing import LINE_HEIGHT, axes_size, draw_line, draw_tex
 from maillard.figures.style import GRID, INK, LARGE, MUTED, NORMAL, SMALL
 from maillard.figures.text_layout import LINE_SPACING, format_tick, line_count, text_width, wrap_text
 
-__all__ = ["ReservedSpace", "draw_frame"]
-
 _EDGE = 6.0  # points between text and the edge of the figure
 _TICK = 3.0  # the length of a tick, in points
 

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = [
-    "add_headroom",
-    "axis_fractions",
-    "axis_limits",
-    "plottable_values",
-    "select_non_overlapping",
-    "set_scale",
-    "tick_values",
-]
-
 
 def plottable_values(values: ArrayLike, scale: str = "linear") -> Floats:
     """Return the values that an axis of this scale can show, as a flat array; [1] if there are none."""

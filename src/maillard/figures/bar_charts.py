@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["bars"]
-
 _THICK = 0.36  # half of the thickness of a bar, in rows
 _ROWS = 7  # with fewer bars than this, bars are not thicker
 _GAP = 9.0  # points before the printed values

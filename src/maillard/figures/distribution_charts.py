@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["distributions", "tails"]
-
 _DOTS = 1800  # per figure, over all names: more would make the file larger but not clearer
 
 

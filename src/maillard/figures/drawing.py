@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from maillard.figures.style import INK, SMALL
 from maillard.figures.text_layout import LINE_SPACING
 
-__all__ = ["LINE_HEIGHT", "axes_size", "draw_line", "draw_text", "figure_size", "line_segments", "new_figure"]
-
 LINE_HEIGHT = LINE_SPACING * SMALL  # of small text, in points
 
 

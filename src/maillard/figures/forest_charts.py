@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
-__all__ = ["forest"]
-
 _GAP = 8.0  # points before the printed values
 _MARKER = 6.0  # points
 _ROW = 17.0  # height of a row in points

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["frontier"]
-
 _DOT = 3.5  # half of the size of a marker, in points
 
 

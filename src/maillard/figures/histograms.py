@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
-__all__ = ["histogram"]
-
 _MAX_LINEAR_RATIO = 50  # of the largest to the smallest count; above it, the axis is logarithmic
 
 

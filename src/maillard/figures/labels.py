@@ -16,8 +16,6 @@ from maillard.figures.text_layout import line_count, text_width, wrap_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Box", "LegendEntry", "draw_legend", "find_free_position", "legend_space", "spread_labels"]
-
 _LEADER, _SAMPLE, _GAP = (
     6.0,
     22.0,

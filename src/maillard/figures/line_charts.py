@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["curves", "sweep"]
-
 
 def curves(
     rounds: ArrayLike,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
 
-__all__ = ["InsideLabel", "Reference", "draw_inside_labels", "draw_references"]
-
 _THIN = 1.1
 _EDGE = 0.94  # a line that ends further right is named in the legend
 

@@ -15,8 +15,6 @@ from maillard.figures.style import RC
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["save", "standalone", "svg"]
-
 _METADATA = ("Creator", "Date", "Format", "Type")
 # Parts of matplotlib's output that a page does not need: prolog, metadata, comments, and a style that would
 # apply to the whole page.

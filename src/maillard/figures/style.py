@@ -10,23 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "COLOURS",
-    "DASHES",
-    "GRID",
-    "INK",
-    "LARGE",
-    "MARKERS",
-    "MUTED",
-    "NORMAL",
-    "PANEL",
-    "RC",
-    "SMALL",
-    "Dash",
-    "SeriesStyle",
-    "series_styles",
-]
-
 INK = "#1f2328"  # text and important marks
 MUTED = "#656d76"  # axes, notes and reference lines
 GRID = "#d8dee4"

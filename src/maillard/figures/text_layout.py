@@ -11,8 +11,6 @@ from matplotlib.textpath import text_to_path
 
 from maillard.figures.style import SMALL
 
-__all__ = ["LINE_SPACING", "format_number", "format_tick", "line_count", "text_width", "wrap_text"]
-
 LINE_SPACING = 1.28  # the height of a line, relative to the font size
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-__all__ = ["inline_figure", "is_wide", "page_environment", "render_page"]
-
 _COLOUR_VARIABLES = {
     "--ink": INK,
     "--muted": MUTED,

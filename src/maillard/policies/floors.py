@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from maillard.policies.base.policy import Floats
     from maillard.tally import Tally
 
-__all__ = ["WithFloor"]
-
 _LINEAR = Guarantees(
     sub_ucb=False,
     asymptotically_optimal=False,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.policy import Policy
 
-__all__ = ["COLUMNS", "table_row"]
-
 COLUMNS = (
     "policy",
     "sub-UCB",

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from maillard.policies.base.policy import Floats
     from maillard.tally import Tally
 
-__all__ = ["FixedArm", "FixedDistribution"]
-
 _FIXED = Guarantees(
     sub_ucb=False,
     asymptotically_optimal=False,

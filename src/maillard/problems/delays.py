@@ -10,8 +10,6 @@ from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
 from maillard.problems import codes
 
-__all__ = ["Batched", "Delay", "Fixed", "Geometric", "delay"]
-
 
 @dataclass(frozen=True)
 class Delay:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Problem", "RewardDistribution", "count", "distribution_with", "number", "numbers", "table"]
-
 
 class RewardDistribution(NamedTuple):
     """The reward distributions of all arms as engines read them.

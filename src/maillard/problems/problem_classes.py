@@ -25,17 +25,6 @@ from maillard.problems.problem import (
 if TYPE_CHECKING:
     from maillard.problems.problem import Floats
 
-__all__ = [
-    "Bernoulli",
-    "Bounded",
-    "Custom",
-    "DynamicBernoulli",
-    "Exponential",
-    "Gaussian",
-    "Poisson",
-    "UniformNoise",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian(Problem):

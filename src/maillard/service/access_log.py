@@ -21,8 +21,6 @@ from typing import IO, Any
 
 import msgspec
 
-__all__ = ["AccessLog", "AccessLogHandler", "RequestLine"]
-
 _FLUSH_INTERVAL = 0.25  # seconds
 _MAX_BATCH = 1 << 20  # bytes of lines that are written at once
 _MAX_QUEUED = 16  # batches that wait for the writer thread

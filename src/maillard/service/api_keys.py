@@ -15,17 +15,6 @@ from maillard.decisions.stores import Store
 from maillard.errors import InvalidValue, UnknownName
 from maillard.wire_schema.loopback import is_loopback
 
-__all__ = [
-    "SCOPES",
-    "Key",
-    "Keyring",
-    "check_exposure",
-    "create",
-    "every",
-    "revoke",
-    "unreadable",
-]
-
 Scope = Literal["decide", "reward", "read", "admin"]
 SCOPES: tuple[Scope, ...] = Scope.__args__  # type: ignore[attr-defined]
 

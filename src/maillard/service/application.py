@@ -33,8 +33,6 @@ from maillard.service.http_responses import (
 from maillard.service.operations import OPERATIONS, Operation
 from maillard.service.service_state import Service
 
-__all__ = ["ASGI", "application"]
-
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

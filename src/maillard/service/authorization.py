@@ -14,8 +14,6 @@ from maillard.service.operations import Operation
 from maillard.service.service_state import Service
 from maillard.wire_schema.loopback import is_loopback
 
-__all__ = ["authorize", "charge_batch"]
-
 Scope = MutableMapping[str, Any]
 
 _HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")

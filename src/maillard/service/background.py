@@ -16,8 +16,6 @@ from typing import IO, Any
 
 from maillard.errors import MaillardError
 
-__all__ = ["running"]
-
 _STOP_TIMEOUT = 30.0  # seconds
 
 

@@ -22,8 +22,6 @@ from maillard.decisions.stores.contract import Head
 from maillard.errors import InvalidValue, MaillardError
 from maillard.service.service_errors import Busy, ExperimentExists, NotFound
 
-__all__ = ["ExperimentRegistry", "OpenExperiment"]
-
 _GENERATION_SIZE = 25_000  # decisions; two generations of them are remembered with their experiment
 _COMMIT_THREADS, _ADMIN_THREADS, _READ_THREADS = (
     16,

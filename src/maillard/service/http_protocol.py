@@ -16,8 +16,6 @@ from weakref import WeakKeyDictionary
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-__all__ = ["LimitedHttpProtocol"]
-
 _MAX_PIPELINED = 32  # requests before the first response; 14,000 of them would fit into one read
 
 

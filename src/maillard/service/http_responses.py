@@ -22,8 +22,6 @@ from maillard.errors import (
 from maillard.service.service_errors import Busy, ExperimentExists, JobTimeout, NotFound
 from maillard.wire_schema import ErrorDetail, ErrorResponse
 
-__all__ = ["HttpError", "HttpResponse", "decoding_error", "error_detail", "error_response", "http_error"]
-
 Headers = tuple[tuple[bytes, bytes], ...]
 
 _MAX_KNOWN = 60  # names that an error response lists, as many as a message does

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from maillard.evaluation.query import Query
     from maillard.evaluation.replays import Replay
 
-__all__ = ["check", "export", "what_if"]
-
 _ALLOWED = "arm:NAME, uniform, dist:NAME=SHARE,... or a policy, as in ms+:booster=16"
 _SHOWN = 6  # arms of a distribution that a question names
 _MAX_UNANSWERED = 0.2  # fraction of a replay's rounds without a reward in the log

@@ -31,8 +31,6 @@ from maillard.decisions.stores import Store
 from maillard.decisions.timestamps import from_microseconds, system_clock
 from maillard.service.reward_series import RewardSeries
 
-__all__ = ["Monitor"]
-
 _LAG = 1.0  # seconds, if one process writes at a time
 _LONG_LAG = 6.0  # if several do: a commit may wait five seconds for another
 _MAX_ROWS, _MAX_VALUES = 1_000, 100_000  # per read: rows, and log probabilities in them

@@ -11,8 +11,6 @@ import maillard
 from maillard import wire_schema
 from maillard.service.operations import OPERATIONS, Operation
 
-__all__ = ["openapi_document"]
-
 _REFERENCE = "#/components/schemas/{name}"
 _PARAMETERS = {
     "experiment": {"type": "string", "minLength": 1, "maxLength": 512, "pattern": "^[^/\\x00]+$"},

@@ -43,8 +43,6 @@ from maillard.wire_schema import (
     Verification,
 )
 
-__all__ = ["OPERATIONS", "Operation"]
-
 
 class _RestOfPath(StringConvertor):
     """Matches the rest of a path, including slashes and line breaks."""

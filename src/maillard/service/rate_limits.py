@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from maillard.errors import InvalidValue
 
-__all__ = ["RateLimiter"]
-
 _BURST = 2.0  # seconds: a full bucket has the tokens of this time
 _MAX_CALLERS = 50_000  # callers that are remembered
 

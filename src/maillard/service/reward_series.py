@@ -8,8 +8,6 @@ from typing import Any
 
 from maillard.decisions.timestamps import from_microseconds
 
-__all__ = ["RewardSeries"]
-
 _MAX_BUCKETS, _MAX_CELLS = 240, 24_000  # a cell is one arm in one bucket
 
 

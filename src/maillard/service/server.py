@@ -25,8 +25,6 @@ from maillard.service.http_protocol import LimitedHttpProtocol
 from maillard.service.service_state import METRICS_FOLDER, Service
 from maillard.wire_schema.loopback import is_loopback
 
-__all__ = ["LEVELS", "run"]
-
 _CONNECTIONS = 12  # to PostgreSQL, per process
 _RETRY_INTERVAL = 1.0  # seconds between attempts to open the log
 # Seconds after which a thread gives up the interpreter lock. With the usual 5 ms the thread that writes waits

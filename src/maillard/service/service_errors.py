@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from maillard.errors import MaillardError, Unavailable, UnknownName
 
-__all__ = ["Busy", "ExperimentExists", "JobFailed", "JobTimeout", "NotFound"]
-
 
 class NotFound(UnknownName):
     """There is no experiment or decision with this name or id. The message does not list those that exist."""

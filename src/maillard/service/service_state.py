@@ -25,8 +25,6 @@ from maillard.service.openapi import openapi_document
 from maillard.service.rate_limits import RateLimiter
 from maillard.service.worker_process import WorkerProcess
 
-__all__ = ["METRICS_FOLDER", "Service"]
-
 METRICS_FOLDER = "MAILLARD_COUNTS"
 "The environment variable with the folder in which the workers of one service share their metrics."
 

@@ -28,8 +28,6 @@ import anyio.to_process
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.service.service_errors import Busy, JobFailed, JobTimeout
 
-__all__ = ["WorkerProcess", "without_secrets"]
-
 _LOGGER = logging.getLogger(__name__)
 _NICENESS = 10
 _OOM_SCORE = "500"

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from maillard.simulation.plans import Plan
     from maillard.simulation.summary import PartialSummary
 
-__all__ = [
-    "AUTO",
-    "CPU",
-    "CUDA",
-    "Backend",
-    "NoDevice",
-    "Stopped",
-    "TrialBatch",
-    "backend_for",
-    "check_device",
-]
-
 CPU, CUDA, AUTO = "cpu", "cuda", "auto"
 _MODULES = {CPU: "maillard.simulation.cpu_backend", CUDA: "maillard.simulation.cuda.cuda_backend"}
 

@@ -37,18 +37,6 @@ if TYPE_CHECKING:
     from maillard.policies import Policy
     from maillard.simulation.plans import Plan
 
-__all__ = [
-    "DIRECT",
-    "LAZY",
-    "PLAIN",
-    "CompiledPlan",
-    "compile_plan",
-    "engine_functions",
-    "engines_for",
-    "plain_plan",
-    "raise_failure",
-]
-
 LAZY, DIRECT, PLAIN = "lazy", "direct", "plain"
 _LAZY_ENGINES = {
     "sampled": lazy_sampled.ENGINE,

@@ -34,22 +34,6 @@ from numba.extending import intrinsic, overload, register_jitable
 
 from maillard.policies.numerics.elementwise import branch, where
 
-__all__ = [
-    "C_FORMULA",
-    "SlowFormula",
-    "adapt_formula",
-    "address_of",
-    "borrowed",
-    "call",
-    "compile_function",
-    "numbers_of",
-    "others_of",
-    "parameters_of",
-    "rare",
-    "reason_of",
-    "stand_in",
-]
-
 _F8 = types.float64
 _FORMULA = _F8(types.CPointer(_F8), _F8, _F8, _F8, _F8, _F8)
 C_FORMULA = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, *[ctypes.c_double] * 5)

@@ -32,17 +32,6 @@ if TYPE_CHECKING:
 
     from maillard.simulation.plans import Plan
 
-__all__ = [
-    "SERIAL",
-    "UserSampler",
-    "batch_size",
-    "check",
-    "device_name",
-    "prepare",
-    "problem_arguments",
-    "run",
-]
-
 SERIAL = False
 _MAX_BATCH_ROUNDS, _MAX_BATCH_TRIALS = 4_000_000, 1000  # a batch takes a fraction of a second
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from maillard.simulation.plans import Plan
 
-__all__ = ["RecordedRun", "prepare_recorder", "record"]
-
 
 class RecordedRun(NamedTuple):
     """One run, round by round."""

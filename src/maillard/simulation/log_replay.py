@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Places = NDArray[np.int64]
 
-__all__ = ["LoggedRewards", "ReplayedRun", "prepare", "replay_trial"]
-
 _NO_ROWS, _NO_NUMBERS = np.zeros(0, np.int64), np.zeros(0)
 
 

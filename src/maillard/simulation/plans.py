@@ -25,21 +25,6 @@ from maillard.tally import Tally
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = [
-    "KEEP",
-    "SUMMARY",
-    "Experiment",
-    "Plan",
-    "check_count",
-    "check_folder",
-    "check_plan",
-    "check_seed",
-    "make_experiment",
-    "make_plan",
-    "versions",
-    "workers_for",
-]
-
 KEEP = _, SUMMARY = ("trials", "summary")
 _CHECKPOINTS = 64
 

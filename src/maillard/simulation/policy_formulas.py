@@ -11,16 +11,6 @@ from maillard.policies import Indexed, Perturbed, Policy, Sampled, WithFloor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "FORMULAS",
-    "MixedIn",
-    "engine_flags",
-    "engine_shape",
-    "forced_rounds",
-    "mixed_in",
-    "without_floor",
-]
-
 # For each engine shape, the formulas that an engine calls: method, number of arguments, and which element of
 # the returned tuple is used (-1: the method returns one number).
 FORMULAS: dict[str, list[tuple[str, int, int]]] = {

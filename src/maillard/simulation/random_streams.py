@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from maillard.policies import Policy
 
-__all__ = ["policy_key", "trial_bit_generator", "trial_generator"]
-
 
 def policy_key(policy: Policy) -> int:
     """Return the number that separates the streams of different policies."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Outcome", "Result"]
-
 _FORMAT = "maillard simulation 1"
 _QUANTILES = (0.5, 0.95)
 

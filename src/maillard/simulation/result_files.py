@@ -13,8 +13,6 @@ import numpy as np
 from maillard.errors import InvalidValue, MaillardError
 from maillard.simulation.result import Outcome, Result
 
-__all__ = ["FORMATS", "SUMMARY_FORMATS", "pyarrow", "write"]
-
 
 def write(result: Outcome, path: str | Path) -> None:
     """Write a result in the format given by the file name's suffix.

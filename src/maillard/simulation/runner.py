@@ -25,12 +25,6 @@ from maillard.simulation.summary import PartialSummary, Summary, merge
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "Interrupted",
-    "run_experiments",
-    "simulate",
-]
-
 
 class Interrupted(KeyboardInterrupt):
     """Raised when Ctrl-C stops a simulation; the message says how many trials were done."""

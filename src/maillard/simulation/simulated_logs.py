@@ -23,8 +23,6 @@ from maillard.simulation.result_files import pyarrow
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Log", "simulate_log"]
-
 
 @dataclass(frozen=True, eq=False)
 class Log:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["BINS", "PartialSummary", "Summary", "bin_of", "merge", "summarize_trials"]
-
 PER_OCTAVE = 128
 LEAST = 2.0**-20  # smaller values count as 0
 OCTAVES = 64

@@ -7,20 +7,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-__all__ = [
-    "MAX_ITEMS",
-    "ArmNames",
-    "DecisionId",
-    "EvaluationTarget",
-    "ExperimentName",
-    "Name",
-    "Outcome",
-    "PolicySpec",
-    "Status",
-    "Time",
-    "UtcTime",
-]
-
 MAX_ITEMS = 1_000
 "The largest number of entries in a batch, and of arms in an experiment."
 

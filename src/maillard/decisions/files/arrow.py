@@ -14,18 +14,6 @@ from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue, MaillardError
 
-__all__ = [
-    "METADATA_KEY",
-    "batches_of",
-    "column_types",
-    "open_frame",
-    "pyarrow",
-    "records_of",
-    "to_pandas",
-    "to_polars",
-    "to_table",
-]
-
 METADATA_KEY = "maillard"
 
 

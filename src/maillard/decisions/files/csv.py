@@ -23,8 +23,6 @@ from maillard.decisions.files.table_logs import open_table, rename_columns
 from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.errors import InvalidValue
 
-__all__ = ["FORMAT", "open_file", "write"]
-
 
 def write(log: DecisionLog, path: Path) -> WriteResult:
     """Write the rows and the metadata."""

@@ -20,8 +20,6 @@ from maillard.decisions.files.output_files import atomic_file
 from maillard.decisions.log import MALFORMED, DecisionLog, Row
 from maillard.errors import InvalidValue
 
-__all__ = ["FORMAT", "open_file", "write"]
-
 _OWN_FIELDS = (
     "experiment", "unit", "policy_version", "formula_version", "state", "epoch", "cold", "idempotency_key",
     "position", "origin", "log_probability",

@@ -19,8 +19,6 @@ from maillard.errors import InvalidValue
 if TYPE_CHECKING:
     from maillard.decisions.log import DecisionLog
 
-__all__ = ["FileFormat", "WriteResult", "file_endings", "file_formats", "format_of", "format_to_write"]
-
 
 class WriteResult(NamedTuple):
     """The number of decisions that were written to a file."""

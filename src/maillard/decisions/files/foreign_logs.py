@@ -16,8 +16,6 @@ from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, Row, select_experiment
 from maillard.errors import InvalidValue
 
-__all__ = ["are_indices", "check_row_order", "complete_arms", "foreign_log", "foreign_row"]
-
 _DEFAULTS = {
     "time": 0, "unit": None, "policy_version": 0, "formula_version": 0, "epoch": 0, "cold": False,
     "idempotency_key": None, "position": 0, "origin": None,

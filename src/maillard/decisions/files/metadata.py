@@ -19,8 +19,6 @@ from maillard.errors import InvalidLog, InvalidValue, MaillardError
 if TYPE_CHECKING:
     from maillard.decisions.log import DecisionLog
 
-__all__ = ["SCHEMA", "Header", "check_events", "iso", "read_header", "read_iso", "write_header"]
-
 SCHEMA = 2
 _PARKED = ("decision", "event", "value")
 

@@ -26,8 +26,6 @@ from maillard.errors import InvalidValue
 if TYPE_CHECKING:
     from maillard.decisions.columns import Floats, Integers
 
-__all__ = ["FORMAT", "open_feedback", "open_file", "to_obp", "write"]
-
 
 def to_obp(log: DecisionLog) -> dict[str, Any]:
     """Return the decisions with a final reward as OBP's `bandit_feedback`. An action is an index into `arms`.

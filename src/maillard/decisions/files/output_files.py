@@ -11,8 +11,6 @@ from pathlib import Path
 from maillard.decisions.log_locations import redact
 from maillard.errors import InvalidValue
 
-__all__ = ["atomic_file", "check_export_path", "check_report_path"]
-
 
 def check_export_path(path: Path, source: str) -> None:
     """Refuse an export that would overwrite the exported log or a file that is not an export."""

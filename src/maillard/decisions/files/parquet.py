@@ -19,8 +19,6 @@ from maillard.decisions.files.table_logs import open_table, rename_columns
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue
 
-__all__ = ["FORMAT", "open_file", "open_files", "write"]
-
 _MAX_PART_ROWS = 1_000_000  # a part is read by one worker
 
 

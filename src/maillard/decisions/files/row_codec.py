@@ -21,19 +21,6 @@ from maillard.errors import InvalidValue
 if TYPE_CHECKING:
     from maillard.decisions.log import DecisionLog
 
-__all__ = [
-    "APPLIED",
-    "COLUMNS",
-    "NEEDED",
-    "REWARDS",
-    "check_real",
-    "check_time",
-    "check_whole",
-    "make_decision",
-    "rows_of",
-    "values_of",
-]
-
 # The type of each column; `strings`, `floats`, `rewards` and `applied` are lists.
 COLUMNS = {
     "id": "string", "experiment": "string", "time": "time", "unit": "string", "arm": "string",

@@ -19,8 +19,6 @@ from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Head, Transaction
 from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
 
-__all__ = ["Imported", "open_owned", "open_shared", "write"]
-
 _MAX_INSERTED_ROWS = 1_000  # per batch
 
 

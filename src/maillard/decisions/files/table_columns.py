@@ -18,8 +18,6 @@ from maillard.errors import InvalidValue
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Batches", "Contents", "TableColumns", "cast", "contents_of", "places_of"]
-
 # The columns that evaluation needs.
 _READ_COLUMNS = (
     "id", "experiment", "time", "unit", "arm", "probability", "log_probability", "eligible",

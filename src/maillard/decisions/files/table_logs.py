@@ -20,8 +20,6 @@ from maillard.errors import InvalidValue, UnknownName
 if TYPE_CHECKING:
     from maillard.decisions.files.table_columns import Batches
 
-__all__ = ["open_table", "rename_columns"]
-
 # Columns that an earlier schema of our files had under another name.
 _FORMER_NAMES = {"learned": "applied"}
 

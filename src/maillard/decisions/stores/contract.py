@@ -13,8 +13,6 @@ from typing import NamedTuple, Protocol
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
 
-__all__ = ["Counts", "DecisionSummary", "Head", "Parked", "Store", "Transaction"]
-
 
 class Head(NamedTuple):
     """The last events of an experiment."""

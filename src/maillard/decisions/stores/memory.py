@@ -16,8 +16,6 @@ from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Pa
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import Unavailable
 
-__all__ = ["MemoryStore"]
-
 
 @dataclass
 class _Experiment:

@@ -18,8 +18,6 @@ from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql import SELECT_HEAD, SELECT_ROWS, SQLTransaction
 from maillard.errors import InvalidLog, InvalidValue, Unavailable
 
-__all__ = ["PostgreSQLStore"]
-
 _LOCK = 0x4D41494C  # "MAIL": the advisory lock for creating and migrating tables
 _COLUMN_TYPES = {
     "identity": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",

@@ -6,8 +6,6 @@ a newer log is refused. Released migrations are never edited: every change is a 
 
 from __future__ import annotations
 
-__all__ = ["MIGRATIONS"]
-
 # Each database substitutes its own types: {identity}, {whole} (64-bit integer), {real} (double), {table}
 # (options).
 _FIRST = """

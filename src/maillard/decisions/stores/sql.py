@@ -25,8 +25,6 @@ from maillard.decisions.stores.sql_rows import (
     write_reward,
 )
 
-__all__ = ["ADD_DECISION", "SELECT_HEAD", "SELECT_ROWS", "SQLTransaction"]
-
 ADD_DECISION = (
     f"INSERT INTO decisions ({DECISION}, experiment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )

@@ -26,22 +26,6 @@ from maillard.decisions.stores.contract import Parked
 from maillard.decisions.timestamps import END_OF_TIME
 from maillard.errors import InvalidLog
 
-__all__ = [
-    "DECISION",
-    "EVENT",
-    "REWARD",
-    "check_row",
-    "read_administrative_event",
-    "read_decision",
-    "read_event",
-    "read_parked",
-    "read_reward",
-    "read_update",
-    "write_decision",
-    "write_event",
-    "write_reward",
-]
-
 # Columns in the order of the rows.
 EVENT = "number, kind, time, decision, arm, value, previous, payload"
 DECISION = (

@@ -18,8 +18,6 @@ from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Unavailable
 
-__all__ = ["SQLiteStore"]
-
 _APPLICATION_ID = 0x4D41494C  # "MAIL": distinguishes a log from other databases
 _COLUMN_TYPES = {
     "identity": "INTEGER PRIMARY KEY",

@@ -9,8 +9,6 @@ from typing import Any
 
 from maillard.decisions.stores.sql import SQLTransaction
 
-__all__ = ["SQLiteTransaction"]
-
 _MAX_ROWS = 64  # in one statement
 
 

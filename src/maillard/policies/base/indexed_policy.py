@@ -13,8 +13,6 @@ from maillard.policies.numerics.pooled_pulls import pooled_pulls
 if TYPE_CHECKING:
     from maillard.policies.base.policy import Floats
 
-__all__ = ["Indexed", "Pooled"]
-
 
 class Indexed(Policy):
     """Base class of policies that choose the arm with the largest index. A subclass defines `index`.

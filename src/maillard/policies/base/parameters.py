@@ -15,8 +15,6 @@ from typing import Any
 
 from maillard.errors import InvalidValue
 
-__all__ = ["Parameter", "check_range", "choice", "flag", "real", "whole"]
-
 
 @dataclass(frozen=True)
 class Parameter:

@@ -18,9 +18,7 @@ from maillard.policies.numerics.score_distributions import ScoreDistribution
 
 if TYPE_CHECKING:
     from maillard.policies.base.policy import Floats
-    from maillard.policies.numerics.lattice import BinomialScores
-
-__all__ = ["DiscretelyPerturbed", "Perturbed"]
+    from maillard.policies.numerics.support_cells import BinomialScores
 
 
 class Perturbed(Policy):
@@ -78,7 +76,7 @@ class DiscretelyPerturbed(Perturbed):
 
     def components(self, n: Floats, s: Floats) -> BinomialScores:
         """Return the score distribution of every arm, as a mixture of shifted and scaled binomials."""
-        from maillard.policies.numerics.lattice import BinomialScores
+        from maillard.policies.numerics.support_cells import BinomialScores
 
         up = self.rounds_up(n)
         weight = np.concatenate([1.0 - up, up])

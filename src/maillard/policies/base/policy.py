@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Distribution", "Policy"]
-
 ProbabilityKind = Literal["closed form", "quadrature", "deterministic"]
 _FORMULAS = ("leader", "rival", "estimate", "index", "divergence", "upper")
 # Other methods that define the distribution. A class that overrides one of them must declare its

@@ -12,8 +12,6 @@ from maillard.policies.base.policy import Policy, ProbabilityKind, as_arm_vector
 if TYPE_CHECKING:
     from maillard.policies.base.policy import Floats
 
-__all__ = ["Sampled"]
-
 
 class Sampled(Policy):
     """Base class of policies with log weights for leaders (arms with the best mean) and rivals (others).

@@ -14,8 +14,6 @@ from maillard.policies.numerics.families import FAMILIES
 if TYPE_CHECKING:
     from maillard.tally import Tally
 
-__all__ = ["FamilyRewards", "KnownHorizon", "ScaledWidth", "SubGaussianRewards"]
-
 # The limits on sigma2 and scale keep every formula within the range of floats.
 _REWARD_RANGE_HINT = " (or pass reward_range=(low, high), which sets sigma2 = (high - low)^2 / 4)"
 

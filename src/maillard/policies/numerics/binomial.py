@@ -11,8 +11,6 @@ from maillard.policies.numerics.families import poisson
 if TYPE_CHECKING:
     from maillard.policies.base.policy import Floats
 
-__all__ = ["log_binomial"]
-
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 
 

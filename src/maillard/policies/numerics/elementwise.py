@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["branch", "where"]
-
 
 def where(condition: Any, yes: Any, no: Any) -> Any:
     """Return `numpy.where(condition, yes, no)`; compiled for numbers, it is a branch without an array."""

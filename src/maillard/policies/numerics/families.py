@@ -14,8 +14,6 @@ import numpy as np
 
 from maillard.policies.numerics.elementwise import branch, where
 
-__all__ = ["FAMILIES", "Family"]
-
 # Newton steps for the root of a convex function, from a start to the right of it. Ten steps reach float
 # accuracy for levels above 1e-9, unless the result is 1 up to rounding.
 _STEPS = 12

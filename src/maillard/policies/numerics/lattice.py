@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from maillard.errors import InvalidValue
 from maillard.policies.numerics.support_cells import BinomialScores, cells
 
-__all__ = ["BinomialScores", "win_log_probabilities"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from maillard.policies.base.policy import Floats
 
-__all__ = ["pooled_pulls"]
-
 
 def pooled_pulls(n: Floats, rho: float) -> Floats:
     """Return Σ_b min(n_a, n_b^ρ n_a^(1-ρ)) for every arm a.

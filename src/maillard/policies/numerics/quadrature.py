@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from maillard.policies.base.policy import Floats
     from maillard.policies.numerics.score_distributions import ScoreDistribution
 
-__all__ = ["win_log_probabilities"]
-
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _EPS = float(np.finfo(np.float64).eps)
 PANEL_TOLERANCE = 1e-10  # allowed difference between a panel and its halves, relative to an arm's probability

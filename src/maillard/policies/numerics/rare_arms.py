@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from maillard.policies.base.policy import Floats
 
-__all__ = ["InterpolationTable", "log_integrals"]
-
 # Panel edges between the outer end of the interval (0) and the peak (1). The integrand rises fastest near the
 # outer end, and it may bend sharply near the peak, where the distribution of a narrow rival ends.
 _EDGES = np.array([0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 3 / 4, 15 / 16, 63 / 64, 255 / 256, 1023 / 1024, 1])

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from maillard.policies.base.policy import Floats
 
-__all__ = ["BETA", "GAUSSIAN", "GUMBEL", "ScoreDistribution"]
-
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 _SQRT_HALF = np.sqrt(0.5)
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from maillard.policies.numerics.binomial import log_binomial
 
-__all__ = ["BinomialScores", "cells"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

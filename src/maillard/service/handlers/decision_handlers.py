@@ -23,8 +23,6 @@ from maillard.service.service_errors import NotFound
 if TYPE_CHECKING:
     from maillard.service.service_state import Service
 
-__all__ = ["decide", "decide_batch", "read_decision"]
-
 _MAX_BATCH_RESPONSE = 32 << 20  # characters
 _PROBABILITY_SIZE = 60  # characters of one arm's probability and log probability
 

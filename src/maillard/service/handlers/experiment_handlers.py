@@ -9,19 +9,6 @@ from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpError, HttpResponse
 
-__all__ = [
-    "add_arm",
-    "archive",
-    "change_experiment",
-    "create_experiment",
-    "list_experiments",
-    "pause",
-    "read_experiment",
-    "reset",
-    "resume",
-    "retire_arm",
-]
-
 
 async def create_experiment(context: RequestContext) -> HttpResponse:
     """Create an experiment."""

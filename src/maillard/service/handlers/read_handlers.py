@@ -16,8 +16,6 @@ from maillard.service import jobs
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpResponse
 
-__all__ = ["evaluate", "export", "read_activity", "read_state", "verify"]
-
 _CONFIDENCE = 0.95
 _INTERVAL = (
     "A confidence sequence for the mean of each arm separately, valid at any time and however often you "

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from maillard.service.api_keys import Key
     from maillard.service.service_state import Service
 
-__all__ = ["RequestContext", "item_error", "owner_of", "status_of"]
-
 
 class RequestContext(NamedTuple):
     """An authorized request."""

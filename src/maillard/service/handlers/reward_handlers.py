@@ -18,8 +18,6 @@ from maillard.service.handlers.request_context import RequestContext, item_error
 from maillard.service.http_responses import HttpResponse, http_error
 from maillard.service.service_errors import NotFound
 
-__all__ = ["reward", "reward_batch"]
-
 
 async def reward(context: RequestContext) -> HttpResponse:
     """Log the reward of a decision and apply it."""

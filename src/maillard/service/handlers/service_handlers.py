@@ -11,8 +11,6 @@ from maillard.service.api_keys import SCOPES
 from maillard.service.handlers.request_context import RequestContext
 from maillard.service.http_responses import HttpError, HttpResponse
 
-__all__ = ["health", "list_policies", "read_description", "read_metrics", "read_permissions", "readiness"]
-
 
 async def list_policies(context: RequestContext) -> HttpResponse:  # noqa: ARG001  # all handlers have this signature
     """List the policies that an experiment can use."""

@@ -40,8 +40,6 @@ from maillard.tally import Tally
 if TYPE_CHECKING:
     from maillard.simulation.plans import Plan
 
-__all__ = ["SERIAL", "batch_size", "check", "device_name", "gpu_name", "prepare", "run"]
-
 SERIAL = True
 
 # A warp does rare work when this many of its threads wait for it: choosing an arm, and rebuilding all bounds.

@@ -11,8 +11,6 @@ import numpy as np
 
 from maillard.simulation.backends import NoDevice
 
-__all__ = ["cuda", "jit", "require_device", "simulated"]
-
 
 @functools.cache
 def cuda() -> Any:

@@ -21,8 +21,6 @@ from maillard.simulation.cuda import device_random_numbers
 from maillard.simulation.cuda.cuda_toolkit import jit, simulated
 from maillard.simulation.engines import random_numbers, score_sampling
 
-__all__ = ["DeviceFunctions"]
-
 
 class DeviceFunctions:
     """Copies of functions for one kernel; `stands_for` adds replacements."""

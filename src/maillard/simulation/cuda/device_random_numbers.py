@@ -13,8 +13,6 @@ import numpy as np
 
 from maillard.simulation.compiling import rare
 
-__all__ = ["bits", "exponential", "normal", "normals", "seed_stream", "sincospi", "uniform"]
-
 # All constants have the generator's type: with Python integers, compiled code would switch to floats.
 _11, _15, _17, _21, _28, _32, _36, _47, _49 = (
     np.uint64(each) for each in (11, 15, 17, 21, 28, 32, 36, 47, 49)

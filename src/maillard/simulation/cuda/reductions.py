@@ -10,8 +10,6 @@ from maillard.simulation.cuda import cuda_toolkit
 from maillard.simulation.cuda.engines.trial_memory import N, record_at
 from maillard.simulation.summary import bin_of
 
-__all__ = ["THREADS", "count_pulls", "list_pulls", "reduce_curves"]
-
 cuda = cuda_toolkit.cuda()
 THREADS = 256
 

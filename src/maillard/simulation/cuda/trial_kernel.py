@@ -34,8 +34,6 @@ from maillard.simulation.cuda.engines.trial_memory import (
 )
 from maillard.simulation.engines.random_numbers import normal, uniform
 
-__all__ = ["SAVED_NUMBERS", "WARP_SIZE", "build", "count_in_warp", "sync_warp"]
-
 cuda = cuda_toolkit.cuda()
 FULL_WARP = 0xFFFFFFFF
 WARP_SIZE = 32

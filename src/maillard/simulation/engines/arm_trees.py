@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["fill_max", "fill_sum", "find_max", "find_sum", "leaves_for", "set_max", "set_sum"]
-
 
 def leaves_for(arms: int) -> int:
     """Return the least power of two that holds all arms; at least 8, for rows of other numbers."""

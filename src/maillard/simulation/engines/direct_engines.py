@@ -13,8 +13,6 @@ import numpy as np
 from maillard.simulation.compiling import call
 from maillard.simulation.engines.score_sampling import are_valid_parameters, sample_score
 
-__all__ = ["DISTRIBUTIONS", "ENGINES"]
-
 # Rows of the table: pulls, sums, means, probabilities and their logarithms; DMED's current list and the next
 # one; the round and the total pulls for which the probabilities were computed.
 N, S, MEAN, PROBABILITY, LOG, CURRENT, FOLLOWING, ROUND, PULLS = range(9)

@@ -22,8 +22,6 @@ import numpy as np
 from maillard.simulation.compiling import call, rare
 from maillard.simulation.engines.arm_trees import fill_max, find_max, leaves_for, set_max
 
-__all__ = ["ENGINE"]
-
 # Rows of the table: pulls, sums and means; trees of the maxima of the bounds, of minus the last round of each
 # bound (so that the root expires first), of the floors, and of the other arms' means; slopes of the index in
 # t and in the best mean; the evaluated arms, their indices and old bounds; groups of identical arms (size,

@@ -32,8 +32,6 @@ from maillard.simulation.engines.score_sampling import (
     sample_score,
 )
 
-__all__ = ["ENGINE"]
-
 # Rows of the table: pulls, sums, the two parameters of the scores, a sum tree of the hazards; and STATE: the
 # threshold, its distance from the middle of the leader's score in deviations, the work since the last reset,
 # an arm whose score parameters are invalid (or -1), and the leader.

@@ -36,8 +36,6 @@ from maillard.simulation.engines.arm_trees import (
 )
 from maillard.simulation.engines.direct_engines import compared_mean
 
-__all__ = ["ENGINE"]
-
 # Rows of the table: per arm the pulls, sums, means and log bounds; a sum tree of the bounds; a tree of the
 # maxima of the other arms' means; and STATE, single numbers at the following positions.
 N, S, MEAN, LOG_BOUND, BOUND_TREE, MEAN_TREE, STATE = range(7)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["exponential", "normal", "uniform"]
-
 
 def uniform(rng: Any) -> float:
     """Uniform on [0, 1)."""

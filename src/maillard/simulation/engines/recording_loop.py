@@ -16,8 +16,6 @@ from maillard.simulation.engines.direct_engines import LOG, PROBABILITY, begin, 
 from maillard.simulation.engines.reward_sampling import sample_reward
 from maillard.simulation.engines.trial_loop import make_queue, queue_reward, replace_arm, sample_new_means
 
-__all__ = ["build", "compile_loop"]
-
 NO_DELAY = codes.NO_DELAY
 
 _F8, _I8 = types.float64, types.int64

@@ -14,8 +14,6 @@ from numba import types
 from maillard.simulation.compiling import borrowed, compile_function
 from maillard.simulation.engines.trial_loop import N, S, choose_arm
 
-__all__ = ["build", "compile_loop"]
-
 _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
 SIGNATURE = _I8(

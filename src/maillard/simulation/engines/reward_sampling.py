@@ -7,8 +7,6 @@ from typing import Any
 from maillard.problems import codes
 from maillard.simulation.compiling import call, rare
 
-__all__ = ["sample_reward"]
-
 GAUSSIAN, BERNOULLI, POISSON = codes.GAUSSIAN, codes.BERNOULLI, codes.POISSON
 EXPONENTIAL, UNIFORM, FINITE = codes.EXPONENTIAL, codes.UNIFORM, codes.FINITE
 

@@ -16,16 +16,6 @@ from maillard.policies.numerics.families import poisson
 from maillard.simulation.compiling import rare
 from maillard.simulation.engines.random_numbers import exponential, normal, uniform
 
-__all__ = [
-    "are_valid_parameters",
-    "hazard",
-    "lowest_z",
-    "point_at",
-    "sample_above",
-    "sample_below",
-    "sample_score",
-]
-
 GAUSSIAN, GUMBEL, BETA = (
     score_distributions.GAUSSIAN.code,
     score_distributions.GUMBEL.code,

@@ -19,8 +19,6 @@ from maillard.problems import codes
 from maillard.simulation.compiling import borrowed, compile_function, rare
 from maillard.simulation.engines.reward_sampling import sample_reward
 
-__all__ = ["SIGNATURE", "STOPPED", "TRIALS_PER_CALL", "build", "compile_loop"]
-
 NO_DELAY, FIXED, BATCHED, GEOMETRIC = codes.NO_DELAY, codes.FIXED, codes.BATCHED, codes.GEOMETRIC
 N, S = 0, 1  # rows of every engine's table
 STOPPED = -1

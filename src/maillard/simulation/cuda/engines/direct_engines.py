@@ -22,8 +22,6 @@ from maillard.simulation.cuda.engines.trial_memory import (
 from maillard.simulation.engines.direct_engines import compared_mean
 from maillard.simulation.engines.random_numbers import uniform
 
-__all__ = ["INDEXED", "SAMPLED"]
-
 MEAN = 2  # of a record
 WINNER = 3  # of x
 

@@ -29,8 +29,6 @@ from maillard.simulation.cuda.engines.trial_memory import (
 )
 from maillard.simulation.engines.random_numbers import uniform
 
-__all__ = ["ENGINE"]
-
 cuda = cuda_toolkit.cuda()
 # Positions in x: the largest bound, its arm, and the leader's index at the last check.
 MAX_BOUND, MAX_BOUND_ARM, LEADER_INDEX = range(3, 6)

@@ -31,8 +31,6 @@ from maillard.simulation.engines.score_sampling import (
     sample_above,
 )
 
-__all__ = ["ENGINE"]
-
 # Of x; NO_RIVAL_PROBABILITY is the chance that no rival is above the threshold.
 MIDDLE, SPREAD, THRESHOLD, NO_RIVAL_PROBABILITY, SCORE = range(3, 8)
 TOTAL_HAZARD, THRESHOLD_Z, WORK, INVALID = range(4)  # of w's header

@@ -29,8 +29,6 @@ from maillard.simulation.cuda.engines.trial_memory import (
 from maillard.simulation.engines.direct_engines import compared_mean
 from maillard.simulation.engines.random_numbers import uniform
 
-__all__ = ["ENGINE"]
-
 LEADER_LOW, TOTAL, MIN_LEADER_MEAN, POSITION = range(3, 7)  # of x
 LEADER_HIGH, FLOOR, WIDTH, SCALE, LAST_ROUND, LAST_PULLS, REJECTIONS, ROUND_SPAN, MAX_RIVAL_MEAN, INVALID = (
     range(10)

@@ -13,29 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "COUNT",
-    "HEADER",
-    "INDEX_MASK",
-    "LEADER",
-    "NO_EXPIRY",
-    "REBUILD_ALL",
-    "RECORD",
-    "SUM",
-    "N",
-    "S",
-    "block_shift",
-    "block_sums_at",
-    "find_arm",
-    "lengths_at",
-    "memory_size",
-    "record_at",
-    "second_lengths_at",
-    "set_length",
-    "total_length",
-    "update_block_sum",
-]
-
 HEADER, RECORD = 16, 4
 N, S = 0, 1  # of a record
 # Positions in x, the registers: the leader, and its pulls and sum, which its record has only when it is
