@@ -12,7 +12,7 @@ from benchmarks.coverage.cells import CONFIDENCE, RANGE
 from maillard.evaluation.sequential import aipw
 from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
 from maillard.evaluation.sequential.betting import Betting
-from maillard.evaluation.sequential.doubly_robust import DoublyRobust
+from maillard.evaluation.sequential.doubly_robust import DoublyRobustState
 from maillard.evaluation.sequential.kernels import compiled
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], h
         laws = np.eye(1, arms, place)
         sequences: list[Any] = [
             EmpiricalBernstein.start(alpha),
-            DoublyRobust.start(arms, alpha),
+            DoublyRobustState.start(arms, alpha),
             Betting.start(alpha, highest=highest),
         ]
         begin = 0
@@ -128,7 +128,7 @@ def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], h
                 "laws": laws,
             }
             for kind, sequence in enumerate(sequences):
-                sequence.advance(**pair, **(whole if isinstance(sequence, DoublyRobust) else {}))
+                sequence.advance(**pair, **(whole if isinstance(sequence, DoublyRobustState) else {}))
                 ends[normal + kind] = low + width * np.array(sequence.interval())
             effective = np.sqrt(propensity[part]).sum() ** 2 / end
             found.pulls[number, place] = np.count_nonzero(rows.arm[part] == place), effective

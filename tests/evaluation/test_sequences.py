@@ -14,7 +14,7 @@ from maillard.evaluation.sequential import bernstein, betting, doubly_robust
 from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
 from maillard.evaluation.sequential.betting import Betting
 from maillard.evaluation.sequential.confidence_sequence import ConfidenceSequence, level_of
-from maillard.evaluation.sequential.doubly_robust import DoublyRobust
+from maillard.evaluation.sequential.doubly_robust import DoublyRobustState
 from tests.evaluation.adaptive_logs import Logs, draw
 
 LOGS = draw([0.6, 0.5, 0.4], runs=2, rows=600, seed=5, floor=0.1)
@@ -23,8 +23,8 @@ FLOOR_WEIGHT = 0.5 / (0.1 / 3)
 MAKE: dict[str, Callable[[], ConfidenceSequence]] = {
     "bernstein": lambda: EmpiricalBernstein.start(0.1),
     "bernstein-horizon": lambda: EmpiricalBernstein.start(0.1, horizon=600),
-    "doubly-robust": lambda: DoublyRobust.start(3, 0.1),
-    "doubly-robust-3": lambda: DoublyRobust.start(3, 0.1, k=3, horizon=600),
+    "doubly-robust": lambda: DoublyRobustState.start(3, 0.1),
+    "doubly-robust-3": lambda: DoublyRobustState.start(3, 0.1, k=3, horizon=600),
     "betting": lambda: Betting.start(0.1),
     "betting-floor": lambda: Betting.start(0.1, highest=FLOOR_WEIGHT),
     "betting-horizon": lambda: Betting.start(0.1, highest=FLOOR_WEIGHT, horizon=600),
@@ -49,7 +49,7 @@ def feed(
     paths = []
     for begin, end in zip((0, *chunks), (*chunks, len(rows["reward"])), strict=True):
         part = {name: each[begin:end] for name, each in rows.items()}
-        if not isinstance(sequence, DoublyRobust):
+        if not isinstance(sequence, DoublyRobustState):
             part = {name: part[name] for name in ("weight", "reward")}
         else:
             part["laws"] = target[None]
@@ -157,7 +157,7 @@ def test_bernstein_is_the_formula(horizon: int | None) -> None:
 @pytest.mark.parametrize("k", [0, 1, 10])
 def test_doubly_robust_is_the_formula(k: float) -> None:
     rows, level = rows_of(LOGS, 1, TARGET), level_of(0.1)
-    path = feed(DoublyRobust.start(3, 0.1, k=k), rows, TARGET)
+    path = feed(DoublyRobustState.start(3, 0.1, k=k), rows, TARGET)
     lower, upper = plain_terms(rows, TARGET, k)
     assert path[:, 0] == pytest.approx(plain_bernstein(lower, level, k), abs=1e-12)
     assert path[:, 1] == pytest.approx(1 - plain_bernstein(upper, level, k), abs=1e-12)
@@ -284,13 +284,13 @@ def test_refusals() -> None:
     ]
     for name, wrong in wrongs:
         with pytest.raises(InvalidValue, match=name):
-            DoublyRobust.start(2, 0.05).advance(**(rows | {name: wrong}))
+            DoublyRobustState.start(2, 0.05).advance(**(rows | {name: wrong}))
     for start in (
         lambda: EmpiricalBernstein.start(0),
         lambda: EmpiricalBernstein.start(0.1, 0),
         lambda: Betting.start(0.1, 0.5),
-        lambda: DoublyRobust.start(2, 0.1, k=-1),
-        lambda: DoublyRobust.start(0, 0.1),
+        lambda: DoublyRobustState.start(2, 0.1, k=-1),
+        lambda: DoublyRobustState.start(0, 0.1),
     ):
         with pytest.raises(InvalidValue):
             start()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
     Places = NDArray[np.int64]
 
-__all__ = ["DEFAULT_K", "DoublyRobust", "DoublyRobustSequence", "excluded_at", "terms"]
+__all__ = ["DEFAULT_K", "DoublyRobustSequence", "DoublyRobustState", "excluded_at", "terms"]
 
 DEFAULT_K = 10.0
 
@@ -109,13 +109,13 @@ def excluded_at(
 
 
 @dataclass(frozen=True)
-class DoublyRobust(ConfidenceSequence):
+class DoublyRobustState(ConfidenceSequence):
     """The empirical Bernstein sequence of phi.
 
     >>> rng = np.random.default_rng(1)
     >>> arm, chances = rng.choice(2, 1000), np.full((1000, 2), 0.5)
     >>> reward, law, laws = rng.choice([0.0, 1.0], 1000), np.zeros(1000, int), np.array([[0.0, 1.0]])
-    >>> sequence = DoublyRobust.start(arms=2, alpha=0.05, k=3)
+    >>> sequence = DoublyRobustState.start(arms=2, alpha=0.05, k=3)
     >>> rows = dict(arm=arm, reward=reward, weight=2.0 * arm, chances=chances, law=law, laws=laws)
     >>> path = sequence.advance(**rows)
     >>> lower, upper = sequence.interval()
@@ -138,11 +138,13 @@ class DoublyRobust(ConfidenceSequence):
     requires: ClassVar[tuple[str, ...]] = (ALL_PROBABILITIES,)
 
     @classmethod
-    def of(cls, log: EvaluationLog, target: Target, confidence: float) -> DoublyRobust:  # noqa: ARG003
+    def of(cls, log: EvaluationLog, target: Target, confidence: float) -> DoublyRobustState:  # noqa: ARG003
         return cls.start(len(log.arms), 1.0 - confidence)
 
     @classmethod
-    def start(cls, arms: int, alpha: float, k: float = DEFAULT_K, horizon: int | None = None) -> DoublyRobust:
+    def start(
+        cls, arms: int, alpha: float, k: float = DEFAULT_K, horizon: int | None = None
+    ) -> DoublyRobustState:
         """No rows yet. Alpha, k, and the row where it should be narrowest if there is one, are given in advance."""
         if arms < 1:
             raise InvalidValue("arms", arms, "a whole number >= 1")
@@ -191,7 +193,7 @@ class DoublyRobustSequence(SequenceEstimator):
     requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE, ALL_PROBABILITIES)
     order: ClassVar[int] = 9
     priority: ClassVar[tuple[int, int]] = (99, 3)
-    state: ClassVar[type[ConfidenceSequence]] = DoublyRobust
+    state: ClassVar[type[ConfidenceSequence]] = DoublyRobustState
 
     @classmethod
     def is_default(cls, log: EvaluationLog) -> bool:
