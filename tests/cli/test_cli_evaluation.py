@@ -39,8 +39,7 @@ def fill(bandit: Bandit, batches: int = 5, size: int = 200, **options) -> None:
     for _ in range(batches):
         made = bandit.choose(size=size, **options)
         rows = [
-            {"decision_id": each.id, "value": float(draw.random() < MEANS.get(each.arm, 0.5))}
-            for each in made
+            {"decision": each.id, "value": float(draw.random() < MEANS.get(each.arm, 0.5))} for each in made
         ]
         bandit.rewards(rows)
 

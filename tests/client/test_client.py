@@ -64,7 +64,7 @@ def bandit(home, log) -> Iterator[Bandit]:
 
 
 def test_decisions_are_those_of_the_log_to_the_last_bit(home, bandit) -> None:
-    home.rewards({"decision_id": each.id, "value": 1 + i % 3} for i, each in enumerate(home.choose(size=20)))
+    home.rewards({"decision": each.id, "value": 1 + i % 3} for i, each in enumerate(home.choose(size=20)))
     made = [home.choose(unit="user-17"), home.choose(eligible=["red"]), *home.choose(size=3, unit="u")]
     for decision in made:
         assert decision == bandit.decision(decision.id)
@@ -102,7 +102,7 @@ def test_a_key_that_was_used_draws_nothing(url, home, kind) -> None:
 def test_many_go_in_pieces(url, home, bandit, kind) -> None:
     made = talk(kind, url, lambda client: client.choose(size=2_345), experiment=home.experiment)
     assert len({each.id for each in made}) == 2_345
-    frame = pd.DataFrame({"decision_id": [each.id for each in made], "value": 1.0})
+    frame = pd.DataFrame({"decision": [each.id for each in made], "value": 1.0})
     assert talk(kind, url, lambda client: client.rewards(frame)) == ["applied"] * 2_345
     assert talk(kind, url, lambda client: client.rewards([])) == []
     bandit.settle()
@@ -120,16 +120,16 @@ def test_rewards_become_what_they_become_for_a_bandit(home, bandit) -> None:
             learner.reward(first.id, 1.0, event="order-2"),
             learner.reward(second.id, 0),
         ]
-        with pytest.raises(Conflict, match=r"its reward is 2.0, not 3.0"):
+        with pytest.raises(Conflict, match=r"the reward is already 2.0, not 3.0"):
             learner.reward(first.id, 3.0, event="order-1")
         rows = [
-            {"decision_id": first.id, "value": 4, "event": "order-1"},
-            {"decision_id": second.id, "value": 1, "event": "order-1", "at": noon},
+            {"decision": first.id, "value": 4, "event": "order-1"},
+            {"decision": second.id, "value": 1, "event": "order-1", "at": noon},
         ]
         return [*said, *learner.rewards(rows)]
 
     assert tell(home) == tell(bandit) == ["applied", "duplicate", "revised", "applied", "conflict", "revised"]
-    assert home.rewards([{"decision_id": home.choose().id, "value": 9.0}]) == ["refused"]
+    assert home.rewards([{"decision": home.choose().id, "value": 9.0}]) == ["refused"]
     assert home.reward(new_ids(1)[0], 1.0) == "parked"
     with pytest.raises(UnknownName, match="there is no decision"):
         home.reward(ID, 1.0)
@@ -146,8 +146,8 @@ def test_rewards_become_what_they_become_for_a_bandit(home, bandit) -> None:
         (InvalidValue, lambda learner: learner.reward(learner.choose().id, 7.0)),
         (InvalidValue, lambda learner: learner.reward(learner.choose().id, float("nan"))),
         (InvalidValue, lambda learner: learner.reward(learner.choose().id, 1.0, at=datetime(2026, 1, 1))),
-        (InvalidValue, lambda learner: learner.rewards([{"decision_id": "17", "value": 1.0}])),
-        (UnknownName, lambda learner: learner.rewards([{"decision": "17"}])),
+        (InvalidValue, lambda learner: learner.rewards([{"decision": "17", "value": 1.0}])),
+        (UnknownName, lambda learner: learner.rewards([{"decision_id": "17", "value": 1.0}])),
         (InvalidValue, lambda learner: learner.decision("17")),
         (InvalidValue, lambda learner: learner.add_arm("red")),
         (UnknownName, lambda learner: learner.retire_arm("redd")),
@@ -243,7 +243,7 @@ def test_a_log_is_exported_verified_and_evaluated(url, log, kind, tmp_path) -> N
     home = Client(url, experiment=name)
     home.create(name, ARMS, "ms", reward=Reward(low=0, high=5))
     bandit = Bandit(log=log, experiment=name)
-    home.rewards({"decision_id": each.id, "value": 1 + i % 3} for i, each in enumerate(home.choose(size=500)))
+    home.rewards({"decision": each.id, "value": 1 + i % 3} for i, each in enumerate(home.choose(size=500)))
     assert talk(kind, url, lambda client: client.export(str(path)), experiment=name) == path
     with read_log(path) as exported:
         assert {row.decision for row in exported.rows()} == {
@@ -279,7 +279,7 @@ def test_a_summary_counts_what_was_made(home) -> None:
     assert "may still change" in home.summary()["interval"]["refusal"]  # rewards of several events
     home.create(f"{home.experiment}-once", ARMS, "ms", reward=Reward(low=0, high=1))
     home = home.bandit(f"{home.experiment}-once")
-    home.rewards({"decision_id": each.id, "value": 1} for each in home.choose(size=30))
+    home.rewards({"decision": each.id, "value": 1} for each in home.choose(size=30))
     summary = home.summary()
     for _ in range(600):  # the service counts what is older than a second
         if summary["decisions"] < 30:
@@ -332,9 +332,7 @@ def test_a_decision_whose_answer_is_lost_is_made_once(url, home, bandit, kind) -
         several = say("choose", size=10)
         assert bandit.summary()["decisions"] == 11
         assert say("reward", decision.id, 1.0) == "duplicate"  # of the try whose answer was lost
-        assert (
-            say("rewards", [{"decision_id": each.id, "value": 1.0} for each in several]) == ["duplicate"] * 10
-        )
+        assert say("rewards", [{"decision": each.id, "value": 1.0} for each in several]) == ["duplicate"] * 10
         assert bandit.summary()["rewards"] == 11
         say("change_policy", "uniform")
         assert bandit.summary()["policy_version"] == 2

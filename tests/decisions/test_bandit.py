@@ -122,7 +122,7 @@ def test_no_more_are_parked_than_there_is_room_for(log: Log, monkeypatch: pytest
         bandit.reward(new_id(), 0.5)
     with pytest.raises(MaillardError, match="rewards already wait"):
         bandit.reward(new_id(), 0.5)
-    assert bandit.rewards([{"decision_id": new_id(), "value": 0.5}] * 2) == ["refused"] * 2
+    assert bandit.rewards([{"decision": new_id(), "value": 0.5}] * 2) == ["refused"] * 2
     log.clock.forward(61)  # those have expired
     now = f"{log.clock.now // 1000:012x}"
     late, timely = new_id(), f"{now[:8]}-{now[8:]}{new_id()[13:]}"
@@ -182,7 +182,7 @@ def test_mature_rewards_are_learned_when_the_window_closes(log: Log) -> None:
 def test_many_rewards_at_once(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose(size=10)
-    rows = [{"decision_id": row.id, "value": 0.5} for row in made]
+    rows = [{"decision": row.id, "value": 0.5} for row in made]
     assert bandit.rewards([*rows, rows[0], rows[1] | {"value": 1}]) == ["applied"] * 10 + [
         "duplicate",
         "conflict",

@@ -30,7 +30,7 @@ def choose_and_reward(log: str, seed: int, decisions: int, staleness: float) -> 
                     continue
                 left -= size
                 bandit.rewards(
-                    {"decision_id": each.id, "value": float(rng.random() < MEANS[each.arm])}
+                    {"decision": each.id, "value": float(rng.random() < MEANS[each.arm])}
                     for each in made
                     if rng.random() < 2 / 3
                 )

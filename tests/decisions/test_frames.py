@@ -18,10 +18,10 @@ from maillard.decisions.opening import read_log
 from maillard.errors import InvalidValue, UnknownName
 
 NOON = datetime(2026, 11, 15, 12, 0, 0, 123456, tzinfo=timezone(timedelta(hours=2)))
-COLUMNS = {"decision_id": ["a", "b"], "value": [1.0, 0.5], "at": [NOON, None], "event": [None, "click"]}
+COLUMNS = {"decision": ["a", "b"], "value": [1.0, 0.5], "at": [NOON, None], "event": [None, "click"]}
 EXPECTED = [
-    {"decision_id": "a", "value": 1.0, "at": NOON},
-    {"decision_id": "b", "value": 0.5, "event": "click"},
+    {"decision": "a", "value": 1.0, "at": NOON},
+    {"decision": "b", "value": 0.5, "event": "click"},
 ]
 
 
@@ -30,23 +30,23 @@ EXPECTED = [
     [
         pd.DataFrame(COLUMNS),
         pd.DataFrame(COLUMNS).astype({"at": "datetime64[ns, UTC]"}),
-        pd.DataFrame(COLUMNS).astype({"event": "string", "decision_id": "category"}),
+        pd.DataFrame(COLUMNS).astype({"event": "string", "decision": "category"}),
         pl.DataFrame(COLUMNS),
         pl.LazyFrame(COLUMNS),
         pa.table(COLUMNS),
         pa.table(COLUMNS).cast(
-            pa.schema({"decision_id": pa.large_string(), "value": pa.float32(), "at": pa.timestamp("ns", tz="UTC"), "event": pa.string()})
+            pa.schema({"decision": pa.large_string(), "value": pa.float32(), "at": pa.timestamp("ns", tz="UTC"), "event": pa.string()})
         ),
         pa.RecordBatch.from_pydict(COLUMNS),
         EXPECTED,
         iter(EXPECTED),
         [
-            {"decision_id": np.str_("a"), "value": np.float32(1), "at": NOON, "event": float("nan")},
-            {"decision_id": "b", "value": np.float64(0.5), "at": np.datetime64("NaT"), "event": "click"},
+            {"decision": np.str_("a"), "value": np.float32(1), "at": NOON, "event": float("nan")},
+            {"decision": "b", "value": np.float64(0.5), "at": np.datetime64("NaT"), "event": "click"},
         ],
         [
-            {"decision_id": "a", "value": 1, "at": pd.Timestamp(NOON), "event": pd.NA},
-            {"decision_id": "b", "value": 0.5, "at": pd.NaT, "event": np.str_("click")},
+            {"decision": "a", "value": 1, "at": pd.Timestamp(NOON), "event": pd.NA},
+            {"decision": "b", "value": 0.5, "at": pd.NaT, "event": np.str_("click")},
         ],
     ],
     ids=lambda rows: type(rows).__module__ + "." + type(rows).__name__,
@@ -60,7 +60,7 @@ def test_all_kinds_of_rows_are_the_same_rows(rows) -> None:
 
 def test_nanoseconds_go_without_a_warning() -> None:
     frame = pd.DataFrame(
-        {"decision_id": ["a"], "value": [1], "at": [pd.Timestamp("2026-01-01T00:00:00.123456789Z")]}
+        {"decision": ["a"], "value": [1], "at": [pd.Timestamp("2026-01-01T00:00:00.123456789Z")]}
     )
     (row,) = records_of(frame)
     assert row["at"] == datetime(2026, 1, 1, 0, 0, 0, 123456, tzinfo=UTC)
@@ -71,18 +71,18 @@ def test_nanoseconds_go_without_a_warning() -> None:
     "make", [pd.DataFrame, pl.DataFrame, pa.table, lambda columns: [dict.fromkeys(columns, 1)]]
 )
 def test_an_unknown_column_is_an_error(make) -> None:
-    with pytest.raises(UnknownName, match="Did you mean 'decision_id'"):
+    with pytest.raises(UnknownName, match="Did you mean 'decision'"):
         list(records_of(make({"decisionid": ["a"], "value": [1.0]})))
 
 
-@pytest.mark.parametrize("rows", ["text", 7, None, {"decision_id": ["a"], "value": [1]}, ["a"], [("a", 1)]])
+@pytest.mark.parametrize("rows", ["text", 7, None, {"decision": ["a"], "value": [1]}, ["a"], [("a", 1)]])
 def test_what_is_no_table_is_refused(rows) -> None:
     with pytest.raises(InvalidValue, match="mapping"):
         list(records_of(rows))
 
 
 def test_columns_that_are_there_twice_are_refused() -> None:
-    frame = pd.DataFrame([["a", "b", 1.0]], columns=["decision_id", "decision_id", "value"])
+    frame = pd.DataFrame([["a", "b", 1.0]], columns=["decision", "decision", "value"])
     with pytest.raises(InvalidValue, match="each column once"):
         list(records_of(frame))
 
@@ -92,13 +92,11 @@ def test_a_bandit_learns_from_a_frame(make) -> None:
     bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
     ids = [decision.id for decision in bandit.choose(size=4)]
     now = datetime.now(UTC)
-    frame = make({"decision_id": ids, "value": [1.0, 0.0, 1.0, 0.5], "at": [now, None, None, now]})
+    frame = make({"decision": ids, "value": [1.0, 0.0, 1.0, 0.5], "at": [now, None, None, now]})
     assert bandit.rewards(frame) == ["applied"] * 4
     assert bandit.rewards(frame) == ["duplicate"] * 4
     assert bandit.tally.sums.sum() == 2.5
-    naive = make(
-        {"decision_id": ids, "value": [0.0] * 4, "at": [datetime(2026, 1, 1)] * 4, "event": ["x"] * 4}
-    )
+    naive = make({"decision": ids, "value": [0.0] * 4, "at": [datetime(2026, 1, 1)] * 4, "event": ["x"] * 4})
     with pytest.raises(InvalidValue, match=r"rows\[0\]: at: expected an aware datetime"):
         bandit.rewards(naive)
 
@@ -123,7 +121,7 @@ def test_no_library_is_imported_to_find_out() -> None:
 import sys
 from maillard.decisions.frames import library_of, records_of
 assert library_of([1]) is None
-assert list(records_of([{"decision_id": "a", "value": 1}]))
+assert list(records_of([{"decision": "a", "value": 1}]))
 assert not {"pandas", "polars", "pyarrow"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)

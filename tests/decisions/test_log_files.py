@@ -111,9 +111,7 @@ def tell(
                 value = rng.choice([rng.uniform(low, high) / 3, low, high])
                 bandit.reward(rng.choice(ids[-rng.choice([5, 50]) :]), value, at, f"event {step}")
                 if rng.random() < 0.2:  # several at once, some of them again
-                    rows = [
-                        {"decision_id": key, "value": value, "event": f"event {step}"} for key in ids[-4:]
-                    ]
+                    rows = [{"decision": key, "value": value, "event": f"event {step}"} for key in ids[-4:]]
                     bandit.rewards(rows + rows[:2])
     bandit.choose(size=3)
 

@@ -38,7 +38,7 @@ def hostile(tmp_path_factory) -> list[Report]:
     with Bandit(HOSTILE, "uniform", reward=Reward(low=0, high=1), log=path, experiment=HOSTILE[0]) as bandit:
         for _ in range(2):
             made = bandit.choose(size=300)
-            bandit.rewards([{"decision_id": each.id, "value": float(draw.random() < 0.5)} for each in made])
+            bandit.rewards([{"decision": each.id, "value": float(draw.random() < 0.5)} for each in made])
             bandit.reset()
     return evaluate_each(path, [*map(FixedArm, HOSTILE), "uniform"])
 

@@ -25,7 +25,7 @@ def fill(
     with Bandit(list(means), policy, reward=reward, log=where, experiment=experiment) as bandit:
         for _ in range(decisions // batch):
             rows = [
-                {"decision_id": each.id, "value": float(rng.random() < means[each.arm])}
+                {"decision": each.id, "value": float(rng.random() < means[each.arm])}
                 for each in bandit.choose(size=batch)
             ]
             bandit.rewards(rows)

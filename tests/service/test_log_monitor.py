@@ -36,7 +36,7 @@ def play(bandit: Bandit, rounds: int, seed: int = 0, size: int = 1) -> None:
     rng = random.Random(seed)
     for _ in range(rounds):
         rewards = [
-            {"decision_id": made.id, "value": float(rng.random() < MEANS[made.arm]), "event": str(event)}
+            {"decision": made.id, "value": float(rng.random() < MEANS[made.arm]), "event": str(event)}
             for made in bandit.choose(size=size)
             for event in range(rng.choice((0, 1, 1, 2)))
         ]
@@ -292,7 +292,7 @@ def test_bit_by_bit_or_all_at_once(log: Log) -> None:
 
 def test_short_of_time_everything_has_its_turn(store: Store) -> None:
     bandit = Bandit(log=store, experiment=EXPERIMENT)
-    bandit.rewards([{"decision_id": made.id, "value": 1} for made in bandit.choose(size=2500)][:2000])
+    bandit.rewards([{"decision": made.id, "value": 1} for made in bandit.choose(size=2500)][:2000])
     monitor = Monitor(store, lag=0)
     steps = 0
     while not (activity := monitor.activity(EXPERIMENT, ARMS))["complete"]:
@@ -370,7 +370,7 @@ def test_a_store_that_is_away_loses_nothing(store: Store) -> None:
 def test_a_round_that_failed_begins_anew(store: Store, which: int) -> None:
     """The names, the decisions or the events: nothing is complete before they were read, too."""
     bandit = Bandit(log=store, experiment=EXPERIMENT)
-    bandit.rewards([{"decision_id": made.id, "value": 1} for made in bandit.choose(size=80)])
+    bandit.rewards([{"decision": made.id, "value": 1} for made in bandit.choose(size=80)])
     watched = Watched(store)
     watched.failing = iter([attempt == which for attempt in range(1, which + 1)])
     monitor = Monitor(watched, lag=0)
@@ -628,7 +628,7 @@ def test_ids_that_are_none(store: Store) -> None:
 def test_events_that_are_missing(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     bandit = Bandit(ARMS, "uniform", reward=Reward(low=0, high=1), log=path, experiment=EXPERIMENT)
-    bandit.rewards([{"decision_id": made.id, "value": 1} for made in bandit.choose(size=2500)])
+    bandit.rewards([{"decision": made.id, "value": 1} for made in bandit.choose(size=2500)])
     bandit.close()
     with closing(sqlite3.connect(path)) as file:
         file.execute("DELETE FROM events WHERE number BETWEEN 100 AND 2000")
@@ -643,7 +643,7 @@ def test_a_row_that_cannot_be_read_is_an_error_and_holds_up_no_events(tmp_path: 
     with closing(SQLiteStore(path)) as store:
         for name in ("one", "two", "three"):
             bandit = Bandit(ARMS, "uniform", reward=Reward(low=0, high=1), log=store, experiment=name)
-            bandit.rewards([{"decision_id": made.id, "value": 1} for made in bandit.choose(size=1100)])
+            bandit.rewards([{"decision": made.id, "value": 1} for made in bandit.choose(size=1100)])
         with store.reading("") as transaction:
             rows = transaction.decisions_between("0", "g", 10_000)
         with closing(sqlite3.connect(path)) as file:

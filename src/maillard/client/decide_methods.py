@@ -120,7 +120,7 @@ def _decision_request(request: Request) -> dict[str, Any]:
 
 def reward(
     scope: Scope,  # noqa: ARG001  # decision ids are unique in the whole service
-    decision_id: str,
+    decision: str,
     value: float,
     at: datetime | float | None = None,
     event: str | None = None,
@@ -131,7 +131,7 @@ def reward(
     arrival. `event` tells several rewards of one decision apart. The same event with the same value is a
     "duplicate"; with another value it raises `Conflict`.
     """
-    body = _reward_request(decision_id, value, at, event)
+    body = _reward_request(decision, value, at, event)
     path = api_path("decisions", body.pop("decision"), "reward")
     return decode((yield ApiCall("PUT", path, body)), RewardResponse).outcome
 
@@ -139,14 +139,14 @@ def reward(
 def rewards(scope: Scope, rows: Any) -> Steps[list[Outcome]]:  # noqa: ARG001  # as above
     """Log many rewards; returns the outcome of each.
 
-    `rows` is a pandas or polars frame, an Arrow table, or an iterable of mappings, with `decision_id`,
+    `rows` is a pandas or polars frame, an Arrow table, or an iterable of mappings, with `decision`,
     `value` and optionally `at` and `event`. All rows are checked before any is sent. A reward that
     contradicts an earlier one has the outcome "conflict"; one that its experiment does not accept,
     "refused".
     """
     offered = [
         _reward_request(
-            row.get("decision_id"), row.get("value"), row.get("at"), row.get("event"), f"rows[{i}]: "
+            row.get("decision"), row.get("value"), row.get("at"), row.get("event"), f"rows[{i}]: "
         )
         for i, row in enumerate(records_of(rows))
     ]
@@ -156,7 +156,7 @@ def rewards(scope: Scope, rows: Any) -> Steps[list[Outcome]]:  # noqa: ARG001  #
 
 def decision(scope: Scope, decision_id: str, *, experiment: str | None = None) -> Steps[Decision]:
     """A decision from the log. If the client has an experiment, the decision must belong to it."""
-    identifier = check_id(decision_id)
+    identifier = check_id(decision_id, "decision_id")
     found = to_decision(decode((yield ApiCall("GET", api_path("decisions", identifier))), WireDecision))
     if (experiment or scope.experiment) not in (None, found.experiment):
         allowed = f"a decision of experiment {experiment or scope.experiment!r}, not {found.experiment!r}"
@@ -165,9 +165,9 @@ def decision(scope: Scope, decision_id: str, *, experiment: str | None = None) -
 
 
 def _reward_request(
-    decision_id: object, value: object, at: Any, event: object, where: str = ""
+    decision: object, value: object, at: Any, event: object, where: str = ""
 ) -> dict[str, Any]:
-    identifier = check_id(decision_id, f"{where}decision_id")
+    identifier = check_id(decision, f"{where}decision")
     row: dict[str, Any] = {
         "decision": identifier,
         "value": _ANY_REWARD.check(value, f"{where}value"),

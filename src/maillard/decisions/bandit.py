@@ -138,7 +138,7 @@ class Bandit:
 
     def reward(
         self,
-        decision_id: str,
+        decision: str,
         value: float,
         at: datetime | float | None = None,
         event: str | None = None,
@@ -149,7 +149,7 @@ class Bandit:
         `event` distinguishes several rewards of one decision. The same event with the same value is a
         "duplicate"; with another value it raises Conflict.
         """
-        row = check_reward_event(self.state.reward, decision_id, value, at, event)
+        row = check_reward_event(self.state.reward, decision, value, at, event)
         (outcome,) = self.session.apply_rewards([row])
         if isinstance(outcome, MaillardError):
             raise outcome
@@ -158,14 +158,14 @@ class Bandit:
     def rewards(self, rows: Any) -> list[Outcome]:
         """Log many rewards and return the outcome of each.
 
-        `rows` is a pandas or polars frame, an Arrow table, or mappings, with `decision_id`, `value` and
+        `rows` is a pandas or polars frame, an Arrow table, or mappings, with `decision`, `value` and
         optionally `at` and `event`. All rows are checked before any is written. The outcome of a row that
         contradicts an earlier reward is "conflict".
         """
         from maillard.decisions.frames import records_of
 
         self.session.check_open()
-        rule, names = self.state.reward, ("decision_id", "value", "at", "event")
+        rule, names = self.state.reward, ("decision", "value", "at", "event")
         offered = [
             check_reward_event(rule, *map(row.get, names), where=f"rows[{i}]: ")
             for i, row in enumerate(records_of(rows))
@@ -313,7 +313,7 @@ class Bandit:
 
     def decision(self, decision_id: str) -> Decision:
         """Read a decision from the log."""
-        identifier = check_id(decision_id)
+        identifier = check_id(decision_id, "decision_id")
         self.session.check_open()
         with self._store.reading(self.experiment) as transaction:
             found = transaction.decisions([identifier])

@@ -148,7 +148,7 @@ def check_reward_event(
     rule: Reward, decision: object, value: object, at: Any = None, event: object = None, *, where: str = ""
 ) -> RewardEvent:
     """Check the arguments of `reward`. The transaction that writes the reward sets the times that are not given."""
-    identifier = check_id(decision, f"{where}decision_id")
+    identifier = check_id(decision, f"{where}decision")
     return RewardEvent(
         decision=identifier,
         event=identifier if event is None else check_name(f"{where}event", event),

@@ -11,7 +11,7 @@ import numpy as np
 
 from maillard.errors import InvalidValue, UnknownName
 
-_REWARD_COLUMNS = ("decision_id", "value", "at", "event")
+_REWARD_COLUMNS = ("decision", "value", "at", "event")
 _TABLE_CLASSES = {"pandas": "DataFrame", "polars": "DataFrame LazyFrame", "pyarrow": "Table RecordBatch"}
 
 
@@ -27,15 +27,15 @@ def library_of(table: object) -> str | None:
 def records_of(rows: Any) -> Iterator[Mapping[str, Any]]:
     """Yield rewards from a data frame, a table or an iterable of mappings.
 
-    Each has `decision_id`, `value` and optionally `at` and `event`. Missing values (None, NaN, NaT) of `at`
+    Each has `decision`, `value` and optionally `at` and `event`. Missing values (None, NaN, NaT) of `at`
     and `event` are omitted.
 
-    >>> list(records_of([{"decision_id": "a", "value": 1, "at": float("nan")}]))
-    [{'decision_id': 'a', 'value': 1}]
+    >>> list(records_of([{"decision": "a", "value": 1, "at": float("nan")}]))
+    [{'decision': 'a', 'value': 1}]
     """
     for place, row in enumerate(_mappings(rows)):
         if not isinstance(row, Mapping):
-            raise InvalidValue(f"rows[{place}]", row, "a mapping with decision_id and value")
+            raise InvalidValue(f"rows[{place}]", row, "a mapping with decision and value")
         for name in row:
             if name not in _REWARD_COLUMNS:
                 raise UnknownName(f"rows[{place}]: column", str(name), _REWARD_COLUMNS)
@@ -59,7 +59,7 @@ def _mappings(rows: Any) -> Iterable[Any]:
             batches = [rows] if type(rows).__name__ == "RecordBatch" else rows.to_batches()
             return (row for batch in batches for row in batch.to_pylist())
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
-        raise InvalidValue("rows", rows, "a data frame, table or list of mappings with decision_id and value")
+        raise InvalidValue("rows", rows, "a data frame, table or list of mappings with decision and value")
     return rows
 
 

@@ -32,7 +32,7 @@ def new_ids(count: int) -> list[str]:
     return ids
 
 
-def check_id(value: object, field: str = "decision_id") -> str:
+def check_id(value: object, field: str = "decision") -> str:
     """Return the id in lower case, as it is stored, or raise InvalidValue."""
     if isinstance(value, str) and _UUID7.fullmatch(lowered := value.lower()):
         return lowered

@@ -137,7 +137,7 @@ class _ParkedRewards:
         expires = since + _MAX_PARKING_TIME if closes is None else closes
         if expires <= row.arrived:
             return InvalidValue(
-                "decision_id", row.decision, "a decision in the log, or one whose reward window is still open"
+                "decision", row.decision, "a decision in the log, or one whose reward window is still open"
             )
         if len(self.new) >= self.capacity:
             return Unavailable(

@@ -150,7 +150,6 @@ def _validation_error(message: str) -> HttpError:
 # Fields that have another name in requests.
 _REQUEST_FIELDS = {
     "eligible arm": "eligible",
-    "decision_id": "decision",
     "(low, high)": "low",
 }
 
