@@ -1,5 +1,5 @@
-"""Whether intervals cover what they say they cover, on logs of policies that learned: `make coverage`.
+"""The coverage study: how often intervals contain the true value, on logs of adaptive policies.
 
-Many logs are simulated, each is evaluated by the estimators that users call, and the share of intervals that
-hold the true value is counted. The page docs/coverage.md is what comes out.
+`make coverage` simulates many logs, evaluates each of them with the estimators of `maillard.evaluate`, counts
+the intervals that contain the true value, and writes docs/coverage.md.
 """

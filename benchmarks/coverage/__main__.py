@@ -27,17 +27,21 @@ RESULTS = HERE / "results.json"
 
 
 def main() -> int:
-    """Run what is not there yet, and write the page."""
+    """Run the parts that have no results yet, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__)
-    parser.add_argument("--runs", type=int, default=10_000, help="of each cell (10,000)")
+    parser.add_argument(
+        "--runs", type=int, default=10_000, help="number of logs for each cell (default 10,000)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where numbers are kept as they come")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="file of the results, updated after every part"
+    )
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "coverage.md")
-    parser.add_argument("--again", action="store_true", help="run also what the results have already")
+    parser.add_argument("--again", action="store_true", help="run all parts again")
     given = parser.parse_args()
     if given.runs < 2 or given.threads < 1 or given.seed < 0:
-        parser.error("--runs from 2, --threads from 1, --seed from 0")
+        parser.error("--runs must be at least 2, --threads at least 1, --seed at least 0")
     key = {"runs": given.runs, "seed": given.seed, "sources": _sources()}
     kept = {} if given.again else _load(given.results)
     found: dict[str, Any] = kept if all(kept.get(name) == value for name, value in key.items()) else key
@@ -46,7 +50,7 @@ def main() -> int:
         _run(found, given)
     except KeyboardInterrupt:
         sys.stderr.write(
-            f"stopped; what was done is in {given.results}, and the same command goes on from there\n"
+            f"stopped; finished parts are in {given.results}, and the same command continues from there\n"
         )
         return 130
     page.write(found, given.page)
@@ -92,7 +96,7 @@ def _run(found: dict[str, Any], given: argparse.Namespace) -> None:
 
 
 def summary(errors: floorless.Errors) -> dict[str, Any]:
-    """What the page tells of errors: horizon x estimator each."""
+    """The statistics of the errors that the page shows, each of horizon x estimator."""
     return {
         "runs": errors.values.shape[2],
         "root mean square": errors.root_mean_square.tolist(),
@@ -103,12 +107,12 @@ def summary(errors: floorless.Errors) -> dict[str, Any]:
 
 
 def deviation(values: NDArray[np.float64]) -> dict[str, Any]:
-    """What the page tells of a test of unbiasedness."""
+    """The result of a test of unbiasedness that the page shows."""
     return {"runs": values.size, "mean": float(values.mean()), "z": floorless.z_score(values)}
 
 
 def _save(found: dict[str, Any], path: Path) -> None:
-    """A line for each part, and the file whole or as it was."""
+    """Write one line for each part, and replace the file atomically."""
     lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in found.items()]
     new = path.with_suffix(".new")
     new.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf8")
@@ -116,7 +120,7 @@ def _save(found: dict[str, Any], path: Path) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Six digits after the point, of every number in it: as many as a share of a million runs has."""
+    """The same with every number rounded to six decimals, enough for a fraction of a million runs."""
     match value:
         case float():
             return round(value, 6)

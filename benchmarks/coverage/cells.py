@@ -1,4 +1,4 @@
-"""What is run: three loggers, three problems, two floors, two horizons."""
+"""The cells of the study: three logging policies, three problems, two floors, two horizons."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ __all__ = ["CELLS", "CONFIDENCE", "FLOORS", "HORIZONS", "LOGGERS", "MEANS", "RAN
 CONFIDENCE = 0.9
 HORIZONS = (1000, 10_000)
 MEANS = ((1.0, 1.0, 1.0), (0.9, 1.0, 1.1), (0.5, 1.0, 1.5))
-WIDTH = 1.0  # rewards are within it of their mean, uniformly
-SIGMA2 = (
-    WIDTH**2
-)  # Hoeffding's sub-Gaussian parameter of such rewards, (2 width)² / 4, and what loggers are told
-RANGE = (-0.5, 2.5)  # which the confidence sequences are told: of all rewards on all three problems
+WIDTH = 1.0  # rewards are uniform within this distance of their mean
+SIGMA2 = WIDTH**2  # Hoeffding's sub-Gaussian parameter of such rewards, (2 width)² / 4; the loggers use it
+RANGE = (-0.5, 2.5)  # of all rewards on all three problems; the confidence sequences use it
 LOGGERS = {"ms": "MS", "ms+:booster=4,c=0.01,d=0.01": "MS+", "ts": "TS"}
-FLOORS = {"t^-0.7": (1.0, 0.7), "5%": (0.05, 0.0)}  # what is mixed in, in round 1, and how fast it decays
+FLOORS = {"t^-0.7": (1.0, 0.7), "5%": (0.05, 0.0)}  # uniform weight in round 1, and its decay
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A logger with its floor, on a problem."""
+    """A logging policy with its floor, on a problem."""
 
     logger: str
     means: tuple[float, ...]
@@ -41,13 +39,13 @@ class Cell:
         return UniformNoise(self.means, width=WIDTH)
 
     def least(self, horizon: int) -> float:
-        """The least probability of an arm in any round up to the horizon, which the floor guarantees."""
+        """The smallest probability of an arm up to the horizon that the floor guarantees."""
         share, decay = FLOORS[self.floor]
         return share * float(float(horizon) ** -decay) / len(self.means)
 
     @property
     def name(self) -> str:
-        """As the page calls it."""
+        """The name of the cell in the results file."""
         return f"{LOGGERS[self.logger]}, {', '.join(f'{mean:g}' for mean in self.means)}, {self.floor}"
 
 

@@ -1,16 +1,16 @@
 """The exact choice probabilities of Gaussian Thompson sampling over three arms, in compiled code.
 
-With scores θ_a ~ N(m_a, s_a²), arm a is the best where θ_a - θ_b > 0 and θ_a - θ_c > 0: a probability of two
-correlated normal variables,
+With scores θ_a ~ N(m_a, s_a²), arm a is chosen if θ_a - θ_b > 0 and θ_a - θ_c > 0. This is a probability of
+two correlated normal variables,
 
     P(a) = Φ₂(h, k; r),   h = (m_a - m_b) / √(s_a² + s_b²),   k = (m_a - m_c) / √(s_a² + s_c²),
     r = s_a² / √((s_a² + s_b²)(s_a² + s_c²)),
 
     Φ₂(h, k; r) = Φ(h) Φ(k) + 1/2π ∫_0^{arcsin r} exp(-(h² + k² - 2 h k sin θ) / (2 cos² θ)) dθ
 
-(Drezner and Wesolowsky 1990). The three r are cosines of the angles of one triangle, none of them obtuse; so
-the two largest angles are at least 45 degrees, their r at most √½, and there twelve Gauss-Legendre nodes give
-all digits. The third arm, the one pulled least often, has what the other two leave.
+(Drezner and Wesolowsky 1990). The three r are cosines of the angles of one triangle, none of them obtuse. So
+the two largest angles are at least 45 degrees and their r at most √½, where twelve Gauss-Legendre nodes give
+full precision. The third arm, the one with the fewest pulls, has the remaining probability.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def both_below(h: float, k: float, r: float) -> float:
 def win(f: Any, w: Any, arms: int, t: int) -> int:  # noqa: ARG001  # the signature of all choice functions
     """The probabilities of at most three arms; an arm without rewards has 1/K.
 
-    F: the parameters, location and spread of the policy's score.
+    `f` contains the parameters, location and spread of the policy's score.
     """
     warm = 0
     for arm in range(arms):
         if w[N, arm] > 0:
-            w[PROBABILITY, warm] = arm  # for now, which arms are warm
+            w[PROBABILITY, warm] = arm  # for now, the indices of the arms with rewards
             warm += 1
     if warm == 3:
         win_three(f, w)
@@ -77,7 +77,7 @@ def win(f: Any, w: Any, arms: int, t: int) -> int:  # noqa: ARG001  # the signat
 
 
 def win_two(f: Any, w: Any, one: int, other: int, arms: int) -> None:
-    """Two warm arms, which share what the cold ones leave."""
+    """Two arms with rewards, which share the probability that arms without rewards leave."""
     share = 2.0 / arms
     h = location(f, w, one) - location(f, w, other)
     h /= math.sqrt(variance(f, w, one) + variance(f, w, other))
@@ -87,7 +87,7 @@ def win_two(f: Any, w: Any, one: int, other: int, arms: int) -> None:
 
 
 def win_three(f: Any, w: Any) -> None:
-    """Three warm arms."""
+    """Three arms with rewards."""
     # The widest score has the smallest angle.
     a, b, c = 0, 1, 2
     if w[N, b] < w[N, a]:

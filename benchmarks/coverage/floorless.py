@@ -1,4 +1,7 @@
-"""What a log without a floor can say of an arm that the policy gave up: unbiased, and no better with time."""
+"""Estimates of an arm that the policy gave up, from logs without a floor.
+
+They are unbiased, but their error does not shrink with the length of the log.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ HORIZONS = (200, 2000, 20_000)
 ESTIMATORS = ("IPS", "SNIPS", "AIPW", "AIPW, √e", "AIPW, e", "sample mean")
 FLOORS = (0.0, 0.02, 0.05, 0.1)
 BLOCK = 20  # runs at a time
-# propensities below it are left out of the test of unbiasedness, whose variance they would make up alone
+# Rows with smaller propensities are left out of the test of unbiasedness: they would dominate its variance.
 LEAST = 0.01
 WORST, NOISY = 0, (0.5, 1.0, 1.5)
 
@@ -50,12 +53,12 @@ class Errors:
 
     @property
     def root_mean_square(self) -> Floats:
-        """Horizon x estimator."""
+        """The root mean square error: horizon x estimator."""
         found: Floats = np.sqrt((self.values**2).mean(axis=2))
         return found
 
     def quantile(self, share: float) -> Floats:
-        """Of the absolute error: horizon x estimator."""
+        """A quantile of the absolute error: horizon x estimator."""
         found: Floats = np.quantile(np.abs(self.values), share, axis=2)
         return found
 
@@ -101,14 +104,12 @@ def errors(runs: int, seed: int, work: Work) -> Errors:
 
 
 def ips_deviation(runs: int, seed: int, work: Work, *, horizon: int = 200, late: bool = False) -> Floats:
-    """Per run, the mean over rows with p_t >= LEAST of w_t r_t - μ, of the worse arm.
+    """For each run, the mean of w_t r_t - μ of the worse arm over the rows with p_t >= LEAST.
 
-    0 in expectation if IPS is unbiased.
-
-    Whether p_t is so large is known before the row is drawn, so leaving the others out keeps the expectation;
-    with them the variance is made by a handful of rows, and a z-score says nothing. `late` takes the
-    probability after the row's update, as one does who computes it when the reward has come: the mistake that
-    this test must find.
+    Its expectation is 0 if IPS is unbiased. p_t is known before the choice, so leaving out rows by p_t does
+    not change the expectation. With these rows, a few of them would dominate the variance, and a z-score
+    would mean little. `late` uses the probability after the update of the row, as if it were computed when
+    the reward arrives. The test must detect this mistake.
     """
 
     def one(log: Log) -> float:
@@ -130,14 +131,14 @@ def ips_deviation(runs: int, seed: int, work: Work, *, horizon: int = 200, late:
 
 
 def z_score(values: Floats) -> float:
-    """Of the mean of independent runs against 0."""
+    """The z-score of the mean of independent runs against 0."""
     return float(values.mean() / values.std(ddof=1) * math.sqrt(values.size))
 
 
 def coverage_by_floor(runs: int, seed: int, work: Work, *, horizon: int = 5000) -> Floats:
-    """MS on Gaussian arms (.5, 1, 1.5), σ = 1.
+    """Coverage of 90% intervals of the worst arm, by floor and weighting of AIPW.
 
-    Coverage of the worst arm's 90% intervals, floor x (AIPW's four weightings).
+    The logs are of MS on Gaussian arms with means 0.5, 1 and 1.5 and σ = 1.
     """
     problem, k = Gaussian(NOISY, variance=1.0), len(NOISY)
 

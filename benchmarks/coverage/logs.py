@@ -1,7 +1,7 @@
-"""One run as the arrays that estimators read, compiled.
+"""Compiled simulation of one log, as the arrays that estimators read.
 
-Unlike with `simulate_log`, no round is forced: arms without rewards have a probability by formula, as in a
-live bandit, so every row has support. Thompson sampling over three arms is compiled, too. The logged
+Unlike in `simulate_log`, no round is forced. As in a live bandit, arms without rewards have a probability by
+formula, so every row has support. Thompson sampling over three arms is compiled, too. The logged
 distribution is that of `WithFloor`, p = (1 - s) p_policy + s / K.
 """
 
@@ -57,7 +57,7 @@ def _build(choice_probabilities: Any, fingerprint: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A log's arrays, in its order."""
+    """The arrays of a log, in log order."""
 
     arm: NDArray[np.int64]
     reward: Floats
@@ -65,16 +65,16 @@ class Rows:
 
     @classmethod
     def empty(cls, horizon: int, arms: int) -> Rows:
-        """Room for a run."""
+        """Uninitialised arrays for a run."""
         return cls(np.zeros(horizon, np.int64), np.zeros(horizon), np.zeros((horizon, arms)))
 
 
 class Logger:
-    """What writes logs of a policy, with a floor or without, on a problem."""
+    """Simulates logs of a policy on a problem, with or without a floor."""
 
     def __init__(self, policy: Policy, problem: Problem, horizon: int) -> None:
         self._rewards, self._name = problem.reward_distribution(), f"{policy} on {problem}"
-        self.shares = np.zeros(horizon)  # of weights of the uniform distribution, by round
+        self.shares = np.zeros(horizon)  # weight of the uniform distribution by round
         if isinstance(policy, WithFloor):
             assert isinstance(policy.epsilon, float)
             self.shares = policy.epsilon * np.arange(1.0, horizon + 1) ** -policy.decay
@@ -85,12 +85,12 @@ class Logger:
         )
         pairs = [address_of(policy, *formula) for formula in wanted]
         parameters = parameters_of(policy)
-        self._alive = (parameters, pairs)  # as long as their addresses are used
+        self._alive = (parameters, pairs)  # must live as long as their addresses are used
         self._addresses = np.array([parameters.ctypes.data, *(address for address, _ in pairs), 0], np.int64)
         self._run = compile_function(_build, (compute_sampled if sampled else win,), _SIGNATURE)
 
     def write(self, rows: Rows, seed: int, run: int) -> None:
-        """Write run number `run`; its random numbers depend on the seed, the policy, the problem and `run`."""
+        """Simulate run number `run`; its random numbers depend on seed, policy, problem and `run`."""
         rewards = self._rewards
         key = (zlib.crc32(self._name.encode()), run)
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))

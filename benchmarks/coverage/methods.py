@@ -1,4 +1,4 @@
-"""Every interval for every arm of one log: those that users get, and the naive ones beside them."""
+"""The intervals of every arm of one log: those of `maillard.evaluate`, and naive ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STABILISED = ("AIPW √e", "AIPW two-point")
 SEQUENCES = ("Bernstein", "doubly robust", "betting")
 METHODS = (*NAIVE, *WEIGHTED, *SEQUENCES)
 NORMAL = float(special.ndtri(0.5 + CONFIDENCE / 2))
-FIRST = 100  # rows before which nobody looks at a naive interval
+FIRST = 100  # naive intervals are checked from this row on
 DECAY = 0.7  # α of the two-point weights: both floors are at least c t^-α
 
 
@@ -71,22 +71,21 @@ def naive(arm: Any, reward: Any, weight: Any, place: int, rows: int, truth: floa
 
 
 class Found(NamedTuple):
-    """What one log gives."""
+    """The intervals and pulls of one log."""
 
     ends: Floats  # horizon x arm x method x (lower, upper)
     pulls: Floats  # horizon x arm x (pulls, effective pulls)
-    # horizon x arm x naive method: whether its interval has missed the true value after some row from `FIRST`
-    # on
+    # horizon x arm x naive method: whether its interval missed the true value at some row from `FIRST` on
     ever: Floats
 
 
 def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], highest: float) -> Found:
-    """Every method's interval of every arm's mean, after each of these numbers of rows.
+    """The interval of every method for the mean of every arm, after each of these numbers of rows.
 
-    Effective pulls are those of the constant allocation, (Σ √e)² / n: as many pulls in an experiment that
-    were not adaptive would give as narrow an interval. `highest` is the largest weight that the floor allows.
-    Sequences are followed once, and what they exclude stays excluded: an interval after n rows is the
-    intersection of all up to there.
+    Effective pulls are those of the constant allocation, (Σ √e)² / n: a non-adaptive experiment with as many
+    pulls would give an equally narrow interval. `highest` is the largest weight that the floor allows. A
+    confidence sequence is computed in one pass; its interval after n rows is the intersection of all
+    intervals up to row n.
     """
     length, arms = rows.probabilities.shape
     shape = (len(horizons), arms)

@@ -1,6 +1,6 @@
-"""Independent blocks of work on threads, in the order of their numbers.
+"""Independent blocks of work on threads, with results in the order of the blocks.
 
-An interrupt ends it at the next block.
+An interrupt takes effect at the next block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Work:
-    """On how many threads work is done, and who is told of it."""
+    """The number of threads, and the callbacks for progress."""
 
     threads: int
     advance: Callable[[float], None] = lambda _units: None
@@ -25,9 +25,9 @@ class Work:
 
 
 def gather(work: Work, block: Callable[[int], Made], blocks: int, what: str, units: float) -> list[Made]:
-    """`block(0)`, `block(1)`, ...: compiled code frees the interpreter, so threads run it side by side.
+    """The results of `block(0)`, `block(1)`, ..., run on threads; compiled code releases the GIL.
 
-    `units` are a block's work.
+    `units` is the amount of work of a block, for the progress bar.
     """
     work.say(what)
     pool = ThreadPoolExecutor(work.threads)

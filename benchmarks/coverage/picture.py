@@ -1,7 +1,4 @@
-"""The picture of docs/coverage.md.
-
-The share of intervals that miss, a dot for each logger, problem, floor, arm and horizon.
-"""
+"""The figure of docs/coverage.md: the fraction of intervals that miss the true value."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ __all__ = ["draw"]
 
 
 def draw(outcomes: dict[Cell, Outcome], path: Path) -> None:
-    """The share of intervals that miss: a dot for each logger, problem, floor, arm and horizon."""
+    """The fraction of intervals that miss: a dot for each logger, problem, floor, arm and horizon."""
     from maillard import figures
 
     names = [*NAIVE, *WEIGHTED, *SEQUENCES]

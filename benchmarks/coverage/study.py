@@ -1,7 +1,4 @@
-"""Running the cells.
-
-How often each interval contained the true value, on which side it missed, and its width.
-"""
+"""Simulation of the cells: coverage, side of the misses, and width of every interval."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ DISTANT = (1000, 10_000, 100_000)
 
 @dataclass(frozen=True)
 class Outcome:
-    """Shares and means over the runs of a cell; arrays begin with horizon x arm."""
+    """Fractions and means over the runs of a cell; the first dimensions are horizon x arm."""
 
     runs: int
     low: Floats  # x method: intervals below the true value
@@ -44,22 +41,22 @@ class Outcome:
         return 1.0 - self.low - self.high
 
     def as_lists(self) -> dict[str, Any]:
-        """For a file."""
+        """The arrays as lists, for the results file."""
         arrays = {name: getattr(self, name).tolist() for name in ("low", "high", "width", "pulls", "ever")}
         return {"runs": self.runs, **arrays}
 
     @classmethod
     def from_lists(cls, given: dict[str, Any]) -> Outcome:
-        """From a file."""
+        """The outcome from the lists of the results file."""
         return cls(
             given["runs"], *(np.array(given[name]) for name in ("low", "high", "width", "pulls", "ever"))
         )
 
 
 def run(cell: Cell, runs: int, seed: int, work: Work) -> Outcome:
-    """All runs of a cell.
+    """Run a cell.
 
-    A shorter horizon is the beginning of the longer: no logger here knows when its log will end.
+    A log of a shorter horizon is the beginning of the longer log, because no logger here uses the horizon.
     """
     horizon, arms = HORIZONS[-1], len(cell.means)
     logger, highest = Logger(cell.policy, cell.problem, horizon), 1 / cell.least(horizon)
@@ -73,7 +70,7 @@ def run(cell: Cell, runs: int, seed: int, work: Work) -> Outcome:
             logger.write(rows, seed, each)
             found = intervals(rows, cell.means, HORIZONS, highest)
             lower, upper = found.ends[..., 0], found.ends[..., 1]
-            # A mean of one reward has no interval: it counts as one below the true value, of no width.
+            # A mean of one reward has no interval; it counts as an interval of width 0 below the true value.
             below = ~(upper >= truth)
             width = np.nan_to_num(upper - lower)
             parts = (below, ~below & (lower > truth), width, found.pulls, found.ever)
@@ -86,9 +83,9 @@ def run(cell: Cell, runs: int, seed: int, work: Work) -> Outcome:
 
 
 def distant(runs: int, seed: int, work: Work) -> Floats:
-    """MS with the decaying floor on the widest means, further out.
+    """Coverage for longer logs, of horizon x arm x weighting of AIPW.
 
-    Coverage, horizon x arm x AIPW's weightings.
+    The logs are of MS with the decaying floor on the means that are furthest apart.
     """
     cell = Cell("ms", MEANS[-1], "t^-0.7")
     horizon, arms = DISTANT[-1], len(cell.means)

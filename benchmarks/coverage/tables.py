@@ -75,9 +75,9 @@ def stabilised(outcomes: dict[Cell, Outcome]) -> list[tuple[Cell, int, int, str,
 
 
 def tests(outcomes: dict[Cell, Outcome]) -> list[tuple[str, float, float]]:
-    """For every arm at the last horizon.
+    """Method, fraction of runs that ever missed and its p-value, for every arm at the last horizon.
 
-    Method, fraction of runs that ever missed, and the p-value of a probability of 10%.
+    The hypothesis is that a run misses with a probability of at most 10%.
     """
     rows = []
     for out in outcomes.values():
@@ -144,35 +144,46 @@ def enough(outcomes: dict[Cell, Outcome]) -> str:
             between = f"{low:,} to {high:,.0f}" if high < np.inf else f"{low:,} or more"
             spans = [f"{percent(min(each))} to {percent(max(each))}" for each in found.values()]
             rows.append([between, str(count), *spans])
+    decaying = [(horizon**0.65 / 0.65) ** 2 / horizon / 3 for horizon in HORIZONS]
     return f"""
 ### How many pulls are enough?
 
-The range of the same coverages by the effective pulls of the arm. An arm that is chosen only because of a floor of t^-0.7 / 3 has about
-{(HORIZONS[0] ** 0.65 / 0.65) ** 2 / HORIZONS[0] / 3:.0f} of them after {HORIZONS[0]:,} rows and {(HORIZONS[1] ** 0.65 / 0.65) ** 2 / HORIZONS[1] / 3:.0f} after {HORIZONS[1]:,}: too few for any normal
-interval. A floor of 5% / 3 gives {HORIZONS[0] * 0.05 / 3:.0f} and {HORIZONS[1] * 0.05 / 3:.0f}.
+The range of the same coverages by the effective pulls of the arm. An arm that is chosen only because of a
+floor of t^-0.7 / 3 has about {decaying[0]:.0f} of them after {HORIZONS[0]:,} rows and {decaying[1]:.0f}
+after {HORIZONS[1]:,}: too few for any normal interval. A floor of 5% / 3 gives {HORIZONS[0] * 0.05 / 3:.0f}
+and {HORIZONS[1] * 0.05 / 3:.0f}.
 
 {table(["effective pulls", "arms", *methods], rows)}
 
-The limit of {ENOUGH} effective pulls is the usual one in textbooks; it was chosen after some of these numbers were known. The table shows all of them.
+The limit of {ENOUGH} effective pulls is the usual one in textbooks; it was chosen after some of these
+numbers were known. The table shows all of them.
 
-All coverages of stabilised intervals outside 88 to 92%. The last column is the coverage of a normal interval for the mean of the same number of
-independent Gaussian rewards with estimated variance (Student's distribution). Much of the shortfall occurs there as well, without any
-adaptation: it is due to few pulls. The rest, up to {percent(_gap(outcomes))} points, is not explained here.
+All coverages of stabilised intervals outside 88 to 92%. The last column is the coverage of a normal
+interval for the mean of the same number of independent Gaussian rewards with estimated variance (Student's
+distribution). Much of the shortfall occurs there as well, without any adaptation: it is due to few pulls.
+The rest, up to {percent(_gap(outcomes))} points, is not explained here.
 
-{table(["policy", "means", "floor", "T", "arm", "method", "coverage", "effective pulls", "independent rewards"], _outside(outcomes))}"""
+{_outside(outcomes)}"""
 
 
-def _usual(pulls: float) -> float:
-    """The coverage of a normal interval for the mean of independent Gaussian rewards with estimated variance."""
+def _student_coverage(pulls: float) -> float:
+    """The coverage of a normal interval for the mean of independent Gaussian rewards.
+
+    The variance is estimated, so the mean has Student's distribution.
+    """
     return 2 * float(stats.t.cdf(NORMAL, pulls - 1)) - 1
 
 
 def _gap(outcomes: dict[Cell, Outcome]) -> float:
-    gaps = [_usual(row[5]) - row[4] for row in stabilised(outcomes) if not BAND[0] <= row[4] <= BAND[1]]
+    gaps = [
+        _student_coverage(row[5]) - row[4] for row in stabilised(outcomes) if not BAND[0] <= row[4] <= BAND[1]
+    ]
     return max(gaps, default=0.0)
 
 
-def _outside(outcomes: dict[Cell, Outcome]) -> list[list[str]]:
+def _outside(outcomes: dict[Cell, Outcome]) -> str:
+    """A table of the stabilised intervals whose coverage is outside the band."""
+    head = ("policy", "means", "floor", "T", "arm", "method", "coverage", "effective pulls")
     rows = []
     for cell, horizon, arm, method, share, pulls in stabilised(outcomes):
         if not BAND[0] <= share <= BAND[1]:
@@ -186,10 +197,10 @@ def _outside(outcomes: dict[Cell, Outcome]) -> list[list[str]]:
                     method,
                     percent(share),
                     f"{pulls:.0f}",
-                    percent(_usual(pulls)),
+                    percent(_student_coverage(pulls)),
                 ]
             )
-    return rows
+    return table([*head, "independent rewards"], rows)
 
 
 def distant(found: dict[str, Any]) -> str:
@@ -204,8 +215,9 @@ def distant(found: dict[str, Any]) -> str:
         for number, horizon in enumerate(DISTANT)
     ]
     return f"""
-Coverage improves slowly with longer logs: MS with the floor t^-0.7 / 3 on means (0.5, 1, 1.5), {runs:,} logs of {DISTANT[-1]:,} rows
-(standard error {100 * np.sqrt(0.09 / runs):.1f} points), first / second / third arm.
+Coverage improves slowly with longer logs: MS with the floor t^-0.7 / 3 on means (0.5, 1, 1.5), {runs:,}
+logs of {DISTANT[-1]:,} rows (standard error {100 * np.sqrt(0.09 / runs):.1f} points), first / second /
+third arm.
 
 {table(["T", *WEIGHTED], rows)}"""
 
@@ -225,9 +237,9 @@ def sides(outcomes: dict[Cell, Outcome]) -> str:
     return f"""
 ### On which side they miss
 
-A policy stops choosing an arm when its rewards are low, and does not return to correct a bad start. So sample means of arms that are
-not the best are too low, and so are their intervals. Percent of intervals below / above the true value (ideally 5 / 5), for the two worse arms,
-averaged over policies and floors.
+A policy stops choosing an arm when its rewards are low, and does not return to correct a bad start. So
+sample means of arms that are not the best are too low, and so are their intervals. Percent of intervals
+below / above the true value (ideally 5 / 5), for the two worse arms, averaged over policies and floors.
 
 {table(["means", "T", *methods], rows)}"""
 
@@ -251,16 +263,18 @@ def anytime(outcomes: dict[Cell, Outcome]) -> str:
     return f"""
 ## At any time
 
-You may check a confidence sequence after every row, and stop at any time for any reason. The interval after n rows is the
-intersection of all intervals up to row n. So it contains the true value after {HORIZONS[-1]:,} rows if and only if it did so after
-every earlier row, and one number answers both questions. The table shows the percentage of logs in which it never excluded the true mean of the arm, up to
-{HORIZONS[-1]:,} rows, and the same for naive intervals that are checked after every row from row {FIRST} on.
+You may check a confidence sequence after every row, and stop at any time for any reason. The interval after
+n rows is the intersection of all intervals up to row n. So it contains the true value after
+{HORIZONS[-1]:,} rows if and only if it did so after every earlier row, and one number answers both
+questions. The table shows the percentage of logs in which it never excluded the true mean of the arm, up to
+{HORIZONS[-1]:,} rows, and the same for naive intervals that are checked after every row from row {FIRST}
+on.
 
 {table(["policy", "means", "floor", *SEQUENCES, *(f"{each}, checked every row" for each in NAIVE)], rows)}
 
-For each sequence, the largest fraction of logs in which it excluded the true value, and the smallest p-value of the hypothesis that
-this happens with probability at most 10% (exact one-sided binomial tests; with {len(found)} tests, a p-value
-below {LEVEL / len(found):.1g} would reject at level {LEVEL:g}).
+For each sequence, the largest fraction of logs in which it excluded the true value, and the smallest
+p-value of the hypothesis that this happens with probability at most 10% (exact one-sided binomial tests;
+with {len(found)} tests, a p-value below {LEVEL / len(found):.1g} would reject at level {LEVEL:g}).
 
 {table(["sequence", "excluded the true value, %", "smallest p-value"], judged)}"""
 

@@ -45,8 +45,8 @@ def drawing(name: str, width: int = 320) -> str:
     )
     return f"""<?xml version="1.0" encoding="utf-8" standalone="no"?>
 <!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN" "http://www.w3.org/Graphics/SVG/1.1/DTD/svg11.dtd">
-<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{width}pt" height="240pt"
- viewBox="0 0 {width} 240" role="img" aria-labelledby="{name}-title {name}-desc">
+<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"
+ width="{width}pt" height="240pt" viewBox="0 0 {width} 240" role="img" aria-labelledby="{name}-title {name}-desc">
 <title id="{name}-title">A title</title><desc id="{name}-desc">A description</desc>{lines}
 <use xlink:href="#{name}-0" y="200"/></svg>"""
 
@@ -117,8 +117,10 @@ CONTRASTS = """() => {
     const element = walker.currentNode.parentElement;
     if (!walker.currentNode.data.trim() || element.closest("svg") || !element.checkVisibility()) continue;
     const behind = ground(element);
-    const pair = [luminance(over(channels(getComputedStyle(element).color), behind)), luminance(behind)].sort((a, b) => b - a);
-    found.push([(pair[0] + 0.05) / (pair[1] + 0.05), element.className + ": " + walker.currentNode.data.slice(0, 40)]);
+    const text = luminance(over(channels(getComputedStyle(element).color), behind));
+    const [darker, lighter] = [text, luminance(behind)].sort((a, b) => a - b);
+    const where = element.className + ": " + walker.currentNode.data.slice(0, 40);
+    found.push([(lighter + 0.05) / (darker + 0.05), where]);
   }
   return found;
 }"""

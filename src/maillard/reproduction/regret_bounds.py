@@ -1,16 +1,17 @@
-"""Regret bounds with every constant, to draw beside simulated regret, and the slopes of the lower bounds.
+"""Regret bounds of MS and MS+ with all constants, and the slopes of the lower bounds.
 
-docs/paper-notes.md derives them in sections 1, 5 and 6. For an arm with gap Δ let A = 2σ²/Δ² and y = T/A. For
-every c > 0, with h = 2A(1 + 1/c)² (which is g/4 in section 1) and u = ⌈A(1+c)² ℓ⌉, both proofs end in
+Sections 1, 5 and 6 of docs/paper-notes.md derive the bounds. For an arm with gap Δ, let A = 2σ²/Δ² and
+y = T/A. For every c > 0, with h = 2A(1 + 1/c)² (which is g/4 in section 1) and u = ⌈A(1+c)² ℓ⌉, both proofs
+end with
 
     E N ≤ early(u) + F1 + 2h + B (1 + C ln(1 + ln₊(T/u))) F3(h)
 
     MS, ms-practical (C = 0)   ℓ = ln₊(y)                   early(u) = 1 + u       F1 = A/B
     MS+                        ℓ = ln₊(y(1 + ln(1 + y)))    early(u) = max(1, u)   F1 = max(1, 2D) A/B
 
-where F3 is Σ_{k,q≥1} e^{-(q+½)k/(4h)} / (1 + D k q²/(8h)), D = 0 for MS: the *summed* form. The *closed* form
-has the proofs' last estimate of that sum instead, 4h(3 + ln(4h + ½)) for D = 0 and (40/D + 8)h for MS+. Arm
-by arm and horizon by horizon the least value over c is taken. Regret is ΣΔ E N.
+In the *summed* form, F3 is Σ_{k,q≥1} e^{-(q+½)k/(4h)} / (1 + D k q²/(8h)), with D = 0 for MS. In the *closed*
+form, F3 is the estimate of this sum in the proofs: 4h(3 + ln(4h + ½)) for D = 0, and (40/D + 8)h for MS+. For
+each arm and horizon, the bound is minimised over c. Regret is ΣΔ E N.
 """
 
 from __future__ import annotations
@@ -37,22 +38,21 @@ __all__ = [
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], Floats]
 
-# Where ln c is searched, first everywhere: the best c is near 1 for MS, and of order (B/(Dℓ))^¼ for MS+. Then
-# around
-# the best found. With parabolas between, the bound is within 3e-6 of the least.
+# Grids of ln c for the minimisation. The best c is near 1 for MS and of order (B/(Dℓ))^¼ for MS+. The fine grid
+# is centred at the minimum on the coarse one. With parabolic interpolation, the relative error is below 3e-6.
 _COARSE = np.linspace(np.log(0.05), np.log(500.0), 18)[:, None, None]
 _FINE = np.linspace(-0.2, 0.2, 5)[:, None, None]
-_POINTS = 6  # of the sums' quadrature between two powers of 2: relative error 2e-9
-_OCTAVES = (-5, 19)  # h from 2^-5 to 2^19, past which 2h alone is more than a million pulls
-_NODES = 24  # of F3's table in an octave: its chords are at most 1e-4 too high, relatively, for h >= 1
+_POINTS = 6  # quadrature points for a sum between two powers of 2: relative error 2e-9
+_OCTAVES = (-5, 19)  # h from 2^-5 to 2^19; beyond that, 2h alone exceeds a million pulls
+_NODES = 24  # points per octave in the table of F3: its chords are too high by at most 1e-4 for h >= 1
 
 
 class RegretBound(NamedTuple):
     """Bounds on regret at each horizon.
 
-    An arm is pulled at most T times: `capped` and `summed` know this of every E N, `closed` does not, so that
-    it can be seen how far it is from saying something. None knows that the pulls of all arms add up to T, so
-    each may exceed `most`, the regret of pulling the worst arm throughout.
+    An arm is pulled at most T times. `capped` and `summed` limit each E N to T; `closed` does not, which shows
+    how far a vacuous bound is from a useful one. None of them uses that the pulls of all arms add up to T, so
+    each may exceed `most`, the regret of always pulling the worst arm.
     """
 
     closed: Floats  # the closed form, as the proof gives it
@@ -62,19 +62,19 @@ class RegretBound(NamedTuple):
 
     @property
     def vacuous(self) -> NDArray[np.bool_]:
-        """Where the closed form says nothing: not below `most` even when capped.
+        """Where the capped closed form is not below `most`.
 
-        Uncapped it would not do: one arm with a gap near 0 could put the sum above `most`, though with at
-        most T pulls it costs next to nothing, and the bound on the other arms is worth having.
+        The uncapped form would be misleading: one arm with a gap near 0 could raise the sum above `most`,
+        although its T pulls cost almost nothing and the bounds of the other arms are useful.
         """
         return self.capped >= self.most
 
 
 class _Proof(NamedTuple):
-    """What the bounds of MS and MS+ differ in; names as at the top of this file."""
+    """The quantities in which the bounds of MS and MS+ differ, with the names of the module docstring."""
 
     level: Function  # ℓ as a function of y
-    early: Function  # pulls that find N small, as a function of u
+    early: Function  # bound on the pulls while N is small, as a function of u
     first: float  # F1 / A
     booster: float
     c: float
@@ -83,7 +83,7 @@ class _Proof(NamedTuple):
 
 
 def maillard_sampling(gaps: ArrayLike, sigma2: float, horizons: ArrayLike) -> RegretBound:
-    """Regret of MS: paper-notes, section 1, with B = 1.
+    """The regret bound of MS: section 1 of docs/paper-notes.md with B = 1.
 
     >>> bound = maillard_sampling([0, 0.5], 0.25, [20_000])
     >>> float(bound.closed[0].round()), float(bound.summed[0].round())
@@ -93,7 +93,7 @@ def maillard_sampling(gaps: ArrayLike, sigma2: float, horizons: ArrayLike) -> Re
 
 
 def practical(gaps: ArrayLike, sigma2: float, horizons: ArrayLike, *, booster: float) -> RegretBound:
-    """Regret of `ms-practical`, which is MS+ with C = D = 0: paper-notes, section 1."""
+    """The regret bound of `ms-practical`, MS+ with C = D = 0: section 1 of docs/paper-notes.md."""
     proof = _Proof(
         level=lambda y: np.log(np.maximum(1.0, y)),
         early=lambda u: 1.0 + u,
@@ -109,7 +109,7 @@ def practical(gaps: ArrayLike, sigma2: float, horizons: ArrayLike, *, booster: f
 def maillard_sampling_plus(
     gaps: ArrayLike, sigma2: float, horizons: ArrayLike, *, booster: float, c: float, d: float
 ) -> RegretBound:
-    """Regret of MS+ with d > 0: paper-notes, section 6."""
+    """The regret bound of MS+ with d > 0: section 6 of docs/paper-notes.md."""
     proof = _Proof(
         level=lambda y: np.log(np.maximum(1.0, y * (1.0 + np.log1p(y)))),
         early=lambda u: np.maximum(1.0, u),
@@ -123,12 +123,10 @@ def maillard_sampling_plus(
 
 
 def lai_robbins(problem: Problem) -> float:
-    """The least that regret can grow by per unit of ln T, in the long run.
+    """The asymptotic lower bound of Lai and Robbins on regret per unit of ln T: ΣΔ/KL over suboptimal arms.
 
-    ΣΔ/KL over the arms that are not best.
-
-    For rewards of a family with one parameter: Gaussian, each arm with its own known variance, Bernoulli,
-    Poisson and exponential.
+    Rewards must be from a family with one parameter: Gaussian with known variances, Bernoulli, Poisson or
+    exponential.
 
     >>> from maillard.problems import Bernoulli
     >>> round(lai_robbins(Bernoulli([0.1, 0.05])), 2)
@@ -137,14 +135,14 @@ def lai_robbins(problem: Problem) -> float:
     means, gaps = problem.true_means, problem.gaps
     variance = np.broadcast_to(problem.variance if isinstance(problem, Gaussian) else np.nan, means.shape)
     worse = gaps > 0
-    # Next to an arm that always pays 1, KL is infinite: regret need not grow.
+    # KL is infinite if the best arm always pays 1: then regret need not grow.
     with np.errstate(divide="ignore"):
         kl = FAMILIES[problem.name].divergence(means[worse], means.max(), variance[worse])
     return float((gaps[worse] / kl).sum())
 
 
 def sub_gaussian_slope(gaps: ArrayLike, sigma2: float) -> float:
-    """The slope in ln T that the theorems of MS and MS+ reach, for all σ²-sub-Gaussian rewards: Σ2σ²/Δ."""
+    """The slope of regret in ln T by the theorems of MS and MS+, for σ²-sub-Gaussian rewards: Σ2σ²/Δ."""
     gaps = np.asarray(gaps, np.float64)
     return float((2.0 * sigma2 / gaps[gaps > 0]).sum())
 
@@ -154,7 +152,7 @@ def _regret(gaps: ArrayLike, sigma2: float, horizons: ArrayLike, proof: _Proof) 
     gap, arms = np.unique(gaps[gaps > 0], return_counts=True)
     a = (2.0 * sigma2 / gap**2)[:, None]
     closed = _pulls(a, horizons, proof, proof.closed)
-    # The table of sums ends somewhere, and has chords for arcs: the estimate may be the smaller of the two.
+    # The table of sums is finite and interpolated from above, so the closed form may be the smaller bound.
     summed = _pulls(a, horizons, proof, lambda h: np.minimum(proof.closed(h), proof.summed(h)))
     cost = gap * arms
     return RegretBound(
@@ -166,7 +164,7 @@ def _regret(gaps: ArrayLike, sigma2: float, horizons: ArrayLike, proof: _Proof) 
 
 
 def _pulls(a: Floats, horizons: Floats, proof: _Proof, third: Function) -> Floats:
-    """The bound on E N at the best c, for each A (a column) and each horizon."""
+    """The bound on E N, minimised over c, for each A (a column) and each horizon."""
     base = a * proof.level(horizons / a)
 
     def total(u: Floats, c: Floats) -> Floats:
@@ -177,18 +175,16 @@ def _pulls(a: Floats, horizons: Floats, proof: _Proof, third: Function) -> Float
             boost = boost * (1.0 + proof.c * np.log1p(np.log(np.maximum(1.0, horizons / early))))
         return early + (proof.first * a + 2.0 * h + boost * third(h))
 
-    # With u not rounded up the bound is convex in c: u and h are, F3 rises and is convex in h (see `_table`),
-    # and
-    # the boost falls and is convex while u < T/e. So a grid finds where it is least, if that is below T/e.
-    # Above, the
-    # value may not be the least, but is a bound all the same.
+    # If u is not rounded up, the bound is convex in c: u and h are convex, F3 is increasing and convex in h
+    # (see `_table`), and the boost is decreasing and convex while u < T/e. So a grid finds the minimum if it
+    # is below T/e. Otherwise the value may not be the minimum, but it is still a valid bound.
     log_c = _COARSE
     for window in (0.0, _FINE):
         log_c = log_c + window
         c = np.exp(log_c)
         log_c = _vertex(log_c, total(base * (1.0 + c) ** 2, c))
-    # Rounded, the best u is one of the two next to it, and the best c the largest with this u: infinite, if ℓ
-    # is 0.
+    # The best integer u is one of the two neighbours of this minimum, and the best c is the largest with this
+    # u: infinite if ℓ is 0.
     low = np.floor(base * (1.0 + np.exp(log_c)) ** 2)
     least = np.full(base.shape, np.inf)
     for u in (low, low + 1.0):
@@ -208,18 +204,18 @@ def _vertex(x: Floats, values: Floats) -> Floats:
 
 
 def _interpolated(h: Floats, d: float) -> Floats:
-    """F3 summed, or a little more; past the table's end, infinity."""
+    """An upper bound on the summed F3, by interpolation; infinite beyond the end of the table."""
     return np.interp(h, *_table(d), right=np.inf)
 
 
 @functools.lru_cache(maxsize=16)
 def _table(d: float) -> tuple[Floats, Floats]:
-    """Values of h, and F3 there.
+    """A grid of h, and the values of F3 on it.
 
-    F3 is convex and rises, so chords between these are upper bounds, and before the first its value is one.
-    Why convex: a term is a completely monotone function of k/h, that is, a mixture of e^{-sk/h} over s > 0.
-    Summed over k that is a mixture of 1/(e^{s/h} - 1), whose derivative in h is (x/sinh x)²/s with x =
-    s/(2h), and rises with h.
+    F3 is increasing and convex, so linear interpolation gives an upper bound, and so does the first value for
+    smaller h. Proof of convexity: each term is a completely monotone function of k/h, that is, a mixture of
+    e^{-sk/h} over s > 0. Its sum over k is a mixture of 1/(e^{s/h} - 1). The derivative of this in h is
+    (x/sinh x)²/s with x = s/(2h), which increases with h.
     """
     first, last = _OCTAVES
     h = 2.0 ** (np.arange(first * _NODES, last * _NODES + 1) / _NODES)
@@ -236,7 +232,7 @@ def _double_sum(h: float, d: float) -> float:
 
 @functools.cache
 def _pairs() -> tuple[Floats, Floats, Floats]:
-    """(q+½)k, kq² and the weight of every pair of points of the sum rule, in order of the first."""
+    """(q+½)k, kq² and the weight of every pair of points of the sum rule, sorted by the first."""
     points, weights = _sum_rule()
     k, q = points, points[:, None]
     exponents = ((q + 0.5) * k).ravel()
@@ -245,11 +241,11 @@ def _pairs() -> tuple[Floats, Floats, Floats]:
 
 
 def _sum_rule() -> tuple[Floats, Floats]:
-    """Points x and weights w with Σ w f(x) = Σ_{n≥1} f(n), for f that are smooth on each octave.
+    """Points x and weights w with Σ w f(x) = Σ_{n≥1} f(n), for functions f that are smooth on each octave.
 
-    From one power of 2 to the next it is the Gauss rule of the whole numbers there, exact for polynomials of
-    degree below 2 _POINTS, from the recurrence of the discrete Chebyshev polynomials as in Golub and Welsch
-    (1969).
+    Between two powers of 2, this is the Gauss rule for the sum over the integers. It is exact for polynomials
+    of degree below 2 _POINTS. It is computed from the recurrence of the discrete Chebyshev polynomials (Golub
+    and Welsch 1969).
     """
     points, weights = [], []
     for octave in range(_OCTAVES[1] + 8):
