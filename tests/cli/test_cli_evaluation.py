@@ -96,7 +96,7 @@ def test_the_table_has_every_estimate(logs) -> None:
             )
             assert f"{each.lower:.{digits}f} to {each.upper:.{digits}f}" in line
             assert line.rstrip().endswith(each.interval)
-    assert "What the intervals assume" in output
+    assert "Assumptions of the intervals" in output
     assert output.count("many rows, and a floor under the probabilities") == 1
 
 
@@ -209,7 +209,7 @@ def test_caveats_are_told(tmp_path) -> None:
     [
         (["--target", "arm:bleu"], "Did you mean 'blue'?"),
         (["--target", "ms+:sigma2=0.25"], "maillard replay LOG --policy"),
-        (["--target", "dist:red=0.7"], "add up to 1"),
+        (["--target", "dist:red=0.7"], "sum to 1"),
         (["--target", "uniform", "--reward-range", "1..0"], "the lower first"),
         (["--target", "uniform", "--reward-range", "0-1"], "LOW..HIGH"),
         (["--target", "uniform", "--reward-range", "0..0.5"], "row"),
@@ -275,7 +275,7 @@ def test_a_page_is_written(logs, tmp_path) -> None:
         path = tmp_path / "report.html"
         assert f"wrote {path}" in run(*arguments, "--page", path)
         page = path.read_text(encoding="utf8")
-        assert "What the intervals assume" in page
+        assert "Assumptions of the intervals" in page
         assert page.count("<svg role=") >= 2
         path.unlink()
 
@@ -290,7 +290,7 @@ def test_replay(logs, tmp_path) -> None:
     output = run(*asked, "--figure", picture)
     assert f"{said.mean[-1]:.4f}" in output
     assert "as logged" in output
-    assert "What the curves assume" in output
+    assert "Assumptions of the curves" in output
     assert ET.parse(picture).getroot().tag.endswith("svg")
     # By queues, between bounds; two logs are two experiments.
     twice = [logs["sqlite"], logs["parquet"]]

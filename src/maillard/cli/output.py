@@ -102,7 +102,7 @@ def _print_assumptions(console: Console, estimates: Iterable[Estimate]) -> None:
     for names, text in grouped((each.name, each.assumes) for each in estimates):
         grid.add_row(names, Text(text))
     if grid.row_count:
-        console.print(Text("What the intervals assume", "dim"))
+        console.print(Text("Assumptions of the intervals", "dim"))
         _print_indented(console, grid)
 
 
@@ -114,7 +114,7 @@ def print_replays(found: Sequence[Replay]) -> None:
     grid = Table.grid(padding=(0, 1, 0, 0))
     for text in dict.fromkeys(text for each in found for text in each.assumes):
         grid.add_row(Text("-", "dim"), Text(printable(text), "dim"))
-    console.print(Text("What the curves assume", "dim"))
+    console.print(Text("Assumptions of the curves", "dim"))
     _print_indented(console, grid)
 
 
