@@ -284,7 +284,7 @@ def test_the_demo_compares_estimates_with_the_true_rates(tmp_path) -> None:
             (arms,) = file.execute("SELECT count(DISTINCT arm) FROM decisions WHERE time < ?", [before])
             (decisions,) = file.execute("SELECT count(*) FROM decisions")
             (clicks,) = file.execute("SELECT count(*) FROM rewards")
-        return arms == (3,) and decisions > (100,) and clicks > (0,)
+        return bool(arms == (3,) and decisions > (100,) and clicks > (0,))
 
     # The demo runs until the log has what the table needs, however slow the machine is.
     with subprocess.Popen(
