@@ -125,7 +125,8 @@ def test_a_log_that_cannot_be_read_is_broken(log) -> None:
     connection.close()
     status, output = run("verify", log)
     assert status == 1
-    assert "the log: the log cannot be read: events, row 1" in output
+    assert "the log: the log cannot be read: events, row 1: payload: expected JSON" in output
+    assert "got '{'" in output
     assert json.loads(run("verify", log, "--format", "json")[1])["verdict"] == "broken"
     assert run("export", log, log + ".csv")[0] == 2
 

@@ -247,4 +247,4 @@ def test_a_log_in_memory_does_not_cross_a_fork() -> None:
     worker = Worker(choosers.forked_memory, Worker)
     said = worker.acknowledged()
     assert len(said) == 3
-    assert all("belongs to the process that made it" in message for _, _, message in said)
+    assert all("cannot be used in another process" in message for _, _, message in said)
