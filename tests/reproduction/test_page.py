@@ -46,7 +46,8 @@ def drawing(name: str, width: int = 320) -> str:
     return f"""<?xml version="1.0" encoding="utf-8" standalone="no"?>
 <!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN" "http://www.w3.org/Graphics/SVG/1.1/DTD/svg11.dtd">
 <svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"
- width="{width}pt" height="240pt" viewBox="0 0 {width} 240" role="img" aria-labelledby="{name}-title {name}-desc">
+ width="{width}pt" height="240pt" viewBox="0 0 {width} 240"
+ role="img" aria-labelledby="{name}-title {name}-desc">
 <title id="{name}-title">A title</title><desc id="{name}-desc">A description</desc>{lines}
 <use xlink:href="#{name}-0" y="200"/></svg>"""
 

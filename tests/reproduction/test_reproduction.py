@@ -106,7 +106,7 @@ def test_every_picture_is_there_as_svg_and_png(whole):
         assert all(panel.alt and panel.table.rows for panel in section.panels)
 
 
-def test_the_page_opens_without_a_word_from_the_browser(whole, browser: Browser):  # noqa: F811
+def test_the_browser_reports_no_error_for_the_page(whole, browser: Browser):  # noqa: F811
     folder, report = whole
     context = browser.new_context(viewport={"width": 360, "height": 800})
     tab, said, asked = context.new_page(), [], []
@@ -125,7 +125,7 @@ def test_the_page_opens_without_a_word_from_the_browser(whole, browser: Browser)
         "!document.getElementById(decodeURIComponent(a.hash.slice(1))))"
     )
     assert tab.evaluate(f"{broken}.map(a => a.hash)") == []
-    assert "not of the paper" in tab.locator("body").inner_text()  # a quick run says what it is
+    assert "do not apply" in tab.locator("body").inner_text()  # the warning of a quick run
     context.close()
 
 
@@ -143,9 +143,9 @@ def command(*arguments: str, **options) -> subprocess.Popen[str]:
     return subprocess.Popen(program, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
 
 
-def test_an_interrupted_run_leaves_no_report_and_goes_on(few, tmp_path):
+def test_an_interrupted_run_leaves_no_report_and_resumes(few, tmp_path):
     arguments = ["--quick", "--only", "booster", "--only", "closing", "--output", str(tmp_path / "report")]
-    # Slowed down by many trials that come last, so that it is caught in the middle.
+    # The last experiment has many trials, so that the signal arrives during the run.
     slow = command(*arguments[:-2], "--only", "slopes", "--trials", "20000", *arguments[-2:])
     parts = tmp_path / "report.partial" / "parts"
     until = time.monotonic() + 120
@@ -154,33 +154,33 @@ def test_an_interrupted_run_leaves_no_report_and_goes_on(few, tmp_path):
     slow.send_signal(signal.SIGINT)
     _, said = slow.communicate(timeout=60)
     assert slow.returncode == 130, said
-    assert "goes on" in said
+    assert "resume" in said
     assert not (tmp_path / "report").exists()
     kept = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.npz")}
     assert kept
 
-    # What is done is not done again, and what another run has left does no harm.
+    # Finished parts are not run again, and files of another run do no harm.
     reproduce(tmp_path / "report", FEW, show=False)
     one, two = files(few), files(tmp_path / "report")
     assert {name for name in one if one[name] != two[name]} <= TIMED
     assert {
         path.name for path in parts.glob("*.npz")
-    } == kept.keys()  # what the other run has done is still its
+    } == kept.keys()  # the parts of the other run are still there
 
 
-def test_parts_that_were_done_are_taken_up(tmp_path, monkeypatch):
+def test_finished_parts_are_not_run_again(tmp_path, monkeypatch):
     from maillard.reproduction import experiment_runner
 
     asked = []
     real = experiment_runner.run_experiments
 
-    def watched(studies, *arguments, **options):
-        studies = list(studies)
-        asked.append(len(studies))
-        if len(asked) == 1:  # the first run ends after its first part, as if the power had gone
-            yield from list(real(studies[:1], *arguments, **options))
+    def watched(experiments, *arguments, **options):
+        experiments = list(experiments)
+        asked.append(len(experiments))
+        if len(asked) == 1:  # the first run is interrupted after its first part
+            yield from list(real(experiments[:1], *arguments, **options))
             raise KeyboardInterrupt
-        yield from real(studies, *arguments, **options)
+        yield from real(experiments, *arguments, **options)
 
     monkeypatch.setattr(experiment_runner, "run_experiments", watched)
     with pytest.raises(KeyboardInterrupt):
@@ -245,7 +245,7 @@ def test_a_folder_that_is_no_report_is_left_alone(tmp_path, there):
 
 
 @pytest.mark.parametrize("where", ["partial", "beside the pictures", "meanwhile"])
-def test_nothing_of_the_users_is_lost(few, tmp_path, where, monkeypatch):
+def test_files_of_the_user_are_not_deleted(few, tmp_path, where, monkeypatch):
     output = tmp_path / "report"
     shutil.copytree(few, output)
     note = {
@@ -256,8 +256,10 @@ def test_nothing_of_the_users_is_lost(few, tmp_path, where, monkeypatch):
     if where == "meanwhile":
         import maillard.reproduction as module
 
-        real = module.ledger
-        monkeypatch.setattr(module, "ledger", lambda results: (note.write_text("mine"), real(results))[1])
+        real = module.judge_claims
+        monkeypatch.setattr(
+            module, "judge_claims", lambda results: (note.write_text("mine"), real(results))[1]
+        )
     else:
         note.parent.mkdir(exist_ok=True)
         note.write_text("mine")

@@ -125,7 +125,8 @@ def _right_aligned(
 ) -> list[bool]:
     """For each column, whether it is aligned on the right.
 
-    All but `left` (numbered from 1), or those with only numbers.
+    `left` lists the numbers, from 1, of the columns that are aligned on the left. By default, columns with
+    only numbers are aligned on the right.
     """
     if left is not None:
         return [number not in left for number in range(1, len(columns) + 1)]

@@ -114,12 +114,10 @@ def _report(
     scope = "The whole evaluation" if not settings.only else "A part of the evaluation"
     lead = (
         f"{scope} of the paper by Bian and Jun (AISTATS 2022), run again: a test of every statement in the "
-        f"paper that can be "
-        "tested, and some experiments beyond it.",
+        "paper that can be tested, and some experiments beyond it.",
         f"{len(judged)} tests of {quotes} quotations: {counts['holds']} hold, {counts['fails']} fail and "
-        f"{counts['open']} are open. "
-        "The confidence is 95%, except for statements that are computed rather than estimated. "
-        f"All numbers on this page are from one run: {rounds / 1e6:,.0f} million rounds in "
+        f"{counts['open']} are open. The confidence is 95%, except for statements that are computed rather "
+        f"than estimated. All numbers on this page are from one run: {rounds / 1e6:,.0f} million rounds in "
         f"{len(results.parts)} parts.",
     )
     facts = {
@@ -143,7 +141,7 @@ def _warning(settings: ReproductionSettings) -> str | None:
     notes = []
     if settings.quick or any(getattr(settings, name) not in (None, size) for name, size in PAPER.items()):
         notes.append(
-            "This run is not as large as the paper's experiments, so its verdicts are not about these."
+            "This run is not of the size of the paper's experiments, so its verdicts do not apply to them."
         )
     if settings.only:
         notes.append(f"Only these experiments were run: {', '.join(settings.only)}.")

@@ -74,17 +74,17 @@ class TrialEstimate:
         return self + -other
 
     def lower(self, confidence: float) -> float:
-        """The end of a one-sided interval: Student's, corrected for skewness as Hall (1992) does."""
+        """The lower end of a one-sided Student interval with the skewness correction of Hall (1992)."""
         return self.value - self.error * self._quantile(confidence)
 
     def upper(self, confidence: float) -> float:
-        """The end of a one-sided interval, to the other side."""
+        """The upper end of a one-sided interval."""
         return -(-self).lower(confidence)
 
     def _quantile(self, confidence: float) -> float:
         """The quantile of t = (estimate - truth) / error.
 
-        T + G t²/3 + G² t³/27 + G/6 has Student's distribution; G is the skewness.
+        If G is the skewness, t + G t²/3 + G² t³/27 + G/6 has Student's distribution.
         """
         if not 0 < self.variance < math.inf:
             return 0.0 if not self.variance else math.inf
@@ -103,10 +103,10 @@ def mean(values: Floats) -> TrialEstimate:
 
 
 def log_mean(values: Floats) -> TrialEstimate:
-    """The logarithm of the mean, by the delta method: a difference of two is a ratio of means."""
+    """The logarithm of the mean, by the delta method; a difference of two is the log of a ratio."""
     plain = mean(values)
     variance = plain.variance / plain.value**2
-    # ln(m + e) is ln m + e/m - e²/(2m²), whose third cumulant is this to the order that matters.
+    # ln(m + e) is about ln m + e/m - e²/(2m²); this is its third cumulant to leading order.
     third = plain.third / plain.value**3 - 3 * variance**2
     return TrialEstimate(math.log(plain.value), variance, plain.freedom, plain.trials, third)
 
@@ -120,8 +120,8 @@ def log_growth(early: Floats, late: Floats) -> TrialEstimate:
 def log_deviation(values: Floats) -> TrialEstimate:
     """The logarithm of the standard deviation, with Miller's jackknife error.
 
-    The error needs four moments: if rare trials dominate the deviation, as with a very long tail, the upper
-    end is too low.
+    The error depends on the fourth moment. If rare trials dominate the deviation, as with a very long tail,
+    the upper end of the interval is too low.
     """
     n = values.size
     squares = (values - values.mean()) ** 2
@@ -167,7 +167,7 @@ class Check:
     limit: float = 0.0
     below: bool = False
     form: Callable[[float], str] = "{:.3g}".format
-    among: int = 1  # the number of candidates from which it was chosen after the fact
+    among: int = 1  # the number of candidates from which the quantity was chosen by its value
     others: tuple[Check, ...] = ()  # alternatives: the check fails only if all of them fail
 
     @property
@@ -216,7 +216,7 @@ def judge(checks: Sequence[Check], confidence: float = CONFIDENCE) -> Verdict:
         for check in checks
         if check.margin.value >= 0 and not check.holds(confidence)
     ]
-    # One failing check decides; otherwise the one that needs most trials.
+    # One check that fails is enough. Otherwise all must hold, so the one that needs most trials counts.
     needed = min(against) if against else max(for_all)
     return Verdict("open", None if math.isinf(needed) else math.ceil(needed))
 
@@ -227,7 +227,7 @@ def stricter(confidence: float, parts: int) -> float:
 
 
 def trials_for(word: Callable[[int], str], trials: int) -> int | None:
-    """The trials (a power of 2 times as many) that would decide the claim with the same fractions."""
+    """The number of trials, a power of 2 times as many, that would decide the claim if fractions stay."""
     return next((trials * 2**power for power in range(1, 12) if word(2**power) != "open"), None)
 
 

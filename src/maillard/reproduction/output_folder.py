@@ -22,7 +22,7 @@ _MIN_FREE = 100 * 2**20  # bytes of disk space
 class WorkingFolder:
     """The working folder of a run, next to the output folder.
 
-    Finished parts, and the report until it is published.
+    It contains the finished parts, and the report until it is published.
     """
 
     def __init__(self, output: Path) -> None:

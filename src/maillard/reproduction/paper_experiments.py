@@ -85,7 +85,7 @@ class PaperExperiment:
     over: Mapping[str, Sequence[float]]
     trials: int
     horizon: int
-    curves: bool = True  # or the final regret alone
+    curves: bool = True  # False: only the final regret
     full: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -102,7 +102,7 @@ class ExperimentPart:
     seed: int
 
     def simulation(self) -> SimulationExperiment:
-        """The same, checked and ready to run."""
+        """The simulation of this part, checked and ready to run."""
         checkpoints = rounds(self.horizon) if self.curves else [self.horizon]
         return make_experiment(
             self.policies, self.problem, self.horizon, self.trials, self.seed, checkpoints=checkpoints

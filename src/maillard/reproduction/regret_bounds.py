@@ -38,8 +38,9 @@ __all__ = [
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], Floats]
 
-# Grids of ln c for the minimisation. The best c is near 1 for MS and of order (B/(Dℓ))^¼ for MS+. The fine grid
-# is centred at the minimum on the coarse one. With parabolic interpolation, the relative error is below 3e-6.
+# Grids of ln c for the minimisation. The best c is near 1 for MS and of order (B/(Dℓ))^¼ for MS+. The fine
+# grid is centred at the minimum on the coarse one. With parabolic interpolation, the relative error is below
+# 3e-6.
 _COARSE = np.linspace(np.log(0.05), np.log(500.0), 18)[:, None, None]
 _FINE = np.linspace(-0.2, 0.2, 5)[:, None, None]
 _POINTS = 6  # quadrature points for a sum between two powers of 2: relative error 2e-9
@@ -50,9 +51,9 @@ _NODES = 24  # points per octave in the table of F3: its chords are too high by 
 class RegretBound(NamedTuple):
     """Bounds on regret at each horizon.
 
-    An arm is pulled at most T times. `capped` and `summed` limit each E N to T; `closed` does not, which shows
-    how far a vacuous bound is from a useful one. None of them uses that the pulls of all arms add up to T, so
-    each may exceed `most`, the regret of always pulling the worst arm.
+    An arm is pulled at most T times. `capped` and `summed` limit each E N to T; `closed` does not, so that it
+    shows how far a vacuous bound is from a useful one. None of them uses that the pulls of all arms add up to
+    T, so each may exceed `most`, the regret of always pulling the worst arm.
     """
 
     closed: Floats  # the closed form, as the proof gives it

@@ -26,13 +26,12 @@ _folder = Path()
 def draw(
     makers: Sequence[Callable[[], ReportSection]], folder: Path, workers: int
 ) -> Iterator[tuple[int, DrawnSection]]:
-    """Make every section and write its figures as SVG and PNG.
+    """Make every section, write its figures as SVG and PNG, and yield its index and content.
 
-    Yields the index and content of each as it is done.
-
-    With several workers the process is forked, which is safe only in a program without other threads.
+    Sections are yielded as they finish. With several workers the process is forked, which is safe only in a
+    program without other threads.
     """
-    global _makers, _folder  # see above
+    global _makers, _folder  # for the forked processes
     _makers, _folder = makers, folder
     if workers == 1 or sys.platform != "linux":  # elsewhere forking is not safe even with one thread
         yield from map(_draw, range(len(makers)))

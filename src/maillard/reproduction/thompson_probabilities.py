@@ -39,9 +39,9 @@ _NORMAL = 1.959964  # 95%, two-sided
 
 
 class TwoArms(NamedTuple):
-    """Log probabilities of the worse of two arms at x = N d² / 2 and variance 1.
+    """Log probabilities of the worse of two arms, by x = N d² / 2, for a variance of 1.
 
-    The better has 10⁶ times as many pulls.
+    The better arm has 10⁶ times as many pulls.
     """
 
     x: Floats
@@ -105,10 +105,7 @@ def _draw(tally: Tally, draws: int, rng: np.random.Generator) -> Floats:
 
 @functools.cache
 def seconds(seed: int) -> tuple[tuple[int, str, float], ...]:
-    """The time for one vector of probabilities, the best of several: arms, method, seconds.
-
-    It depends on the machine.
-    """
+    """Arms, method, and time in seconds for one vector of probabilities, the best of several measurements."""
     rows = []
     rng = np.random.default_rng(seed)
     ms, ts = policy("ms", sigma2=0.25), policy("ts", sigma2=0.25)

@@ -49,7 +49,7 @@ _ERROR_LOGS = 500  # number of logs for these errors
 
 
 class Logs(NamedTuple):
-    """Arrays of rounds x logs."""
+    """Simulated logs, as arrays of rounds x logs."""
 
     probability: Floats
     "The probability of the worse arm."
@@ -90,12 +90,12 @@ def simulate_logs(name: str, count: int, rounds: int, seed: int, floor: float = 
     for t in range(rounds):
         p = (1.0 - floor) * probability_of(n, s) + floor / 2
         choice, outcome = rng.random((2, count))
-        drawn = choice < p
-        y = outcome < np.where(drawn, *truth)
-        probability[t], worse[t], reward[t] = p, drawn, y
-        for arm, mine in enumerate((drawn, ~drawn)):
-            n[arm] += mine
-            s[arm] += mine & y
+        chosen = choice < p
+        y = outcome < np.where(chosen, *truth)
+        probability[t], worse[t], reward[t] = p, chosen, y
+        for arm, pulled in enumerate((chosen, ~chosen)):
+            n[arm] += pulled
+            s[arm] += pulled & y
     return Logs(probability, worse, reward)
 
 
@@ -105,13 +105,13 @@ def true_means() -> Floats:
 
 
 def ips_scores(logs: Logs, probability: Floats | None = None, *, better: bool = False) -> Floats:
-    """The inverse propensity ips_scores of an arm: reward / p in rounds that chose it, else 0.
+    """The inverse propensity scores of an arm: reward / p in the rounds that chose it, otherwise 0.
 
-    `probability` is that of the worse arm.
+    `probability` is the probability of the worse arm that was logged; by default the exact one.
     """
     p = logs.probability if probability is None else probability
-    drawn, p = (~logs.worse, 1.0 - p) if better else (logs.worse, p)
-    return np.divide(logs.reward, p, out=np.zeros_like(p), where=drawn)
+    chosen, p = (~logs.worse, 1.0 - p) if better else (logs.worse, p)
+    return np.divide(logs.reward, p, out=np.zeros_like(p), where=chosen)
 
 
 @functools.cache
@@ -122,9 +122,9 @@ def averaged_logs(name: str, seed: int) -> Logs:
 
 @functools.cache
 def single_errors(seed: int) -> dict[str, tuple[Floats, Floats]]:
-    """By arm and policy.
+    """The standard deviation of a single estimate, and its standard error, by arm and policy.
 
-    The standard deviation of a single estimate at the rounds of `ERROR_ROUNDS`, and its standard error.
+    The arrays have one value for each of `ERROR_ROUNDS`.
     """
     found = {}
     plain, floored = (
@@ -150,7 +150,7 @@ class SampledPropensities(NamedTuple):
     estimates: Floats
     "One for each log."
     expected: float
-    "The expected mean of p / logged p: the mean of 1 - (1 - p)^draws."
+    "The expectation of p / logged p, averaged over rows: the mean of 1 - (1 - p)^draws."
 
 
 @functools.cache
@@ -173,9 +173,9 @@ def sampled_propensities(seed: int) -> tuple[SampledPropensities, ...]:
 
 @functools.cache
 def zero_fractions(seed: int) -> dict[int, tuple[float, float]]:
-    """If the served choice is not sampled_propensities.
+    """The fraction of rows of the worse arm that are logged as 0, and of logs with such a row.
 
-    The fraction of rows of the worse arm logged as 0, and of logs with such a row.
+    The keys are numbers of samples. The served choice is not one of the samples.
     """
     logs, rng = averaged_logs("ts", seed), np.random.default_rng([seed, 0, *SAMPLES])
     found, p = {}, logs.probability[logs.worse]

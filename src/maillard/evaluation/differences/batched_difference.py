@@ -1,11 +1,10 @@
-"""Batched least squares.
+"""Batched least squares: the difference between two arms if the policy changed only between batches.
 
-The difference between two arms from a log whose policy changed only between batches.
-
-Zhang, Janson and Murphy (2020, Theorem 3). If the policy learned from the log, least squares over the whole
-log is not normal. Within a batch, given everything before it, rewards are independent and ordinary least
-squares applies. So each batch has a Student statistic, and the sum of these over √J is normal as batches
-grow, for every policy, even if two arms are equal.
+The method is that of Zhang, Janson and Murphy (2020, Theorem 3). If the policy learned from the log, least
+squares over the whole log is not asymptotically normal. Within a batch, given all earlier batches, rewards
+are independent and ordinary least squares applies. So each of the J batches has a Student statistic. The sum
+of these, divided by √J, is asymptotically normal as batches grow. This is true for every policy, even if the
+two arms are equal.
 """
 
 from __future__ import annotations
@@ -54,12 +53,13 @@ def batched_difference(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> BatchedDifference:
-    """(Σ_b c_b Δ̂_b ± q √J) / Σ_b c_b, c_b = √(n₁n₀ / (n₁ + n₀)) / σ̂_b, over J batches with both arms.
+    """The difference between the means of two arms, with a confidence interval.
 
-    σ̂_b² is the residual variance of batch b with n_b - 2 degrees of freedom, n_b = n₁ + n₀; q is the
-    quantile of |Σ_b t_{n_b - 2}| / √J, simulated if batches are small, otherwise that of a standard normal
-    variable. Assumptions: the policy did not change within a batch, and the rewards of both arms have the
-    same variance.
+    The interval is (Σ_b c_b Δ̂_b ± q √J) / Σ_b c_b with c_b = √(n₁n₀ / (n₁ + n₀)) / σ̂_b, over the J batches
+    that contain both arms. σ̂_b² is the residual variance of batch b, with n_b - 2 = n₁ + n₀ - 2 degrees of
+    freedom. q is the quantile of |Σ_b t_{n_b - 2}| / √J. It is simulated if batches are small; otherwise the
+    normal quantile is used. Assumptions: the policy did not change within a batch, and the rewards of both
+    arms have the same variance.
 
     >>> rng = np.random.default_rng(0)
     >>> arm, batch = rng.integers(2, size=4000), np.repeat(np.arange(4), 1000)
@@ -112,13 +112,13 @@ def _least_squares(
         counts[row] = np.bincount(batch, minlength=groups)
         sums = np.bincount(batch, values, minlength=groups)
         np.divide(sums, counts[row], out=means[row], where=counts[row] > 0)
-        # In a second pass, from the means: the one-pass formula cancels for large rewards.
+        # A second pass: the one-pass formula would lose precision for large rewards.
         residual += np.bincount(batch, (values - means[row][batch]) ** 2, minlength=groups)
     return counts, means, residual
 
 
 def _excess(freedom: Floats) -> float:
-    """By how much the standard deviation of Σ_b t_ν_b / √J exceeds 1: t_ν has variance ν / (ν - 2)."""
+    """The excess over 1 of the standard deviation of Σ_b t_ν_b / √J; t_ν has variance ν / (ν - 2)."""
     if freedom.min() <= 2:
         return math.inf
     return float(np.sqrt(np.mean(freedom / (freedom - 2))) - 1)

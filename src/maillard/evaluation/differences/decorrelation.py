@@ -1,9 +1,9 @@
 """W-decorrelation: least squares on an adaptive log, corrected so that it is asymptotically normal.
 
-Deshpande, Mackey, Syrgkanis and Taddy (2018). β̂ + W (y - X β̂), where each row of W depends only on earlier
-rows, so that the noise is a martingale. For arms, whose rows of X are unit vectors, W has a closed form. λ
-trades bias (large λ: W X is far from the identity) for variance; it must be small compared with the number of
-pulls of the least pulled arm.
+The method is that of Deshpande, Mackey, Syrgkanis and Taddy (2018). The estimate is β̂ + W (y - X β̂), where W
+for each row depends only on earlier rows, so that the noise is a martingale. For arms, the rows of X are unit
+vectors, and W has a closed form. A large λ gives a large bias and a small variance. λ must be small compared
+with the number of pulls of the least pulled arm.
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ def decorrelated_difference(
     sigma2: float | None = None,
     confidence: float = 0.95,
 ) -> DecorrelatedDifference:
-    """The difference of r̄ + Σ_j ρ (1 - ρ)^{j-1} (r_j - r̄), over the pulls j of each arm; ρ = 1 / (1 + λ).
+    """The difference between the means of two arms, with a confidence interval.
 
-    Its variance is σ² Σ_j [ρ (1 - ρ)^{j-1}]² over both arms. σ² is the residual variance over all arms in the
-    rows, unless given. Assumptions: rows in log order, the same variance for all arms, and a `penalty` (λ)
-    that does not depend on the rewards.
+    The estimate for an arm is r̄ + Σ_j ρ (1 - ρ)^{j-1} (r_j - r̄) over its pulls j, with ρ = 1 / (1 + λ). The
+    variance of the difference is σ² Σ_j [ρ (1 - ρ)^{j-1}]² over both arms. σ² is the residual variance over
+    all arms in the rows, unless given. Assumptions: the rows are in log order, all arms have the same
+    variance, and `penalty` (λ) does not depend on the rewards.
 
     >>> found = decorrelated_difference([0, 1, 0, 1], [1.0, 0.0, 2.0, 1.0], 0, 1, penalty=1, sigma2=1)
     >>> found.value, round(found.upper - found.value, 4)
@@ -106,10 +107,10 @@ def choose_penalty(
     runs: int | None = None,
     seed: int = 0,
 ) -> float:
-    """λ: the (1/n)-quantile of min_a N_a / ln n over simulated runs of n samples with equal arms.
+    """A penalty λ: the (1/n)-quantile of min_a N_a / ln n over simulated runs of n samples with equal arms.
 
-    On such a problem the least pulled arm has the fewest pulls. The default is 10 n runs, so that the
-    quantile is the tenth smallest value rather than the smallest.
+    `problem` must have equal arms. By default there are 10 n runs, so that the quantile is the tenth smallest
+    value rather than the smallest.
 
     >>> bool(0 < choose_penalty("ms", "gaussian:0,0,variance=1", 100, seed=1) < 100 / 2 / np.log(100))
     True

@@ -47,11 +47,14 @@ def plan(
 ) -> ExplorationPlan:
     """Simulate regret and interval width for a grid of floors and boosters.
 
-    `problem` is a guess of the arms. Each of `floors` is a constant ε: every arm has probability ε / K or
-    more. Each of `decays` adds the floor t^-decay / K. `boosters` defaults to 1, 4 and 16 if the policy has a
-    booster. `target` is what the log will be evaluated for: one target that does not learn (`arm:1`,
-    `dist:0.5,0.5`, `uniform`) or several; the default is each arm but the best. With `against`, intervals are
-    for the difference from that target. `progress(done, total)` is called as runs end.
+    `problem` is a guess of the reward distributions of the arms. Each of `floors` is a constant ε: every arm
+    has a probability of at least ε / K. Each of `decays` adds a floor of t^-decay / K. `boosters` defaults to
+    1, 4 and 16 if the policy has a booster.
+
+    `target` is the policy, or the sequence of policies, for which the log will be evaluated. It must not
+    learn, as in `arm:1`, `dist:0.5,0.5` or `uniform`. The default is every arm except the best. With
+    `against`, the intervals are for the difference from that target. `progress(done, total)` is called as
+    runs finish.
 
     >>> found = plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20)
     >>> [row.floor for row in found.frontier]

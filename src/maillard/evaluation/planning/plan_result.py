@@ -19,14 +19,14 @@ __all__ = ["ExplorationPlan", "PlanOption"]
 
 @dataclass(frozen=True)
 class PlanOption:
-    """A policy of the grid: its regret, and the intervals that its log gives.
+    """A policy of the grid, with its regret and the quality of the intervals from its log.
 
     With several targets, each field has the value of the worst target.
     """
 
     policy: str
     floor: float
-    "ε: every arm has probability ε t^-decay / K or more in round t."
+    "ε: in round t, every arm has a probability of at least ε t^-decay / K."
     decay: float
     booster: float | None
     "None if the policy has no booster."
@@ -43,18 +43,17 @@ class PlanOption:
     effective_share: float
     "Mean effective sample size, (Σ|w|)² / Σw², as a fraction of the rows."
     valid: bool
-    "Whether the interval is valid: its coverage is not below the confidence by more than 2 points and two "
-    "standard errors."
+    "Whether the coverage falls short of the confidence by at most 2 points plus two standard errors."
 
     @property
     def floor_label(self) -> str:
         """The floor as text: none, 5%, t^-0.7, 20% t^-0.5."""
-        share = f"{100 * self.floor:g}%"
+        percent = f"{100 * self.floor:g}%"
         if not self.floor:
             return "none"
         if not self.decay:
-            return share
-        return f"t^-{self.decay:g}" if self.floor == 1 else f"{share} t^-{self.decay:g}"
+            return percent
+        return f"t^-{self.decay:g}" if self.floor == 1 else f"{percent} t^-{self.decay:g}"
 
 
 @dataclass(frozen=True)

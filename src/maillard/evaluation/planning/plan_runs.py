@@ -1,4 +1,4 @@
-"""The runs of a plan: each policy is plan many times, and every log is evaluated like a real one."""
+"""The runs of a plan: each policy is simulated many times, and every log is evaluated like a real one."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = ["WEIGHTINGS", "Run", "run_all", "summarise_runs"]
 
 _ROUNDS_PER_TASK = 1_000_000  # a fraction of a second
 _COVERAGE_TOLERANCE = 0.02  # shortfall that is accepted from a normal interval
-_MIN_DECAY = 0.7  # the two-point weighting assumes a floor that decays at least this fast
+_MIN_DECAY = 0.7  # smallest α of the two-point weighting, which needs a floor of at least c t^-α
 
 
 @dataclass(frozen=True)
 class Run:
-    """The result of one plan log.
+    """The regret of one simulated log and, for each target, its estimate.
 
-    Regret, and for each target the value, standard error and effective fraction of rows.
+    The arrays contain the value, its standard error, and the effective sample size as a fraction of the rows.
     """
 
     regret: float
@@ -46,7 +46,7 @@ class Run:
 
 
 def run_all(
-    plan: Sequence[SimulationPlan],
+    plans: Sequence[SimulationPlan],
     targets: Floats,
     *,
     weighting: int,
@@ -56,22 +56,22 @@ def run_all(
 ) -> list[list[Run]]:
     """Run all policies on threads; after Ctrl-C each thread stops at the end of its current run."""
     stopped = threading.Event()
-    chunk = max(1, min(runs, _ROUNDS_PER_TASK // plan[0].horizon))
-    tasks = [(place, first) for place in range(len(plan)) for first in range(0, runs, chunk)]
+    chunk = max(1, min(runs, _ROUNDS_PER_TASK // plans[0].horizon))
+    tasks = [(place, first) for place in range(len(plans)) for first in range(0, runs, chunk)]
     # Compile once, before several threads need the same function.
-    record(dataclasses.replace(plan[0], checkpoints=(targets.shape[1] + 3,)), 0, every_arm=True)
+    record(dataclasses.replace(plans[0], checkpoints=(targets.shape[1] + 3,)), 0, every_arm=True)
 
     def work(place: int, first: int) -> list[Run]:
         block = range(first, min(first + chunk, runs))
-        return [_run(plan[place], run, targets, weighting) for run in block if not stopped.is_set()]
+        return [_run(plans[place], run, targets, weighting) for run in block if not stopped.is_set()]
 
-    found: list[list[Run]] = [[] for _ in plan]
+    found: list[list[Run]] = [[] for _ in plans]
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         try:
             futures = [pool.submit(work, *task) for task in tasks]
             for (place, _), future in zip(tasks, futures, strict=True):
                 found[place] += future.result()
-                progress(sum(map(len, found)), runs * len(plan))
+                progress(sum(map(len, found)), runs * len(plans))
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -95,8 +95,8 @@ def _run(plan: SimulationPlan, run: int, targets: Floats, weighting: int) -> Run
             weighting
         ]
         squares = float(np.square(weight).sum())  # a dot product would start the threads of BLAS
-        share = float(np.abs(weight).sum()) ** 2 / squares / arm.size if squares else 0.0
-        found[:, place] = *row, share
+        effective = float(np.abs(weight).sum()) ** 2 / squares / arm.size if squares else 0.0
+        found[:, place] = *row, effective
     return Run(float(plan.problem.gaps[arms].sum()), *found)
 
 
@@ -132,9 +132,9 @@ def summarise_runs(
 
 
 def _power_sum(horizon: int, decay: float) -> float:
-    """1 + 2^-decay + ...
+    """The sum of t^-decay for t from 1 to the horizon.
 
-    + T^-decay; terms beyond 1000 by the midpoint rule, with a relative error below 1e-7.
+    Terms beyond t = 1000 are summed by the midpoint rule, with a relative error below 1e-7.
     """
     near = min(horizon, 1000)
     total = math.fsum(math.pow(t, -decay) for t in range(1, near + 1))

@@ -43,9 +43,8 @@ def plan_parts(logs: Sequence[LoggedRows], method: ReplayMethod, horizon: int | 
         rows, needed = min(map(len, logs)), 20 * len(logs[0].arms) / method.acceptance_probability
         raise CannotAnswer(
             f"{logs[0].source}: {rows} rows, each accepted with probability "
-            f"{method.acceptance_probability:.3g}, "
-            f"are too few for a curve; 20 rounds per arm need about {needed:.3g} rows, "
-            f"or a floor {needed / rows:.3g} times as large"
+            f"{method.acceptance_probability:.3g}, are too few for a curve; 20 rounds per arm need about "
+            f"{needed:.3g} rows, or a floor {needed / rows:.3g} times as large"
         )
     parts = 1 if len(logs) >= MIN_PARTS else -(-_DEFAULT_PARTS // len(logs))
     rounds = min(_rounds(each, method, parts) for each in logs)
@@ -55,7 +54,7 @@ def plan_parts(logs: Sequence[LoggedRows], method: ReplayMethod, horizon: int | 
 def split_rows(logged: LoggedRows, method: ReplayMethod, parts: int, horizon: int) -> Iterator[LoggedRewards]:
     """The rows of each part, with their acceptance probabilities.
 
-    For queues, the next `horizon` rewards of every arm.
+    With queues, a part contains the next `horizon` rewards of every arm instead.
     """
     if method.name != QUEUES:
         keep = np.minimum(method.acceptance_probability / logged.probability, 1.0)
@@ -75,7 +74,7 @@ def split_rows(logged: LoggedRows, method: ReplayMethod, parts: int, horizon: in
 
 
 def _rounds(logged: LoggedRows, method: ReplayMethod, parts: int) -> int:
-    """The number of rounds that each part has almost surely, if the log is split into so many."""
+    """The number of rounds that each part almost surely has if the log is split into `parts` parts."""
     if method.name == QUEUES:
         return method.guaranteed // parts
     return reliable_rounds(len(logged) // parts, method.acceptance_probability)

@@ -1,4 +1,4 @@
-"""The properties of logged rewards that a policy or an interval needs."""
+"""A problem made from logged rewards, for the policies that are replayed on them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LoggedProblem(Problem):
 def reward_variances(logs: Sequence[LoggedRows]) -> NDArray[np.float64]:
     """The variance of the rewards of each arm over all logs.
 
-    That of all rewards for an arm with fewer than two.
+    An arm with fewer than two rewards gets the variance of all rewards.
     """
     arm = np.concatenate([each.arm for each in logs])
     reward = np.concatenate([each.reward for each in logs])[arm >= 0]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoggedRows", "read_rows", "rows_from_arrays"]
 
-_CERTAIN = 1.0 - 1e-9  # probabilities above it are 1 up to rounding
+_CERTAIN = 1.0 - 1e-9  # larger probabilities are 1 up to rounding
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -108,9 +108,9 @@ def rows_from_arrays(
     source: str = "log",
     **more: Any,
 ) -> LoggedRows:
-    """Rows from arrays.
+    """Rows from arrays: the index of the chosen arm, its reward, and its log probability.
 
-    The index of the chosen arm, its reward and its log probability, and those of all arms if known.
+    `log_probabilities` has the log probabilities of all arms, if they are known.
 
     >>> rows = rows_from_arrays([0, 1], [1.0, 0.0], np.log([0.5, 0.5]), arms=2)
     >>> len(rows), rows.min_probability.tolist()
@@ -162,8 +162,7 @@ def _decision_rows(
     if audit.verdict == "broken":
         raise CannotAnswer(
             f"{log.source}: the choices do not agree with the logged probabilities, so the log cannot be "
-            f"replayed; "
-            "run maillard verify for details"
+            "replayed; run maillard verify for details"
         )
     arrays = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else []
     if not arrays or not arrays[0].size:
@@ -238,8 +237,8 @@ def _simulated_rows(
 
 def _promised(specs: Iterable[str], arms: Sequence[str], places: Integers) -> float:
     """The minimum probability that every version of the log's policy guarantees to each of these arms."""
-    shares = promised_probabilities(specs, arms)
-    return 0.0 if shares is None else float(shares[places].min())
+    promised = promised_probabilities(specs, arms)
+    return 0.0 if promised is None else float(promised[places].min())
 
 
 def _check_arms(given: Sequence[str] | None, known: Sequence[str], source: str) -> tuple[str, ...]:

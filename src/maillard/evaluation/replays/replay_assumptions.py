@@ -9,7 +9,7 @@ __all__ = ["assumptions"]
 
 
 def assumptions(method: ReplayMethod, basis: str, parts: int, horizon: int) -> tuple[str, ...]:
-    """What the curve and its interval assume."""
+    """The assumptions of a curve and of its interval."""
     texts = [
         "the rewards of each arm are independent and identically distributed, regardless of time and of "
         "earlier choices",
@@ -38,9 +38,7 @@ def assumptions(method: ReplayMethod, basis: str, parts: int, horizon: int) -> t
     else:
         texts.append(
             "interval: normal, for the noise of the rewards given the choices (a martingale); it does not "
-            "include that the "
-            f"policy would choose differently on another log ({MIN_PARTS} logs, or a horizon short enough "
-            f"for "
-            f"{MIN_PARTS} parts, would show that)"
+            f"include that the policy would choose differently on another log ({MIN_PARTS} logs, or a "
+            f"horizon short enough for {MIN_PARTS} parts, would show that)"
         )
     return tuple(texts)

@@ -68,10 +68,10 @@ def summarise(
 ) -> CurveEstimate:
     """The learning curve: the mean over parts of the mean over their replays.
 
-    Rejection and matching: the mean is over the replays that reached round n. Whether a replay did is
-    independent of its rewards, because each row is accepted with a constant probability. Queues: every replay
-    counts. Its rounds after a queue ran out get the smallest reward in the lower bound and the largest in the
-    upper (FORMULAS D, queue replay).
+    With rejection and matching, the mean is over the replays that reached round n. Whether a replay reached
+    it is independent of its rewards, because each row is accepted with a constant probability. With queues,
+    all replays count. The rounds after a queue ran out get the smallest reward in the lower bound and the
+    largest reward in the upper bound.
     """
     low, high, noise, reached = [], [], [], []
     for part in parts:
@@ -102,10 +102,9 @@ def _mean_and_half_width(
 ) -> tuple[Floats, Floats]:
     """The mean over parts, and the half-width of its interval.
 
-    `half` if given, otherwise Student's t over the means of the parts.
-
-    Given all earlier rows, the expectation of a part's mean is that of the policy. So the errors of the parts
-    are martingale differences: uncorrelated, like those of independent logs.
+    The half-width is `half` if given, otherwise that of Student's t over the means of the parts. Given all
+    earlier rows, the expected mean of a part is that of the policy. So the errors of the parts are martingale
+    differences, which are uncorrelated like those of independent logs.
     """
     from scipy.special import stdtrit
 
@@ -120,9 +119,9 @@ def _mean_and_half_width(
 
 
 def _martingale_half_width(noise: Sequence[Floats], rounds: Integers, confidence: float) -> Floats:
-    """z √(Σ σ²(arm)) / n over the choices made.
+    """The half-width z √(Σ σ²(arm)) / n, summed over the choices made.
 
-    The martingale variance of one replay, an upper bound on that of their mean.
+    It uses the martingale variance of one replay, an upper bound on the variance of the mean over replays.
     """
     from scipy.special import ndtri
 

@@ -1,4 +1,4 @@
-"""The methods by which a log can be replayed, and how many rounds they give."""
+"""The replay methods: which one applies to a log, and how many rounds it gives."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ __all__ = ["MATCHING", "METHODS", "QUEUES", "REJECTION", "ReplayMethod", "choose
 REJECTION, MATCHING, QUEUES = METHODS = ("rejection", "matching", "queues")
 _UNIFORM_TOLERANCE = 1e-6  # relative deviation from 1 / K
 _FLOOR_TOLERANCE = 1e-9  # relative rounding error of a probability at the floor
-_MAX_SHORT = 1e-3  # probability that a pass ends before the number of rounds that is relied on
+_MAX_SHORT = 1e-3  # probability that a pass ends before `reliable_rounds`
 
 
 @dataclass(frozen=True)
 class ReplayMethod:
-    """A method, and what it knows about every row."""
+    """A replay method with its parameters."""
 
     name: str
     acceptance_probability: float = 0.0
-    "The probability that a row is accepted, whatever the policy chose and whatever happened before; 0 for "
-    "queues."
+    "The probability that a row is accepted, independent of the past and of the policy; 0 for queues."
     guaranteed: int = 0
-    "The number of rewards that each queue was to have, whatever their values."
+    "The number of rewards that every queue has by design, independent of the values of the rewards."
 
 
 def choose_method(
@@ -56,8 +55,7 @@ def choose_method(
         if not uniform:
             raise CannotAnswer(
                 "matching: logging was not uniform, so the rows that match a learning policy's choices are "
-                "a biased sample"
-                f"{_smallest(logs)}. {_advice(logs)}"
+                f"a biased sample{_smallest(logs)}. {_advice(logs)}"
             )
         return ReplayMethod(MATCHING, uniform)
     if name == REJECTION or (name is None and guaranteed is None and known_floor):
@@ -75,9 +73,9 @@ def choose_method(
 
 
 def reliable_rounds(rows: int, acceptance_probability: float) -> int:
-    """The number of rows that all but one pass in a thousand accept.
+    """The number of rows that a pass accepts at least, except in one of a thousand passes.
 
-    A quantile of Binomial(rows, acceptance_probability).
+    It is a quantile of Binomial(rows, acceptance_probability).
 
     >>> reliable_rounds(10_000, 0.05), reliable_rounds(10, 0.01)
     (433, 0)
@@ -116,8 +114,7 @@ def _check_floor(logs: Sequence[LoggedRows], floor: float) -> None:
                 f"{rows.source}, row {rows.row[first]}: probability",
                 float(rows.min_probability[first]),
                 f"at least {floor:g} for every arm, the floor; {int(below.sum())} of {len(rows)} rows are "
-                f"below it "
-                f"(the smallest is {rows.min_probability.min():.3g})",
+                f"below it (the smallest is {rows.min_probability.min():.3g})",
             )
 
 

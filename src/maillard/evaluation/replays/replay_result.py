@@ -21,10 +21,7 @@ _PRINTED_ROUNDS = 6
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Replay:
-    """The learning curve of another policy on a log.
-
-    For each n in `rounds`, the mean reward of its first n rounds.
-    """
+    """The learning curve of another policy on a log: the mean reward of its first n rounds, by n."""
 
     policy: str
     method: str

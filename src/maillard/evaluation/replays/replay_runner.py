@@ -56,16 +56,16 @@ def replay(
     `log` is anything that `read_log` opens, a simulated log, or a list of these from independent experiments
     with the same arms.
 
-    Methods: "rejection" needs a constant `floor` that was fixed before logging (ε as in a policy's floor=:
-    every arm had at least ε / K); if the log was made by a policy with a floor, it is known. "matching" needs
-    uniform logging. "queues" needs neither: it bounds the curve by the reward range beyond the number of
-    rewards that was `guaranteed` to each arm by design. The default is the first that applies of matching,
-    rejection and queues.
+    There are three methods. "matching" needs uniform logging. "rejection" needs a constant `floor` that was
+    fixed before logging: the ε of a policy's floor=, which gives every arm a probability of at least ε / K.
+    If the log was made by a policy with a floor, the floor is known. "queues" needs neither. It gives exact
+    results up to the number of rewards that was `guaranteed` to each arm by design, and bounds from the
+    reward range after that. The default is the first of matching, rejection and queues that applies.
 
-    `horizon` is the number of rounds of the curve. The default is what each of eight parts of the log
-    supports, so that the variation between parts gives the interval, or what the whole log supports if that
-    is short. `replays` is the number of passes over the same rows, each with its own random numbers. `arms`
-    restricts the arms that the policy may choose.
+    `horizon` is the number of rounds of the curve. By default the log is split into eight parts whose
+    variation gives the interval, and the horizon is what each part supports. If that is too short, it is what
+    the whole log supports. `replays` is the number of passes over the same rows, each with its own random
+    numbers. `arms` restricts the arms that the policy may choose.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.5,0.3", horizon=20_000, seed=1)
@@ -99,8 +99,7 @@ def replay(
     if not curve.reached[0]:
         raise CannotAnswer(
             f"{logs[0].source}: no replay got past the first round: {sum(map(len, used))} rows, accepted "
-            f"with "
-            f"probability {chosen.acceptance_probability:.3g}; use a longer log or a larger floor"
+            f"with probability {chosen.acceptance_probability:.3g}; use a longer log or a larger floor"
         )
     if not queued:  # drop the rounds that no replay reached
         reached = curve.reached > 0
@@ -132,7 +131,7 @@ def replay(
 def _read_logs(
     log: Any, arms: Sequence[str] | None, reward_range: tuple[float, float] | None
 ) -> list[LoggedRows]:
-    """The rows of all logs; those that are read already are used as they are."""
+    """The rows of all logs; a `LoggedRows` is used unchanged."""
     given = list(log) if isinstance(log, list | tuple) else [log]
     if not given:
         raise InvalidValue("log", log, "at least one log")

@@ -27,6 +27,7 @@ from maillard.reproduction.claims.findings import (
     each,
     nearest,
     ratio,
+    ratio_check,
     relative,
     tests,
     times,
@@ -66,7 +67,10 @@ _MINIMAX = 2
 
 @tests("table-1")
 def table_1(_results: ExperimentResults, _where: str) -> Finding:
-    """Compare Table 1 with the policies, and MS+ with all others except in the minimax ratio."""
+    """Table 1 as printed against the metadata of the policies, and MS+ against all others.
+
+    The comparison with the others leaves out the minimax ratio.
+    """
     rows, beaten = [], []
     for name, printed in TABLE_1.items():
         row: Guarantees = policies.policy_class(name).guarantees
@@ -97,7 +101,12 @@ def _booster(results: ExperimentResults, b: int) -> Floats:
     return results.regret("booster", None, f"ms+:booster={b}")
 
 
-def _steps(results: ExperimentResults, boosters: tuple[int, ...], *, rising: bool) -> Finding:
+@tests("booster-falls", boosters=(2, 4, 8, 16), rising=False)
+@tests("booster-rises", boosters=(16, 32, 64, 128), rising=True)
+def booster_steps(
+    results: ExperimentResults, _where: str, *, boosters: tuple[int, ...], rising: bool
+) -> Finding:
+    """The change of mean regret from each booster to the next."""
     found = {b: mean(_booster(results, b)) for b in boosters}
     checks = tuple(
         Check(f"mean at B = {right} minus that at {left}", found[right] - found[left], below=not rising)
@@ -105,18 +114,6 @@ def _steps(results: ExperimentResults, boosters: tuple[int, ...], *, rising: boo
     )
     shown = ", ".join(f"{b}: {one.value:.1f} ± {one.error:.1f}" for b, one in found.items())
     return Finding(f"mean ± standard error at B = {shown}", checks)
-
-
-@tests("booster-falls")
-def booster_falls(results: ExperimentResults, _where: str) -> Finding:
-    """Mean regret from B = 2 to 16."""
-    return _steps(results, (2, 4, 8, 16), rising=False)
-
-
-@tests("booster-rises")
-def booster_rises(results: ExperimentResults, _where: str) -> Finding:
-    """Mean regret from B = 16 to 128."""
-    return _steps(results, (16, 32, 64, 128), rising=True)
 
 
 def _deviations(results: ExperimentResults) -> tuple[dict[int, TrialEstimate], str]:
@@ -128,10 +125,10 @@ def _deviations(results: ExperimentResults) -> tuple[dict[int, TrialEstimate], s
 
 @tests("variance-starts")
 def variance_starts(results: ExperimentResults, _where: str) -> Finding:
-    """Standard deviations up to B = 8 alike, and larger at 16."""
+    """Whether standard deviations are similar up to B = 8, and larger at 16."""
     found, said = _deviations(results)
     same = within("deviation at B = 8 over that at 2", found[8] - found[2], 1.25)
-    grows = Check("deviation at B = 16 over that at 8", found[16] - found[8], form=times)
+    grows = ratio_check("deviation at B = 16 over that at 8", found[16] - found[8])
     return Finding(said, (*same, grows))
 
 
@@ -140,28 +137,22 @@ def variance_grows(results: ExperimentResults, _where: str) -> Finding:
     """Standard deviations from B = 16 to 128."""
     found, said = _deviations(results)
     steps = tuple(
-        Check(f"deviation at B = {right} over that at {left}", found[right] - found[left], form=times)
+        ratio_check(f"deviation at B = {right} over that at {left}", found[right] - found[left])
         for left, right in ((16, 32), (32, 128))
     )
-    tripled = Check("deviation at B = 128 over that at 8", found[128] - found[8], math.log(3), form=times)
+    tripled = ratio_check("deviation at B = 128 over that at 8", found[128] - found[8], 3)
     return Finding(said, (*steps, tripled))
 
 
 @tests("booster-not-linear")
 def booster_not_linear(results: ExperimentResults, _where: str) -> Finding:
-    """Mean regret at B = 128 against that at 16 and that of choosing at random."""
+    """Mean regret at B = 128 over that at 16, and over that of choosing at random."""
     high, best = log_mean(_booster(results, 128)), log_mean(_booster(results, 16))
     result = results.result("booster")
     random = result.rounds[-1] * problem_of(result.provenance["problem"]).gaps.mean()
     checks = (
-        Check("mean at B = 128 over that at 16", high - best, math.log(3), below=True, form=times),
-        Check(
-            "mean at B = 128 over that of chance",
-            high - math.log(random),
-            math.log(0.2),
-            below=True,
-            form=times,
-        ),
+        ratio_check("mean at B = 128 over that at 16", high - best, 3, below=True),
+        ratio_check("mean at B = 128 over that of chance", high - math.log(random), 0.2, below=True),
     )
     said = (
         f"mean at B = 128: {math.exp(high.value):.0f}, {times((high - best).value)} that at 16; choosing at "
@@ -174,13 +165,13 @@ def booster_not_linear(results: ExperimentResults, _where: str) -> Finding:
 def b_matters(results: ExperimentResults, _where: str) -> Finding:
     """Mean regret at B = 128 over that at 16."""
     quantity = log_mean(_booster(results, 128)) - log_mean(_booster(results, 16))
-    check = Check("mean at B = 128 over that at 16", quantity, math.log(1.25), form=times)
+    check = ratio_check("mean at B = 128 over that at 16", quantity, 1.25)
     return Finding(each([check]), (check,))
 
 
 @tests("ocucb-wins")
 def ocucb_wins(results: ExperimentResults, where: str) -> Finding:
-    """Every other method's regret over OCUCB's."""
+    """The regret of every other method over that of OCUCB."""
     others = [policy for policy in PAPER if policy != "ocucb"]
     checks = all_pairs(results, where, MEAN, others, ["ocucb"])
     return Finding(nearest(checks), checks)
@@ -205,7 +196,7 @@ def vary_more(results: ExperimentResults, where: str) -> Finding:
 
 @tests("ms4-steadier")
 def ms4_steadier(results: ExperimentResults, where: str) -> Finding:
-    """MS+4 against MS+8 and MS+16, in deviation and in mean."""
+    """Deviations of MS+8 and MS+16 over that of MS+4, and means of MS+4 over theirs."""
     deviations = all_pairs(results, where, DEVIATION, [MS8, MS16], [MS4])
     means = all_pairs(results, where, MEAN, [MS4], [MS8, MS16])
     return Finding(f"deviations: {each(deviations)}; means: {each(means)}", deviations + means)
@@ -213,7 +204,7 @@ def ms4_steadier(results: ExperimentResults, where: str) -> Finding:
 
 @tests("much-worse")
 def much_worse(results: ExperimentResults, where: str) -> Finding:
-    """TS-SG and AOUCB over each of the rest."""
+    """The regret of TS-SG and AOUCB over that of each other method."""
     rest = [policy for policy in PAPER if policy not in (TSSG, AOUCB)]
     checks = all_pairs(results, where, MEAN, [TSSG, AOUCB], rest, factor=1.5)
     return Finding(nearest(checks), checks)
@@ -221,7 +212,7 @@ def much_worse(results: ExperimentResults, where: str) -> Finding:
 
 @tests("enough-trials")
 def enough_trials(results: ExperimentResults, where: str) -> Finding:
-    """How many means have a large standard error."""
+    """The number of means with a large standard error."""
     rows = []
     for experiment in (where, "bernoulli"):
         for problem in results.problems(experiment):
@@ -237,12 +228,11 @@ def enough_trials(results: ExperimentResults, where: str) -> Finding:
 
 @tests("ms16-least")
 def ms16_least(results: ExperimentResults, _where: str) -> Finding:
-    """MS+16 against every other anytime method on every Bernoulli problem."""
+    """The regret of every other anytime method over that of MS+16, on every Bernoulli problem."""
     checks = tuple(
-        Check(
+        ratio_check(
             f"{problem}: {label(other)} over MS+16",
             ratio(results, ("bernoulli", problem), MEAN, other, MS16),
-            form=times,
         )
         for problem in results.problems("bernoulli")
         for other in ANYTIME
@@ -252,9 +242,9 @@ def ms16_least(results: ExperimentResults, _where: str) -> Finding:
 
 @tests("ts-on-bernoulli")
 def ts_on_bernoulli(results: ExperimentResults, where: str) -> Finding:
-    """TS over MS+16, on Bernoulli against on Gaussian problems."""
+    """The ratio of the regrets of TS and MS+16 on Bernoulli problems over that on Gaussian problems."""
     here, there = (relative(results, experiment, MEAN, TS, MS16) for experiment in ("bernoulli", where))
-    check = Check("Bernoulli's ratio over Gaussian's", here - there, form=times)
+    check = ratio_check("Bernoulli's ratio over Gaussian's", here - there)
     return Finding(
         f"TS over MS+16: {times(here.value)} on Bernoulli, {times(there.value)} on Gaussian", (check,)
     )
@@ -262,18 +252,17 @@ def ts_on_bernoulli(results: ExperimentResults, where: str) -> Finding:
 
 @tests("best-or-on-par")
 def best_or_on_par(results: ExperimentResults, where: str) -> Finding:
-    """The best MS+ against the other anytime methods, on every problem."""
+    """The regret of the best MS+ over that of the other anytime methods, on every problem."""
     checks = []
     for experiment in (where, "bernoulli"):
         for problem in results.problems(experiment):
             for other in (TS, TSSG, AOUCB):
                 boosted = [
-                    Check(
+                    ratio_check(
                         f"{problem}: {label(own)} over {label(other)}",
                         ratio(results, (experiment, problem), MEAN, own, other),
-                        math.log(1.1),
+                        1.1,
                         below=True,
-                        form=times,
                         among=3,
                     )
                     for own in (MS4, MS8, MS16)
@@ -285,21 +274,21 @@ def best_or_on_par(results: ExperimentResults, where: str) -> Finding:
 
 @tests("tightest")
 def tightest(results: ExperimentResults, _where: str) -> Finding:
-    """The least sigma2 that is valid for the arms of each Bernoulli problem."""
+    """The smallest sigma2 that is valid for all arms of each Bernoulli problem."""
     rows = [
         (problem, least, problem_of(problem).sigma2)
         for problem in results.problems("bernoulli")
-        for least in [_least(problem_of(problem))]
+        for least in [_min_sigma2(problem_of(problem))]
     ]
     said = "; ".join(f"{problem}: {least:.3f}" for problem, least, _ in rows)
     table = DataTable(("problem", "least sigma2 that is valid", "used"), tuple(rows))
     return counted(f"least sigma2, {said}", holds=all(least > 0.249 for _, least, _ in rows), evidence=table)
 
 
-def _least(problem: Problem) -> float:
+def _min_sigma2(problem: Problem) -> float:
     """The largest sub-Gaussian constant of the arms.
 
-    (1 - 2p) / (2 ln((1 - p)/p)) for mean p (Kearns and Saul).
+    For a mean of p, the constant is (1 - 2p) / (2 ln((1 - p)/p)) (Kearns and Saul).
     """
     found: list[float] = []
     for p in problem.true_means.tolist():

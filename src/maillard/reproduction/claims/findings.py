@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,7 @@ __all__ = [
     "each",
     "nearest",
     "ratio",
+    "ratio_check",
     "relative",
     "tests",
     "times",
@@ -70,17 +73,16 @@ class Finding:
         return DataTable(("what is claimed", "estimate", *bounds, "so"), tuple(rows))
 
 
-Test = Callable[
-    [ExperimentResults, str], Finding
-]  # the second argument is the experiment on which the claim is tested
+# The second argument is the experiment on which the claim is tested; empty if there is only one.
+Test = Callable[[ExperimentResults, str], Finding]
 TESTS: dict[str, Test] = {}
 
 
-def tests(name: str) -> Callable[[Test], Test]:
-    """Register the function that tests the claim of this name."""
+def tests(name: str, **parameters: Any) -> Callable[[Callable[..., Finding]], Callable[..., Finding]]:
+    """Register a function, with these parameters, as the test of the claim of this name."""
 
-    def register(function: Test) -> Test:
-        TESTS[name] = function
+    def register(function: Callable[..., Finding]) -> Callable[..., Finding]:
+        TESTS[name] = functools.partial(function, **parameters)
         return function
 
     return register
@@ -109,9 +111,16 @@ def ratio(
 def relative(
     results: ExperimentResults, experiment: str, measure: Measure, over: str, under: str
 ) -> TrialEstimate:
-    """The same, averaged over the experiment's problems."""
+    """The log ratio of a measure of two policies, averaged over the problems of an experiment."""
     problems = results.problems(experiment)
     return average([ratio(results, (experiment, problem), measure, over, under) for problem in problems])
+
+
+def ratio_check(
+    what: str, log_ratio: TrialEstimate, factor: float = 1.0, *, below: bool = False, among: int = 1
+) -> Check:
+    """The check that a ratio, given by its logarithm, is above a factor, or below it."""
+    return Check(what, log_ratio, math.log(factor), below=below, form=times, among=among)
 
 
 def within(what: str, quantity: TrialEstimate, factor: float) -> tuple[Check, Check]:
@@ -131,11 +140,10 @@ def all_pairs(
 ) -> tuple[Check, ...]:
     """Checks that each of `overs` has more than `factor` times the measure of each of `unders`."""
     return tuple(
-        Check(
+        ratio_check(
             f"{label(over)} over {label(under)}",
             relative(results, experiment, measure, over, under),
-            math.log(factor),
-            form=times,
+            factor,
         )
         for over in overs
         for under in unders

@@ -10,7 +10,7 @@ import numpy as np
 
 from maillard.reproduction import two_arm_logs
 from maillard.reproduction.claim_statistics import Check, Verdict, judge, log_mean, mean
-from maillard.reproduction.claims.findings import Finding, tests, times, within
+from maillard.reproduction.claims.findings import Finding, ratio_check, tests, times, within
 from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.report_content import DataTable
 
@@ -56,8 +56,8 @@ def unbiased(estimates: Mapping[str, Floats], errors: Mapping[str, tuple[Floats,
     first, last = two_arm_logs.ERROR_ROUNDS[-3], two_arm_logs.ERROR_ROUNDS[-1]
     shrinking = "; ".join(f"{who} {off[-3]:.3f} and {off[-1]:.3f}" for who, (off, _) in errors.items())
     statistic = (
-        f"means of {values.size:,} estimates: {', '.join(said)}. "
-        f"But one estimate is off by (deviation after {first:,} and {last:,} rounds): {shrinking}"
+        f"means of {values.size:,} estimates: {', '.join(said)}. But one estimate is off by (deviation after "
+        f"{first:,} and {last:,} rounds): {shrinking}"
     )
     return _judged(statistic, checks, table)
 
@@ -81,7 +81,7 @@ def biased(
         ratio = log_mean(each.estimates) - truth
         if each.draws:
             what = f"{each.draws} draws: mean estimate over the truth"
-            checks.append(Check(what, ratio, math.log(_TENTH), below=True, form=times))
+            checks.append(ratio_check(what, ratio, _TENTH, below=True))
         else:
             checks += within("exact: mean estimate over the truth", ratio, 1 / _TENTH)
     shown = ", ".join(
@@ -91,8 +91,7 @@ def biased(
     most = max(never)
     statistic = (
         f"mean estimate over the truth: {shown}. With {most} draws besides the one that was served, "
-        f"{never[most][1]:.0%} of the logs "
-        "have a row whose weight is infinite"
+        f"{never[most][1]:.0%} of the logs have a row whose weight is infinite"
     )
     return _judged(statistic, checks, propensity_table(found, never))
 

@@ -14,7 +14,17 @@ from maillard import policies
 from maillard.problems import problem as problem_of
 from maillard.reproduction import thompson_probabilities
 from maillard.reproduction.claim_statistics import Check, TrialEstimate, log_growth, log_mean, mean
-from maillard.reproduction.claims.findings import MEAN, Finding, counted, each, nearest, ratio, tests, times
+from maillard.reproduction.claims.findings import (
+    MEAN,
+    Finding,
+    counted,
+    each,
+    nearest,
+    ratio,
+    ratio_check,
+    tests,
+    times,
+)
 from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.paper_experiments import label
 from maillard.reproduction.regret_bounds import (
@@ -32,37 +42,23 @@ BOUNDED = ("ms", "ms+:booster=4", "ms+:booster=8", "ms+:booster=16")
 
 def bound_of(policy: str, problem: str, horizons: ArrayLike) -> RegretBound:
     """The explicit bound of MS or MS+ on a problem, at each horizon."""
-    world = problem_of(problem)
-    sigma2 = world.sigma2 or 1.0
+    bandit = problem_of(problem)
+    sigma2 = bandit.sigma2 or 1.0
     if policy == "ms":
-        return maillard_sampling(world.gaps, sigma2, horizons)
+        return maillard_sampling(bandit.gaps, sigma2, horizons)
     made: Any = policies.policy(policy, sigma2=sigma2)
-    return maillard_sampling_plus(world.gaps, sigma2, horizons, booster=made.booster, c=made.c, d=made.d)
+    return maillard_sampling_plus(bandit.gaps, sigma2, horizons, booster=made.booster, c=made.c, d=made.d)
 
 
-@tests("closing-printed")
-def closing_printed(results: ExperimentResults, _where: str) -> Finding:
-    """By how much the printed equation's regret grows over the last tenfold of rounds."""
-    return _growth(results, "ms-printed", 9.0)
-
-
-@tests("closing-meant")
-def closing_meant(results: ExperimentResults, _where: str) -> Finding:
-    """The same with N in the equation."""
-    return _growth(results, "ms-practical", 3.0)
-
-
-def _growth(results: ExperimentResults, policy: str, most: float) -> Finding:
+@tests("closing-printed", policy="ms-printed", most=9.0)
+@tests("closing-meant", policy="ms-practical", most=3.0)
+def closing(results: ExperimentResults, _where: str, *, policy: str, most: float) -> Finding:
+    """The growth of regret over the last tenfold of rounds, for Eq. (4) as printed and with N."""
     early, late = (results.regret("closing", None, policy, share) for share in (0.1, 1.0))
-    check = Check(
-        "growth of regret over the last tenfold of rounds",
-        log_growth(early, late),
-        math.log(most),
-        below=True,
-        form=times,
-    )
+    grown = log_growth(early, late)
+    check = ratio_check("growth of regret over the last tenfold of rounds", grown, most, below=True)
     return Finding(
-        f"regret grows from {early.mean():,.1f} to {late.mean():,.1f}, {each([check]).split()[-1]}", (check,)
+        f"regret grows from {early.mean():,.1f} to {late.mean():,.1f}, {times(grown.value)}", (check,)
     )
 
 
@@ -70,10 +66,9 @@ def _growth(results: ExperimentResults, policy: str, most: float) -> Finding:
 def replacement(results: ExperimentResults, _where: str) -> Finding:
     """Eq. (4) with N against Boltzmann exploration."""
     checks = [
-        Check(
+        ratio_check(
             f"{label(policy)} over Eq. (4) with N",
             ratio(results, ("closing", None), MEAN, policy, "ms-practical"),
-            form=times,
         )
         for policy in results.result("closing").policies
         if policy.startswith("boltzmann")
@@ -97,7 +92,10 @@ def _slopes(results: ExperimentResults, checks: list[Check]) -> Finding:
     return Finding("slope over 2 sigma2 / gap: " + ", ".join(said), tuple(checks))
 
 
-def _optimal(results: ExperimentResults, *chosen: str) -> Finding:
+@tests("slopes", chosen=("ms", "ms+:booster=4"))
+@tests("slope-128", chosen=("ms+:booster=128",))
+def optimal_slopes(results: ExperimentResults, _where: str, *, chosen: tuple[str, ...]) -> Finding:
+    """Regret per unit of ln t of asymptotically optimal policies, compared with 2 sigma2 / gap."""
     checks = []
     for policy in chosen:
         what, found = f"{label(policy)}: slope over the theory's", slope(results, policy)
@@ -105,21 +103,9 @@ def _optimal(results: ExperimentResults, *chosen: str) -> Finding:
     return _slopes(results, checks)
 
 
-@tests("slopes")
-def slopes(results: ExperimentResults, _where: str) -> Finding:
-    """Regret per unit of ln t of MS and MS+4 against 2 sigma2 / gap."""
-    return _optimal(results, "ms", "ms+:booster=4")
-
-
-@tests("slope-128")
-def slope_128(results: ExperimentResults, _where: str) -> Finding:
-    """The same with a very aggressive booster."""
-    return _optimal(results, "ms+:booster=128")
-
-
 @tests("slope-ts-sg")
 def slope_ts_sg(results: ExperimentResults, _where: str) -> Finding:
-    """Policies that are not asymptotically optimal: their slopes are larger."""
+    """The slopes of policies that are not asymptotically optimal, which are larger."""
     checks = [
         Check(f"{label(policy)}: slope over the theory's", slope(results, policy), 1.5)
         for policy in ("ts-sg", "ucb1")
@@ -132,14 +118,14 @@ def arm_counts(results: ExperimentResults) -> list[int]:
     return sorted({problem_of(problem).arms for problem in results.problems("worst-case")})
 
 
-def worst(results: ExperimentResults, policy: str, arms: int, share: float) -> tuple[str, TrialEstimate]:
-    """Over the gaps: the problem on which mean regret over sigma is largest, and the log of that."""
+def worst(results: ExperimentResults, policy: str, arms: int, fraction: float) -> tuple[str, TrialEstimate]:
+    """The problem with the largest mean regret over sigma, among all gaps, and the log of this ratio."""
     found = []
     for problem in results.problems("worst-case"):
-        world = problem_of(problem)
-        if world.arms == arms:
-            regret = log_mean(results.regret("worst-case", problem, policy, share))
-            found.append((problem, regret - 0.5 * math.log(world.sigma2 or 1.0)))
+        made = problem_of(problem)
+        if made.arms == arms:
+            regret = log_mean(results.regret("worst-case", problem, policy, fraction))
+            found.append((problem, regret - 0.5 * math.log(made.sigma2 or 1.0)))
     return max(found, key=lambda pair: pair[1].value)
 
 
@@ -151,21 +137,14 @@ def _growth_of_worst(results: ExperimentResults, policy: str, arms: int) -> Tria
     return log_growth(*(results.regret("worst-case", problem, policy, share) for share in (0.1, 1.0)))
 
 
-@tests("worst-case-ms+")
-def worst_case_plus(results: ExperimentResults, _where: str) -> Finding:
-    """How the worst regret over sigma sqrt(KT ln K) changes with T and with K."""
-    return _worst_case(results, "ms+:booster=4", lambda arms, rounds: arms * rounds * math.log(arms))
-
-
-@tests("worst-case-ms")
-def worst_case(results: ExperimentResults, _where: str) -> Finding:
-    """The same over sigma sqrt(KT ln T)."""
-    return _worst_case(results, "ms", lambda arms, rounds: arms * rounds * math.log(rounds))
-
-
-def _worst_case(results: ExperimentResults, policy: str, rate: Callable[[float, float], float]) -> Finding:
+@tests("worst-case-ms+", policy="ms+:booster=4", rate=lambda arms, rounds: arms * rounds * math.log(arms))
+@tests("worst-case-ms", policy="ms", rate=lambda arms, rounds: arms * rounds * math.log(rounds))
+def worst_case(
+    results: ExperimentResults, _where: str, *, policy: str, rate: Callable[[float, float], float]
+) -> Finding:
+    """The change of the worst regret over sigma sqrt(rate) with T and with K."""
     horizon = float(results.result("worst-case", results.problems("worst-case")[0]).rounds[-1])
-    # What a factor √(ln T) too much would make of it.
+    # The growth of the ratio if regret had an additional factor √(ln T).
     allowed = 0.5 * math.log(math.log(horizon) / math.log(horizon / 10))
     counts, checks = arm_counts(results), []
     for arms in counts:
@@ -180,7 +159,7 @@ def _worst_case(results: ExperimentResults, policy: str, rate: Callable[[float, 
     }
     for fewer, more in itertools.pairwise(counts[-2:]):
         what = f"growth from K = {fewer} to {more}"
-        checks.append(Check(what, last[more] - last[fewer], math.log(1.25), below=True, form=times))
+        checks.append(ratio_check(what, last[more] - last[fewer], 1.25, below=True))
     said = ", ".join(f"K = {arms}: {math.exp(found.value):.2f}" for arms, found in last.items())
     return Finding(f"worst regret over the rate at T: {said}; {nearest(checks)}", tuple(checks))
 
@@ -199,7 +178,7 @@ def bounds(results: ExperimentResults, _where: str) -> Finding:
                     continue
                 regret = log_mean(results.regret(experiment, problem, policy))
                 what = f"{problem}: bound over {label(policy)}'s mean"
-                checks.append(Check(what, -(regret - math.log(bound.summed[0])), form=times))
+                checks.append(ratio_check(what, -(regret - math.log(bound.summed[0]))))
     said = (
         f"{silent} of {silent + len(checks)} bounds are vacuous here, more than any policy can lose; of the "
         f"others, {nearest(checks)}"
@@ -216,8 +195,7 @@ def two_arms(_results: ExperimentResults, _where: str) -> Finding:
     closer = bool((np.diff(table.thompson / table.maillard)[table.x[1:] > 1] < 0).all())
     said = (
         f"the bound lies above everywhere: {'yes' if below else 'no'}; ln p over ln p is {1 + apart:.3f} at "
-        f"x = {table.x[-1]:g}, "
-        f"and falls towards 1: {'yes' if closer else 'no'}"
+        f"x = {table.x[-1]:g}, and falls towards 1: {'yes' if closer else 'no'}"
     )
     return counted(said, holds=below and closer and apart < 0.05, evidence=_two_arms_table())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ from maillard.reproduction.claims.findings import (
     each,
     nearest,
     ratio,
+    ratio_check,
     tests,
     times,
     within,
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AGGRESSIVE", "matched"]
 
-HALF = 10**-0.3  # the checkpoint next to a half
+HALF = 10**-0.3  # the checkpoint nearest to half of the rounds
 AGGRESSIVE = "ms+:booster=32"
 USUAL = "ms+:booster=4,c=0.01,d=0.01"
 
@@ -59,7 +61,7 @@ def _second_half(results: ExperimentResults, policy: str) -> Floats:
 
 
 def _stuck(results: ExperimentResults, policy: str) -> Floats:
-    """For each trial, 1 if it loses over 0.9 of the smallest gap per round in the second half, else 0."""
+    """1 for each trial whose regret per round in the second half exceeds 0.9 of the smallest gap, else 0."""
     result = results.result("width")
     gaps = problem_of(result.provenance["problem"]).gaps
     least = gaps[gaps > 0].min() * result.rounds[-1] * (1 - HALF)
@@ -124,8 +126,10 @@ def recovers(results: ExperimentResults, _where: str) -> Finding:
     return Finding(said, (check,))
 
 
-def _other_values(results: ExperimentResults, fixed: str) -> Finding:
-    """MS+4 with other values of one parameter, the other as `fixed` says, against the usual ones."""
+@tests("c-matters-little", fixed="d=0.01")
+@tests("d-matters-little", fixed="c=0.01")
+def other_values(results: ExperimentResults, _where: str, *, fixed: str) -> Finding:
+    """Mean regret of MS+4 for other values of C or D, relative to that for the paper's values."""
     checks = [
         check
         for problem in results.problems("c-and-d")
@@ -138,21 +142,9 @@ def _other_values(results: ExperimentResults, fixed: str) -> Finding:
     return Finding(nearest(checks), tuple(checks))
 
 
-@tests("c-matters-little")
-def c_matters_little(results: ExperimentResults, _where: str) -> Finding:
-    """Mean regret for other C against that of the paper's."""
-    return _other_values(results, "d=0.01")
-
-
-@tests("d-matters-little")
-def d_matters_little(results: ExperimentResults, _where: str) -> Finding:
-    """Mean regret for other D against that of the paper's."""
-    return _other_values(results, "c=0.01")
-
-
 @tests("milder-than-b")
 def milder_than_b(results: ExperimentResults, _where: str) -> Finding:
-    """The change from B = 16 to 128 against the changes that C and D make, on one problem."""
+    """The change of mean regret from B = 16 to 128 over the changes by C and D, on one problem."""
     (problem,) = results.problems("booster")
     ends = (results.regret("booster", problem, f"ms+:booster={b}") for b in (128, 16))
     high, low = (log_mean(values) for values in ends)
@@ -161,59 +153,43 @@ def milder_than_b(results: ExperimentResults, _where: str) -> Finding:
         if policy != USUAL:
             change = ratio(results, ("c-and-d", problem), MEAN, policy, USUAL)
             size = change if change.value > 0 else -change
-            checks.append(Check(f"B's change over that of {label(policy)}", high - low - size, form=times))
+            checks.append(ratio_check(f"B's change over that of {label(policy)}", high - low - size))
     return Finding(nearest(checks), tuple(checks))
 
 
-def _slower(results: ExperimentResults, experiment: str, faster: str, slower: str) -> list[Check]:
-    return [
-        Check(
-            f"{problem.split('delay=')[-1]}: {label(slower)} over {label(faster)}",
-            ratio(results, (experiment, problem), MEAN, slower, faster),
-            form=times,
+@tests("delay-static", experiment="delay-static", randomised=("ms",))
+@tests("delay-dynamic", experiment="delay-dynamic", randomised=("ms", "ts-bernoulli"))
+def delay(results: ExperimentResults, _where: str, *, experiment: str, randomised: Sequence[str]) -> Finding:
+    """The regret of two UCB policies over that of randomised policies, for every delay."""
+    checks = [
+        ratio_check(
+            f"{problem.split('delay=')[-1]}: {label(ucb)} over {label(policy)}",
+            ratio(results, (experiment, problem), MEAN, ucb, policy),
         )
+        for policy in randomised
+        for ucb in ("aoucb", "ucb1")
         for problem in results.problems(experiment)[1:]  # the first has no delay
-    ]
-
-
-@tests("delay-static")
-def delay_static(results: ExperimentResults, _where: str) -> Finding:
-    """MS against two UCBs under every delay, on static arms."""
-    checks = [
-        check for slower in ("aoucb", "ucb1") for check in _slower(results, "delay-static", "ms", slower)
-    ]
-    return Finding(nearest(checks), tuple(checks))
-
-
-@tests("delay-dynamic")
-def delay_dynamic(results: ExperimentResults, _where: str) -> Finding:
-    """MS and Thompson sampling against two UCBs under every delay, on arms that are replaced."""
-    checks = [
-        check
-        for faster in ("ms", "ts-bernoulli")
-        for slower in ("aoucb", "ucb1")
-        for check in _slower(results, "delay-dynamic", faster, slower)
     ]
     return Finding(nearest(checks), tuple(checks))
 
 
 @tests("delay-widens")
 def delay_widens(results: ExperimentResults, _where: str) -> Finding:
-    """AOUCB over MS at the longest delay against none."""
+    """The ratio of the regrets of AOUCB and MS at the longest delay over that without delay."""
     checks, said = [], []
     for experiment in ("delay-static", "delay-dynamic"):
         none, *_, longest = results.problems(experiment)
         before, after = (
             ratio(results, (experiment, problem), MEAN, "aoucb", "ms") for problem in (none, longest)
         )
-        checks.append(Check(f"{experiment}: the growth of the ratio", after - before, form=times))
+        checks.append(ratio_check(f"{experiment}: the growth of the ratio", after - before))
         said.append(f"{experiment}: AOUCB over MS from {times(before.value)} to {times(after.value)}")
     return Finding("; ".join(said), tuple(checks))
 
 
 @tests("variance")
 def variance(results: ExperimentResults, _where: str) -> Finding:
-    """The deviation of the booster that is best in the mean against that of B = 1."""
+    """The deviation of the booster with the smallest mean regret over that of B = 1."""
     checks = []
     for problem in results.problems("frontier"):
         means = {
@@ -223,5 +199,5 @@ def variance(results: ExperimentResults, _where: str) -> Finding:
         best = min(means, key=means.__getitem__)
         quantity = ratio(results, ("frontier", problem), DEVIATION, best, "ms+:booster=1")
         what = f"{problem}: deviation of {label(best)} over that of B = 1"
-        checks.append(Check(what, quantity, form=times, among=len(means)))
+        checks.append(ratio_check(what, quantity, among=len(means)))
     return Finding(each(checks), tuple(checks))

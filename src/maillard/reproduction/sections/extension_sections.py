@@ -48,16 +48,13 @@ def delay(results: ExperimentResults) -> ReportSection:
         panels.append(_relative(experiment, title, batches, series, specs))
     text = (
         "Rewards arrive in batches: none for a number of rounds, then all at once. Within a batch a UCB "
-        "policy repeats one arm; a "
-        "randomised policy does not. The static problem has ten Bernoulli arms with means 0.1 and 0.05. The "
-        "dynamic problem is that "
-        "of Chapelle and Li (2011): of ten arms, about one in a thousand rounds is replaced by an arm with "
-        "a mean from Beta(4, 4). "
+        "policy repeats one arm; a randomised policy does not. The static problem has ten Bernoulli arms "
+        "with means 0.1 and 0.05. The dynamic problem is that of Chapelle and Li (2011): of ten arms, about "
+        "one in a thousand rounds is replaced by an arm with a mean from Beta(4, 4). "
         "Regret is relative to the best arm of the round." + size,
-        "Chapelle and Li report, for another UCB policy, a million rounds and 100 trials, that the ratio of "
-        "the regrets of UCB and Thompson "
-        "sampling rises from 2.65 without delay to 3.82 at a batch size of 1000. The option --full runs "
-        "this size.",
+        "Chapelle and Li report, for another UCB policy, a million rounds and 100 trials, that the ratio "
+        "of the regrets of UCB and Thompson sampling rises from 2.65 without delay to 3.82 at a batch size "
+        "of 1000. The option --full runs this size.",
     )
     return ReportSection("delay", "Delayed rewards", text, tuple(panels), beyond=True)
 
@@ -143,8 +140,7 @@ def frontier(results: ExperimentResults) -> ReportSection:
         )
     text = (
         "The benefit and the cost of a booster: mean regret against its standard deviation as B grows from "
-        "1 to 128, with other "
-        "policies on the same problem.",
+        "1 to 128, with other policies on the same problem.",
     )
     return ReportSection("frontier", "Mean against deviation", text, tuple(panels), beyond=True)
 

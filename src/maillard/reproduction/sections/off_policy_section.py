@@ -52,23 +52,17 @@ def off_policy(results: ExperimentResults) -> ReportSection:
     better, worse = two_arm_logs.true_means()[::-1]
     text = (
         f"Two Bernoulli arms, {better:g} and {worse:g}. Inverse propensity scoring estimates the mean "
-        f"reward of always choosing one of "
-        "them: reward / p if it was chosen, otherwise 0, averaged over all rounds. On "
-        f"{two_arm_logs.COUNT:,} logs of MS with {two_arm_logs.ROUNDS} rounds each, the estimates are right "
-        f"on average. A single "
-        "estimate is another matter. MS chooses the worse arm in round t with a probability of about 1 / t, "
-        "so the weights grow as "
-        "fast as the number of rounds, and the error for the worse arm does not shrink with the length of "
-        "the log. It does shrink "
-        "with a floor under the probabilities, and for the estimators aipw-two-point and aipw-sqrt, whose "
-        "stabilised weights "
-        "need such a floor for their guarantees.",
+        "reward of always choosing one of them: reward / p if it was chosen, otherwise 0, averaged over "
+        f"all rounds. On {two_arm_logs.COUNT:,} logs of MS with {two_arm_logs.ROUNDS} rounds each, the "
+        "estimates are right on average. A single estimate is another matter. MS chooses the worse arm in "
+        "round t with a probability of about 1 / t, so the weights grow as fast as the number of rounds, "
+        "and the error for the worse arm does not shrink with the length of the log. It does shrink with a "
+        "floor under the probabilities, and for the estimators aipw-two-point and aipw-sqrt, whose "
+        "stabilised weights need such a floor for their guarantees.",
         "The probabilities of Thompson sampling are exact here, too. If instead the log contains the "
-        "fraction of a few samples in which "
-        "the arm was chosen, and the choice that was served is one of these samples, the estimates are too "
-        "low: the fraction of a "
-        "served arm is too large. If the served choice is not one of them, some arms that were served are "
-        "logged with probability 0, "
-        "and have no valid weight.",
+        "fraction of a few samples in which the arm was chosen, and the choice that was served is one of "
+        "these samples, the estimates are too low: the fraction of a served arm is too large. If the "
+        "served choice is not one of them, some arms that were served are logged with probability 0, and "
+        "have no valid weight.",
     )
     return ReportSection("off-policy", "Off-policy evaluation", text, (error, counted), (table,), beyond=True)

@@ -50,7 +50,8 @@ _PALETTE_ORDER = (
 def style_indices(specs: Sequence[str], among: Sequence[str] = ()) -> list[int]:
     """The palette indices of policies.
 
-    Fixed ones first, then the free ones in order, among all policies of a section.
+    Policies in `_PALETTE_ORDER` have fixed indices; the others get free ones in order. `among` lists all
+    policies of a section, so that its figures agree.
     """
     if among:
         by_spec = dict(zip(among, style_indices(among), strict=True))
@@ -67,9 +68,9 @@ def title_of(problem: str) -> str:
     ('Gaussian (1/4), Equal, K = 10', 'Bernoulli, Linear, K = 100')
     """
     noise, _, gaps = problem.partition(":")[0].partition("-")
-    world = problem_of(problem)
-    variance = f" ({Fraction(world.sigma2 or 0)!s})" if noise == "gaussian" else ""
-    return f"{noise.capitalize()}{variance}, {gaps.capitalize()}, K = {world.arms}"
+    made = problem_of(problem)
+    variance = f" ({Fraction(made.sigma2 or 0)!s})" if noise == "gaussian" else ""
+    return f"{noise.capitalize()}{variance}, {gaps.capitalize()}, K = {made.arms}"
 
 
 def option(spec: str, name: str) -> float:

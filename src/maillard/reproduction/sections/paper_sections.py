@@ -20,9 +20,8 @@ __all__ = ["booster", "comparison", "guarantees", "maximum", "over_time", "sprea
 COMPARED = {
     "gaussian-1": (
         "Gaussian problems, noise of variance 1",
-        "The paper does not state the variance of its Gaussian noise. Here both the variance and sigma2 are "
-        "1, the variance that the paper "
-        "states for its booster study.",
+        "The paper does not state the variance of its Gaussian noise. Here both the variance and sigma2 "
+        "are 1, the variance that the paper states for its booster study.",
     ),
     "gaussian-quarter": (
         "Gaussian problems, noise of variance 1/4",
@@ -32,15 +31,13 @@ COMPARED = {
     "bernoulli": (
         "Bernoulli problems",
         "Rewards of 0 and 1; sigma2 = 1/4, the smallest value that is valid for every mean. KL-MS, which "
-        "uses that rewards are Bernoulli, is "
-        "shown for comparison.",
+        "uses that rewards are Bernoulli, is shown for comparison.",
     ),
 }
 _LEGEND = (
     "As in the paper, bars show mean regret and lines its standard deviation. Bars are grey if no regret "
-    "bound is reported for "
-    "sub-Gaussian rewards, and hatched if the policy needs the horizon. The policies below MOSS are not in "
-    "the paper's figures."
+    "bound is reported for sub-Gaussian rewards, and hatched if the policy needs the horizon. The policies "
+    "below MOSS are not in the paper's figures."
 )
 
 
@@ -55,10 +52,9 @@ def guarantees(_results: ExperimentResults) -> ReportSection:
     ]
     text = (
         "What is proved about each policy, from the metadata of the policies: first the rows of the paper, "
-        "then all others. A tick means "
-        "proved; a cross, not the case; a cross with a star, no result is reported but it might be true; a "
-        "blank, nothing is reported; "
-        "a dagger, there is a condition, which the command maillard policies shows.",
+        "then all others. A tick means proved; a cross, not the case; a cross with a star, no result is "
+        "reported but it might be true; a blank, nothing is reported; a dagger, there is a condition, "
+        "which the command maillard policies shows.",
     )
     return ReportSection("guarantees", "Guarantees (Table 1)", text, tables=tuple(tables))
 
@@ -80,9 +76,8 @@ def booster(results: ExperimentResults) -> ReportSection:
     trials = distributions("booster-spread", "All trials", result, result.policies)
     text = (
         f"Ten Gaussian arms of variance 1 with means 0.9, 0.8, ..., 0; {result.values.shape[1]:,} trials of "
-        f"{result.rounds[-1]:,} rounds. "
-        "The paper states neither the horizon nor sigma2 of this study: 20,000 rounds and sigma2 = 1 are "
-        "assumed.",
+        f"{result.rounds[-1]:,} rounds. The paper states neither the horizon nor sigma2 of this study: "
+        "20,000 rounds and sigma2 = 1 are assumed.",
     )
     return ReportSection("booster", "The effect of the booster (Figure 1)", text, (panel, trials))
 
@@ -111,14 +106,13 @@ def over_time(results: ExperimentResults, experiment: str) -> ReportSection:
         panels.append(curves(f"curves-{name}", title, result, shown, references=[lower]))
         panels.append(_bounds(f"bounds-{name}", f"{title}: bounds", problem, results, experiment))
     text = (
-        "Mean regret over rounds. The Lai-Robbins line is the sum of gap over divergence, times ln t. It is "
-        "a lower bound on the slope of "
-        "regret in ln t for large t, not on regret itself, so compare slopes.",
+        "Mean regret over rounds. The Lai-Robbins line is the sum of gap over divergence, times ln t. It "
+        "is a lower bound on the slope of regret in ln t for large t, not on regret itself, so compare "
+        "slopes.",
         "Next to each figure, the explicit bounds of Theorems 2 and 4 with all constants "
-        "(docs/paper-notes.md): in the closed form of the "
-        "proofs, and with the sum that the proofs estimate computed numerically. A bound is vacuous if it "
-        "exceeds the regret of "
-        "choosing the worst arm in every round.",
+        "(docs/paper-notes.md): in the closed form of the proofs, and with the sum that the proofs "
+        "estimate computed numerically. A bound is vacuous if it exceeds the regret of choosing the worst "
+        "arm in every round.",
     )
     return ReportSection(
         f"curves-{experiment}", f"Regret over time: {COMPARED[experiment][0]}", text, tuple(panels)
@@ -153,8 +147,7 @@ def spread(results: ExperimentResults) -> ReportSection:
     ]
     text = (
         "The paper closes with a question about the relation between expected regret and its variance. "
-        "Means do not show it: a policy "
-        "with the best mean may have very large regret in a few trials.",
+        "Means do not show it: a policy with the best mean may have very large regret in a few trials.",
     )
     return ReportSection("spread", "Distribution of regret over trials", text, tuple(panels))
 
@@ -189,9 +182,8 @@ def maximum(results: ExperimentResults) -> ReportSection:
     )
     text = (
         f"The paper quotes a largest regret of {QUOTED} for MS+16 on two Gaussian arms over 200 trials. The "
-        f"paper does not state the "
-        "noise. This number helps to choose between the interpretations: how extreme is it among the maxima "
-        "of 200 trials, under each?",
+        "paper does not state the noise. This number helps to choose between the interpretations: how "
+        "extreme is it among the maxima of 200 trials, under each?",
     )
     panel = Panel("maximum", "MS+16, Equal, K = 2: the tail of regret", alt, figure, table)
     return ReportSection("maximum", "The quoted maximum, and the unstated noise", text, (panel,))

@@ -1,7 +1,4 @@
-"""The sections on theory and tuning: slopes, worst cases, Eq.
-
-(4), parameters, probabilities of Thompson sampling.
-"""
+"""The sections on theory and tuning: slopes, worst cases, parameters, Thompson's probabilities."""
 
 from __future__ import annotations
 
@@ -34,11 +31,10 @@ def width(results: ExperimentResults) -> ReportSection:
     )
     called = " and ".join(label(policy) for policy in narrowed)
     text = (
-        "A booster of 32 makes MS+ greedier. A narrower posterior does the same to Thompson sampling, and a "
-        "smaller bonus to AOUCB. "
-        f"Of the variants, {called} come nearest to the regret of MS+32 after a hundredth of the rounds. "
-        "The question is whether the regret of trials that have missed the best arm by then keeps growing "
-        "linearly.",
+        "A booster of 32 makes MS+ greedier. A narrower posterior does the same to Thompson sampling, and "
+        f"a smaller bonus to AOUCB. Of the variants, {called} come nearest to the regret of MS+32 after a "
+        "hundredth of the rounds. The question is whether the regret of trials that have missed the best "
+        "arm by then keeps growing linearly.",
     )
     return ReportSection("width", "The booster against narrower widths", text, panels)
 
@@ -74,8 +70,8 @@ def closing(results: ExperimentResults) -> ReportSection:
     result = results.result("closing")
     text = (
         "The equation that the paper recommends to practitioners lacks the number of pulls N. As printed, "
-        "the probability of every arm stays "
-        "above a positive constant, and regret is linear. With N, it is MS+ with C = D = 0.",
+        "the probability of every arm stays above a positive constant, and regret is linear. With N, it is "
+        "MS+ with C = D = 0.",
     )
     panel = curves("closing", "Two Gaussian arms, gap 1/2", result, result.policies, yscale="log")
     return ReportSection("closing", "The closing equation (4)", text, (panel,))
@@ -97,8 +93,7 @@ def slopes(results: ExperimentResults) -> ReportSection:
     )
     text = (
         f"Two Gaussian arms of variance 1/4 with a gap of 1/2, {result.rounds[-1]:,} rounds. The regret of "
-        f"an asymptotically optimal policy "
-        f"grows by 2 sigma2 / gap = {theory:g} for each unit of ln t.",
+        f"an asymptotically optimal policy grows by 2 sigma2 / gap = {theory:g} for each unit of ln t.",
     )
     return ReportSection("slopes", "Slopes in ln t", text, (panel,), (table,))
 
@@ -141,9 +136,8 @@ def worst_case(results: ExperimentResults) -> ReportSection:
     table = DataTable(("policy", "K", "T", "worst gap over sigma", "ratio"), tuple(rows), "The worst gaps")
     text = (
         "One arm is better than all others, by a gap from 0.02 to 1.28 standard deviations. At each K and "
-        "T, the figures show the gap with the "
-        "largest mean regret. The paper proves that the curves stay bounded: regret over σ√(KT ln T) for "
-        "MS, over σ√(KT ln K) for MS+.",
+        "T, the figures show the gap with the largest mean regret. The paper proves that the curves stay "
+        "bounded: regret over σ√(KT ln T) for MS, over σ√(KT ln K) for MS+.",
     )
     return ReportSection("worst-case", "Worst cases", text, tuple(panels), (table,))
 
@@ -176,15 +170,14 @@ def two_arms(_results: ExperimentResults) -> ReportSection:
     )
     alt = (
         f"Thompson's probability of the worse arm over that of MS goes from {ratios[0][0]:.2f} at x = "
-        f"{table.x[0]:g} to {ratios[0][-1]:.3f} "
-        f"at x = {table.x[-1]:g}; the printed bound from {ratios[1][0]:.2f} to {ratios[1][-1]:.3f}."
+        f"{table.x[0]:g} to {ratios[0][-1]:.3f} at x = {table.x[-1]:g}; the printed bound from "
+        f"{ratios[1][0]:.2f} to {ratios[1][-1]:.3f}."
     )
     panel = Panel("two-arms", "The worse of two arms", alt, figure, DataTable(("x", "MS", *series), rows))
     text = (
-        "On two arms the probability of Thompson sampling has a closed form with erfc. The paper bounds it, "
-        "approximates it by ½ exp(-x), "
-        "and compares it with that of MS. Both are exact here. The better arm has a million times as many "
-        "pulls.",
+        "On two arms the probability of Thompson sampling has a closed form with erfc. The paper bounds "
+        "it, approximates it by ½ exp(-x), and compares it with that of MS. Both are exact here. The "
+        "better arm has a million times as many pulls.",
     )
     return ReportSection("two-arms", "Thompson sampling and MS on two arms (Appendix A)", text, (panel,))
 
@@ -215,9 +208,9 @@ def simulated(results: ExperimentResults) -> ReportSection:
     timed = tuple((arms, how, took, took / base[arms]) for arms, how, took in seconds)
     times = DataTable(("arms", "how", "seconds for one vector", "times MS's"), timed, "Time, on this machine")
     text = (
-        "Without a formula for the probabilities of Thompson sampling, one can sample its scores many times "
-        "and count. An arm that is never "
-        "sampled is logged with probability 0, and its weight is infinite.",
+        "Without a formula for the probabilities of Thompson sampling, one can sample its scores many "
+        "times and count. An arm that is never sampled is logged with probability 0, and its weight is "
+        "infinite.",
         "The times are of this machine and this run. They are the only numbers in this report that depend "
         "on more than the seed.",
     )
