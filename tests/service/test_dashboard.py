@@ -274,13 +274,13 @@ def test_what_if_is_answered_or_refused_in_words(api, lively, tab) -> None:
     tab.select_option("#question-arm", "blue")
     tab.get_by_role("button", name="Estimate").click()
     answer = tab.locator(".answer").first
-    expect(answer).to_contain_text("Had 'blue' been always shown, the mean reward would have been")
+    expect(answer).to_contain_text("The mean reward if everyone had been shown 'blue' would have been")
     expect(answer).to_contain_text(re.compile(r"with 95% confidence between 0\.\d+ and 0\.\d+"))
     expect(answer).to_contain_text("Assumptions")
     assert answer.locator("svg .interval").count() == 1
     tab.fill("#question-other", "dist:red=0.5,green=0.5")
     tab.keyboard.press("Enter")
-    expect(answer).to_contain_text("Had the arms been shown in these shares")
+    expect(answer).to_contain_text("if the arms had been shown with these probabilities")
     tab.fill("#question-other", "nonsense")
     tab.keyboard.press("Enter")
     expect(tab.locator("#question-error")).to_contain_text("nonsense")

@@ -1,3 +1,5 @@
+"""Evaluation, verification and export: the jobs of the service, called directly."""
+
 from __future__ import annotations
 
 import asyncio
@@ -21,6 +23,7 @@ from maillard import (
     read_log,
     replay,
 )
+from maillard.errors import CannotAnswer
 from maillard.service.jobs import check, export, what_if
 from maillard.service.worker_process import WorkerProcess
 from tests.service.filled_logs import MEANS, UNIT_RANGE, fill
@@ -30,78 +33,78 @@ TARGETS = ["arm:green", "uniform", "dist:red=0.75,blue=0.25"]
 
 
 @pytest.fixture(scope="module")
-def floored(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A log with a floor under its probabilities."""
-    return fill(tmp_path_factory.mktemp("logs") / "floored.db", "ms+:floor=0.5")
+def with_floor(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A log of a policy with a floor."""
+    return fill(tmp_path_factory.mktemp("logs") / "with_floor.db", "ms+:floor=0.5")
 
 
 @pytest.fixture(scope="module")
-def free(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One without, of two arms that are far apart."""
-    where = tmp_path_factory.mktemp("logs") / "free.db"
-    return fill(where, "ms+", means={"bad": 0.05, "good": 0.95})
+def without_floor(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A log of a policy without a floor, with two arms whose means differ much."""
+    path = tmp_path_factory.mktemp("logs") / "without_floor.db"
+    return fill(path, "ms+", means={"bad": 0.05, "good": 0.95})
 
 
-def asked(database: str, target: Any, *more: Any, experiment: str = "home") -> dict[str, Any]:
-    """The answer, of which every part is a value of JSON and none says where the log is."""
+def run_what_if(database: str, target: Any, *more: Any, experiment: str = "home") -> dict[str, Any]:
+    """The result of `what_if`, which must be valid JSON and must not contain the path of the log."""
     answer = what_if(database, experiment, target, *more)
     assert database not in json.dumps(answer, allow_nan=False)
     assert answer["answered"] == (answer["refusal"] is None)
     return answer
 
 
-# What another choice would have earned.
+# What-if evaluations.
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_answer_is_the_estimate_to_read_first(floored: str, target: str) -> None:
-    report = evaluate(floored, target, confidence=0.9)
-    answer = asked(floored, target, None, 0.9)
+def test_the_result_is_the_estimate_to_read_first(with_floor: str, target: str) -> None:
+    report = evaluate(with_floor, target, confidence=0.9)
+    answer = run_what_if(with_floor, target, None, 0.9)
     best = report.best
     assert best is not None
-    told = {name: answer[name] for name in ("value", "lower", "upper", "assumes", "caveat")}
-    assert told == {name: getattr(best, name) for name in told}
+    result = {name: answer[name] for name in ("value", "lower", "upper", "assumes", "caveat")}
+    assert result == {name: getattr(best, name) for name in result}
     assert (answer["estimator"], answer["kind"], answer["confidence"]) == (best.name, "evaluation", 0.9)
     assert (answer["target"], answer["experiment"], answer["rows"]) == (target, "home", 600)
     whole = report.to_dict()
     del whole["source"]
     assert answer["details"] == json.loads(json.dumps(whole))
-    with read_log(floored) as log:
+    with read_log(with_floor) as log:
         assert answer["logged_mean"] == pytest.approx(np.mean([log.reward_of(row) for row in log.rows()]))
 
 
-def test_jobs_in_words(floored: str) -> None:
-    assert [asked(floored, each, ["snips"])["question"] for each in TARGETS] == [
-        "had 'green' been always shown",
-        "had all arms been shown equally often",
-        "had the arms been shown in these shares: 'red' 0.75, 'blue' 0.25",
+def test_the_question_states_what_is_estimated(with_floor: str) -> None:
+    assert [run_what_if(with_floor, each, ["snips"])["question"] for each in TARGETS] == [
+        "the mean reward if everyone had been shown 'green'",
+        "the mean reward if all arms had been shown with equal probability",
+        "the mean reward if the arms had been shown with these probabilities: 'red' 0.75, 'blue' 0.25",
     ]
-    assert asked(floored, "kl-ms")["question"] == "had the policy been kl-ms"
+    assert run_what_if(with_floor, "kl-ms")["question"] == "the mean reward if the policy had been kl-ms"
 
 
-def test_arms_are_meant_by_what_they_are_called(tmp_path: Path) -> None:
+def test_targets_refer_to_arms_by_name(tmp_path: Path) -> None:
     names = ["1", "a,b", "it's 'so'", "arm:x", "floor=0.1", " "]
     log = fill(
         tmp_path / "log.db", "uniform", 120, means={name: place / 8 for place, name in enumerate(names)}
     )
     for name in names:
-        answer = asked(log, f"arm:{name}", ["cs-betting"])
-        assert answer["question"] == f"had {name!r} been always shown"
+        answer = run_what_if(log, f"arm:{name}", ["cs-betting"])
+        assert answer["question"] == f"the mean reward if everyone had been shown {name!r}"
         assert (
             answer["value"]
             == evaluate(log, f"arm:'{name.replace(chr(39), chr(39) * 2)}'")["cs-betting"].value
         )
     with pytest.raises(InvalidValue, match="of the arms '1'"):
-        asked(log, "arm:2")  # which is a place, and no name
+        run_what_if(log, "arm:2")  # an index, not a name
 
 
-def test_rows_in_which_the_arm_was_not_eligible_are_not_in_the_mean(tmp_path: Path) -> None:
+def test_the_logged_mean_leaves_out_rows_in_which_the_arm_was_not_eligible(tmp_path: Path) -> None:
     log = str(tmp_path / "log.db")
     with Bandit(list(MEANS), "uniform", reward=UNIT_RANGE, log=log, experiment="home") as bandit:
         for eligible, value in ((["red", "blue"], 1.0), (["green", "blue"], 0.0)):
             for decision in bandit.choose(size=50, eligible=eligible):
                 bandit.reward(decision.id, value)
-    answer = asked(log, "arm:green", ["cs-betting"])
+    answer = run_what_if(log, "arm:green", ["cs-betting"])
     assert (answer["rows"], answer["logged_mean"]) == (50, 0.0)
 
 
@@ -110,7 +113,7 @@ def test_a_tiny_log_without_a_range_is_refused(tmp_path: Path) -> None:
     with Bandit(list(MEANS), "ms:sigma2=1", log=log, experiment="home") as bandit:
         for number in range(6):
             bandit.reward(bandit.choose().id, number % 2)
-    answer = asked(log, "uniform")
+    answer = run_what_if(log, "uniform")
     nothing = [answer[name] for name in ("estimator", "value", "lower", "upper")]
     assert (answer["answered"], answer["rows"], answer["logged_mean"], nothing) == (False, 6, 0.5, [None] * 4)
     assert "The estimate to read first would be" in answer["refusal"]
@@ -122,42 +125,42 @@ def test_a_tiny_log_without_a_range_is_refused(tmp_path: Path) -> None:
 
 def test_a_log_without_support_is_refused(tmp_path: Path) -> None:
     log = fill(tmp_path / "log.db", "ucb1", 200, batch=1)
-    answer = asked(log, "uniform")
+    answer = run_what_if(log, "uniform")
     assert not answer["answered"]
     assert answer["refusal"].startswith("The log cannot answer: the target's arms could not have been chosen")
     assert "A floor in the policy" in answer["refusal"]
 
 
-def test_an_estimate_with_a_caveat_is_told_in_words(tmp_path: Path) -> None:
+def test_the_refusal_describes_an_estimate_with_a_caveat(tmp_path: Path) -> None:
     log = fill(tmp_path / "log.db", "ms+:floor=0.5", 400)
     with Bandit(list(MEANS), "ms+:floor=0.5", reward=UNIT_RANGE, log=log, experiment="home") as bandit:
-        bandit.choose(size=4)  # nobody says what became of them
-    answer = asked(log, "arm:blue")
+        bandit.choose(size=4)  # their rewards are never reported
+    answer = run_what_if(log, "arm:blue")
     first = answer["details"]["estimates"]["aipw-two-point"]
     assert not answer["answered"]
     assert f"It is {first['value']:.4g}, from {first['lower']:.4g}" in answer["refusal"]
     assert "1.0% of the rows have no reward" in answer["refusal"]
 
 
-def test_logs_with_nothing_to_tell_from(tmp_path: Path) -> None:
+def test_logs_without_final_rewards_are_refused(tmp_path: Path) -> None:
     log, window = str(tmp_path / "log.db"), Reward(low=0, high=1, window=3600)
     with Bandit(["red", "blue"], "uniform", reward=window, log=log, experiment="home") as bandit:
-        none = [asked(log, target) for target in ("arm:red", "ms+")]
+        none = [run_what_if(log, target) for target in ("arm:red", "ms+")]
         decisions = bandit.choose(size=40)
         for decision in decisions:
             bandit.reward(decision.id, 1.0)
-        early = [asked(log, target) for target in ("arm:red", "ms+")]
-    assert "has made no decision yet" in none[0]["refusal"]
+        early = [run_what_if(log, target) for target in ("arm:red", "ms+")]
+    assert "has no decisions yet" in none[0]["refusal"]
     assert "no decision has a reward" in none[1]["refusal"]
     for answer in early:
-        assert "after 3600 seconds: ask again then" in answer["refusal"]
+        assert "after 3600 seconds: try again then" in answer["refusal"]
     assert "no row has a final reward (40 window not closed)" in early[0]["refusal"]
     for answer in none + early:
         assert (answer["answered"], answer["rows"], answer["logged_mean"]) == (False, 0, None)
 
 
 def test_advice_about_open_windows_does_not_depend_on_the_name_of_the_experiment(tmp_path: Path) -> None:
-    """The reason of a refusal is a type of error, and not a word in its message, which contains the experiment's name."""
+    """The advice depends on the type of the error, not on its message, which contains the experiment's name."""
     log = str(tmp_path / "log.db")
     with Bandit(
         ["red", "blue"],
@@ -166,38 +169,55 @@ def test_advice_about_open_windows_does_not_depend_on_the_name_of_the_experiment
         log=log,
         experiment="shop-window",
     ):
-        answer = asked(log, "ms+", experiment="shop-window")
+        answer = run_what_if(log, "ms+", experiment="shop-window")
     assert "no decision has a reward" in answer["refusal"]
-    assert "ask again" not in answer["refusal"]  # no decision waits for its window to close
+    assert "try again" not in answer["refusal"]  # no decision waits for its window to close
 
 
-def test_a_policy_that_learns_is_replayed(floored: str) -> None:
-    answer = asked(floored, "ms+:booster=16", None, 0.8)
-    found = replay(floored, "ms+:booster=16", confidence=0.8)
-    told = answer["value"], answer["lower"], answer["upper"], answer["logged_mean"], answer["rows"]
-    assert told == (found.mean[-1], found.lower[-1], found.upper[-1], found.logged_mean, found.rows)
+class RefusedBySubclass(CannotAnswer):
+    """A refusal that `what_if` does not know by name."""
+
+
+@pytest.mark.parametrize("target", ["arm:red", "ms+"])
+def test_a_subclass_of_cannot_answer_is_a_refusal(
+    with_floor: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RefusedBySubclass("too few rows")
+
+    monkeypatch.setattr("maillard.evaluation.evaluating.run_query", refuse)
+    monkeypatch.setattr("maillard.evaluation.replays.replay_runner.replay", refuse)
+    answer = run_what_if(with_floor, target)
+    assert (answer["answered"], answer["refusal"]) == (False, "Too few rows.")
+
+
+def test_a_policy_that_learns_is_replayed(with_floor: str) -> None:
+    answer = run_what_if(with_floor, "ms+:booster=16", None, 0.8)
+    found = replay(with_floor, "ms+:booster=16", confidence=0.8)
+    result = answer["value"], answer["lower"], answer["upper"], answer["logged_mean"], answer["rows"]
+    assert result == (found.mean[-1], found.lower[-1], found.upper[-1], found.logged_mean, found.rows)
     assert (answer["kind"], answer["estimator"]) == ("replay", "rejection")
     assert answer["assumes"] == "; ".join(found.assumes)
     assert f"the policy's first {found.rounds[-1]} rounds" in answer["caveat"]
-    own = replay(floored, "ms+:floor=0.5", confidence=0.8)
+    own = replay(with_floor, "ms+:floor=0.5", confidence=0.8)
     assert f"replayed in the same way, has a mean from {own.lower[-1]:.4g}" in answer["caveat"]
     assert answer["details"]["own"]["mean"][-1] == own.mean[-1]
 
 
-def test_a_replay_that_has_but_bounds(free: str) -> None:
-    answer = asked(free, "ms+:booster=16")
-    found = replay(free, "ms+:booster=16")
+def test_a_replay_with_bounds_only(without_floor: str) -> None:
+    answer = run_what_if(without_floor, "ms+:booster=16")
+    found = replay(without_floor, "ms+:booster=16")
     assert np.isnan(found.mean[-1])
     assert (answer["value"], answer["lower"], answer["upper"]) == (None, found.lower[-1], found.upper[-1])
-    assert f"but bounds, from {found.least[-1]:.4g} to {found.most[-1]:.4g}" in answer["caveat"]
-    wide = asked(free, "epsilon-greedy:epsilon=1")
+    assert f"is only known to be from {found.least[-1]:.4g} to {found.most[-1]:.4g}" in answer["caveat"]
+    wide = run_what_if(without_floor, "epsilon-greedy:epsilon=1")
     assert "The log has no reward for" in wide["refusal"]
     assert (wide["value"], wide["lower"]) == (None, None)
 
 
-def test_a_replay_that_is_refused(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_replayed_is_refused(tmp_path: Path) -> None:
     log = fill(tmp_path / "log.db", "ms:sigma2=1", 60, Reward())
-    answer = asked(log, "ts:sigma2=1")
+    answer = run_what_if(log, "ts:sigma2=1")
     assert answer["refusal"].startswith("No method can replay this log: no constant floor")
 
 
@@ -205,7 +225,7 @@ WRONG: list[tuple[Any, type[MaillardError], str]] = [
     ("arm:purple", UnknownName, "arm: unknown name 'purple'"),
     ("dist:purple=1", UnknownName, "arm: unknown name 'purple'"),
     ("dist:red=0.5", InvalidValue, "target: expected .* add up to 1"),
-    ("dist:0.5,0.3,0.2", InvalidValue, "target: expected .*NAME=SHARE"),
+    ("dist:0.5,0.3,0.2", InvalidValue, "target: expected .*NAME=PROBABILITY"),
     ("arm:0", InvalidValue, "target: expected arm:NAME"),
     ("arm", InvalidValue, "target: expected arm:NAME"),
     ("blue", InvalidValue, "arm:blue, if the arm of that name is meant"),
@@ -219,30 +239,30 @@ WRONG: list[tuple[Any, type[MaillardError], str]] = [
 
 
 @pytest.mark.parametrize(("target", "kind", "message"), WRONG)
-def test_targets_that_are_wrong(floored: str, target: Any, kind: type[MaillardError], message: str) -> None:
+def test_invalid_targets(with_floor: str, target: Any, kind: type[MaillardError], message: str) -> None:
     with pytest.raises(kind, match=message):
-        what_if(floored, "home", target)
+        what_if(with_floor, "home", target)
 
 
-def test_jobs_that_are_wrong(floored: str, tmp_path: Path) -> None:
+def test_invalid_arguments_of_jobs(with_floor: str, tmp_path: Path) -> None:
     for target in ("arm:red", "ms"):
         with pytest.raises(InvalidValue, match="confidence"):
-            what_if(floored, "home", target, None, 1.5)
+            what_if(with_floor, "home", target, None, 1.5)
     with pytest.raises(UnknownName, match="Did you mean 'snips'"):
-        what_if(floored, "home", "arm:red", ["snip"])
-    with pytest.raises(InvalidValue, match="it is replayed"):
-        what_if(floored, "home", "ms", ["snips"])
+        what_if(with_floor, "home", "arm:red", ["snip"])
+    with pytest.raises(InvalidValue, match="is replayed, without estimators"):
+        what_if(with_floor, "home", "ms", ["snips"])
     with pytest.raises(UnknownName, match="Did you mean 'home'"):
-        what_if(floored, "hom", "arm:red")
+        what_if(with_floor, "hom", "arm:red")
     with pytest.raises(Unavailable, match="cannot be opened now"):
         what_if(str(tmp_path / "gone.db"), "home", "arm:red")
 
 
-# Whether the log holds, and all of it as a file.
+# Verification and export.
 
 
-def test_a_log_is_checked(floored: str, tmp_path: Path) -> None:
-    found = check(floored, "home")
+def test_verification_of_a_log(with_floor: str, tmp_path: Path) -> None:
+    found = check(with_floor, "home")
     assert (found["verdict"], found["decisions"], found["recomputed"]) == ("consistent", 600, 600)
     assert (found["problems"], found["problem_count"]) == ([], 0)
     assert [each["arm"] for each in found["arms"]] == list(MEANS)
@@ -257,7 +277,7 @@ def test_a_log_is_checked(floored: str, tmp_path: Path) -> None:
     assert log not in json.dumps(broken, allow_nan=False)
 
 
-def test_a_log_that_cannot_be_read_is_a_problem_that_does_not_say_where(tmp_path: Path) -> None:
+def test_a_damaged_log_is_a_problem_that_does_not_reveal_the_path(tmp_path: Path) -> None:
     log = fill(tmp_path / "log.db", "ms", 20)
     with closing(sqlite3.connect(log)) as file, file:
         file.execute("DELETE FROM events WHERE number = 1")
@@ -267,14 +287,16 @@ def test_a_log_that_cannot_be_read_is_a_problem_that_does_not_say_where(tmp_path
     assert log not in json.dumps(found)
 
 
-def test_a_log_is_exported(floored: str, tmp_path: Path) -> None:
-    export(floored, "home", tmp_path / "home.parquet")
+def test_export_of_a_log(with_floor: str, tmp_path: Path) -> None:
+    export(with_floor, "home", tmp_path / "home.parquet")
     copy = read_log(tmp_path / "home.parquet")
-    assert [row.decision.id for row in copy.rows()] == [row.decision.id for row in read_log(floored).rows()]
+    assert [row.decision.id for row in copy.rows()] == [
+        row.decision.id for row in read_log(with_floor).rows()
+    ]
     assert list(tmp_path.iterdir()) == [tmp_path / "home.parquet"]
 
 
-def test_a_log_in_postgresql(postgres: str, tmp_path: Path) -> None:
+def test_jobs_on_a_log_in_postgresql(postgres: str, tmp_path: Path) -> None:
     fill(postgres, "ms+:floor=0.5", 120)
     url = postgres.replace("postgres@", f"postgres:{SECRET}@")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
@@ -20,6 +20,7 @@ import pytest
 from maillard.decisions import Bandit, Decision
 from maillard.decisions.stores import open_store
 from tests.postgres import fresh_database
+from tests.service import held_jobs
 from tests.service.api import ARMS, UNIT, Api, Experiment, samples, talking, together, until
 from tests.service.raw_http import refusal
 from tests.serving import serving
@@ -36,8 +37,15 @@ def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def api(where: str) -> Iterator[Api]:
-    with serving(where, options=["--rate-limit", "0"]) as service, talking(service) as client:
+def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A test creates a file here to hold verification jobs."""
+    return tmp_path_factory.mktemp("jobs")
+
+
+@pytest.fixture(scope="module")
+def api(where: str, job_folder: Path) -> Iterator[Api]:
+    options, prelude = ["--rate-limit", "0"], held_jobs.prelude(job_folder)
+    with serving(where, options=options, prelude=prelude) as service, talking(service) as client:
         yield Api(service, client, where)
 
 
@@ -480,29 +488,28 @@ def test_verification(filled: Filled) -> None:
     assert (found["problems"], found["problem_count"]) == ([], 0)
 
 
-def test_questions_stand_in_line_and_decisions_do_not(api: Api, filled: Filled) -> None:
-    done = threading.Event()
-    accepted = 0
-
-    def decide() -> None:
-        nonlocal accepted
-        while not done.is_set():
-            assert api.reward(new_id(), 1).status_code == 202
-            accepted += 1
-
-    with ThreadPoolExecutor(1) as aside:
-        deciding = aside.submit(decide)
-        answers = together(16, lambda _: filled.experiment.ask("POST", ":verify"))
-        done.set()
-        deciding.result()
-    counts = Counter(answer.status_code for answer in answers)
-    assert counts[200] >= 9
-    assert counts[200] + counts[503] == 16
+def test_jobs_wait_for_each_other_and_rewards_do_not_wait_for_them(
+    api: Api, filled: Filled, job_folder: Path
+) -> None:
+    """One job runs, eight wait, and further ones are refused; meanwhile the service accepts rewards."""
+    hold, running = job_folder / held_jobs.HOLD, job_folder / held_jobs.RUNNING
+    running.unlink(missing_ok=True)
+    hold.touch()
+    with ThreadPoolExecutor(16) as threads:
+        try:
+            jobs = [threads.submit(filled.experiment.ask, "POST", ":verify") for _ in range(16)]
+            until(running.exists)
+            until(lambda: sum(job.done() for job in jobs) == 7)
+            rewards = together(16, lambda _: api.reward(new_id(), 1))
+        finally:
+            hold.unlink()  # the running job goes on
+        answers = [job.result() for job in jobs]
+    assert {reward.status_code for reward in rewards} == {202}
+    assert Counter(answer.status_code for answer in answers) == {200: 9, 503: 7}
     for answer in answers:
         if answer.status_code == 503:
             assert refusal(answer) == (503, "unavailable", None)
             assert int(answer.headers["retry-after"]) >= 1
-    assert accepted > 16  # at least one while each of the others was at work
 
 
 def test_the_log_as_parquet(api: Api, filled: Filled) -> None:

@@ -188,7 +188,7 @@ def _forge(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Told
 @pytest.mark.parametrize(
     ("forged", "found"),
     [
-        (_forge(lambda answer: answer | {"decision": answer["id"][::-1]}), "is lost"),
+        (_forge(lambda answer: answer | {"id": answer["id"][::-1]}), "is lost"),
         (_forge(lambda answer: answer | {"arm": "mauve"}), "was told"),
         (_forge(lambda answer: answer | {"log_probability": answer["log_probability"] - 1e-15}), "was told"),
         (lambda told: replace(told, decisions=dict(list(told.decisions.items())[1:])), "nobody was told"),

@@ -75,6 +75,7 @@ _STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
     (JobTimeout, 422, "too_long"),
 )
 _INTERNAL = "Internal error. The service's log has the details under this request_id."
+_DAMAGED = "The experiment's log is damaged. The service's log has the details under this request_id."
 _UNAVAILABLE = "The log cannot be written or read now. Nothing was acknowledged; try again."
 _LOCATED = re.compile(r"^(.*?)(?: - at `(.*)`)?$", re.DOTALL)
 _PATTERN_DESCRIPTIONS = {
@@ -95,7 +96,9 @@ def http_error(error: Exception, fields: Sequence[str] = ()) -> HttpError:
         # The messages of the stores contain the address of the log, which callers must not see.
         message = str(error) if isinstance(error, Busy) else _UNAVAILABLE
         return HttpError(503, "unavailable", message, headers=((b"retry-after", b"1"),))
-    for error_type, status, code in () if isinstance(error, InvalidLog) else _STATUSES:
+    if isinstance(error, InvalidLog):  # not the caller's fault; its message may contain the path of the log
+        return HttpError(500, error.code, _DAMAGED)
+    for error_type, status, code in _STATUSES:
         if isinstance(error, error_type):
             return HttpError(status, code, str(error), _path(error, fields), cause=error)
     return HttpError(500, "internal", _INTERNAL)

@@ -12,7 +12,7 @@ export function answered(answer, { low, high }) {
   const { value, lower, upper, logged_mean: logged, assumes, caveat, estimator } = answer;
   const bounded = lower !== null && upper !== null;
   const decimals = decimalsFor(bounded ? [(upper - lower) / 2] : []);
-  const said = element("p", { class: "said" }, `${capitalised(answer.question)}, the mean reward would have been `);
+  const said = element("p", { class: "said" }, `${capitalised(answer.question)} would have been `);
   if (value !== null) said.append(element("strong", {}, number(value, decimals)));
   const ends = `${number(lower, decimals)} and ${number(upper, decimals)}`;
   if (bounded) said.append(`${value === null ? "" : ", "}with ${level(answer.confidence)} confidence between ${ends}`);
