@@ -1,12 +1,12 @@
-"""Load for an HTTP server from a process of its own, cheap enough that the server is what is measured.
+"""A load generator for HTTP servers. It runs in its own process and uses little CPU time.
 
-A *closed* load keeps some connections busy: each sends its next request when the last one is answered, so it
-measures how much a server can do. An *open* load sends at times that were drawn beforehand, whatever the
-server does, and counts latency from the time at which a request was due: a server that stalls makes every
-request wait that came meanwhile, and all of them are counted.
+A *closed* load keeps a number of connections busy: each sends its next request after the response to the last
+one. It measures throughput. An *open* load sends requests at predetermined random times and measures latency
+from the time at which a request was due. If the server stalls, all requests that were due in the meantime
+count as delayed.
 
-Alone, it prints what it costs itself against a server that only sends a constant: `python -m
-benchmarks.load`. Against another: `python -m benchmarks.load
+`python -m benchmarks.load` prints the cost of the load generator itself, against a server that sends
+a constant. To measure another server: `python -m benchmarks.load
 http://127.0.0.1:8000/v1/experiments/home/decisions --rate 1000 --seconds 20`.
 """
 
@@ -36,33 +36,32 @@ import numpy as np
 
 __all__ = ["Connection", "Plan", "Report", "decision", "drive", "free_port", "numbered", "request", "run"]
 
-SPAWN = multiprocessing.get_context("spawn")  # nothing of the parent's: neither its memory nor its threads
-_PATIENCE = 60.0  # seconds without any answer, after which the load gives up
+SPAWN = multiprocessing.get_context("spawn")  # shares neither memory nor threads with the parent
+_TIMEOUT = 60.0  # seconds without a response after which the load is aborted
 
 
 def request(method: str, path: str, body: bytes = b"", headers: str = "") -> bytes:
-    """An HTTP/1.1 request to a server of this machine; `headers` are whole lines, with their ends."""
+    """An HTTP/1.1 request to a local server; `headers` are complete lines that end in CRLF."""
     content = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
     return f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}{content}\r\n".encode() + body
 
 
 def decision(path: str, prefix: str, number: int) -> bytes:
-    """A request for one decision, with a key of its own, for one of 100,000 units."""
+    """A request for one decision with a unique key, for one of 100,000 units."""
     body = b'{"unit":"user-%d"}' % (number % 100_000)
     return request("POST", path, body, f"Idempotency-Key: {prefix}-{number}\r\n")
 
 
 def numbered(requests: list[bytes], number: int) -> bytes:
-    """One of some that were made beforehand."""
+    """The request with this number, from a list."""
     return requests[number]
 
 
 class Connection(asyncio.Protocol):
-    """A connection that is kept alive and carries one request at a time.
+    """A persistent connection that sends one request at a time.
 
-    `answered(connection, status, body)` is called once for each request; status 0 says that the connection
-    broke before the answer was whole. The parser knows what it needs of HTTP: a status line, a
-    Content-Length, a body.
+    `answered(connection, status, body)` is called once for each request; status 0 means that the connection
+    broke before the response was complete. The parser only supports responses with a Content-Length.
     """
 
     def __init__(self, answered: Callable[[Connection, int, bytes], None]) -> None:
@@ -70,13 +69,13 @@ class Connection(asyncio.Protocol):
         self._received = b""
         self.waiting = False
         self.due = 0.0
-        "When the request should have been sent, by the monotonic clock (that of uvloop counts in milliseconds)."
+        "When the request was due, by `time.monotonic` (the clock of uvloop counts in milliseconds)."
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
     def send(self, message: bytes) -> None:
-        """Send a request; the answer to the last one must have come."""
+        """Send a request. The response to the last one must have arrived."""
         self.waiting = True
         self.transport.write(message)
 
@@ -108,7 +107,7 @@ class Connection(asyncio.Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to send where. `make` gives the request of each number, from 0."""
+    """The requests to send and the server. `make(n)` returns request n, counted from 0."""
 
     host: str = "127.0.0.1"
     port: int
@@ -116,39 +115,39 @@ class Plan:
     requests: int
     connections: int = 64
     rate: float | None = None
-    "Requests a second of an open load, at the times of a Poisson process; None is a closed load."
+    "Requests per second of an open load, at the times of a Poisson process; None for a closed load."
     keep: bool = False
-    "Whether the report has the bodies of the answers."
+    "Whether the report contains the bodies of the responses."
     seed: int = 0
 
 
 @dataclass(kw_only=True)
 class Report:
-    """What came of a load. Times are in seconds."""
+    """The results of a load. Times are in seconds."""
 
     requests: int
     seconds: float
     a_second: float
     statuses: dict[int, int]
-    "How many answers had each status; 0 where a connection broke."
+    "The number of responses by status; 0 for broken connections."
     p50: float
     p99: float
     p999: float
     most: float
     lateness: float
-    "99th percentile of how late an open load was at sending; its connections' waiting included."
+    "99th percentile of the delay in sending, including the wait for a free connection."
     own_cpu: float
-    "Processor time of the load itself, a request."
+    "CPU time of the load generator per request."
     bodies: list[bytes] = field(default_factory=list)
 
     @property
     def failed(self) -> int:
-        """Answers that were no success."""
+        """The number of responses without success."""
         return sum(count for status, count in self.statuses.items() if not 200 <= status < 300)
 
 
 class _Load:
-    """A load while it runs."""
+    """A running load."""
 
     def __init__(self, plan: Plan, loop: asyncio.AbstractEventLoop) -> None:
         self.plan, self.loop = plan, loop
@@ -161,7 +160,7 @@ class _Load:
         self.free: deque[Connection] = deque()
 
     async def run(self) -> float:
-        """Seconds from the first request to the last answer."""
+        """Run the load and return the seconds from the first request to the last response."""
         plan = self.plan
         for _ in range(min(plan.connections, plan.requests)):
             _, made = await self.loop.create_connection(
@@ -185,7 +184,7 @@ class _Load:
             watch.cancel()
             for each in self.opened:
                 each.transport.abort()
-            await asyncio.sleep(0)  # so that they do
+            await asyncio.sleep(0)  # lets the transports close
         return time.monotonic() - began
 
     def _send(self, connection: Connection, due: float) -> None:
@@ -195,7 +194,7 @@ class _Load:
         connection.send(self.plan.make(number))
 
     def _send_due(self) -> None:
-        """Whatever is due and finds a free connection; then sleep until the next is due."""
+        """Send due requests while there are free connections, and schedule the next call."""
         assert self.times is not None
         while self.sent < self.plan.requests and self.free:
             due, now = self.times[self.sent], time.monotonic()
@@ -219,23 +218,22 @@ class _Load:
                 self._send(connection, now)
         else:
             self.free.append(connection)
-            if len(self.free) == 1:  # all were busy, so nobody sleeps until the next is due
+            if len(self.free) == 1:  # all were busy, so no call is scheduled
                 self._send_due()
 
     async def _give_up(self) -> None:
         answers = -1
         while len(self.taken) > answers:
             answers = len(self.taken)
-            await asyncio.sleep(_PATIENCE)
+            await asyncio.sleep(_TIMEOUT)
         if not self.done.done():
-            self.done.set_exception(TimeoutError(f"no answer for {_PATIENCE:g} s, after {answers}"))
+            self.done.set_exception(
+                TimeoutError(f"no response for {_TIMEOUT:g} s, after {answers} responses")
+            )
 
 
 def _loop(plan: Plan) -> asyncio.AbstractEventLoop:
-    """The fastest loop for a closed load.
-
-    For an open one, a loop that wakes up in time: others count in milliseconds.
-    """
+    """The fastest event loop for a closed load, one with precise timers for an open load."""
     if plan.rate is None:
         try:
             import uvloop
@@ -248,7 +246,7 @@ def _loop(plan: Plan) -> asyncio.AbstractEventLoop:
 def drive(plan: Plan) -> Report:
     """Run a load in this process."""
     gc.collect()
-    gc.disable()  # nothing here makes cycles, and a pause would be counted as the server's
+    gc.disable()  # a pause would be attributed to the server
     loop = _loop(plan)
     try:
         load = _Load(plan, loop)
@@ -276,16 +274,16 @@ def drive(plan: Plan) -> Report:
 
 
 def run(plan: Plan) -> Report:
-    """Run a load in a process of its own."""
+    """Run a load in a separate process."""
     with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
         return pool.submit(drive, plan).result()
 
 
 def free_port() -> int:
-    """A port that was free a moment ago, below those that the system gives to clients.
+    """A currently free port below the range of ephemeral ports.
 
-    Among those, a client that tries again and again while a server is down would once in a while be given the
-    very port that it wants to reach, connect to itself, and keep the server from coming back.
+    A client that retries while a server is down can be assigned the server's own port if that is ephemeral.
+    It then connects to itself, and the server cannot restart.
     """
     while True:
         port = random.randrange(20_000, 32_768)
@@ -293,7 +291,7 @@ def free_port() -> int:
             return port
 
 
-# What the load costs by itself.
+# The cost of the load generator itself.
 
 _CONSTANT = (
     b"HTTP/1.1 201 Created\r\ncontent-length: 500\r\ncontent-type: application/json\r\n\r\n" + b"x" * 500
@@ -301,7 +299,7 @@ _CONSTANT = (
 
 
 class _Constant(asyncio.Protocol):
-    """Answers whatever comes with the same bytes. Small requests come in one piece."""
+    """Sends a constant response to every piece of data. Small requests arrive in one piece."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -321,7 +319,7 @@ def _serve_constant(port: int) -> None:
 
 @contextmanager
 def constant_server() -> Iterator[int]:
-    """The port of a server, in a process of its own, that does nothing but answer."""
+    """The port of a server in a separate process that sends a constant response."""
     port = free_port()
     server = SPAWN.Process(target=_serve_constant, args=(port,), daemon=True)
     server.start()
@@ -339,7 +337,7 @@ def constant_server() -> Iterator[int]:
 
 
 def own_cost(requests: int = 50_000) -> Report:
-    """What the load does against a server that does nothing."""
+    """Run the load against a server that sends a constant response."""
     with constant_server() as port:
         return run(
             Plan(
@@ -353,29 +351,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("url", nargs="?", help="of decisions; without one, a server that sends a constant")
+    parser.add_argument(
+        "url", nargs="?", help="URL for decisions; by default a local server that sends a constant"
+    )
     parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--requests", type=int, default=50_000, help="of a closed load")
-    parser.add_argument("--rate", type=float, help="requests a second of an open load")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of an open load")
+    parser.add_argument("--requests", type=int, default=50_000, help="number of requests of a closed load")
+    parser.add_argument("--rate", type=float, help="requests per second of an open load")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of an open load")
     given = parser.parse_args()
     if given.url is None:
         report = own_cost(given.requests)
     else:
-        where = urlsplit(given.url)
+        url = urlsplit(given.url)
         report = run(
             Plan(
-                host=where.hostname or "127.0.0.1",
-                port=where.port or 80,
-                make=partial(decision, where.path, f"load-{os.getpid()}-{time.time_ns()}"),
+                host=url.hostname or "127.0.0.1",
+                port=url.port or 80,
+                make=partial(decision, url.path, f"load-{os.getpid()}-{time.time_ns()}"),
                 requests=int(given.rate * given.seconds) if given.rate else given.requests,
                 connections=given.connections,
                 rate=given.rate,
             )
         )
-    shown: dict[str, Any] = asdict(report)
-    del shown["bodies"]
-    print(json.dumps(shown, indent=1))
+    fields: dict[str, Any] = asdict(report)
+    del fields["bodies"]
+    print(json.dumps(fields, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""What a request to the service costs, beside a bare Starlette endpoint that is served by the same server in the same run.
+"""Compares the cost of a request to the service with that of a bare Starlette endpoint in the same run.
 
-Each server is a process of its own, and so is the load (see `benchmarks.load`); the cost is the processor
-time of all the server's processes and threads, by the system's account. Runs of the bare endpoint and of the
-service alternate, and a ratio is the median of theirs, so the machine's good and bad minutes fall on both.
-Latencies are those of an open load: requests come at random times, 1,000 a second, whether or not the last
-ones are answered, and time counts from when a request was due.
+Each server runs in its own process, and so does the load (see `benchmarks.load`). The cost is the CPU time of
+all processes and threads of the server. Runs of the bare endpoint and of the service alternate. A ratio is
+the median over the runs, so other activity on the machine affects both alike. Latencies are those of an open
+load of 1,000 requests per second at random times, measured from when a request was due.
 """
 
 from __future__ import annotations
@@ -38,33 +37,33 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-# The limit is there for strangers; here it would be what is measured.
+# Without this the benchmark would measure the rate limit.
 _UNLIMITED = ("--rate-limit", "1e9")
 
 
-# What the system says of a server's processes.
+# CPU time and memory of a server.
 
 
 def _processes(service: Service) -> list[list[str]]:
-    """Of each process in the group of a service, the fields of /proc/<pid>/stat from the third on."""
+    """The fields of /proc/<pid>/stat from the third on, for each process of a service."""
     found = []
     for each in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = each.read_text().rsplit(")", 1)[1].split()
-        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        except (FileNotFoundError, ProcessLookupError):  # the process has ended
             continue
         if int(fields[2]) == service.pid:
             found.append(fields)
     return found
 
 
-def processor_time(service: Service) -> float:
-    """Seconds that all threads of a service have used, in user and in system mode."""
+def cpu_time(service: Service) -> float:
+    """CPU seconds of all threads of a service, in user and in system mode."""
     return sum(int(time) for fields in _processes(service) for time in fields[11:15]) / _TICK
 
 
 def memory(service: Service) -> int:
-    """Bytes that a service has resident."""
+    """The resident memory of a service in bytes."""
     return sum(int(fields[21]) for fields in _processes(service)) * _PAGE
 
 
@@ -74,12 +73,12 @@ _run_number = iter(range(10**9))
 
 
 def decisions() -> Callable[[int], bytes]:
-    """Requests for decisions with keys that are new in each run."""
+    """Requests for decisions, with different keys in each run."""
     return partial(decision, PATH, f"run-{next(_run_number)}")
 
 
 def rewards(service: Service, count: int) -> list[bytes]:
-    """Rewards of so many fresh decisions."""
+    """Reward requests for `count` new decisions."""
     body = json.dumps({"decisions": [{}] * _BATCH}).encode()
     found: list[bytes] = []
     made = run(
@@ -100,7 +99,7 @@ def rewards(service: Service, count: int) -> list[bytes]:
 
 
 def mixed(service: Service, count: int) -> Callable[[int], bytes]:
-    """A decision and a reward in turn."""
+    """Decisions and rewards in turn."""
     make = decisions()
     every = rewards(service, count // 2)
     return partial(numbered, [each for n, reward in enumerate(every) for each in (make(n), reward)])
@@ -110,16 +109,17 @@ def mixed(service: Service, count: int) -> Callable[[int], bytes]:
 
 
 class Table:
-    """Rows that are printed as they come, and kept."""
+    """The rows of the result, which are also printed."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         print(
-            f"{'what':46s} {'CPU':>8s} {'ratio':>6s} {'a second':>9s} {'p50':>8s} {'p99':>8s} {'p99.9':>8s}  limit"
+            f"{'what':46s} {'CPU':>8s} {'ratio':>6s} {'a second':>9s} "
+            f"{'p50':>8s} {'p99':>8s} {'p99.9':>8s}  limit"
         )
 
     def add(self, what: str, report: Report, limit: str = "", met: bool | None = None, **more: Any) -> None:
-        """One line; `more` may have `cpu` (seconds a request) and its `ratio` to that of the bare endpoint."""
+        """Add a row. `more` may contain `cpu` (seconds per request) and its `ratio` to the bare endpoint."""
         row = {
             "what": what,
             "a_second": report.a_second,
@@ -139,26 +139,26 @@ class Table:
 
 
 def measure(service: Service, make: Callable[[int], bytes], count: int) -> tuple[float, Report]:
-    """Processor time of the server a request under a closed load, and the load's report."""
-    before = processor_time(service)
+    """The CPU time of the server per request under a closed load, and the report of the load."""
+    before = cpu_time(service)
     report = checked(run(Plan(port=service.port, make=make, requests=count, connections=CONNECTIONS)))
-    return (processor_time(service) - before) / count, report
+    return (cpu_time(service) - before) / count, report
 
 
 def checked(report: Report) -> Report:
-    """A report, if every request was answered as it should be."""
+    """The report, if every request succeeded."""
     if report.failed:
         raise RuntimeError(f"not all requests succeeded: {report.statuses}")
     return report
 
 
-def middle(reports: list[Report]) -> Report:
-    """The one with the median speed."""
+def median_report(reports: list[Report]) -> Report:
+    """The report with the median speed."""
     return sorted(reports, key=lambda report: report.a_second)[len(reports) // 2]
 
 
 class Bench:
-    """A bare server, and services to be measured beside it."""
+    """Measures services against a bare server."""
 
     def __init__(self, table: Table, bare: Service, count: int, repetitions: int) -> None:
         self.table, self.bare, self.count, self.repetitions = table, bare, count, repetitions
@@ -180,7 +180,7 @@ class Bench:
         make: Callable[[int], Callable[[int], bytes]],
         limit: float | None = None,
     ) -> None:
-        """A row: what requests cost, beside the bare endpoint before and after."""
+        """Add a row with the cost of requests relative to runs of the bare endpoint before and after."""
         measure(service, make(self.count // 10), self.count // 10)
         costs, ratios, reports = [], [], []
         before = self._measure_bare()
@@ -195,7 +195,7 @@ class Bench:
         met = None if limit is None else ratio <= limit
         self.table.add(
             what,
-            middle(reports),
+            median_report(reports),
             f"at most {limit} times bare",
             met,
             cpu=statistics.median(costs),
@@ -204,15 +204,15 @@ class Bench:
         )
 
     def add_bare(self) -> None:
-        """The row of the bare endpoint, over all its runs."""
+        """Add the row of the bare endpoint, over all its runs."""
         self.table.add(
             f"bare Starlette, a constant ({len(self.bare_costs)} runs)",
-            middle(self.bare_reports),
+            median_report(self.bare_reports),
             cpu=statistics.median(self.bare_costs),
         )
 
     def latency(self, what: str, service: Service, seconds: float, limit: float | None = None) -> None:
-        """A row: latencies of decisions at a fixed rate."""
+        """Add a row with the latencies of decisions at a fixed rate."""
         count = int(RATE * seconds)
         plan = Plan(port=service.port, make=decisions(), requests=count, connections=CONNECTIONS, rate=RATE)
         report = checked(run(plan))
@@ -225,8 +225,8 @@ class Bench:
         )
 
 
-def begin(service: Service) -> None:
-    """An experiment with ten arms, which have been observed."""
+def create_experiment(service: Service) -> None:
+    """Create an experiment with ten arms that have rewards."""
     body = {
         "experiment": EXPERIMENT,
         "arms": ARMS,
@@ -237,8 +237,11 @@ def begin(service: Service) -> None:
     measure(service, partial(numbered, rewards(service, 1_000)), 1_000)
 
 
-def grow(table: Table, service: Service, total: int, limit: float | None) -> None:
-    """Memory over many decisions, nine in ten of them in batches of 1,000; one in ten by itself, with a key and a reward."""
+def measure_memory(table: Table, service: Service, total: int, limit: float | None) -> None:
+    """Measure the memory over many decisions.
+
+    Nine in ten are made in batches of 1,000; the others are single decisions with a key and a reward.
+    """
     part = total // 10
     body = json.dumps({"decisions": [{"unit": f"user-{n}"} for n in range(_BATCH)]}).encode()
     batches = [request("POST", f"{PATH}:batch", body)] * (part * 9 // 10 // _BATCH)
@@ -266,15 +269,17 @@ def grow(table: Table, service: Service, total: int, limit: float | None) -> Non
 
 
 def bare_server() -> Any:
-    """A Starlette application with one endpoint, that answers a constant as long as a decision."""
+    """A Starlette application with one endpoint, which sends a constant as long as a decision."""
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
 
-    law = dict.fromkeys(ARMS, -2.3025850929940455)
+    numbers = dict.fromkeys(ARMS, -2.3025850929940455)
     constant = {"id": "0" * 36, "experiment": EXPERIMENT, "arm": ARMS[0], "unit": "user-12345"}
-    body = json.dumps(constant | {"probabilities": law, "log_probabilities": law, "more": "." * 200}).encode()
+    body = json.dumps(
+        constant | {"probabilities": numbers, "log_probabilities": numbers, "more": "." * 200}
+    ).encode()
 
     async def choose(_: Request) -> Response:
         return Response(body, 201, media_type="application/json")
@@ -291,7 +296,7 @@ def bare_server() -> Any:
 
 
 def serve_bare(port: int) -> None:
-    """Serve the bare application as the service is served."""
+    """Serve the bare application with the settings of the service."""
     import uvicorn
 
     from maillard.service.server import uvicorn_config
@@ -301,19 +306,17 @@ def serve_bare(port: int) -> None:
 
 
 def bench(quick: bool) -> list[dict[str, Any]]:
-    """All rows."""
+    """Run the benchmark and return all rows."""
     count, repetitions, seconds, total = (5_000, 2, 5.0, 100_000) if quick else (20_000, 5, 20.0, 1_000_000)
     busy = os.getloadavg()[0]
     if busy > 0.5:
-        print(
-            f"OTHERS ARE BUSY HERE: {busy:.1f} threads on average in the last minute; latencies are theirs too"
-        )
+        print(f"THIS MACHINE IS BUSY: the load average is {busy:.1f}; other processes affect the latencies")
     table = Table()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         bare = stack.enter_context(running(["-m", "benchmarks.service", "--bare", "{port}"]))
         sqlite = stack.enter_context(serving(Path(folder) / "log.db", options=_UNLIMITED))
-        begin(sqlite)
+        create_experiment(sqlite)
         alone = own_cost(count)
         table.add("the load itself, against a constant", alone, own_cpu=alone.own_cpu)
         both = Bench(table, bare, count, repetitions)
@@ -325,13 +328,15 @@ def bench(quick: bool) -> list[dict[str, Any]]:
         server = Server()
         stack.callback(server.release)
         with serving(server.url(), options=_UNLIMITED) as postgresql:
-            begin(postgresql)
+            create_experiment(postgresql)
             both.compare("PostgreSQL, decision", postgresql, lambda _: decisions())
             both.latency("PostgreSQL, decision", postgresql, seconds)
         both.add_bare()
         with serving(Path(folder) / "large.db", options=_UNLIMITED) as large:
-            begin(large)
-            grow(table, large, total, None if quick else MOST_GROWTH)  # caches fill up first
+            create_experiment(large)
+            measure_memory(
+                table, large, total, None if quick else MOST_GROWTH
+            )  # growth is measured after the caches have filled
     return table.rows
 
 

@@ -1,3 +1,5 @@
+"""The load generator of the benchmarks."""
+
 from __future__ import annotations
 
 import asyncio
@@ -12,10 +14,10 @@ import pytest
 
 from benchmarks.load import Connection, Plan, decision, drive, free_port, own_cost
 
-ANSWER = b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 4\r\nx: y\r\n\r\nbody"
+RESPONSE = b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 4\r\nx: y\r\n\r\nbody"
 
 
-class Wire:
+class FakeTransport:
     """The part of a transport that a connection uses."""
 
     def __init__(self) -> None:
@@ -25,37 +27,37 @@ class Wire:
         self.sent += data
 
 
-class Answers(list[tuple[int, bytes]]):
-    """What a connection without a network is answered."""
+class Responses(list[tuple[int, bytes]]):
+    """The responses of a connection without a network."""
 
     def __init__(self) -> None:
         self.connection = Connection(lambda _, status, body: self.append((status, body)))
-        self.connection.connection_made(Wire())
+        self.connection.connection_made(FakeTransport())
 
 
-@pytest.mark.parametrize("size", [1, 7, 80, len(ANSWER)])
-def test_answers_may_come_in_pieces(size: int) -> None:
-    answers = Answers()
-    connection = answers.connection
+@pytest.mark.parametrize("size", [1, 7, 80, len(RESPONSE)])
+def test_responses_may_arrive_in_pieces(size: int) -> None:
+    responses = Responses()
+    connection = responses.connection
     for _ in range(2):
         connection.send(b"?")
-        for start in range(0, len(ANSWER), size):
-            connection.data_received(ANSWER[start : start + size])
-    connection.connection_lost(None)  # and nothing is waited for
-    assert answers == [(201, b"body")] * 2
+        for start in range(0, len(RESPONSE), size):
+            connection.data_received(RESPONSE[start : start + size])
+    connection.connection_lost(None)  # no response is outstanding
+    assert responses == [(201, b"body")] * 2
 
 
-def test_a_connection_that_breaks_answers_0() -> None:
-    answers = Answers()
-    connection = answers.connection
+def test_a_broken_connection_has_status_0() -> None:
+    responses = Responses()
+    connection = responses.connection
     connection.send(b"?")
-    connection.data_received(ANSWER[:-1])
+    connection.data_received(RESPONSE[:-1])
     connection.connection_lost(None)
-    assert answers == [(0, b"")]
+    assert responses == [(0, b"")]
 
 
-def test_an_answer_without_its_length_is_an_error() -> None:
-    connection = Answers().connection
+def test_a_response_without_a_length_is_an_error() -> None:
+    connection = Responses().connection
     connection.send(b"?")
     with pytest.raises(ValueError, match="Content-Length"):
         connection.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -63,7 +65,7 @@ def test_an_answer_without_its_length_is_an_error() -> None:
 
 @contextmanager
 def server(before: Callable[[int], None]) -> Iterator[int]:
-    """The port of a server that calls `before` with the number of each request, and answers."""
+    """The port of a server that calls `before` with the number of each request before it responds."""
     count = 0
     loop = asyncio.new_event_loop()
     port = free_port()
@@ -76,7 +78,7 @@ def server(before: Callable[[int], None]) -> Iterator[int]:
             nonlocal count
             count += 1
             before(count)
-            self.transport.write(ANSWER)
+            self.transport.write(RESPONSE)
 
     listening = loop.run_until_complete(loop.create_server(Answering, "127.0.0.1", port))
     thread = threading.Thread(target=loop.run_forever)
@@ -87,7 +89,7 @@ def server(before: Callable[[int], None]) -> Iterator[int]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         listening.close()
-        loop.run_until_complete(asyncio.sleep(0.01))  # connections close
+        loop.run_until_complete(asyncio.sleep(0.01))  # lets the connections close
         loop.close()
 
 
@@ -100,7 +102,7 @@ def stall(number: int) -> None:
         time.sleep(1.5)
 
 
-def test_a_closed_load_sends_so_many_requests_and_no_more() -> None:
+def test_a_closed_load_sends_the_requested_number_of_requests() -> None:
     seen: list[int] = []
     with server(seen.append) as port:
         found = drive(plan(port, keep=True))
@@ -110,18 +112,18 @@ def test_a_closed_load_sends_so_many_requests_and_no_more() -> None:
     assert found.failed == 0
 
 
-def test_an_open_load_counts_those_who_waited_while_the_server_stood_still() -> None:
+def test_an_open_load_counts_requests_that_waited_while_the_server_stalled() -> None:
     with server(stall) as port:
         opened, closed = drive(plan(port, rate=500)), drive(plan(port))
-    # In 1.5 s all remaining requests are due. A closed load sends 4 meanwhile, one of each connection.
+    # During a stall of 1.5 s all remaining requests of the open load become due, but a closed load only
+    # sends one request on each of its 4 connections.
     assert opened.requests == 500
     assert opened.seconds > 1.5
     assert opened.p99 > 1.0
-    assert closed.p99 < 1.0
+    assert closed.p99 < opened.p99
 
 
-def test_a_server_that_goes_away_ends_a_load() -> None:
-
+def test_a_load_ends_when_the_server_closes_the_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=_answer_some, args=(listening, 10))
         thread.start()
@@ -136,13 +138,11 @@ def _answer_some(listening: socket.socket, count: int) -> None:
     with connection:
         for _ in range(count):
             connection.recv(65536)
-            connection.sendall(ANSWER)
+            connection.sendall(RESPONSE)
         connection.recv(65536)
 
 
 def test_the_load_itself_is_cheap() -> None:
     found = own_cost(5_000)
     assert found.statuses == {201: 5_000}
-    assert (
-        found.own_cpu < 0.5e-3
-    )  # seconds a request: a bound for the slowest of machines, a tenth of it is usual
+    assert found.own_cpu < 0.5e-3  # seconds of CPU time per request, about ten times the usual value

@@ -1,4 +1,4 @@
-"""An API to test: a service, experiments of it, and how to ask for something at once or until it is there."""
+"""Helpers for tests of the HTTP API: experiments, concurrent requests, and waiting for a condition."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tests.serving import Service
 
 ARMS = ["red", "blue", "green"]
 UNIT = {"low": 0, "high": 1}
-SOON = 120.0  # seconds, for what takes one or two on an idle machine
+WAIT_LIMIT = 120.0  # seconds; an idle machine needs one or two
 
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Api:
-    """A service, a client of it and where its log is."""
+    """A service with a client and its database."""
 
     service: Service
     client: httpx2.Client
-    where: str
+    database: str
 
-    def begin(self, **options: Any) -> Experiment:
-        """An experiment of its own for a test."""
+    def create_experiment(self, **options: Any) -> Experiment:
+        """Create an experiment with a new name."""
         body = {
             "experiment": f"e{next(_numbers)}",
             "arms": ARMS,
@@ -55,58 +55,58 @@ class Api:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment behind the API."""
+    """An experiment of the service."""
 
     api: Api
     key: str
 
-    def ask(self, method: str, tail: str = "", body: Any = None, **headers: str) -> Any:
+    def request(self, method: str, tail: str = "", body: Any = None, **headers: str) -> Any:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.api.client.request(method, f"/v1/experiments/{self.key}{tail}", json=body, headers=named)
 
     def decide(self, key: str | None = None, **body: Any) -> Any:
         headers = {} if key is None else {"Idempotency_Key": key}
-        return self.ask("POST", "/decisions", body, **headers)
+        return self.request("POST", "/decisions", body, **headers)
 
     def decisions(self, *items: Any) -> list[dict[str, Any]]:
-        answer = self.ask("POST", "/decisions:batch", {"decisions": items})
+        answer = self.request("POST", "/decisions:batch", {"decisions": items})
         assert answer.status_code == 200, answer.text
         results: list[dict[str, Any]] = answer.json()["results"]
         assert len(results) == len(items)
         return results
 
     @property
-    def shown(self) -> dict[str, Any]:
-        return dict(self.ask("GET").json())
+    def configuration(self) -> dict[str, Any]:
+        return dict(self.request("GET").json())
 
     @property
     def etag(self) -> str:
-        return str(self.ask("GET").headers["etag"])
+        return str(self.request("GET").headers["etag"])
 
     @property
     def state(self) -> dict[str, Any]:
-        return dict(self.ask("GET", "/state").json())
+        return dict(self.request("GET", "/state").json())
 
     def pulls(self) -> int:
         return sum(arm["pulls"] for arm in self.state["arms"])
 
 
-def talking(service: Service) -> httpx2.Client:
+def http_client(service: Service) -> httpx2.Client:
     limits = httpx2.Limits(max_connections=100, max_keepalive_connections=100)
     return httpx2.Client(base_url=service.url, timeout=60, limits=limits)
 
 
-def until(true: Callable[[], Any], seconds: float = SOON) -> Any:
-    """What becomes true, sooner or later."""
+def wait_until(condition: Callable[[], Any], seconds: float = WAIT_LIMIT) -> Any:
+    """Wait until a condition is true, and return its value."""
     end = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < end, "it did not happen"
+    while not (found := condition()):
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.05)
     return found
 
 
-def together(count: int, act: Callable[[int], Any]) -> list[Any]:
-    """What becomes of something that many do at the same moment."""
+def run_concurrently(count: int, act: Callable[[int], Any]) -> list[Any]:
+    """Call a function in several threads at the same moment, and return the results."""
     ready = threading.Barrier(count)
 
     def one(number: int) -> Any:
@@ -117,8 +117,8 @@ def together(count: int, act: Callable[[int], Any]) -> list[Any]:
         return list(threads.map(one, range(count)))
 
 
-def samples(text: str) -> dict[str, dict[tuple[str, ...], float]]:
-    """Prometheus' text: by name, by the values of the labels."""
+def metric_samples(text: str) -> dict[str, dict[tuple[str, ...], float]]:
+    """The samples of a Prometheus text, by name and by the values of the labels."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -26,10 +26,10 @@ ARMS = ["red", "blue", "green"]
 
 _PATH = f"/v1/experiments/{EXPERIMENT}/decisions"
 _PAUSE = 0.02  # seconds before a client tries again
-_PATIENCE = 120.0  # seconds for any response; a busy machine may need them
+_TIMEOUT = 120.0  # seconds for any response; a busy machine may need them
 
 
-def begin(service: Service) -> None:
+def create_experiment(service: Service) -> None:
     body = {
         "experiment": EXPERIMENT,
         "arms": ARMS,
@@ -41,17 +41,17 @@ def begin(service: Service) -> None:
 
 
 @dataclass
-class Told:
-    """What clients were told, by whom they asked it of."""
+class ClientRecord:
+    """The responses that clients received."""
 
     decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    "The first answer to each idempotency key."
+    "The first response for each idempotency key."
     rewards: dict[str, float] = field(default_factory=dict)
     "By the decision's id."
     faults: list[str] = field(default_factory=list)
-    "Answers that were neither what was asked for nor a plea to come again."
+    "Unexpected responses."
     refused: Counter[int] = field(default_factory=Counter)
-    "Requests to be sent again, by status; 0 where there was no connection, or it broke."
+    "Number of requests to retry, by status; 0 if there was no connection or it broke."
     requests: int = 0
 
 
@@ -62,8 +62,8 @@ class Clients:
     request, so that all requests are acknowledged.
 
     Args:
-        decisions: how many to ask for in all, and then end; by default until told to stop.
-        rewarded: one decision in how many gets a reward.
+        decisions: the total number of decisions to request; by default until the clients are stopped.
+        rewarded: every how many decisions one gets a reward.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Clients:
         decisions: float = float("inf"),
         rewarded: int = 1,
     ) -> None:
-        self.told = Told()
+        self.record = ClientRecord()
         self._ports = [services[i % len(services)].port for i in range(connections)]
         self._left, self._rewarded, self._random = decisions, rewarded, Random(5)
         self._stop = threading.Event()
@@ -91,20 +91,20 @@ class Clients:
         """Wait until all decisions are made."""
         self._thread.join()
 
-    def go_on(self, more: int) -> None:
-        """Wait until so much more is acknowledged."""
-        enough, end = self.told.requests + more, time.monotonic() + _PATIENCE
-        while self.told.requests < enough:
-            assert time.monotonic() < end, f"waited in vain: {self.told.refused}, {self.told.faults[:5]}"
+    def wait_for_requests(self, more: int) -> None:
+        """Wait until `more` further requests are acknowledged."""
+        enough, end = self.record.requests + more, time.monotonic() + _TIMEOUT
+        while self.record.requests < enough:
+            assert time.monotonic() < end, f"timed out: {self.record.refused}, {self.record.faults[:5]}"
             time.sleep(0.002)
 
     async def _work(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 for number, port in enumerate(self._ports):
-                    group.create_task(self._choose_and_reward(_Client(port, self.told), f"client-{number}"))
+                    group.create_task(self._choose_and_reward(_Client(port, self.record), f"client-{number}"))
         except ExceptionGroup as errors:
-            self.told.faults += [repr(error) for error in errors.exceptions]
+            self.record.faults += [repr(error) for error in errors.exceptions]
 
     async def _choose_and_reward(self, client: _Client, name: str) -> None:
         number = 0
@@ -114,7 +114,7 @@ class Clients:
             answer = await self._choose(client, name, number, (200, 201))
             if number % self._rewarded == 0:
                 await self._reward(client, answer)
-            if number % 16 == 0:  # an older one once more, perhaps from before a kill
+            if number % 16 == 0:  # repeat an older request, perhaps from before a kill
                 await self._choose(client, name, self._random.randint(1, number), (200,))
         client.close()
 
@@ -123,39 +123,39 @@ class Clients:
     ) -> dict[str, Any]:
         key = f"{name}:{number}"
         body = json.dumps({"unit": f"{name}/{number % 10}"}).encode()
-        answer = await client.ask(request("POST", _PATH, body, f"Idempotency-Key: {key}\r\n"), expected)
-        first = self.told.decisions.setdefault(key, answer)
+        answer = await client.send(request("POST", _PATH, body, f"Idempotency-Key: {key}\r\n"), expected)
+        first = self.record.decisions.setdefault(key, answer)
         if answer != first:
-            self.told.faults.append(f"{key} was answered with {first}, and then with {answer}")
+            self.record.faults.append(f"{key}: the first response was {first}, a later one {answer}")
         return first
 
     async def _reward(self, client: _Client, decision: dict[str, Any]) -> None:
         identifier, value = decision["id"], self._random.random()
         body = json.dumps({"value": value}).encode()
-        answer = await client.ask(request("PUT", f"/v1/decisions/{identifier}/reward", body), (200, 201))
-        self.told.rewards[identifier] = value
+        answer = await client.send(request("PUT", f"/v1/decisions/{identifier}/reward", body), (200, 201))
+        self.record.rewards[identifier] = value
         if answer["outcome"] not in ("applied", "duplicate"):
-            self.told.faults.append(f"the reward of {identifier} is {answer}")
+            self.record.faults.append(f"the reward of {identifier} is {answer}")
 
 
 class _Client:
-    """A connection that is opened again when it breaks."""
+    """A connection that reconnects when it breaks."""
 
-    def __init__(self, port: int, told: Told) -> None:
-        self._port, self._told = port, told
+    def __init__(self, port: int, record: ClientRecord) -> None:
+        self._port, self._record = port, record
         self._connection: Connection | None = None
 
-    async def ask(self, message: bytes, expected: tuple[int, ...]) -> dict[str, Any]:
-        """The answer to a request that is sent until it is acknowledged."""
+    async def send(self, message: bytes, expected: tuple[int, ...]) -> dict[str, Any]:
+        """Send a request until it is acknowledged, and return the response."""
         while True:
             status, body = await self._exchange(message)
             if status not in (0, 503):
                 break
-            self._told.refused[status] += 1
+            self._record.refused[status] += 1
             await asyncio.sleep(_PAUSE)
-        self._told.requests += 1
+        self._record.requests += 1
         if status not in expected:
-            self._told.faults.append(f"{status}, not {expected}: {body.decode()} to {message.decode()}")
+            self._record.faults.append(f"{status}, not {expected}: {body.decode()} to {message.decode()}")
         answer: dict[str, Any] = json.loads(body)
         return answer
 
@@ -176,28 +176,28 @@ class _Client:
                 return 0, b""
         self._connection.answered = answer
         self._connection.send(message)
-        return await asyncio.wait_for(answered, _PATIENCE)
+        return await asyncio.wait_for(answered, _TIMEOUT)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.transport.abort()
 
 
-def contradictions(where: str, told: Told) -> list[str]:
-    """How the log differs from what clients were told, who in the end have been told of everything."""
-    with closing(open_store(where)) as store:
+def contradictions(database: str, record: ClientRecord) -> list[str]:
+    """The differences between the log and the responses; every request must have been acknowledged."""
+    with closing(open_store(database)) as store:
         found = list(store.rows(EXPERIMENT))
         with Bandit(log=store, experiment=EXPERIMENT) as bandit:
-            learned = bandit.tally
-    wrong = list(told.faults)
+            logged_tally = bandit.tally
+    wrong = list(record.faults)
     wrong += [
-        f"{what} is there {n} times" for what, n in Counter(row.id for row, _, _ in found).items() if n > 1
+        f"{row_id} occurs {n} times" for row_id, n in Counter(row.id for row, _, _ in found).items() if n > 1
     ]
     keys = Counter(row.idempotency_key for row, _, _ in found)
     wrong += [f"{key} has {n} decisions" for key, n in keys.items() if n > 1]
-    wrong += [f"nobody was told of {key}" for key in keys.keys() - told.decisions.keys()]
+    wrong += [f"no client received {key}" for key in keys.keys() - record.decisions.keys()]
     rows = {row.id: row for row, _, _ in found}
-    for key, answer in told.decisions.items():
+    for key, answer in record.decisions.items():
         row = rows.get(answer["id"])
         if row is None:
             wrong.append(f"the decision of {key} is lost")
@@ -210,19 +210,19 @@ def contradictions(where: str, told: Told) -> list[str]:
             "unit": row.unit,
             "state": row.state,
         }
-        said = {name: answer[name] for name in logged if name in answer} | {"idempotency_key": key}
-        if said != logged:
-            wrong.append(f"{said} was told, {logged} is logged")
+        sent = {name: answer[name] for name in logged if name in answer} | {"idempotency_key": key}
+        if sent != logged:
+            wrong.append(f"{sent} was sent, {logged} is logged")
     tally = Tally.empty(len(ARMS))
     for row, rewards, events in found:
-        value = told.rewards.get(row.id)
+        value = record.rewards.get(row.id)
         if [each.value for each in rewards] != ([] if value is None else [value]):
-            wrong.append(f"of {row.id} the reward {value} was acknowledged, {rewards} are logged")
+            wrong.append(f"{row.id}: the reward {value} was acknowledged, {rewards} are logged")
         if [each.kind for each in events] != ["reward"] * (value is not None):
-            wrong.append(f"the reward of {row.id} was learned by {events}")
+            wrong.append(f"the reward of {row.id} was applied by {events}")
         if value is not None:
             tally.add(ARMS.index(row.arm), value)
-    wrong += [f"the reward of {identifier} is lost" for identifier in told.rewards.keys() - rows.keys()]
-    if tally != learned:
-        wrong.append(f"the tally is {learned}, the acknowledged rewards come to {tally}")
+    wrong += [f"the reward of {identifier} is lost" for identifier in record.rewards.keys() - rows.keys()]
+    if tally != logged_tally:
+        wrong.append(f"the tally is {logged_tally}, the acknowledged rewards add up to {tally}")
     return wrong

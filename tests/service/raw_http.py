@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from tests.serving import Service
 
-_PATIENCE = 120.0  # seconds for any response; a busy machine may need them
+_TIMEOUT = 120.0  # seconds for any response; a busy machine may need them
 
 
-class Reply(NamedTuple):
-    """One answer."""
+class RawResponse(NamedTuple):
+    """One response."""
 
     status_code: int
     headers: dict[str, str]
@@ -22,15 +22,15 @@ class Reply(NamedTuple):
 
 
 @contextmanager
-def connected(service: Service) -> Iterator[socket.socket]:
-    """A connection, on which every piece is sent at once."""
-    with socket.create_connection((service.host, service.port), _PATIENCE) as made:
+def open_connection(service: Service) -> Iterator[socket.socket]:
+    """A connection that sends every piece immediately."""
+    with socket.create_connection((service.host, service.port), _TIMEOUT) as made:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield made
 
 
-def heard(connection: socket.socket) -> bytes:
-    """All that comes until the service closes, or breaks it off."""
+def receive_all(connection: socket.socket) -> bytes:
+    """Everything received until the service closes or resets the connection."""
     received = b""
     with suppress(ConnectionResetError):
         while piece := connection.recv(1 << 16):
@@ -38,32 +38,32 @@ def heard(connection: socket.socket) -> bytes:
     return received
 
 
-def say(service: Service, *pieces: bytes) -> list[Reply]:
+def send_raw(service: Service, *pieces: bytes) -> list[RawResponse]:
     """The responses until the service closes the connection, which the last request must cause."""
-    with connected(service) as connection:
-        with suppress(ConnectionError):  # it may have heard enough
+    with open_connection(service) as connection:
+        with suppress(ConnectionError):  # the service may close before it has read everything
             for piece in pieces:
                 connection.sendall(piece)
-        return replies(heard(connection))
+        return parse_responses(receive_all(connection))
 
 
-def replies(received: bytes, *, head: bool = False) -> list[Reply]:
-    """The answers in what was received. With `head` they have no bodies, whatever their lengths say."""
+def parse_responses(received: bytes, *, head: bool = False) -> list[RawResponse]:
+    """Parse the responses. With `head` they have no bodies, although they have a Content-Length."""
     found = []
     while received:
         top, end, received = received.partition(b"\r\n\r\n")
-        assert end, f"no whole head: {top!r}"
+        assert end, f"incomplete head: {top!r}"
         first, *lines = top.decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         length = 0 if head else int(headers.get("content-length", 0))
         assert len(received) >= length, "a body was cut"
-        found.append(Reply(int(first.split()[1]), headers, received[:length]))
+        found.append(RawResponse(int(first.split()[1]), headers, received[:length]))
         received = received[length:]
     return found
 
 
 def error(answer: Any) -> dict[str, Any]:
-    """The error in an answer, in the form that every error has."""
+    """The error in a response; asserts the format that all errors have."""
     assert answer.status_code >= 400, answer.content
     assert answer.headers["content-type"] == "application/json"
     body = json.loads(answer.content)
@@ -82,7 +82,7 @@ def error(answer: Any) -> dict[str, Any]:
     return found
 
 
-def refusal(answer: Any) -> tuple[int, str, str | None]:
-    """An error in short: status, code and the path to what was wrong."""
+def error_summary(answer: Any) -> tuple[int, str, str | None]:
+    """The status, the code and the path of the wrong field."""
     found = error(answer)
     return answer.status_code, found["code"], found["path"]

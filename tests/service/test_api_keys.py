@@ -1,4 +1,4 @@
-"""API keys: what opens, what does not, and what a damaged document does."""
+"""API keys: creation, scopes, revocation, and damaged documents."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def put(store: Store, name: str, content: str) -> None:
         transaction.put_document("key", name, content)
 
 
-def test_a_key_from_its_making_to_its_end(log: Log) -> None:
-    """In every kind of store, and seen by other processes' stores."""
+def test_creating_and_revoking_a_key(log: Log) -> None:
+    """In every store, and visible to other connections to it."""
     store, other = log.open(), log.open()
     ring = Keyring(other)
     assert (ring.any_made, every(store)) == (False, [])
@@ -59,7 +59,7 @@ def test_a_key_from_its_making_to_its_end(log: Log) -> None:
     log.clock.forward(60)
     ended = revoke(store, key.id)
     assert ended.revoked == log.clock.now
-    assert ring.find(secret) == key  # until it looks again
+    assert ring.find(secret) == key  # until the next refresh
     ring.refresh()
     assert ring.find(secret) is None
     assert ring.any_made
@@ -67,7 +67,7 @@ def test_a_key_from_its_making_to_its_end(log: Log) -> None:
     assert revoke(other, key.id) == ended == every(store)[0]
 
 
-def test_the_secret_is_nowhere(tmp_path) -> None:
+def test_the_secret_is_not_stored(tmp_path) -> None:
     path = tmp_path / "maillard.db"
     with closing(open_store(path)) as store:
         key, secret = create(store, "web", ["admin"])
@@ -83,7 +83,7 @@ def test_the_secret_is_nowhere(tmp_path) -> None:
             assert random[10:30] not in kept
 
 
-def test_secrets_have_their_form_and_256_random_bits() -> None:
+def test_the_format_and_randomness_of_secrets() -> None:
     store = MemoryStore()
     made = [create(store, "x", ["read"]) for _ in range(300)]
     assert len({key.id for key, _ in made}) == len({secret for _, secret in made}) == 300
@@ -96,15 +96,16 @@ def test_secrets_have_their_form_and_256_random_bits() -> None:
     assert [ring.find(secret) for _, secret in made] == [key for key, _ in made]
 
 
-def test_nothing_but_the_secret_opens() -> None:
+def test_only_the_exact_secret_is_accepted() -> None:
     store = MemoryStore()
     key, secret = create(store, "one", ["read"])
     other, second = create(store, "two", ["read"])
     ring = Keyring(store)
     wrong = [
-        "", "mk_", secret[:-1], secret + "x", secret + " ", secret.upper(), secret.replace("mk", "km"), key.id, key.digest,
-        f"mk_{key.id}_{key.digest[:43]}", f"mk_{key.id}_{second[-43:]}", f"mk_{other.id}_{secret[-43:]}",
-        secret[:-1] + "é", secret[:-1] + "\ud800", secret[:-1] + "\0", "\ud800" * len(secret), "x" * 30_000,
+        "", "mk_", secret[:-1], secret + "x", secret + " ", secret.upper(), secret.replace("mk", "km"),
+        key.id, key.digest, f"mk_{key.id}_{key.digest[:43]}", f"mk_{key.id}_{second[-43:]}",
+        f"mk_{other.id}_{secret[-43:]}", secret[:-1] + "é", secret[:-1] + "\ud800", secret[:-1] + "\0",
+        "\ud800" * len(secret), "x" * 30_000,
     ]  # fmt: skip
     for place in range(len(secret)):
         changed = "A" if secret[place] != "A" else "B"
@@ -114,7 +115,7 @@ def test_nothing_but_the_secret_opens() -> None:
 
 
 @given(st.text())
-def test_no_text_opens_or_breaks(text: str) -> None:
+def test_arbitrary_text_is_rejected(text: str) -> None:
     store = MemoryStore()
     key, _ = create(store, "one", ["read"])
     ring = Keyring(store)
@@ -132,7 +133,7 @@ def test_scopes_and_experiments() -> None:
     assert [key("decide", "read").may(scope) for scope in SCOPES] == [True, False, True, False]
     assert not key("read").may("rea")
     assert key("read").reaches("anything")
-    limited = key("admin", experiments=["home", "shop"])  # an administrator of these alone
+    limited = key("admin", experiments=["home", "shop"])  # an administrator of these experiments only
     assert [limited.reaches(name) for name in ("home", "shop", "hom", "")] == [True, True, False, False]
 
 
@@ -158,21 +159,21 @@ def test_scopes_and_experiments() -> None:
         ({"rate": "fast"}, "rate: expected"),
     ],
 )
-def test_what_a_key_cannot_be(options, message) -> None:
+def test_invalid_arguments_of_a_key(options, message) -> None:
     store = MemoryStore()
     with pytest.raises(InvalidValue, match=message):
         create(store, **{"name": "web", "scopes": ["decide"], **options})
     assert documents(store) == {}
 
 
-def test_a_key_that_there_is_not() -> None:
+def test_revoking_an_unknown_key() -> None:
     store = MemoryStore()
     key, _ = create(store, "web", ["decide"])
     with pytest.raises(UnknownName, match=f"key: unknown name '{key.id[:-1]}'. Did you mean '{key.id}'"):
         revoke(store, key.id[:-1])
 
 
-def test_names_of_any_kind(log: Log) -> None:
+def test_unusual_names_of_keys(log: Log) -> None:
     store = log.open()
     names = ["Ünïcödé ✓", '"quotes" \\ back', "\x1b[31m", "line\nbreak", "x" * 512]
     for name in names:
@@ -182,7 +183,7 @@ def test_names_of_any_kind(log: Log) -> None:
     assert all(key.reaches(name) for key, name in zip(every(store), names, strict=True))
 
 
-# Damage.
+# Damaged documents.
 
 WHOLE: dict[str, Any] = {
     "id": "0123456789ab", "name": "x", "scopes": ["admin"], "experiments": None, "rate": None, "created": 1,
@@ -192,8 +193,8 @@ MISSING: Any = object()
 SECRET = "mk_0123456789ab_" + "A" * 43
 
 
-def test_the_whole_document_opens() -> None:
-    """So that the tests of damaged ones can fail."""
+def test_the_undamaged_document_is_accepted() -> None:
+    """The undamaged document works; otherwise the tests of damaged ones would prove nothing."""
     store = MemoryStore()
     put(store, "0123456789ab", json.dumps(WHOLE))
     assert Keyring(store).find(SECRET) is not None
@@ -221,10 +222,10 @@ def test_the_whole_document_opens() -> None:
         {"digest": WHOLE["digest"][:-1]},
         {"digest": ""},
         {"digest": None},
-        {"valid_until": 5},  # as a newer version might write
+        {"valid_until": 5},  # a field of a newer version
     ],
 )
-def test_a_document_that_is_not_whole_opens_nothing(damage) -> None:
+def test_an_invalid_document_is_not_a_key(damage) -> None:
     store = MemoryStore()
     content = {name: value for name, value in {**WHOLE, **damage}.items() if value is not MISSING}
     put(store, "0123456789ab", json.dumps(content))
@@ -238,10 +239,11 @@ def test_a_document_that_is_not_whole_opens_nothing(damage) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "null", "[]", "0", '"x"', "[" * 100_000, '{"a":' * 50_000, json.dumps(WHOLE)[:-1], "\0", "NaN"]
-)  # fmt: skip
-def test_a_document_that_is_no_json_opens_nothing_and_closes_the_service(content) -> None:
-    """It might have been a key: so the service does not stay open to everybody."""
+    "content",
+    ["", "{", "null", "[]", "0", '"x"', "[" * 100_000, '{"a":' * 50_000, json.dumps(WHOLE)[:-1], "\0", "NaN"],
+)
+def test_a_document_that_is_not_json_is_not_a_key_but_requires_keys(content) -> None:
+    """It may have been a key, so the service does not allow requests without a key."""
     store = MemoryStore()
     put(store, "0123456789ab", content)
     ring = Keyring(store)
@@ -260,19 +262,19 @@ def test_a_document_that_is_no_json_opens_nothing_and_closes_the_service(content
     )
 )
 @settings(max_examples=30)
-def test_no_json_breaks_the_keyring(content) -> None:
+def test_arbitrary_json_is_not_a_key(content) -> None:
     store = MemoryStore()
     put(store, "0123456789ab", json.dumps(content))
     assert Keyring(store).find(SECRET) is None
 
 
-def test_a_document_under_anothers_name_opens_nothing() -> None:
+def test_a_document_under_another_name_is_not_a_key() -> None:
     store = MemoryStore()
     put(store, "000000000000", json.dumps(WHOLE))
     assert Keyring(store).find(SECRET) is None
 
 
-def test_a_key_that_is_damaged_later_is_closed() -> None:
+def test_a_key_that_is_damaged_later_is_rejected() -> None:
     store = MemoryStore()
     key, secret = create(store, "web", ["read"])
     ring = Keyring(store)
@@ -281,7 +283,7 @@ def test_a_key_that_is_damaged_later_is_closed() -> None:
     assert ring.find(secret) is None
 
 
-def test_keys_that_have_gone_open_nothing_to_everybody() -> None:
+def test_deleted_keys_do_not_allow_requests_without_a_key() -> None:
     store = MemoryStore()
     create(store, "web", ["read"])
     ring = Keyring(store)
@@ -290,7 +292,7 @@ def test_keys_that_have_gone_open_nothing_to_everybody() -> None:
     assert ring.any_made
 
 
-def test_threads_find_while_another_refreshes() -> None:
+def test_threads_look_up_keys_during_a_refresh() -> None:
     store = MemoryStore()
     key, secret = create(store, "web", ["read"])
     ring, done, found = Keyring(store), threading.Event(), []
@@ -311,17 +313,20 @@ def test_threads_find_while_another_refreshes() -> None:
     assert set(found) == {key}
 
 
-def test_processes_make_keys_at_the_same_time(tmp_path) -> None:
+def test_processes_create_keys_concurrently(tmp_path) -> None:
     path = str(tmp_path / "maillard.db")
     open_store(path).close()
     program = (
-        "import sys; from maillard.decisions.stores import open_store; from maillard.service.api_keys import create\n"
+        "import sys\n"
+        "from maillard.decisions.stores import open_store\n"
+        "from maillard.service.api_keys import create\n"
         "store = open_store(sys.argv[1])\n"
         "for _ in range(10): print(create(store, 'x', ['read'])[1])\n"
     )
     made = [
-        subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]  # fmt: skip
+        subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     secrets = [secret for process in made for secret in process.communicate()[0].split()]
     with closing(open_store(path)) as store:
         ring = Keyring(store)
@@ -334,27 +339,27 @@ def test_processes_make_keys_at_the_same_time(tmp_path) -> None:
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.1.2.3", "localhost", "LOCALHOST", "::1", "[::1]", "0:0:0:0:0:0:0:1"]
 )
-def test_without_keys_a_service_listens_on_loopback(host) -> None:
+def test_without_keys_a_service_may_listen_on_loopback(host) -> None:
     assert is_loopback(host)
     check_exposure(MemoryStore(), host)
 
 
 @pytest.mark.parametrize(
-    "host", ["", "0.0.0.0", "::", "[::]", "192.168.0.1", "128.0.0.1", "example.com", "localhost.example.com", "127.0.0.1 ",
-             "127.0.0.1.nip.io", "2130706433", "0x7f.1", "::ffff:1.2.3.4", "fe80::1"],
+    "host", ["", "0.0.0.0", "::", "[::]", "192.168.0.1", "128.0.0.1", "example.com", "localhost.example.com",
+             "127.0.0.1 ", "127.0.0.1.nip.io", "2130706433", "0x7f.1", "::ffff:1.2.3.4", "fe80::1"],
 )  # fmt: skip
-def test_without_keys_a_service_listens_nowhere_else(host) -> None:
+def test_without_keys_a_service_may_not_listen_elsewhere(host) -> None:
     assert not is_loopback(host)
     store = MemoryStore()
     with pytest.raises(InvalidValue, match="maillard keys create"):
         check_exposure(store, host)
     key, _ = create(store, "web", ["decide"])
     check_exposure(store, host)
-    revoke(store, key.id)  # then nobody gets in: that is no reason not to listen
+    revoke(store, key.id)  # no key is valid now, but the service may still listen
     check_exposure(store, host)
 
 
-def test_a_key_survives_its_own_writing() -> None:
+def test_a_key_can_be_encoded_and_decoded() -> None:
     key, _ = create(MemoryStore(), "web", SCOPES, ["b", "a", "b"], 2.5)
     assert msgspec.json.decode(msgspec.json.encode(key), type=Key) == key
     assert key.experiments == ("a", "b")

@@ -1,4 +1,4 @@
-"""Connections that send slowly, too much, or no HTTP: a real server, real sockets."""
+"""Slow clients, oversized requests and invalid HTTP, on real sockets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import uvicorn
 
 from maillard.service.http_protocol import LimitedHttpProtocol
 
-_BUFFER = 1 << 16  # bytes, so that the kernel does not take whole answers by itself
+_BUFFER = 1 << 16  # bytes, so that the kernel cannot buffer a whole response
 
 
-class Hasty(LimitedHttpProtocol):
+class ShortTimeouts(LimitedHttpProtocol):
     head_timeout = 0.2
     request_timeout = 0.4
     response_timeout = 0.4
@@ -26,14 +26,14 @@ class Hasty(LimitedHttpProtocol):
     request_limit = 600_000
 
 
-class Unhurried(LimitedHttpProtocol):
-    """For requests that are slow on purpose and must be answered, also on a busy machine."""
+class DefaultTimeouts(LimitedHttpProtocol):
+    """For requests that are slow on purpose and must succeed even on a busy machine."""
 
-    request_limit = Hasty.request_limit
+    request_limit = ShortTimeouts.request_limit
 
 
 class Application:
-    """Echoes a body; or answers at once, slowly, or at length."""
+    """Echoes the body, responds before it has read the body, or sends a long response."""
 
     def __init__(self) -> None:
         self.received: list[Any] = []
@@ -67,11 +67,18 @@ class Server:
     def __init__(self, loop: Any, protocol: type[LimitedHttpProtocol]) -> None:
         self.application = Application()
         config = uvicorn.Config(
-            self.application, loop=loop, http=protocol, ws="none", lifespan="off", log_config=None, port=0, timeout_keep_alive=1
-        )  # fmt: skip
+            self.application,
+            loop=loop,
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            port=0,
+            timeout_keep_alive=1,
+        )
         self.server = uvicorn.Server(config)
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)  # as all that it accepts
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)  # accepted sockets inherit it
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listener]})
 
     def connect(self) -> socket.socket:
@@ -82,8 +89,8 @@ class Server:
         client.connect(self.listener.getsockname())
         return client
 
-    def heard(self, what: str) -> bool:
-        """Whether the application hears this, sooner or later."""
+    def wait_for(self, what: str) -> bool:
+        """Whether the application receives this within two minutes."""
         end = time.monotonic() + 120
         while what not in self.application.received and time.monotonic() < end:
             time.sleep(0.01)
@@ -112,20 +119,22 @@ def loop(request) -> str:
 
 
 @pytest.fixture(scope="module")
-def hasty_server(loop: str) -> Iterator[Server]:
-    yield from serve(loop, Hasty)
+def short_timeout_server(loop: str) -> Iterator[Server]:
+    yield from serve(loop, ShortTimeouts)
 
 
 @pytest.fixture(scope="module")
-def unhurried_server(loop: str) -> Iterator[Server]:
-    yield from serve(loop, Unhurried)
+def default_timeout_server(loop: str) -> Iterator[Server]:
+    yield from serve(loop, DefaultTimeouts)
 
 
 @pytest.fixture
 def server(request, loop: str) -> Server:
-    """The one with short time limits, unless the test is marked `unhurried`."""
-    unhurried = request.node.get_closest_marker("unhurried") is not None
-    made: Server = request.getfixturevalue("unhurried_server" if unhurried else "hasty_server")
+    """The server with short timeouts, unless the test is marked `default_timeouts`."""
+    default_timeouts = request.node.get_closest_marker("default_timeouts") is not None
+    made: Server = request.getfixturevalue(
+        "default_timeout_server" if default_timeouts else "short_timeout_server"
+    )
     return made
 
 
@@ -135,21 +144,21 @@ def client(server: Server) -> Iterator[socket.socket]:
     with server.connect() as made:
         yield made
     end = time.monotonic() + 120
-    while server.open:  # nothing is left behind by any test
+    while server.open:  # no test leaves a connection open
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
 @contextlib.contextmanager
-def taking(least: float) -> Iterator[None]:
-    """The block takes so many seconds, a little less for rounding; more, but with an end, where the machine is busy."""
+def takes_at_least(least: float) -> Iterator[None]:
+    """Assert that the block takes at least this many seconds (and ends, even on a busy machine)."""
     begin = time.monotonic()
     yield
     assert least - 0.02 <= time.monotonic() - begin <= least + 100
 
 
-def rest(client: socket.socket) -> bytes:
-    """All that comes until the server closes."""
+def receive_all(client: socket.socket) -> bytes:
+    """Everything received until the server closes the connection."""
     received = b""
     while piece := client.recv(1 << 16):
         received += piece
@@ -157,7 +166,7 @@ def rest(client: socket.socket) -> bytes:
 
 
 def error(answer: bytes, status: int) -> dict[str, Any]:
-    """The error of one answer, and nothing after it."""
+    """The error of the only response."""
     head, _, body = answer.partition(b"\r\n\r\n")
     lines = head.decode().lower().split("\r\n")
     assert lines[0].split()[1] == str(status)
@@ -181,15 +190,15 @@ def answer_to(client: socket.socket) -> bytes:
     return received
 
 
-def test_requests_are_answered_on_one_connection(client) -> None:
-    with taking(1.0):
+def test_several_requests_on_one_connection(client) -> None:
+    with takes_at_least(1.0):
         for _ in range(3):
             client.sendall(WHOLE)
             assert answer_to(client).startswith(b"HTTP/1.1 200 OK")
-        assert rest(client) == b""  # and then uvicorn's own clock closes it
+        assert receive_all(client) == b""  # uvicorn's keep-alive timeout closes the connection
 
 
-@pytest.mark.unhurried
+@pytest.mark.default_timeouts
 def test_a_request_in_pieces_is_answered(client) -> None:
     for byte in WHOLE[:-1]:
         client.sendall(bytes([byte]))
@@ -198,9 +207,9 @@ def test_a_request_in_pieces_is_answered(client) -> None:
     assert answer_to(client).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_who_says_nothing_is_told_nothing(client) -> None:
-    with taking(0.2):
-        assert rest(client) == b""
+def test_a_silent_connection_is_closed_without_a_response(client) -> None:
+    with takes_at_least(0.2):
+        assert receive_all(client) == b""
 
 
 @pytest.mark.parametrize("before", [b"", WHOLE])
@@ -218,22 +227,22 @@ def test_a_slow_head_times_out(client, before) -> None:
                 time.sleep(0.05)
 
     dripping = threading.Thread(target=drip)
-    with taking(0.2):
+    with takes_at_least(0.2):
         dripping.start()
-        found = error(rest(client), 408)
+        found = error(receive_all(client), 408)
     assert found["code"] == "timeout"
     assert found["message"] == "the head of the request did not arrive within 0.2 seconds"
     dripping.join()
 
 
-def test_a_slow_body_times_out_and_the_application_hears_of_it(server, client) -> None:
-    with taking(0.4):
+def test_a_slow_body_times_out_and_the_application_is_notified(server, client) -> None:
+    with takes_at_least(0.4):
         client.sendall(WHOLE[:-1])
-        assert error(rest(client), 408)["message"] == "the request did not arrive within 0.4 seconds"
-    assert server.heard("disconnect")
+        assert error(receive_all(client), 408)["message"] == "the request did not arrive within 0.4 seconds"
+    assert server.wait_for("disconnect")
 
 
-def test_a_body_that_nobody_waits_for_does_not_keep_the_connection(client) -> None:
+def test_an_unread_body_does_not_keep_the_connection_open(client) -> None:
     client.sendall(b"POST /at-once HTTP/1.1\r\nHost: here\r\nContent-Length: 1000\r\n\r\n")
     assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
 
@@ -242,28 +251,28 @@ def test_a_body_that_nobody_waits_for_does_not_keep_the_connection(client) -> No
             client.sendall(b"x")
             time.sleep(0.02)
 
-    with taking(0.4), pytest.raises(ConnectionError):
+    with takes_at_least(0.4), pytest.raises(ConnectionError):
         drip()
 
 
-@pytest.mark.unhurried
+@pytest.mark.default_timeouts
 @pytest.mark.parametrize("size", [300_000, 3_000_000])
 @pytest.mark.parametrize("close", [b"", b"Connection: close\r\n"])
-def test_an_answer_that_comes_before_the_end_of_the_body_is_not_lost(client, size, close) -> None:
-    """As it would be if the connection were closed while the client sends."""
+def test_a_response_sent_before_the_end_of_the_body_is_not_lost(client, size, close) -> None:
+    """It would be lost if the server closed the connection while the client still sends."""
     head = b"POST /at-once HTTP/1.1\r\nHost: here\r\n%bContent-Length: %d\r\n\r\n"
     client.sendall(head % (close, size))
-    time.sleep(0.05)  # so it is answered by now
+    time.sleep(0.05)  # the server has probably responded by now
     client.sendall(bytes(size))
     assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
-    if not close and size < Hasty.request_limit:
+    if not close and size < ShortTimeouts.request_limit:
         client.sendall(WHOLE)
         answer_to(client)
     else:
-        assert rest(client) == b""
+        assert receive_all(client) == b""
 
 
-def test_the_end_of_a_body_that_nobody_waited_for_is_no_reason_to_wait_for_ever(client) -> None:
+def test_the_end_of_an_unread_body_does_not_disable_the_timeout(client) -> None:
     client.sendall(b"POST /at-once HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\n")
     assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
     client.sendall(b"hello")
@@ -272,23 +281,24 @@ def test_the_end_of_a_body_that_nobody_waited_for_is_no_reason_to_wait_for_ever(
     client.sendall(b"POST /at-once HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\n")
     assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
     client.sendall(b"hello")
-    with taking(0.2):
-        assert rest(client) == b""
+    with takes_at_least(0.2):
+        assert receive_all(client) == b""
 
 
-def test_empty_lines_do_not_keep_a_connection(client) -> None:
+def test_empty_lines_do_not_keep_a_connection_open(client) -> None:
     client.sendall(WHOLE)
     answer_to(client)
-    with taking(0.2):
+    # On a busy machine the server may close the connection before the second line is sent.
+    with takes_at_least(0.2), contextlib.suppress(ConnectionError):
         client.sendall(b"\r\n")
         time.sleep(0.1)
         client.sendall(b"\r\n")
-        assert rest(client) == b""
+        assert receive_all(client) == b""
 
 
-def test_an_answer_that_nobody_takes_is_given_up(server, client) -> None:
+def test_a_response_that_is_not_read_is_aborted(server, client) -> None:
     client.sendall(b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n")
-    assert server.heard("/long")
+    assert server.wait_for("/long")
     end = time.monotonic() + 120
     while server.open:
         assert time.monotonic() < end
@@ -300,18 +310,20 @@ def test_an_answer_that_nobody_takes_is_given_up(server, client) -> None:
     assert 0 < received < 10_000_000
 
 
-@pytest.mark.unhurried
-def test_an_answer_that_is_taken_slowly_is_not_given_up(client) -> None:
+@pytest.mark.default_timeouts
+def test_a_response_that_is_read_slowly_is_completed(client) -> None:
     client.sendall(b"GET /long HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
     received, begin = 0, time.monotonic()
     while piece := client.recv(1 << 15):
         received += len(piece)
-        time.sleep(0.02 if time.monotonic() < begin + 1 else 0)  # in all far longer than a pause may be
+        time.sleep(
+            0.02 if time.monotonic() < begin + 1 else 0
+        )  # in total much longer than the response timeout
     assert received > 10_000_000
     assert time.monotonic() > begin + 1
 
 
-@pytest.mark.unhurried
+@pytest.mark.default_timeouts
 @pytest.mark.parametrize(
     "head",
     [
@@ -325,12 +337,12 @@ def test_an_answer_that_is_taken_slowly_is_not_given_up(client) -> None:
 def test_a_head_that_is_too_long(server, client, head, size) -> None:
     for start in range(0, len(head), size):
         client.sendall(head[start : start + size])
-    found = error(rest(client), 431)
+    found = error(receive_all(client), 431)
     assert (found["code"], found["message"]) == ("too_large", "the head of a request has at most 32768 bytes")
     assert server.application.received == []
 
 
-@pytest.mark.unhurried
+@pytest.mark.default_timeouts
 def test_a_head_that_is_almost_too_long(client) -> None:
     head = WHOLE.replace(b"Host", b"X: " + b"x" * 32_600 + b"\r\nHost")
     client.sendall(head)
@@ -341,9 +353,9 @@ def test_a_head_that_is_almost_too_long(client) -> None:
     answer_to(client)
 
 
-@pytest.mark.unhurried
-def test_a_long_body_is_no_long_head(client) -> None:
-    """Nor is a head that begins where a long body ends."""
+@pytest.mark.default_timeouts
+def test_a_long_body_does_not_count_as_a_long_head(client) -> None:
+    """A head that directly follows a long body is not too long either."""
     long = b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 100005\r\n\r\n" + bytes(100_000) + b"hello"
     for _ in range(3):
         client.sendall(long + WHOLE[:30])
@@ -353,10 +365,10 @@ def test_a_long_body_is_no_long_head(client) -> None:
         answer_to(client)
 
 
-@pytest.mark.unhurried
+@pytest.mark.default_timeouts
 @pytest.mark.parametrize("path", [b"/echo", b"/at-once"])
-def test_trailers_without_end(client, path) -> None:
-    """What the parser keeps of a request after its body is bounded too, whether or not it was answered."""
+def test_endless_trailers(client, path) -> None:
+    """The size of the trailers is limited, too, before and after the response."""
     client.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ")
     received = b""
     with contextlib.suppress(ConnectionError):
@@ -371,7 +383,7 @@ def test_trailers_without_end(client, path) -> None:
         assert received.startswith(b"HTTP/1.1 200 OK")
 
 
-@pytest.mark.unhurried
+@pytest.mark.default_timeouts
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -385,32 +397,32 @@ def test_trailers_without_end(client, path) -> None:
     ],
 )
 @pytest.mark.parametrize("before", [b"", WHOLE])
-def test_what_is_no_http(client, garbage, before) -> None:
+def test_invalid_http(client, garbage, before) -> None:
     if before:
         client.sendall(before)
         answer_to(client)
     client.sendall(garbage)
-    found = error(rest(client), 400)
+    found = error(receive_all(client), 400)
     assert (found["code"], found["message"]) == ("bad_request", "Invalid HTTP request received.")
 
 
-@pytest.mark.unhurried
+@pytest.mark.default_timeouts
 def test_garbage_in_a_body(server, client) -> None:
     client.sendall(b"POST /echo HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n")
     time.sleep(0.1)
     client.sendall(b"no number\r\n")
-    assert error(rest(client), 400)["code"] == "bad_request"
-    assert server.heard("disconnect")
+    assert error(receive_all(client), 400)["code"] == "bad_request"
+    assert server.wait_for("disconnect")
 
 
-@pytest.mark.unhurried
-def test_a_refusal_is_never_taken_for_the_answer_to_an_earlier_request(client) -> None:
+@pytest.mark.default_timeouts
+def test_an_error_is_not_sent_as_the_response_to_an_earlier_request(client) -> None:
     client.sendall(b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\nhello" + b"hello\r\n\r\n")
-    assert not rest(client).startswith(b"HTTP/1.1 400")
+    assert not receive_all(client).startswith(b"HTTP/1.1 400")
 
 
-@pytest.mark.unhurried
-def test_requests_that_follow_each_other_at_once_are_answered_in_order(client) -> None:
+@pytest.mark.default_timeouts
+def test_pipelined_requests_are_answered_in_order(client) -> None:
     one = b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 8\r\n\r\n%03dhello"
     client.sendall(b"".join(one % n for n in range(30)))
     received = b""
@@ -422,9 +434,9 @@ def test_requests_that_follow_each_other_at_once_are_answered_in_order(client) -
     assert bodies == list(range(30))
 
 
-@pytest.mark.unhurried
-def test_thousands_of_requests_at_once_are_not_kept(server, client) -> None:
+@pytest.mark.default_timeouts
+def test_the_number_of_pipelined_requests_is_bounded(server, client) -> None:
     client.sendall(b"GET /echo HTTP/1.1\r\n\r\n" * 5000)
     with contextlib.suppress(ConnectionResetError):
-        rest(client)
+        receive_all(client)
     assert len(server.application.received) <= 40

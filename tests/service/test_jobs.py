@@ -160,7 +160,7 @@ def test_logs_without_final_rewards_are_refused(tmp_path: Path) -> None:
 
 
 def test_advice_about_open_windows_does_not_depend_on_the_name_of_the_experiment(tmp_path: Path) -> None:
-    """The advice depends on the type of the error, not on its message, which contains the experiment's name."""
+    """The advice depends on the type of the error, not on its message, which contains a name."""
     log = str(tmp_path / "log.db")
     with Bandit(
         ["red", "blue"],

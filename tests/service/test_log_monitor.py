@@ -1,3 +1,5 @@
+"""The monitor, which reads the log continuously for activity, reward series and the audit."""
+
 from __future__ import annotations
 
 import math
@@ -31,8 +33,8 @@ ARMS = ["red", "blue", "green"]
 MEANS = {"red": 0.3, "blue": 0.5, "green": 0.4, "grey": 0.9}
 
 
-def play(bandit: Bandit, rounds: int, seed: int = 0, size: int = 1) -> None:
-    """Choices, with a reward for most, some of them revised."""
+def make_decisions(bandit: Bandit, rounds: int, seed: int = 0, size: int = 1) -> None:
+    """Make decisions and report rewards for most of them; some rewards are revised."""
     rng = random.Random(seed)
     for _ in range(rounds):
         rewards = [
@@ -43,8 +45,8 @@ def play(bandit: Bandit, rounds: int, seed: int = 0, size: int = 1) -> None:
         bandit.rewards(rewards)
 
 
-def seen(store: Store, monitor: Monitor | None = None, arms: Any = ARMS) -> dict[str, Any]:
-    """The activity of a monitor that has read all there is."""
+def read_activity(store: Store, monitor: Monitor | None = None, arms: Any = ARMS) -> dict[str, Any]:
+    """The activity after the monitor has read the whole log."""
     monitor = monitor or Monitor(store, lag=0)
     monitor.advance(60)
     activity = monitor.activity(EXPERIMENT, arms)
@@ -53,7 +55,7 @@ def seen(store: Store, monitor: Monitor | None = None, arms: Any = ARMS) -> dict
 
 
 def rounded(thing: Any) -> Any:
-    """Sums depend, in their last digits, on what was added at once; when one looked is another matter."""
+    """Round sums, whose last digits depend on the order of addition, and drop the time of reading."""
     if isinstance(thing, dict):
         return {key: rounded(value) for key, value in thing.items() if key != "as_of"}
     if isinstance(thing, list):
@@ -61,12 +63,12 @@ def rounded(thing: Any) -> Any:
     return round(thing, 9) if isinstance(thing, float) else thing
 
 
-def near(z: float | None) -> Any:
+def approximately(z: float | None) -> Any:
     return None if z is None else pytest.approx(z, rel=1e-9, abs=1e-9)
 
 
 def check_against_the_log(activity: dict[str, Any], bandit: Bandit) -> None:
-    """Everything that `summary` and `verify` say of the same log."""
+    """Compare the activity with `summary` and `verify` of the same log."""
     summary, found = bandit.summary(), verify(bandit)
     assert found.weights is not None
     assert activity["decisions"] == summary["decisions"] == found.decisions
@@ -82,15 +84,15 @@ def check_against_the_log(activity: dict[str, Any], bandit: Bandit) -> None:
     for score in found.arms:
         assert scores[score.name]["chosen"] == score.observed
         assert scores[score.name]["expected"] == pytest.approx(score.expected, rel=1e-12)
-        assert scores[score.name]["z"] == near(score.z)
+        assert scores[score.name]["z"] == approximately(score.z)
     counted = found.decisions - found.not_audited
     assert audit["weights"]["mean"] == pytest.approx(found.weights.observed / counted, rel=1e-12)
     assert audit["weights"]["expected"] == pytest.approx(found.weights.expected / counted, rel=1e-12)
-    assert audit["weights"]["z"] == near(found.weights.z)
+    assert audit["weights"]["z"] == approximately(found.weights.z)
 
 
-def learned(activity: dict[str, Any]) -> dict[str, tuple[int, Any]]:
-    """Of each arm, what all buckets come to."""
+def series_totals(activity: dict[str, Any]) -> dict[str, tuple[int, Any]]:
+    """The number and sum of rewards of each arm, over all buckets."""
     count: Counter[str] = Counter()
     total: Counter[str] = Counter()
     for point in activity["series"]["points"]:
@@ -105,70 +107,70 @@ def tallied(bandit: Bandit) -> dict[str, tuple[int, float]]:
     return {arm: (each["pulls"], each["sum"]) for arm, each in arms.items() if each["pulls"]}
 
 
-# The numbers.
+# Counts, rewards and the audit.
 
 
-def test_it_says_what_summary_and_verify_say(log: Log) -> None:
+def test_activity_agrees_with_summary_and_verify(log: Log) -> None:
     bandit = log.bandit(ARMS, "ms+:booster=8,floor=0.3", Reward(low=0, high=1, combine="last"))
     bandit.session._rng = np.random.default_rng(0)
-    play(bandit, 100)
-    play(bandit, 10, seed=1, size=40)
-    activity = seen(log.open())
+    make_decisions(bandit, 100)
+    make_decisions(bandit, 10, seed=1, size=40)
+    activity = read_activity(log.open())
     check_against_the_log(activity, bandit)
-    assert learned(activity) == tallied(bandit)
+    assert series_totals(activity) == tallied(bandit)
     assert activity["rewards"] == sum(pulls for pulls, _ in tallied(bandit).values())
     assert activity["audit"]["verdict"] == "consistent"
 
 
-def test_arms_that_come_and_go_and_an_epoch_that_ends(log: Log) -> None:
+def test_changing_arms_and_a_reset(log: Log) -> None:
     bandit = log.bandit(ARMS, "ms:floor=0.3", Reward(low=0, high=1, combine="sum"))
-    play(bandit, 60)
+    make_decisions(bandit, 60)
     bandit.add_arm("grey")
     bandit.retire_arm("red")
-    play(bandit, 60, seed=1)
+    make_decisions(bandit, 60, seed=1)
     first = tallied(bandit)
     bandit.reset()
-    play(bandit, 60, seed=2)
+    make_decisions(bandit, 60, seed=2)
     bandit.choose(size=100, eligible=["blue"])
-    activity = seen(log.open(), arms=["red", "blue", "green", "grey"])
+    activity = read_activity(log.open(), arms=["red", "blue", "green", "grey"])
     check_against_the_log(activity, bandit)
     both = {
         arm: tuple(map(sum, zip(first.get(arm, (0, 0)), tallied(bandit).get(arm, (0, 0)), strict=True)))
         for arm in activity["series"]["points"][0]["arms"]
     }
-    assert learned(activity) == both  # of all epochs
+    assert series_totals(activity) == both  # over all epochs
 
 
-def test_units_that_keep_their_arm(log: Log) -> None:
+def test_sticky_units(log: Log) -> None:
     bandit = log.bandit(ARMS, "uniform", sticky=True)
     for n in range(120):
         bandit.choose(unit=f"user-{n % 80}")
-    activity = seen(log.open())
+    activity = read_activity(log.open())
     check_against_the_log(activity, bandit)
     assert activity["audit"]["left_out"] == 40
     assert activity["decisions"] == 120
 
 
-def test_defaults_are_learned_too(log: Log) -> None:
+def test_default_rewards_are_counted(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=1, window=60, default=0))
     made = bandit.choose(size=30)
     for each in made[:10]:
         bandit.reward(each.id, 1)
     log.clock.forward(61)
     bandit.settle()
-    activity = seen(log.open())
+    activity = read_activity(log.open())
     assert activity["rewards"] == 30
-    assert learned(activity) == tallied(bandit)
+    assert series_totals(activity) == tallied(bandit)
     points = activity["series"]["points"]
     assert (points[0]["rewards"], points[0]["mean"]) == (10, 1.0)
     assert (points[-1]["rewards"], points[-1]["mean"]) == (20, 0.0)
 
 
-def test_the_answer_has_the_shape_that_the_service_promises(log: Log) -> None:
+def test_activity_has_the_documented_schema(log: Log) -> None:
     bandit = log.bandit(ARMS)
-    play(bandit, 50)
+    make_decisions(bandit, 50)
     monitor = Monitor(log.open(), lag=0)
-    for activity in (monitor.activity("nothing", ARMS), seen(log.open(), monitor)):
+    for activity in (monitor.activity("nothing", ARMS), read_activity(log.open(), monitor)):
         written = msgspec.json.encode(activity)
         answer = msgspec.json.decode(written, type=wire_schema.Activity)
         assert {each.arm for each in answer.arms} == set(ARMS)
@@ -177,9 +179,9 @@ def test_the_answer_has_the_shape_that_the_service_promises(log: Log) -> None:
     assert b'Z"' in written
 
 
-def test_what_nobody_has_chosen_yet(log: Log) -> None:
+def test_an_experiment_without_decisions(log: Log) -> None:
     log.bandit(ARMS)
-    activity = seen(log.open())
+    activity = read_activity(log.open())
     assert (activity["decisions"], activity["rewards"], activity["series"]["points"]) == (0, 0, [])
     assert activity["audit"]["verdict"] == "not enough data"
     assert activity["arms"] == [{"arm": arm, "decisions": 0, "fraction": 0.0} for arm in ARMS]
@@ -188,15 +190,17 @@ def test_what_nobody_has_chosen_yet(log: Log) -> None:
     assert (unread["as_of"], unread["complete"]) == (None, False)
 
 
-# Draws that do not agree with their probabilities.
+# Choices that do not agree with the logged probabilities.
 
 
-def logged(store: Store, law: tuple[float, float], draws: tuple[float, float], rows: int = 2000) -> None:
-    """Decisions that are drawn by one law, and logged with another."""
+def log_decisions(
+    store: Store, logged: tuple[float, float], actual: tuple[float, float], rows: int = 2000
+) -> None:
+    """Write decisions that are sampled from `actual` and logged with other probabilities."""
     rng = random.Random(5)
     with write(store) as transaction:
-        chosen = rng.choices(("red", "blue"), draws, k=rows)
-        logs = tuple(math.log(p) if p else -math.inf for p in law)
+        chosen = rng.choices(("red", "blue"), actual, k=rows)
+        logs = tuple(math.log(p) if p else -math.inf for p in logged)
         transaction.add_decisions(
             [
                 decision(arm=arm, log_probabilities=logs, log_probability=logs[("red", "blue").index(arm)])
@@ -206,36 +210,36 @@ def logged(store: Store, law: tuple[float, float], draws: tuple[float, float], r
 
 
 @pytest.mark.parametrize(
-    ("law", "draws", "verdict"),
+    ("logged", "actual", "verdict"),
     [
         ((0.8, 0.2), (0.8, 0.2), "consistent"),
-        ((0.9, 0.1), (0.8, 0.2), "broken"),  # the branch's probability, not the arm's
+        ((0.9, 0.1), (0.8, 0.2), "broken"),  # the probability of a branch, not of the arm
         ((0.76, 0.24), (0.8, 0.2), "broken"),
         ((1.0, 0.0), (1.0, 0.0), "not enough data"),
-        ((1.0, 0.0), (0.99, 0.01), "broken"),  # an arm that could not be drawn
+        ((1.0, 0.0), (0.99, 0.01), "broken"),  # an arm with probability 0 was chosen
     ],
 )
-def test_a_log_whose_probabilities_were_changed_is_found_broken(
-    store: Store, law: tuple[float, float], draws: tuple[float, float], verdict: str
+def test_the_audit_detects_wrong_probabilities(
+    store: Store, logged: tuple[float, float], actual: tuple[float, float], verdict: str
 ) -> None:
-    logged(store, law, draws)
+    log_decisions(store, logged, actual)
     monitor = Monitor(store, lag=0)
-    audit = seen(store, monitor, ("red", "blue"))["audit"]
+    audit = read_activity(store, monitor, ("red", "blue"))["audit"]
     assert audit["verdict"] == verdict
-    assert (audit["impossible"] > 0) == (law[1] == 0 < draws[1])
+    assert (audit["impossible"] > 0) == (logged[1] == 0 < actual[1])
     far = [z for _, _, z in monitor.calibration() if abs(z) > audit["limit"]]
-    assert bool(far) == (verdict == "broken" and law[1] > 0)
+    assert bool(far) == (verdict == "broken" and logged[1] > 0)
 
 
-def test_a_log_that_turns_bad(store: Store) -> None:
+def test_the_audit_detects_probabilities_that_become_wrong(store: Store) -> None:
     monitor = Monitor(store, lag=0)
-    logged(store, (0.5, 0.5), (0.5, 0.5))
-    assert seen(store, monitor)["audit"]["verdict"] == "consistent"
-    logged(store, (0.5, 0.5), (0.9, 0.1))
-    assert seen(store, monitor)["audit"]["verdict"] == "broken"
+    log_decisions(store, (0.5, 0.5), (0.5, 0.5))
+    assert read_activity(store, monitor)["audit"]["verdict"] == "consistent"
+    log_decisions(store, (0.5, 0.5), (0.9, 0.1))
+    assert read_activity(store, monitor)["audit"]["verdict"] == "broken"
 
 
-def test_a_file_that_was_tampered_with(tmp_path: Path) -> None:
+def test_the_audit_detects_a_changed_file(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     bandit = Bandit(["red", "blue"], "uniform", log=path, experiment=EXPERIMENT)
     bandit.choose(size=2000)
@@ -247,7 +251,7 @@ def test_a_file_that_was_tampered_with(tmp_path: Path) -> None:
         )
         file.commit()
     with closing(SQLiteStore(path)) as store:
-        assert seen(store)["audit"]["verdict"] == "broken"
+        assert read_activity(store)["audit"]["verdict"] == "broken"
 
 
 def test_the_calibration_of_every_experiment(log: Log) -> None:
@@ -265,32 +269,32 @@ def test_the_calibration_of_every_experiment(log: Log) -> None:
         assert abs(z) < 6
 
 
-# Reading what is new.
+# Incremental reading.
 
 
-def test_bit_by_bit_or_all_at_once(log: Log) -> None:
-    """However the reading is cut into pieces, and whenever it happens."""
+def test_reading_in_steps_or_at_once_gives_the_same_result(log: Log) -> None:
+    """The result does not depend on when and in how many steps the log is read."""
     bandits = [
         log.bandit(ARMS, "ms", Reward(low=0, high=1, combine="last"), experiment=name)
         for name in (EXPERIMENT, "other")
     ]
     eager, seldom, store = Monitor(log.open(), lag=0), Monitor(log.open(), lag=0), log.open()
     for step in range(12):
-        play(bandits[step % 2], 15, seed=step, size=1 + step)
+        make_decisions(bandits[step % 2], 15, seed=step, size=1 + step)
         log.clock.forward(7.3)
-        eager.advance(0)  # a single piece
+        eager.advance(0)  # a single step
         if step == 5:
             seldom.advance(60)
-    whole = seen(store)
+    whole = read_activity(store)
     check_against_the_log(whole, bandits[0])
     for monitor in (eager, seldom):
-        assert rounded(seen(store, monitor)) == rounded(whole)
+        assert rounded(read_activity(store, monitor)) == rounded(whole)
     other = [rounded(each.activity("other", ARMS)) for each in (eager, seldom)]
     assert other[0] == other[1]
     assert other[0]["decisions"] == bandits[1].summary()["decisions"]
 
 
-def test_short_of_time_everything_has_its_turn(store: Store) -> None:
+def test_with_little_time_all_parts_make_progress(store: Store) -> None:
     bandit = Bandit(log=store, experiment=EXPERIMENT)
     bandit.rewards([{"decision": made.id, "value": 1} for made in bandit.choose(size=2500)][:2000])
     monitor = Monitor(store, lag=0)
@@ -310,13 +314,13 @@ def test_short_of_time_everything_has_its_turn(store: Store) -> None:
     monitor.advance(0)
     assert not monitor.activity(EXPERIMENT, ARMS)["complete"]
     monitor.advance(60)
-    monitor.advance(0)  # a round that is not over, with nothing to read so far, is no reason to say otherwise
-    assert seen(store, monitor)["decisions"] == 7500
+    monitor.advance(0)  # an unfinished round that finds nothing new leaves the activity complete
+    assert read_activity(store, monitor)["decisions"] == 7500
     assert monitor.activity(EXPERIMENT, ARMS)["complete"]
 
 
-class Watched:
-    """A store whose readings are counted, and fail where they are told to."""
+class CountingStore:
+    """A store that counts reads, and fails on demand."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.readings, self.rows = store, 0, 0
@@ -342,16 +346,16 @@ class Watched:
     def _attempt(self) -> None:
         self.readings += 1
         if next(self.failing, False):
-            raise Unavailable("the store is away")
+            raise Unavailable("the store is unavailable")
 
 
-def test_a_store_that_is_away_loses_nothing(store: Store) -> None:
+def test_an_unavailable_store_loses_nothing(store: Store) -> None:
     bandit = Bandit(log=store, experiment=EXPERIMENT)
-    play(bandit, 15, size=100)
-    watched = Watched(store)
+    make_decisions(bandit, 15, size=100)
+    counting = CountingStore(store)
     rng = random.Random(0)
-    watched.failing = iter([rng.random() < 0.6 for _ in range(60)])
-    monitor = Monitor(watched, lag=0)
+    counting.failing = iter([rng.random() < 0.6 for _ in range(60)])
+    monitor = Monitor(counting, lag=0)
     failed = 0
     while not monitor.activity(EXPERIMENT, ARMS)["complete"]:
         try:
@@ -360,20 +364,20 @@ def test_a_store_that_is_away_loses_nothing(store: Store) -> None:
             failed += 1
             assert not monitor.activity(EXPERIMENT, ARMS)["complete"]
     assert failed > 5
-    watched.failing = iter(())
-    activity = seen(store, monitor)
+    counting.failing = iter(())
+    activity = read_activity(store, monitor)
     check_against_the_log(activity, bandit)
-    assert learned(activity) == tallied(bandit)
+    assert series_totals(activity) == tallied(bandit)
 
 
 @pytest.mark.parametrize("which", [1, 2, 3])
-def test_a_round_that_failed_begins_anew(store: Store, which: int) -> None:
-    """The names, the decisions or the events: nothing is complete before they were read, too."""
+def test_a_failed_round_is_repeated(store: Store, which: int) -> None:
+    """The activity is complete only after the names, the decisions and the events have been read."""
     bandit = Bandit(log=store, experiment=EXPERIMENT)
     bandit.rewards([{"decision": made.id, "value": 1} for made in bandit.choose(size=80)])
-    watched = Watched(store)
-    watched.failing = iter([attempt == which for attempt in range(1, which + 1)])
-    monitor = Monitor(watched, lag=0)
+    counting = CountingStore(store)
+    counting.failing = iter([attempt == which for attempt in range(1, which + 1)])
+    monitor = Monitor(counting, lag=0)
     with pytest.raises(Unavailable):
         monitor.advance(60)
     while not (activity := monitor.activity(EXPERIMENT, ARMS))["complete"]:
@@ -381,13 +385,13 @@ def test_a_round_that_failed_begins_anew(store: Store, which: int) -> None:
     assert (activity["decisions"], activity["rewards"]) == (80, 80)
 
 
-def test_a_file_that_goes_and_comes_back(tmp_path: Path) -> None:
+def test_a_file_that_disappears_and_returns(tmp_path: Path) -> None:
     path, aside = tmp_path / "log.db", tmp_path / "aside.db"
     bandit = Bandit(["red", "blue"], "uniform", log=path, experiment=EXPERIMENT)
     bandit.choose(size=500)
     with closing(SQLiteStore(path)) as store:
         monitor = Monitor(store, lag=0)
-        assert seen(store, monitor)["decisions"] == 500
+        assert read_activity(store, monitor)["decisions"] == 500
         path.rename(aside)
         with pytest.raises(Unavailable, match="no longer exists"):
             monitor.advance(1)
@@ -395,23 +399,23 @@ def test_a_file_that_goes_and_comes_back(tmp_path: Path) -> None:
         assert monitor.activity(EXPERIMENT, ARMS)["decisions"] == 500
         aside.rename(path)
         bandit.choose(size=7)
-        assert seen(store, monitor)["decisions"] == 507
+        assert read_activity(store, monitor)["decisions"] == 507
     bandit.close()
 
 
-def test_nothing_new_costs_a_reading_for_each_experiment(log: Log) -> None:
+def test_without_new_rows_each_experiment_is_read_once(log: Log) -> None:
     for name in ("one", "two", "three"):
-        play(log.bandit(ARMS, experiment=name), 40)
-    watched = Watched(log.open())
-    monitor = Monitor(watched, lag=0)
+        make_decisions(log.bandit(ARMS, experiment=name), 40)
+    counting = CountingStore(log.open())
+    monitor = Monitor(counting, lag=0)
     monitor.advance(60)
-    rows, watched.readings = watched.rows, 0
+    rows, counting.readings = counting.rows, 0
     monitor.advance(60)
-    assert watched.readings == 2 + 3  # their names, the decisions of all, the events of each
-    assert watched.rows == rows == 120
+    assert counting.readings == 2 + 3  # names, decisions of all experiments, events of each
+    assert counting.rows == rows == 120
 
 
-def test_decisions_of_a_moment_ago_are_left_for_later(log: Log) -> None:
+def test_decisions_within_the_lag_are_not_read_yet(log: Log) -> None:
     store = log.open()
     bandit = log.bandit(ARMS)
     bandit.choose(size=50)
@@ -424,19 +428,19 @@ def test_decisions_of_a_moment_ago_are_left_for_later(log: Log) -> None:
     before = datetime.now(UTC)
     monitor.advance(60)
     assert before - lag <= monitor.activity(EXPERIMENT, ARMS)["as_of"] <= datetime.now(UTC) - lag
-    assert seen(store)["decisions"] == 50
+    assert read_activity(store)["decisions"] == 50
     sooner = Monitor(store, lag=0.2)
     sooner.advance(60)
     assert sooner.activity(EXPERIMENT, ARMS)["decisions"] in (0, 50)
     time.sleep(0.3)
-    assert seen(store, sooner)["decisions"] == 50
+    assert read_activity(store, sooner)["decisions"] == 50
 
 
 @pytest.mark.parametrize(  # PostgreSQL's lag is 6 seconds
     "log", ["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.torture)], indirect=True
 )
-def test_following_while_others_write_misses_nothing(log: Log) -> None:
-    """With the lag that a service has: at the end every row is counted once."""
+def test_reading_while_others_write_misses_nothing(log: Log) -> None:
+    """With the default lag, every row is counted exactly once."""
     names = [EXPERIMENT, "other"]
     bandits = [
         log.bandit(ARMS, "ms", experiment=name, sticky=name == "other") for name in names for _ in range(2)
@@ -450,7 +454,7 @@ def test_following_while_others_write_misses_nothing(log: Log) -> None:
             while not stop.is_set():
                 for made in bandit.choose(unit=f"user-{rng.randrange(500)}", size=rng.choice((1, 1, 7))):
                     bandit.reward(made.id, rng.random())
-        except BaseException as error:  # noqa: BLE001  # told below
+        except BaseException as error:  # noqa: BLE001  # reported below
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(bandit, seed)) for seed, bandit in enumerate(bandits)]
@@ -475,10 +479,10 @@ def test_following_while_others_write_misses_nothing(log: Log) -> None:
         activity = monitor.activity(name, ARMS)
         assert counts[-1] < monitor.activity(EXPERIMENT, ARMS)["decisions"]
         check_against_the_log(activity, bandit)
-        assert learned(activity) == tallied(bandit)
+        assert series_totals(activity) == tallied(bandit)
 
 
-def test_looking_while_it_reads(log: Log) -> None:
+def test_activity_while_the_monitor_reads(log: Log) -> None:
     bandit = log.bandit([f"arm-{n}" for n in range(40)], "uniform")
     bandit.choose(size=4000)
     monitor = Monitor(log.open(), lag=0)
@@ -496,51 +500,51 @@ def test_looking_while_it_reads(log: Log) -> None:
     assert monitor.activity(EXPERIMENT, ())["decisions"] == 4000
 
 
-# Experiments that come later.
+# Experiments that are created or imported later.
 
 
-def test_an_experiment_that_begins_later_is_not_looked_for_in_the_past(log: Log) -> None:
+def test_old_rows_are_not_read_again_for_a_new_experiment(log: Log) -> None:
     first = log.bandit(ARMS, "uniform", experiment="first")
     first.choose(size=300)
-    watched = Watched(log.open())
-    monitor = Monitor(watched, lag=0)
+    counting = CountingStore(log.open())
+    monitor = Monitor(counting, lag=0)
     monitor.advance(60)
     log.clock.now = system_clock()
     bandit = log.bandit(ARMS, "uniform")
     bandit.choose(size=200)
-    assert seen(log.open(), monitor)["decisions"] == 200
-    assert watched.rows == 500
+    assert read_activity(log.open(), monitor)["decisions"] == 200
+    assert counting.rows == 500
     assert monitor.activity("first", ARMS)["decisions"] == 300
 
 
 @pytest.mark.parametrize("read_between", [False, True])
-def test_an_experiment_that_was_imported_is_read_from_its_beginning(log: Log, read_between: bool) -> None:
+def test_an_imported_experiment_is_read_from_its_start(log: Log, read_between: bool) -> None:
     old = MemoryStore()
     bandit = Bandit(ARMS, "ms", reward=Reward(low=0, high=1), log=old, experiment="old")
-    play(bandit, 300)
+    make_decisions(bandit, 300)
     time.sleep(0.01)
     log.clock.now = system_clock()
     here = log.bandit(ARMS, "uniform")
     here.choose(size=1500)
     store = log.open()
     monitor = Monitor(store, lag=0)
-    assert seen(store, monitor)["decisions"] == 1500
+    assert read_activity(store, monitor)["decisions"] == 1500
     import_log(bandit, store, "old")
     resumed = Bandit(log=store, experiment="old", staleness=0)
     if read_between:
         monitor.advance(0)
-    play(resumed, 20, seed=1)  # it goes on here
+    make_decisions(resumed, 20, seed=1)  # it continues in this store
     here.choose(size=10)
-    assert seen(store, monitor)["decisions"] == 1510
+    assert read_activity(store, monitor)["decisions"] == 1510
     activity = monitor.activity("old", ARMS)
     check_against_the_log(activity, resumed)
-    assert learned(activity) == tallied(resumed)
+    assert series_totals(activity) == tallied(resumed)
     again = Monitor(store, lag=0)
     again.advance(60)
     assert rounded(again.activity("old", ARMS)) == rounded(activity)
 
 
-def test_several_imports_at_once_in_small_steps(log: Log) -> None:
+def test_several_imports_in_small_steps(log: Log) -> None:
     old = []
     for n in range(3):
         bandit = Bandit(ARMS, "uniform", reward=Reward(low=0, high=1), experiment=f"old-{n}")
@@ -558,13 +562,13 @@ def test_several_imports_at_once_in_small_steps(log: Log) -> None:
         monitor.advance(0)
     for n in range(3):
         assert monitor.activity(f"old-{n}", ARMS)["decisions"] == 150 + n
-    assert seen(store, monitor)["decisions"] == 20
+    assert read_activity(store, monitor)["decisions"] == 20
 
 
 # Rewards over time.
 
 
-def test_a_revision_changes_what_its_arm_last_learned(log: Log) -> None:
+def test_a_revision_changes_the_last_bucket_of_its_arm(log: Log) -> None:
     bandit = log.bandit(ARMS, "uniform", Reward(low=0, high=10, combine="sum"))
     first, second = (bandit.choose(eligible=["red"]) for _ in range(2))
     other = bandit.choose(eligible=["blue"])
@@ -574,7 +578,7 @@ def test_a_revision_changes_what_its_arm_last_learned(log: Log) -> None:
     log.clock.forward(5)
     bandit.reward(other.id, 7)
     bandit.reward(first.id, 3, event="b")
-    activity = seen(log.open())
+    activity = read_activity(log.open())
     means = {n: each["arms"] for n, each in enumerate(activity["series"]["points"]) if each["arms"]}
     assert means == {
         0: {"red": {"rewards": 1, "mean": 2.0}},
@@ -582,7 +586,7 @@ def test_a_revision_changes_what_its_arm_last_learned(log: Log) -> None:
         10: {"blue": {"rewards": 1, "mean": 7.0}},
     }
     assert activity["rewards"] == 3
-    assert learned(activity) == tallied(bandit)
+    assert series_totals(activity) == tallied(bandit)
 
 
 def test_a_revision_after_buckets_have_doubled(log: Log) -> None:
@@ -592,13 +596,13 @@ def test_a_revision_after_buckets_have_doubled(log: Log) -> None:
     log.clock.forward(1000)
     bandit.reward(late.id, 5)
     bandit.reward(early.id, 4, event="b")
-    activity = seen(log.open())
+    activity = read_activity(log.open())
     assert activity["series"]["bucket"] == 8
     assert activity["series"]["points"][0]["arms"] == {"red": {"rewards": 1, "mean": 6.0}}
-    assert learned(activity) == tallied(bandit)
+    assert series_totals(activity) == tallied(bandit)
 
 
-def test_what_it_holds_does_not_grow_with_the_log() -> None:
+def test_memory_does_not_grow_with_the_log() -> None:
     store = MemoryStore()
     bandit = Bandit(["red", "blue"], "uniform", log=store, experiment=EXPERIMENT)
     monitor = Monitor(store, lag=0)
@@ -608,14 +612,14 @@ def test_what_it_holds_does_not_grow_with_the_log() -> None:
         (known,) = monitor._experiments.values()
         held = sum(len(rows) for rows in known.audit._buffer.values())
         assert held <= 10_000
-    assert seen(store, monitor)["decisions"] == 48_000
+    assert read_activity(store, monitor)["decisions"] == 48_000
 
 
-# Rows that no log writes.
+# Invalid rows.
 
 
-def test_ids_that_are_none(store: Store) -> None:
-    """They are counted where they sort; what time they are of is nobody's guess."""
+def test_invalid_ids(store: Store) -> None:
+    """Decisions with invalid ids are counted, although their time is unknown."""
     with write(store) as transaction:
         transaction.add_decisions([decision(id=f"01-odd-{n}") for n in range(150)])
         transaction.add_decisions([decision(id=new_id()) for _ in range(20)])
@@ -625,7 +629,7 @@ def test_ids_that_are_none(store: Store) -> None:
     assert monitor.activity(EXPERIMENT, ARMS)["decisions"] == 170
 
 
-def test_events_that_are_missing(tmp_path: Path) -> None:
+def test_missing_events(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     bandit = Bandit(ARMS, "uniform", reward=Reward(low=0, high=1), log=path, experiment=EXPERIMENT)
     bandit.rewards([{"decision": made.id, "value": 1} for made in bandit.choose(size=2500)])
@@ -634,11 +638,11 @@ def test_events_that_are_missing(tmp_path: Path) -> None:
         file.execute("DELETE FROM events WHERE number BETWEEN 100 AND 2000")
         file.commit()
     with closing(SQLiteStore(path)) as store:
-        assert seen(store)["rewards"] == 2500 - 1901
+        assert read_activity(store)["rewards"] == 2500 - 1901
 
 
 @pytest.mark.parametrize("place", [0, -1])
-def test_a_row_that_cannot_be_read_is_an_error_and_holds_up_no_events(tmp_path: Path, place: int) -> None:
+def test_an_unreadable_row_is_an_error_but_events_are_still_read(tmp_path: Path, place: int) -> None:
     path = tmp_path / "log.db"
     with closing(SQLiteStore(path)) as store:
         for name in ("one", "two", "three"):
@@ -656,4 +660,4 @@ def test_a_row_that_cannot_be_read_is_an_error_and_holds_up_no_events(tmp_path: 
         for name in ("one", "two", "three"):
             activity = monitor.activity(name, ARMS)
             assert (activity["rewards"], activity["complete"]) == (1100, False)
-        assert monitor.activity("one", ARMS)["decisions"] == (1100 if place else 0)  # those before it
+        assert monitor.activity("one", ARMS)["decisions"] == (1100 if place else 0)  # the decisions before it

@@ -1,3 +1,5 @@
+"""The reward series: rewards over time in buckets of equal width."""
+
 from __future__ import annotations
 
 import math
@@ -23,7 +25,7 @@ def series_of(times: list[float], values: list[float] | None = None, arms: list[
     return {"bucket_s": series.width / 1_000_000, "points": points}
 
 
-def test_a_bucket_is_a_second_at_first_and_shows_when_nothing_came() -> None:
+def test_buckets_start_with_one_second_and_include_empty_ones() -> None:
     series = series_of([0.2, 0.7, 3.5], [1.0, 0.5, 0.25], ["red", "blue", "red"])
     assert series["bucket_s"] == 1
     points = series["points"]
@@ -43,7 +45,7 @@ def test_buckets_double_when_there_are_too_many(span: int) -> None:
     series = series_of(times, values)
     points, width = series["points"], series["bucket_s"]
     assert len(points) <= 240
-    assert width == 1 or len(points) > 110  # no wider than it must be
+    assert width == 1 or len(points) > 110  # not wider than necessary
     assert math.log2(width).is_integer()
     ends = [each["at"].timestamp() for each in points]
     assert [end % width for end in ends] == [0] * len(ends)
@@ -64,7 +66,7 @@ def test_many_arms_have_fewer_buckets() -> None:
     assert len(series["points"]) > 40
 
 
-def test_a_clock_that_goes_back() -> None:
+def test_a_clock_that_runs_backwards() -> None:
     series = series_of([100.0, 50.0, 3.0, 101.0])
     assert len(series["points"]) == 99
     assert series["points"][0]["rewards"] == 1

@@ -1,4 +1,4 @@
-"""What each operation of the service answers, on SQLite and on PostgreSQL: against `maillard serve` in a process of its own."""
+"""Every operation of the HTTP API, on SQLite and on PostgreSQL, against a running `maillard serve`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,23 @@ from maillard.decisions import Bandit, Decision
 from maillard.decisions.stores import open_store
 from tests.postgres import fresh_database
 from tests.service import held_jobs
-from tests.service.api import ARMS, UNIT, Api, Experiment, samples, talking, together, until
-from tests.service.raw_http import refusal
+from tests.service.api import (
+    ARMS,
+    UNIT,
+    Api,
+    Experiment,
+    http_client,
+    metric_samples,
+    run_concurrently,
+    wait_until,
+)
+from tests.service.raw_http import error_summary
 from tests.serving import serving
 from tests.stores import new_id
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if request.param == "sqlite":
         yield str(tmp_path_factory.mktemp("api") / "log.db")
     else:
@@ -43,15 +52,15 @@ def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def api(where: str, job_folder: Path) -> Iterator[Api]:
+def api(database: str, job_folder: Path) -> Iterator[Api]:
     options, prelude = ["--rate-limit", "0"], held_jobs.prelude(job_folder)
-    with serving(where, options=options, prelude=prelude) as service, talking(service) as client:
-        yield Api(service, client, where)
+    with serving(database, options=options, prelude=prelude) as service, http_client(service) as client:
+        yield Api(service, client, database)
 
 
 @dataclass(frozen=True)
 class Filled:
-    """An experiment with rewards: by arm, how many, and what they come to."""
+    """An experiment with rewards, and the number and sum of the rewards by arm."""
 
     experiment: Experiment
     arms: dict[str, tuple[int, float]]
@@ -59,8 +68,8 @@ class Filled:
 
 @pytest.fixture(scope="module")
 def filled(api: Api) -> Filled:
-    """Made first and looked at last: what is read as it is written is a few seconds behind."""
-    experiment = api.begin(policy="uniform")
+    """Created early, because the monitor reads decisions a few seconds after they are written."""
+    experiment = api.create_experiment(policy="uniform")
     made = [each["decision"] for each in experiment.decisions(*({"unit": f"u{n}"} for n in range(400)))]
     value = {"red": 0.25, "blue": 0.5, "green": 1.0}
     given = [{"decision": each["id"], "value": value[each["arm"]]} for each in made]
@@ -81,7 +90,7 @@ def test_the_state(filled: Filled) -> None:
 # Experiments.
 
 
-def test_an_experiment_is_made_once(api: Api) -> None:
+def test_an_experiment_is_created_once(api: Api) -> None:
     rule = {"low": -1, "high": 2, "window": 60, "default": 0, "combine": "sum"}
     body = {
         "experiment": "made-once",
@@ -108,19 +117,19 @@ def test_an_experiment_is_made_once(api: Api) -> None:
         "reward": rule | {"mature_only": False},
     }
     for again in (body, body | {"arms": ["other"]}):
-        assert refusal(api.client.post("/v1/experiments", json=again)) == (409, "exists", None)
+        assert error_summary(api.client.post("/v1/experiments", json=again)) == (409, "exists", None)
     found = api.client.get("/v1/experiments/made-once")
     assert (found.status_code, found.json(), found.headers["etag"]) == (
         200,
         made.json(),
         made.headers["etag"],
     )
-    assert refusal(api.client.get("/v1/experiments/never-made")) == (404, "not_found", None)
+    assert error_summary(api.client.get("/v1/experiments/never-made")) == (404, "not_found", None)
 
 
-def test_experiments_are_listed_and_archived_ones_if_asked_for(api: Api) -> None:
-    kept, gone = api.begin(), api.begin()
-    assert gone.ask("POST", ":archive").json()["status"] == "archived"
+def test_listing_experiments_with_and_without_archived_ones(api: Api) -> None:
+    kept, gone = api.create_experiment(), api.create_experiment()
+    assert gone.request("POST", ":archive").json()["status"] == "archived"
 
     def listed(query: str) -> set[str]:
         return {
@@ -137,9 +146,9 @@ def _archived(api: Api) -> set[str]:
     return {each["experiment"] for each in every if each["status"] == "archived"}
 
 
-def test_many_who_make_the_same_experiment(api: Api) -> None:
+def test_one_of_many_concurrent_creations_succeeds(api: Api) -> None:
     body = {"experiment": "contested", "policy": "ms+", "reward": UNIT}
-    answers = together(
+    answers = run_concurrently(
         16, lambda n: api.client.post("/v1/experiments", json=body | {"arms": [*ARMS, str(n)]})
     )
     assert Counter(answer.status_code for answer in answers) == {201: 1, 409: 15}
@@ -147,57 +156,57 @@ def test_many_who_make_the_same_experiment(api: Api) -> None:
     assert api.client.get("/v1/experiments/contested").json() == made
 
 
-def test_a_new_policy_needs_the_version_that_it_replaces(api: Api) -> None:
-    experiment = api.begin()
+def test_changing_the_policy_needs_the_current_etag(api: Api) -> None:
+    experiment = api.create_experiment()
     old, body = experiment.etag, {"policy": "ms:sigma2=1"}
-    assert refusal(experiment.ask("PATCH", "", body)) == (428, "precondition_required", "If-Match")
+    assert error_summary(experiment.request("PATCH", "", body)) == (428, "precondition_required", "If-Match")
     for wrong in ('"99"', '"x"', "garbage", '"1", "2"', '"' + "9" * 30 + '"'):
-        answer = experiment.ask("PATCH", "", body, If_Match=wrong)
-        assert refusal(answer)[:2] == (412, "stale")
+        answer = experiment.request("PATCH", "", body, If_Match=wrong)
+        assert error_summary(answer)[:2] == (412, "stale")
     assert experiment.etag == old
-    changed = experiment.ask("PATCH", "", body, If_Match=old)
+    changed = experiment.request("PATCH", "", body, If_Match=old)
     assert (changed.status_code, changed.json()["policy"], changed.json()["policy_version"]) == (
         200,
         "ms:sigma2=1",
         2,
     )
     assert changed.headers["etag"] == experiment.etag != old
-    assert refusal(experiment.ask("PATCH", "", body, If_Match=old))[:2] == (412, "stale")
-    assert experiment.ask("PATCH", "", {"policy": "uniform"}, If_Match="*").json()["policy_version"] == 3
+    assert error_summary(experiment.request("PATCH", "", body, If_Match=old))[:2] == (412, "stale")
+    assert experiment.request("PATCH", "", {"policy": "uniform"}, If_Match="*").json()["policy_version"] == 3
     decision = experiment.decide().json()
     assert (decision["policy_version"], decision["probability"]) == (3, pytest.approx(1 / 3))
 
 
-def test_of_many_who_change_the_same_version_one_does(api: Api) -> None:
-    experiment = api.begin()
+def test_one_of_many_concurrent_changes_succeeds(api: Api) -> None:
+    experiment = api.create_experiment()
     etag = experiment.etag
-    answers = together(
-        12, lambda n: experiment.ask("PATCH", "", {"policy": f"ms+:booster={n + 1}"}, If_Match=etag)
+    answers = run_concurrently(
+        12, lambda n: experiment.request("PATCH", "", {"policy": f"ms+:booster={n + 1}"}, If_Match=etag)
     )
     assert Counter(answer.status_code for answer in answers) == {200: 1, 412: 11}
-    assert experiment.shown["policy_version"] == 2
+    assert experiment.configuration["policy_version"] == 2
 
 
 def test_pause_resume_reset_archive(api: Api) -> None:
-    experiment = api.begin()
+    experiment = api.create_experiment()
     first = experiment.decide().json()["id"]
     second = experiment.decide().json()["id"]
-    assert experiment.ask("POST", ":pause").json()["status"] == "paused"
-    assert refusal(experiment.decide()) == (409, "paused", None)
+    assert experiment.request("POST", ":pause").json()["status"] == "paused"
+    assert error_summary(experiment.decide()) == (409, "paused", None)
     assert [each["status"] for each in experiment.decisions({}, {"unit": "u"})] == [409, 409]
     assert api.reward(first, 1).json()["outcome"] == "applied"
-    assert experiment.ask("POST", ":resume").json()["status"] == "running"
+    assert experiment.request("POST", ":resume").json()["status"] == "running"
     assert experiment.decide().status_code == 201
 
-    fresh = experiment.ask("POST", ":reset").json()
+    fresh = experiment.request("POST", ":reset").json()
     assert (fresh["epoch"], experiment.pulls()) == (2, 0)
     assert experiment.decide().json()["epoch"] == 2
     old = api.reward(second, 1)
     assert (old.status_code, old.json()["outcome"], old.json()["applied"]) == (201, "old epoch", False)
 
-    stale = experiment.ask("POST", ":archive", If_Match='"1"')
-    assert refusal(stale)[:2] == (412, "stale")
-    assert experiment.ask("POST", ":archive", If_Match=experiment.etag).json()["status"] == "archived"
+    stale = experiment.request("POST", ":archive", If_Match='"1"')
+    assert error_summary(stale)[:2] == (412, "stale")
+    assert experiment.request("POST", ":archive", If_Match=experiment.etag).json()["status"] == "archived"
     third = experiment.decide()
     assert third.status_code == 409
     for method, tail, body in [
@@ -207,31 +216,35 @@ def test_pause_resume_reset_archive(api: Api) -> None:
         ("DELETE", "/arms/red", None),
         ("PATCH", "", {"policy": "ms"}),
     ]:
-        assert experiment.ask(method, tail, body, If_Match="*").status_code == 409
-    assert experiment.ask("GET", "/state").json()["status"] == "archived"
-    assert experiment.ask("POST", ":resume").json()["status"] == "running"
+        assert experiment.request(method, tail, body, If_Match="*").status_code == 409
+    assert experiment.request("GET", "/state").json()["status"] == "archived"
+    assert experiment.request("POST", ":resume").json()["status"] == "running"
     assert experiment.decide().status_code == 201
 
 
-def test_arms_come_and_go(api: Api) -> None:
-    experiment = api.begin()
-    added = experiment.ask("POST", "/arms", {"arm": "a/b ü%"})
+def test_adding_and_retiring_arms(api: Api) -> None:
+    experiment = api.create_experiment()
+    added = experiment.request("POST", "/arms", {"arm": "a/b ü%"})
     assert (added.status_code, added.json()["arms"]) == (201, [*ARMS, "a/b ü%"])
-    assert refusal(experiment.ask("POST", "/arms", {"arm": "red"})) == (422, "invalid_value", "$.arm")
-    retired = experiment.ask("DELETE", "/arms/a%2Fb%20%C3%BC%25")
+    assert error_summary(experiment.request("POST", "/arms", {"arm": "red"})) == (
+        422,
+        "invalid_value",
+        "$.arm",
+    )
+    retired = experiment.request("DELETE", "/arms/a%2Fb%20%C3%BC%25")
     assert (retired.status_code, retired.json()["retired"]) == (200, ["a/b ü%"])
     for arm in ("red", "blue"):
-        assert experiment.ask("DELETE", f"/arms/{arm}").status_code == 200
-    assert refusal(experiment.ask("DELETE", "/arms/green")) == (422, "invalid_value", "$.arm")
-    assert experiment.shown["arms"] == ["green"]
+        assert experiment.request("DELETE", f"/arms/{arm}").status_code == 200
+    assert error_summary(experiment.request("DELETE", "/arms/green")) == (422, "invalid_value", "$.arm")
+    assert experiment.configuration["arms"] == ["green"]
     decision = experiment.decide().json()
     assert (decision["arm"], decision["probability"], decision["probabilities"]) == (
         "green",
         1.0,
         {"green": 1.0},
     )
-    assert refusal(experiment.decide(eligible=["red"])) == (422, "invalid_value", "$.eligible")
-    again = experiment.ask("POST", "/arms", {"arm": "red"})
+    assert error_summary(experiment.decide(eligible=["red"])) == (422, "invalid_value", "$.eligible")
+    again = experiment.request("POST", "/arms", {"arm": "red"})
     assert (again.status_code, again.json()["arms"]) == (201, ["red", "green"])
     assert {arm["arm"]: arm["active"] for arm in experiment.state["arms"]} == {
         "red": True, "blue": False, "green": True, "a/b ü%": False
@@ -241,8 +254,8 @@ def test_arms_come_and_go(api: Api) -> None:
 # Decisions.
 
 
-def test_a_decision_and_the_law_that_it_was_drawn_from(api: Api) -> None:
-    experiment = api.begin(reward=UNIT | {"window": 90})
+def test_a_decision_and_its_probabilities(api: Api) -> None:
+    experiment = api.create_experiment(reward=UNIT | {"window": 90})
     for value in (1, 0, 1):
         api.reward(experiment.decide().json()["id"], value)
     state = experiment.state
@@ -251,8 +264,8 @@ def test_a_decision_and_the_law_that_it_was_drawn_from(api: Api) -> None:
     decision = answer.json()
     assert set(decision) == {
         "id", "experiment", "arm", "probability", "log_probability", "probabilities", "log_probabilities",
-        "policy_version", "formula_version", "state", "epoch", "unit", "cold", "time", "expires_at", "position",
-        "idempotency_key", "origin",
+        "policy_version", "formula_version", "state", "epoch", "unit", "cold", "time", "expires_at",
+        "position", "idempotency_key", "origin",
     }  # fmt: skip
     assert (decision["experiment"], decision["unit"], decision["epoch"]) == (experiment.key, "ann", 1)
     assert decision["state"] == state["state"]
@@ -273,8 +286,8 @@ def test_a_decision_and_the_law_that_it_was_drawn_from(api: Api) -> None:
     assert api.client.get(f"/v1/decisions/{decision['id'].upper()}").json() == decision
 
 
-def test_the_same_key_again(api: Api) -> None:
-    experiment = api.begin()
+def test_a_repeated_idempotency_key_returns_the_same_decision(api: Api) -> None:
+    experiment = api.create_experiment()
     body = {"unit": "ann", "eligible": ["red", "blue"]}
     first = experiment.decide("k", **body)
     api.reward(first.json()["id"], 1)
@@ -283,35 +296,35 @@ def test_the_same_key_again(api: Api) -> None:
     assert again.content == first.content
     assert experiment.decide("k", unit="ann", eligible=["blue", "red"]).status_code == 200
     for other in ({}, {"unit": "bob"} | {"eligible": ["red", "blue"]}, {"unit": "ann"}):
-        assert refusal(experiment.decide("k", **other)) == (422, "key_reused", "Idempotency-Key")
-    elsewhere = api.begin().decide("k", **body)  # a key is an experiment's own
+        assert error_summary(experiment.decide("k", **other)) == (422, "key_reused", "Idempotency-Key")
+    elsewhere = api.create_experiment().decide("k", **body)  # keys of different experiments are independent
     assert elsewhere.status_code == 201
-    experiment.ask("POST", ":pause")
+    experiment.request("POST", ":pause")
     assert experiment.decide("k", **body).content == first.content
 
 
-def test_sixty_four_with_the_same_key_get_the_same_decision(api: Api) -> None:
-    experiment = api.begin()
-    answers = together(64, lambda _: experiment.decide("raced", unit="ann"))
+def test_concurrent_requests_with_one_key_get_one_decision(api: Api) -> None:
+    experiment = api.create_experiment()
+    answers = run_concurrently(64, lambda _: experiment.decide("raced", unit="ann"))
     assert Counter(answer.status_code for answer in answers) == {201: 1, 200: 63}
     assert len({answer.content for answer in answers}) == 1
     items = [{"idempotency_key": "batched", "unit": "ann"}] * 500
-    results = [each for some in together(4, lambda _: experiment.decisions(*items)) for each in some]
+    results = [each for some in run_concurrently(4, lambda _: experiment.decisions(*items)) for each in some]
     assert Counter(each["status"] for each in results) == {201: 1, 200: 1999}
     assert len({each["decision"]["id"] for each in results}) == 1
-    with closing(open_store(api.where)) as store:
+    with closing(open_store(api.database)) as store:
         assert len(list(store.rows(experiment.key))) == 2
 
 
-def test_a_unit_keeps_its_arm_where_that_was_asked_for(api: Api) -> None:
-    experiment = api.begin(policy="uniform", sticky=True)
+def test_a_unit_keeps_its_arm_in_a_sticky_experiment(api: Api) -> None:
+    experiment = api.create_experiment(policy="uniform", sticky=True)
     arms = {experiment.decide(unit="ann").json()["arm"] for _ in range(20)}
     assert len(arms) == 1
     assert len({experiment.decide(unit=str(n)).json()["arm"] for n in range(40)}) == 3
 
 
 def test_a_batch_of_decisions_has_a_status_for_each(api: Api) -> None:
-    experiment = api.begin()
+    experiment = api.create_experiment()
     items = [
         {"unit": "ann"},
         {"eligible": ["mauve"]},
@@ -334,8 +347,8 @@ def test_a_batch_of_decisions_has_a_status_for_each(api: Api) -> None:
     assert all(("decision" in each) != ("error" in each) for each in results)
 
 
-def test_a_thousand_at_once_and_no_more(api: Api) -> None:
-    experiment = api.begin()
+def test_a_batch_has_at_most_a_thousand_items(api: Api) -> None:
+    experiment = api.create_experiment()
     results = experiment.decisions(*({"unit": f"u{n}"} for n in range(1000)))
     assert [each["decision"]["unit"] for each in results] == [f"u{n}" for n in range(1000)]
     ids = [each["decision"]["id"] for each in results]
@@ -345,7 +358,7 @@ def test_a_thousand_at_once_and_no_more(api: Api) -> None:
     assert {each["status"] for each in taken} == {201}
     assert experiment.pulls() == 1000
     too_many: Any = {"decisions": [{}] * 1001}
-    assert refusal(experiment.ask("POST", "/decisions:batch", too_many)) == (
+    assert error_summary(experiment.request("POST", "/decisions:batch", too_many)) == (
         422,
         "invalid_value",
         "$.decisions",
@@ -356,35 +369,38 @@ def test_a_thousand_at_once_and_no_more(api: Api) -> None:
 # Rewards.
 
 
-def test_a_reward_is_taken_once(api: Api) -> None:
-    experiment = api.begin()
+def test_a_reward_is_applied_once(api: Api) -> None:
+    experiment = api.create_experiment()
     decision = experiment.decide().json()["id"]
     for wrong in (-0.5, 1.5, 1e308):
-        assert refusal(api.reward(decision, wrong)) == (422, "invalid_value", "$.value")
+        assert error_summary(api.reward(decision, wrong)) == (422, "invalid_value", "$.value")
     new, again, other = api.reward(decision, 1), api.reward(decision, 1), api.reward(decision, 0)
-    said = {"decision": decision, "event": decision, "late": False}
-    assert (new.status_code, new.json()) == (201, said | {"outcome": "applied", "applied": True})
-    assert (again.status_code, again.json()) == (200, said | {"outcome": "duplicate", "applied": False})
-    assert refusal(other) == (409, "conflict", None)
+    expected = {"decision": decision, "event": decision, "late": False}
+    assert (new.status_code, new.json()) == (201, expected | {"outcome": "applied", "applied": True})
+    assert (again.status_code, again.json()) == (200, expected | {"outcome": "duplicate", "applied": False})
+    assert error_summary(other) == (409, "conflict", None)
     second = api.reward(decision, 0, event="second")
-    assert (second.status_code, second.json()["outcome"]) == (201, "unchanged")  # the first counts
+    assert (second.status_code, second.json()["outcome"]) == (
+        201,
+        "unchanged",
+    )  # only the first reward counts
     (arm,) = (arm for arm in experiment.state["arms"] if arm["pulls"])
     assert (arm["pulls"], arm["sum"], arm["mean"]) == (1, 1.0, 1.0)
 
 
-def test_of_many_rewards_at_once_one_is_learned(api: Api) -> None:
-    experiment = api.begin()
+def test_one_of_many_concurrent_rewards_is_applied(api: Api) -> None:
+    experiment = api.create_experiment()
     decision = experiment.decide().json()["id"]
-    answers = together(32, lambda n: api.reward(decision, n % 2))
+    answers = run_concurrently(32, lambda n: api.reward(decision, n % 2))
     codes = Counter(answer.status_code for answer in answers)
     assert codes == {201: 1, 200: 15, 409: 16}
     assert experiment.pulls() == 1
 
 
 @pytest.mark.parametrize(("combine", "value"), [("first", 0.5), ("last", 0.25), ("sum", 1.0), ("max", 0.75)])
-def test_what_several_rewards_come_to(api: Api, combine: str, value: float) -> None:
-    """By when they occurred, in whatever order and spelling of a time they come."""
-    experiment = api.begin(reward=UNIT | {"combine": combine})
+def test_combining_several_rewards(api: Api, combine: str, value: float) -> None:
+    """Rewards are combined in the order of their times, not in the order of arrival."""
+    experiment = api.create_experiment(reward=UNIT | {"combine": combine})
     decision = experiment.decide().json()["id"]
     for number, at, event in [
         (0.75, 1_700_000_000, "b"),
@@ -396,33 +412,33 @@ def test_what_several_rewards_come_to(api: Api, combine: str, value: float) -> N
     assert (arm["pulls"], arm["sum"]) == (1, value)
 
 
-def test_a_reward_before_its_decision_waits_for_it(api: Api) -> None:
-    """Another process drew it, and could not log it before the reward came."""
-    experiment = api.begin()
-    drawn = experiment.decide().json()
-    identifier, unfit = new_id(), new_id()
+def test_a_reward_that_arrives_before_its_decision_is_parked(api: Api) -> None:
+    """Another process made the decision, and logs it after the reward arrives."""
+    experiment = api.create_experiment()
+    made = experiment.decide().json()
+    identifier, out_of_range = new_id(), new_id()
     early = api.reward(identifier, 0.75)
     assert (early.status_code, early.json()["outcome"], early.json()["applied"]) == (202, "parked", False)
     assert api.reward(identifier, 0.75).status_code == 200
-    assert refusal(api.reward(identifier, 0.5)) == (409, "conflict", None)
-    assert api.reward(unfit, 7.0).status_code == 202  # which range it has, nobody knows yet
-    assert refusal(api.client.get(f"/v1/decisions/{identifier}")) == (404, "not_found", None)
+    assert error_summary(api.reward(identifier, 0.5)) == (409, "conflict", None)
+    assert api.reward(out_of_range, 7.0).status_code == 202  # its range is not known yet
+    assert error_summary(api.client.get(f"/v1/decisions/{identifier}")) == (404, "not_found", None)
     assert experiment.pulls() == 0
-    with Bandit(log=api.where, experiment=experiment.key) as bandit:
-        row: Decision = bandit.decision(drawn["id"])
-        assert bandit.append([row._replace(id=identifier), row._replace(id=unfit)]) == 2
-    until(experiment.pulls)
+    with Bandit(log=api.database, experiment=experiment.key) as bandit:
+        row: Decision = bandit.decision(made["id"])
+        assert bandit.append([row._replace(id=identifier), row._replace(id=out_of_range)]) == 2
+    wait_until(experiment.pulls)
     (arm,) = (arm for arm in experiment.state["arms"] if arm["pulls"])
-    assert (arm["arm"], arm["pulls"], arm["sum"]) == (drawn["arm"], 1, 0.75)
+    assert (arm["arm"], arm["pulls"], arm["sum"]) == (made["arm"], 1, 0.75)
     assert api.reward(identifier, 0.75).json()["outcome"] == "duplicate"
-    assert api.reward(unfit, 1).json()["outcome"] == "applied"
+    assert api.reward(out_of_range, 1).json()["outcome"] == "applied"
 
 
-def test_a_reward_after_the_window_is_logged_and_not_learned(api: Api) -> None:
-    unhurried = api.begin(reward=UNIT | {"window": 3600})
+def test_a_late_reward_is_logged_but_not_applied(api: Api) -> None:
+    unhurried = api.create_experiment(reward=UNIT | {"window": 3600})
     timely = unhurried.decide().json()
     assert api.reward(timely["id"], 1).status_code == 201
-    experiment = api.begin(reward=UNIT | {"window": 0.05})
+    experiment = api.create_experiment(reward=UNIT | {"window": 0.05})
     late = experiment.decide().json()
     time.sleep(0.1)
     answer = api.reward(late["id"], 1)
@@ -431,22 +447,22 @@ def test_a_reward_after_the_window_is_logged_and_not_learned(api: Api) -> None:
         {"decision": late["id"], "event": late["id"], "outcome": "late"} | {"applied": False, "late": True},
     )
     assert api.reward(timely["id"], 1).json()["outcome"] == "duplicate"
-    assert refusal(api.reward(late["id"], 0)) == (409, "conflict", None)
+    assert error_summary(api.reward(late["id"], 0)) == (409, "conflict", None)
     assert (unhurried.pulls(), experiment.pulls()) == (1, 0)
 
 
-def test_windows_close_by_themselves(api: Api) -> None:
-    default = api.begin(reward=UNIT | {"window": 0.2, "default": 0.25})
-    mature = api.begin(reward=UNIT | {"window": 3, "mature_only": True})
+def test_the_service_closes_due_windows(api: Api) -> None:
+    default = api.create_experiment(reward=UNIT | {"window": 0.2, "default": 0.25})
+    mature = api.create_experiment(reward=UNIT | {"window": 3, "mature_only": True})
     default.decide()
     answer = api.reward(mature.decide().json()["id"], 1).json()
     assert (answer["outcome"], answer["applied"], mature.pulls()) == ("waiting", True, 0)
-    until(lambda: default.pulls() == mature.pulls() == 1)
+    wait_until(lambda: default.pulls() == mature.pulls() == 1)
     assert math.fsum(arm["sum"] for arm in default.state["arms"]) == 0.25
 
 
 def test_a_batch_of_rewards_has_a_status_for_each(api: Api) -> None:
-    experiment = api.begin()
+    experiment = api.create_experiment()
     decision, unknown = experiment.decide().json()["id"], new_id()
     results = api.rewards(
         {"decision": decision, "value": 7},
@@ -469,21 +485,21 @@ def test_a_batch_of_rewards_has_a_status_for_each(api: Api) -> None:
     }
 
 
-# Looking.
+# Reading.
 
 
 def test_evaluations(api: Api, filled: Filled) -> None:
-    asked = filled.experiment.ask("POST", "/evaluations", {"target": "arm:green"})
+    asked = filled.experiment.request("POST", "/evaluations", {"target": "arm:green"})
     assert (asked.status_code, asked.json()["answered"]) == (200, True)
     assert asked.json()["lower"] <= 1.0 <= asked.json()["upper"]
     assert asked.json()["rows"] == 400
-    little = api.begin().ask("POST", "/evaluations", {"target": "arm:green"}).json()
+    little = api.create_experiment().request("POST", "/evaluations", {"target": "arm:green"}).json()
     assert (little["answered"], little["value"]) == (False, None)
     assert little["refusal"]
 
 
 def test_verification(filled: Filled) -> None:
-    found = filled.experiment.ask("POST", ":verify").json()
+    found = filled.experiment.request("POST", ":verify").json()
     assert (found["verdict"], found["decisions"], found["recomputed"]) == ("consistent", 400, 400)
     assert (found["problems"], found["problem_count"]) == ([], 0)
 
@@ -497,10 +513,10 @@ def test_jobs_wait_for_each_other_and_rewards_do_not_wait_for_them(
     hold.touch()
     with ThreadPoolExecutor(16) as threads:
         try:
-            jobs = [threads.submit(filled.experiment.ask, "POST", ":verify") for _ in range(16)]
-            until(running.exists)
-            until(lambda: sum(job.done() for job in jobs) == 7)
-            rewards = together(16, lambda _: api.reward(new_id(), 1))
+            jobs = [threads.submit(filled.experiment.request, "POST", ":verify") for _ in range(16)]
+            wait_until(running.exists)
+            wait_until(lambda: sum(job.done() for job in jobs) == 7)
+            rewards = run_concurrently(16, lambda _: api.reward(new_id(), 1))
         finally:
             hold.unlink()  # the running job goes on
         answers = [job.result() for job in jobs]
@@ -508,7 +524,7 @@ def test_jobs_wait_for_each_other_and_rewards_do_not_wait_for_them(
     assert Counter(answer.status_code for answer in answers) == {200: 9, 503: 7}
     for answer in answers:
         if answer.status_code == 503:
-            assert refusal(answer) == (503, "unavailable", None)
+            assert error_summary(answer) == (503, "unavailable", None)
             assert int(answer.headers["retry-after"]) >= 1
 
 
@@ -525,9 +541,9 @@ def test_the_log_as_parquet(api: Api, filled: Filled) -> None:
 
 def test_activity_and_its_audit(filled: Filled) -> None:
     def activity() -> dict[str, Any]:
-        return dict(filled.experiment.ask("GET", "/activity").json())
+        return dict(filled.experiment.request("GET", "/activity").json())
 
-    until(lambda: activity()["decisions"] == 400, 10)
+    wait_until(lambda: activity()["decisions"] == 400)
     found = activity()
     assert (found["rewards"], found["complete"]) == (400, True)
     assert {arm["arm"]: arm["decisions"] for arm in found["arms"]} == {
@@ -538,8 +554,8 @@ def test_activity_and_its_audit(filled: Filled) -> None:
     assert found["audit"]["verdict"] == "consistent"
 
 
-def test_a_log_without_the_range_of_a_reward_says_why_it_has_no_interval(api: Api) -> None:
-    experiment = api.begin(policy="ms:sigma2=1", reward={})
+def test_without_a_reward_range_the_state_says_why_there_is_no_interval(api: Api) -> None:
+    experiment = api.create_experiment(policy="ms:sigma2=1", reward={})
     api.reward(experiment.decide().json()["id"], -1e6)
     state = experiment.state
     assert "reward.low" in state["interval"]["refusal"]
@@ -547,20 +563,20 @@ def test_a_log_without_the_range_of_a_reward_says_why_it_has_no_interval(api: Ap
 
 
 def test_metrics(api: Api) -> None:
-    experiment = api.begin(policy="uniform", arms=[*ARMS, 'q"\\\n'])
+    experiment = api.create_experiment(policy="uniform", arms=[*ARMS, 'q"\\\n'])
     ids = []
-    for _ in range(2):  # the second time they are the same, and count no more
+    for _ in range(2):  # repeated decisions are not counted again
         results = experiment.decisions(*({"idempotency_key": f"k{n}"} for n in range(300)))
         ids = [each["decision"]["id"] for each in results]
         arms = Counter(each["decision"]["arm"] for each in results)
     again = experiment.decide("k0")
     assert (again.status_code, again.json()["id"]) == (200, ids[0])
-    before = samples(api.client.get("/metrics").text).get("maillard_rewards_total", {})
+    before = metric_samples(api.client.get("/metrics").text).get("maillard_rewards_total", {})
     api.rewards({"decision": ids[0], "value": 1}, {"decision": ids[1], "value": 1})
     api.rewards({"decision": ids[0], "value": 1}, {"decision": ids[1], "value": 0})
     answer = api.client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    now = samples(answer.text)
+    now = metric_samples(answer.text)
     assert {arm: now["maillard_decisions_total"][arm, experiment.key] for arm in arms} == arms
     rewards = now["maillard_rewards_total"]
     changed = {
@@ -577,12 +593,12 @@ def test_metrics(api: Api) -> None:
         assert 0 < now["maillard_request_duration_seconds_sum"][operation,] < 600
 
 
-def test_the_audit_is_among_the_metrics(api: Api, filled: Filled) -> None:
+def test_the_metrics_contain_the_audit(api: Api, filled: Filled) -> None:
     def scores() -> dict[str, float]:
-        found = samples(api.client.get("/metrics").text).get("maillard_propensity_calibration_z", {})
+        found = metric_samples(api.client.get("/metrics").text).get("maillard_propensity_calibration_z", {})
         return {arm: z for (arm, key), z in found.items() if key == filled.experiment.key}
 
-    until(lambda: set(scores()) == set(ARMS), 10)
+    wait_until(lambda: set(scores()) == set(ARMS))
     assert all(0 < abs(z) < 5 for z in scores().values())
 
 
@@ -591,14 +607,14 @@ def test_health_readiness_policies_and_the_description(api: Api) -> None:
     assert api.client.get("/readyz").json() == {"status": "ready"}
     policies = {each["name"]: each for each in api.client.get("/v1/policies").json()["policies"]}
     assert "booster" in policies["ms+"]["parameters"]
-    for name in policies:  # each of them can be had
+    for name in policies:  # every policy can be used
         options = ":sigma2=1" if "sigma2" in policies[name]["parameters"] else ""
         options += (
             (",horizon=1000" if options else ":horizon=1000")
             if "horizon" in policies[name]["parameters"]
             else ""
         )
-        experiment = api.begin(policy=name + options)
+        experiment = api.create_experiment(policy=name + options)
         assert experiment.decide().status_code == 201, name
     assert api.client.get("/openapi.json").json()["openapi"] == "3.1.0"
     me = api.client.get("/v1/me").json()

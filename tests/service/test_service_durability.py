@@ -1,4 +1,7 @@
-"""What the service acknowledged is in its log: after `kill -9` under load, after restarts of PostgreSQL, from two services at once."""
+"""Acknowledged decisions and rewards are in the log.
+
+After `kill -9` under load, after restarts of PostgreSQL, and with two services on one database.
+"""
 
 from __future__ import annotations
 
@@ -16,84 +19,84 @@ import pytest
 from maillard.decisions import verify
 from tests.decisions.test_durability import check_integrity
 from tests.postgres import Server
-from tests.service.clients import ARMS, EXPERIMENT, Clients, Told, begin, contradictions
+from tests.service.clients import ARMS, EXPERIMENT, ClientRecord, Clients, contradictions, create_experiment
 from tests.serving import Service, serving
 
-LEAST_RATE = 500  # requests a second
-READY = 2.0  # seconds
+MIN_RATE = 500  # requests a second
+MAX_START = 2.0  # seconds
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "log.db")
     return str(request.getfixturevalue("postgres"))
 
 
-def check(where: str, told: Told) -> None:
-    """Nothing acknowledged is lost, doubled or altered, and every probability can be computed again."""
-    wrong = contradictions(where, told)
+def check(database: str, record: ClientRecord) -> None:
+    """Assert that nothing acknowledged is lost, duplicated or changed, and recompute every probability."""
+    wrong = contradictions(database, record)
     assert not wrong, "\n".join([f"{len(wrong)} contradictions", *wrong[:5]])
-    found = verify(where, EXPERIMENT)
+    found = verify(database, EXPERIMENT)
     assert found.problems == []
     assert all(score.z is None or abs(score.z) < 7 for score in found.arms)  # requests interleave at random
-    assert found.recomputed == found.decisions == len(told.decisions)
-    if "://" not in where:
-        check_integrity(where)
+    assert found.recomputed == found.decisions == len(record.decisions)
+    if "://" not in database:
+        check_integrity(database)
 
 
-def report(what: str, lives: Lives, told: Told) -> None:
+def report(what: str, kill_test: KillTest, record: ClientRecord) -> None:
     print(
-        f"{what}: ready after {statistics.median(lives.starts):.2f} s (median), {max(lives.starts):.2f} s (worst), "
-        f"{max(lives.own_starts):.2f} s (worst, without waiting for a processor); {lives.rate:,.0f} requests a second; "
-        f"{len(told.decisions):,} decisions and {len(told.rewards):,} rewards acknowledged; "
-        f"sent again after status: {dict(told.refused)}"
+        f"{what}: ready after {statistics.median(kill_test.starts):.2f} s (median), "
+        f"{max(kill_test.starts):.2f} s (worst), {max(kill_test.cpu_starts):.2f} s (worst, without waiting "
+        f"for a processor); {kill_test.rate:,.0f} requests per second; "
+        f"{len(record.decisions):,} decisions and {len(record.rewards):,} rewards acknowledged; "
+        f"retried after status: {dict(record.refused)}"
     )
 
 
-def check_lives(lives: Lives) -> None:
-    """The load was high enough, and the service was ready again soon: for torture, on a machine that is not busy.
+def check_performance(kill_test: KillTest) -> None:
+    """Assert that the load was high enough and restarts were fast. For torture tests, on an idle machine.
 
-    Half of the starts are within the limit. Each one is, without the time in which other processes had the
-    processors.
+    The median start is within the limit, and so is every start minus the time spent waiting for a processor.
     """
-    assert lives.rate >= LEAST_RATE
-    assert statistics.median(lives.starts) < READY, lives.starts
-    assert max(lives.own_starts) < READY, lives.own_starts
+    assert kill_test.rate >= MIN_RATE
+    assert statistics.median(kill_test.starts) < MAX_START, kill_test.starts
+    assert max(kill_test.cpu_starts) < MAX_START, kill_test.cpu_starts
 
 
-class Lives:
-    """The lives of a service under load: how long each was, and how long it took to begin."""
+class KillTest:
+    """A service under load that is killed and restarted, with the times that its starts took."""
 
     def __init__(self, service: Service, clients: Clients) -> None:
         self._service, self._clients, self._moments = service, clients, Random(7)
         self.seconds = 0.0
         self.starts: list[float] = []
-        "Seconds from a kill until the next life was ready."
-        self.own_starts: list[float] = []
-        "The same, without those in which it could have run and others had the processors."
+        "Seconds from each kill until the service was ready."
+        self.cpu_starts: list[float] = []
+        "The same without the time that the service waited for a processor."
         self.requests = 0
 
-    def live(self, least: int = 20) -> None:
-        """Answer requests for a moment."""
-        before, began = self._clients.told.requests, time.monotonic()
-        self._clients.go_on(least)
+    def run_load(self, least: int = 20) -> None:
+        """Let the clients work for a moment."""
+        before, began = self._clients.record.requests, time.monotonic()
+        self._clients.wait_for_requests(least)
         time.sleep(self._moments.uniform(0.1, 0.5))
         self.seconds += time.monotonic() - began
-        self.requests += self._clients.told.requests - before
+        self.requests += self._clients.record.requests - before
 
-    def die(self, while_starting: bool) -> None:
-        """Be killed, perhaps once more in the next start, and start."""
+    def kill(self, while_starting: bool) -> None:
+        """Kill and restart the service; with `while_starting`, kill it a second time while it starts."""
         if while_starting:
             self._service.kill()
             self._service.launch()
             time.sleep(self._moments.uniform(0, 1))
-        self.start(self._service.restart(), self._service.waited)
+        self.add_start(self._service.restart(), self._service.cpu_wait)
 
-    def start(self, seconds: float, waited: float = 0.0) -> None:
-        """Another life has begun."""
+    def add_start(self, seconds: float, cpu_wait: float = 0.0) -> None:
+        """Record a start."""
         self.starts.append(seconds)
-        self.own_starts.append(seconds - waited)
+        self.cpu_starts.append(seconds - cpu_wait)
 
     @property
     def rate(self) -> float:
@@ -101,141 +104,150 @@ class Lives:
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.torture)])
-def test_kills_under_load_lose_nothing_and_double_nothing(where: str, kills: int) -> None:
-    with serving(where) as service:
-        begin(service)
+def test_kills_under_load_lose_and_duplicate_nothing(database: str, kills: int) -> None:
+    with serving(database) as service:
+        create_experiment(service)
         with Clients([service], 32) as clients:
-            lives = Lives(service, clients)
+            kill_test = KillTest(service, clients)
             for kill in range(kills):
-                lives.live()
-                lives.die(while_starting=kill % 5 == 4)
-            lives.live()
-    report(f"{kills} kills", lives, clients.told)
-    assert clients.told.refused[0] >= kills  # each kill cut somebody short
-    check(where, clients.told)
+                kill_test.run_load()
+                kill_test.kill(while_starting=kill % 5 == 4)
+            kill_test.run_load()
+    report(f"{kills} kills", kill_test, clients.record)
+    assert clients.record.refused[0] >= kills  # each kill breaks at least one request
+    check(database, clients.record)
     if kills >= 100:
-        check_lives(lives)
+        check_performance(kill_test)
 
 
-# A store that says too early that it has committed: of its transactions with decisions, it commits every
-# twentieth.
-_TOO_EARLY = """
+# A store that acknowledges before it commits: it only commits every twentieth transaction with decisions.
+_EARLY_ACKNOWLEDGEMENT = """
 import sqlite3
 from maillard.decisions.stores.sqlite import SQLiteStore
 
-class TooEarly(sqlite3.Connection):
-    drew, count = False, 0
+class EarlyAcknowledgement(sqlite3.Connection):
+    has_decisions, count = False, 0
 
     def execute(self, statement, *parameters):
         if "INTO decisions" in statement:
-            self.drew = True
-        elif statement == "COMMIT" and self.drew:
-            self.drew, self.count = False, self.count + 1
+            self.has_decisions = True
+        elif statement == "COMMIT" and self.has_decisions:
+            self.has_decisions, self.count = False, self.count + 1
             statement = "COMMIT" if self.count % 20 == 0 else "SELECT 0"
         elif statement == "BEGIN IMMEDIATE" and self.in_transaction:
             statement = "SELECT 0"
         return super().execute(statement, *parameters)
 
 def connect(store, path):
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=TooEarly)
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=EarlyAcknowledgement)
 
 SQLiteStore._open = connect
 """
 
 
-def test_a_service_that_acknowledges_before_it_commits_is_found_out(tmp_path: Path) -> None:
+def test_acknowledging_before_the_commit_is_detected(tmp_path: Path) -> None:
     path = str(tmp_path / "log.db")
-    with serving(path, prelude=_TOO_EARLY) as service:
-        begin(service)
+    with serving(path, prelude=_EARLY_ACKNOWLEDGEMENT) as service:
+        create_experiment(service)
         with Clients([service], 16) as clients:
-            lives = Lives(service, clients)
+            kill_test = KillTest(service, clients)
             for _ in range(4):
-                lives.live(100)
+                kill_test.run_load(100)
                 service.restart()
-    found = contradictions(path, clients.told)
+    found = contradictions(path, clients.record)
     assert any("is lost" in each for each in found)
     with pytest.raises(AssertionError):
-        check(path, clients.told)
+        check(path, clients.record)
 
 
 @dataclass(frozen=True)
-class Small:
-    """A log, and what clients were told of it."""
+class SmallLog:
+    """A log and the record of its clients."""
 
-    where: str
-    told: Told
+    database: str
+    record: ClientRecord
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
-    where = str(tmp_path_factory.mktemp("service") / "log.db")
-    with serving(where) as service:
-        begin(service)
+def small(tmp_path_factory: pytest.TempPathFactory) -> SmallLog:
+    database = str(tmp_path_factory.mktemp("service") / "log.db")
+    with serving(database) as service:
+        create_experiment(service)
         with Clients([service], 4, decisions=60, rewarded=2) as clients:
             clients.join()
-    check(where, clients.told)
-    return Small(where, clients.told)
+    check(database, clients.record)
+    return SmallLog(database, clients.record)
 
 
-def _forge(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Told], Told]:
-    def forged(told: Told) -> Told:
-        key = next(iter(told.decisions))
-        return replace(told, decisions=told.decisions | {key: change(told.decisions[key])})
+def _change_first(
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+) -> Callable[[ClientRecord], ClientRecord]:
+    def changed(record: ClientRecord) -> ClientRecord:
+        key = next(iter(record.decisions))
+        return replace(record, decisions=record.decisions | {key: change(record.decisions[key])})
 
-    return forged
+    return changed
 
 
 @pytest.mark.parametrize(
-    ("forged", "found"),
+    ("changed", "found"),
     [
-        (_forge(lambda answer: answer | {"id": answer["id"][::-1]}), "is lost"),
-        (_forge(lambda answer: answer | {"arm": "mauve"}), "was told"),
-        (_forge(lambda answer: answer | {"log_probability": answer["log_probability"] - 1e-15}), "was told"),
-        (lambda told: replace(told, decisions=dict(list(told.decisions.items())[1:])), "nobody was told"),
-        (lambda told: replace(told, rewards=dict(list(told.rewards.items())[1:])), "was acknowledged"),
-        (lambda told: replace(told, rewards=dict.fromkeys(told.rewards, 0.5)), "the tally is"),
-        (lambda told: replace(told, rewards=told.rewards | {"unheard of": 1.0}), "is lost"),
-        (lambda told: replace(told, faults=["409"]), "409"),
+        (_change_first(lambda answer: answer | {"id": answer["id"][::-1]}), "is lost"),
+        (_change_first(lambda answer: answer | {"arm": "mauve"}), "was sent"),
+        (
+            _change_first(lambda answer: answer | {"log_probability": answer["log_probability"] - 1e-15}),
+            "was sent",
+        ),
+        (
+            lambda record: replace(record, decisions=dict(list(record.decisions.items())[1:])),
+            "no client received",
+        ),
+        (lambda record: replace(record, rewards=dict(list(record.rewards.items())[1:])), "was acknowledged"),
+        (lambda record: replace(record, rewards=dict.fromkeys(record.rewards, 0.5)), "the tally is"),
+        (lambda record: replace(record, rewards=record.rewards | {"unknown": 1.0}), "is lost"),
+        (lambda record: replace(record, faults=["409"]), "409"),
     ],
 )
-def test_what_was_not_said_is_found_out(small: Small, forged: Callable[[Told], Told], found: str) -> None:
-    assert any(found in each for each in contradictions(small.where, forged(small.told)))
+def test_contradictions_between_log_and_record_are_detected(
+    small: SmallLog, changed: Callable[[ClientRecord], ClientRecord], found: str
+) -> None:
+    assert any(found in each for each in contradictions(small.database, changed(small.record)))
 
 
 @pytest.mark.parametrize("restarts", [2, pytest.param(20, marks=pytest.mark.torture)])
 def test_restarts_of_postgresql_under_load(private_postgres: Server, restarts: int) -> None:
-    where = private_postgres.url()
-    with serving(where) as service:
-        begin(service)
+    database = private_postgres.url()
+    with serving(database) as service:
+        create_experiment(service)
         first = service.pid
         with Clients([service], 32) as clients:
-            lives = Lives(service, clients)
+            kill_test = KillTest(service, clients)
             for restart in range(restarts):
-                lives.live()
+                kill_test.run_load()
                 private_postgres.stop(immediate=restart % 2 == 0)
                 private_postgres.start()
                 began = time.monotonic()
                 service.await_ready()
-                clients.go_on(1)
-                lives.start(time.monotonic() - began)
-            lives.live()
+                clients.wait_for_requests(1)
+                kill_test.add_start(time.monotonic() - began)
+            kill_test.run_load()
         assert service.pid == first
-        report(f"{restarts} restarts of PostgreSQL", lives, clients.told)
-        check(where, clients.told)
+        report(f"{restarts} restarts of PostgreSQL", kill_test, clients.record)
+        check(database, clients.record)
     if restarts >= 20:
-        check_lives(lives)
+        check_performance(kill_test)
 
 
 @pytest.mark.parametrize("decisions", [5_000, pytest.param(100_000, marks=pytest.mark.torture)])
 def test_two_services_on_one_postgresql(postgres: str, decisions: int) -> None:
     with ExitStack() as stack:
         services = [stack.enter_context(serving(postgres)) for _ in range(2)]
-        begin(services[0])
+        create_experiment(services[0])
         with Clients(services, 64, decisions, rewarded=4) as clients:
             clients.join()
-    told = clients.told
-    assert len(told.decisions) == decisions
-    check(postgres, told)
+    record = clients.record
+    assert len(record.decisions) == decisions
+    check(postgres, record)
     scores = verify(postgres, EXPERIMENT).arms
     assert sorted(score.name for score in scores) == sorted(ARMS)
     for score in scores:

@@ -1,4 +1,4 @@
-"""Whatever comes in, a JSON error with a code, a message and the path to the field goes out: against `maillard serve` itself."""
+"""Invalid requests to `maillard serve` get a JSON error with a code, a message and the path of the field."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ import pytest
 
 from benchmarks.load import request as written
 from maillard.service.operations import OPERATIONS
-from tests.service.raw_http import connected, error, heard, refusal, replies, say
+from tests.service.raw_http import (
+    error,
+    error_summary,
+    open_connection,
+    parse_responses,
+    receive_all,
+    send_raw,
+)
 from tests.serving import Service, serving
 from tests.stores import new_id
 
@@ -22,7 +29,7 @@ EXPERIMENTS = "/v1/experiments"
 HOME = f"{EXPERIMENTS}/home"
 DECISIONS = f"{HOME}/decisions"
 NEW = {"experiment": "other", "arms": ["red", "blue"], "policy": "ms+", "reward": {"low": 0, "high": 1}}
-NOBODY = "00000000-0000-7000-8000-000000000000"  # a decision of 1970
+OLD_DECISION = "00000000-0000-7000-8000-000000000000"  # an id from 1970
 ANY_VERSION = {"If-Match": "*"}
 CLOSE = "Connection: close\r\n"
 JSON = {"Content-Type": "application/json"}
@@ -46,21 +53,21 @@ def decision(client: httpx2.Client) -> str:
     return str(client.post(DECISIONS, json={}).json()["id"])
 
 
-def seen(client: httpx2.Client) -> tuple[str, int]:
-    """All experiments as they are configured, and the number of the last event of ours."""
+def service_state(client: httpx2.Client) -> tuple[str, int]:
+    """The configuration of all experiments, and the number of the last event of `home`."""
     return client.get(EXPERIMENTS).text, client.get(f"{HOME}/state").json()["state"]
 
 
 @pytest.fixture(scope="module")
 def before(client: httpx2.Client) -> tuple[str, int]:
-    return seen(client)
+    return service_state(client)
 
 
 @pytest.fixture(autouse=True)
-def unharmed(client: httpx2.Client, before: tuple[str, int]) -> Iterator[None]:
-    """Nothing that is refused changes anything, and the service still answers."""
+def check_unchanged(client: httpx2.Client, before: tuple[str, int]) -> Iterator[None]:
+    """Assert that rejected requests change nothing and that the service still responds."""
     yield
-    assert seen(client) == before
+    assert service_state(client) == before
 
 
 # Values.
@@ -94,12 +101,12 @@ def change(policy: Any, **fields: Any) -> tuple[str, str, Any]:
     return "PATCH", HOME, {"policy": policy} | fields
 
 
-def ask(target: Any, **fields: Any) -> tuple[str, str, Any]:
+def evaluation(target: Any, **fields: Any) -> tuple[str, str, Any]:
     return "POST", f"{HOME}/evaluations", {"target": target} | fields
 
 
 def named(table: list[Any]) -> list[str]:
-    return [f"{number}: {asked[0]} {path}" for number, (asked, path) in enumerate(table)]
+    return [f"{number}: {call[0]} {path}" for number, (call, path) in enumerate(table)]
 
 
 WRONG = [
@@ -131,7 +138,7 @@ WRONG = [
     (new(policy="ms+:floor=2"), "$.policy"),
     (new(policy="ms+," * 600), "$.policy"),
     (new(policy=["ms+"]), "$.policy"),
-    (new(policy="ms+", reward={}), "$.policy"),  # which needs a range, or a sigma2
+    (new(policy="ms+", reward={}), "$.policy"),  # needs a range or a sigma2
     (new(reward=None), "$.reward"),
     (new(sticky="yes"), "$.sticky"),
     (new(sticky=None), "$.sticky"),
@@ -176,7 +183,7 @@ WRONG = [
     (reward(at=1e12), "$.at"),
     (reward(at=True), "$.at"),
     (reward(at="yesterday"), "$.at"),
-    (reward(at="2026-01-01T00:00:00"), "$.at"),  # whose midnight?
+    (reward(at="2026-01-01T00:00:00"), "$.at"),  # without a time zone
     (reward(at="2026-13-01T00:00:00Z"), "$.at"),
     (reward(at="0001-01-01T00:00:00+12:00"), "$.at"),
     (reward(at="9999-12-31T23:59:59-12:00"), "$.at"),
@@ -185,8 +192,8 @@ WRONG = [
     (("PUT", "/v1/decisions/00000000-0000-4000-8000-000000000000/reward", {"value": 1}), "$.decision"),
     (rewards({"decision": "nobody", "value": 1}), "$.rewards[0].decision"),
     (rewards({"value": 1}), "$.rewards[0].decision"),
-    (rewards(*[{"decision": NOBODY, "value": "x"}] * 2), "$.rewards[0].value"),
-    (rewards(*[{"decision": NOBODY, "value": 1}] * 1001), "$.rewards"),
+    (rewards(*[{"decision": OLD_DECISION, "value": "x"}] * 2), "$.rewards[0].value"),
+    (rewards(*[{"decision": OLD_DECISION, "value": 1}] * 1001), "$.rewards"),
     (change("no such"), "$.policy"),
     (change("ms+:booster=0"), "$.policy"),
     (change("ms-exponential-family:family=x"), "$.policy"),
@@ -201,36 +208,36 @@ WRONG = [
     (("DELETE", f"{HOME}/arms/", None), "$.arm"),
     (("GET", "/v1/decisions/nobody", None), "$.decision"),
     (("GET", f"/v1/decisions/{'9' * 5000}", None), "$.decision"),
-    (ask(""), "$.target"),
-    (ask("no such"), "$.target"),
-    (ask("arm:mauve"), "$.target"),
-    (ask("dist:red=2"), "$.target"),
-    (ask("/etc/passwd"), "$.target"),
-    (ask("a\0"), "$.target"),
-    (ask("x" * 20_001), "$.target"),
-    (ask("arm:red", estimators=["guess"]), "$.estimators"),
-    (ask("arm:red", estimators=[]), "$.estimators"),
-    (ask("arm:red", estimators=["ips"] * 41), "$.estimators"),
-    (ask("arm:red", confidence=1), "$.confidence"),
-    (ask("arm:red", confidence=0), "$.confidence"),
+    (evaluation(""), "$.target"),
+    (evaluation("no such"), "$.target"),
+    (evaluation("arm:mauve"), "$.target"),
+    (evaluation("dist:red=2"), "$.target"),
+    (evaluation("/etc/passwd"), "$.target"),
+    (evaluation("a\0"), "$.target"),
+    (evaluation("x" * 20_001), "$.target"),
+    (evaluation("arm:red", estimators=["guess"]), "$.estimators"),
+    (evaluation("arm:red", estimators=[]), "$.estimators"),
+    (evaluation("arm:red", estimators=["ips"] * 41), "$.estimators"),
+    (evaluation("arm:red", confidence=1), "$.confidence"),
+    (evaluation("arm:red", confidence=0), "$.confidence"),
     (("GET", f"{EXPERIMENTS}?archived=maybe", None), "?archived"),
     (("GET", f"{EXPERIMENTS}?archived=%ff%00", None), "?archived"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("asked", "path"), WRONG, ids=named(WRONG))
-def test_values_that_are_not_allowed(client, decision, asked, path) -> None:
-    method, where, body = asked
+@pytest.mark.parametrize(("call", "path"), WRONG, ids=named(WRONG))
+def test_invalid_values(client, decision, call, path) -> None:
+    method, where, body = call
     content = None if method in ("GET", "DELETE") else json.dumps(body).encode()
     answer = client.request(
         method, where.format(decision=decision), content=content, headers=JSON | ANY_VERSION
     )
     unknown = answer.json()["error"].get("known")
-    assert refusal(answer) == (422, "invalid_value" if unknown is None else "unknown_name", path)
+    assert error_summary(answer) == (422, "invalid_value" if unknown is None else "unknown_name", path)
 
 
 def test_an_unknown_name_comes_with_its_kind_and_the_names_that_exist(client) -> None:
-    """So that a client need not parse the message."""
+    """A client does not have to parse the message."""
     found = error(client.post(DECISIONS, json={"eligible": ["red", "purple"]}))
     assert (found["code"], found["kind"], found["name"]) == ("unknown_name", "eligible arm", "purple")
     assert "red" in found["known"]
@@ -241,34 +248,35 @@ UNKNOWN = [
     (rule(low=0, high=1, lo=1), "$.reward.lo"),
     (new(**{"a.b ü\0": 1}), "$.a.b ü\0"),
     (decide(context={"secret": 1}), "$.context"),
-    (decide(idempotency_key="k"), "$.idempotency_key"),  # alone it is a header
+    (decide(idempotency_key="k"), "$.idempotency_key"),  # for a single decision it is a header
     (batch({}, {"who": 1}), "$.decisions[1].who"),
     (reward(occurred_at=1), "$.occurred_at"),
-    (rewards({"decision": NOBODY, "value": 1, "unit": "u"}), "$.rewards[0].unit"),
+    (rewards({"decision": OLD_DECISION, "value": 1, "unit": "u"}), "$.rewards[0].unit"),
     (change("ms", arms=[]), "$.arms"),
     (("POST", f"{HOME}/arms", {"arm": "green", "weight": 1}), "$.weight"),
-    (ask("uniform", seed=1), "$.seed"),
+    (evaluation("uniform", seed=1), "$.seed"),
 ]
 
 
-@pytest.mark.parametrize(("asked", "path"), UNKNOWN, ids=named(UNKNOWN))
-def test_fields_that_nobody_knows(client, decision, asked, path) -> None:
-    method, where, body = asked
+@pytest.mark.parametrize(("call", "path"), UNKNOWN, ids=named(UNKNOWN))
+def test_unknown_fields(client, decision, call, path) -> None:
+    method, where, body = call
     answer = client.request(method, where.format(decision=decision), json=body, headers=ANY_VERSION)
-    assert refusal(answer) == (422, "unknown_field", path)
+    assert error_summary(answer) == (422, "unknown_field", path)
 
 
 @pytest.mark.parametrize("key", ["", "k" * 513])
-def test_idempotency_keys_that_are_not_allowed(client, key) -> None:
+def test_invalid_idempotency_keys(client, key) -> None:
     answer = client.post(DECISIONS, json={}, headers={"Idempotency-Key": key})
-    assert refusal(answer) == (422, "invalid_value", "Idempotency-Key")
+    assert error_summary(answer) == (422, "invalid_value", "Idempotency-Key")
 
 
 @pytest.mark.parametrize(
-    "name", ["\x01", "a\nb", "\u2028", "\U0001f9c1" * 512, "\u202eevil", "'; DROP TABLE decisions; --", "%00", "﷽"]
-)  # fmt: skip
-def test_odd_names_are_names(client, name) -> None:
-    """As a unit, an event, a key of a batch, and in a log that is read again."""
+    "name",
+    ["\x01", "a\nb", "\u2028", "\U0001f9c1" * 512, "\u202eevil", "'; DROP TABLE decisions; --", "%00", "﷽"],
+)
+def test_unusual_names_are_allowed(client, name) -> None:
+    """As a unit, an event and an idempotency key, and after reading the log."""
     items = [{"unit": name, "idempotency_key": name}] * 2
     first, second = client.post(f"{DECISIONS}:batch", json={"decisions": items}).json()["results"]
     assert (first["status"], second["status"]) == (201, 200)
@@ -281,17 +289,17 @@ def test_odd_names_are_names(client, name) -> None:
     assert (result["status"], result["reward"]["event"]) == (202, name)
 
 
-def test_keys_in_headers_are_bytes(service) -> None:
+def test_idempotency_keys_may_contain_any_bytes(service) -> None:
     body = b"{}"
-    asked = written("POST", DECISIONS, body, CLOSE).replace(
+    message = written("POST", DECISIONS, body, CLOSE).replace(
         b"Host:", b"Idempotency-Key: caf\xc3\xa9\xff\r\nHost:"
     )
-    (first,), (second,) = say(service, asked), say(service, asked)
+    (first,), (second,) = send_raw(service, message), send_raw(service, message)
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.content == second.content
 
 
-# What is no JSON, or not meant to be.
+# Invalid JSON and other content types.
 
 
 @pytest.mark.parametrize(
@@ -323,16 +331,16 @@ def test_keys_in_headers_are_bytes(service) -> None:
         b"value=1",
     ],
 )
-def test_what_is_no_json(client, decision, body) -> None:
+def test_invalid_json(client, decision, body) -> None:
     answer = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
-    assert refusal(answer) == (400, "bad_json", None)
+    assert error_summary(answer) == (400, "bad_json", None)
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400, "1" * 100_000])
-def test_numbers_that_no_float_holds(client, decision, number) -> None:
+def test_numbers_out_of_the_range_of_floats(client, decision, number) -> None:
     body = f'{{"value": {number}}}'
     answer = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
-    assert refusal(answer) == (422, "invalid_value", "$.value")
+    assert error_summary(answer) == (422, "invalid_value", "$.value")
 
 
 @pytest.mark.parametrize(
@@ -344,7 +352,7 @@ def test_numbers_that_no_float_holds(client, decision, number) -> None:
         b'{"value": 1, "x": ' + b'{"a":' * 100_000,
     ],
 )
-def test_deep_json(client, decision, body) -> None:
+def test_deeply_nested_json(client, decision, body) -> None:
     answer = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
     assert answer.status_code in (400, 422)
     error(answer)
@@ -356,23 +364,23 @@ def test_deep_json(client, decision, body) -> None:
              "application/json, text/plain", "application/jsonp", "text/json", "x" * 1000]
 )  # fmt: skip
 def test_other_content_types(client, decision, operation, kind) -> None:
-    """Above all those that a form on any web page can send without asking."""
+    """In particular those that a form on any web page can send."""
     path = operation.path.format(experiment="home", id=decision)
     answer = client.request(operation.method, path, content=b"{}", headers={"Content-Type": kind})
-    assert refusal(answer) == (415, "unsupported_media_type", "Content-Type")
+    assert error_summary(answer) == (415, "unsupported_media_type", "Content-Type")
 
 
 @pytest.mark.parametrize(
     "kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/json ;x=y"]
 )
-def test_other_spellings_of_json(client, kind) -> None:
+def test_other_spellings_of_the_json_content_type(client, kind) -> None:
     assert client.post(DECISIONS, content=b"{}", headers={"Content-Type": kind}).status_code == 201
 
 
-# Too much.
+# Oversized requests.
 
 
-TOO_MUCH = [
+SIZE_LIMITS = [
     (DECISIONS, 1 << 20),
     (f"{DECISIONS}:batch", 4 << 20),
     ("/v1/rewards:batch", 4 << 20),
@@ -381,32 +389,32 @@ TOO_MUCH = [
 ]
 
 
-@pytest.mark.parametrize(("path", "most"), TOO_MUCH)
-def test_a_huge_body_is_refused_before_it_is_read(service, path, most) -> None:
-    for announced in (most + 1, 1 << 40):
+@pytest.mark.parametrize(("path", "limit"), SIZE_LIMITS)
+def test_a_large_body_is_rejected_before_it_is_read(service, path, limit) -> None:
+    for announced in (limit + 1, 1 << 40):
         head = written("POST", path, b"x").replace(
             b"Content-Length: 1\r\n\r\nx", b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % announced
         )
-        (answer,) = say(service, head)  # and no invitation to go on
-        assert refusal(answer) == (413, "too_large", None)
-        assert str(most) in error(answer)["message"]
+        (answer,) = send_raw(service, head)  # without 100 Continue
+        assert error_summary(answer) == (413, "too_large", None)
+        assert str(limit) in error(answer)["message"]
 
 
-@pytest.mark.parametrize(("path", "most"), TOO_MUCH[:2])
-def test_a_huge_body_that_does_not_say_so(service, path, most) -> None:
-    """In pieces without an announced length: it is answered before the end, which never comes."""
+@pytest.mark.parametrize(("path", "limit"), SIZE_LIMITS[:2])
+def test_a_large_body_without_a_content_length_is_rejected(service, path, limit) -> None:
+    """A chunked body is rejected before its end."""
     head = written("POST", path, b"x").replace(
         b"Content-Length: 1\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n"
     )
     piece = b"10000\r\n" + b" " * (1 << 16) + b"\r\n"
-    (answer,) = say(service, head, *[piece] * (most // (1 << 16) + 1))
-    assert refusal(answer) == (413, "too_large", None)
+    (answer,) = send_raw(service, head, *[piece] * (limit // (1 << 16) + 1))
+    assert error_summary(answer) == (413, "too_large", None)
 
 
-@pytest.mark.parametrize(("path", "most"), TOO_MUCH[:2])
-def test_a_body_that_is_just_small_enough(client, path, most) -> None:
+@pytest.mark.parametrize(("path", "limit"), SIZE_LIMITS[:2])
+def test_a_body_of_the_maximum_size_is_accepted(client, path, limit) -> None:
     body = b'{"decisions": []}' if "batch" in path else b"{}"
-    answer = client.post(path, content=body + b" " * (most - len(body)), headers=JSON)
+    answer = client.post(path, content=body + b" " * (limit - len(body)), headers=JSON)
     assert answer.status_code in (200, 201)
 
 
@@ -420,14 +428,14 @@ def test_a_body_that_is_just_small_enough(client, path, most) -> None:
     ids=["one header", "many headers", "the path"],
 )
 def test_a_megabyte_of_headers(service, head) -> None:
-    (answer,) = say(service, head)
-    assert refusal(answer) == (431, "too_large", None)
+    (answer,) = send_raw(service, head)
+    assert error_summary(answer) == (431, "too_large", None)
 
 
-def test_what_is_said_of_many_names_is_short(client) -> None:
+def test_an_error_about_many_names_is_short(client) -> None:
     arms = [f"{n:03d}" + "ü" * 200 for n in range(1000)]
     eligible = client.post(DECISIONS, json={"eligible": arms})
-    assert refusal(eligible) == (422, "unknown_name", "$.eligible")
+    assert error_summary(eligible) == (422, "unknown_name", "$.eligible")
     assert len(eligible.content) < 50_000
 
 
@@ -435,11 +443,11 @@ def test_what_is_said_of_many_names_is_short(client) -> None:
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service that waits less than usual."""
+def short_timeout_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with short timeouts."""
     prelude = "from maillard.service.http_protocol import LimitedHttpProtocol as P\n"
     prelude += "P.head_timeout, P.request_timeout, P.linger_timeout = 0.5, 1.0, 0.5"
-    with serving(tmp_path_factory.mktemp("hasty") / "log.db", prelude=prelude) as made:
+    with serving(tmp_path_factory.mktemp("slow") / "log.db", prelude=prelude) as made:
         assert httpx2.post(f"{made.url}{EXPERIMENTS}", json=NEW | {"experiment": "home"}).status_code == 201
         yield made
 
@@ -459,9 +467,9 @@ HEAD = (
     ],
     ids=["half a line", "head, slowly", "body, slowly", "chunks, slowly"],
 )
-def test_slow_clients_are_told_so_and_let_go(hasty, sent, drip) -> None:
+def test_slow_clients_get_408(short_timeout_service, sent, drip) -> None:
     began = time.monotonic()
-    with connected(hasty) as connection:
+    with open_connection(short_timeout_service) as connection:
         connection.sendall(sent)
         connection.settimeout(0.1)
         received = b""
@@ -475,24 +483,24 @@ def test_slow_clients_are_told_so_and_let_go(hasty, sent, drip) -> None:
                 except TimeoutError:
                     connection.sendall(drip)
     assert time.monotonic() - began > 0.4
-    (answer,) = replies(received)
-    assert refusal(answer) == (408, "timeout", None)
-    assert httpx2.get(f"{hasty.url}/v1/me").status_code == 200
+    (answer,) = parse_responses(received)
+    assert error_summary(answer) == (408, "timeout", None)
+    assert httpx2.get(f"{short_timeout_service.url}/v1/me").status_code == 200
 
 
-def test_many_slow_clients_are_in_nobodys_way(hasty) -> None:
+def test_slow_clients_do_not_delay_others(short_timeout_service) -> None:
     with ExitStack() as stack:
-        slow = [stack.enter_context(connected(hasty)) for _ in range(200)]
+        slow = [stack.enter_context(open_connection(short_timeout_service)) for _ in range(200)]
         for connection in slow:
             connection.sendall(HEAD + b"Content-Length: 2000\r\n\r\n{")
         for _ in range(20):
-            (answer,) = say(hasty, written("POST", DECISIONS, b"{}", CLOSE))
+            (answer,) = send_raw(short_timeout_service, written("POST", DECISIONS, b"{}", CLOSE))
             assert answer.status_code == 201
         for connection in slow:
-            assert replies(heard(connection))[0].status_code == 408
+            assert parse_responses(receive_all(connection))[0].status_code == 408
 
 
-# Several requests on one connection, and those that ask for what is not there.
+# Several requests on one connection; unknown paths, methods and resources.
 
 
 def test_pipelined_requests_are_answered_in_order(service, decision) -> None:
@@ -505,13 +513,13 @@ def test_pipelined_requests_are_answered_in_order(service, decision) -> None:
     ]
     sent = [kinds[n % 5].replace(b"{n}", b"%d" % n) for n in range(25)]
     sent.append(written("GET", "/healthz", b"", f"X-Request-Id: r25\r\n{CLOSE}"))
-    answers = say(service, b"".join(sent))
+    answers = send_raw(service, b"".join(sent))
     assert [each.headers["x-request-id"] for each in answers] == [f"r{n}" for n in range(26)]
     assert [each.status_code for each in answers] == [201, 400, 404, 422, 200] * 5 + [200]
 
 
-def test_a_body_that_nobody_reads_is_no_request(service) -> None:
-    """Operations without a body skip what is sent as one."""
+def test_an_unread_body_is_not_parsed_as_a_request(service) -> None:
+    """Operations without a body skip the body of the request."""
     inner = written("POST", f"{HOME}:archive")
     for method, path in (
         ("GET", HOME),
@@ -520,17 +528,19 @@ def test_a_body_that_nobody_reads_is_no_request(service) -> None:
         ("PUT", "/no"),
     ):
         outer = written(method, path, inner)
-        first, last = say(service, outer + written("GET", HOME, b"", CLOSE))
+        first, last = send_raw(service, outer + written("GET", HOME, b"", CLOSE))
         assert first.status_code in (200, 404, 422)
         assert json.loads(last.content)["status"] == "running"
 
 
-@pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.method == "GET"], ids=lambda each: each.name)  # fmt: skip
+@pytest.mark.parametrize(
+    "operation", [each for each in OPERATIONS if each.method == "GET"], ids=lambda each: each.name
+)
 def test_head_is_get_without_the_body(service, client, decision, operation) -> None:
     path = operation.path.format(experiment="home", id=decision)
-    with connected(service) as connection:
+    with open_connection(service) as connection:
         connection.sendall(written("HEAD", path, b"", CLOSE))
-        (answer,) = replies(heard(connection), head=True)
+        (answer,) = parse_responses(receive_all(connection), head=True)
     got = client.get(path)
     assert answer.status_code == got.status_code == 200
     assert answer.headers["content-type"] == got.headers["content-type"]
@@ -551,21 +561,21 @@ def test_head_is_get_without_the_body(service, client, decision, operation) -> N
         ("TRACE", "/v1/me", "GET, HEAD"),
     ],
 )
-def test_methods_that_are_not_there(client, method, path, allowed) -> None:
+def test_methods_that_are_not_allowed(client, method, path, allowed) -> None:
     answer = client.request(method, path)
-    assert refusal(answer) == (405, "method_not_allowed", None)
+    assert error_summary(answer) == (405, "method_not_allowed", None)
     assert answer.headers["allow"] == allowed
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/no", "/v1", "/v1/", "/v2/experiments", "/v1/experiments/", f"{HOME}/", f"{HOME}/nothing", "/v1/decisions",
-     "//v1/experiments", "/%2e%2e/v1/me", "/V1/experiments", "/v1/experiments/a%2Fb", "/index.html", "/\U0001f9c1",
-     "/" + "x" * 10_000]
+    ["/no", "/v1", "/v1/", "/v2/experiments", "/v1/experiments/", f"{HOME}/", f"{HOME}/nothing",
+     "/v1/decisions", "//v1/experiments", "/%2e%2e/v1/me", "/V1/experiments", "/v1/experiments/a%2Fb",
+     "/index.html", "/\U0001f9c1", "/" + "x" * 10_000]
 )  # fmt: skip
-def test_paths_that_are_not_there(client, path) -> None:
+def test_unknown_paths(client, path) -> None:
     answer = client.get(path)
-    assert refusal(answer) == (404, "not_found", None)
+    assert error_summary(answer) == (404, "not_found", None)
     assert len(answer.content) < 1000
     assert answer.headers["x-request-id"] == error(answer)["request_id"]
 
@@ -576,25 +586,25 @@ def test_paths_that_are_not_there(client, path) -> None:
 @pytest.mark.parametrize(
     "operation", [each for each in OPERATIONS if each.names_experiment], ids=lambda each: each.name
 )
-def test_experiments_that_are_not_there(client, operation, key) -> None:
+def test_unknown_experiments(client, operation, key) -> None:
     path = operation.path.replace("{arm:anything}", "red").format(experiment=key)
     bodies = {"decide": {}, "decide_batch": {"decisions": [{}]}, "evaluate": {"target": "uniform"}}
     bodies |= {"add_arm": {"arm": "green"}, "change_experiment": {"policy": "ms"}}
     answer = client.request(operation.method, path, json=bodies.get(operation.name), headers=ANY_VERSION)
-    assert refusal(answer) == (404, "not_found", None)
+    assert error_summary(answer) == (404, "not_found", None)
 
 
-def test_decisions_that_are_not_there(client) -> None:
-    assert refusal(client.get(f"/v1/decisions/{new_id()}")) == (404, "not_found", None)
-    old = client.put(f"/v1/decisions/{NOBODY}/reward", json={"value": 1})
-    assert refusal(old) == (404, "not_found", None)
+def test_unknown_decisions(client) -> None:
+    assert error_summary(client.get(f"/v1/decisions/{new_id()}")) == (404, "not_found", None)
+    old = client.put(f"/v1/decisions/{OLD_DECISION}/reward", json={"value": 1})
+    assert error_summary(old) == (404, "not_found", None)
     assert client.put(f"/v1/decisions/{new_id().upper()}/reward", json={"value": 1}).status_code == 202
 
 
 @pytest.mark.parametrize(
     "given", ["", "x" * 65, "a b", 'a"b', "a\\", "é", "a{b}", "\x7f"]
 )  # fmt: skip
-def test_request_ids_that_cannot_be_written_anywhere(client, given) -> None:
+def test_invalid_request_ids_are_replaced(client, given) -> None:
     answer = client.get("/no", headers={"X-Request-Id": given.encode("latin-1")})
     assert error(answer)["request_id"] != given
     kept = client.get("/no", headers={"X-Request-Id": "Trace-1.2_3"})

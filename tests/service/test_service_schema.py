@@ -1,4 +1,4 @@
-"""Schemathesis against `maillard serve`: whatever the OpenAPI document allows, forbids, or lets follow from an answer."""
+"""Schemathesis against `maillard serve`: valid and invalid requests, and sequences of requests."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.service.raw_http import error
 from tests.serving import Service, serving
 
 FEW, MANY = 30, 500  # examples of each operation, in `make test` and in `make torture`
-SLOW = {"export": 10, "evaluate": 10, "verify": 10}  # in `make test`: a child process answers these
+SLOW = {"export": 10, "evaluate": 10, "verify": 10}  # in `make test`: a worker process runs these
 
 KEYS = ["one", "two"]
 ARMS = ["red", "blue", "a/b ü"]
 NEW = {"arms": ARMS, "policy": "ms+:booster=8", "reward": {"low": 0, "high": 1}}
 POLICIES = [
-    "ms+:booster=8", "ms", "uniform", "epsilon-greedy", "ts", "ucb1", "kl-ms", "boltzmann", "med", "moss-anytime",
-    "ms+:floor=0.05", "ms:sigma2=1e-300", "ms:sigma2=1e300", "ms+:booster=1e300",
+    "ms+:booster=8", "ms", "uniform", "epsilon-greedy", "ts", "ucb1", "kl-ms", "boltzmann", "med",
+    "moss-anytime", "ms+:floor=0.05", "ms:sigma2=1e-300", "ms:sigma2=1e300", "ms+:booster=1e300",
 ]  # fmt: skip
 TARGETS = ["uniform", "arm:red", "dist:red=0.5,blue=0.5", "ms+:booster=16", "ts", "greedy"]
 RULES: list[Any] = [
@@ -57,8 +57,8 @@ def suite(examples: int, **more: Any) -> settings:
     )
 
 
-def strict(document: Any) -> Any:
-    """The document, with nothing in an answer that it does not name."""
+def forbid_other_fields(document: Any) -> Any:
+    """The document with responses that forbid undocumented fields."""
     made = copy.deepcopy(document)
     for part in made["components"]["schemas"].values():
         if "properties" in part:
@@ -66,21 +66,21 @@ def strict(document: Any) -> Any:
     return made
 
 
-def loaded(document: Any) -> Any:
+def load_schema(document: Any) -> Any:
     rejected = ["400", "404", "405", "412", "413", "415", "422", "428"]
     expected = {"expected-statuses": rejected}
     checks = {"negative_data_rejection": expected, "missing_required_header": expected}
     return schemathesis.openapi.from_dict(document, config=schemathesis.Config.from_dict({"checks": checks}))
 
 
-SCHEMA: Any = loaded(strict(openapi_document()))
+SCHEMA: Any = load_schema(forbid_other_fields(openapi_document()))
 BY_NAME = {each.name: each for each in OPERATIONS}
 
 
-def known_form(_: CheckContext, response: Any, case: Any) -> None:
-    """Every error has the one form, and none of them is a surprise to us."""
+def check_error_format(_: CheckContext, response: Any, case: Any) -> None:
+    """Every error has the documented format, and none is unexpected."""
     if response.status_code >= 400:
-        found = error(_Plain(response))
+        found = error(_TextHeaders(response))
         assert "unexpected" not in found["message"], found
     elif BY_NAME[name_of(case)].items:
         for each in json.loads(response.content)["results"]:
@@ -88,8 +88,8 @@ def known_form(_: CheckContext, response: Any, case: Any) -> None:
             assert ("error" in each) == (each["status"] >= 400)
 
 
-def rejection(context: CheckContext, response: Any, case: Any) -> None:
-    """As Schemathesis checks it; in a batch it is the item that is refused."""
+def check_rejection(context: CheckContext, response: Any, case: Any) -> None:
+    """Schemathesis' check; in a batch, it is enough that an item is rejected."""
     batch = response.status_code == 200 and BY_NAME[name_of(case)].items
     if batch and any(each["status"] == 422 for each in json.loads(response.content)["results"]):
         return
@@ -97,8 +97,8 @@ def rejection(context: CheckContext, response: Any, case: Any) -> None:
     check(context, response, case)
 
 
-class _Plain:
-    """An answer with headers that are text."""
+class _TextHeaders:
+    """A response whose headers are strings."""
 
     def __init__(self, response: Any) -> None:
         self.status_code, self.content = response.status_code, response.content
@@ -111,36 +111,36 @@ def name_of(case: Any) -> str:
 
 ALL: list[Any] = [
     *CHECKS.get_by_names(
-        ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
-         "response_schema_conformance", "unsupported_method", "missing_required_header"]
+        ["not_a_server_error", "status_code_conformance", "content_type_conformance", "unsupported_method",
+         "response_headers_conformance", "response_schema_conformance", "missing_required_header"]
     ),
-    rejection,
-    known_form,
+    check_rejection,
+    check_error_format,
 ]  # fmt: skip
 
 
-# What the document without most of its values forbids may well be allowed.
-EXCEPT_REJECTION = [each for each in ALL if each is not rejection]
+# The narrowed document forbids values that the service allows.
+EXCEPT_REJECTION = [each for each in ALL if each is not check_rejection]
 
 
-class Asked:
-    """A service, and what it was asked."""
+class RecordingClient:
+    """Sends requests to a service and counts the responses."""
 
     def __init__(self, service: Service, session: requests.Session) -> None:
         self.service, self.session = service, session
         self.responses: Counter[tuple[str, int]] = Counter()
 
-    def ask(self, case: Any) -> Any:
+    def send(self, case: Any) -> Any:
         response = case.call(base_url=self.service.url, session=self.session)
         if case.method.upper() == case.operation.method.upper():
             self.responses[name_of(case), response.status_code] += 1
         return response
 
     def check(self, case: Any) -> None:
-        case.validate_response(self.ask(case), checks=ALL)
+        case.validate_response(self.send(case), checks=ALL)
 
-    def begin(self, key: str) -> str:
-        """An experiment of this key, whether or not it was made before, that chooses; a decision of it."""
+    def prepare(self, key: str) -> str:
+        """Create the experiment if necessary, resume it, and return the id of a new decision."""
         path = f"{self.service.url}/v1/experiments"
         self.session.post(path, json=NEW | {"experiment": key})
         self.session.post(f"{path}/{key}:resume")
@@ -150,39 +150,38 @@ class Asked:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordingClient]:
     log = tmp_path_factory.mktemp("schema") / "log.db"
     options = ["--rate-limit", "0", "--log-level", "warning"]
     with serving(log, options=options) as service, requests.Session() as session:
-        yield Asked(service, session)
-        assert "traceback" not in service.said.lower(), service.said[-4000:]
+        yield RecordingClient(service, session)
+        assert "traceback" not in service.output.lower(), service.output[-4000:]
 
 
-def test_the_service_describes_itself(asked: Asked) -> None:
-    found = httpx2.get(f"{asked.service.url}/openapi.json").json()
+def test_the_service_serves_its_openapi_document(recorder: RecordingClient) -> None:
+    found = httpx2.get(f"{recorder.service.url}/openapi.json").json()
     assert found == json.loads(json.dumps(openapi_document()))
     described = {(path, method.upper()) for path, methods in found["paths"].items() for method in methods}
     assert described == {(each.path.replace(":anything}", "}"), each.method) for each in OPERATIONS}
 
 
-# Requests of every kind: those that the document allows and those that it forbids, at its edges and at
-# random.
+# Valid and invalid requests, at the limits of the document and at random.
 
 
-@SCHEMA.parametrize()  # type: ignore[untyped-decorator]  # it is made at run time
+@SCHEMA.parametrize()  # type: ignore[untyped-decorator]  # made at run time
 @suite(FEW)
-def test_every_operation(case: Any, asked: Asked) -> None:
-    asked.check(case)
+def test_every_operation(case: Any, recorder: RecordingClient) -> None:
+    recorder.check(case)
 
 
 @pytest.mark.torture
-@SCHEMA.parametrize()  # type: ignore[untyped-decorator]  # it is made at run time
+@SCHEMA.parametrize()  # type: ignore[untyped-decorator]  # made at run time
 @suite(MANY)
-def test_every_operation_at_length(case: Any, asked: Asked) -> None:
-    asked.check(case)
+def test_every_operation_at_length(case: Any, recorder: RecordingClient) -> None:
+    recorder.check(case)
 
 
-# The same of things that are there, with values that make sense.
+# Valid requests for existing experiments and decisions.
 
 
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -194,7 +193,7 @@ rewarded = {"at": times, "event": st.none() | st.sampled_from("abc") | names}
 
 
 def bodies(operation: str, decision: str) -> Any:
-    """Bodies that an operation takes, most of the time."""
+    """Bodies that an operation usually accepts."""
     objects: Any = st.fixed_dictionaries
     batch = {"idempotency_key": st.none() | st.sampled_from("abc")}
     return {
@@ -232,8 +231,8 @@ def bodies(operation: str, decision: str) -> Any:
     }.get(operation)
 
 
-def sensible(operation: Any, name: str, decision: str) -> st.SearchStrategy[Any]:
-    """Cases of an operation on an experiment or a decision that is there."""
+def valid_cases(operation: Any, name: str, decision: str) -> st.SearchStrategy[Any]:
+    """Requests for an existing experiment or decision."""
     fields: dict[str, Any] = {}
     path: dict[str, Any] = {
         "experiment": st.just(name),
@@ -250,19 +249,19 @@ def sensible(operation: Any, name: str, decision: str) -> st.SearchStrategy[Any]
     return st.builds(operation.Case, **fields)
 
 
-def examine(asked: Asked, name: str, examples: int) -> None:
+def check_existing(recorder: RecordingClient, name: str, examples: int) -> None:
     operation = SCHEMA.find_operation_by_id(name)
-    decision = asked.begin(name)
+    decision = recorder.prepare(name)
     pins = {"experiment": name, "id": decision}
     taken = {each.name: pins[each.name] for each in operation.path_parameters if each.name in pins}
 
     @suite(examples)
-    @given(st.one_of(sensible(operation, name, decision), operation.as_strategy(path_parameters=taken)))
+    @given(st.one_of(valid_cases(operation, name, decision), operation.as_strategy(path_parameters=taken)))
     def check(case: Any) -> None:
-        asked.check(case)
+        recorder.check(case)
 
     check()
-    found = {status for operation_name, status in asked.responses if operation_name == name}
+    found = {status for operation_name, status in recorder.responses if operation_name == name}
     promised = {status for status, (kind, _) in BY_NAME[name].responses.items() if status < 300}
     assert found & promised, found
 
@@ -271,21 +270,21 @@ NAMES = [each.name for each in OPERATIONS if each.body or "{" in each.path]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_there(asked: Asked, name: str) -> None:
-    examine(asked, name, SLOW.get(name, FEW))
+def test_existing_experiments(recorder: RecordingClient, name: str) -> None:
+    check_existing(recorder, name, SLOW.get(name, FEW))
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_there_at_length(asked: Asked, name: str) -> None:
-    examine(asked, name, MANY)
+def test_existing_experiments_at_length(recorder: RecordingClient, name: str) -> None:
+    check_existing(recorder, name, MANY)
 
 
-# One thing after another: Schemathesis finds by itself which answers other requests can begin with.
+# Sequences of requests. Schemathesis infers which responses provide values for other requests.
 
 
 def narrowed(document: Any) -> Any:
-    """The document with fewer values, so that most experiments can be made and most decisions be rewarded."""
+    """The document with fewer values, so that most requests of a sequence succeed."""
     made = copy.deepcopy(document)
     schemas = made["components"]["schemas"]
     schemas["NewExperiment"]["properties"] |= {
@@ -315,16 +314,18 @@ def narrowed(document: Any) -> Any:
     return made
 
 
-def walk(asked: Asked, examples: int, steps: int) -> Counter[tuple[str, int]]:
-    """Walks of so many steps, each among experiments of its own; by operation and status, how many answers."""
-    before, walks = Counter(asked.responses), itertools.count()
-    # What others have made is no business of a walk, which must come out the same if it is taken again.
-    schema = loaded(narrowed(strict(openapi_document()))).exclude(operation_id="list_experiments")
+def run_sequences(recorder: RecordingClient, examples: int, steps: int) -> Counter[tuple[str, int]]:
+    """Run random sequences, each on its own experiments; the number of responses by operation and status."""
+    before, numbers = Counter(recorder.responses), itertools.count()
+    # A sequence must be repeatable, so it must not list the experiments of other sequences.
+    schema = load_schema(narrowed(forbid_other_fields(openapi_document()))).exclude(
+        operation_id="list_experiments"
+    )
 
-    class Walk(schema.as_state_machine()):  # type: ignore[misc]
+    class Sequence(schema.as_state_machine()):  # type: ignore[misc]
         def setup(self) -> None:
-            self.number = next(walks)
-            asked.begin(f"w{self.number}-{KEYS[0]}")
+            self.number = next(numbers)
+            recorder.prepare(f"w{self.number}-{KEYS[0]}")
 
         def before_call(self, case: Any) -> None:
             if isinstance(case.body, dict) and case.body.get("experiment") in KEYS:
@@ -333,19 +334,23 @@ def walk(asked: Asked, examples: int, steps: int) -> Counter[tuple[str, int]]:
                 case.path_parameters["experiment"] = f"w{self.number}-{case.path_parameters['experiment']}"
 
         def call(self, case: Any, **_: Any) -> Any:
-            return asked.ask(case)
+            return recorder.send(case)
 
         def validate_response(self, response: Any, case: Any, **_: Any) -> None:
             case.validate_response(response, checks=EXCEPT_REJECTION)
 
-    Walk.run(settings=suite(examples, stateful_step_count=steps))
-    return asked.responses - before
+    Sequence.run(settings=suite(examples, stateful_step_count=steps))
+    return recorder.responses - before
 
 
 @pytest.mark.parametrize(("examples", "steps"), [(25, 20), pytest.param(MANY, 50, marks=pytest.mark.torture)])
-def test_one_thing_after_another(asked: Asked, examples: int, steps: int) -> None:
-    answers = walk(asked, examples, steps)
+def test_sequences_of_requests(recorder: RecordingClient, examples: int, steps: int) -> None:
+    answers = run_sequences(recorder, examples, steps)
     for expected in [
-        ("create_experiment", 201), ("decide", 201), ("reward", 201), ("read_state", 200), ("read_decision", 200),
-    ]:  # fmt: skip
+        ("create_experiment", 201),
+        ("decide", 201),
+        ("reward", 201),
+        ("read_state", 200),
+        ("read_decision", 200),
+    ]:
         assert answers[expected], answers
