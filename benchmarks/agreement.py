@@ -1,12 +1,14 @@
-"""Compares the regret distributions of GPU and CPU: the paper's policies on its ten problems.
+"""Compare the regret distributions of GPU and CPU for the paper's policies on its ten problems.
 
-The GPU runs 10^5 trials, the CPU 10^4.
+The GPU runs 10^5 trials, the CPU 10^4. The two runs may take place on two machines:
 
-Two halves, which may run on two machines: `python -m benchmarks.gpu --grid --save gpu/` writes the GPU's
-final regrets and mean pulls, `python -m benchmarks.agreement --cpu cpu/` the CPU's (some twenty minutes on
-two cores); `python -m benchmarks.agreement --cpu cpu/ --gpu gpu/` compares what both have: final regret by
-the two-sample Kolmogorov-Smirnov test and by the means, the mean pulls of every arm by the largest |z| of all
-arms, each with Holm's correction over all cells. Its control compares neighbouring boosters.
+- `python -m benchmarks.gpu --grid --save gpu/` writes the GPU's final regrets and mean pulls.
+- `python -m benchmarks.agreement --cpu cpu/` writes those of the CPU (about twenty minutes on two cores).
+- `python -m benchmarks.agreement --cpu cpu/ --gpu gpu/` compares them.
+
+The comparison tests the final regret with the two-sample Kolmogorov-Smirnov test and with a test of the
+means, and the mean pulls with the largest |z| of all arms. Holm's correction covers all tests. As a control,
+it compares two different boosters.
 """
 
 from __future__ import annotations
@@ -24,30 +26,30 @@ from maillard.problems import problem
 from maillard.reproduction.paper_experiments import read_toml
 
 HORIZON, TRIALS = 20_000, 10_000
-LEVEL = 1e-3  # that one of all tests rejects by chance
+LEVEL = 1e-3  # probability that any test rejects if the distributions are equal
 Floats = NDArray[np.float64]
 
 
 def grid() -> tuple[list[str], list[str]]:
-    """The paper's problems, few arms first, and its policies."""
+    """Return the paper's problems, ordered by the number of arms, and its policies."""
     groups = read_toml("paper_experiments.toml")["groups"]
     problems = sorted([*groups["gaussian-1"], *groups["bernoulli"]], key=lambda spec: problem(spec).arms)
     return problems, groups["paper"]
 
 
 def file_of(folder: Path, where: str) -> Path:
-    """A problem's file."""
+    """Return the path of a problem's results."""
     return folder / f"{where.translate(str.maketrans(':,=', '___'))}.npz"
 
 
 def run(folder: Path) -> None:
-    """The CPU's half, problem by problem; what is there is not run again."""
+    """Run the problems on the CPU, except those whose results exist."""
     folder.mkdir(exist_ok=True)
     problems, policies = grid()
     for where in problems:
         if not file_of(folder, where).exists():
-            done = maillard.simulate(policies, where, HORIZON, TRIALS, seed=1, checkpoints=[HORIZON])
-            final, pulls = done.final_regret.astype(np.float32), done.pulls
+            result = maillard.simulate(policies, where, HORIZON, TRIALS, seed=1, checkpoints=[HORIZON])
+            final, pulls = result.final_regret.astype(np.float32), result.pulls
             np.savez_compressed(
                 file_of(folder, where),
                 final=final,
@@ -58,68 +60,69 @@ def run(folder: Path) -> None:
 
 
 def two_samples(one: Floats, other: Floats) -> tuple[float, float]:
-    """P-values: of all that a law can differ in, and of the means."""
+    """Return the p-values of the Kolmogorov-Smirnov test and of the comparison of means."""
     error = np.sqrt(one.var(ddof=1) / one.size + other.var(ddof=1) / other.size)
     z = (one.mean() - other.mean()) / error if error > 0 else 0.0
     return float(stats.ks_2samp(one, other, method="asymp").pvalue), float(2 * stats.norm.sf(abs(z)))
 
 
-def pulls_agree(mean: Floats, other: Floats, deviation: Floats, trials: int, others: int) -> float:
-    """The p-value of the arm whose mean pulls differ most, for all arms."""
+def compare_pulls(mean: Floats, other: Floats, deviation: Floats, trials: int, others: int) -> float:
+    """Return the p-value of the largest difference in mean pulls, corrected for the number of arms."""
     error = deviation * np.sqrt(1 / trials + 1 / others)
     z = np.divide(mean - other, error, out=np.zeros_like(error), where=error > 0)
     return float(min(1.0, 2 * stats.norm.sf(np.abs(z).max()) * z.size))
 
 
 def compare(cpu: Path, gpu: Path) -> int:
-    """Every test of every cell; how many reject at the level, after Holm."""
+    """Run all tests and return how many reject after Holm's correction."""
     problems, policies = grid()
     found, controls = [], []
     for where in problems:
         with np.load(file_of(cpu, where)) as one, np.load(file_of(gpu, where)) as two:
             final, other = one["final"].astype(np.float64), two["final"].astype(np.float64)
             for i, policy in enumerate(policies):
-                law, mean = two_samples(final[i], other[i])
-                pulls = pulls_agree(
+                distribution, mean = two_samples(final[i], other[i])
+                pulls = compare_pulls(
                     one["pulls"][i], two["pulls"][i], one["deviation"][i], final[i].size, other[i].size
                 )
                 found += [
-                    (law, "law", policy, where),
+                    (distribution, "distribution", policy, where),
                     (mean, "mean", policy, where),
                     (pulls, "pulls", policy, where),
                 ]
             controls.append(two_samples(final[0], other[1])[0])  # boosters 4 and 8
     rejected = 0
-    for place, (p, what, policy, where) in enumerate(sorted(found)):
-        limit = LEVEL / (len(found) - place)
+    for index, (p, test, policy, where) in enumerate(sorted(found)):
+        limit = LEVEL / (len(found) - index)
         if p >= limit:
             break
         rejected += 1
-        print(f"differs: {what} of {policy} on {where}, p = {p:.2g}")
-    least = min(found)
+        print(f"differs: {test} of {policy} on {where}, p = {p:.2g}")
+    smallest = min(found)
     print(
-        f"{len(found)} tests of {len(found) // 3} cells: {rejected} reject at {LEVEL:g} (Holm); the least p is {least[0]:.2g}, {least[1]} of {least[2]} on {least[3]}"
+        f"{len(found)} tests of {len(found) // 3} cells: {rejected} reject at {LEVEL:g} (Holm); "
+        f"the smallest p is {smallest[0]:.2g}, {smallest[1]} of {smallest[2]} on {smallest[3]}"
     )
-    kinds = {
-        what: np.array([p for p, kind, *_ in found if kind == what]) for what in ("law", "mean", "pulls")
-    }
-    print("p < 0.05: " + ", ".join(f"{what} {(p < 0.05).sum()} of {p.size}" for what, p in kinds.items()))
-    print(
-        f"control, booster 4 against 8: {sum(p < LEVEL / len(found) for p in controls)} of {len(controls)} are found out"
-    )
+    counts = []
+    for name in ("distribution", "mean", "pulls"):
+        p_values = np.array([p for p, test, *_ in found if test == name])
+        counts.append(f"{name} {(p_values < 0.05).sum()} of {p_values.size}")
+    print("p < 0.05: " + ", ".join(counts))
+    detected = sum(p < LEVEL / len(found) for p in controls)
+    print(f"control, booster 4 against 8: {detected} of {len(controls)} differences are detected")
     return rejected
 
 
 def main() -> int:
-    """One half, or the comparison."""
+    """Run the CPU's trials, or compare."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cpu", type=Path, required=True, help="the folder of the CPU's half")
-    parser.add_argument("--gpu", type=Path, help="the folder of the GPU's half: compare")
-    given = parser.parse_args()
-    if given.gpu is None:
-        run(given.cpu)
+    parser.add_argument("--cpu", type=Path, required=True, help="folder of the CPU's results")
+    parser.add_argument("--gpu", type=Path, help="folder of the GPU's results; compare them with the CPU's")
+    args = parser.parse_args()
+    if args.gpu is None:
+        run(args.cpu)
         return 0
-    return 1 if compare(given.cpu, given.gpu) else 0
+    return 1 if compare(args.cpu, args.gpu) else 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Rounds a second of the simulator on a GPU, each beside a floor measured in the same run.
+"""Measure the simulator's rounds per second on a GPU, compared with a floor measured in the same run.
 
-The floor is the least that a round can do: draw one uniform and one normal number, with the same generators,
-on as many threads. A line is one policy on one problem: a wave of trials, with its memory, its reductions and
-all that belongs to a run but compiling. With `--grid` also the paper's policies on its ten problems,
-compiling included; `python -m benchmarks.gpu` needs an NVIDIA GPU.
+The floor is the minimal work of a round: generate one uniform and one normal number, with the same generators
+and the same number of threads. Each line is one policy on one problem: a batch of trials, including memory
+allocation and reductions but not compilation. `--grid` also runs the paper's policies on its ten problems,
+including compilation. `python -m benchmarks.gpu` needs an NVIDIA GPU.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from maillard.simulation.cuda.device_random_numbers import normals, seed_stream,
 from maillard.simulation.plans import Plan, make_experiment
 
 GAUSSIAN = "gaussian-equal:arms={}"
-LOUD = "gaussian-equal:arms={},variance=1"
-# Policy, problem, rounds a second that are asked for.
+UNIT_VARIANCE = "gaussian-equal:arms={},variance=1"
+# Policy, problem, required rounds per second.
 CELLS: list[tuple[str, str, float | None]] = [
     ("ms+", GAUSSIAN.format(2), 4e10),
     ("ms+", GAUSSIAN.format(10), 2e10),
     ("ms+", GAUSSIAN.format(100), 5e9),
     ("ts", GAUSSIAN.format(10), 1e10),
     ("ucb1", GAUSSIAN.format(10), 1e10),
-    ("ms+", LOUD.format(2), None),
-    ("ms+", LOUD.format(10), None),
-    ("ms+", LOUD.format(100), None),
-    ("ts", LOUD.format(10), None),
-    ("ts", LOUD.format(100), None),
-    ("ucb1", LOUD.format(10), None),
-    ("moss", LOUD.format(100), None),
+    ("ms+", UNIT_VARIANCE.format(2), None),
+    ("ms+", UNIT_VARIANCE.format(10), None),
+    ("ms+", UNIT_VARIANCE.format(100), None),
+    ("ts", UNIT_VARIANCE.format(10), None),
+    ("ts", UNIT_VARIANCE.format(100), None),
+    ("ucb1", UNIT_VARIANCE.format(10), None),
+    ("moss", UNIT_VARIANCE.format(100), None),
     ("ms+", "bernoulli-equal:arms=10", None),
     ("ms+", "bernoulli-equal:arms=100", None),
     ("ms+", GAUSSIAN.format(1000), None),
@@ -64,15 +64,15 @@ class Cell:
     policy: str
     problem: str
     trials: int
-    speed: float  # rounds a second
-    floor: float  # the same of the floor
-    asked: float | None
+    speed: float  # rounds per second
+    floor: float  # rounds per second of the floor
+    asked: float | None  # required rounds per second
     registers: int
     compiling: float  # seconds
 
 
-def draw(key: Any, rounds: int, sums: Any) -> None:
-    """The floor: what every round draws."""
+def generate(key: Any, rounds: int, sums: Any) -> None:
+    """The floor: generate the random numbers of every round."""
     thread = device.grid(1)
     rng = device.local.array(2, np.uint64)
     seed_stream(rng, key, np.uint64(thread))
@@ -87,7 +87,7 @@ device = cuda()
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """How long one call takes."""
+    """Return the duration of one call."""
     started = time.perf_counter()
     function()
     device.synchronize()
@@ -95,9 +95,9 @@ def seconds(function: Callable[[], object]) -> float:
 
 
 def floor(threads: int) -> float:
-    """Rounds a second that only draw."""
+    """Return the rounds per second of the floor."""
     compiled, key, sums = (
-        jit(DeviceFunctions().copy(draw)),
+        jit(DeviceFunctions().copy(generate)),
         device.to_device(np.arange(2, dtype=np.uint64)),
         device.device_array(threads),
     )
@@ -107,35 +107,35 @@ def floor(threads: int) -> float:
 
 
 def plan_of(policy: str, where: str) -> Plan:
-    """A policy on a problem, on the GPU, measured at the horizon alone."""
+    """Return the plan of a policy on a problem on the GPU, with one checkpoint at the horizon."""
     (plan,) = make_experiment(policy, where, HORIZON, 1, 0, device=CUDA, checkpoints=[HORIZON]).plans
     return plan
 
 
 def measure(policy: str, where: str, asked: float | None, repeats: int) -> Cell:
-    """One cell."""
+    """Measure one policy on one problem."""
     plan = plan_of(policy, where)
     trials = cuda_backend.batch_size(plan)
     compiling = seconds(lambda: cuda_backend.prepare(plan))
-    least = floor(trials // cuda_backend.THREADS_PER_BLOCK * cuda_backend.THREADS_PER_BLOCK)
+    floor_speed = floor(trials // cuda_backend.THREADS_PER_BLOCK * cuda_backend.THREADS_PER_BLOCK)
     took = min(seconds(lambda: cuda_backend.run(plan, 0, trials, summarize=True)) for _ in range(repeats))
     registers = next(iter(cuda_backend._kernel_of(plan).get_regs_per_thread().values()))
-    return Cell(policy, where, trials, trials * HORIZON / took, least, asked, registers, compiling)
+    return Cell(policy, where, trials, trials * HORIZON / took, floor_speed, asked, registers, compiling)
 
 
 def run_grid(folder: Path | None) -> dict[str, float]:
-    """The paper's policies on its ten problems, most arms first: seconds, and rounds a second."""
+    """Run the paper's policies on its ten problems, most arms first. Return the duration and the speed."""
     (problems, policies), started = grid(), time.perf_counter()
     for each in reversed(problems):
         before = time.perf_counter()
-        done = maillard.simulate(
+        result = maillard.simulate(
             policies, each, HORIZON, GRID_TRIALS, device=CUDA, keep="summary", progress=False
         )
-        means = " ".join(f"{mean:.1f}" for mean in done.mean[:, -1])
+        means = " ".join(f"{mean:.1f}" for mean in result.mean[:, -1])
         print(f"  {each:38} {time.perf_counter() - before:6.1f} s   mean regret {means}", flush=True)
-        if folder is not None:  # to be compared with the same from a CPU
+        if folder is not None:  # for benchmarks.agreement
             np.savez_compressed(
-                file_of(folder, each), final=done.final.astype(np.float32), pulls=done.mean_pulls
+                file_of(folder, each), final=result.final.astype(np.float32), pulls=result.mean_pulls
             )
     took = time.perf_counter() - started
     cells = len(problems) * len(policies)
@@ -147,8 +147,8 @@ def run_grid(folder: Path | None) -> dict[str, float]:
     }
 
 
-# What a profiler counts of a kernel, and what it is called here.
-COUNTED = {
+# The profiler's metrics and their names on the page.
+METRICS = {
     "smsp__thread_inst_executed_per_inst_executed.ratio": "threads of 32 active",
     "smsp__issue_active.avg.pct_of_peak_sustained_active": "issue slots used, %",
     "sm__warps_active.avg.per_cycle_active": "warps at once",
@@ -161,23 +161,23 @@ COUNTED = {
     "dram__throughput.avg.pct_of_peak_sustained_elapsed": "memory bandwidth used, %",
     "sm__inst_executed_pipe_fp64.avg.pct_of_peak_sustained_active": "float64 units used, %",
 }
-PROFILED = 2_000  # rounds: a profiler runs a kernel a dozen times
+PROFILED = 2_000  # rounds; few, because the profiler runs a kernel a dozen times
 
 
 def profile(policy: str, where: str) -> dict[str, float]:
-    """What bounds a cell: the counters of NVIDIA's profiler, ncu, which must be installed."""
-    counters = ["--metrics", ",".join(COUNTED), "--csv", "--clock-control", "none"]
+    """Return the profiler's counters for one cell. NVIDIA's profiler ncu must be installed."""
+    counters = ["--metrics", ",".join(METRICS), "--csv", "--clock-control", "none"]
     kernel = ["--kernel-name", "regex:advance", "--launch-skip", "1", "--launch-count", "1"]
     again = [sys.executable, "-m", "benchmarks.gpu", "--one", policy, where]
     command = ["ncu", *counters, *kernel, *again]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     rows = csv.DictReader(line for line in done.stdout.splitlines() if line.startswith('"'))
     values = {row["Metric Name"]: row["Metric Value"].replace(",", "") for row in rows}
-    return {said: float(values[name]) for name, said in COUNTED.items() if name in values}
+    return {title: float(values[name]) for name, title in METRICS.items() if name in values}
 
 
 def run_one(policy: str, where: str) -> None:
-    """One launch of a cell's kernel, for a profiler."""
+    """Launch the kernel of one cell once, for the profiler."""
     plan = dataclasses.replace(plan_of(policy, where), checkpoints=(PROFILED,))
     cuda_backend.prepare(plan)
     cuda_backend._first_launch_rounds = lambda threads, last: last  # noqa: ARG005
@@ -189,22 +189,27 @@ def table(found: dict[str, Any]) -> str:
     compiling = [cell["compiling"] for cell in found["cells"]]
     fastest, slowest = min(each for each in compiling if each > 1), max(compiling)
     lines = [
-        f"Rounds per second on one {found['device']}, T = {found['horizon']:,}, for batches of trials, excluding",
-        f"compilation, which takes {fastest:.0f} to {slowest:.0f} s for each policy class, once per process. The floor,",
-        "measured in the same run, generates one uniform and one normal number per round and does nothing else.",
+        f"Rounds per second on one {found['device']}, T = {found['horizon']:,}, for batches of trials, "
+        "excluding",
+        f"compilation, which takes {fastest:.0f} to {slowest:.0f} s for each policy class, once per process. "
+        "The floor,",
+        "measured in the same run, generates one uniform and one normal number per round and does nothing "
+        "else.",
         "",
         "| policy | problem | rounds/s | required | floor / rounds/s |",
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for cell in found["cells"]:
         asked = "" if cell["asked"] is None else f"{cell['asked']:.0e}"
+        ratio = cell["floor"] / cell["speed"]
         lines.append(
-            f"| `{cell['policy']}` | `{cell['problem']}` | {cell['speed']:.2e} | {asked} | {cell['floor'] / cell['speed']:.1f} |"
+            f"| `{cell['policy']}` | `{cell['problem']}` | {cell['speed']:.2e} | {asked} | {ratio:.1f} |"
         )
     if grid := found.get("grid"):
         lines += [
             "",
-            f"The paper's nine policies on its ten problems, {GRID_TRIALS:,} trials in each of {grid['cells']} cells,",
+            f"The paper's nine policies on its ten problems, {GRID_TRIALS:,} trials in each of "
+            f"{grid['cells']} cells,",
             f"including compilation: {grid['seconds']:.0f} s ({grid['asked']:.0f} s required).",
         ]
     if profiles := found.get("profiles"):
@@ -216,72 +221,83 @@ def table(found: dict[str, Any]) -> str:
             "| | " + " | ".join(f"`{each}`" for each in profiles) + " |",
             "| --- |" + " ---: |" * len(profiles),
         ]
-        for said in COUNTED.values():
-            found_here = [f"{each[said]:.1f}" if said in each else "" for each in profiles.values()]
-            if any(found_here):
-                lines.append(f"| {said} | " + " | ".join(found_here) + " |")
+        for title in METRICS.values():
+            values = [f"{each[title]:.1f}" if title in each else "" for each in profiles.values()]
+            if any(values):
+                lines.append(f"| {title} | " + " | ".join(values) + " |")
     return "\n".join(lines)
 
 
 def write_page(found: dict[str, Any], page: Path) -> None:
-    """Put the table into its place on the page."""
+    """Replace the measurements on the page."""
     text = page.read_text(encoding="utf8")
     before, rest = text.split(START)
     page.write_text(f"{before}{START}\n\n{table(found)}\n\n{END}{rest.split(END)[1]}", encoding="utf8")
 
 
 def main() -> int:
-    """Measure, print, and write what was found."""
+    """Measure, print and save the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/gpu.json"))
-    parser.add_argument("--grid", action="store_true", help="also the paper's policies on its ten problems")
-    parser.add_argument("--save", type=Path, help="a folder for the final regrets of the grid")
     parser.add_argument(
-        "--profile", action="store_true", help="also what bounds the cells for which a speed is asked"
+        "--grid", action="store_true", help="also run the paper's policies on its ten problems"
     )
-    parser.add_argument("--asked", action="store_true", help="only the cells for which a speed is asked")
-    parser.add_argument("--one", nargs=2, metavar=("POLICY", "PROBLEM"), help="one launch, for a profiler")
+    parser.add_argument("--save", type=Path, help="folder for the final regrets of the grid")
+    parser.add_argument(
+        "--profile", action="store_true", help="also profile the cells that have a required speed"
+    )
+    parser.add_argument(
+        "--asked", action="store_true", help="measure only the cells that have a required speed"
+    )
+    parser.add_argument(
+        "--one", nargs=2, metavar=("POLICY", "PROBLEM"), help="launch one kernel, for the profiler"
+    )
     parser.add_argument("--page", action="store_true", help="only write docs/gpu.md from docs/gpu.json")
     parser.add_argument("--repeats", type=int, default=2)
-    given = parser.parse_args()
-    if given.page:
+    args = parser.parse_args()
+    if args.page:
         write_page(json.loads(DATA.read_text(encoding="utf8")), DATA.with_suffix(".md"))
         return 0
     require_device()
-    if given.one:
-        run_one(*given.one)
+    if args.one:
+        run_one(*args.one)
         return 0
-    chosen = [cell for cell in CELLS if cell[2] is not None or not given.asked]
+    chosen = [cell for cell in CELLS if cell[2] is not None or not args.asked]
     found: dict[str, Any] = {"device": cuda_backend.gpu_name(), "horizon": HORIZON, "cells": []}
-    if given.output.exists():  # what is not measured now stays
-        found = json.loads(given.output.read_text(encoding="utf8")) | {"cells": []}
+    if args.output.exists():  # keep earlier measurements of the grid and the profiler
+        found = json.loads(args.output.read_text(encoding="utf8")) | {"cells": []}
 
-    def keep(**more: Any) -> None:
+    def save(**more: Any) -> None:
         found.update(more)
-        given.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
+        args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
 
-    print(f"{found['device']}: rounds a second, T = {HORIZON}")
+    print(f"{found['device']}: rounds per second, T = {HORIZON}")
     for policy, where, asked in chosen:
-        cell = measure(policy, where, asked, given.repeats)
+        cell = measure(policy, where, asked, args.repeats)
         found["cells"].append(asdict(cell))
-        verdict = "" if asked is None else f"   asked {asked:.1e}: {'yes' if cell.speed >= asked else 'NO'}"
-        line = f"{policy:6} {where:34} {cell.speed:9.3g}/s   floor {cell.floor:9.3g}/s   ratio {cell.floor / cell.speed:6.1f}"
-        print(
-            f"{line}   {cell.registers} registers, compiled in {cell.compiling:4.1f} s{verdict}", flush=True
+        verdict = (
+            "" if asked is None else f"   required {asked:.1e}: {'yes' if cell.speed >= asked else 'NO'}"
         )
-    keep()
-    if given.grid:
-        keep(grid=(grid := run_grid(given.save)))
         print(
-            f"grid: {grid['cells']} cells of {GRID_TRIALS} trials in {grid['seconds']:.1f} s; asked {GRID_SECONDS:.0f}"
+            f"{policy:6} {where:34} {cell.speed:9.3g}/s   floor {cell.floor:9.3g}/s   "
+            f"ratio {cell.floor / cell.speed:6.1f}   {cell.registers} registers, "
+            f"compiled in {cell.compiling:4.1f} s{verdict}",
+            flush=True,
         )
-    if given.profile:
+    save()
+    if args.grid:
+        save(grid=(grid := run_grid(args.save)))
+        print(
+            f"grid: {grid['cells']} cells of {GRID_TRIALS} trials in {grid['seconds']:.1f} s; "
+            f"required {GRID_SECONDS:.0f}"
+        )
+    if args.profile:
         profiles: dict[str, Any] = {}
         for policy, where, asked in CELLS:
             if asked is not None:
-                profiles[f"{policy} {where}"] = counted = profile(policy, where)
-                print(f"{policy} on {where}:", json.dumps(counted), flush=True)
-                keep(profiles=profiles)
+                profiles[f"{policy} {where}"] = counters = profile(policy, where)
+                print(f"{policy} on {where}:", json.dumps(counters), flush=True)
+                save(profiles=profiles)
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Rounds a second of other libraries, on the paper's problem of ten Bernoulli arms.
+"""Measure the rounds per second of other libraries on the paper's problem with ten Bernoulli arms.
 
-Run in an environment of its own (`make peers`), by `python -m benchmarks.peers FILE`; it imports nothing of
-this project. Each plays as its documentation says: online, one round after the other, or by its own simulator
-where it has one.
+`python -m benchmarks.peers FILE` runs in a separate environment (`make peers`) and imports nothing from this
+project. Each library is used as its documentation says: online, round by round, or with its own simulator if
+it has one.
 """
 
 from __future__ import annotations
@@ -20,38 +20,36 @@ import numpy as np
 MEANS = (0.1, *[0.05] * 9)
 ARMS = list(range(len(MEANS)))
 HORIZON = 20_000
-PATIENCE = (
-    2.0  # seconds of one repetition; who has not reached the horizon by then is timed on what it has done
-)
+TIME_LIMIT = 2.0  # seconds of one repetition, which then ends even before the horizon
 REPETITIONS = 3
 
-Player = tuple[Callable[[], int], Callable[[int, int], object]]  # chooses an arm; learns from arm and reward
+Player = tuple[Callable[[], int], Callable[[int, int], object]]  # choose an arm; update with arm and reward
 
 
 def river_thompson() -> Player:
-    """Beta posteriors, from Beta(1, 1)."""
+    """Thompson sampling with the prior Beta(1, 1)."""
     reward = import_module("river.proba").Beta()
     policy = import_module("river.bandit").ThompsonSampling(reward_obj=reward, seed=0)
     return lambda: policy.pull(ARMS), policy.update
 
 
 def river_ucb() -> Player:
-    """delta=1 is UCB1."""
+    """UCB1, which river calls UCB with delta=1."""
     policy = import_module("river.bandit").UCB(delta=1, seed=0)
     return lambda: policy.pull(ARMS), policy.update
 
 
 def mabwiser(name: str, **options: float) -> Player:
-    """A learning policy without context, fitted again after each round."""
+    """A learning policy without context, updated after each round."""
     module = import_module("mabwiser.mab")
     policy = module.MAB(ARMS, getattr(module.LearningPolicy, name)(**options), seed=0)
     uniform = random.Random(1).random
-    policy.fit(ARMS, [int(uniform() < mean) for mean in MEANS])  # it predicts nothing before a first fit
+    policy.fit(ARMS, [int(uniform() < mean) for mean in MEANS])  # it cannot predict before a first fit
     return policy.predict, lambda arm, reward: policy.partial_fit([arm], [reward])
 
 
 def numpy_kl_ms() -> Player:
-    """KL-MS as papers' scripts have it: all arms at once in NumPy, one round after the other in Python."""
+    """KL-MS as in typical research scripts: a Python loop over rounds, NumPy over the arms."""
     rng = np.random.default_rng(0)
     pulls, sums = np.zeros(len(MEANS)), np.zeros(len(MEANS))
 
@@ -64,28 +62,28 @@ def numpy_kl_ms() -> Player:
         weights = np.exp(-pulls * kl)
         return int(rng.choice(len(MEANS), p=weights / weights.sum()))
 
-    def learn(arm: int, reward: int) -> None:
+    def update(arm: int, reward: int) -> None:
         pulls[arm] += 1
         sums[arm] += reward
 
-    return choose, learn
+    return choose, update
 
 
 def online(make: Callable[[], Player]) -> float:
-    """Rounds a second of a player, rewards included."""
-    choose, learn = make()
+    """Return the rounds per second of a policy, including the generation of rewards."""
+    choose, update = make()
     uniform = random.Random(0).random
     started, played, taken = time.perf_counter(), 0, 0.0
-    while played < HORIZON and taken < PATIENCE:
+    while played < HORIZON and taken < TIME_LIMIT:
         for _ in range(100):
             arm = choose()
-            learn(arm, int(uniform() < MEANS[arm]))
+            update(arm, int(uniform() < MEANS[arm]))
         played, taken = played + 100, time.perf_counter() - started
     return played / taken
 
 
 def pymab(module: str, name: str) -> float:
-    """Rounds a second of pymab's own experiment, on the backend that it prefers."""
+    """Return the rounds per second of pymab's own experiment on its default backend."""
     package, trials = import_module("pymab"), 5
     experiment = package.Experiment(
         environment=package.BanditEnvironment(np.array(MEANS), package.BernoulliReward()),
@@ -97,7 +95,7 @@ def pymab(module: str, name: str) -> float:
     return trials * HORIZON / (time.perf_counter() - started)
 
 
-# Who, the policy of the same law here, and its speed.
+# The peer, maillard's policy with the same choice distribution, and the function that measures the peer.
 PEERS: tuple[tuple[str, str, Callable[[], float]], ...] = (
     ("river ThompsonSampling", "ts-bernoulli", lambda: online(river_thompson)),
     ("river UCB", "ucb1", lambda: online(river_ucb)),
@@ -110,7 +108,7 @@ PEERS: tuple[tuple[str, str, Callable[[], float]], ...] = (
 
 
 def main() -> None:
-    """Print the table and write it as JSON to the path given."""
+    """Print the table and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     file: Path = parser.parse_args().file

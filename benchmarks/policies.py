@@ -1,7 +1,8 @@
-"""Times of the policies' answers, each beside a floor measured in the same run.
+"""Measure how long policies take to compute probabilities, compared with a floor measured in the same run.
 
-The floor is the least that any answer must do in NumPy: a quotient, a maximum, an exponential and a sum over
-K arms. Quadrature stands beside the usual way out, counting winners among simulated draws.
+The floor is the minimal work in NumPy: a quotient, a maximum, an exponential and a sum over K arms.
+Quadrature is compared with the usual approximation: sample the scores of all arms many times
+and count the winners.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ CLOSED = (
 QUADRATURE = ("ts", "ts-sg", "boltzmann-gumbel", "ts-bernoulli", "phe", "giro")
 LIMITS = {("ms+", 10): 30e-6, ("ms+", 1000): 100e-6, ("ts", 1000): 60e-3}
 IMPORT_LIMIT = 0.2
-DRAWS = 20_000
+SAMPLES = 20_000
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """The best of several repetitions, each long enough to time."""
+    """Return the best time of several repetitions, each long enough to measure."""
     timer = timeit.Timer(function)
     number, _ = timer.autorange()
     return min(timer.repeat(repeat=5, number=max(1, number // 4))) / max(1, number // 4)
 
 
 def tally_of(k: int, rng: np.random.Generator, *, thousandfold: bool) -> Tally:
-    """Random pulls: alike, or such that scales differ a thousandfold."""
+    """Return a random tally: with similar scales of the arms, or with scales that differ a thousandfold."""
     pulls = np.exp(rng.uniform(0, np.log(1e6 if thousandfold else 1e3), k)).astype(np.int64)
     return Tally(pulls, np.rint(pulls * rng.random(k)))
 
 
 def floor(tally: Tally) -> Callable[[], object]:
-    """What any answer does at least."""
+    """Return a function that does the minimal work."""
     pulls, sums = tally.pulls.astype(np.float64), tally.sums
 
     def run() -> object:
@@ -63,22 +64,22 @@ def floor(tally: Tally) -> Callable[[], object]:
 
 
 def simulated(tally: Tally) -> Callable[[], object]:
-    """Thompson probabilities by counting winners."""
+    """Return a function that estimates Thompson probabilities by counting winners."""
     rng = np.random.default_rng(0)
     means, scales = tally.means, np.sqrt(0.25 / tally.pulls)
 
     def run() -> object:
         counts = np.zeros(len(tally))
         for _ in range(10):
-            draws = rng.normal(means, scales, (DRAWS // 10, len(tally)))
-            counts += np.bincount(draws.argmax(axis=1), minlength=len(tally))
-        return counts / DRAWS
+            scores = rng.normal(means, scales, (SAMPLES // 10, len(tally)))
+            counts += np.bincount(scores.argmax(axis=1), minlength=len(tally))
+        return counts / SAMPLES
 
     return run
 
 
 def import_seconds() -> float:
-    """`import maillard` in a fresh process, less starting Python."""
+    """Return the time of `import maillard` in a new process, without the start of Python."""
 
     def best(code: str) -> float:
         command = [sys.executable, "-c", code]
@@ -92,15 +93,17 @@ def main() -> None:
     rng = np.random.default_rng(0)
     rows: list[dict[str, float | int | str]] = []
 
-    def report(name: str, k: int, taken: float, beside: float, what: str) -> None:
+    def report(name: str, k: int, taken: float, reference: float, what: str) -> None:
         limit = LIMITS.get((name, k))
-        rows.append({"name": name, "arms": k, "seconds": taken, "ratio": taken / beside, "beside": what})
+        rows.append({"name": name, "arms": k, "seconds": taken, "ratio": taken / reference, "beside": what})
         note = (
             "" if limit is None else f"  limit {limit * 1e6:,.0f} us: {'met' if taken <= limit else 'MISSED'}"
         )
-        print(f"{name:18s} {k:9,d} {taken * 1e6:14,.1f} us {taken / beside:10.2f} x {what}{note}", flush=True)
+        print(
+            f"{name:18s} {k:9,d} {taken * 1e6:14,.1f} us {taken / reference:10.2f} x {what}{note}", flush=True
+        )
 
-    print(f"{'policy':18s} {'arms':>9s} {'a call':>17s} {'ratio':>12s}")
+    print(f"{'policy':18s} {'arms':>9s} {'per call':>17s} {'ratio':>12s}")
     for k in (10, 1000, 1_000_000):
         tally = tally_of(k, rng, thousandfold=False)
         base = seconds(floor(tally))
@@ -113,7 +116,7 @@ def main() -> None:
         for name in QUADRATURE:
             made = policy(name, sigma2=0.25)
             taken = seconds(lambda made=made, tally=tally: made.probabilities(tally))  # type: ignore[misc]
-            report(name, k, taken, base, f"{DRAWS} draws")
+            report(name, k, taken, base, f"{SAMPLES} samples")
     values, counts = rng.normal(size=(4096, 18)), rng.integers(0, 1000, (4096, 18))
 
     def softmax() -> object:
@@ -131,7 +134,8 @@ def main() -> None:
     numpy_alone = seconds(lambda: subprocess.run([sys.executable, "-c", "import numpy"], check=True))
     verdict = "met" if taken <= IMPORT_LIMIT else "MISSED"
     print(
-        f"import maillard {taken * 1e3:.0f} ms beside Python's own start; limit {IMPORT_LIMIT * 1e3:.0f} ms: {verdict}"
+        f"import maillard {taken * 1e3:.0f} ms, without the start of Python; "
+        f"limit {IMPORT_LIMIT * 1e3:.0f} ms: {verdict}"
     )
     rows.append(
         {

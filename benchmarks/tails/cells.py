@@ -1,4 +1,4 @@
-"""What is kept of a policy's trials on a problem, and the file of all that."""
+"""Summary statistics of a policy's trials on a problem, and the JSON file that stores them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Cell", "Study", "rank", "read", "speed", "summary", "with_error", "write"]
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -33,54 +31,54 @@ class Cell:
     error: float  # standard error of the mean
     deviation: float
     deviation_error: float  # standard error of the deviation
-    quantiles: dict[str, list[float]]  # each a value that happened, and the ends of its interval
+    quantiles: dict[str, list[float]]  # value (the regret of one trial) and the ends of its interval
     largest: float
-    worst: float  # the largest that is possible
-    linear: int  # trials above plan.LINEAR of that
-    linear_interval: list[float]  # of the probability of being above
+    worst: float  # the largest possible regret
+    linear: int  # number of trials above plan.LINEAR times `worst`
+    linear_interval: list[float]  # interval of the probability of such a trial
     seconds: float
 
     @property
-    def line(self) -> float:
-        """Above it, regret is of linear scale."""
+    def linear_threshold(self) -> float:
+        """The regret above which a trial counts as linear."""
         return plan.LINEAR * self.worst
 
     @property
-    def share(self) -> float:
-        """Of trials above the line."""
+    def linear_fraction(self) -> float:
+        """The fraction of linear trials."""
         return self.linear / self.trials
 
 
 @dataclass
 class Study:
-    """Settings, and the cells that are done."""
+    """The settings of the study and its finished cells."""
 
     settings: dict[str, Any]
     cells: dict[tuple[str, str], Cell]
 
     @property
     def trials(self) -> int:
-        """Of every cell of MS+."""
+        """The number of trials of every cell of MS+."""
         return int(self.settings["trials"])
 
     @property
     def others(self) -> list[str]:
-        """The other policies that were run, on some problem at least."""
+        """The policies other than MS+ that were run on at least one problem."""
         return [
             spec for spec in plan.OTHERS if any((problem, spec) in self.cells for problem in plan.PROBLEMS)
         ]
 
     def of(self, problem: str, policies: Sequence[str] = plan.BOOSTED) -> list[Cell]:
-        """The cells of these policies on a problem, less those that were not run."""
+        """Return the cells of these policies on a problem, without those that were not run."""
         return [self.cells[problem, each] for each in policies if (problem, each) in self.cells]
 
     def missing(self) -> list[tuple[str, str]]:
-        """Problems and policies that were not run, in the order in which they are to be."""
+        """Return the (problem, policy) pairs that still have to be run, in order."""
         return [each for each in plan.order() if each not in self.cells]
 
 
 def summary(regret: NDArray[np.float64], worst: float) -> dict[str, Any]:
-    """What a cell keeps of its trials, but for its name and its time.
+    """Return the fields of a cell except problem, policy and seconds.
 
     >>> found = summary(np.arange(1.0, 101.0), worst=950.0)
     >>> found["mean"], found["quantiles"]["0.99"][0], found["largest"], found["linear"]
@@ -91,7 +89,7 @@ def summary(regret: NDArray[np.float64], worst: float) -> dict[str, Any]:
     variance = float((centred**2).sum() / max(1, count - 1))
     fourth = float((centred**4).mean())
     deviation = math.sqrt(variance)
-    # A regret is a sum of gaps: the margin keeps its rounding from carrying it over the line.
+    # Regret is a sum of gaps. The margin keeps rounding errors from moving it above the threshold.
     linear = count - int(np.searchsorted(ordered, plan.LINEAR * worst * (1 + 1e-9), side="right"))
     values = np.quantile(ordered, [float(q) for q in plan.QUANTILES], method="inverted_cdf")
     return {
@@ -107,12 +105,12 @@ def summary(regret: NDArray[np.float64], worst: float) -> dict[str, Any]:
         "largest": float(ordered[-1]),
         "worst": worst,
         "linear": linear,
-        "linear_interval": _share_interval(linear, count),
+        "linear_interval": _clopper_pearson_interval(linear, count),
     }
 
 
-def _share_interval(events: int, trials: int) -> list[float]:
-    """The interval of Clopper and Pearson for the probability of an event."""
+def _clopper_pearson_interval(events: int, trials: int) -> list[float]:
+    """Return the Clopper-Pearson interval for the probability of an event."""
     level = (1 - plan.CONFIDENCE) / 2
     low = float(stats.beta.ppf(level, events, trials - events + 1)) if events else 0.0
     high = float(stats.beta.isf(level, events + 1, trials - events)) if events < trials else 1.0
@@ -120,9 +118,9 @@ def _share_interval(events: int, trials: int) -> list[float]:
 
 
 def _quantile_interval(ordered: NDArray[np.float64], q: float, worst: float) -> tuple[float, float]:
-    """Two order statistics that hold the quantile with the confidence, whatever the distribution.
+    """Return two order statistics that contain the quantile with the confidence, for any distribution.
 
-    Its ends where there are too few.
+    With too few trials, an end of the interval is 0 or the largest possible regret.
     """
     low, high = (int(k) for k in stats.binom.interval(plan.CONFIDENCE, ordered.size, q))
     return (
@@ -132,7 +130,7 @@ def _quantile_interval(ordered: NDArray[np.float64], q: float, worst: float) -> 
 
 
 def rank(q: str, trials: int) -> int:
-    """Which of the largest regrets a quantile of so many trials is: 1 for the largest itself.
+    """Return the rank of a quantile among the regrets of this many trials; the largest regret has rank 1.
 
     >>> rank("0.99999", 1_000_000), rank("0.5", 3)
     (11, 2)
@@ -140,13 +138,13 @@ def rank(q: str, trials: int) -> int:
     return trials - math.ceil(Fraction(q) * trials) + 1
 
 
-def speed(cells: Sequence[Cell], horizon: int) -> float:
-    """Rounds a second."""
+def rounds_per_second(cells: Sequence[Cell], horizon: int) -> float:
+    """Return the average speed of the cells."""
     return sum(cell.trials for cell in cells) * horizon / max(1e-9, sum(cell.seconds for cell in cells))
 
 
 def with_error(value: float, error: float) -> str:
-    """Both to the second digit of the error.
+    """Format a value and its standard error, both to the second digit of the error.
 
     >>> with_error(273.1482, 0.1234), with_error(5.0, 0.0)
     ('273.15 ± 0.12', '5 ± 0')
@@ -156,16 +154,16 @@ def with_error(value: float, error: float) -> str:
 
 
 def read(path: Path) -> Study:
-    """The numbers of a file."""
+    """Read a study from a JSON file."""
     found = json.loads(path.read_text(encoding="utf8"))
     cells = [Cell(**each) for each in found["cells"]]
     return Study(found["settings"], {(cell.problem, cell.policy): cell for cell in cells})
 
 
 def write(study: Study, path: Path) -> None:
-    """A line for each cell, in the order of the study, and the file whole or as it was."""
-    kept = [study.cells[each] for each in plan.order() if each in study.cells]
-    lines = ",\n".join(json.dumps(_rounded(asdict(cell))) for cell in kept)
+    """Write a study to a JSON file, one line per cell. The file is replaced atomically."""
+    finished = [study.cells[each] for each in plan.order() if each in study.cells]
+    lines = ",\n".join(json.dumps(_rounded(asdict(cell))) for cell in finished)
     new = path.with_suffix(".new")
     new.write_text(
         f'{{\n"settings": {json.dumps(study.settings)},\n"cells": [\n{lines}\n]\n}}\n', encoding="utf8"
@@ -174,7 +172,7 @@ def write(study: Study, path: Path) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Six significant digits of every number that is not whole."""
+    """Round every float to six significant digits."""
     match value:
         case float():
             return float(f"{value:.6g}")

@@ -1,4 +1,4 @@
-"""The section on linear regret."""
+"""Generate the section of docs/tails.md on linear regret."""
 
 from __future__ import annotations
 
@@ -7,76 +7,98 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.tails import plan
-from benchmarks.tails.comparisons import falls, growth
-from benchmarks.tails.wording import joined, label, number, on_problems, probability, span, table, title_of
-from maillard.reproduction.paper_experiments import PAPER
+from benchmarks.tails.comparisons import decreases, growth_per_doubling
+from benchmarks.tails.text_formatting import (
+    count_problems,
+    format_linear_probability,
+    format_range,
+    join_policies,
+    markdown_table,
+)
+from maillard.figures.text_layout import format_number
+from maillard.reproduction.paper_experiments import PAPER, label
+from maillard.reproduction.sections.panels import title_of
 
 if TYPE_CHECKING:
     from benchmarks.tails.cells import Study
 
-__all__ = ["section"]
-
 
 def section(study: Study) -> str:
-    """Its picture, its table, and what they say."""
+    """Return the section: its picture, its table and the conclusions."""
     rows, factors = [], []
     for problem in plan.PROBLEMS:
         cells = study.of(problem)
-        found = growth(cells)
-        factors += [found[1]] if found else []
-        said = f"× {found[1]:.2f} from B = {found[0]}" if found else ""
-        shares = [probability(cell) for cell in cells]
-        rows.append([title_of(problem), number(cells[0].line), *shares, said])
+        growth = growth_per_doubling(cells)
+        factors += [growth[1]] if growth else []
+        growth_text = f"× {growth[1]:.2f} from B = {growth[0]}" if growth else ""
+        probabilities = [format_linear_probability(cell) for cell in cells]
+        threshold = format_number(cells[0].linear_threshold)
+        rows.append([title_of(problem), threshold, *probabilities, growth_text])
+    header = ["problem", "above", *(f"B = {booster}" for booster in plan.BOOSTERS), "per doubling"]
     return f"""
 ## Linear regret
 
-![The probability of linear regret over the booster, with intervals](pictures/tails-linear.png)
+![The probability of linear regret for each booster, with intervals](pictures/tails-linear.png)
 
-A trial counts as linear if its regret is above {plan.LINEAR:.0%} of the worst possible, which is T times the largest gap. The share of such trials; where there was none,
-the upper end of the {plan.CONFIDENCE:.0%} interval of Clopper and Pearson. At the right, by how much a doubling of B multiplies the probability, on average from the
-first B, at or after the one where it is least, that has {plan.ENOUGH} such trials to B = {plan.BOOSTERS[-1]}.
+A trial counts as linear if its regret is above {plan.LINEAR:.0%} of the largest possible regret, which is T
+times the largest gap. The table shows the fraction of such trials. Where there were none, it shows the upper
+end of the {plan.CONFIDENCE:.0%} Clopper-Pearson interval. The last column shows the factor by which one
+doubling of B multiplies the probability. It is an average that ends at B = {plan.BOOSTERS[-1]}. It starts at
+the first B with at least {plan.ENOUGH} such trials, not before the B where the probability is smallest.
 
-{table(["problem", "above", *(f"B = {booster}" for booster in plan.BOOSTERS), "a doubling"], rows)}
+{markdown_table(header, rows)}
 
-{_grown(factors)}
-{_fallen(study)}
-{_quoted(study)}
-{_slow(study)}"""
+{_growth_sentence(factors)}
+{_decrease_sentence(study)}
+{_quotation_sentence(study)}
+{_slow_policies_sentence(study)}"""
 
 
-def _grown(factors: Sequence[float]) -> str:
+def _growth_sentence(factors: Sequence[float]) -> str:
     if not factors:
-        return "- Nowhere are there enough such trials to say how the probability grows with B."
-    return f"- Where there are enough such trials to say, on {on_problems(len(factors))}, a doubling of B multiplies their probability by {span(factors)}."
-
-
-def _fallen(study: Study) -> str:
-    titles = [title_of(problem) for problem in plan.PROBLEMS if falls(study.of(problem))]
-    if not titles:
-        return "- On no problem has a larger B a smaller probability, by intervals that do not meet."
-    return f"- On {on_problems(len(titles))} some larger B has a smaller probability, by intervals that do not meet: {'; '.join(titles)}."
-
-
-def _quoted(study: Study) -> str:
-    """The paper's remark on MS+16 on two Gaussian arms, judged."""
-    cell, trials = study.cells[plan.PROBLEMS[0], plan.QUOTED], PAPER["trials"]
-    shown = [-math.expm1(trials * math.log1p(-share)) if share < 1 else 1.0 for share in cell.linear_interval]
+        return "- No problem has enough linear trials to tell how their probability grows with B."
     return (
-        f'- Of {label(plan.QUOTED)} on {title_of(plan.PROBLEMS[0])} the paper says, by the largest regret of {trials} trials, that it "is still far from suffering a linear regret". '
-        f"Here {cell.linear:,} of {cell.trials:,} trials were linear, and the largest regret was {number(cell.largest)}; {trials} trials show a linear one with a probability of "
-        f"{span(shown)} ({plan.CONFIDENCE:.0%} interval)."
+        f"- On {count_problems(len(factors))} there are enough linear trials to estimate the growth.\n"
+        f"  There, one doubling of B multiplies their probability by {format_range(factors)}."
     )
 
 
-def _slow(study: Study) -> str:
-    """Which policies are above the line on average."""
-    where = []
+def _decrease_sentence(study: Study) -> str:
+    titles = [title_of(problem) for problem in plan.PROBLEMS if decreases(study.of(problem))]
+    if not titles:
+        return "- On no problem does a larger B have a smaller probability, judged by disjoint intervals."
+    return (
+        f"- On {count_problems(len(titles))} a larger B has a smaller probability than some smaller B, "
+        f"judged by disjoint\n  intervals: {'; '.join(titles)}."
+    )
+
+
+def _quotation_sentence(study: Study) -> str:
+    """Compare the paper's remark on MS+16 and two Gaussian arms with the study."""
+    cell, trials = study.cells[plan.PROBLEMS[0], plan.QUOTED], PAPER["trials"]
+    at_least_one = [-math.expm1(trials * math.log1p(-p)) if p < 1 else 1.0 for p in cell.linear_interval]
+    return (
+        f"- The paper looks at the largest regret of {label(plan.QUOTED)} in {trials} trials on "
+        f"{title_of(plan.PROBLEMS[0])},\n"
+        '  and says that it "is still far from suffering a linear regret". '
+        f"Here {cell.linear:,} of {cell.trials:,} trials were\n"
+        f"  linear, and the largest regret was {format_number(cell.largest)}. The probability that {trials} "
+        f"trials include a linear one is\n  {format_range(at_least_one)} ({plan.CONFIDENCE:.0%} interval)."
+    )
+
+
+def _slow_policies_sentence(study: Study) -> str:
+    """List the policies whose mean regret is above the threshold."""
+    found = []
     for problem in plan.PROBLEMS:
-        every = study.of(problem, (*plan.BOOSTED, *plan.OTHERS))
-        names = [cell.policy for cell in every if cell.mean > cell.line]
-        if names:
-            said = "every policy" if len(names) == len(every) else joined(names)
-            where.append(f"{title_of(problem)} ({said})")
-    if not where:
-        return "- No policy is above the line on average."
-    return f"- Some are above the line on average; there it tells of slow learning and not of bad luck: {'; '.join(where)}."
+        cells = study.of(problem, (*plan.BOOSTED, *plan.OTHERS))
+        specs = [cell.policy for cell in cells if cell.mean > cell.linear_threshold]
+        if specs:
+            names = "every policy" if len(specs) == len(cells) else join_policies(specs)
+            found.append(f"{title_of(problem)} ({names})")
+    if not found:
+        return "- No policy has a mean regret above the threshold."
+    return (
+        "- Where even the mean regret is above the threshold, linear trials indicate slow learning and not "
+        f"bad luck:\n  {'; '.join(found)}."
+    )

@@ -1,4 +1,4 @@
-"""The page docs/tails.md: nothing on it is written by hand but its sentences."""
+"""Generate docs/tails.md. Every number on the page comes from docs/tails.json."""
 
 from __future__ import annotations
 
@@ -7,204 +7,249 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.tails import linear, plan
-from benchmarks.tails.cells import Cell, Study, rank, speed, with_error
-from benchmarks.tails.comparisons import DEVIATION, FAR, MEAN, MEASURES, least, rises, undominated
+from benchmarks.tails.cells import Cell, Study, rank, rounds_per_second, with_error
+from benchmarks.tails.comparisons import (
+    DEVIATION,
+    FAR_QUANTILE,
+    MEAN,
+    MEASURES,
+    count_rising,
+    smallest,
+    undominated,
+)
 from benchmarks.tails.pictures import draw
-from benchmarks.tails.wording import (
-    bold,
-    boosters,
-    change,
-    label,
-    listed,
-    nth,
-    number,
-    on_problems,
-    span,
-    table,
-    title_of,
+from benchmarks.tails.text_formatting import (
+    bold_if,
+    count_problems,
+    format_boosters,
+    format_change,
+    format_range,
+    format_rank,
+    join_names,
+    markdown_table,
 )
 from maillard import policy
+from maillard.figures.text_layout import format_number
 from maillard.problems import problem as problem_of
-from maillard.reproduction.paper_experiments import PAPER
+from maillard.reproduction.paper_experiments import PAPER, label
+from maillard.reproduction.sections.panels import title_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["page", "write_page"]
-
 
 def write_page(study: Study, path: Path) -> None:
-    """Write the page, and the pictures into `pictures` beside it."""
+    """Write the page, and its pictures into the folder `pictures` next to it."""
     draw(study, path.parent / "pictures")
     path.write_text(page(study), encoding="utf8")
 
 
 def page(study: Study) -> str:
-    """The page: nothing on it is written by hand but its sentences."""
-    parts = [_opening, _best, _traded, _tails, linear.section, _tables, _again]
-    return "\n\n".join(part(study).strip() for part in parts) + "\n"
+    """Return the text of the page."""
+    sections = [
+        _introduction,
+        _best_boosters,
+        _frontier,
+        _tails,
+        linear.section,
+        _problem_tables,
+        _how_to_reproduce,
+    ]
+    return "\n\n".join(section(study).strip() for section in sections) + "\n"
 
 
-def _opening(study: Study) -> str:
-    places = {name: [least(study.of(problem), name)[0] for problem in plan.PROBLEMS] for name in MEASURES}
-    steps = [(places[DEVIATION][i], places[MEAN][i]) for i in range(len(plan.PROBLEMS))]
-    before, same = sum(a < b for a, b in steps), sum(a == b for a, b in steps)
-    rising, factors = rises(study)
+def _introduction(study: Study) -> str:
+    best = {name: [smallest(study.of(problem), name)[0] for problem in plan.PROBLEMS] for name in MEASURES}
+    pairs = list(zip(best[DEVIATION], best[MEAN], strict=True))
+    smaller, same = sum(a < b for a, b in pairs), sum(a == b for a, b in pairs)
+    rising, factors = count_rising(study)
     never = sum(all(cell.linear == 0 for cell in study.of(problem)) for problem in plan.PROBLEMS)
-    told = [
-        f"σ² = {problem_of(plan.with_noise(noise)[0]).sigma2:g} of {noise.capitalize()}"
+    some_trial = (
+        f"On {count_problems(never)} no booster had such a trial"
+        if never
+        else "On every problem some booster had such a trial"
+    )
+    variances = [
+        f"σ² = {problem_of(plan.with_noise(noise)[0]).sigma2:g} for {noise.capitalize()}"
         for noise in plan.noises()
     ]
-    last = [study.of(problem)[-1].share for problem in plan.PROBLEMS]
+    last = [study.of(problem)[-1].linear_fraction for problem in plan.PROBLEMS]
+    others = f", and {join_names([label(spec) for spec in study.others])}" if study.others else ""
+    largest = plan.BOOSTERS[-1]
     return f"""
 # The tails of regret
 
-The paper ends with a question: "while MS can be tuned to enjoy small expected regret, it tends to have a large variance. It would be interesting to study
-the fundamental tradeoff between the expected pseudo regret and its variance." The booster B of MS+ is that tuning. The larger it is, the more seldom
-MS+ leaves the arm that leads: it explores less, and when the wrong arm leads it takes longer to find out. What that costs is
-seen in rare trials, and {PAPER["trials"]} trials, as the paper has, show few of those. Here {_numbers_of_trials(study)}.
+How large should the booster B of MS+ be? A larger B makes MS+ leave the leading arm less often. It explores
+less, which can lower its mean regret. But when a suboptimal arm leads, MS+ takes longer to find out, which
+can make very large regrets more frequent. This page measures both effects.
 
-What is run: MS+ with B = {listed([str(booster) for booster in plan.BOOSTERS])}, {f"and {listed([label(spec) for spec in study.others])}, " * bool(study.others)}on the {len(plan.PROBLEMS)} problems of the paper's
-Table 2 with T = {study.settings["horizon"]:,}.{_left_out(study)} The number behind "Gaussian" is the variance of its
-rewards; policies are told {listed(told)} rewards. Every number below, and every comparison, is computed
-from [tails.json](tails.json).
+The paper leaves the question open: "while MS can be tuned to enjoy small expected regret, it tends to have a
+large variance. It would be interesting to study the fundamental tradeoff between the expected pseudo regret
+and its variance." Large regrets occur in rare trials, and the paper's {PAPER["trials"]} trials contain few of
+them. In this study, {_trial_counts(study)}.
 
-- **Mean regret** is least at B = {boosters(places[MEAN])}, its **standard deviation** at B = {boosters(places[DEVIATION])}, its **{FAR} quantile** at B = {boosters(places[FAR])},
-  each depending on the problem.
-- **Mean and spread are traded** on {on_problems(before)}: there the standard deviation is least at a smaller B than the mean is. One B has the least of both on {on_problems(same)}
-  ([below](#which-booster)).
-- **The standard deviation rises** with every doubling of B, from the B where it is least to B = {plan.BOOSTERS[-1]}, on {on_problems(rising)}. From the one to the other
-  it grows by a factor of {span(factors)}.
-- **Linear regret**, which is regret above {plan.LINEAR:.0%} of the worst possible, was seen in a share of {span(last)} of the trials at B = {plan.BOOSTERS[-1]}, depending on the
-  problem. {f"On {on_problems(never)} no booster had such a trial" if never else "On every problem some booster had such a trial"} ([below](#linear-regret))."""
+The study runs MS+ with B = {join_names([str(booster) for booster in plan.BOOSTERS])}{others},
+on the {len(plan.PROBLEMS)} problems of the paper's Table 2 with
+T = {study.settings["horizon"]:,}.{_not_run(study)}
+The number after "Gaussian" is the variance of the rewards. The policies use {join_names(variances)} rewards.
+Every number and every comparison on this page is computed from [tails.json](tails.json).
+
+- **Mean regret** is smallest at B = {format_boosters(best[MEAN])}, its **standard deviation** at
+  B = {format_boosters(best[DEVIATION])}, and its **{FAR_QUANTILE} quantile** at
+  B = {format_boosters(best[FAR_QUANTILE])}, depending on the problem.
+- **There is a tradeoff between mean and standard deviation** on {count_problems(smaller)}: the standard
+  deviation is smallest at a smaller B than the mean. One B minimizes both on {count_problems(same)}
+  ([details](#which-booster)).
+- **The standard deviation rises** with every doubling of B, from the B where it is smallest to
+  B = {largest}, on {count_problems(rising)}. Over that range it grows by a factor of {format_range(factors)}.
+- **Linear regret** means regret above {plan.LINEAR:.0%} of the largest possible regret. At B = {largest}, the
+  fraction of such trials was {format_range(last)}, depending on the problem.
+  {some_trial} ([details](#linear-regret))."""
 
 
-def _numbers_of_trials(study: Study) -> str:
-    """Who has how many."""
+def _trial_counts(study: Study) -> str:
+    """Say how many trials each policy has."""
     wide = int(study.settings.get("wide", study.trials))
-    where = f"{study.trials:,} on every problem"
+    counts = f"{study.trials:,} trials on every problem"
     if wide != study.trials:
-        where = f"{study.trials:,} on every problem of fewer than {plan.WIDE} arms and {wide:,} on the others"
-    fewer = sorted({cell.trials for problem in plan.PROBLEMS for cell in study.of(problem, plan.OTHERS)})
-    if not fewer or (fewer == [study.trials] and wide == study.trials):
-        return f"every policy has {where}"
-    return f"MS+ has {where}, and every other policy {listed([f'{each:,}' for each in fewer])}"
+        counts = (
+            f"{study.trials:,} trials on every problem with fewer than {plan.WIDE} arms "
+            f"and {wide:,} on the others"
+        )
+    other_counts = sorted(
+        {cell.trials for problem in plan.PROBLEMS for cell in study.of(problem, plan.OTHERS)}
+    )
+    if not other_counts or (other_counts == [study.trials] and wide == study.trials):
+        return f"every policy has {counts}"
+    return f"MS+ has {counts}, and every other policy has {join_names([f'{n:,}' for n in other_counts])}"
 
 
-def _left_out(study: Study) -> str:
-    """Which of the other policies, of those that were run at all, were not run on which problems."""
-    where: dict[str, list[str]] = {}
+def _not_run(study: Study) -> str:
+    """List the problems on which some of the other policies were not run."""
+    titles_of: dict[str, list[str]] = {}
     for problem in plan.PROBLEMS:
-        lacking = [label(spec) for spec in study.others if (problem, spec) not in study.cells]
-        if lacking:
-            names = "all but MS+" if len(lacking) == len(study.others) else listed(lacking)
-            where.setdefault(names, []).append(title_of(problem))
-    parts = [f"{names} ({'; '.join(titles)})" for names, titles in where.items()]
-    return f" Not run: {', '.join(parts)}." if parts else ""
+        missing = [label(spec) for spec in study.others if (problem, spec) not in study.cells]
+        if missing:
+            names = "all policies except MS+" if len(missing) == len(study.others) else join_names(missing)
+            titles_of.setdefault(names, []).append(title_of(problem))
+    parts = [f"{names} ({'; '.join(titles)})" for names, titles in titles_of.items()]
+    return f"\nNot run: {', '.join(parts)}." if parts else ""
 
 
-def _best(study: Study) -> str:
+def _best_boosters(study: Study) -> str:
     rows = []
     for problem in plan.PROBLEMS:
-        cells, texts = study.of(problem), []
+        row = [title_of(problem)]
         for name in MEASURES:
-            best, rest = least(cells, name)
-            texts.append(
-                str(plan.BOOSTERS[best])
-                + (f" ({listed([str(plan.BOOSTERS[i]) for i in rest])})" if rest else "")
-            )
-        rows.append([title_of(problem), *texts])
+            best, ties = smallest(study.of(problem), name)
+            overlapping = join_names([str(plan.BOOSTERS[i]) for i in ties])
+            row.append(f"{plan.BOOSTERS[best]} ({overlapping})" if ties else str(plan.BOOSTERS[best]))
+        rows.append(row)
     return f"""
 ## Which booster?
 
-The B with the least of each measure of regret. In brackets those that so many trials do not tell from it: whose {plan.CONFIDENCE:.0%} intervals meet its own. (The interval of
-a standard deviation rests on the fourth moment: where a few trials decide that, it is too short.)
+The table shows the B with the smallest value of each measure of regret. Parentheses list the other boosters
+whose {plan.CONFIDENCE:.0%} intervals overlap with that of the smallest: this number of trials does not
+separate them. The interval of a standard deviation uses the fourth moment. It is too short where a few trials
+dominate that moment.
 
-{table(["problem", *(f"least {name}" for name in MEASURES)], rows)}"""
+{markdown_table(["problem", *(f"smallest {name}" for name in MEASURES)], rows)}"""
 
 
-def _traded(study: Study) -> str:
+def _frontier(study: Study) -> str:
     rows = []
     for problem in plan.PROBLEMS:
         cells = study.of(problem)
-        start, end = (cells[least(cells, name)[0]] for name in (DEVIATION, MEAN))
+        start, end = (cells[smallest(cells, name)[0]] for name in (DEVIATION, MEAN))
+        if start is end:
+            rows.append([title_of(problem), f"{label(end.policy)} has both", "", "", ""])
+            continue
         changes = [
-            change(MEASURES[name](start)[0], MEASURES[name](end)[0]) for name in (MEAN, DEVIATION, FAR)
+            format_change(MEASURES[name](start)[0], MEASURES[name](end)[0])
+            for name in (MEAN, DEVIATION, FAR_QUANTILE)
         ]
-        path = (
-            f"{label(start.policy)} → {label(end.policy)}"
-            if start is not end
-            else f"{label(end.policy)} has both"
-        )
-        rows.append([title_of(problem), path, *(changes if start is not end else ["", "", ""])])
+        rows.append([title_of(problem), f"{label(start.policy)} → {label(end.policy)}", *changes])
     frontier = [
         [title_of(problem), ", ".join(map(label, undominated(study, problem)))] for problem in plan.PROBLEMS
     ]
+    header = ["problem", "from, to", *(f"change of {name}" for name in (MEAN, DEVIATION, FAR_QUANTILE))]
+    caption = "Mean regret and its standard deviation for each booster and for other policies, by problem"
     return f"""
 ## The frontier
 
-![Mean regret against its standard deviation over the booster, with other policies, a panel for each problem](pictures/tails-frontier.png)
+![{caption}](pictures/tails-frontier.png)
 
-The numbers on the path are B. What the least mean costs, from the B with the least standard deviation to the B with the least mean:
+The numbers along the path are values of B. The table shows the price of the smallest mean: the change from
+the B with the smallest standard deviation to the B with the smallest mean.
 
-{table(["problem", "from, to", *(f"change of {name}" for name in (MEAN, DEVIATION, FAR))], rows)}
+{markdown_table(header, rows)}
 
-Policies that no other beats in both, mean and standard deviation, from the least mean to the least deviation.{_informed(study)}
+The next table lists the policies that no other policy beats in both mean and standard deviation, ordered from
+the smallest mean to the smallest standard deviation.{_policies_with_horizon(study)}
 
-{table(["problem", "on the frontier"], frontier)}"""
+{markdown_table(["problem", "on the frontier"], frontier)}"""
 
 
-def _informed(study: Study) -> str:
+def _policies_with_horizon(study: Study) -> str:
     names = [
         label(spec) for spec in study.others if policy(spec, sigma2=1.0, horizon=plan.HORIZON).needs_horizon
     ]
-    return (
-        f" {listed(names)} {'know' if len(names) > 1 else 'knows'} the horizon beforehand." if names else ""
-    )
+    return f" {join_names(names)} {'use' if len(names) > 1 else 'uses'} the horizon." if names else ""
 
 
 def _tails(study: Study) -> str:
     far = plan.QUANTILES[-1]
     sizes = sorted({cell.trials for cell in study.cells.values()}, reverse=True)
-    ranks = [f"of {size:,} trials is the {nth(rank(far, size))}" for size in sizes]
-    reaches = []
+    ranks = [f"of {size:,} trials is the {format_rank(rank(far, size))}" for size in sizes]
+    ratios_of = []
     for spec in (plan.BOOSTED[0], plan.BOOSTED[-1], "ts"):
         cells = [cell for problem in plan.PROBLEMS for cell in study.of(problem, [spec])]
         ratios = [cell.quantiles["0.9999"][0] / cell.quantiles["0.5"][0] for cell in cells]
-        reaches += [f"{span(ratios)} for {label(spec)}"] if cells else []
-    records = [
-        _record(name, [cell for problem in plan.PROBLEMS for cell in study.of(problem, group)])
-        for name, group in (("MS+", plan.BOOSTED), ("the others", study.others))
+        ratios_of += [f"{format_range(ratios)} for {label(spec)}"] if cells else []
+    largest = "\n".join(
+        _largest_regret(name, [cell for problem in plan.PROBLEMS for cell in study.of(problem, group)])
+        for name, group in (("MS+", plan.BOOSTED), ("the other policies", study.others))
         if group
-    ]
+    )
+    percentages = join_names([f"{100 * float(q):g}%" for q in plan.QUANTILES])
+    caption = "Fraction of trials with more than a given regret, for every booster, by problem"
     return f"""
 ## The tails
 
-![The share of trials with more than so much regret, for every booster, a panel for each problem](pictures/tails.png)
+![{caption}](pictures/tails.png)
 
-Marks are quantiles ({listed([f"{100 * float(q):g}%" for q in plan.QUANTILES])}), and the last of each line is the largest regret. A quantile
-is a regret that happened: the {100 * float(far):g}% quantile {listed(ranks)}. The dashed line "linear" is at {plan.LINEAR:.0%} of
-the worst possible regret; where it is missing, all that is shown is above it.
+The marks are quantiles ({percentages}). The last mark of each line is the largest regret. Each quantile
+is the regret of one of the trials: the {100 * float(far):g}% quantile {join_names(ranks)}.
+The dashed line "linear" is at {plan.LINEAR:.0%} of the largest possible regret. It is missing where
+everything shown is above it.
 
-- How far the tails reach: the {FAR} quantile over the median is {listed(reaches)}, depending on the problem.
-- The largest regret for its problem: {"; ".join(records)}."""
+- The ratio of the {FAR_QUANTILE} quantile to the median shows how far the tails reach.
+  It is {join_names(ratios_of)}, depending on the problem.
+{largest}"""
 
 
-def _record(name: str, cells: Sequence[Cell]) -> str:
+def _largest_regret(name: str, cells: Sequence[Cell]) -> str:
     top = max(cells, key=lambda cell: cell.largest / cell.worst)
     return (
-        f"of {name}, in {top.trials:,} trials each, {number(top.largest)} by {label(top.policy)} on {title_of(top.problem)}, "
-        f"which is {top.largest / top.worst:.0%} of T times the largest gap"
+        f"- The largest regret of {name} relative to its problem, with {top.trials:,} trials per cell,\n"
+        f"  is {format_number(top.largest)} ({label(top.policy)} on {title_of(top.problem)}):\n"
+        f"  {top.largest / top.worst:.0%} of T times the largest gap."
     )
 
 
-def _tables(study: Study) -> str:
-    alike = len({cell.trials for cell in study.cells.values()}) == 1
+def _problem_tables(study: Study) -> str:
+    equal_trials = len({cell.trials for cell in study.cells.values()}) == 1
+    exception = (
+        ""
+        if equal_trials
+        else " This does not apply to the\nlargest regret, which grows with the number of trials."
+    )
     parts = [
-        f"""## Problem by problem
+        f"""## Results for each problem
 
-Final regret, where {_numbers_of_trials(study)}: the mean with its standard error, the standard deviation, quantiles and the largest; how many trials were
-linear, and the probability of that with its {plan.CONFIDENCE:.0%} interval. The least of a column is bold{"" if alike else ", but for the largest regret, which grows with the number of trials"}."""
+The tables show the final regret: its mean with the standard error, standard deviation, quantiles and largest
+value; the number of linear trials; and the probability of a linear trial with its {plan.CONFIDENCE:.0%}
+interval. The smallest value of a column is bold.{exception}"""
     ]
     columns: list[tuple[str, Callable[[Cell], float]]] = [
         ("sd", lambda cell: cell.deviation),
@@ -214,41 +259,54 @@ linear, and the probability of that with its {plan.CONFIDENCE:.0%} interval. The
     ]
     for problem in plan.PROBLEMS:
         cells, rows = study.of(problem, (*plan.BOOSTED, *plan.OTHERS)), []
-        lowest = min(cell.mean for cell in cells)
-        bottoms = [min(map(of, cells)) if alike or name != "largest" else None for name, of in columns]
+        smallest_mean = min(cell.mean for cell in cells)
+        minima = [
+            min(map(value, cells)) if equal_trials or name != "largest" else None for name, value in columns
+        ]
         for cell in cells:
-            texts = [bold(with_error(cell.mean, cell.error), cell.mean == lowest)]
+            texts = [bold_if(cell.mean == smallest_mean, with_error(cell.mean, cell.error))]
             texts += [
-                bold(number(of(cell)), of(cell) == bottom)
-                for (_, of), bottom in zip(columns, bottoms, strict=True)
+                bold_if(value(cell) == minimum, format_number(value(cell)))
+                for (_, value), minimum in zip(columns, minima, strict=True)
             ]
-            ends = " to ".join(map(number, cell.linear_interval))
-            chance = f"{number(cell.share)} ({ends})"
-            rows.append([label(cell.policy), f"{cell.trials:,}", *texts, f"{cell.linear:,}", chance])
-        head = ["policy", "trials", "mean", *(name for name, _ in columns), "linear", "P(linear)"]
+            interval = " to ".join(map(format_number, cell.linear_interval))
+            probability = f"{format_number(cell.linear_fraction)} ({interval})"
+            rows.append([label(cell.policy), f"{cell.trials:,}", *texts, f"{cell.linear:,}", probability])
+        header = ["policy", "trials", "mean", *(name for name, _ in columns), "linear", "P(linear)"]
+        threshold = format_number(cells[0].linear_threshold)
         parts.append(
-            f"### {title_of(problem)}\n\nLinear is above {number(cells[0].line)}.\n\n{table(head, rows)}"
+            f"### {title_of(problem)}\n\nA trial is linear if its regret is above {threshold}."
+            f"\n\n{markdown_table(header, rows)}"
         )
     return "\n\n".join(parts)
 
 
-def _again(study: Study) -> str:
+def _how_to_reproduce(study: Study) -> str:
     settings, cells = study.settings, list(study.cells.values())
     seconds = [cell.seconds for cell in cells]
     sizes = Counter(cell.trials * settings["horizon"] for cell in cells)
-    counted = listed([f"{count} cells of {number(rounds)} rounds each" for rounds, count in sizes.items()])
-    made = ", ".join(f"{name} {value}" for name, value in settings["versions"].items())
+    counts = join_names(
+        [f"{count} cells of {format_number(rounds)} rounds each" for rounds, count in sizes.items()]
+    )
+    software = ", ".join(f"{name} {value}" for name, value in settings["versions"].items())
     return f"""
-## Making it again
+## How to reproduce it
 
 ```
-python -m benchmarks.tails --device cuda --trials {study.trials} --others {settings["others"]} --wide {settings.get("wide", study.trials)} --horizon {settings["horizon"]} --seed {settings["seed"]} --output docs/tails.json
+python -m benchmarks.tails --device cuda --trials {study.trials} --others {settings["others"]} \\
+    --wide {settings.get("wide", study.trials)} --horizon {settings["horizon"]} --seed {settings["seed"]} \\
+    --output docs/tails.json
 python -m benchmarks.tails --page
 ```
 
-The first command takes an NVIDIA GPU; with `--device cpu --trials 200 --horizon 2000 --output small.json` a small run goes without. `--others` is the number of
-trials of the policies other than MS+, `--wide` of MS+ where there are {plan.WIDE} arms. It keeps each cell as it is done, and the same command goes on where it was stopped; with `--budget SECONDS` it stops by
-itself. The second writes this page and its pictures, once all of MS+ is there.
+The first command needs an NVIDIA GPU. A small run without one takes
+`--device cpu --trials 200 --horizon 2000 --output small.json`. `--others` sets the number of trials of the
+policies other than MS+, and `--wide` that of MS+ on problems with {plan.WIDE} arms. The command saves each
+cell when it is finished. If you stop it, the same command continues where it stopped. With `--budget SECONDS`
+it starts no new cell after that time. The second command writes this page and its pictures. It needs all
+cells of MS+.
 
-These numbers were made on {listed(settings["devices"])}: {counted}, in {number(sum(seconds) / 60)} minutes,
-in part with compiling; a cell took {span(seconds)} seconds, {number(speed(cells, settings["horizon"]))} rounds a second on average ({made}; seed {settings["seed"]})."""
+These numbers were computed on {join_names(settings["devices"])}: {counts},
+in {format_number(sum(seconds) / 60)} minutes, including some compilation. A cell took
+{format_range(seconds)} seconds, at {format_number(rounds_per_second(cells, settings["horizon"]))} rounds per
+second on average ({software}; seed {settings["seed"]})."""

@@ -1,4 +1,4 @@
-"""The three pictures, each of small panels."""
+"""Draw the three pictures of docs/tails.md, each with several panels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from matplotlib.image import imsave
 
 from benchmarks.tails import plan
 from benchmarks.tails.cells import Cell, Study, rank
-from benchmarks.tails.wording import label, title_of
 from maillard import figures
 from maillard.figures import style
 from maillard.figures.axes_frame import draw_frame
@@ -21,7 +20,8 @@ from maillard.figures.axis_scales import axis_limits, set_scale
 from maillard.figures.drawing import LINE_HEIGHT, draw_line, new_figure
 from maillard.figures.labels import LegendEntry, draw_legend, legend_space
 from maillard.figures.reference_lines import Reference, draw_inside_labels, draw_references
-from maillard.reproduction.sections.panels import style_indices
+from maillard.reproduction.paper_experiments import label
+from maillard.reproduction.sections.panels import style_indices, title_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,27 +31,25 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["draw"]
-
-DPI = 160  # as figures.save
+DPI = 160  # the value of figures.save
 
 
 def draw(study: Study, folder: Path) -> None:
-    """The three pictures, each of small panels."""
+    """Draw the three pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    _tile([_frontier(study, problem) for problem in _side_by_side()], folder / "tails-frontier.png")
-    _tile([_tail(study, problem) for problem in _side_by_side()], folder / "tails.png")
+    _tile([_frontier(study, problem) for problem in _paired_problems()], folder / "tails-frontier.png")
+    _tile([_tail(study, problem) for problem in _paired_problems()], folder / "tails.png")
     _tile([_linear(study, noise) for noise in plan.noises()], folder / "tails-linear.png")
 
 
-def _side_by_side() -> list[str]:
-    """The problems such that those that differ in their noise alone are neighbours."""
+def _paired_problems() -> list[str]:
+    """Return the problems, with those that differ only in their noise next to each other."""
     columns = [plan.with_noise(noise) for noise in plan.noises()]
     return [each for row in zip(*columns, strict=True) for each in row]
 
 
 def _frontier(study: Study, problem: str) -> Figure:
-    """Mean against deviation: a path over the booster, and a point for each other policy."""
+    """Draw mean against standard deviation: a path over the boosters and a point for each other policy."""
     others = study.of(problem, plan.OTHERS)
     rows = [study.of(problem), *([cell] for cell in others)]
     shown = [plan.BOOSTED[2], *(cell.policy for cell in others)]
@@ -68,18 +66,18 @@ def _frontier(study: Study, problem: str) -> Figure:
 
 
 def _tail(study: Study, problem: str) -> Figure:
-    """The share of trials above a regret, at the quantiles and at the largest, for every booster and for TS."""
+    """Draw the fraction of trials above a regret, for every booster and for TS."""
     cells = [*study.of(problem), *study.of(problem, ["ts"])]
-    # The booster is an amount: its colours are of one scale, dark to light, that has an order without red or
-    # green cones too.
+    # The booster is a quantity, so its colours come from one scale from dark to light. Colour-blind readers
+    # see the same order.
     scale = mpl.colormaps["plasma"](np.linspace(0.0, 0.82, len(plan.BOOSTERS)))
     colours = [*(mpl.colors.to_hex(each) for each in scale), style.MUTED]
     curves = [_points(cell) for cell in cells]
     with mpl.rc_context(style.RC):
         figure, axes = new_figure(style.PANEL)
-        line = cells[0].line
+        line = cells[0].linear_threshold
         everything = np.concatenate([values for values, _ in curves])
-        marked = line > float(everything.min())  # else all that is shown is above
+        marked = line > float(everything.min())  # otherwise everything shown is above the line
         set_scale(axes, "x", "log", *axis_limits([*everything, *[line] * marked], "log", margin=0.08))
         bottom = 0.7 / max(cell.trials for cell in cells)
         set_scale(axes, "y", "log", bottom, 1.0)
@@ -116,28 +114,28 @@ def _tail(study: Study, problem: str) -> Figure:
 
 
 def _points(cell: Cell) -> tuple[Floats, Floats]:
-    """Regrets and the shares of trials above them.
+    """Return regrets and the fractions of trials above them.
 
-    Of the quantiles that so many trials have, and the largest with one trial's share.
+    These are the quantiles below the largest regret, then the largest regret at the fraction of one trial.
     """
-    seen = [q for q in plan.QUANTILES if rank(q, cell.trials) > 1]
-    values = [*(cell.quantiles[q][0] for q in seen), cell.largest]
-    return np.array(values), np.array([*(float(1 - Fraction(q)) for q in seen), 1 / cell.trials])
+    below = [q for q in plan.QUANTILES if rank(q, cell.trials) > 1]
+    values = [*(cell.quantiles[q][0] for q in below), cell.largest]
+    return np.array(values), np.array([*(float(1 - Fraction(q)) for q in below), 1 / cell.trials])
 
 
 def _linear(study: Study, noise: str) -> Figure:
-    """The probability of linear regret over the booster, with intervals.
+    """Draw the probability of linear regret against the booster, with intervals.
 
-    Of what never happened, the interval alone.
+    Where no trial was linear, only the interval is drawn.
     """
     problems = plan.with_noise(noise)
     cells = [study.of(problem) for problem in problems]
-    shares = np.array([[cell.share for cell in row] for row in cells])
+    fractions = np.array([[cell.linear_fraction for cell in row] for row in cells])
     ends = np.array([[cell.linear_interval for cell in row] for row in cells])
     return figures.sweep(
         plan.BOOSTERS,
         [title_of(problem).partition(", ")[2] for problem in problems],
-        np.where(shares > 0, shares, np.nan),
+        np.where(fractions > 0, fractions, np.nan),
         np.maximum(ends[..., 0], 0.1 / study.trials),
         ends[..., 1],
         xlabel="booster B",
@@ -149,15 +147,15 @@ def _linear(study: Study, noise: str) -> Figure:
 
 
 def _tile(panels: Sequence[Figure], path: Path, *, columns: int = 2) -> None:
-    """Panels side by side in one picture, on white."""
+    """Save panels side by side in one picture on a white background."""
     pictures = []
     with mpl.rc_context(style.RC):
         for figure in panels:
             figure.set_dpi(DPI)
             figure.set_facecolor("white")
-            drawn: Any = FigureCanvasAgg(figure)  # whose methods have no types
-            drawn.draw()
-            pictures.append(np.asarray(drawn.buffer_rgba())[..., :3])
+            canvas: Any = FigureCanvasAgg(figure)  # its methods have no type annotations
+            canvas.draw()
+            pictures.append(np.asarray(canvas.buffer_rgba())[..., :3])
     high, wide = (max(each.shape[axis] for each in pictures) for axis in (0, 1))
     sheet = np.full((high * -(-len(pictures) // columns), wide * columns, 3), 255, np.uint8)
     for i, each in enumerate(pictures):

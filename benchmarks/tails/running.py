@@ -1,4 +1,4 @@
-"""Running what is missing: it needs nothing that draws or writes pages."""
+"""Run the missing cells. This module does not need the libraries for pictures and pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import maillard
 from benchmarks.tails import plan
-from benchmarks.tails.cells import Cell, Study, speed, summary, with_error, write
+from benchmarks.tails.cells import Cell, Study, rounds_per_second, summary, with_error, write
 from maillard.problems import problem as problem_of
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def run(study: Study, path: Path, device: str, *, until: float = math.inf) -> None:
-    """Run what is missing, one cell after another, and keep each as it is done.
+    """Run the missing cells one by one, and save each when it is finished.
 
-    From a time of the clock on, start none.
+    `until` is a time of `time.monotonic` after which no cell is started.
     """
     horizon, seed = (study.settings[name] for name in ("horizon", "seed"))
     for problem, spec in study.missing():
@@ -40,14 +40,15 @@ def run(study: Study, path: Path, device: str, *, until: float = math.inf) -> No
         seconds = result.provenance["seconds"]
         cell = Cell(problem, spec, **summary(result.final_regret[0], worst), seconds=seconds)
         study.cells[problem, spec] = cell
-        used = [*study.settings.get("devices", []), str(result.provenance.get("device", device))]
-        study.settings["devices"] = list(dict.fromkeys(used))
+        devices = [*study.settings.get("devices", []), str(result.provenance.get("device", device))]
+        study.settings["devices"] = list(dict.fromkeys(devices))
         write(study, path)
-        print(_said(cell, horizon), flush=True)
+        print(_progress_line(cell, horizon), flush=True)
 
 
-def _said(cell: Cell, horizon: int) -> str:
+def _progress_line(cell: Cell, horizon: int) -> str:
     return (
         f"{cell.policy:15} {cell.problem:32} {with_error(cell.mean, cell.error)}, sd {cell.deviation:.4g}, "
-        f"P(linear) {cell.share:.3g}, {cell.seconds:.1f} s, {speed([cell], horizon):.3g} rounds/s"
+        f"P(linear) {cell.linear_fraction:.3g}, {cell.seconds:.1f} s, "
+        f"{rounds_per_second([cell], horizon):.3g} rounds/s"
     )

@@ -306,9 +306,9 @@ def test_saved_results_come_back(single, tmp_path) -> None:
         single.save(tmp_path / "result.txt")
     for content in (b"nothing", b"", path.read_bytes()[:500]):
         (tmp_path / "other.npz").write_bytes(content)
-        with pytest.raises(InvalidValue, match=r"a file that Result\.save wrote"):
+        with pytest.raises(InvalidValue, match=r"a file written by Result\.save"):
             Result.load(tmp_path / "other.npz")
-    with pytest.raises(InvalidValue, match="a file that is there"):
+    with pytest.raises(InvalidValue, match="an existing file"):
         Result.load(tmp_path / "none.npz")
 
 

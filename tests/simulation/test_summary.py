@@ -210,5 +210,6 @@ def test_pictures_and_files(whole, short, tmp_path) -> None:
 def test_files_of_trials_cannot_be_written(short, tmp_path, ending) -> None:
     with pytest.raises(InvalidValue) as caught:
         write(short, tmp_path / f"a.{ending}")
-    assert str(caught.value).startswith("output of a summary: expected a name that ends in .json, .png, .svg")
+    message = "output of a summary: expected a file name that ends in .json, .png, .svg"
+    assert str(caught.value).startswith(message)
     assert not list(tmp_path.iterdir())
