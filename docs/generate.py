@@ -63,7 +63,11 @@ def main() -> None:
 def exports() -> str:
     """Return a stub for type checkers with the policy classes, which are discovered at run time."""
     classes = [policy_class(name) for name in names()]
-    lines = sorted(f"from {cls.__module__} import {cls.__name__} as {cls.__name__}" for cls in classes)
+    lines = []
+    for cls in sorted(classes, key=lambda each: each.__module__):
+        name = f"{cls.__name__} as {cls.__name__}"
+        line = f"from {cls.__module__} import {name}"
+        lines.append(line if len(line) <= 110 else f"from {cls.__module__} import (\n    {name},\n)")
     return "\n".join(["# Written by `make docs`, for type checkers.", *lines, ""])
 
 

@@ -11,7 +11,7 @@ import maillard
 from maillard.cli import main
 from tests.conftest import NAMES
 
-OWN = '''
+CUSTOM_POLICY = '''
 import maillard
 
 class Cautious(maillard.Indexed):
@@ -40,8 +40,8 @@ def test_the_table_has_a_row_for_every_policy() -> None:
     assert "✗*" in rows["ucb+"]
 
 
-def test_the_table_is_the_papers_where_the_paper_has_a_row() -> None:
-    """Table 1 of the paper, typed in from the paper."""
+def test_the_table_agrees_with_table_1_of_the_paper() -> None:
+    """The expected rows were typed in from the paper."""
     printed = {
         "ucb1": ("✓", "✗", "√(log T)", "✓", "N/A"),
         "aoucb": ("✓", "✓", "√(log T)", "✓", "N/A"),
@@ -59,7 +59,7 @@ def test_the_table_is_the_papers_where_the_paper_has_a_row() -> None:
     assert {name: rows[name] for name in printed} == printed
 
 
-def test_nothing_but_sources_gives_way_on_a_narrow_terminal() -> None:
+def test_only_sources_are_shortened_on_a_narrow_terminal() -> None:
     result = CliRunner().invoke(main, ["policies"], env={"COLUMNS": "80", "NO_COLOR": "1"})
     lines = result.output.splitlines()
     assert max(map(len, lines)) <= 80
@@ -84,7 +84,7 @@ def test_one_policy_is_explained() -> None:
         assert part in text
 
 
-def test_json_is_data() -> None:
+def test_policies_as_json() -> None:
     policies = json.loads(run("policies", "--format", "json"))
     assert [policy["name"] for policy in policies] == NAMES
     (one,) = json.loads(run("policies", "ts", "--format", "json"))
@@ -99,9 +99,9 @@ def test_errors_are_one_line() -> None:
     assert len(result.output.splitlines()) == 1
 
 
-def test_a_policy_of_ones_own_is_loaded_from_a_file(tmp_path) -> None:
+def test_a_custom_policy_is_loaded_from_a_file(tmp_path) -> None:
     path = tmp_path / "mine.py"
-    path.write_text(OWN, encoding="utf8")
+    path.write_text(CUSTOM_POLICY, encoding="utf8")
     try:
         assert "cautious" in run("--load", str(path), "policies")
         assert "standard errors" in run("--load", str(path), "policies", "cautious")
@@ -118,7 +118,7 @@ def test_a_policy_of_ones_own_is_loaded_from_a_file(tmp_path) -> None:
         (None, "does not exist"),
     ],
 )
-def test_a_file_that_cannot_be_loaded_is_named(tmp_path, content, message) -> None:
+def test_the_error_names_a_file_that_cannot_be_loaded(tmp_path, content, message) -> None:
     path = tmp_path / "broken.py"
     if content is not None:
         path.write_text(content, encoding="utf8")
@@ -134,7 +134,7 @@ def test_every_command_has_help() -> None:
         assert name in run("--help")
 
 
-def test_the_installed_command_answers() -> None:
+def test_the_version_of_the_installed_command() -> None:
     out = subprocess.run(
         [sys.executable, "-m", "maillard", "--version"], capture_output=True, text=True, check=True
     )

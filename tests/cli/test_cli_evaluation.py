@@ -1,4 +1,4 @@
-"""The commands that ask a log: what they print, and how they end."""
+"""The commands that evaluate logs: their output and exit status."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def targets(*names: str) -> list[str]:
 
 
 def fill(bandit: Bandit, batches: int = 5, size: int = 200, **options) -> None:
-    draw = np.random.default_rng(7)
+    rng = np.random.default_rng(7)
     for _ in range(batches):
         made = bandit.choose(size=size, **options)
         rows = [
-            {"decision": each.id, "value": float(draw.random() < MEANS.get(each.arm, 0.5))} for each in made
+            {"decision": each.id, "value": float(rng.random() < MEANS.get(each.arm, 0.5))} for each in made
         ]
         bandit.rewards(rows)
 
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory) -> dict[str, Path]:
-    """One log, kept in four ways."""
+    """One log in four formats."""
     folder = tmp_path_factory.mktemp("logs")
     found = {
         "sqlite": folder / "decisions.db",
@@ -60,22 +60,22 @@ def logs(tmp_path_factory) -> dict[str, Path]:
         fill(bandit)
         bandit.reset()
         fill(bandit, 2, unit="anna")
-    for form in ("parquet", "csv"):
+    for format_ in ("parquet", "csv"):
         with read_log(found["sqlite"]) as log:
-            write_log(log, found[form])
+            write_log(log, found[format_])
     parts = folder / "parts"
     parts.mkdir()
     shutil.copy(found["parquet"], parts / "one.parquet")
     return found | {"folder": parts}
 
 
-@pytest.mark.parametrize("form", ["sqlite", "parquet", "csv", "folder"])
-def test_json_is_what_evaluate_says(logs, form) -> None:
-    printed = json.loads(run("evaluate", logs[form], *targets(), "--json"), parse_constant=pytest.fail)
-    said = [each.to_dict() for each in evaluate_each(str(logs[form]), TARGETS)]
-    assert printed == {"reports": json.loads(json.dumps(said))}
+@pytest.mark.parametrize("format_", ["sqlite", "parquet", "csv", "folder"])
+def test_json_equals_the_reports_of_evaluate(logs, format_) -> None:
+    printed = json.loads(run("evaluate", logs[format_], *targets(), "--json"), parse_constant=pytest.fail)
+    expected = [each.to_dict() for each in evaluate_each(str(logs[format_]), TARGETS)]
+    assert printed == {"reports": json.loads(json.dumps(expected))}
     assert [each["target"] for each in printed["reports"]] == ["arm:blue", "uniform", "dist:red=0.7,blue=0.3"]
-    # The same log, however it is kept: rounding in the order of sums apart.
+    # All formats give the same estimates, apart from rounding in the order of sums.
     first = evaluate_each(str(logs["sqlite"]), TARGETS)
     for one, other in zip(first, printed["reports"], strict=True):
         for name, each in one.items():
@@ -100,7 +100,7 @@ def test_the_table_has_every_estimate(logs) -> None:
     assert output.count("many rows, and a floor under the probabilities") == 1
 
 
-def test_only_some_decisions(logs) -> None:
+def test_decisions_are_selected_by_epoch_unit_and_time(logs) -> None:
     def rows(*options: object) -> int:
         output = run(
             "evaluate", logs["sqlite"], *targets("uniform"), "--estimator", "ips", "--json", *options
@@ -129,7 +129,7 @@ def test_only_some_decisions(logs) -> None:
     )
 
 
-def test_options_reach_the_question(logs) -> None:
+def test_options_are_passed_to_evaluate(logs) -> None:
     chosen = [
         "--estimator",
         "clipped-ips:2",
@@ -144,11 +144,11 @@ def test_options_reach_the_question(logs) -> None:
         run("evaluate", logs["parquet"], *targets("arm:red"), *chosen, "--floor", 0.05, "--json")
     )
     model = {"red": 0.3, "blue": 0.6}
-    said = evaluate_each(
+    expected = evaluate_each(
         logs["parquet"], ["arm:red"], ["clipped-ips:2", "dr"], 0.8, reward_model=model, floor=0.05
     )[0]
-    assert printed["reports"] == [json.loads(json.dumps(said.to_dict()))]
-    assert said["dr"].value is not None
+    assert printed["reports"] == [json.loads(json.dumps(expected.to_dict()))]
+    assert expected["dr"].value is not None
     assert "it has no interval by unit" in run(
         "evaluate",
         logs["sqlite"],
@@ -162,10 +162,10 @@ def test_options_reach_the_question(logs) -> None:
     )
 
 
-def test_a_table_from_elsewhere(tmp_path) -> None:
+def test_a_csv_file_of_another_system(tmp_path) -> None:
     path = tmp_path / "clicks.csv"
-    draw = np.random.default_rng(1)
-    rows = [f"{item},{int(draw.random() < 0.5)},0.5" for item in draw.choice(["a", "b"], 400)]
+    rng = np.random.default_rng(1)
+    rows = [f"{item},{int(rng.random() < 0.5)},0.5" for item in rng.choice(["a", "b"], 400)]
     path.write_text("\n".join(["item_id,click,p", *rows]) + "\n")
     columns = "arm=item_id,reward=click,probability=p"
     output = run("evaluate", path, *targets("arm:a"), "--columns", columns, "--reward-range", "0..1")
@@ -176,11 +176,11 @@ def test_a_table_from_elsewhere(tmp_path) -> None:
     assert "arm" in run("evaluate", path, *targets("arm:a"), code=2)
 
 
-def test_refusals_say_why_and_end_with_3(logs) -> None:
-    some = run("evaluate", logs["sqlite"], *targets("arm:red"), "--min-effective-size", 1e6)
-    assert "refused" in some
-    assert "cs-betting" in some
-    asked = [
+def test_refusals_are_explained_and_exit_with_status_3(logs) -> None:
+    output = run("evaluate", logs["sqlite"], *targets("arm:red"), "--min-effective-size", 1e6)
+    assert "refused" in output
+    assert "cs-betting" in output
+    arguments = [
         *targets("arm:red", "uniform"),
         "--estimator",
         "ips",
@@ -189,14 +189,14 @@ def test_refusals_say_why_and_end_with_3(logs) -> None:
         "--min-effective-size",
         1200,
     ]
-    output = run("evaluate", logs["sqlite"], *asked, code=3)
+    output = run("evaluate", logs["sqlite"], *arguments, code=3)
     assert output.count("refused  ips, snips: the effective sample size is") >= 1
-    printed = json.loads(run("evaluate", logs["sqlite"], *asked, "--json", code=3))
+    printed = json.loads(run("evaluate", logs["sqlite"], *arguments, "--json", code=3))
     assert printed["reports"][0]["estimates"]["ips"]["value"] is None
     assert "effective sample size" in printed["reports"][0]["refusals"]["ips"]
 
 
-def test_caveats_are_told(tmp_path) -> None:
+def test_caveats_are_printed(tmp_path) -> None:
     path = tmp_path / "free.db"
     with Bandit(list(MEANS), "ms+", reward=Reward(low=0, high=1), log=path) as bandit:
         fill(bandit, 3)
@@ -205,7 +205,7 @@ def test_caveats_are_told(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--target", "arm:bleu"], "Did you mean 'blue'?"),
         (["--target", "ms+:sigma2=0.25"], "maillard replay LOG --policy"),
@@ -226,19 +226,19 @@ def test_caveats_are_told(tmp_path) -> None:
         (["--target", "uniform", "--page", "nowhere/page.html"], "folder that exists"),
     ],
 )  # fmt: skip
-def test_bad_questions_give_one_line(logs, arguments, says) -> None:
+def test_an_invalid_query_prints_one_line(logs, arguments, message) -> None:
     output = run("evaluate", logs["sqlite"], *arguments, code=2)
     assert output.startswith("maillard: ")
     assert output.count("\n") == 1
-    assert says in output
+    assert message in output
 
 
-def test_bad_logs_give_one_line(logs, tmp_path) -> None:
+def test_an_unusable_log_prints_one_line(logs, tmp_path) -> None:
     empty = tmp_path / "empty.db"
     Bandit(list(MEANS), "uniform", log=empty).close()
     (tmp_path / "no.csv").write_text("arm,reward\nred,1\n")
     (tmp_path / "none").mkdir()
-    for log, says in [
+    for log, message in [
         (empty, "at least one decision"),
         (tmp_path / "no.csv", "probability"),
         (tmp_path / "none", "folder with .parquet files"),
@@ -246,21 +246,21 @@ def test_bad_logs_give_one_line(logs, tmp_path) -> None:
     ]:
         output = run("evaluate", log, *targets("uniform"), code=2)
         assert output.count("\n") == 1
-        assert says in output
+        assert message in output
     assert "Missing option '--target'" in run("evaluate", logs["sqlite"], code=2)
     assert "Missing argument" in run("compare", logs["sqlite"], "arm:blue", code=2)
 
 
 def test_compare(logs) -> None:
-    said = compare(str(logs["sqlite"]), "arm:blue", "arm:red")
+    expected = compare(str(logs["sqlite"]), "arm:blue", "arm:red")
     printed = json.loads(
         run("compare", logs["sqlite"], "arm:blue", "arm:red", "--json"), parse_constant=pytest.fail
     )
-    assert printed == json.loads(json.dumps(said.to_dict()))
+    assert printed == json.loads(json.dumps(expected.to_dict()))
     output = run("compare", logs["sqlite"], "arm:blue", "arm:red")
     assert "arm:blue minus arm:red on" in output
-    digits = decimals_of(said.values())
-    assert f"{said['snips'].lower:.{digits}f} to {said['snips'].upper:.{digits}f}" in output
+    digits = decimals_of(expected.values())
+    assert f"{expected['snips'].lower:.{digits}f} to {expected['snips'].upper:.{digits}f}" in output
     assert "refused" in run(
         "compare", logs["sqlite"], "arm:blue", "arm:red", "--estimator", "w-decorrelation", code=3
     )
@@ -282,17 +282,17 @@ def test_a_page_is_written(logs, tmp_path) -> None:
 
 def test_replay(logs, tmp_path) -> None:
     picture = tmp_path / "curves.svg"
-    asked = ["replay", logs["sqlite"], "--policy", "ms+:booster=16", "--policy", "kl-ms", "--replays", 10]
-    printed = json.loads(run(*asked, "--json"), parse_constant=pytest.fail)["replays"]
-    said = replay(str(logs["sqlite"]), "kl-ms", replays=10)
-    assert printed[1]["mean"] == said.to_dict()["mean"]
+    arguments = ["replay", logs["sqlite"], "--policy", "ms+:booster=16", "--policy", "kl-ms", "--replays", 10]
+    printed = json.loads(run(*arguments, "--json"), parse_constant=pytest.fail)["replays"]
+    expected = replay(str(logs["sqlite"]), "kl-ms", replays=10)
+    assert printed[1]["mean"] == expected.to_dict()["mean"]
     assert [each["policy"] for each in printed] == ["ms+:booster=16,sigma2=0.25", "kl-ms"]
-    output = run(*asked, "--figure", picture)
-    assert f"{said.mean[-1]:.4f}" in output
+    output = run(*arguments, "--figure", picture)
+    assert f"{expected.mean[-1]:.4f}" in output
     assert "as logged" in output
     assert "Assumptions of the curves" in output
     assert ET.parse(picture).getroot().tag.endswith("svg")
-    # By queues, between bounds; two logs are two experiments.
+    # The queue method; two logs are two experiments.
     twice = [logs["sqlite"], logs["parquet"]]
     queues = json.loads(
         run("replay", *twice, "--policy", "ms", "--method", "queues", "--replays", 3, "--json")
@@ -307,7 +307,7 @@ def test_replay(logs, tmp_path) -> None:
 
 def test_plan(tmp_path) -> None:
     picture = tmp_path / "frontier.png"
-    asked = [
+    arguments = [
         "plan",
         "bernoulli:0.5,0.3",
         "--horizon",
@@ -322,19 +322,19 @@ def test_plan(tmp_path) -> None:
         4,
     ]
     printed = json.loads(
-        run(*asked, "--json", "--figure", picture).partition("wrote")[0], parse_constant=pytest.fail
+        run(*arguments, "--json", "--figure", picture).partition("wrote")[0], parse_constant=pytest.fail
     )
     assert [each["floor"] for each in printed["rows"]] == [0.1, 0.4]
     assert picture.stat().st_size > 1000
-    output = run(*asked, "--width", 10)
+    output = run(*arguments, "--width", 10)
     assert "least regret with a half-width of at most 10: ms+:floor=" in output
-    output = run(*asked, "--width", 1e-6, code=2)
+    output = run(*arguments, "--width", 1e-6, code=2)
     assert "half-width" in output
     assert "maillard: width: expected at least" in output
     assert run("plan", "bernoulli:0.5", "--horizon", 300, code=2).count("\n") == 1
 
 
-def test_names_are_printed_as_they_are(tmp_path) -> None:
+def test_names_are_escaped_when_printed(tmp_path) -> None:
     path = tmp_path / "odd.db"
     with Bandit(
         ["[red]", "\x1b[31m"], "uniform", reward=Reward(low=0, high=1), log=path, experiment="[b]x\x07"

@@ -1,4 +1,4 @@
-"""The commands for logs: what they print, and how they end."""
+"""The commands for logs: their output and exit status."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_an_honest_log_is_consistent(log) -> None:
+def test_a_correct_log_is_consistent(log) -> None:
     status, output = run("verify", log)
     assert status == 0
     assert "200 recomputed" in output
@@ -37,7 +37,7 @@ def test_an_honest_log_is_consistent(log) -> None:
     assert all(arm in output for arm in ("red", "blue", "sum of weights 1/p"))
 
 
-def test_a_broken_log_is_told_by_the_exit_status(log) -> None:
+def test_a_broken_log_exits_with_status_1(log) -> None:
     connection = sqlite3.connect(log)
     connection.execute("UPDATE decisions SET log_probability = -0.1")
     connection.commit()
@@ -48,7 +48,7 @@ def test_a_broken_log_is_told_by_the_exit_status(log) -> None:
     assert "... and 180 more" in output
 
 
-def test_a_short_log_is_not_judged(log, tmp_path) -> None:
+def test_a_short_log_has_no_verdict(log, tmp_path) -> None:
     short = str(tmp_path / "short.db")
     Bandit(["red", "blue"], "uniform", log=short).choose()
     status, output = run("verify", short)
@@ -66,7 +66,7 @@ def test_json(log) -> None:
 
 
 @pytest.mark.parametrize("name", ["decisions.parquet", "decisions.csv"])
-def test_a_log_goes_out_and_comes_back(log, name, tmp_path) -> None:
+def test_export_and_import_preserve_the_log(log, name, tmp_path) -> None:
     file, back = str(tmp_path / name), str(tmp_path / "back.db")
     assert run("export", log, file)[1] == f"{file}: 200 decisions of 'home'\n"
     assert run("verify", file)[1].endswith("\nconsistent\n")
@@ -74,7 +74,7 @@ def test_a_log_goes_out_and_comes_back(log, name, tmp_path) -> None:
     assert run("verify", back)[1].endswith("\nconsistent\n")
 
 
-def test_which_experiment(log) -> None:
+def test_the_experiment_must_be_named_if_there_are_several(log) -> None:
     Bandit(["x"], "uniform", log=log, experiment="other").close()
     status, output = run("verify", log)
     assert status == 2
@@ -85,7 +85,7 @@ def test_which_experiment(log) -> None:
     assert "Did you mean 'home'?" in output
 
 
-def test_nothing_there(tmp_path) -> None:
+def test_a_missing_log_is_not_created(tmp_path) -> None:
     status, output = run("verify", str(tmp_path / "nothing.db"))
     assert status == 2
     assert "a file that exists" in output
@@ -93,7 +93,7 @@ def test_nothing_there(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["[/foo]", "[bold red]x", "\x1b[2Jx\ny", "]["])
-def test_names_are_printed_as_they_are(name, tmp_path) -> None:
+def test_names_are_escaped_when_printed(name, tmp_path) -> None:
     path = str(tmp_path / "log.db")
     with Bandit([name, "other"], "uniform", log=path, experiment=name) as bandit:
         bandit.choose(size=200)
@@ -109,7 +109,7 @@ def test_names_are_printed_as_they_are(name, tmp_path) -> None:
     assert repr(name)[1:-1] in run("export", path, str(tmp_path / "log.csv"))[1]
 
 
-def test_repeats_are_not_audited(tmp_path) -> None:
+def test_repeated_sticky_assignments_are_not_audited(tmp_path) -> None:
     path = str(tmp_path / "log.db")
     with Bandit(["red", "blue"], "uniform", log=path, sticky=True) as bandit:
         for _ in range(3):
@@ -138,7 +138,7 @@ def test_an_export_does_not_overwrite_the_log(log) -> None:
     assert run("verify", log)[0] == 0
 
 
-def test_what_has_no_reward_is_left_out_of_formats_that_need_one(log, tmp_path) -> None:
+def test_formats_that_require_rewards_omit_decisions_without_one(log, tmp_path) -> None:
     Bandit(log=log, experiment="home").choose(size=3)
     status, output = run("export", log, str(tmp_path / "home.npz"))
     assert (status, output.split(": ")[1]) == (0, "200 decisions of 'home'; 3 without a reward left out\n")
@@ -150,13 +150,13 @@ def test_what_has_no_reward_is_left_out_of_formats_that_need_one(log, tmp_path) 
     )
 
 
-def test_reading_leaves_nothing_behind(log, tmp_path) -> None:
+def test_verify_leaves_no_files_behind(log, tmp_path) -> None:
     before = sorted(path.name for path in tmp_path.iterdir())
     run("verify", log)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_repeats_of_a_sticky_unit_are_no_draws_in_any_format(tmp_path) -> None:
+def test_repeated_sticky_assignments_are_not_audited_in_any_format(tmp_path) -> None:
     path = tmp_path / "sticky.db"
     with Bandit(["red", "blue"], "uniform", reward=Reward(low=0, high=1), log=path, sticky=True) as bandit:
         for n in range(600):
@@ -167,7 +167,7 @@ def test_repeats_of_a_sticky_unit_are_no_draws_in_any_format(tmp_path) -> None:
         assert (found["not_audited"], found["problem_count"]) == (540, 0), name
 
 
-def test_a_window_that_has_closed_has_its_default_in_every_export(tmp_path) -> None:
+def test_an_export_contains_the_default_reward_of_closed_windows(tmp_path) -> None:
     path = tmp_path / "log.db"
     rule = Reward(low=0, high=1, window=1e-6, default=0.25)
     with Bandit(["red"], "uniform", reward=rule, log=path) as bandit:

@@ -1,4 +1,4 @@
-"""The commands of the service: real files, real processes, real requests."""
+"""The commands of the service, tested with real files, processes and requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAILLARD = [sys.executable, "-m", "maillard"]
 
 
 def run(*arguments: str, code: int = 0) -> tuple[str, str]:
-    """What a command prints, on stdout and on stderr."""
+    """Run a command; return its stdout and stderr."""
     result = CliRunner().invoke(main, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1"})
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
@@ -44,18 +44,18 @@ def database(tmp_path) -> str:
     return str(tmp_path / "maillard.db")
 
 
-# Keys.
+# API keys.
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_key_is_made_listed_and_revoked(kind, request, database) -> None:
-    where = database if kind == "sqlite" else request.getfixturevalue("postgres")
+@pytest.mark.parametrize("database_type", ["sqlite", "postgresql"])
+def test_a_key_is_created_listed_and_revoked(database_type, request, database) -> None:
+    where = database if database_type == "sqlite" else request.getfixturevalue("postgres")
     arguments = ["--scope", "reward", "--scope", "decide", "--experiment", "home", "--rate", "100"]
-    secret, words = run("keys", "create", "--database", where, "--name", "web", *arguments)
-    assert re.fullmatch(r"mk_[0-9a-f]{12}_[\w-]{43}\n", secret)  # alone, so that it can be piped
-    assert "(web)" in words
-    assert "for home: decide, reward" in words
-    assert secret.strip() not in words
+    secret, notice = run("keys", "create", "--database", where, "--name", "web", *arguments)
+    assert re.fullmatch(r"mk_[0-9a-f]{12}_[\w-]{43}\n", secret)  # stdout has only the key, so it can be piped
+    assert "(web)" in notice
+    assert "for home: decide, reward" in notice
+    assert secret.strip() not in notice
     store = open_store(where)
     ring = Keyring(store)
     (key,) = every(store)
@@ -67,7 +67,7 @@ def test_a_key_is_made_listed_and_revoked(kind, request, database) -> None:
     (shown,) = json.loads(run("keys", "list", "--database", where, "--json")[0])["keys"]
     assert (shown["id"], shown["experiments"], shown["revoked"]) == (key.id, ["home"], None)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", shown["created"])
-    for printed in (table, json.dumps(shown), words):
+    for printed in (table, json.dumps(shown), notice):
         assert key.digest[:16] not in printed
 
     assert run("keys", "revoke", key.id, "--database", where)[0] == f"Key {key.id} (web) is revoked.\n"
@@ -80,7 +80,8 @@ def test_a_key_is_made_listed_and_revoked(kind, request, database) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["create", "--name", "x", "--scope", "write"], "one or more of decide, reward, read, admin, got 'write'"),
+        (["create", "--name", "x", "--scope", "write"],
+         "one or more of decide, reward, read, admin, got 'write'"),
         (["create", "--name", "", "--scope", "read"], "name: expected a string of 1 to 512 characters"),
         (["create", "--name", "x"], "Missing option '--scope'"),
         (["create", "--name", "x", "--scope", "read", "--rate", "0"], "rate: expected requests per second"),
@@ -88,14 +89,14 @@ def test_a_key_is_made_listed_and_revoked(kind, request, database) -> None:
         (["revoke", "0123456789ab"], "key: unknown name '0123456789ab'"),
     ],
 )  # fmt: skip
-def test_mistakes_are_named(arguments, message, database) -> None:
+def test_invalid_arguments_of_keys(arguments, message, database) -> None:
     open_store(database).close()
     out, err = run("keys", *arguments, "--database", database, code=2)
     assert out == ""
     assert message in err
 
 
-def test_only_create_makes_a_database(database) -> None:
+def test_only_create_creates_a_database(database) -> None:
     for arguments in (["list"], ["revoke", "x"]):
         assert "a file that exists" in run("keys", *arguments, "--database", database, code=2)[1]
     assert not Path(database).exists()
@@ -103,7 +104,7 @@ def test_only_create_makes_a_database(database) -> None:
     assert Path(database).exists()
 
 
-def test_no_key_yet(database) -> None:
+def test_a_list_without_keys(database) -> None:
     open_store(database).close()
     assert run("keys", "list", "--database", database) == (
         "",
@@ -112,58 +113,58 @@ def test_no_key_yet(database) -> None:
     assert json.loads(run("keys", "list", "--database", database, "--json")[0]) == {"keys": []}
 
 
-def test_names_are_printed_as_they_are_and_damage_is_told(database) -> None:
+def test_names_are_escaped_and_damaged_records_reported(database) -> None:
     name = "[bold]\x1b[2Jx\ny"
     run("keys", "create", "--name", name, "--scope", "read", "--database", database)
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("INSERT INTO documents (kind, name, content) VALUES ('key', 'broken', '{')")
         connection.commit()
-    table, words = run("keys", "list", "--database", database)
+    table, notice = run("keys", "list", "--database", database)
     assert name.encode("unicode_escape").decode() in table
     assert "\x1b" not in table
-    assert words == "broken is not a valid key record; it grants no access\n"
+    assert notice == "broken is not a valid key record; it grants no access\n"
 
 
 def test_the_database_may_come_from_the_environment(database, monkeypatch) -> None:
-    """So that a URL with a password need not be an argument, which every user of the machine can read."""
+    """Every user of the machine can read arguments, so a URL with a password need not be one."""
     monkeypatch.setenv("MAILLARD_DATABASE", database)
     run("keys", "create", "--name", "x", "--scope", "read")
     assert len(json.loads(run("keys", "list", "--json")[0])["keys"]) == 1
 
 
-# Serving.
+# The service.
 
 
-class Served:
-    """`maillard serve` in a process of its own."""
+class ServeProcess:
+    """A process that runs `maillard serve`."""
 
     def __init__(self, process: subprocess.Popen[str], stderr: IO[str]) -> None:
         self.process, self._stderr = process, stderr
         end = time.monotonic() + 120
-        while not (match := re.search(r"http://[\w.\[\]:]+:(\d+)/\n", self.said)):
-            assert process.poll() is None, self.said
-            assert time.monotonic() < end, self.said
+        while not (match := re.search(r"http://[\w.\[\]:]+:(\d+)/\n", self.output)):
+            assert process.poll() is None, self.output
+            assert time.monotonic() < end, self.output
             time.sleep(0.02)
         self.port = int(match[1])
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         self._stderr.seek(0)
         return self._stderr.read()
 
-    def ask(self, method: str, path: str, body: Any = None, key: str | None = None) -> tuple[int, Any]:
+    def request(self, method: str, path: str, body: Any = None, key: str | None = None) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
         with contextlib.closing(connection):
             connection.request(method, path, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
 
 
 @contextlib.contextmanager
-def serving(database: str, *options: str) -> Iterator[Served]:
+def serving(database: str, *options: str) -> Iterator[ServeProcess]:
     with (
         Path(database).with_suffix(".log").open("w+") as stderr,
         subprocess.Popen(
@@ -171,49 +172,49 @@ def serving(database: str, *options: str) -> Iterator[Served]:
         ) as process,
     ):
         try:
-            yield Served(process, stderr)
+            yield ServeProcess(process, stderr)
         finally:
             process.terminate()
 
 
-def test_a_service_from_its_first_lines_to_its_end(database) -> None:
+def test_a_service_from_start_to_shutdown(database) -> None:
     with serving(database) as served:
-        first, dashboard, example, *_ = served.said.splitlines()
+        first, dashboard, example, *_ = served.output.splitlines()
         url = f"http://127.0.0.1:{served.port}"
         assert first.endswith(f"serves {database} to this machine only, without API keys")
         assert dashboard == f"dashboard: {url}/"
-        assert served.ask("GET", "/v1/experiments") == (200, {"experiments": []})
-        done = subprocess.run(  # as it stands there
+        assert served.request("GET", "/v1/experiments") == (200, {"experiments": []})
+        done = subprocess.run(  # the printed example
             ["bash", "-c", example.removeprefix("try: ") + " --silent"],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert json.loads(done.stdout)["experiment"] == "home"
-        status, decision = served.ask("POST", "/v1/experiments/home/decisions", {})
+        status, decision = served.request("POST", "/v1/experiments/home/decisions", {})
         assert (status, decision["arm"] in ("red", "blue")) == (201, True)
 
-        # Keys count from the next second on; until one is made, nobody needs any.
+        # Requests need no key until the first one is created. The service notices that within a second.
         secret, _ = run("keys", "create", "--name", "x", "--scope", "read", "--database", database)
-        wait_until(lambda: served.ask("GET", "/v1/experiments")[0] == 401)
-        assert served.ask("GET", "/v1/experiments", key=secret.strip())[0] == 200
-        assert served.ask("POST", "/v1/experiments/home/decisions", {}, secret.strip())[0] == 403
+        wait_until(lambda: served.request("GET", "/v1/experiments")[0] == 401)
+        assert served.request("GET", "/v1/experiments", key=secret.strip())[0] == 200
+        assert served.request("POST", "/v1/experiments/home/decisions", {}, secret.strip())[0] == 403
         run("keys", "revoke", secret.split("_")[1], "--database", database)
-        wait_until(lambda: served.ask("GET", "/v1/experiments", key=secret.strip())[0] == 401)
+        wait_until(lambda: served.request("GET", "/v1/experiments", key=secret.strip())[0] == 401)
         served.process.send_signal(signal.SIGINT)
         assert served.process.wait(20) in (0, 130, -signal.SIGINT)
-        assert "Traceback" not in served.said
+        assert "Traceback" not in served.output
 
 
-def wait_until(true: Any, seconds: float = 120) -> None:
+def wait_until(condition: Any, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-def test_the_first_lines_show_where_a_key_goes(database) -> None:
+def test_the_printed_example_contains_the_api_key(database) -> None:
     run("keys", "create", "--name", "x", "--scope", "read", "--database", database)
     with serving(database, "--host", "0.0.0.0") as served:
-        first, dashboard, example, *_ = served.said.splitlines()
+        first, dashboard, example, *_ = served.output.splitlines()
         assert first.endswith("to callers with an API key")
         assert dashboard == f"dashboard: http://127.0.0.1:{served.port}/"
         assert '-H "Authorization: Bearer $MAILLARD_KEY"' in example
@@ -233,7 +234,7 @@ def test_the_first_lines_show_where_a_key_goes(database) -> None:
         (["--database", "no/such/folder.db"], "a file, in a folder that exists"),
     ],
 )
-def test_what_is_not_served(options, message, database) -> None:
+def test_invalid_options_of_serve(options, message, database) -> None:
     out, err = run("serve", "--database", database, "--port", "0", *options, code=2)
     assert out == ""
     assert message in err
@@ -245,7 +246,7 @@ def test_a_port_that_is_taken(database) -> None:
         assert f"port {port}" in run("serve", "--database", database, "--port", port, code=2)[1]
 
 
-def test_several_workers_need_a_server() -> None:
+def test_several_workers_require_postgresql() -> None:
     check_workers("maillard.db", 1)
     check_workers("postgresql://localhost/shop", 8)
     check_workers("postgres://localhost/shop", 8)
@@ -257,7 +258,7 @@ def test_several_workers_need_a_server() -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, and those that they have."""
+    """The ids of a process's children and of their descendants."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -266,7 +267,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -325,42 +326,42 @@ def test_the_demo_compares_estimates_with_the_true_rates(tmp_path) -> None:
     assert int(recomputed[1].replace(",", "")) > total
 
 
-@pytest.mark.parametrize("how", ["Ctrl-C", "SIGKILL"])
-def test_the_demo_ends_with_all_that_it_started(how, tmp_path) -> None:
-    """On a terminal, where it shows what happens; even if it is killed."""
+@pytest.mark.parametrize("signal_name", ["Ctrl-C", "SIGKILL"])
+def test_the_demo_ends_with_all_its_processes(signal_name, tmp_path) -> None:
+    """On a terminal, where it shows a live status; also if it is killed."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"TMPDIR": str(tmp_path), "COLUMNS": "100", "TERM": "xterm"}
         os.execv(sys.executable, [*MAILLARD, "demo", "--rate", "30"])
-    said = b""
-    with os.fdopen(terminal, "rb", buffering=0) as output:
-        while not re.search(rb"visitor-\d+ sees \w+, p = 0\.\d+", said):
-            said += output.read(65536)
+    output = b""
+    with os.fdopen(terminal, "rb", buffering=0) as stream:
+        while not re.search(rb"visitor-\d+ sees \w+, p = 0\.\d+", output):
+            output += stream.read(65536)
         started = children(pid)
         assert started
-        if how == "Ctrl-C":
+        if signal_name == "Ctrl-C":
             os.write(terminal, b"\x03")
         else:
             os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(OSError):  # so a terminal ends
-            while piece := output.read(65536):
-                said += piece
+        with contextlib.suppress(OSError):  # raised when the terminal closes
+            while piece := stream.read(65536):
+                output += piece
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    wait_until(lambda: all(map(gone, started)))
-    if how == "SIGKILL":
+    wait_until(lambda: all(map(has_ended, started)))
+    if signal_name == "SIGKILL":
         return
     assert status == 0
-    assert b"audit:" in said
-    assert b"Traceback" not in said
+    assert b"audit:" in output
+    assert b"Traceback" not in output
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_demo_has_no_key(database) -> None:
+def test_the_demo_refuses_a_database_with_keys(database) -> None:
     run("keys", "create", "--name", "x", "--scope", "read", "--database", database)
     assert "a database without API keys" in run("demo", "--database", database, code=2)[1]
 
 
-def test_the_demo_says_why_it_cannot_begin(tmp_path) -> None:
+def test_the_demo_states_why_it_cannot_start(tmp_path) -> None:
     assert (
         "a file, in a folder that exists"
         in run("demo", "--database", str(tmp_path / "no" / "x.db"), code=2)[1]

@@ -21,7 +21,7 @@ from maillard.decisions.identifiers import new_ids
 from maillard.decisions.stores import open_store
 from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Stale, UnknownName
 from maillard.service import api_keys, running
-from tests.client.misbehaving import ID, Behaviour, Handler, either, misbehaving, talk
+from tests.client.faulty_server import ID, Behaviour, Handler, both_clients, call_client, faulty_server
 
 ARMS = ["red", "blue"]
 RULE = Reward(low=0, high=5, window=3600, default=0, combine="sum")
@@ -40,8 +40,8 @@ def url(log) -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch) -> None:
-    """How long is waited is for another test."""
+def short_delays(monkeypatch) -> None:
+    """Shorten the delays between attempts; test_client_retries.py tests their length."""
     monkeypatch.setattr("maillard.client.retries._FIRST_DELAY", 0.02)
 
 
@@ -60,10 +60,10 @@ def bandit(home, log) -> Iterator[Bandit]:
         yield opened
 
 
-# The same as a bandit.
+# The client behaves like a bandit.
 
 
-def test_decisions_are_those_of_the_log_to_the_last_bit(home, bandit) -> None:
+def test_decisions_equal_those_in_the_log_exactly(home, bandit) -> None:
     home.rewards({"decision": each.id, "value": 1 + i % 3} for i, each in enumerate(home.choose(size=20)))
     made = [home.choose(unit="user-17"), home.choose(eligible=["red"]), *home.choose(size=3, unit="u")]
     for decision in made:
@@ -74,11 +74,11 @@ def test_decisions_are_those_of_the_log_to_the_last_bit(home, bandit) -> None:
     assert len({each.state for each in made[2:]}) == 1
 
 
-@either
-def test_a_key_that_was_used_draws_nothing(url, home, kind) -> None:
+@both_clients
+def test_a_repeated_idempotency_key_returns_the_first_decision(url, home, client_class) -> None:
     def choose(key: str, **options: Any) -> Any:
-        return talk(
-            kind,
+        return call_client(
+            client_class,
             url,
             lambda client: client.choose(idempotency_key=key, **options),
             experiment=home.experiment,
@@ -98,23 +98,25 @@ def test_a_key_that_was_used_draws_nothing(url, home, kind) -> None:
         choose("k" * 512, size=2)
 
 
-@either
-def test_many_go_in_pieces(url, home, bandit, kind) -> None:
-    made = talk(kind, url, lambda client: client.choose(size=2_345), experiment=home.experiment)
+@both_clients
+def test_large_batches_are_split_into_several_requests(url, home, bandit, client_class) -> None:
+    made = call_client(
+        client_class, url, lambda client: client.choose(size=2_345), experiment=home.experiment
+    )
     assert len({each.id for each in made}) == 2_345
     frame = pd.DataFrame({"decision": [each.id for each in made], "value": 1.0})
-    assert talk(kind, url, lambda client: client.rewards(frame)) == ["applied"] * 2_345
-    assert talk(kind, url, lambda client: client.rewards([])) == []
+    assert call_client(client_class, url, lambda client: client.rewards(frame)) == ["applied"] * 2_345
+    assert call_client(client_class, url, lambda client: client.rewards([])) == []
     bandit.settle()
     assert bandit.summary()["rewards"] == 2_345
 
 
-def test_rewards_become_what_they_become_for_a_bandit(home, bandit) -> None:
+def test_rewards_have_the_same_outcomes_as_with_a_bandit(home, bandit) -> None:
     noon = datetime.now(UTC)
 
-    def tell(learner: Any) -> list[str]:
+    def send_rewards(learner: Any) -> list[str]:
         first, second = learner.choose(size=2)
-        said = [
+        outcomes = [
             learner.reward(first.id, 2.0, event="order-1", at=noon),
             learner.reward(first.id, 2.0, event="order-1", at=noon.timestamp()),
             learner.reward(first.id, 1.0, event="order-2"),
@@ -126,9 +128,13 @@ def test_rewards_become_what_they_become_for_a_bandit(home, bandit) -> None:
             {"decision": first.id, "value": 4, "event": "order-1"},
             {"decision": second.id, "value": 1, "event": "order-1", "at": noon},
         ]
-        return [*said, *learner.rewards(rows)]
+        return [*outcomes, *learner.rewards(rows)]
 
-    assert tell(home) == tell(bandit) == ["applied", "duplicate", "revised", "applied", "conflict", "revised"]
+    assert (
+        send_rewards(home)
+        == send_rewards(bandit)
+        == ["applied", "duplicate", "revised", "applied", "conflict", "revised"]
+    )
     assert home.rewards([{"decision": home.choose().id, "value": 9.0}]) == ["refused"]
     assert home.reward(new_ids(1)[0], 1.0) == "parked"
     with pytest.raises(UnknownName, match="there is no decision"):
@@ -136,7 +142,7 @@ def test_rewards_become_what_they_become_for_a_bandit(home, bandit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "say"),
+    ("error", "call"),
     [
         (UnknownName, lambda learner: learner.choose(eligible=["redd"])),
         (InvalidValue, lambda learner: learner.choose(eligible="red")),
@@ -156,14 +162,14 @@ def test_rewards_become_what_they_become_for_a_bandit(home, bandit) -> None:
         (InvalidValue, lambda learner: learner.change_policy(17)),
     ],
 )  # fmt: skip
-def test_errors_are_those_of_a_bandit(home, bandit, error, say) -> None:
+def test_errors_have_the_same_types_as_those_of_a_bandit(home, bandit, error, call) -> None:
     for learner in (bandit, home):
         with pytest.raises(MaillardError) as caught:
-            say(learner)
+            call(learner)
         assert isinstance(caught.value, error)
 
 
-def test_errors_have_the_fields_of_a_bandits(home, bandit) -> None:
+def test_errors_have_the_same_fields_as_those_of_a_bandit(home, bandit) -> None:
     for learner in (bandit, home):
         with pytest.raises(UnknownName) as unknown:
             learner.choose(eligible=["redd"])
@@ -178,46 +184,49 @@ def test_errors_have_the_fields_of_a_bandits(home, bandit) -> None:
     assert (missing.value.kind, missing.value.name) == ("experiment", "nowhere")
 
 
-@either
-def test_changes_hold_from_then_on(url, home, bandit, kind) -> None:
-    def say(verb: str, *arguments: Any, **options: Any) -> Any:
-        return talk(
-            kind, url, lambda client: getattr(client, verb)(*arguments, **options), experiment=home.experiment
+@both_clients
+def test_changes_of_an_experiment_take_effect(url, home, bandit, client_class) -> None:
+    def call(method: str, *arguments: Any, **options: Any) -> Any:
+        return call_client(
+            client_class,
+            url,
+            lambda client: getattr(client, method)(*arguments, **options),
+            experiment=home.experiment,
         )
 
-    say("add_arm", "a/b ü")
-    say("retire_arm", "red")
+    call("add_arm", "a/b ü")
+    call("retire_arm", "red")
     bandit.summary()
     assert home.arms == bandit.arms == ["blue", "a/b ü"]
     for name in ("..", ".", "a%2Fb", "?x#y", " b ", np.str_("n")):
-        say("add_arm", name)
+        call("add_arm", name)
         assert name in home.arms
-        say("retire_arm", name)
-    say("retire_arm", "a/b ü")
+        call("retire_arm", name)
+    call("retire_arm", "a/b ü")
     with pytest.raises(InvalidValue, match="not the last one"):
-        say("retire_arm", "blue")
-    etag = say("summary")["etag"]
-    say("change_policy", "ms", etag=etag)
+        call("retire_arm", "blue")
+    etag = call("summary")["etag"]
+    call("change_policy", "ms", etag=etag)
     assert str(home.policy) == "ms:sigma2=6.25"
     with pytest.raises(Stale, match="has been changed since"):
-        say("change_policy", "uniform", etag=etag)
-    say("change_policy", home.policy)
-    say("pause")
-    say("pause")
+        call("change_policy", "uniform", etag=etag)
+    call("change_policy", home.policy)
+    call("pause")
+    call("pause")
     with pytest.raises(Paused):
-        say("choose")
-    say("resume")
-    say("reset")
-    say("archive")
+        call("choose")
+    call("resume")
+    call("reset")
+    call("archive")
     with pytest.raises(Paused):
-        say("choose")
-    assert home.experiment not in [each["experiment"] for each in say("experiments")]
-    assert home.experiment in [each["experiment"] for each in say("experiments", archived=True)]
-    say("resume")
-    summary, theirs = say("summary"), bandit.summary()
+        call("choose")
+    assert home.experiment not in [each["experiment"] for each in call("experiments")]
+    assert home.experiment in [each["experiment"] for each in call("experiments", archived=True)]
+    call("resume")
+    summary, expected = call("summary"), bandit.summary()
     assert (summary["epoch"], summary["policy_version"]) == (2, 3)
     for name in ("experiment", "policy", "policy_version", "epoch", "paused", "archived", "sticky", "reward"):
-        assert summary[name] == theirs[name]
+        assert summary[name] == expected[name]
     assert [arm for arm, each in summary["arms"].items() if each["active"]] == ["blue"]
 
 
@@ -234,27 +243,32 @@ def test_a_sticky_unit_keeps_its_arm(url) -> None:
                 client.create(**{"experiment": "new", "arms": ["a"], "policy": "uniform", **bad})
 
 
-# Looking.
+# Read-only methods.
 
 
-@either
-def test_a_log_is_exported_verified_and_evaluated(url, log, kind, tmp_path) -> None:
-    name, path = f"exported-{kind.__name__}", tmp_path / "log.parquet"
+@both_clients
+def test_a_log_is_exported_verified_and_evaluated(url, log, client_class, tmp_path) -> None:
+    name, path = f"exported-{client_class.__name__}", tmp_path / "log.parquet"
     home = Client(url, experiment=name)
     home.create(name, ARMS, "ms", reward=Reward(low=0, high=5))
     bandit = Bandit(log=log, experiment=name)
     home.rewards({"decision": each.id, "value": 1 + i % 3} for i, each in enumerate(home.choose(size=500)))
-    assert talk(kind, url, lambda client: client.export(str(path)), experiment=name) == path
+    assert call_client(client_class, url, lambda client: client.export(str(path)), experiment=name) == path
     with read_log(path) as exported:
         assert {row.decision for row in exported.rows()} == {
             bandit.decision(row.decision.id) for row in exported.rows()
         }
         assert sum(1 for _ in exported.rows()) == 500
-    found, theirs = talk(kind, url, lambda client: client.verify(), experiment=name), verify(bandit)
-    assert (found["verdict"], found["recomputed"]) == (theirs.verdict, 500)
-    answer = talk(kind, url, lambda client: client.evaluate("uniform", ["snips"], 0.9), experiment=name)
-    assert answer["lower"] < answer["value"] < answer["upper"]
-    assert (answer["estimator"], answer["confidence"]) == ("snips", 0.9)
+    found, expected = (
+        call_client(client_class, url, lambda client: client.verify(), experiment=name),
+        verify(bandit),
+    )
+    assert (found["verdict"], found["recomputed"]) == (expected.verdict, 500)
+    estimate = call_client(
+        client_class, url, lambda client: client.evaluate("uniform", ["snips"], 0.9), experiment=name
+    )
+    assert estimate["lower"] < estimate["value"] < estimate["upper"]
+    assert (estimate["estimator"], estimate["confidence"]) == ("snips", 0.9)
     for bad in (
         {"target": 17},
         {"estimators": "snips"},
@@ -275,13 +289,13 @@ def test_a_log_is_exported_verified_and_evaluated(url, log, kind, tmp_path) -> N
     bandit.close()
 
 
-def test_a_summary_counts_what_was_made(home) -> None:
+def test_a_summary_counts_decisions_and_rewards(home) -> None:
     assert "may still change" in home.summary()["interval"]["refusal"]  # rewards of several events
     home.create(f"{home.experiment}-once", ARMS, "ms", reward=Reward(low=0, high=1))
     home = home.bandit(f"{home.experiment}-once")
     home.rewards({"decision": each.id, "value": 1} for each in home.choose(size=30))
     summary = home.summary()
-    for _ in range(600):  # the service counts what is older than a second
+    for _ in range(600):  # the service counts decisions that are older than a second
         if summary["decisions"] < 30:
             time.sleep(0.1)
             summary = home.summary()
@@ -291,25 +305,25 @@ def test_a_summary_counts_what_was_made(home) -> None:
     assert all(arm["lower"] <= 1.0 <= arm["upper"] for arm in summary["arms"].values())
 
 
-# Nothing is counted twice.
+# Retries do not duplicate decisions or rewards.
 
 
 def forward(url: str, *, lose: bool = False) -> Behaviour:
-    """Let the service answer; with `lose`, the answer is lost on its way back."""
+    """Forward the request to the service; with `lose`, drop its response."""
 
     def behave(handler: Handler, body: bytes) -> None:
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
         connection.request(
             handler.command, handler.path, body, {**handler.headers, "host": urlsplit(url).netloc}
         )
-        answered = connection.getresponse()
-        content = answered.read()
+        received = connection.getresponse()
+        content = received.read()
         connection.close()
         if lose:
             handler.close_connection = True
             return
-        handler.send_response(answered.status)
-        for name, value in answered.getheaders():
+        handler.send_response(received.status)
+        for name, value in received.getheaders():
             handler.send_header(name, value)
         handler.end_headers()
         handler.wfile.write(content)
@@ -317,38 +331,40 @@ def forward(url: str, *, lose: bool = False) -> Behaviour:
     return behave
 
 
-@either
-def test_a_decision_whose_answer_is_lost_is_made_once(url, home, bandit, kind) -> None:
-    def say(verb: str, *arguments: Any, **options: Any) -> Any:
-        proxy.does(forward(url, lose=True), forward(url))
-        what: Callable[[Any], Any] = lambda client: getattr(client, verb)(*arguments, **options)  # noqa: E731
-        return talk(kind, proxy.url, what, experiment=home.experiment)
+@both_clients
+def test_a_decision_whose_response_is_lost_is_made_once(url, home, bandit, client_class) -> None:
+    def call(method: str, *arguments: Any, **options: Any) -> Any:
+        proxy.respond_with(forward(url, lose=True), forward(url))
+        action: Callable[[Any], Any] = lambda client: getattr(client, method)(*arguments, **options)  # noqa: E731
+        return call_client(client_class, proxy.url, action, experiment=home.experiment)
 
-    with misbehaving() as proxy:
-        decision = say("choose", unit="user-17")
-        assert len(proxy.seen) == 2
+    with faulty_server() as proxy:
+        decision = call("choose", unit="user-17")
+        assert len(proxy.requests) == 2
         assert bandit.summary()["decisions"] == 1
         assert bandit.decision(decision.id) == decision
-        several = say("choose", size=10)
+        several = call("choose", size=10)
         assert bandit.summary()["decisions"] == 11
-        assert say("reward", decision.id, 1.0) == "duplicate"  # of the try whose answer was lost
-        assert say("rewards", [{"decision": each.id, "value": 1.0} for each in several]) == ["duplicate"] * 10
+        assert call("reward", decision.id, 1.0) == "duplicate"  # of the attempt whose response was lost
+        assert (
+            call("rewards", [{"decision": each.id, "value": 1.0} for each in several]) == ["duplicate"] * 10
+        )
         assert bandit.summary()["rewards"] == 11
-        say("change_policy", "uniform")
+        call("change_policy", "uniform")
         assert bandit.summary()["policy_version"] == 2
-        name = f"{home.experiment}-{kind.__name__}"
-        made = say("create", name, ARMS, "ms", reward=Reward(low=0, high=1))
+        name = f"{home.experiment}-{client_class.__name__}"
+        made = call("create", name, ARMS, "ms", reward=Reward(low=0, high=1))
         assert (made["experiment"], made["policy"]) == (name, "ms:sigma2=0.25")
 
 
-def test_a_service_that_starts_again_is_waited_for(tmp_path) -> None:
+def test_the_client_waits_for_a_service_that_restarts(tmp_path) -> None:
     with running(tmp_path / "log.db") as url, Client(url, experiment="home", retries=20) as client:
         client.create("home", ARMS, "ms", reward=RULE)
         first = client.choose()
     made: list[Any] = []
     waiting = threading.Thread(target=lambda: made.append(client.bandit("home").choose(unit="u")))
     client = Client(url, retries=20)
-    waiting.start()  # nobody listens yet
+    waiting.start()  # no service listens yet
     with running(tmp_path / "log.db", port=urlsplit(url).port or 0):
         waiting.join()
         assert made[0].unit == "u"
@@ -356,22 +372,22 @@ def test_a_service_that_starts_again_is_waited_for(tmp_path) -> None:
     client.close()
 
 
-# Keys.
+# API keys.
 
 
-def test_a_key_opens_what_it_is_for(tmp_path) -> None:
+def test_a_key_grants_only_its_scopes_and_experiments(tmp_path) -> None:
     store = open_store(tmp_path / "log.db")
     _, admin = api_keys.create(store, "admin", ["admin"])
     _, chooser = api_keys.create(store, "chooser", ["decide"], experiments=["home"])
     store.close()
     with running(tmp_path / "log.db") as url:
-        talk(Client, url, lambda client: client.create("home", ARMS, "ms", reward=RULE), key=admin)
-        assert talk(Client, url, lambda client: client.choose(), key=chooser).arm in ARMS
-        for key, words in (
+        call_client(Client, url, lambda client: client.create("home", ARMS, "ms", reward=RULE), key=admin)
+        assert call_client(Client, url, lambda client: client.choose(), key=chooser).arm in ARMS
+        for key, message in (
             (None, "401|API key"),
             (admin + "x", "revoked|no API key"),
             (chooser, "scope 'reward'"),
         ):
-            with pytest.raises(MaillardError, match=words) as caught:
-                talk(Client, url, lambda client: client.reward(ID, 1.0), key=key)
+            with pytest.raises(MaillardError, match=message) as caught:
+                call_client(Client, url, lambda client: client.reward(ID, 1.0), key=key)
             assert str(key) not in str(caught.value)

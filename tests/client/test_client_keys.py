@@ -1,4 +1,4 @@
-"""Addresses, and API keys that show nowhere."""
+"""Addresses of services, and API keys, which no message or log contains."""
 
 from __future__ import annotations
 
@@ -10,65 +10,65 @@ import pytest
 
 from maillard.client import Client
 from maillard.errors import InvalidValue, MaillardError
-from tests.client.misbehaving import (
-    CHOSEN,
+from tests.client.faulty_server import (
+    DECISION_MADE,
     ID,
+    FaultyServer,
     Handler,
-    Misbehaving,
-    answer,
+    both_clients,
+    call_client,
+    delay,
     drop,
-    either,
-    fault,
-    misbehaving,
-    slow,
-    talk,
+    error_response,
+    faulty_server,
+    response,
 )
 
 KEY = "mk_id_do-not-show-this-to-anyone"
 
 
 @pytest.fixture
-def service() -> Iterator[Misbehaving]:
-    with misbehaving() as made:
+def service() -> Iterator[FaultyServer]:
+    with faulty_server() as made:
         yield made
 
 
-@either
-def test_a_key_shows_nowhere(service, kind, caplog) -> None:
+@both_clients
+def test_no_message_or_log_contains_the_key(service, client_class, caplog) -> None:
     caplog.set_level(logging.DEBUG)
 
     def echo(handler: Handler, body: bytes) -> None:
-        answer(400, content=json.dumps(dict(handler.headers.items())).encode())(handler, body)
+        response(400, content=json.dumps(dict(handler.headers.items())).encode())(handler, body)
 
-    def tell(handler: Handler, body: bytes) -> None:
-        fault(400, "bad_json", f"What is {handler.headers['authorization']}?")(handler, body)
+    def quote(handler: Handler, body: bytes) -> None:
+        error_response(400, "bad_json", f"What is {handler.headers['authorization']}?")(handler, body)
 
-    said = [repr(kind(service.url, KEY))]
-    for behaviour in (echo, tell, drop, slow(1.5), fault(401, "unauthorized")):
+    messages = [repr(client_class(service.url, KEY))]
+    for behaviour in (echo, quote, drop, delay(1.5), error_response(401, "unauthorized")):
         with pytest.raises(MaillardError) as caught:
-            talk(
-                kind,
-                service.does(behaviour).url,
+            call_client(
+                client_class,
+                service.respond_with(behaviour).url,
                 lambda client: client.choose(),
                 key=KEY,
                 timeout=0.4,
                 retries=0,
             )
-        assert service.seen[0].headers["authorization"] == f"Bearer {KEY}"
-        said += [str(caught.value), repr(caught.value)]
-    assert "Bearer (key)" in "".join(said)
-    assert KEY not in "".join(said) + caplog.text
+        assert service.requests[0].headers["authorization"] == f"Bearer {KEY}"
+        messages += [str(caught.value), repr(caught.value)]
+    assert "Bearer (key)" in "".join(messages)
+    assert KEY not in "".join(messages) + caplog.text
 
 
-@either
-def test_keys_go_where_nobody_reads_them(kind) -> None:
+@both_clients
+def test_keys_require_https_or_a_loopback_address(client_class) -> None:
     for url in (
         "https://bandits.example",
         "http://127.0.0.1:8000",
         "http://[::1]:8000",
         "http://localhost/prefix",
     ):
-        assert KEY not in repr(kind(url, KEY)) + repr(vars(kind(url, KEY)))
+        assert KEY not in repr(client_class(url, KEY)) + repr(vars(client_class(url, KEY)))
     for url in (
         "http://bandits.example",
         "http://10.0.0.1:8000",
@@ -76,13 +76,13 @@ def test_keys_go_where_nobody_reads_them(kind) -> None:
         "http://localhost.example",
     ):
         with pytest.raises(InvalidValue, match="others on the network can read a key") as caught:
-            kind(url, KEY)
+            client_class(url, KEY)
         assert KEY not in str(caught.value)
-        kind(url)
-        kind(url, KEY, insecure=True)
+        client_class(url)
+        client_class(url, KEY, insecure=True)
     for key in ("", "two words", "line\nbreak", "schlüssel", 17):
         with pytest.raises(InvalidValue, match="not shown"):
-            kind("https://bandits.example", key)
+            client_class("https://bandits.example", key)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_keys_go_where_nobody_reads_them(kind) -> None:
         "https://höst.example",
     ],
 )  # fmt: skip
-def test_an_address_that_is_none(url) -> None:
+def test_invalid_addresses_are_refused(url) -> None:
     with pytest.raises(InvalidValue, match="url: expected the address of a service"):
         Client(url)
 
@@ -111,12 +111,17 @@ def test_a_password_in_an_address_is_not_shown() -> None:
      {"experiment": ""},
      {"insecure": 1}],
 )  # fmt: skip
-def test_options_that_mean_nothing(options) -> None:
+def test_invalid_options_are_refused(options) -> None:
     with pytest.raises(InvalidValue, match=next(iter(options))):
         Client("http://127.0.0.1", **options)
 
 
-def test_a_proxy_does_not_see_what_stays_on_the_machine(service, monkeypatch) -> None:
+def test_requests_to_loopback_addresses_bypass_the_proxy(service, monkeypatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("all_proxy", "http://127.0.0.1:9")
-    assert talk(Client, service.does(CHOSEN).url, lambda client: client.choose(), key=KEY).id == ID
+    assert (
+        call_client(
+            Client, service.respond_with(DECISION_MADE).url, lambda client: client.choose(), key=KEY
+        ).id
+        == ID
+    )

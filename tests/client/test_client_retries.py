@@ -1,4 +1,4 @@
-"""How long a client waits between tries, and when it gives up: without a clock, and without a service."""
+"""The delays between attempts, and when the client gives up, tested without a clock or a service."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from maillard.client.retries import RetryLimits, SendRequest, Sleep, send_with_r
 from maillard.errors import MaillardError, Unavailable
 
 
-def conversation(limits: dict[str, Any], *replies: Any, **call: Any) -> tuple[list[float], Any]:
-    """How long a call waits between tries that bring these replies, and what comes of it."""
+def simulate_call(limits: dict[str, Any], *replies: Any, **call: Any) -> tuple[list[float], Any]:
+    """Return the delays between attempts that get these replies, and the final response or error."""
     spent = [0.0]
 
     def steps() -> Steps[ApiResponse]:
@@ -45,38 +45,38 @@ def conversation(limits: dict[str, Any], *replies: Any, **call: Any) -> tuple[li
         return waits, error
 
 
-def test_waits_double_and_are_drawn_from_their_whole_range() -> None:
+def test_delays_double_with_full_jitter() -> None:
     refused = [httpx2.ConnectError("refused")] * 9
-    assert conversation({}, *refused)[0] == [0.25, 0.5, 1.0, 2.0]
-    assert conversation({"retries": 8, "timeout": 60.0}, *refused)[0] == [0.25, 0.5, 1, 2, 4, 8, 10, 10]
-    assert conversation({"random": lambda: 0.5}, *refused)[0] == [0.125, 0.25, 0.5, 1.0]
-    assert conversation({"random": lambda: 0.0}, *refused)[0] == [0.0] * 4
-    assert conversation({"retries": 0}, *refused)[0] == []
+    assert simulate_call({}, *refused)[0] == [0.25, 0.5, 1.0, 2.0]
+    assert simulate_call({"retries": 8, "timeout": 60.0}, *refused)[0] == [0.25, 0.5, 1, 2, 4, 8, 10, 10]
+    assert simulate_call({"random": lambda: 0.5}, *refused)[0] == [0.125, 0.25, 0.5, 1.0]
+    assert simulate_call({"random": lambda: 0.0}, *refused)[0] == [0.0] * 4
+    assert simulate_call({"retries": 0}, *refused)[0] == []
 
 
-def test_what_the_service_asks_for_comes_on_top() -> None:
-    waits, found = conversation({}, (503, {"retry-after": "2"}), (200, {}))
+def test_retry_after_is_added_to_the_delay() -> None:
+    waits, found = simulate_call({}, (503, {"retry-after": "2"}), (200, {}))
     assert waits == [2.25]
     assert found.status == 200
     assert found.uncertain
-    assert conversation({}, (429, {"retry-after": "2"}), (200, {}))[1].uncertain is False
-    for nonsense in ("", "soon", "-5", "1.5", "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 99 Nov", "9" * 5000):
-        waits, _ = conversation({}, (503, {"retry-after": nonsense}), (200, {}))
-        assert waits == ([] if nonsense.startswith("9") else [0.25])
+    assert simulate_call({}, (429, {"retry-after": "2"}), (200, {}))[1].uncertain is False
+    for header in ("", "soon", "-5", "1.5", "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 99 Nov", "9" * 5000):
+        waits, _ = simulate_call({}, (503, {"retry-after": header}), (200, {}))
+        assert waits == ([] if header.startswith("9") else [0.25])
 
 
-def test_all_tries_together_have_an_end() -> None:
-    waits, error = conversation({"retries": 4}, *[httpx2.ReadTimeout("slow")] * 9)
+def test_the_total_time_of_all_attempts_is_bounded() -> None:
+    waits, error = simulate_call({"retries": 4}, *[httpx2.ReadTimeout("slow")] * 9)
     assert isinstance(error, Unavailable)
     assert sum(waits) + 5.0 * (len(waits) + 1) <= 25.0 + 5.0
-    waits, error = conversation({}, *[httpx2.ReadTimeout("slow")] * 9, response_timeout=300.0)
-    assert waits == []  # who waited five minutes has waited enough
+    waits, error = simulate_call({}, *[httpx2.ReadTimeout("slow")] * 9, response_timeout=300.0)
+    assert waits == []  # one attempt used up the total time
     assert "1 attempt in 300.0 s" in str(error)
 
 
-def test_a_certificate_that_is_not_trusted_is_not_asked_again() -> None:
+def test_an_untrusted_certificate_is_not_retried() -> None:
     untrusted = httpx2.ConnectError("certificate verify failed")
     untrusted.__cause__ = ssl.SSLCertVerificationError("self-signed")
-    waits, error = conversation({}, untrusted)
+    waits, error = simulate_call({}, untrusted)
     assert waits == []
     assert "certificate verify failed" in str(error)

@@ -1,4 +1,4 @@
-"""A client among threads, after a fork, in a loop; and that both clients are one definition."""
+"""Clients in threads, forked processes and event loops, and the agreement of both clients with Bandit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from maillard import Bandit, Decision, Policy
 from maillard.client import AsyncClient, Client
 from maillard.decisions.ledger import Outcome
 from maillard.errors import InvalidValue, MaillardError
-from tests.client.misbehaving import CHOSEN, ID, Misbehaving, misbehaving
+from tests.client.faulty_server import DECISION_MADE, ID, FaultyServer, faulty_server
 
 
 @pytest.fixture
-def service() -> Iterator[Misbehaving]:
-    with misbehaving() as made:
-        yield made.does(CHOSEN)
+def service() -> Iterator[FaultyServer]:
+    with faulty_server() as made:
+        yield made.respond_with(DECISION_MADE)
 
 
 def test_threads_share_a_client(service) -> None:
@@ -38,14 +38,14 @@ def test_threads_share_a_client(service) -> None:
         for each in threads:
             each.join()
     assert len(made) == 160
-    assert len({each.headers["idempotency-key"] for each in service.seen}) == 160
+    assert len({each.headers["idempotency-key"] for each in service.requests}) == 160
     assert len(service.connections) <= 8
 
 
-def test_a_forked_child_has_connections_of_its_own(service) -> None:
+def test_a_forked_child_opens_its_own_connections(service) -> None:
     with Client(service.url, experiment="home") as client:
         client.choose()
-        (of_parent,) = service.connections
+        (parent_connection,) = service.connections
         child = os.fork()
         if not child:
             try:
@@ -56,15 +56,15 @@ def test_a_forked_child_has_connections_of_its_own(service) -> None:
         assert len(service.connections) == 2
         service.connections.clear()
         client.choose()
-        assert service.connections == {of_parent}
+        assert service.connections == {parent_connection}
 
 
-def test_a_closed_client_says_so(service) -> None:
+def test_a_closed_client_raises(service) -> None:
     client = Client(service.url)
     bound = client.bandit("home")
     with bound:
         assert bound.choose().id == ID
-    assert bound.choose().id == ID  # the connections are the other's
+    assert bound.choose().id == ID  # `bound` uses the connections of `client`
     assert len(service.connections) == 1
     client.close()
     client.close()
@@ -73,12 +73,12 @@ def test_a_closed_client_says_so(service) -> None:
             each.choose(experiment="home")
 
 
-def test_an_asynchronous_client_belongs_to_its_loop(service) -> None:
+def test_an_asynchronous_client_belongs_to_one_event_loop(service) -> None:
     client = AsyncClient(service.url, experiment="home")
 
     async def choose() -> None:
         await asyncio.gather(*(client.choose() for _ in range(300)))
-        assert len(service.seen) == 300
+        assert len(service.requests) == 300
         assert len(service.connections) <= 32
 
     with asyncio.Runner() as runner:
@@ -90,18 +90,18 @@ def test_an_asynchronous_client_belongs_to_its_loop(service) -> None:
             runner.run(choose())
 
 
-def test_a_call_without_an_experiment_says_what_to_do() -> None:
+def test_the_error_for_a_missing_experiment_says_how_to_name_it() -> None:
     with pytest.raises(
         InvalidValue, match=r"experiment: expected a name: experiment='home' here or in Client"
     ):
         Client("http://127.0.0.1:9").choose()
 
 
-# One definition of each verb.
+# Both clients have one definition of each method.
 
 
-def test_both_clients_have_the_verbs_of_a_bandit() -> None:
-    verbs = [
+def test_both_clients_have_the_methods_of_a_bandit() -> None:
+    methods = [
         "choose",
         "reward",
         "rewards",
@@ -115,24 +115,27 @@ def test_both_clients_have_the_verbs_of_a_bandit() -> None:
         "archive",
         "summary",
     ]
-    for name, kind in itertools.product(verbs, (Client, AsyncClient)):
-        theirs = dict(inspect.signature(getattr(Bandit, name)).parameters)
-        mine = dict(inspect.signature(getattr(kind, name)).parameters)
-        theirs.pop("expected", None)  # over HTTP it is an etag
-        assert [(each.name, each.kind, each.default) for each in theirs.values()] == [
+    for name, client_class in itertools.product(methods, (Client, AsyncClient)):
+        bandit_parameters = dict(inspect.signature(getattr(Bandit, name)).parameters)
+        client_parameters = dict(inspect.signature(getattr(client_class, name)).parameters)
+        bandit_parameters.pop("expected", None)  # the client uses an etag
+        assert [(each.name, each.kind, each.default) for each in bandit_parameters.values()] == [
             (each.name, each.kind, each.default)
-            for each in mine.values()
+            for each in client_parameters.values()
             if each.name not in ("experiment", "etag")
         ]
-    public = [{name for name in vars(kind) if not name.startswith("_")} for kind in (Client, AsyncClient)]
+    public = [
+        {name for name in vars(client_class) if not name.startswith("_")}
+        for client_class in (Client, AsyncClient)
+    ]
     assert (
         public[0]
         == public[1]
-        > {*verbs, "create", "experiments", "evaluate", "verify", "export", "arms", "policy"}
+        > {*methods, "create", "experiments", "evaluate", "verify", "export", "arms", "policy"}
     )
 
 
-def test_methods_say_what_they_take_and_return() -> None:
+def test_methods_have_signatures_and_docstrings() -> None:
     assert str(inspect.signature(Client.choose)).endswith("-> 'Decision | list[Decision]'")
     assert str(inspect.signature(AsyncClient.evaluate)).endswith("-> 'dict[str, Any]'")
     assert "Log a reward" in (AsyncClient.reward.__doc__ or "")
@@ -141,7 +144,7 @@ def test_methods_say_what_they_take_and_return() -> None:
 
 
 async def types(client: Client, other: AsyncClient) -> None:
-    """What type checkers make of it; this is checked by one, and never run."""
+    """Checked by mypy, never run."""
     assert_type(client.choose(unit="u"), Decision)
     assert_type(client.choose(size=2), list[Decision])
     assert_type(await other.choose(unit="u"), Decision)

@@ -1,4 +1,4 @@
-"""A server that misbehaves: it drops or cuts responses, is slow, busy, or not a maillard service at all."""
+"""A server for tests that drops, truncates or delays responses, is busy, or is not a maillard service."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Handler = BaseHTTPRequestHandler
 Behaviour = Callable[[Handler, bytes], None]
 
 
-class Seen(NamedTuple):
+class RecordedRequest(NamedTuple):
     method: str
     path: str
     headers: dict[str, str]
@@ -50,30 +50,32 @@ class Seen(NamedTuple):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 100  # more would wait a second before they connect again
+    request_queue_size = 100  # a connection beyond the queue is retried only after a second
 
     def handle_error(self, *_: Any) -> None:
-        """A client that has gone is no error."""
+        """Ignore clients that disconnected."""
 
 
-class Misbehaving:
-    """A server that does with each request what is next on its list, and with the others what was last."""
+class FaultyServer:
+    """An HTTP server with a scripted behaviour for each request. The last one is repeated."""
 
     def __init__(self) -> None:
-        self.seen: list[Seen] = []
+        self.requests: list[RecordedRequest] = []
         self.connections: set[Any] = set()
         self.script: list[Behaviour] = []
         outer = self
 
-        class Spoken(Handler):
+        class RecordingHandler(Handler):
             protocol_version = "HTTP/1.1"
-            wbufsize = 1 << 16  # an answer is one piece, and waits for no acknowledgement
+            wbufsize = 1 << 16  # send a response at once, without waiting for an acknowledgement
 
             def do(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 outer.connections.add(self.client_address)
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                outer.seen.append(Seen(self.command, self.path, headers, json.loads(body) if body else None))
+                outer.requests.append(
+                    RecordedRequest(self.command, self.path, headers, json.loads(body) if body else None)
+                )
                 behaviour = outer.script.pop(0) if len(outer.script) > 1 else outer.script[0]
                 behaviour(self, body)
 
@@ -82,7 +84,7 @@ class Misbehaving:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = _Server(("127.0.0.1", 0), Spoken)
+        self.server = _Server(("127.0.0.1", 0), RecordingHandler)
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
         self.thread.start()
 
@@ -90,8 +92,8 @@ class Misbehaving:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_address[1]}"
 
-    def does(self, *behaviours: Behaviour) -> Misbehaving:
-        self.script, self.seen = list(behaviours), []
+    def respond_with(self, *behaviours: Behaviour) -> FaultyServer:
+        self.script, self.requests = list(behaviours), []
         return self
 
     def close(self) -> None:
@@ -101,45 +103,47 @@ class Misbehaving:
 
 
 @contextmanager
-def misbehaving() -> Iterator[Misbehaving]:
-    made = Misbehaving()
+def faulty_server() -> Iterator[FaultyServer]:
+    made = FaultyServer()
     try:
         yield made
     finally:
         made.close()
 
 
-def answer(status: int, body: Any = None, /, content: bytes | None = None, **headers: str) -> Behaviour:
-    written = json.dumps(body).encode() if content is None else content
+def response(status: int, body: Any = None, /, content: bytes | None = None, **headers: str) -> Behaviour:
+    payload = json.dumps(body).encode() if content is None else content
 
     def behave(handler: Handler, _: bytes) -> None:
         handler.send_response(status)
         for name, value in headers.items():
             handler.send_header(name.replace("_", "-"), value)
-        handler.send_header("content-length", str(len(written)))
+        handler.send_header("content-length", str(len(payload)))
         handler.end_headers()
-        handler.wfile.write(written)
+        handler.wfile.write(payload)
 
     return behave
 
 
-def fault(status: int, code: str, message: str = "No.", path: str | None = None, **headers: str) -> Behaviour:
+def error_response(
+    status: int, code: str, message: str = "No.", path: str | None = None, **headers: str
+) -> Behaviour:
     body = {"error": {"code": code, "message": message, "path": path, "request_id": "r-1"}}
-    return answer(status, body, **headers)
+    return response(status, body, **headers)
 
 
 def drop(handler: Handler, _: bytes) -> None:
-    """The request is read, and nothing comes back."""
+    """Read the request and close the connection without a response."""
     handler.close_connection = True
 
 
-def cut(handler: Handler, _: bytes) -> None:
-    """An answer that ends in its middle."""
+def truncate(handler: Handler, _: bytes) -> None:
+    """Send the beginning of a response, then close the connection."""
     handler.wfile.write(b'HTTP/1.1 201 Created\r\ncontent-length: 1000\r\n\r\n{"id"')
     handler.close_connection = True
 
 
-def slow(seconds: float) -> Behaviour:
+def delay(seconds: float) -> Behaviour:
     def behave(handler: Handler, _: bytes) -> None:
         time.sleep(seconds)
         handler.close_connection = True
@@ -147,34 +151,34 @@ def slow(seconds: float) -> Behaviour:
     return behave
 
 
-def drip(handler: Handler, _: bytes) -> None:
-    """An answer that comes, and does not end."""
+def trickle(handler: Handler, _: bytes) -> None:
+    """Send a response one byte at a time, too slowly to finish."""
     handler.wfile.write(b"HTTP/1.1 201 Created\r\ncontent-length: 1000\r\n\r\n")
     try:
         for _i in range(200):
             handler.wfile.write(b" ")
             handler.wfile.flush()
             time.sleep(0.05)
-    except OSError:  # the client has gone
+    except OSError:  # the client disconnected
         handler.close_connection = True
 
 
-CHOSEN = answer(201, DECISION)
-BUSY = fault(503, "unavailable", retry_after="0")
+DECISION_MADE = response(201, DECISION)
+BUSY = error_response(503, "unavailable", retry_after="0")
 
 
-def talk(kind: type, url: str, say: Callable[[Any], Any], **options: Any) -> Any:
-    """Say something to a service, with either client."""
+def call_client(client_class: type, url: str, call: Callable[[Any], Any], **options: Any) -> Any:
+    """Return `call(client)` for a new Client or AsyncClient of the service at this URL."""
     options = {"experiment": "home", **options}
-    if kind is Client:
+    if client_class is Client:
         with Client(url, **options) as client:
-            return say(client)
+            return call(client)
 
-    async def speak() -> Any:
+    async def run() -> Any:
         async with AsyncClient(url, **options) as client:
-            return await say(client)
+            return await call(client)
 
-    return asyncio.run(speak())
+    return asyncio.run(run())
 
 
-either = pytest.mark.parametrize("kind", [Client, AsyncClient])
+both_clients = pytest.mark.parametrize("client_class", [Client, AsyncClient])
