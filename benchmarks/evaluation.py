@@ -1,7 +1,8 @@
-"""How long evaluation takes, each beside a peer that does as much of it as it can, measured in the same run.
+"""Measure the speed of evaluation, and that of comparable tools in the same run.
 
-The large file goes through a process of its own, whose memory is measured; DuckDB, on the same file with the same two threads, adds up
-the same sums by arm. Open Bandit Pipeline runs in the environment of peers, on the same rounds, with its own bootstrap intervals.
+The large file goes through a process of its own, whose memory is measured; DuckDB, on the same file with the
+same two threads, adds up the same sums by arm. Open Bandit Pipeline runs in the environment of peers, on the
+same rounds, with its own bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -32,18 +33,17 @@ ARMS = [f"arm {i}" for i in range(10)]
 MOST_SECONDS, MOST_BYTES, MOST_ALL, LEAST_TIMES = 10.0, 1e9, 5.0, 20.0
 
 _SCAN = """
-import json, resource, sys, time
-from maillard.evaluation import evaluate
-started = time.perf_counter()
-report = evaluate(sys.argv[1], "arm:arm 3", ["ips", "snips"], adaptive=False)
-taken = time.perf_counter() - started
-d = report.diagnostics
-print(json.dumps({"seconds": taken, "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "ips": report["ips"].value,
-  "error": report["ips"].standard_error, "snips": report["snips"].value, "size": d.effective_sample_size, "rows": d.rows}))
+import json, resource, sys, time from maillard.evaluation import evaluate started = time.perf_counter() report
+= evaluate(sys.argv[1], "arm:arm 3", ["ips", "snips"], adaptive=False) taken = time.perf_counter() - started d
+= report.diagnostics print(json.dumps({"seconds": taken, "bytes":
+resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "ips": report["ips"].value,
+  "error": report["ips"].standard_error, "snips": report["snips"].value, "size": d.effective_sample_size,
+  "rows": d.rows}))
 """
 _SUMS = """
-SELECT count(*), sum(w), sum(w * w), sum(w * reward), sum(w * w * reward), sum(w * w * reward * reward), max(w)
-FROM (SELECT CASE WHEN arm = 'arm 3' THEN 1 / probability ELSE 0 END AS w, reward FROM read_parquet('{}'))
+SELECT count(*), sum(w), sum(w * w), sum(w * reward), sum(w * w * reward), sum(w * w * reward * reward),
+max(w) FROM (SELECT CASE WHEN arm = 'arm 3' THEN 1 / probability ELSE 0 END AS w, reward FROM
+read_parquet('{}'))
 """
 
 
@@ -102,7 +102,10 @@ def scan(folder: Path, rows: int) -> dict[str, Any]:
 
 
 def everything(folder: Path, rows: int) -> dict[str, Any]:
-    """Every estimator with its interval, on a log that has whole laws; beside reading the same columns with Arrow and nothing else."""
+    """Time all estimators with their intervals on a log with all probabilities.
+
+    The baseline only reads the same columns with Arrow.
+    """
     log = simulate_log("ms+:floor=0.1", "bernoulli:0.6,0.5,0.4", horizon=rows + 3, seed=0)
     assert log.log_probabilities is not None
     part, arms = slice(log.forced, None), np.array(ARMS[:3])

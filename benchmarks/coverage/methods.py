@@ -122,9 +122,9 @@ def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], h
             pair: dict[str, Any] = {"weight": weight[chunk], "reward": scaled[chunk]}
             whole = {
                 "arm": rows.arm[chunk],
-                "chances": rows.probabilities[chunk],
-                "law": law[chunk],
-                "laws": laws,
+                "probabilities": rows.probabilities[chunk],
+                "target_row": law[chunk],
+                "target_probabilities": laws,
             }
             for kind, sequence in enumerate(sequences):
                 sequence.advance(**pair, **(whole if isinstance(sequence, DoublyRobustState) else {}))

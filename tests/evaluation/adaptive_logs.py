@@ -1,4 +1,4 @@
-"""Small logs for statistical tests: Bernoulli arms, drawn by a policy that learns, many runs side by side."""
+"""Small logs for statistical tests: Bernoulli arms, chosen by a policy that learns, many runs side by side."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 class Logs(NamedTuple):
     arm: np.ndarray  # [runs, rows]
     reward: np.ndarray  # [runs, rows]
-    chances: np.ndarray  # [runs, rows, arms]
+    probabilities: np.ndarray  # [runs, rows, arms]
 
     def weight(self, target: np.ndarray) -> np.ndarray:
-        drawn = np.take_along_axis(self.chances, self.arm[..., None], axis=2)[..., 0]
-        return np.asarray(target[self.arm] / drawn)
+        chosen = np.take_along_axis(self.probabilities, self.arm[..., None], axis=2)[..., 0]
+        return np.asarray(target[self.arm] / chosen)
 
     def propensity(self, target: np.ndarray) -> np.ndarray:
-        return np.asarray(1 / (target**2 / self.chances).sum(axis=2))
+        return np.asarray(1 / (target**2 / self.probabilities).sum(axis=2))
 
 
 def draw(means: list[float], runs: int, rows: int, seed: int, floor: float, learns: bool = True) -> Logs:
@@ -30,15 +30,15 @@ def draw(means: list[float], runs: int, rows: int, seed: int, floor: float, lear
     for t in range(rows):
         average = sums / pulls
         gap = average.max(axis=1, keepdims=True) - average
-        law = np.exp(-2 * pulls * gap**2)
-        law = (
-            (1 - floor) * law / law.sum(axis=1, keepdims=True) + floor / arms
+        probabilities = np.exp(-2 * pulls * gap**2)
+        probabilities = (
+            (1 - floor) * probabilities / probabilities.sum(axis=1, keepdims=True) + floor / arms
             if learns
-            else np.full_like(law, 1 / arms)
+            else np.full_like(probabilities, 1 / arms)
         )
-        arm = np.minimum((rng.random((runs, 1)) > law.cumsum(axis=1)).sum(axis=1), arms - 1)
+        arm = np.minimum((rng.random((runs, 1)) > probabilities.cumsum(axis=1)).sum(axis=1), arms - 1)
         reward = (rng.random(runs) < np.asarray(means)[arm]).astype(float)
-        logs.arm[:, t], logs.reward[:, t], logs.chances[:, t] = arm, reward, law
+        logs.arm[:, t], logs.reward[:, t], logs.probabilities[:, t] = arm, reward, probabilities
         pulls[every, arm] += 1
         sums[every, arm] += reward
     return logs

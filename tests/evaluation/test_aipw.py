@@ -18,15 +18,15 @@ def plain(rows: dict[str, Any], horizon: float, decay: float) -> dict[str, tuple
     arm, reward = np.asarray(rows["arm"]), np.asarray(rows["reward"])
     for t in range(1, len(reward) + 1):
         before = slice(0, t - 1)
-        law = rows["laws"][rows["law"][t - 1]]
+        target_row = rows["target_probabilities"][rows["target_row"][t - 1]]
         if t > 1:
             everything = reward[before].mean()
             model = [
                 reward[before][arm[before] == a].mean() if (arm[before] == a).any() else everything
-                for a in range(len(law))
+                for a in range(len(target_row))
             ]
-            drawn = arm[t - 1]
-            gammas.append(np.dot(law, model) + rows["weight"][t - 1] * (reward[t - 1] - model[drawn]))
+            chosen = arm[t - 1]
+            gammas.append(np.dot(target_row, model) + rows["weight"][t - 1] * (reward[t - 1] - model[chosen]))
         e = rows["propensity"][t - 1]
         share = min(e, 1)
         rate = (1 - share) * (1 - decay) / ((1 - decay) + horizon * (t / horizon) ** decay - t)
@@ -51,17 +51,17 @@ def rows_of(logs: Logs, run: int, target: list[float]) -> dict[str, Any]:
         "reward": logs.reward[0],
         "weight": weight,
         "propensity": propensity,
-        "law": np.zeros(rows, np.int64),
-        "laws": np.array([target]),
+        "target_row": np.zeros(rows, np.int64),
+        "target_probabilities": np.array([target]),
     }
 
 
 def estimates(
     rows: dict[str, Any], horizon: int, chunks: tuple[int, ...] = ()
 ) -> dict[str, tuple[float, float]]:
-    weighted = Weighted.start(arms=rows["laws"].shape[1], horizon=horizon)
+    weighted = Weighted.start(arms=rows["target_probabilities"].shape[1], horizon=horizon)
     for begin, end in zip((0, *chunks), (*chunks, len(rows["reward"])), strict=True):
-        cut = {name: rows[name] if name == "laws" else rows[name][begin:end] for name in rows}
+        cut = {name: rows[name] if name == "target_probabilities" else rows[name][begin:end] for name in rows}
         weighted.advance(**cut)
     return weighted.estimates()
 
@@ -81,11 +81,15 @@ def test_it_is_the_formula(target: list[float], horizon: int) -> None:
 
 def test_laws_by_position() -> None:
     rows = rows_of(LOGS, 1, [0, 0, 1])
-    laws = np.array([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]])
-    law = np.arange(200) % 2
-    drawn = np.take_along_axis(LOGS.chances[1], LOGS.arm[1][:, None], axis=1)[:, 0]
-    rows |= {"laws": laws, "law": law, "weight": laws[law, LOGS.arm[1]] / drawn}
-    rows["propensity"] = 1 / (laws[law] ** 2 / LOGS.chances[1]).sum(axis=1)
+    target_probabilities = np.array([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]])
+    target_row = np.arange(200) % 2
+    chosen = np.take_along_axis(LOGS.probabilities[1], LOGS.arm[1][:, None], axis=1)[:, 0]
+    rows |= {
+        "target_probabilities": target_probabilities,
+        "target_row": target_row,
+        "weight": target_probabilities[target_row, LOGS.arm[1]] / chosen,
+    }
+    rows["propensity"] = 1 / (target_probabilities[target_row] ** 2 / LOGS.probabilities[1]).sum(axis=1)
     expected = plain(rows, 200, 0.7)
     for name, found in estimates(rows, 200).items():
         assert found == pytest.approx(expected[name], rel=1e-12)
@@ -99,8 +103,10 @@ def test_any_chunking_gives_the_same_bits(chunks: tuple[int, ...]) -> None:
 
 def test_the_whole_log_at_once() -> None:
     rows = rows_of(LOGS, 2, [0, 1, 0])
-    arm, reward, weight, propensity, law, laws = rows.values()
-    found = estimate(arm, reward, weight, propensity, law, laws.astype(float), 200.0, 0.7)
+    arm, reward, weight, propensity, target_row, target_probabilities = rows.values()
+    found = estimate(
+        arm, reward, weight, propensity, target_row, target_probabilities.astype(float), 200.0, 0.7
+    )
     assert dict(zip(WEIGHTINGS, map(tuple, found.tolist()), strict=True)) == estimates(rows, 200)
 
 
@@ -141,8 +147,8 @@ def test_few_rows() -> None:
         "reward": [1.0],
         "weight": [2.0],
         "propensity": [0.5],
-        "law": [0],
-        "laws": [[1.0, 0.0]],
+        "target_row": [0],
+        "target_probabilities": [[1.0, 0.0]],
     }
     assert all(math.isnan(value) for value, _ in weighted.estimates().values())
     weighted.advance(**row)
@@ -162,10 +168,10 @@ def test_refusals() -> None:
         estimates(rows, 199)
     with pytest.raises(InvalidValue, match=r"arm\[3\]"):
         estimates(rows | {"arm": np.where(np.arange(200) == 3, 3, 0)}, 200)
-    with pytest.raises(InvalidValue, match="law"):
-        estimates(rows | {"law": np.ones(200, np.int64)}, 200)
+    with pytest.raises(InvalidValue, match="target_row"):
+        estimates(rows | {"target_row": np.ones(200, np.int64)}, 200)
     with pytest.raises(InvalidValue, match="sum"):
-        estimates(rows | {"laws": np.array([[0.0, 0.0, 1.0], [1.0, 0.0, -1.0]])}, 200)
+        estimates(rows | {"target_probabilities": np.array([[0.0, 0.0, 1.0], [1.0, 0.0, -1.0]])}, 200)
     for wrong in (
         {"arms": 0, "horizon": 5},
         {"arms": 2, "horizon": 0},
@@ -183,10 +189,17 @@ def values(logs: Logs, target: list[float]) -> tuple[np.ndarray, np.ndarray]:
     """Value and standard error of each weighting in each run, and then those of the plain mean: [runs, 5, 2]."""
     runs, rows = logs.arm.shape
     weight, propensity = logs.weight(np.array(target)), logs.propensity(np.array(target))
-    law, laws = np.zeros(rows, np.int64), np.array([target], float)
+    target_row, target_probabilities = np.zeros(rows, np.int64), np.array([target], float)
     found, naive = [], []
     for run in range(runs):
-        given = (logs.arm[run], logs.reward[run], weight[run], propensity[run], law, laws)
+        given = (
+            logs.arm[run],
+            logs.reward[run],
+            weight[run],
+            propensity[run],
+            target_row,
+            target_probabilities,
+        )
         found.append(estimate(*given, float(rows), 0.7))
         mine = logs.reward[run][logs.arm[run] == np.argmax(target)]
         naive.append((mine.mean(), mine.std() / math.sqrt(len(mine))))
@@ -202,7 +215,7 @@ def test_the_uniform_weighting_is_unbiased_and_the_sample_mean_is_not() -> None:
 
 def test_probabilities_of_the_round_after_bias_it() -> None:
     logs = draw([0.6, 0.4], runs=4000, rows=60, seed=11, floor=0.2)
-    late = Logs(logs.arm[:, :-1], logs.reward[:, :-1], logs.chances[:, 1:])
+    late = Logs(logs.arm[:, :-1], logs.reward[:, :-1], logs.probabilities[:, 1:])
     assert abs(z_score(values(late, [0, 1])[0][:, 0, 0], 0.4)) > 4
 
 

@@ -37,9 +37,9 @@ def rows_of(logs: Logs, run: int, target: np.ndarray) -> dict[str, Any]:
         "arm": one.arm[0],
         "reward": one.reward[0],
         "weight": one.weight(target)[0],
-        "chances": one.chances[0],
+        "probabilities": one.probabilities[0],
     }
-    return rows | {"law": np.zeros(len(one.arm[0]), np.int64)}
+    return rows | {"target_row": np.zeros(len(one.arm[0]), np.int64)}
 
 
 def feed(
@@ -52,7 +52,7 @@ def feed(
         if not isinstance(sequence, DoublyRobustState):
             part = {name: part[name] for name in ("weight", "reward")}
         else:
-            part["laws"] = target[None]
+            part["target_probabilities"] = target[None]
         paths.append(sequence.advance(**part, path=True))
     return np.concatenate(paths)
 
@@ -88,7 +88,7 @@ def plain_terms(rows: dict[str, Any], target: np.ndarray, k: float) -> tuple[np.
         seen = [reward[:t][arm[:t] == a] for a in range(len(target))]
         model = np.array([each.mean() if len(each) else overall for each in seen])
         for phi, r, m in zip(phis, (reward[t], 1 - reward[t]), (model, 1 - model), strict=True):
-            cut = np.minimum(m, k * rows["chances"][t] / target)
+            cut = np.minimum(m, k * rows["probabilities"][t] / target)
             phi.append(rows["weight"][t] * (r - cut[arm[t]]) + target @ cut)
     return np.array(phis[0]), np.array(phis[1])
 
@@ -273,14 +273,21 @@ def test_refusals() -> None:
                 each.advance(**rows)
     with pytest.raises(InvalidValue, match="as many"):
         sequence.advance(weight=[1, 1], reward=[1])
-    rows = {"arm": [0], "reward": [1], "weight": [2], "chances": [[0.5, 0.5]], "law": [0], "laws": [[1, 0]]}
+    rows = {
+        "arm": [0],
+        "reward": [1],
+        "weight": [2],
+        "probabilities": [[0.5, 0.5]],
+        "target_row": [0],
+        "target_probabilities": [[1, 0]],
+    }
     wrongs = [
         ("arm", [2]),
-        ("law", [1]),
-        ("laws", [[1, 1]]),
-        ("laws", [[2, -1]]),
-        ("laws", [[1]]),
-        ("chances", [[1]]),
+        ("target_row", [1]),
+        ("target_probabilities", [[1, 1]]),
+        ("target_probabilities", [[2, -1]]),
+        ("target_probabilities", [[1]]),
+        ("probabilities", [[1]]),
     ]
     for name, wrong in wrongs:
         with pytest.raises(InvalidValue, match=name):
@@ -305,7 +312,7 @@ def misses(logs: Logs, target: np.ndarray, value: float, floor: float) -> dict[s
     """In how many runs each sequence excluded the value at any row."""
     level, weight = level_of(ALPHA), logs.weight(target)
     highest = (target / (floor / len(target))).max()
-    law, laws = np.zeros(ROWS, np.int64), target[None]
+    target_row, target_probabilities = np.zeros(ROWS, np.int64), target[None]
     count = dict.fromkeys(("bernstein", "doubly-robust", "betting", "betting-floor", "betting-horizon"), 0)
     for run in range(RUNS):
         w, r = weight[run], logs.reward[run]
@@ -314,9 +321,9 @@ def misses(logs: Logs, target: np.ndarray, value: float, floor: float) -> dict[s
             "arm": logs.arm[run],
             "reward": r,
             "weight": w,
-            "chances": logs.chances[run],
-            "law": law,
-            "laws": laws,
+            "probabilities": logs.probabilities[run],
+            "target_row": target_row,
+            "target_probabilities": target_probabilities,
         }
         count["doubly-robust"] += doubly_robust.excluded_at(**given, value=value, level=level) > 0
         count["betting"] += betting.excluded_at(w, r, value, level, math.inf, 0.0) > 0
@@ -360,9 +367,10 @@ def test_bets_that_look_at_the_row_first_do_not_cover() -> None:
 
 
 def test_without_the_truncation_bernstein_does_not_cover() -> None:
-    """An arm that is drawn with p = 1/8 and always pays 1: its value is 1. Fifteen draws in a row have a probability of 8^-15.
+    """An arm that is chosen with p = 1/8 and always pays 1: its value is 1. Fifteen draws in a row have a probability of 8^-15.
 
-    That is 28 times alpha, and on that path alone the sequence without truncation puts its lower bound above 1.
+    That is 28 times alpha, and on that path alone the sequence without truncation puts its lower bound above
+    1.
     """
     alpha, rows = 1e-15, 15
     terms = np.full(rows, 8.0)

@@ -1,4 +1,4 @@
-"""What other policies would have earned, from the log of one."""
+"""Off-policy evaluation: estimate from a log what other policies would have earned."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ __all__ = [
     "replay",
 ]
 
-# Imported when they are asked for: numba is, and who wants a part of this room need not wait for all of it.
-_LATER = {
+# Modules are imported on first use: importing numba takes long, and few callers need all of this package.
+_MODULES = {
     name: module
-    for module, them in {
+    for module, names_of_module in {
         "comparing": ("Comparison", "compare"),
         "evaluating": ("evaluate", "evaluate_each", "names"),
         "planning": ("ExplorationPlan", "plan"),
         "replays": ("Replay", "replay"),
         "evaluation_report": ("Estimate", "Report"),
     }.items()
-    for name in them
+    for name in names_of_module
 }
 
 
 def __getattr__(name: str) -> object:
-    """A name of this room."""
-    if name in _LATER:
+    """Import the module that defines a public name of this package."""
+    if name in _MODULES:
         import importlib
 
-        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

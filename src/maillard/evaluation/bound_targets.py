@@ -185,7 +185,8 @@ def _fixed_probabilities(target: Policy, arms: int) -> NDArray[np.float64]:
 
 def _not_fixed(spec: str) -> InvalidValue:
     allowed = (
-        "a target that does not learn: an arm, uniform or a fixed distribution. For the learning curve of a policy use "
-        f"maillard.replay(log, {spec!r}), or maillard replay LOG --policy {spec}"
+        "a target that does not learn: an arm, uniform or a fixed distribution. "
+        f"For the learning curve of a policy use maillard.replay(log, {spec!r}), "
+        f"or maillard replay LOG --policy {spec}"
     )
     return InvalidValue("target", spec, allowed)

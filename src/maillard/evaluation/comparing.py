@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "compare", "difference_names"]
 
 _SHARED = "in the rows that both targets share,"
-_WEIGHTED = [
-    "ips",
-    "snips",
-]  # in both reports; the first one's refusals hold for all estimators that use weights
+# Both reports contain these. A refusal of the first applies to all estimators that use weights.
+_WEIGHTED = ["ips", "snips"]
 
 
 def difference_names() -> list[str]:
@@ -100,10 +98,11 @@ def compare(
 ) -> Comparison:
     """Estimate how much larger the mean reward of target `a` is than that of target `b`.
 
-    Both are estimated from the same rows, those in which all arms of both could have been chosen, so that common noise
-    cancels. `bols` and `w-decorrelation` compare two arms, whose rewards they keep in memory; the latter needs a
-    `penalty` (see differences.decorrelation.choose_penalty). Each of the two confidence sequences has half of the error
-    probability, and so have both reports. The options are those of `evaluate`, except `interval` and `reward_model`.
+    Both are estimated from the same rows, those in which all arms of both could have been chosen, so that
+    common noise cancels. `bols` and `w-decorrelation` compare two arms, whose rewards they keep in memory;
+    the latter needs a `penalty` (see differences.decorrelation.choose_penalty). Each of the two confidence
+    sequences has half of the error probability, and so have both reports. The options are those of
+    `evaluate`, except `interval` and `reward_model`.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=5000, seed=1)
@@ -288,7 +287,7 @@ def _two_arm_estimate(name: str, method: _TwoArms, pair: _Pair, penalty: float |
     return Estimate(name=name, refusal=found) if isinstance(found, str) else Estimate(name=name, **found)
 
 
-def _batched(  # columns, then arms
+def _batched(
     arm: Any, reward: Any, batch: Any, one: int, other: int, *, confidence: float, penalty: float | None
 ) -> dict[str, Any] | str:
     from maillard.evaluation.differences.batched_difference import batched_difference
@@ -300,12 +299,12 @@ def _batched(  # columns, then arms
         "lower": found.lower,
         "upper": found.upper,
         "interval": f"least squares in each of {found.batches:,} batches",
-        "assumes": "batches (those of the log's states) whose ends do not depend on their rewards, and the same "
-        "variance for both arms",
+        "assumes": "batches (those of the log's states) whose ends do not depend on their rewards, "
+        "and the same variance for both arms",
     }
 
 
-def _decorrelated(  # columns, then arms
+def _decorrelated(
     arm: Any, reward: Any, batch: Any, one: int, other: int, *, confidence: float, penalty: float | None
 ) -> dict[str, Any] | str:
     from maillard.evaluation.differences.decorrelation import decorrelated_difference

@@ -1,7 +1,7 @@
-"""A compiled loop that adds up a log with only arms, probabilities and rewards, ten times as fast as log_sums.py.
+"""A compiled loop that computes the sums of a log with only arms, probabilities and rewards.
 
-The results equal those of log_sums.py except for rounding. It applies to estimators that do not shrink weights, without
-a reward model, target positions or units.
+It is ten times as fast as log_sums.py. The results equal those of log_sums.py except for rounding. It applies
+to estimators that do not shrink weights, without a reward model, target positions or units.
 """
 
 from __future__ import annotations

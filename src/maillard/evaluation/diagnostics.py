@@ -31,12 +31,16 @@ class Overlap:
     epochs: Mapping[int, Floats] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, some: Columns, arms: int) -> Overlap:
-        """The overlap of some rows. Without the probabilities of all arms, Σ p is NaN, and the smallest p is of chosen arms."""
+    def of(cls, columns: Columns, arms: int) -> Overlap:
+        """The overlap in these rows.
+
+        If the log has only the probabilities of chosen arms, Σ p is NaN and the smallest p is that of chosen
+        arms.
+        """
         found = {}
-        for epoch in np.unique(some.epoch):
-            part = some.filter(some.epoch == epoch)
-            drawn = np.bincount(part.arm, minlength=arms).astype(np.float64)
+        for epoch in np.unique(columns.epoch):
+            part = columns.filter(columns.epoch == epoch)
+            chosen = np.bincount(part.arm, minlength=arms).astype(np.float64)
             if part.log_probabilities is None or not part.has_all_probabilities:
                 eligible = (
                     np.full(arms, float(len(part))) if part.eligible is None else part.eligible.sum(axis=0)
@@ -48,7 +52,7 @@ class Overlap:
                 can = np.ones_like(p, np.bool_) if part.eligible is None else part.eligible
                 eligible, total = can.sum(axis=0), p.sum(axis=0)
                 least = np.min(p, axis=0, initial=np.inf, where=can)
-            found[int(epoch)] = np.array([eligible, drawn, total, least])
+            found[int(epoch)] = np.array([eligible, chosen, total, least])
         return cls(found)
 
     def __add__(self, other: Overlap) -> Overlap:
@@ -63,7 +67,7 @@ class Overlap:
     def table(self, arms: Sequence[str]) -> list[dict[str, object]]:
         """A dictionary for each epoch and arm."""
         rows: list[dict[str, object]] = []
-        for epoch, (eligible, drawn, total, least) in sorted(self.epochs.items()):
+        for epoch, (eligible, chosen, total, least) in sorted(self.epochs.items()):
             for place, arm in enumerate(arms):
                 if eligible[place]:
                     rows.append(
@@ -71,7 +75,7 @@ class Overlap:
                             "epoch": epoch,
                             "arm": arm,
                             "rows": int(eligible[place]),
-                            "drawn": int(drawn[place]),
+                            "chosen": int(chosen[place]),
                             "mean_probability": _number(total[place] / eligible[place]),
                             "smallest_probability": _number(least[place]),
                         }
@@ -81,7 +85,7 @@ class Overlap:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Sums over weights: count, Σ w, Σ w², Σ w r, the largest, the number above 0, counts by powers of two."""
+    """Sums over weights: count, Σ w, Σ w², Σ w r, the largest, the number above 0, a histogram."""
 
     count: int
     total: float
@@ -120,7 +124,7 @@ class Spread:
 
     @property
     def effective_pulls(self) -> float | None:
-        """(Σ √e)² / n: the sample size for weights that stabilise the variance; None without all probabilities."""
+        """(Σ √e)² / n, the sample size of variance-stabilising weights; None without all probabilities."""
         return None if math.isnan(self.roots) else self.roots**2 / max(self.count, 1)
 
     @property
@@ -164,7 +168,10 @@ def spread_of(rows: WeightedRows) -> Spread:
 
 @dataclass(frozen=True)
 class WeightTest:
-    """For weights with p >= 0.01: their sum, its conditional expectation and variance, and the largest possible weight."""
+    """A test of the mean weight, from weights with p >= 0.01.
+
+    The fields are their sum, its conditional expectation and variance, and the largest possible weight.
+    """
 
     observed: float = 0.0
     expected: float = 0.0
@@ -195,11 +202,11 @@ def weight_test(rows: WeightedRows) -> WeightTest:
         return WeightTest()
     p = rows.probabilities
     heavy = p >= TRUNCATION
-    law = rows.target_probabilities[rows.target_row]
-    expected = (law * heavy).sum(axis=1)
-    ratio = np.divide(law * law, p, out=np.zeros_like(p), where=heavy)
+    target = rows.target_probabilities[rows.target_row]
+    expected = (target * heavy).sum(axis=1)
+    ratio = np.divide(target * target, p, out=np.zeros_like(p), where=heavy)
     found = np.where(heavy[np.arange(len(rows)), rows.arm], rows.weight, 0.0)
-    largest = float(np.divide(np.abs(law), p, out=np.zeros_like(p), where=heavy).max(initial=0.0))
+    largest = float(np.divide(np.abs(target), p, out=np.zeros_like(p), where=heavy).max(initial=0.0))
     variance = float((ratio.sum(axis=1) - expected**2).sum())
     return WeightTest(float(found.sum()), float(expected.sum()), variance, largest)
 
@@ -229,14 +236,14 @@ class Diagnostics:
     positive: int
     "Rows whose arm the target can choose."
     effective_pulls: float | None
-    """(Σ √e)² / n, e the target's probability: the sample size of aipw-sqrt and aipw-two-point; None if the log does not have
-    the probability of every arm."""
+    """(Σ √e)² / n, the sample size of aipw-sqrt and aipw-two-point; for a single arm, e is its probability.
+    None if the log does not have the probability of every arm."""
     alike: bool
     "Whether all rewards of those rows are equal."
     rare: int | None
     "If these rewards have two values, the ends of their range: the count of the rarer one."
     mean_weight_z: float | None
-    "The deviation of the mean weight from 1 in standard deviations (weights with p >= 0.01); None without enough data."
+    "The deviation of the mean weight (p >= 0.01) from 1, in standard deviations; None without enough data."
     mean_weight_error: float
     "The standard error of the mean weight, as if rows were independent."
     audit: str

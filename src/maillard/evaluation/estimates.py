@@ -47,12 +47,14 @@ _MIN_RARE = 10  # rewards of the rarer value, from which a sum of them is close 
 _MIN_UNITS = 10
 _SIZES = {EFFECTIVE_SIZE: "the effective sample size is", EFFECTIVE_PULLS: "the effective pulls are"}
 _REQUIREMENTS = {
-    ALL_PROBABILITIES: "it needs the probability of every arm, and some rows have only that of the chosen arm",
+    ALL_PROBABILITIES: "it needs the probability of every arm, and some rows have only that of "
+    "the chosen arm",
     REWARD_RANGE: "it needs the range of rewards: give reward_range=(low, high), or --reward-range low..high",
 }
 _NO_FLOOR = (
-    "the probabilities changed, so the log is assumed to be adaptive (if it is not, use adaptive=False or --not-adaptive). "
-    "No floor is known that decays no faster than t^-0.7, so the interval may cover the value far less often than stated"
+    "the probabilities changed, so the log is assumed to be adaptive (if it is not, use adaptive=False or "
+    "--not-adaptive). No floor is known that decays no faster than t^-0.7, so the interval may cover the "
+    "value far less often than stated"
 )
 _BIAS = ". The interval covers the expectation of the estimate, not the bias that shrinkage causes"
 _EQUAL = (
@@ -115,13 +117,13 @@ class Evidence:
         d, found = self.diagnostics, []
         if d.missing:
             found.append(
-                f"{d.missing:.1%} of the rows have no reward and are left out, as if rewards were missing at random; "
-                "a reward window with a default value avoids this"
+                f"{d.missing:.1%} of the rows have no reward and are left out, as if rewards were missing at "
+                "random; a reward window with a default value avoids this"
             )
         if not self.all_probabilities and abs(d.mean_weight - 1.0) > 5.0 * d.mean_weight_error:
             found.append(
-                f"the mean weight is {d.mean_weight:.3g} instead of 1: the probabilities may be wrong, or the target's "
-                "arms may not always have been eligible"
+                f"the mean weight is {d.mean_weight:.3g} instead of 1: the probabilities may be wrong, "
+                "or the target's arms may not always have been eligible"
             )
         return found
 
@@ -187,8 +189,11 @@ def _additive(  # noqa: PLR0911  # one for each refusal
     if chosen_level:
         widths = runner.level_widths(estimators) if d.adaptive else independent_widths(variances, d.rows)
         if widths is None:
-            why = "on an adaptive log only confidence sequences can choose the level, and they need reward_range; "
-            return Estimate(name=name, refusal=f"{why}give a level, as in {name}:{estimators[0].levels[2]:g}")
+            why = (
+                "on an adaptive log only confidence sequences can choose the level, and they need "
+                f"reward_range; give a level, as in {name}:{estimators[0].levels[2]:g}"
+            )
+            return Estimate(name=name, refusal=why)
         best = choose(values, widths)
     estimator, value, variance = estimators[best], values[best], variances[best]
     if not sums[estimator.key].count:
@@ -221,7 +226,8 @@ def _additive(  # noqa: PLR0911  # one for each refusal
     made = normal_estimate(name, value, math.sqrt(variance), evidence, **more)
     if not chosen_level or made.value is None:
         return made
-    # A level chosen for its small variance may be biased. The least shrunken form has the widest interval: use that.
+    # A level chosen for its small variance may be biased. The least shrunken form has the widest interval:
+    # use that.
     widest = max(range(len(estimators)), key=lambda i: variances[i])
     half = evidence.z * math.sqrt(variances[widest])
     return replace(
@@ -253,8 +259,11 @@ def _bernstein(name: str, estimator: Any, value: float, variance: float, evidenc
     log, d = evidence.log, evidence.diagnostics
     largest = min(estimator.max_weight(), log.max_weight(evidence.target) or math.inf)
     if not estimator.mean_of_terms or not math.isfinite(largest) or log.reward_range is None:
-        why = "an empirical Bernstein interval needs ips or a shrunken form of it, a reward_range, and a floor or a "
-        return Estimate(name=name, refusal=why + "level that bounds the weights")
+        why = (
+            "an empirical Bernstein interval needs ips or a shrunken form of it, a reward_range, "
+            "and a floor or a level that bounds the weights"
+        )
+        return Estimate(name=name, refusal=why)
     if d.adaptive or evidence.query.by_unit:
         why = "empirical Bernstein needs independent rows; on an adaptive log use cs-bernstein"
         return Estimate(name=name, refusal=why)
@@ -268,8 +277,8 @@ def _bernstein(name: str, estimator: Any, value: float, variance: float, evidenc
         upper=value + half,
         standard_error=math.sqrt(variance),
         interval="empirical Bernstein",
-        assumes="independent rows, and rewards and weights within the known bounds; valid for any number of rows"
-        + ("" if estimator.level is None else _BIAS),
+        assumes="independent rows, and rewards and weights within the known bounds; "
+        "valid for any number of rows" + ("" if estimator.level is None else _BIAS),
         caveat="; ".join(evidence.doubts),
         level=estimator.level,
     )
@@ -278,8 +287,8 @@ def _bernstein(name: str, estimator: Any, value: float, variance: float, evidenc
 def bernstein_halfwidth(variance: float, count: int, span: float, alpha: float) -> float:
     """Maurer and Pontil (2009), Theorem 4, two-sided, for independent terms within `span` of each other.
 
-    `variance` is that of the mean of `count` terms. With L = ln(4 / α) and the sample variance V, whose denominator is
-    n - 1, the half-width is √(2 V L / n) + 7 span L / (3 (n - 1)).
+    `variance` is that of the mean of `count` terms. With L = ln(4 / α) and the sample variance V, whose
+    denominator is n - 1, the half-width is √(2 V L / n) + 7 span L / (3 (n - 1)).
 
     >>> round(bernstein_halfwidth(0.25 / 1000, 1000, 1.0, 0.05), 4)
     0.0571
@@ -314,19 +323,20 @@ def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one fo
         )
     if d.missing > settings.max_missing:
         return (
-            f"{d.missing:.1%} of the rows have no reward (at most {settings.max_missing:.0%} are accepted). If only some "
-            "outcomes are reported, the rest is not a random sample. A reward window with a default value defines what "
-            "a missing reward means"
+            f"{d.missing:.1%} of the rows have no reward (at most {settings.max_missing:.0%} are accepted). "
+            "If only some outcomes are reported, the rest is not a random sample. "
+            "A reward window with a default value defines what a missing reward means"
         )
     accepted = f"(at most {settings.max_unsupported:.0%} is accepted)"
     if not evidence.all_probabilities and evidence.never_chosen > settings.max_unsupported:
         return (
-            f"{evidence.never_chosen:.1%} of the target's probability is on arms that were never chosen, and whose "
-            f"probabilities the log does not contain {accepted}"
+            f"{evidence.never_chosen:.1%} of the target's probability is on arms that were never chosen, "
+            f"and whose probabilities the log does not contain {accepted}"
         )
     if d.unsupported > settings.max_unsupported:
         advice = _floor_advice(max(settings.min_effective_size, 1.0), evidence)
-        return f"the target's arms could not have been chosen in {d.unsupported:.1%} of the rows {accepted}; {advice}"
+        why = f"the target's arms could not have been chosen in {d.unsupported:.1%} of the rows"
+        return f"{why} {accepted}; {advice}"
     return None
 
 
@@ -335,7 +345,10 @@ def refusal_of_estimator(estimators: Sequence[Estimator], evidence: Evidence) ->
     d, first, chosen_level = evidence.diagnostics, estimators[0], len(estimators) > 1
     if first.sequential:
         if evidence.sums.repeated or evidence.query.settings.cluster is not None:
-            return "it needs rows that are chosen independently; for rows that repeat a draw, or are clustered by unit, use ips or snips"
+            return (
+                "it needs rows that are chosen independently; for rows that repeat a choice, or are "
+                "clustered by unit, use ips or snips"
+            )
         missing = evidence.log.missing_requirements(first)
         if ALL_PROBABILITIES in first.requires and not evidence.all_probabilities:
             return _REQUIREMENTS[ALL_PROBABILITIES]
@@ -343,15 +356,17 @@ def refusal_of_estimator(estimators: Sequence[Estimator], evidence: Evidence) ->
             return _REQUIREMENTS[missing[0]]
     if first.uses_model and d.adaptive and (not evidence.modelled or first.fits_model):
         return (
-            "its reward model is fitted to the whole log, which biases it on an adaptive log (the probabilities changed): "
-            "use aipw, give a reward_model known in advance, or adaptive=False (--not-adaptive) if the log is not adaptive"
+            "its reward model is fitted to the whole log, which biases it on an adaptive log (the "
+            "probabilities changed): use aipw, give a reward_model known in advance, or adaptive=False "
+            "(--not-adaptive) if the log is not adaptive"
         )
     if not first.sequential and d.rows < 2:
         return "a single row has no variance"
     if d.alike and first.needs_variance:
         return _EQUAL
     if chosen_level and d.adaptive and first.uses_model:
-        return f"its level can be chosen only from independent rows; give one, as in {first.name}:{first.levels[2]:g}"
+        example = f"{first.name}:{first.levels[2]:g}"
+        return f"its level can be chosen only from independent rows; give one, as in {example}"
     if not first.clusters and evidence.query.by_unit:
         return "it has no interval by unit"
     if not first.sample_size:

@@ -46,9 +46,9 @@ def evaluate(
 ) -> Report:
     """Estimate the mean reward of a decision if `target` had made all decisions in the log.
 
-    `log` is anything that `read_log` opens, or a log of `simulate_log`. `target` does not learn: it is an arm, a fixed
-    distribution, `uniform`, or a spec of one of these; use `replay` for a policy that learns. `estimators` are names,
-    optionally with a level, as in "clipped-ips:5". `Settings` describes the options.
+    `log` is anything that `read_log` opens, or a log of `simulate_log`. `target` does not learn: it is an
+    arm, a fixed distribution, `uniform`, or a spec of one of these; use `replay` for a policy that learns.
+    `estimators` are names, optionally with a level, as in "clipped-ips:5". `Settings` describes the options.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.1", "bernoulli:0.6,0.4", horizon=5000, seed=1)
@@ -165,7 +165,7 @@ def _in_parallel(
 
 
 def _portable(part: Any) -> Iterable[Any]:
-    """The part in a form that another process can read: a part of a file by its name, other columns by value."""
+    """The part in a form that another process can read: parts of files by name, other columns by value."""
     from maillard.decisions.files.parquet import ParquetPart
 
     inner = getattr(part, "part", part)

@@ -92,7 +92,7 @@ class EvaluationLog:
 
     @cached_property
     def center(self) -> float:
-        """The mean of the first rewards. Sums are of differences from it, so that large rewards keep their digits."""
+        """The mean of the first rewards. Sums of r - center are more precise than sums of large rewards."""
         reward = self._first_columns.reward
         known = reward[np.isfinite(reward)]
         return float(known.mean()) if known.size else 0.0
@@ -166,7 +166,7 @@ def _with_settings(log: EvaluationLog, settings: Settings) -> EvaluationLog:
 
 
 def _simulated(log: Log) -> EvaluationLog:
-    """A simulated log, without the first rounds, in which each arm is chosen once regardless of the policy."""
+    """A simulated log without its first rounds, in which each arm is chosen once, whatever the policy."""
     problem, names = simulated_problem(log)
     columns = partial(_simulated_columns, log)
     spec = log.provenance["policy"]
@@ -185,7 +185,7 @@ def _simulated(log: Log) -> EvaluationLog:
 
 
 def simulated_problem(log: Log) -> tuple[problems.Problem | None, tuple[str, ...]]:
-    """The problem of a simulated log (None for a custom sampler) and the names of its arms, which are numbers."""
+    """The problem of a simulated log (None for a custom sampler) and its arms, which are numbered."""
     try:
         problem = problems.problem(log.provenance["problem"])
     except MaillardError:
@@ -228,9 +228,9 @@ class _Spool:
 
     def fill(self, columns: Iterable[Columns]) -> None:
         """Store the columns."""
-        for some in columns:
-            pickle.dump(some, self._file)
-            self.rows += len(some)
+        for batch in columns:
+            pickle.dump(batch, self._file)
+            self.rows += len(batch)
 
     def __enter__(self) -> _Spool:
         return self
@@ -243,8 +243,8 @@ class _Spool:
         while True:
             self._file.seek(place)
             try:
-                some = pickle.load(self._file)  # written above
+                batch = pickle.load(self._file)  # written by `fill`
             except EOFError:
                 return
             place = self._file.tell()
-            yield some
+            yield batch

@@ -223,7 +223,7 @@ def _forest(section: TargetSection, span: tuple[float, float] | None) -> Any:
     ends = [
         [np.nan if end is None else end for end in (each.value, each.lower, each.upper)] for each in estimates
     ]
-    sequences = [int("sequence" in each.interval) for each in estimates]
+    sequences = [int(each.anytime_valid) for each in estimates]
     marks = ["circle: valid at the end of the log"] * (0 in sequences)
     marks += ["square: valid at any time"] * (1 in sequences)
     hollow = [each.name for each in estimates if each.caveat]

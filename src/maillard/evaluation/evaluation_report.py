@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from maillard.errors import UnknownName
 from maillard.evaluation.diagnostics import Diagnostics
 from maillard.evaluation.estimators import all_estimators
+from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE
 
 if TYPE_CHECKING:
     from maillard.evaluation.estimates import Evidence
@@ -42,6 +43,12 @@ class Estimate:
         """The width of the interval."""
         return math.nan if self.lower is None or self.upper is None else self.upper - self.lower
 
+    @property
+    def anytime_valid(self) -> bool:
+        """Whether the interval is a confidence sequence: valid at every row simultaneously."""
+        estimator = all_estimators().get(self.name)
+        return self.value is not None and estimator is not None and estimator.interval == CONFIDENCE_SEQUENCE
+
 
 @dataclass(frozen=True, kw_only=True)
 class Estimates(Mapping[str, Estimate]):
@@ -68,9 +75,10 @@ class Estimates(Mapping[str, Estimate]):
 
     @property
     def best(self) -> Estimate | None:
-        """The estimate to read first: chosen by its assumptions, not by its value. None if none is free of caveats.
+        """The estimate to read first, chosen by its assumptions, not by its value; None if each has a caveat.
 
-        On an adaptive log this is aipw-two-point, then aipw-sqrt, then a confidence sequence; on others snips.
+        On an adaptive log this is aipw-two-point, then aipw-sqrt, then a confidence sequence; on others
+        snips.
         """
         known = all_estimators()
         ordered = sorted(
@@ -119,8 +127,9 @@ class Report(Estimates):
     def __str__(self) -> str:
         d = self.diagnostics
         lines = [
-            f"{self.target} on {self.source}: {d.rows:,} rows, effective size {d.effective_sample_size:,.1f}, "
-            f"mean weight {d.mean_weight:.4g}, largest {d.max_weight:.4g}"
+            f"{self.target} on {self.source}: {d.rows:,} rows, "
+            f"effective size {d.effective_sample_size:,.1f}, mean weight {d.mean_weight:.4g}, "
+            f"largest {d.max_weight:.4g}"
         ]
         return "\n".join([*lines, *lines_of(self)])
 

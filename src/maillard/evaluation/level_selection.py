@@ -1,4 +1,7 @@
-"""SLOPE chooses a level from the data by Lepski's principle (Su, Srinath and Krishnamurthy 2020; Tucker and Lee 2021)."""
+"""SLOPE: choose a level of shrinkage from the data by Lepski's principle.
+
+Methods: Su, Srinath and Krishnamurthy (2020); Tucker and Lee (2021).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ def independent_widths(variances: Sequence[float], count: int) -> list[float]:
 def choose(values: Sequence[float], widths: Sequence[float]) -> int:
     """The index of the narrowest estimate that no wider one contradicts.
 
-    Estimates are visited from the widest down, while |θ_i - θ_j| <= c_i + (√6 - 1) c_j for every earlier j; c are half-widths.
+    Estimates are visited from the widest down, while |θ_i - θ_j| <= c_i + (√6 - 1) c_j for every earlier j; c
+    are half-widths.
 
     >>> choose([0.5, 0.49, 0.1], [0.1, 0.03, 0.01])
     1

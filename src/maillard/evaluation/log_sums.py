@@ -1,4 +1,4 @@
-"""One pass over a log, in any order and any number of parts: all sums that estimators and diagnostics need."""
+"""The sums that estimators and diagnostics need: one pass over a log, in any order and number of parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["LogSums", "TargetSums", "rows_by_target", "sums_of", "sums_of_part",
 
 @dataclass(frozen=True, eq=False)
 class TargetSums:
-    """The sums of one target: weights by epoch, moments by key, the weight test, and uninformative rows by reason."""
+    """The sums of one target: weights by epoch, moments by key, the weight test, rows left out by reason."""
 
     spread: Mapping[int, Spread]
     sums: Mapping[tuple[str, float | None], Any]
@@ -118,7 +118,10 @@ class LogSums:
 def rows_by_target(
     columns: Columns, log: EvaluationLog, query: Query
 ) -> tuple[list[tuple[WeightedRows, Mapping[str, int]]], Mapping[str, int]]:
-    """The rows of each target with the number of uninformative ones, and the number without a final reward, by reason."""
+    """The rows of each target with the number of uninformative ones, and the number without a final reward.
+
+    The numbers are by reason.
+    """
     rewarded, left_out = rewarded_columns(columns, log)
     found = [weighted_rows(rewarded, log, each, by_unit=query.by_unit) for each in query.targets]
     return found, left_out
@@ -181,7 +184,7 @@ def _extremes(columns: Columns, arms: int, *, by_position: bool) -> dict[int, Fl
 
 
 def sums_of_part(part: Callable[[], Iterable[Columns]], log: EvaluationLog, query: Query) -> LogSums | None:
-    """The sums of a part of a log; None if it has no rows. Workers, possibly on other machines, run this function."""
+    """The sums of a part of a log; None if it has no rows. Workers run this, possibly on other machines."""
     from maillard.evaluation.compiled_sums import accepts_part, sums_of_file
 
     if accepts_part(part, log, query):

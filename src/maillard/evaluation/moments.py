@@ -44,12 +44,12 @@ class Moments:
         """The moments of an array of vectors, one in each column."""
         size, count = rows.shape
         mean, scatter = rows.sum(axis=1) / max(count, 1), np.zeros((size, size))
-        some = np.flatnonzero(rows.any(axis=1))  # without a model, two entries are 0
-        centred = rows[some] - mean[some, np.newaxis]
+        nonzero = np.flatnonzero(rows.any(axis=1))  # without a model, two entries are 0
+        centred = rows[nonzero] - mean[nonzero, np.newaxis]
         # Pairwise sums keep more digits than a matrix product, and start no BLAS threads.
         for i, one in enumerate(centred):
             for j, other in enumerate(centred[: i + 1]):
-                scatter[some[i], some[j]] = scatter[some[j], some[i]] = (one * other).sum()
+                scatter[nonzero[i], nonzero[j]] = scatter[nonzero[j], nonzero[i]] = (one * other).sum()
         return cls(count, mean, scatter, None if units is None else _by_unit(rows, units))
 
     def __add__(self, other: Moments) -> Moments:
@@ -58,17 +58,20 @@ class Moments:
         if not count:
             return self
         apart = other.mean - self.mean
-        share = other.count / count
+        fraction = other.count / count
         units = None
         if self.units is not None and other.units is not None:
             units = dict(self.units)
             for name, sums in other.units.items():
                 units[name] = units[name] + sums if name in units else sums
-        scatter = self.scatter + other.scatter + np.outer(apart, apart) * (self.count * share)
-        return Moments(count, self.mean + apart * share, scatter, units)
+        scatter = self.scatter + other.scatter + np.outer(apart, apart) * (self.count * fraction)
+        return Moments(count, self.mean + apart * fraction, scatter, units)
 
     def variance(self, gradient: Floats) -> float:
-        """The variance of the mean of gradient · x: Σ (gradient · (x - mean))² / n², clustered by unit if there are units."""
+        """The variance of the mean of gradient · x: Σ (gradient · (x - mean))² / n².
+
+        If there are units, it is clustered by unit.
+        """
         if not self.count:
             return 0.0
         if self.units is None:

@@ -1,4 +1,4 @@
-"""Floors under a log's probabilities: those that its policies guarantee, and those that a question needs."""
+"""Floors (lower bounds on probabilities) that the policies of a log guarantee, or that a query needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["floor_for", "min_probabilities", "promised_decay", "promised_probabi
 
 
 def promised_probabilities(specs: Iterable[str], arms: Sequence[str]) -> NDArray[np.float64] | None:
-    """A lower bound on the probability of each arm that all policies of a log guarantee; None if there is none.
+    """A lower bound on each arm's probability that all policies of a log guarantee; None if there is none.
 
     >>> promised_probabilities(["ms:floor=0.1,sigma2=1", "uniform"], ["red", "blue"])
     array([0.05, 0.05])
@@ -43,7 +43,7 @@ def promised_probabilities(specs: Iterable[str], arms: Sequence[str]) -> NDArray
 
 
 def promised_decay(specs: Iterable[str]) -> float | None:
-    """The exponent with which the floor of a log decays, the largest of all policies; None if one has no floor.
+    """The largest exponent with which the floors of a log's policies decay; None if a policy has no floor.
 
     >>> promised_decay(["ms:floor=1,floor_decay=0.7,sigma2=1", "uniform"]), promised_decay(["ms:sigma2=1"])
     (0.7, None)
@@ -74,7 +74,10 @@ def min_probabilities(floor: Any, arms: int) -> NDArray[np.float64]:
     >>> min_probabilities(0.2, 2)
     array([0.1, 0.1])
     """
-    allowed = f"a number above 0 and at most 1, as in a policy's floor= (each of {arms} arms gets floor / {arms}), or one number per arm"
+    allowed = (
+        f"a number above 0 and at most 1, as in a policy's floor= (each of {arms} arms gets floor / {arms}), "
+        "or one number per arm"
+    )
     try:
         given = np.asarray(floor, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -92,5 +95,7 @@ def floor_for(size: float, rows: int, arms: int, squares: float) -> str:
     """
     needed = size * arms * squares / max(rows, 1)
     if needed <= 1:
-        return f"a floor of {needed:.2g} (floor={needed:.2g} in the policy) would have made it answerable in {rows:,} rows"
-    return f"even uniform choices (floor=1) would have needed {math.ceil(size * arms * squares):,} rows; there are {rows:,}"
+        floor = f"a floor of {needed:.2g} (floor={needed:.2g} in the policy)"
+        return f"{floor} would have made it answerable in {rows:,} rows"
+    enough = math.ceil(size * arms * squares)
+    return f"even uniform choices (floor=1) would have needed {enough:,} rows; there are {rows:,}"

@@ -65,8 +65,8 @@ class Settings:
     reward_model: Any = None
     "Predicted rewards, known before the log began: by arm name, in order, or arms x positions."
     floor: float | Sequence[float] | None = None
-    """The floor of the logging policy, if the log does not state it: each of K arms had a probability of at least floor / K;
-    or a lower bound for each arm."""
+    """The floor of the logging policy, if the log does not state it: each of K arms had a probability of at
+    least floor / K; or a lower bound for each arm."""
     adaptive: bool | None = None
     "Whether the logging policy learned from the log; None: yes if the probabilities changed."
     first_position: int | None = None

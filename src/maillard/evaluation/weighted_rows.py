@@ -1,4 +1,4 @@
-"""The rows of a log for one target: each with its weight, and only those that are informative about the target."""
+"""The rows of a log that are informative about one target, each with its weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Additive estimators: rows become moments, moments of parts add up, and the estimate is computed from their sum."""
+"""Additive estimators, which are computed from moments of the rows; the moments of parts of a log add up."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class AdditiveEstimator(Estimator):
         return moments_of(rows, self.shrink(rows.weight, self.level or 0.0))
 
     def estimate(self, sums: Any, *, model: bool = False, center: float = 0.0) -> tuple[float, float]:
-        """The estimate and its variance. Without a reward model, the log's mean reward is the model of every arm."""
+        """The estimate and its variance. Without a reward model, every prediction is the mean reward."""
         constant = None if model else float(sums.mean[REWARD])
         value, gradient = self.solve(sums, constant)
         if self.equivariant:

@@ -20,7 +20,7 @@ __all__ = ["InversePropensity"]
 
 
 class InversePropensity(AdditiveEstimator):
-    """Horvitz and Thompson (1952): each reward is weighted by w, the target's probability over the logged one."""
+    """Horvitz and Thompson (1952): rewards weighted by w, the target's probability over the logged one."""
 
     name: ClassVar[str] = "ips"
     formula: ClassVar[str] = "mean w r"

@@ -21,7 +21,10 @@ __all__ = ["CellSums", "MoreRobust"]
 
 @dataclass(frozen=True, eq=False)
 class CellSums:
-    """For each position and arm the sums of 1, w, w r, w², w² r, w² r², v, v r; v = π (1 - p) / p² are the weights of the fit."""
+    """For each position and arm, the sums of 1, w, w r, w², w² r, w² r², v and v r.
+
+    v = π (1 - p) / p² is the weight of a row when the model is fitted.
+    """
 
     target_probabilities: Floats
     sums: Floats
@@ -35,9 +38,9 @@ class CellSums:
         return int(self.sums[0].sum())
 
     def __add__(self, other: CellSums) -> CellSums:
-        share = other.sums[0].sum() / max((self.sums[0] + other.sums[0]).sum(), 1.0)
+        fraction = other.sums[0].sum() / max((self.sums[0] + other.sums[0]).sum(), 1.0)
         return CellSums(
-            self.target_probabilities, self.sums + other.sums, self.mean + (other.mean - self.mean) * share
+            self.target_probabilities, self.sums + other.sums, self.mean + (other.mean - self.mean) * fraction
         )
 
 
@@ -65,7 +68,13 @@ class MoreRobust(AdditiveEstimator):
         mean = float(r.mean()) if len(rows) else 0.0
         return CellSums(target, np.array(sums, np.float64).reshape(len(parts), positions, arms), mean)
 
-    def estimate(self, sums: CellSums, *, model: bool = False, center: float = 0.0) -> tuple[float, float]:  # noqa: ARG002  # it fits its own model
+    def estimate(
+        self,
+        sums: CellSums,
+        *,
+        model: bool = False,  # noqa: ARG002  # it fits its own model
+        center: float = 0.0,
+    ) -> tuple[float, float]:
         count, w, wr, ww, wwr, wwrr, fit, fitted = sums.sums
         q = np.divide(fitted, fit, out=np.full_like(fit, sums.mean), where=fit > 0)
         base, n = (sums.target_probabilities * q).sum(axis=1), count.sum(axis=1)

@@ -11,7 +11,7 @@ __all__ = ["SubGaussianInversePropensity"]
 
 
 class SubGaussianInversePropensity(SubGaussian, InversePropensity):
-    """Metelli, Russo and Restelli (2021): a harmonic mean of the weight and 1, so that its tails are light."""
+    """Metelli, Russo and Restelli (2021): a harmonic mean of the weight and 1, which has light tails."""
 
     name: ClassVar[str] = "sg-ips"
     formula: ClassVar[str] = "mean w r / (1 - λ + λ w)"

@@ -23,7 +23,8 @@ class SelfNormalisedDoublyRobust(AdditiveEstimator):
         gradient, total = np.eye(5)[BASE], float(sums.mean[WEIGHT])
         if not total:
             return Solution(np.nan, gradient)
-        # A constant in the model is added to all that the target would choose, and taken off all that the log did.
+        # A constant in the model is added to all that the target would choose, and taken off all that the log
+        # did.
         ratio = float(sums.mean[PRODUCT] - sums.mean[MODEL]) / total
         gradient[[PRODUCT, MODEL, WEIGHT]] = 1.0 / total, -1.0 / total, -ratio / total
         return Solution(float(sums.mean[BASE]) + (constant or 0.0) + (ratio - (constant or 0.0)), gradient)

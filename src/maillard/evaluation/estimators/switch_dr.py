@@ -11,7 +11,7 @@ __all__ = ["SwitchedDoublyRobust"]
 
 
 class SwitchedDoublyRobust(Switched, DoublyRobust):
-    """Wang, Agarwal and Dudík (2017): where a weight is above the level, the model alone."""
+    """Wang, Agarwal and Dudík (2017): if a weight exceeds the level, only the model is used."""
 
     name: ClassVar[str] = "switch-dr"
     formula: ClassVar[str] = "mean [Σ π q + w (r - q) where w <= λ]"

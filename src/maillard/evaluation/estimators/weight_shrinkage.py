@@ -22,7 +22,7 @@ _FRACTIONS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5)
 
 
 class Shrunken(AdditiveEstimator):
-    """Declares that the shrunken form of an estimator is not in default reports, and not offered by `compare`."""
+    """Excludes the shrunken form of an estimator from default reports and from `compare`."""
 
     compares: ClassVar[bool] = False
     order: ClassVar[int] = 0

@@ -1,22 +1,28 @@
-"""Augmented inverse propensity weighting for adaptive logs, with four weightings in one pass.
+"""Augmented inverse propensity weighting (AIPW) for adaptive logs, with four weightings in one pass.
 
-Of each row (Hadad et al. 2021, Section 2; the model m uses earlier rows alone):
+Method: Hadad, Hirshberg, Zhan, Wager and Athey (2021), Section 2. Each row has the score
 
-    Gamma_t = sum_a pi(a) m_{t-1}(a) + w_t (r_t - m_{t-1}(a_t)),    Q = sum h Gamma / sum h,
-    standard error = sqrt(sum h^2 (Gamma - Q)^2) / sum h
+    Γ_t = Σ_a π(a) m_{t-1}(a) + w_t (r_t - m_{t-1}(a_t)),
 
-with h = 1 (`aipw`), h = sqrt(e) (`aipw-sqrt`, constant allocation), h = e (`aipw-propensity`), and h = sqrt(v e)
-(`aipw-two-point`), where v breaks a stick: v_t = lambda_t (1 - v_1 - ... - v_{t-1}) with
+where the model m uses only earlier rows. Γ is unbiased on any log whose probabilities are right. The estimate
+and its standard error are
 
-    lambda_t = (1 - e_t) (1 - alpha) / (1 - alpha + T (t/T)^alpha - t) + e_t / (1 + T - t).
+    Q = Σ h Γ / Σ h,    √(Σ h² (Γ - Q)²) / Σ h,
 
-Every h is known before the row is drawn, so Q is a ratio of martingale sums and Gamma is unbiased on any log whose
-probabilities are right. e_t is the precision of the row, 1 / sum_a pi(a)^2 / p_t(a).
+with h = 1 (`aipw`), h = √e (`aipw-sqrt`, constant allocation), h = e (`aipw-propensity`) and h = √(v e)
+(`aipw-two-point`). Here e_t = 1 / Σ_a (π(a)² / p_t(a)) is the precision of the row. The stick-breaking
+allocation over T rows is v_t = λ_t (1 - v_1 - ... - v_{t-1}), with
 
-The model is the mean of the arm's earlier rewards; of an arm without any, the mean of all earlier rewards. Before the first
-row there is nothing to centre at, and any constant in its place would make the answer depend on where the rewards' zero
-lies: the first row therefore has weight 0 (known in advance, as it must be) and only starts the model. All sums are of
-r - r_1, about running means, so that rewards of 1e6 +- 1 keep their variance.
+    λ_t = (1 - e_t) (1 - α) / (1 - α + T (t/T)^α - t) + e_t / (1 + T - t).
+
+Each h is known before the arm of its row is chosen, so Q is a ratio of martingale sums. The normal interval
+is valid at a sample size fixed in advance, for many rows, under the conditions that each estimator states in
+`assumes`. It is not valid if you stop when it looks good.
+
+The model of an arm is the mean of its earlier rewards, or the mean of all earlier rewards if it has none.
+There is no model before the first row, and any constant in its place would make the estimate depend on the
+zero of the reward scale. Therefore the first row has weight 0 and only initialises the model. All sums are of
+r - r_1 and use running means, so that rewards such as 1e6 ± 1 keep their variance.
 """
 
 from __future__ import annotations
@@ -54,9 +60,11 @@ __all__ = [
 
 WEIGHTINGS = ("aipw", "aipw-sqrt", "aipw-propensity", "aipw-two-point")
 
-# Places in `run`: rows so far, the first reward, the mean of all (from the first), what is left of the stick.
+# Entries of `run`: rows so far, the first reward, the mean of r - r_1, the part of the stick that is not yet
+# allocated.
 _ROWS, _SHIFT, _OVERALL, _STICK, _RUN = 0, 1, 2, 3, 4
-# Columns of `sums`, a row for each weighting: sum h and the mean by h, sum h^2 and the mean and squares by h^2.
+# Columns of `sums`, which has a row for each weighting: Σ h, the mean of Γ weighted by h, Σ h², and the mean
+# and the sum of squared deviations of Γ weighted by h².
 _H, _MEAN, _H2, _MEAN2, _SQUARES, _SUMS = 0, 1, 2, 3, 4, 5
 
 
@@ -70,15 +78,15 @@ def advance(  # noqa: PLR0917  # compiled functions take no keywords
     reward: Numbers,
     weight: Numbers,
     propensity: Numbers,
-    law: Places,
-    laws: Numbers,
+    target_row: Places,
+    target_probabilities: Numbers,
     horizon: float,
     decay: float,
 ) -> None:
-    """Process rows in order. Without propensities (an empty array) only the uniform weighting advances."""
+    """Process rows in order. Without propensities (an empty array) only the uniform weighting is updated."""
     arms = means.size
-    whole = propensity.size == reward.size
-    weightings = 4 if whole else 1
+    has_propensity = propensity.size == reward.size
+    weightings = 4 if has_propensity else 1
     h = np.ones(4)
     for row in range(reward.size):
         if run[_ROWS] == 0.0:
@@ -86,28 +94,28 @@ def advance(  # noqa: PLR0917  # compiled functions take no keywords
         run[_ROWS] += 1.0
         t = run[_ROWS]
         centred = reward[row] - run[_SHIFT]
-        drawn = arm[row]
+        chosen = arm[row]
         overall = run[_OVERALL]
         direct = 0.0
-        target = laws[law[row]]
+        target = target_probabilities[target_row[row]]
         for a in range(arms):
             direct += target[a] * (means[a] if pulls[a] > 0 else overall)
-        gamma = direct + weight[row] * (centred - (means[drawn] if pulls[drawn] > 0 else overall))
-        if whole:
+        gamma = direct + weight[row] * (centred - (means[chosen] if pulls[chosen] > 0 else overall))
+        if has_propensity:
             e = propensity[row]
-            share = min(e, 1.0)
-            rate = (1.0 - share) * (1.0 - decay) / (
+            capped = min(e, 1.0)
+            rate = (1.0 - capped) * (1.0 - decay) / (
                 (1.0 - decay) + horizon * (t / horizon) ** decay - t
-            ) + share / (1.0 + horizon - t)
+            ) + capped / (1.0 + horizon - t)
             h[1] = np.sqrt(e)
             h[2] = e
             h[3] = np.sqrt(rate * run[_STICK] * e)
             run[_STICK] *= max(1.0 - rate, 0.0)
         if t > 1.0:
-            for kind in range(weightings):
-                each = h[kind]
+            for weighting in range(weightings):
+                each = h[weighting]
                 if each > 0.0:
-                    line = sums[kind]
+                    line = sums[weighting]
                     square = each * each
                     line[_H] += each
                     line[_MEAN] += each / line[_H] * (gamma - line[_MEAN])
@@ -116,25 +124,25 @@ def advance(  # noqa: PLR0917  # compiled functions take no keywords
                     step = square / line[_H2] * ahead
                     line[_MEAN2] += step
                     line[_SQUARES] += square * ahead * (ahead - step)
-        pulls[drawn] += 1
-        means[drawn] += (centred - means[drawn]) / pulls[drawn]
+        pulls[chosen] += 1
+        means[chosen] += (centred - means[chosen]) / pulls[chosen]
         run[_OVERALL] += (centred - overall) / t
 
 
 @compiled
 def finish(run: Numbers, sums: Numbers, total: float) -> Numbers:
-    """Value and standard error of each weighting: float64[4, 2], nan where nothing was weighed.
+    """Value and standard error of each weighting: float64[4, 2], nan where the weights are 0.
 
-    `total` is what the target's law sums to: 1, or 0 for the difference of two targets.
+    `total` is the sum of the target's probabilities: 1, or 0 for the difference of two targets.
     """
     found = np.full((4, 2), np.nan)
-    for kind in range(4):
-        line = sums[kind]
+    for weighting in range(4):
+        line = sums[weighting]
         if line[_H] > 0.0:
-            found[kind, 0] = line[_MEAN] + total * run[_SHIFT]
+            found[weighting, 0] = line[_MEAN] + total * run[_SHIFT]
             if run[_ROWS] > 2.0:
                 off = line[_MEAN2] - line[_MEAN]
-                found[kind, 1] = np.sqrt(line[_SQUARES] + line[_H2] * off * off) / line[_H]
+                found[weighting, 1] = np.sqrt(line[_SQUARES] + line[_H2] * off * off) / line[_H]
     return found
 
 
@@ -144,19 +152,32 @@ def estimate(  # noqa: PLR0917  # compiled functions take no keywords
     reward: Numbers,
     weight: Numbers,
     propensity: Numbers,
-    law: Places,
-    laws: Numbers,
+    target_row: Places,
+    target_probabilities: Numbers,
     horizon: float,
     decay: float,
 ) -> Numbers:
     """Value and standard error of each weighting for one whole log: float64[4, 2]."""
-    arms = laws.shape[1]
+    arms = target_probabilities.shape[1]
     run = np.zeros(_RUN)
     run[_STICK] = 1.0
     sums = np.zeros((4, _SUMS))
     pulls, means = np.zeros(arms, np.int64), np.zeros(arms)
-    advance(run, sums, pulls, means, arm, reward, weight, propensity, law, laws, horizon, decay)
-    return finish(run, sums, laws[0].sum())
+    advance(
+        run,
+        sums,
+        pulls,
+        means,
+        arm,
+        reward,
+        weight,
+        propensity,
+        target_row,
+        target_probabilities,
+        horizon,
+        decay,
+    )
+    return finish(run, sums, target_probabilities[0].sum())
 
 
 @dataclass(frozen=True)
@@ -165,9 +186,13 @@ class Weighted:
 
     >>> rows = dict(arm=[0, 1, 0, 1], reward=[0.0, 1.0, 1.0, 0.0], weight=[0, 2, 0, 2], propensity=[0.5] * 4)
     >>> weighted = Weighted.start(arms=2, horizon=4)
-    >>> weighted.advance(**rows, law=[0] * 4, laws=[[0, 1]])
-    >>> {name: (round(value, 3), round(error, 3)) for name, (value, error) in weighted.estimates().items()}
-    {'aipw': (0.667, 0.72), 'aipw-sqrt': (0.667, 0.72), 'aipw-propensity': (0.667, 0.72), 'aipw-two-point': (0.705, 0.717)}
+    >>> weighted.advance(**rows, target_row=[0] * 4, target_probabilities=[[0, 1]])
+    >>> for name, (value, error) in weighted.estimates().items():
+    ...     print(name, round(value, 3), round(error, 3))
+    aipw 0.667 0.72
+    aipw-sqrt 0.667 0.72
+    aipw-propensity 0.667 0.72
+    aipw-two-point 0.705 0.717
     """
 
     horizon: float
@@ -184,8 +209,8 @@ class Weighted:
         "reward": "reward",
         "weight": "weight",
         "propensity": "propensity",
-        "law": "target_row",
-        "laws": "target_probabilities",
+        "target_row": "target_row",
+        "target_probabilities": "target_probabilities",
     }
     requires: ClassVar[tuple[str, ...]] = ()
 
@@ -196,7 +221,10 @@ class Weighted:
 
     @classmethod
     def start(cls, arms: int, horizon: int, decay: float = 0.7) -> Weighted:
-        """The state before the first row; `horizon` bounds the number of rows, `decay` is the exponent of the floor's decay."""
+        """The state before the first row of a log with at most `horizon` rows.
+
+        `decay` is the exponent with which the floor of the logging policy decays.
+        """
         if arms < 1:
             raise InvalidValue("arms", arms, "a whole number >= 1")
         if not horizon >= 1:
@@ -206,13 +234,23 @@ class Weighted:
         run = np.zeros(_RUN)
         run[_STICK] = 1.0
         pulls, means = np.zeros(arms, np.int64), np.zeros(arms)
-        return cls(float(horizon), float(decay), run, np.zeros((4, _SUMS)), pulls, means, {"whole": True})
+        return cls(
+            float(horizon), float(decay), run, np.zeros((4, _SUMS)), pulls, means, {"has_propensity": True}
+        )
 
     def advance(
-        self, *, arm: Any, reward: Any, weight: Any, propensity: Any | None, law: Any, laws: Any
+        self,
+        *,
+        arm: Any,
+        reward: Any,
+        weight: Any,
+        propensity: Any | None,
+        target_row: Any,
+        target_probabilities: Any,
     ) -> None:
         """Process rows in log order. Without `propensity` only the uniform weighting is available."""
-        reward, weight, laws = (np.ascontiguousarray(each, np.float64) for each in (reward, weight, laws))
+        reward, weight = np.ascontiguousarray(reward, np.float64), np.ascontiguousarray(weight, np.float64)
+        target_probabilities = np.ascontiguousarray(target_probabilities, np.float64)
         precision = np.ascontiguousarray([] if propensity is None else propensity, np.float64)
         if reward.size == 0:
             return
@@ -220,18 +258,17 @@ class Weighted:
             raise InvalidValue(
                 "weight, propensity", (weight.shape, precision.shape), f"one for each row, {reward.shape}"
             )
-        if laws.ndim != 2 or laws.shape[1] != self.means.size:
-            raise InvalidValue(
-                "laws", laws.shape, f"one probability for each of {self.means.size} arms in each law"
-            )
+        if target_probabilities.ndim != 2 or target_probabilities.shape[1] != self.means.size:
+            allowed = f"rows of {self.means.size} probabilities, one for each arm"
+            raise InvalidValue("target_probabilities", target_probabilities.shape, allowed)
         if self.run[_ROWS] + reward.size > self.horizon:
             rows = int(self.run[_ROWS]) + reward.size
             raise InvalidValue("horizon", int(self.horizon), f"at least as many as there are rows ({rows})")
-        totals = laws.sum(axis=1)
+        totals = target_probabilities.sum(axis=1)
         total = self.seen.setdefault("total", float(totals[0]))
         if not np.allclose(totals, total, rtol=0, atol=1e-9):
-            raise InvalidValue("laws", totals.tolist(), f"laws that all sum to {total:g}")
-        self.seen["whole"] &= propensity is not None
+            raise InvalidValue("target_probabilities", totals.tolist(), f"rows that all sum to {total:g}")
+        self.seen["has_propensity"] &= propensity is not None
         advance(
             self.run,
             self.sums,
@@ -241,8 +278,8 @@ class Weighted:
             reward,
             weight,
             precision,
-            places("law", law, reward.size, len(laws)),
-            laws,
+            places("target_row", target_row, reward.size, len(target_probabilities)),
+            target_probabilities,
             self.horizon,
             self.decay,
         )
@@ -253,9 +290,9 @@ class Weighted:
         return int(self.run[_ROWS])
 
     def estimates(self) -> dict[str, tuple[float, float]]:
-        """Value and standard error by weighting; nan where there are too few rows (2 for a value, 3 for its error)."""
+        """Value and standard error by weighting; nan with fewer than 2 rows (the value) or 3 (its error)."""
         found = finish(self.run, self.sums, self.seen.get("total", 1.0))
-        names = WEIGHTINGS if self.seen["whole"] else WEIGHTINGS[:1]
+        names = WEIGHTINGS if self.seen["has_propensity"] else WEIGHTINGS[:1]
         return {
             name: (float(value), float(error)) for name, (value, error) in zip(names, found, strict=False)
         }

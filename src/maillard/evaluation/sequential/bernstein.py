@@ -1,17 +1,23 @@
-"""The empirical Bernstein confidence sequence with predictable mixtures (Waudby-Smith and Ramdas 2024; 2022 for weights).
+"""The empirical Bernstein confidence sequence with predictable plug-in bets.
 
-With X_t = w_t r_t >= 0, whose mean given the past is the value v, and any X^_{t-1} <= 1 and lambda_t in [0, 1) known before row t:
+Methods: Waudby-Smith and Ramdas (2024) for bounded terms; Waudby-Smith, Wu, Ramdas, Karampatziakis and
+Mineiro (2022) for importance-weighted rewards. X_t = w_t r_t >= 0 has the mean v, the value of the target,
+given the past. With any predictions X̂_{t-1} <= 1 and bets λ_t in [0, 1) that are known before row t, the
+lower bound is
 
-    lower_t = (sum lambda X - ln(2/alpha) - sum psi(lambda) (X - X^)^2) / sum lambda,    psi(l) = -ln(1 - l) - l.
+    lower_t = (Σ λ X - ln(2/α) - Σ ψ(λ) (X - X̂)²) / Σ λ,    ψ(λ) = -ln(1 - λ) - λ.
 
-Why it is valid. (ln(1 + u) - u) / u^2 grows with u, so at y >= -1 it is, for u = l y, at least its value at -l:
-l y - psi(l) y^2 <= ln(1 + l y). With y = X - X^ >= -1 the expectation of exp(l (X - X^) - psi(l) (X - X^)^2) is at most
-1 + l (v - X^) <= exp(l (v - X^)): the exponential of sum lambda (X - v) - psi(lambda) (X - X^)^2 is a supermartingale, and
-Ville's inequality bounds it at all rows at once. y >= -1 is where X^ <= 1 is needed: without that truncation an unlucky
-run of large weights lifts X^, and the next large weight costs nothing.
+**When it is valid.** At any time, if rewards lie in the known range, the probabilities are right, and the
+means of the arms do not change. Proof: (ln(1 + u) - u) / u² increases with u. At u = λ y with y >= -1 it is
+therefore at least its value at -λ, so λ y - ψ(λ) y² <= ln(1 + λ y). With y = X - X̂ >= -1, the expectation of
+exp(λ (X - X̂) - ψ(λ) (X - X̂)²) is at most 1 + λ (v - X̂) <= exp(λ (v - X̂)). So the exponential of
+Σ λ (X - v) - ψ(λ) (X - X̂)² is a supermartingale, which Ville's inequality bounds at all rows simultaneously.
+The condition y >= -1 requires X̂ <= 1. Without this truncation, a run of large weights could increase X̂ so
+much that the next large weight is not penalised.
 
-The same kernel serves terms with a mean of v that are at least -k: X / (k + 1) with X^ <= 1 / (k + 1) leaves y >= -1 (the doubly
-robust form). The upper bound is 1 minus the lower one of w (1 - r), whose mean is 1 - v.
+The same kernel applies to terms with the mean v that are at least -k, as in the doubly robust sequence:
+X / (k + 1) with X̂ <= 1 / (k + 1) has y >= -1. The upper bound is 1 minus the lower bound of w (1 - r), whose
+mean is 1 - v.
 """
 
 from __future__ import annotations
@@ -49,8 +55,8 @@ __all__ = [
     "start",
 ]
 
-# Columns of a side's line: rows, sum lambda, sum lambda X, that less all penalties, 1/2 + sum X, 1/4 + sum (X - X^)^2, the
-# largest lower bound so far.
+# Columns of `run`, which has a row for each of the two bounds: rows, Σ λ, Σ λ X, the latter minus all
+# penalties, 1/2 + Σ X, 1/4 + Σ (X - X̂)², the largest lower bound so far.
 _ROWS, _LAMBDA, _WEIGHED, _EVIDENCE, _SUM, _SQUARES, _BEST = 0, 1, 2, 3, 4, 5, 6
 
 
@@ -67,7 +73,7 @@ def start() -> Numbers:
 def _bound(  # noqa: PLR0917  # compiled functions take no keywords
     line: Numbers, term: float, logarithm: float, level: float, k: float, horizon: float
 ) -> float:
-    """Take in one term with a mean of v, at least -k; the largest lower bound so far."""
+    """Process one term, which is at least -k and has the mean v; returns the largest lower bound so far."""
     unit = 1.0 / (k + 1.0)
     before = line[_ROWS]
     rows = before + 1.0
@@ -90,7 +96,7 @@ def _bound(  # noqa: PLR0917  # compiled functions take no keywords
 def advance(  # noqa: PLR0917  # compiled functions take no keywords
     run: Numbers, lower: Numbers, upper: Numbers, level: float, k: float, horizon: float, path: Numbers
 ) -> None:
-    """Take in terms with means v and 1 - v, in their order, and write the bounds after each into `path` (or into none)."""
+    """Process terms with means v and 1 - v; write the bounds after each row to `path` unless it is empty."""
     for row in range(lower.size):
         logarithm = np.log(2.0 + run[0, _ROWS])
         low = _bound(run[0], lower[row], logarithm, level, k, horizon)
@@ -104,7 +110,7 @@ def advance(  # noqa: PLR0917  # compiled functions take no keywords
 def excluded_at(  # noqa: PLR0917  # compiled functions take no keywords
     lower: Numbers, upper: Numbers, value: float, level: float, k: float, horizon: float
 ) -> int:
-    """The first row (from 1) whose bounds exclude this value; 0: none does."""
+    """The first row (from 1) whose bounds exclude this value; 0 if no row does."""
     run = start()
     for row in range(lower.size):
         logarithm = np.log(2.0 + run[0, _ROWS])
@@ -130,7 +136,10 @@ class EmpiricalBernstein(ConfidenceSequence):
 
     @classmethod
     def start(cls, alpha: float, horizon: int | None = None) -> EmpiricalBernstein:
-        """No rows yet. Alpha, and the row where it should be narrowest if there is one, are given in advance."""
+        """The state before the first row.
+
+        `alpha` and `horizon`, the row at which the interval should be narrowest, must be chosen in advance.
+        """
         return cls(level_of(alpha), horizon_of(horizon), start())
 
     def advance(self, *, weight: Any, reward: Any, path: bool = False) -> Numbers:
@@ -149,16 +158,15 @@ class EmpiricalBernstein(ConfidenceSequence):
         return centre_of(self.run, 0.0)
 
     def half_width(self) -> float:
-        """How far the lower bound of this row, and of no row before it, is below the mean that it bounds.
+        """The distance from the weighted mean to the lower bound of the latest row.
 
-        For terms whose mean moves, as shrunken ones' does where probabilities sink: there bounds of different rows do not intersect.
+        It is for terms whose mean changes, such as terms with shrunken weights when probabilities decrease:
+        their bounds at different rows bound different means.
         """
         line = self.run[0]
-        return (
-            float((line[_WEIGHED] - line[_EVIDENCE] + self.level) / line[_LAMBDA])
-            if line[_LAMBDA]
-            else np.inf
-        )
+        if not line[_LAMBDA]:
+            return np.inf
+        return float((line[_WEIGHED] - line[_EVIDENCE] + self.level) / line[_LAMBDA])
 
 
 def interval_of(run: Numbers) -> tuple[float, float]:
@@ -167,7 +175,7 @@ def interval_of(run: Numbers) -> tuple[float, float]:
 
 
 def centre_of(run: Numbers, k: float) -> float:
-    """The mean of both sides' weighted means."""
+    """The mean of the two weighted means that the lower and the upper bound are based on."""
     if run[0, _ROWS] == 0:
         return float("nan")
     lower, upper = (k + 1.0) * run[:, _WEIGHED] / run[:, _LAMBDA]

@@ -1,28 +1,35 @@
-"""The betting confidence sequence for weighted rewards (Karampatziakis et al. 2021), with its wealth kept exactly.
+"""The betting confidence sequence for importance-weighted rewards.
 
-If v is the value, E[w] = 1 and E[w r] = v given the past, so that nobody gets rich on
+Method: Karampatziakis, Mineiro and Ramdas (2021). If v is the value of the target, then E[w] = 1 and
+E[w r] = v given the past. With bets λ₁, λ₂ that are known before row i, the wealth
 
-    wealth_t(v) = prod_i (1 + l1 (w - 1) + l2 (w r - v)),    l1, l2 known before row i,
+    wealth_t(v) = Π_i (1 + λ₁ (w - 1) + λ₂ (w r - v))
 
-as long as no factor can be negative: wealth is a nonnegative martingale from 1, and by Ville's inequality it ever reaches
-2 / alpha with probability alpha / 2 at most. Every v at which it did is excluded.
+is a nonnegative martingale that starts at 1, provided that no factor can be negative. By Ville's inequality,
+the probability that it ever reaches 2 / α is at most α / 2. Every v whose wealth has reached 2 / α is
+excluded. The upper bound is 1 minus the lower bound for 1 - r.
 
-**Admissible bets.** Every factor is to be at least 1/2 for all w in [0, W], r and v in [0, 1]. With l2 >= 0 the least is at r = 0,
-v = 1, and it is linear in w: l1 + l2 <= 1/2 (at w = 0) and l2 - (W - 1) l1 <= 1/2 (at w = W). So the bets lie in the triangle
-(1/2, 0), (0, 1/2), (-1/(2 (W - 1)), 0). Negative l1, which hedges against large weights, needs a W known in advance (1 / the
-logger's floor); without one, l1 = 0 and l2 <= 1/2.
+**When it is valid.** At any time, if rewards lie in the known range, the probabilities are right, and the
+means of the arms do not change.
 
-**Exact endpoint at constant cost.** Bets do not depend on v, so ln wealth(v) is a decreasing and concave function of v. It is kept at 33
-fixed places (1 - cos(j pi / 32)) / 2; between two of them a concave function is not below its chord, so where the chord crosses
-ln(2 / alpha) everything to the left is excluded. That gives away less than 0.2% of the width, where a quadratic minorant
-of the logarithm (u - 0.77 u^2) would give away a quarter.
+**Admissible bets.** Every factor must be at least 1/2 for all w in [0, W] and all r and v in [0, 1]. For
+λ₂ >= 0 the smallest factor is at r = 0, v = 1. It is linear in w, so λ₁ + λ₂ <= 1/2 (at w = 0) and
+λ₂ - (W - 1) λ₁ <= 1/2 (at w = W). The bets therefore lie in the triangle with the corners (1/2, 0),
+(0, 1/2) and (-1/(2 (W - 1)), 0).
+A negative λ₁, which hedges against large weights, requires a W that is known in advance (1 / the floor of
+the logging policy). Without it, λ₁ = 0 and λ₂ <= 1/2.
 
-**Bets.** For a gap of d to the value, the expected growth is about l2 d - (l1^2 S11 + 2 l1 l2 S12 + l2^2 S22) / 2 with the lagged second
-moments S of w - 1 and w r; d is the gap that could just be told apart now (or at the horizon, where one is given in advance):
-d^2 = 2 ln(2/alpha) residual / t, residual = S22 - S12^2 / S11. Maximised over the triangle. Unconstrained, that is
-l2 = sqrt(2 ln(2/alpha) / (residual t)) and l1 = -l2 S12 / S11, regression on the weights.
+**Bounds in constant time per row.** Bets do not depend on v, so ln wealth(v) is decreasing and concave in v.
+It is stored on a grid of 33 values (1 - cos(j π / 32)) / 2. Between two of them, a concave function is not
+below its chord. So all values to the left of the point at which the chord crosses ln(2 / α) are excluded.
+This widens the interval by less than 0.2%. A quadratic lower bound on the logarithm (u - 0.77 u²) would widen
+it by a quarter.
 
-The upper bound is 1 minus the lower one for 1 - r.
+**Choice of bets.** If v is below the value by d, the expected growth of the log wealth is about
+λ₂ d - (λ₁² S11 + 2 λ₁ λ₂ S12 + λ₂² S22) / 2, where S are the second moments of w - 1 and w r in earlier
+rows. The bets maximise it over the triangle, for the d that can just be detected at this row (or at the
+horizon, if one is given in advance): d² = 2 ln(2/α) R / t, with the residual R = S22 - S12² / S11. Without
+constraints, λ₂ = √(2 ln(2/α) / (R t)) and λ₁ = -λ₂ S12 / S11, a regression on the weights.
 """
 
 from __future__ import annotations
@@ -55,20 +62,19 @@ __all__ = ["Betting", "BettingSequence", "advance", "bets", "excluded_at", "star
 
 _CELLS = 32
 _GRID = (1.0 - np.cos(np.pi * np.arange(_CELLS + 1) / _CELLS)) / 2.0
-_PRODUCT, _LOG, _BAR = (
-    0,
-    1,
-    2,
-)  # blocks of `wealth`: the latest factors, the log of all before them, what excludes
-# Places in a side's line: rows (from 1, for one row made up), sums of w - 1, w r, their squares and product, the largest
-# lower bound so far and the last place of the grid that it has passed.
+# Rows of `wealth`: the product of the latest factors, the log of all earlier ones, the product that excludes
+# the value.
+_PRODUCT, _LOG, _BAR = 0, 1, 2
+# Columns of `run`, which has a row for each of the two bounds: the number of rows (plus one artificial row at
+# the start), the sums of w - 1, w r, their squares and their product, the largest lower bound so far, and the
+# last grid value below it.
 _ROWS, _SUM1, _SUM2, _SQUARE1, _CROSS, _SQUARE2, _BEST, _PLACE = 0, 1, 2, 3, 4, 5, 6, 7
-_LEAST = 0.5  # what every factor is at least
+_MIN_FACTOR = 0.5
 
 
 @compiled
 def start(level: float) -> tuple[Numbers, Numbers]:
-    """The state before the first row, `run` and `wealth`; the moments are those of one row made up."""
+    """`run` and `wealth` before the first row; the moments are those of one artificial row."""
     run = np.zeros((2, 8))
     run[:, _ROWS] = 1.0
     run[:, _SUM2] = 0.5
@@ -84,24 +90,24 @@ def start(level: float) -> tuple[Numbers, Numbers]:
 
 @compiled
 def bets(gap: float, s11: float, s12: float, s22: float, highest: float) -> tuple[float, float]:
-    """The admissible (l1, l2) with the largest l2 gap - (l1^2 s11 + 2 l1 l2 s12 + l2^2 s22) / 2."""
-    room = 1.0 - _LEAST
+    """The admissible (λ₁, λ₂) with the largest λ₂ gap - (λ₁² s11 + 2 λ₁ λ₂ s12 + λ₂² s22) / 2."""
+    limit = 1.0 - _MIN_FACTOR
     if not 1.0 < highest < np.inf:
-        return 0.0, min(gap / s22, room)
+        return 0.0, min(gap / s22, limit)
     residual = s22 - s12 * s12 / s11
     second = gap / residual
     first = -second * s12 / s11
-    if first + second <= room and second - (highest - 1.0) * first <= room:
+    if first + second <= limit and second - (highest - 1.0) * first <= limit:
         return first, second
-    # The maximum of a concave function outside a triangle is on its border, here on one of the two sides through (0, room);
-    # the third is l2 = 0, where nothing is to be gained.
+    # The unconstrained maximum is outside the triangle, so the constrained one is on its border: on one of
+    # the two sides through (0, limit). On the third side λ₂ = 0, and no bet has positive growth.
     chosen, best = (0.0, 0.0), 0.0
-    for corner in (room, -room / (highest - 1.0)):
-        # (corner, 0) + s (-corner, room)
-        curvature = corner * corner * s11 - 2.0 * corner * room * s12 + room * room * s22
-        slope = room * gap + corner * corner * s11 - corner * room * s12
+    for corner in (limit, -limit / (highest - 1.0)):
+        # Points of this side: (corner, 0) + s (-corner, limit).
+        curvature = corner * corner * s11 - 2.0 * corner * limit * s12 + limit * limit * s22
+        slope = limit * gap + corner * corner * s11 - corner * limit * s12
         s = min(max(slope / curvature, 0.0), 1.0)
-        l1, l2 = corner * (1.0 - s), room * s
+        l1, l2 = corner * (1.0 - s), limit * s
         growth = l2 * gap - 0.5 * (l1 * l1 * s11 + 2.0 * l1 * l2 * s12 + l2 * l2 * s22)
         if growth > best:
             chosen, best = (l1, l2), growth
@@ -118,14 +124,14 @@ def _bound(  # noqa: PLR0917  # compiled functions take no keywords
     highest: float,
     horizon: float,
 ) -> float:
-    """Bet on one row, and then look at it; the largest lower bound so far."""
+    """Choose the bets for one row, then process the row; returns the largest lower bound so far."""
     rows = line[_ROWS]
     mean = line[_SUM2] / rows
     s11 = line[_SQUARE1] / rows
     s12 = (line[_CROSS] - mean * line[_SUM1]) / rows
     s22 = line[_SQUARE2] / rows - mean * mean
     residual = s22 - s12 * s12 / s11 if 1.0 < highest < np.inf else s22
-    # Rounding could leave nothing of a small difference of large numbers.
+    # Bound the residual from below: cancellation could make it 0 or negative.
     lost = 1e-9 * line[_SQUARE2] / rows - residual
     if lost > 0.0:
         s22 += lost
@@ -173,7 +179,7 @@ def advance(  # noqa: PLR0917  # compiled functions take no keywords
     horizon: float,
     path: Numbers,
 ) -> None:
-    """Take rows in, in their order, and write the bounds after each into `path` (or into none)."""
+    """Process rows in order; write the bounds after each row to `path`, unless it is empty."""
     for row in range(reward.size):
         low = _bound(run[0], wealth[0], weight[row], reward[row], level, highest, horizon)
         high = 1.0 - _bound(run[1], wealth[1], weight[row], 1.0 - reward[row], level, highest, horizon)
@@ -186,7 +192,7 @@ def advance(  # noqa: PLR0917  # compiled functions take no keywords
 def excluded_at(  # noqa: PLR0917  # compiled functions take no keywords
     weight: Numbers, reward: Numbers, value: float, level: float, highest: float, horizon: float
 ) -> int:
-    """The first row (from 1) whose bounds exclude this value; 0: none does."""
+    """The first row (from 1) whose bounds exclude this value; 0 if no row does."""
     run, wealth = start(level)
     for row in range(reward.size):
         low = _bound(run[0], wealth[0], weight[row], reward[row], level, highest, horizon)
@@ -198,7 +204,7 @@ def excluded_at(  # noqa: PLR0917  # compiled functions take no keywords
 
 @dataclass(frozen=True)
 class Betting(ConfidenceSequence):
-    """The betting sequence.
+    """The betting confidence sequence.
 
     >>> rng = np.random.default_rng(1)
     >>> weight, reward = rng.choice([0.5, 1.5], 1000), rng.choice([0.0, 1.0], 1000)
@@ -218,10 +224,10 @@ class Betting(ConfidenceSequence):
 
     @classmethod
     def start(cls, alpha: float, highest: float | None = None, horizon: int | None = None) -> Betting:
-        """No rows yet.
+        """The state before the first row. All arguments must be chosen in advance.
 
-        Given in advance: alpha, the highest weight that the logger's floor allows (None: there is no floor), and the row
-        where it should be narrowest, if there is one.
+        `highest` is the largest weight that the floor of the logging policy allows; None if there is no
+        floor. `horizon` is the row at which the interval should be narrowest, if there is one.
         """
         if highest is not None and not highest >= 1:
             raise InvalidValue("highest", highest, "a number >= 1 (the mean of all weights), or None")
@@ -245,7 +251,7 @@ class Betting(ConfidenceSequence):
         return float(self.run[0, _BEST]), float(1.0 - self.run[1, _BEST])
 
     def centre(self) -> float:
-        """The mean of w r, less what the weights' own deviation from 1 accounts for."""
+        """The mean of w r, corrected by regression for the deviation of the mean weight from 1."""
         line = self.run[0]
         rows = line[_ROWS] - 1.0
         if rows == 0:

@@ -1,8 +1,9 @@
 """The base class of confidence sequences.
 
-A confidence sequence gives an interval after every row. With probability 1 - alpha all of them contain the value
-simultaneously, so you may look at any time and stop at any row for any reason. Rewards must lie in a known range, scaled
-to [0, 1]; weights pi(a) / p_t(a) are never negative, and the means of the arms do not change.
+A confidence sequence gives an interval after every row. With probability 1 - alpha all of them contain the
+value simultaneously, so you may look at any time and stop at any row for any reason. Rewards must lie in a
+known range, scaled to [0, 1]; weights pi(a) / p_t(a) are never negative, and the means of the arms do not
+change.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ConfidenceSequence(ABC):
     level: float
     "ln(2 / alpha)."
     horizon: float
-    "The row at which it should be narrowest, if given in advance, otherwise 0. It is valid at every row either way."
+    "The row at which it should be narrowest; 0 if there is none. It is valid at every row in both cases."
     run: Numbers
     "The state: one row for the lower bound, one for the upper."
 
@@ -65,14 +66,15 @@ class ConfidenceSequence(ABC):
     @classmethod
     def of(cls, log: EvaluationLog, target: Target, confidence: float) -> ConfidenceSequence:  # noqa: ARG003
         """The state before the first row of a log."""
-        return cls.start(alpha=1.0 - confidence)  # type: ignore[attr-defined,no-any-return]  # subclasses have it
+        made: ConfidenceSequence = cls.start(alpha=1.0 - confidence)  # type: ignore[attr-defined]  # of subclasses
+        return made
 
     @abstractmethod
     def interval(self) -> tuple[float, float]:
         """The tightest of all bounds so far.
 
-        If the lower bound exceeds the upper one, every value is excluded: the log violates an assumption, or this is
-        an event that has at most probability alpha.
+        If the lower bound exceeds the upper one, every value is excluded: the log violates an assumption, or
+        this is an event that has at most probability alpha.
         """
 
     @abstractmethod
@@ -87,8 +89,8 @@ class ConfidenceSequence(ABC):
 
     def __add__(self, other: object) -> ConfidenceSequence:
         raise MaillardError(
-            "a confidence sequence depends on the order of the rows, so those of two parts of a log cannot be merged; "
-            "process the parts in order instead"
+            "a confidence sequence depends on the order of the rows, so those of two parts of a log cannot "
+            "be merged; process the parts in order instead"
         )
 
 
@@ -97,7 +99,7 @@ class SequenceEstimator(SequentialEstimator):
 
     interval: ClassVar[str] = CONFIDENCE_SEQUENCE
     assumes: ClassVar[str] = (
-        "rewards in a known range. The interval is valid at any time, however often you look"
+        "rewards in a known range. The interval is valid at any time, regardless of how often you check"
     )
     requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE,)
     sample_size: ClassVar[str] = ""

@@ -1,16 +1,20 @@
-"""The doubly robust confidence sequence (Waudby-Smith et al. 2022): empirical Bernstein about a lagged model of the rewards.
+"""The doubly robust confidence sequence: an empirical Bernstein sequence with a model of the rewards.
 
-With w_a = pi(a) / p_t(a), a model m_{t-1} in [0, 1] known before row t, and k >= 0 chosen in advance,
+Method: Waudby-Smith, Wu, Ramdas, Karampatziakis and Mineiro (2022). Let w_a = π(a) / p_t(a), let m_{t-1} in
+[0, 1] be a model that uses only earlier rows, and let k >= 0 be chosen in advance. Each row has the term
 
-    phi = w (r - min(m(a_t), k / w)) + sum_a pi(a) min(m(a), k / w_a).
+    φ = w (r - min(m(a_t), k / w)) + Σ_a π(a) min(m(a), k / w_a).
 
-Why it is valid. The mean over the draw of w min(m(a_t), k / w_{a_t}) is the sum over arms, so phi has the mean v; w min(m, k / w) <= k, and
-everything else is at least 0, so phi >= -k, as `bernstein` needs. The upper bound is 1 minus the lower one for 1 - r and
-1 - m, as the law sums to 1. With k = 0 it is the empirical Bernstein sequence itself.
+**When it is valid.** At any time, if rewards lie in the known range, the probabilities are right, and the
+means of the arms do not change. Proof: the expectation of w min(m(a_t), k / w) over the choice of a_t is the
+sum over arms, so φ has the mean v, the value of the target. As w min(m, k / w) <= k and all other parts are
+at least 0, φ >= -k, which is what `bernstein` requires. The upper bound is 1 minus the lower bound for 1 - r
+and 1 - m, because the target's probabilities sum to 1. With k = 0 this is the empirical Bernstein sequence.
 
-k trades the model's help at rare arms, which needs k of about m / p, against the size of early bets, at most 1 / (2 (k + 1)). On
-logs with a 5% uniform mix over three arms, k = 10 was within 26% of the width of the best k, at 1,000 and at 10,000 rows, which
-1, 3, 30 and 60 were not: hence the default.
+**Choice of k.** A large k lets the model help with rare arms, which requires a k of about m / p. A small k
+allows larger early bets, which are at most 1 / (2 (k + 1)). On logs with a 5% uniform mixture over three
+arms, the width with k = 10 was within 26% of the width with the best k, both at 1,000 and at 10,000 rows.
+This was not so for 1, 3, 30 and 60.
 """
 
 from __future__ import annotations
@@ -54,36 +58,38 @@ def terms(  # noqa: PLR0917  # compiled functions take no keywords
     arm: Places,
     reward: Numbers,
     weight: Numbers,
-    chances: Numbers,
-    law: Places,
-    laws: Numbers,
+    probabilities: Numbers,
+    target_row: Places,
+    target_probabilities: Numbers,
     k: float,
 ) -> tuple[Numbers, Numbers]:
-    """phi of r and of 1 - r for each row, where the model is the arm's mean so far, that of all arms, or 1/2.
+    """φ of r and of 1 - r for each row.
 
-    `pulls` and `sums` have one place more than there are arms, for all of them together; the rows are added to them.
+    The model of an arm is the mean of its rewards so far, or that of all arms if it has none, or 1/2 at the
+    start. `pulls` and `sums` have an entry for each arm and a last one for all arms; the rows are added to
+    them.
     """
-    arms = laws.shape[1]
+    arms = target_probabilities.shape[1]
     lower, upper = np.empty(reward.size), np.empty(reward.size)
     for row in range(reward.size):
-        target = laws[law[row]]
+        target = target_probabilities[target_row[row]]
         overall = sums[arms] / pulls[arms] if pulls[arms] > 0.0 else 0.5
         low, high = 0.0, 0.0
         for a in range(arms):
             if target[a] > 0.0:
                 model = sums[a] / pulls[a] if pulls[a] > 0.0 else overall
-                most = k * chances[row, a] / target[a]
+                most = k * probabilities[row, a] / target[a]
                 low += target[a] * min(model, most)
                 high += target[a] * min(1.0 - model, most)
-        drawn, w, r = arm[row], weight[row], reward[row]
+        chosen, w, r = arm[row], weight[row], reward[row]
         if w > 0.0:
-            model = sums[drawn] / pulls[drawn] if pulls[drawn] > 0.0 else overall
+            model = sums[chosen] / pulls[chosen] if pulls[chosen] > 0.0 else overall
             low += w * (r - min(model, k / w))
             high += w * (1.0 - r - min(1.0 - model, k / w))
         lower[row] = low
         upper[row] = high
-        pulls[drawn] += 1.0
-        sums[drawn] += r
+        pulls[chosen] += 1.0
+        sums[chosen] += r
         pulls[arms] += 1.0
         sums[arms] += r
     return lower, upper
@@ -94,30 +100,30 @@ def excluded_at(
     arm: Places,
     reward: Numbers,
     weight: Numbers,
-    chances: Numbers,
-    law: Places,
-    laws: Numbers,
+    probabilities: Numbers,
+    target_row: Places,
+    target_probabilities: Numbers,
     value: float,
     level: float,
     k: float = DEFAULT_K,
     horizon: float = 0.0,
 ) -> int:
-    """The first row (from 1) of a whole log whose bounds exclude this value; 0: none does."""
-    room = laws.shape[1] + 1
-    lower, upper = terms(np.zeros(room), np.zeros(room), arm, reward, weight, chances, law, laws, k)
+    """The first row (from 1) of a whole log whose bounds exclude this value; 0 if no row does."""
+    size = target_probabilities.shape[1] + 1
+    pulls, sums = np.zeros(size), np.zeros(size)
+    lower, upper = terms(pulls, sums, arm, reward, weight, probabilities, target_row, target_probabilities, k)
     return bernstein.excluded_at(lower, upper, value, level, k, horizon)
 
 
 @dataclass(frozen=True)
 class DoublyRobustState(ConfidenceSequence):
-    """The empirical Bernstein sequence of phi.
+    """The empirical Bernstein sequence of φ.
 
     >>> rng = np.random.default_rng(1)
-    >>> arm, chances = rng.choice(2, 1000), np.full((1000, 2), 0.5)
-    >>> reward, law, laws = rng.choice([0.0, 1.0], 1000), np.zeros(1000, int), np.array([[0.0, 1.0]])
+    >>> arm, reward = rng.choice(2, 1000), rng.choice([0.0, 1.0], 1000)
     >>> sequence = DoublyRobustState.start(arms=2, alpha=0.05, k=3)
-    >>> rows = dict(arm=arm, reward=reward, weight=2.0 * arm, chances=chances, law=law, laws=laws)
-    >>> path = sequence.advance(**rows)
+    >>> rows = dict(arm=arm, reward=reward, weight=2.0 * arm, probabilities=np.full((1000, 2), 0.5))
+    >>> path = sequence.advance(**rows, target_row=np.zeros(1000, int), target_probabilities=[[0.0, 1.0]])
     >>> lower, upper = sequence.interval()
     >>> round(lower, 2), round(sequence.value(), 2), round(upper, 2)
     (0.47, 0.54, 0.62)
@@ -131,9 +137,9 @@ class DoublyRobustState(ConfidenceSequence):
         "arm": "arm",
         "reward": "scaled_reward",
         "weight": "weight",
-        "chances": "probabilities",
-        "law": "target_row",
-        "laws": "target_probabilities",
+        "probabilities": "probabilities",
+        "target_row": "target_row",
+        "target_probabilities": "target_probabilities",
     }
     requires: ClassVar[tuple[str, ...]] = (ALL_PROBABILITIES,)
 
@@ -145,7 +151,11 @@ class DoublyRobustState(ConfidenceSequence):
     def start(
         cls, arms: int, alpha: float, k: float = DEFAULT_K, horizon: int | None = None
     ) -> DoublyRobustState:
-        """No rows yet. Alpha, k, and the row where it should be narrowest if there is one, are given in advance."""
+        """The state before the first row.
+
+        `alpha`, `k` and `horizon`, the row at which the interval should be narrowest, must be chosen in
+        advance.
+        """
         if arms < 1:
             raise InvalidValue("arms", arms, "a whole number >= 1")
         if not 0 <= k < np.inf:
@@ -154,26 +164,37 @@ class DoublyRobustState(ConfidenceSequence):
         return cls(level, until, bernstein.start(), float(k), np.zeros(arms + 1), np.zeros(arms + 1))
 
     def advance(
-        self, *, arm: Any, reward: Any, weight: Any, chances: Any, law: Any, laws: Any, path: bool = False
+        self,
+        *,
+        arm: Any,
+        reward: Any,
+        weight: Any,
+        probabilities: Any,
+        target_row: Any,
+        target_probabilities: Any,
+        path: bool = False,
     ) -> Numbers:
         """Process rows in log order; returns the bounds after each of them if `path` is true."""
         reward, weight = checked("reward", reward, 1), checked("weight", weight)
-        chances, laws = (np.ascontiguousarray(each, np.float64) for each in (chances, laws))
-        if chances.shape != (reward.size, self.pulls.size - 1):
-            raise InvalidValue(
-                "chances", chances.shape, f"one for each row and arm, {(reward.size, self.pulls.size - 1)}"
-            )
+        probabilities = np.ascontiguousarray(probabilities, np.float64)
+        target_probabilities = np.ascontiguousarray(target_probabilities, np.float64)
+        arms = self.pulls.size - 1
+        if probabilities.shape != (reward.size, arms):
+            allowed = f"one for each row and arm, {(reward.size, arms)}"
+            raise InvalidValue("probabilities", probabilities.shape, allowed)
         if weight.shape != reward.shape:
             raise InvalidValue("weight", weight.shape, f"as many as rewards, {reward.shape}")
-        if laws.ndim != 2 or laws.shape[1] != self.pulls.size - 1:
-            raise InvalidValue(
-                "laws", laws.shape, f"a probability for each of {self.pulls.size - 1} arms in each law"
-            )
-        if not ((laws >= 0).all() and np.allclose(laws.sum(axis=1), 1.0, rtol=0, atol=1e-9)):
-            raise InvalidValue("laws", laws.tolist(), "laws: none negative, each with a sum of 1")
-        arm = places("arm", arm, reward.size, self.pulls.size - 1)
-        law = places("law", law, reward.size, len(laws))
-        lower, upper = terms(self.pulls, self.sums, arm, reward, weight, chances, law, laws, self.k)
+        if target_probabilities.ndim != 2 or target_probabilities.shape[1] != arms:
+            allowed = f"rows of {arms} probabilities, one for each arm"
+            raise InvalidValue("target_probabilities", target_probabilities.shape, allowed)
+        totals = target_probabilities.sum(axis=1)
+        if not ((target_probabilities >= 0).all() and np.allclose(totals, 1.0, rtol=0, atol=1e-9)):
+            allowed = "numbers >= 0, with a sum of 1 in each row"
+            raise InvalidValue("target_probabilities", target_probabilities.tolist(), allowed)
+        arm = places("arm", arm, reward.size, arms)
+        target_row = places("target_row", target_row, reward.size, len(target_probabilities))
+        rows = arm, reward, weight, probabilities, target_row, target_probabilities
+        lower, upper = terms(self.pulls, self.sums, *rows, self.k)
         bounds = path_of(reward.size, path)
         bernstein.advance(self.run, lower, upper, self.level, self.k, self.horizon, bounds)
         return bounds

@@ -18,8 +18,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def compiled(function: Function) -> Function:
     """Compile a function to machine code that releases the GIL and is cached on disk.
 
-    Numba's cache checks only the file of the function. A kernel therefore calls only kernels of its own file, and takes
-    constants of other files as arguments. There is no `fastmath`, so results do not depend on how the log is chunked.
+    Numba's cache checks only the file of the function. A kernel therefore calls only kernels of its own file,
+    and takes constants of other files as arguments. There is no `fastmath`, so results do not depend on how
+    the log is chunked.
     """
     return cast("Function", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 

@@ -35,7 +35,7 @@ class SequentialState(Protocol):
 
 
 class SequentialEstimator(Estimator):
-    """An estimator whose model, weights or bets for a row depend on the earlier rows only: valid on adaptive logs."""
+    """An estimator that is valid on adaptive logs: model, weights and bets depend only on earlier rows."""
 
     sequential: ClassVar[bool] = True
     compares: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class SequentialEstimator(Estimator):
 
     @abstractmethod
     def result(self, state: Any) -> tuple[float, ...]:
-        """Value and standard error; for a confidence sequence value, lower and upper bound on rewards scaled to [0, 1]."""
+        """Value and standard error; or, for a confidence sequence, value and bounds on the scale [0, 1]."""
 
 
 class SequentialRunner:
@@ -98,7 +98,7 @@ class SequentialRunner:
         return [self._low + self._span * each for each in self.result(estimator)]
 
     def level_widths(self, estimators: Sequence[AdditiveEstimator]) -> list[float] | None:
-        """Half-widths of confidence sequences for each level, valid on an adaptive log; None if they were not run."""
+        """Half-widths of the confidence sequences of each level; None if they were not run."""
         if any(each.key not in self._level_sequences for each in estimators):
             return None
         return [self._level_sequences[each.key][1].half_width() * self._span for each in estimators]
