@@ -311,7 +311,36 @@ def narrowed(document: Any) -> Any:
             for parameter in operation["parameters"]:
                 if parameter["name"] in few:
                     parameter["schema"] = {"enum": few[parameter["name"]]}
+    _add_links(made)
     return made
+
+
+# For each operation and status: the operations that can use a field of the response as a path parameter.
+# Schemathesis does not infer these links, because the schemas of the responses have other names.
+LINKS = [
+    ("create_experiment", "201", "experiment", ["decide", "read_state"]),
+    ("add_arm", "201", "experiment", ["decide"]),
+    *(
+        (name, "200", "experiment", ["decide"])
+        for name in ("change_experiment", "read_experiment", "read_state")
+    ),
+    *((name, "200", "experiment", ["decide"]) for name in ("reset", "resume", "retire_arm")),
+    ("decide", "201", "id", ["reward", "read_decision"]),
+    ("read_decision", "200", "id", ["reward"]),
+]
+
+
+def _add_links(document: Any) -> None:
+    operations = {
+        operation["operationId"]: operation
+        for methods in document["paths"].values()
+        for operation in methods.values()
+    }
+    for name, status, field, targets in LINKS:
+        parameters = {field: f"$response.body#/{field}"}
+        operations[name]["responses"][status]["links"] = {
+            target: {"operationId": target, "parameters": parameters} for target in targets
+        }
 
 
 def run_sequences(recorder: RecordingClient, examples: int, steps: int) -> Counter[tuple[str, int]]:
@@ -343,7 +372,7 @@ def run_sequences(recorder: RecordingClient, examples: int, steps: int) -> Count
     return recorder.responses - before
 
 
-@pytest.mark.parametrize(("examples", "steps"), [(25, 20), pytest.param(MANY, 50, marks=pytest.mark.torture)])
+@pytest.mark.parametrize(("examples", "steps"), [(40, 20), pytest.param(MANY, 50, marks=pytest.mark.torture)])
 def test_sequences_of_requests(recorder: RecordingClient, examples: int, steps: int) -> None:
     answers = run_sequences(recorder, examples, steps)
     for expected in [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import sqlite3
 import time
 from collections import Counter
 from contextlib import closing
@@ -114,6 +115,23 @@ def test_a_log_that_cannot_be_written_is_503_and_never_an_unlogged_arm(tmp_path:
         with closing(open_store(log)) as store:
             assert {row.id for row, _, _ in store.rows(experiment.key)} == acknowledged
         assert verify(log, experiment.key).problems == []
+
+
+def test_a_damaged_log_is_500_invalid_log(tmp_path: Path) -> None:
+    """The caller is not at fault. The response does not reveal the path; the access log has the details."""
+    log = str(tmp_path / "log.db")
+    with serving(log) as service, http_client(service) as client:
+        api = Api(service, client, log)
+        damaged, other = api.create_experiment(), api.create_experiment()
+    with closing(sqlite3.connect(log)) as file, file:
+        of_experiment = "experiment = (SELECT id FROM experiments WHERE name = ?)"
+        file.execute(f"UPDATE events SET payload = '{{' WHERE {of_experiment}", [damaged.key])
+    with serving(log) as service, http_client(service) as client:
+        answer = client.get(f"/v1/experiments/{damaged.key}")
+        assert error_summary(answer) == (500, "invalid_log", None)
+        assert str(tmp_path) not in answer.text
+        wait_until(lambda: "InvalidLog" in service.output)
+        assert client.get(f"/v1/experiments/{other.key}").status_code == 200
 
 
 def test_postgresql_that_is_down_is_503_until_it_is_up(private_postgres: Server) -> None:
