@@ -1,7 +1,4 @@
-"""The coverage study.
-
-Its probabilities are those of the policies, results do not depend on threads, and bad intervals are found.
-"""
+"""The coverage study: exact probabilities, independence of threads, and detection of bad intervals."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ def test_the_logged_probabilities_are_those_of_the_policy(cell) -> None:
     log = log_of(cell, 2000)
     tally = Tally.empty(3)
     for row in range(2000):
-        if row < 50 or row % 100 == 0:  # with cold arms, and later
+        if row < 50 or row % 100 == 0:  # with arms without rewards, and later
             expected = cell.policy.probabilities(tally)
             np.testing.assert_allclose(log.probabilities[row], expected, rtol=1e-12, atol=1e-14)
         tally.add(int(log.arm[row]), float(log.reward[row]))
@@ -62,7 +59,7 @@ def test_two_correlated_normal_variables() -> None:
 
 @pytest.fixture(scope="module")
 def found():
-    """Misses at the end, and of naive intervals at any row, run x arm x method, for one cell."""
+    """Misses at the end, and of naive intervals at any row, of run x arm x method, for one cell."""
     cell = Cell("ms", (0.9, 1.0, 1.1), "5%")
     logger, rows = Logger(cell.policy, cell.problem, ROWS), Rows.empty(ROWS, 3)
     missed, ever = [], []
@@ -76,7 +73,7 @@ def found():
 
 
 def rejected(misses, tests):
-    """Whether so many runs that miss say that more than 10% do, at `FALSE_ALARM` for all tests together."""
+    """Whether so many misses reject a probability of at most 10%, at a joint level of `FALSE_ALARM`."""
     value = stats.binom.sf(misses.sum(axis=0) - 1, misses.shape[0], 1 - CONFIDENCE)
     return value < FALSE_ALARM / tests
 
@@ -89,7 +86,7 @@ def test_sequences_hold_at_any_time_and_watched_naive_intervals_do_not(found) ->
 
 
 def outside(covered, runs, tests):
-    """Whether so many misses reject a coverage within 88 to 92%, at a joint level of `FALSE_ALARM`."""
+    """Whether this number of misses rejects a coverage of 88 to 92%, at a joint level of `FALSE_ALARM`."""
     low, high = stats.binom.ppf([FALSE_ALARM / tests / 2, 1 - FALSE_ALARM / tests / 2], runs, BAND)
     return (covered < low) | (covered > high)
 
@@ -139,7 +136,7 @@ def test_a_value_is_outside_exactly_if_it_was_excluded_at_some_row() -> None:
 
 def test_inverse_propensity_scoring_on_logs_of_ms_is_unbiased() -> None:
     right = ips_deviation(2000, 5, Work(2))
-    late = ips_deviation(2000, 5, Work(2), late=True)  # the probability after the row's update
+    late = ips_deviation(2000, 5, Work(2), late=True)  # the probability after the update of the row
     assert abs(z_score(right)) < 4
     assert abs(z_score(late)) > 4
 

@@ -1,4 +1,4 @@
-"""Differences between arms on adaptive logs: the formulas, spelled out, and their coverage."""
+"""Differences between arms on adaptive logs: formulas and coverage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from maillard.evaluation.differences.decorrelation import choose_penalty, decorr
 
 BATCHES, SIZE, RUNS, CONFIDENCE = 10, 100, 2000, 0.9
 NORMAL = float(special.ndtri(0.5 + CONFIDENCE / 2))
-# A share of RUNS that is further off has a chance of 4e-5.
+# A fraction of RUNS deviates by more with a probability of 4e-5.
 TOLERANCE = float(special.ndtri(1 - 2e-5)) * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / RUNS)
 
 
@@ -52,7 +52,7 @@ def test_batches_cover_a_difference_that_sample_means_miss(logs) -> None:
         value = one.mean() - zero.mean()
         naive.append((value - half, value + half))
     assert abs(covered(found) - CONFIDENCE) < TOLERANCE
-    assert covered(naive) < CONFIDENCE - TOLERANCE  # what the same test says of the i.i.d. interval
+    assert covered(naive) < CONFIDENCE - TOLERANCE  # the interval for independent rows fails the same test
 
 
 def test_decorrelation_covers_it_too(logs) -> None:
@@ -63,8 +63,7 @@ def test_decorrelation_covers_it_too(logs) -> None:
     for arm, reward in zip(arms, rewards, strict=True):
         each = decorrelated_difference(arm, reward, 1, 0, penalty=penalty, confidence=CONFIDENCE)
         found.append((each.lower, each.upper))
-        # With λ beyond what the least pulled arm allows, next to nothing is corrected and the interval says
-        # too little.
+        # If λ is too large for the least pulled arm, almost nothing is corrected, and coverage is too low.
         each = decorrelated_difference(arm, reward, 1, 0, penalty=20 * penalty, confidence=CONFIDENCE)
         barely.append((each.lower, each.upper))
     assert abs(covered(found) - CONFIDENCE) < TOLERANCE
@@ -88,7 +87,7 @@ def test_batches_by_the_formula() -> None:
     assert found.value == pytest.approx(value, abs=1e-13)
     quantile = (found.upper - found.value) * sum(weights) / math.sqrt(4)
     draws = np.random.default_rng(9).standard_t(np.array(freedom), (400_000, 4)).sum(axis=1) / 2
-    # Two simulated quantiles: 160,000 draws here, 400,000 there.
+    # Two simulated quantiles, from 160,000 and from 400,000 samples.
     error = math.sqrt(0.16 / 160_000 + 0.16 / 400_000)
     assert abs(np.mean(np.abs(draws) <= quantile) - 0.8) < 4 * error
     assert found.lower == pytest.approx(2 * found.value - found.upper)
@@ -100,7 +99,7 @@ def test_one_small_batch_is_students_interval() -> None:
     one, zero = reward[arm == 1], reward[arm == 0]
     sigma = math.sqrt((((one - one.mean()) ** 2).sum() + ((zero - zero.mean()) ** 2).sum()) / 3)
     quantile = (found.upper - found.value) / (sigma * math.sqrt(1 / 3 + 1 / 2))
-    error = 4 * 1e-3  # four times the precision that the number of draws is derived from
+    error = 4 * 1e-3  # four times the precision that determines the number of samples
     assert abs(2 * special.stdtr(3, quantile) - 1 - 0.9) < error
     assert abs(2 * special.stdtr(3, NORMAL) - 1 - 0.9) > error  # a normal quantile is too small here
     assert found.simulated
@@ -116,7 +115,7 @@ def test_batches_without_both_arms_are_left_out_and_counted() -> None:
     arm = np.array([0, 1, 0, 1, 0, 0, 0, 0, 1, 0, 1, 0, 1, 1])
     reward = np.array([1, 2, 3, 5, 1, 2, 3, 4, 5, 9, 1, 0, 1, 1.0])
     batch = np.array([0, 0, 0, 0, 7, 7, 7, 7, -2, -2, 3, 3, 3, 3])
-    found = batched_difference(arm, reward, batch, 1, 0)  # 7: one arm; -2: two rewards; 3: nothing varies
+    found = batched_difference(arm, reward, batch, 1, 0)  # 7: one arm; -2: two rewards; 3: constant rewards
     assert (found.batches, found.left_out) == (1, 3)
     assert found.value == pytest.approx(3.5 - 2.0)
     with pytest.raises(InvalidValue, match="a batch in which arms 1 and 0"):

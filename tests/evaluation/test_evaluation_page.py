@@ -1,7 +1,4 @@
-"""The report of an evaluation as a page.
-
-Whole by itself, and nothing in a log can become part of it but text.
-"""
+"""The HTML report of an evaluation: self-contained, and text from a log is escaped."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ HOSTILE = [
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory) -> list[Report]:
-    """A log whose file, experiment and arms have the worst of names."""
+    """A log whose file, experiment and arms have hostile names."""
     folder = tmp_path_factory.mktemp("logs") / "<b>&amp;'\""
     folder.mkdir()
     path, draw = folder / "decisions.db", np.random.default_rng(5)
@@ -45,7 +42,7 @@ def hostile(tmp_path_factory) -> list[Report]:
 
 @pytest.fixture(scope="module")
 def ordinary() -> list[Report | Comparison]:
-    """A log that was learned from, without a floor: refusals, caveats, answers and a difference."""
+    """An adaptive log without a floor: missing estimates, warnings, estimates and a difference."""
     log = simulate_log("ms+", "bernoulli:0.6,0.3,0.5", horizon=3000, seed=1)
     reports = evaluate_each(log, ["arm:0", "arm:1", "dist:0.5,0.5,0"], min_effective_size=500)
     return [*reports, compare(log, "arm:0", "arm:2")]
@@ -72,7 +69,7 @@ def opened(browser: Browser, text: str, path: Path, **options: Any) -> tuple[Any
     return tab, [each for each in events if each != path.as_uri() and not each.startswith("data:")]
 
 
-def test_names_from_a_log_are_text_and_nothing_else(browser, hostile, tmp_path) -> None:  # noqa: F811
+def test_names_from_a_log_are_escaped(browser, hostile, tmp_path) -> None:  # noqa: F811
     text = render(hostile, {HOSTILE[1]: HOSTILE[2]})
     tab, events = opened(browser, text, tmp_path / "page.html")
     assert events == []
@@ -85,13 +82,13 @@ def test_names_from_a_log_are_text_and_nothing_else(browser, hostile, tmp_path) 
     for name in HOSTILE[:3]:
         assert name in body
     assert "49" not in re.findall(r"\d+", tab.evaluate("document.querySelector('#title2').textContent"))
-    # What would turn the text around is shown as an escape.
+    # Characters that change the text direction are shown as escape sequences.
     assert "\\u202egnp.exe\\u2066 --> ]]> &lt;b&gt;" in body
     assert "\u202e" not in text
     assert hostile[0].source in body
 
 
-def test_escaping_is_what_keeps_names_out(hostile, monkeypatch) -> None:
+def test_without_escaping_names_would_be_markup(hostile, monkeypatch) -> None:
     environment = page_rendering.page_environment
     assert HOSTILE[0] not in render(hostile[0])
     unescaped = lambda package: environment(package).overlay(autoescape=False)  # noqa: E731
@@ -99,7 +96,7 @@ def test_escaping_is_what_keeps_names_out(hostile, monkeypatch) -> None:
     assert HOSTILE[0] in render(hostile[0])
 
 
-def test_the_page_says_all_of_it(browser, ordinary, html, tmp_path) -> None:  # noqa: F811
+def test_the_page_shows_the_whole_evaluation(browser, ordinary, html, tmp_path) -> None:  # noqa: F811
     tab, events = opened(browser, html, tmp_path / "page.html")
     assert events == []
     body = " ".join(tab.evaluate("document.body.textContent").split())
@@ -116,14 +113,14 @@ def test_the_page_says_all_of_it(browser, ordinary, html, tmp_path) -> None:  # 
     assert "care" in body
     overlap = tab.locator("table", has_text="Overlap by arm and epoch")
     assert overlap.locator("tbody tr").count() == 3
-    # A forest for each target with an answer and for the difference, a histogram for each target.
+    # A forest plot for each target with an estimate and for the difference, a histogram for each target.
     assert tab.locator("figure svg").count() == sum(
         any(each.value is not None for each in one.values()) + isinstance(one, Report)
         for one in [*ordinary, ordinary[-1].first, ordinary[-1].second]
     )
 
 
-def test_the_page_is_well_made(browser, html, tmp_path) -> None:  # noqa: F811
+def test_the_page_is_valid_html(browser, html, tmp_path) -> None:  # noqa: F811
     tab, _ = opened(browser, html, tmp_path / "page.html", color_scheme="dark")
     for width in (360, 768, 1280):
         tab.set_viewport_size({"width": width, "height": 800})
@@ -136,20 +133,20 @@ def test_the_page_is_well_made(browser, html, tmp_path) -> None:  # noqa: F811
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     assert tab.locator("[role=img]").count() == tab.locator("figure").count()
-    # Figures take the page's ink: none has a colour of its own.
+    # Figures use the colour variables of the page, and no other colours.
     assert not re.findall(
         r"#[0-9a-f]{6}", "".join(tab.locator("figure").evaluate_all("all => all.map(e => e.innerHTML)"))
     )
 
 
-def test_one_target_is_the_question(ordinary) -> None:
+def test_a_page_with_one_target(ordinary) -> None:
     text = render(ordinary[0])
     assert "<h1>How much reward would a decision have had with “0” every time?</h1>" in text
     assert text == render([ordinary[0]])
     assert "<nav" not in text
 
 
-def test_what_cannot_be_answered_is_said(ordinary) -> None:
+def test_the_page_states_why_an_estimate_is_missing(ordinary) -> None:
     log = simulate_log("ms+:floor=0.3", "bernoulli:0.6,0.3", horizon=500, seed=1)
     text = render(evaluate_each(log, ["arm:1"], ["ips"], min_effective_size=1e6))
     assert "This log cannot answer." in text

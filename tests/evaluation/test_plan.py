@@ -1,4 +1,4 @@
-"""The price of a floor: what `plan` says of regret and intervals, against the same computed another way."""
+"""`plan`: its regret and intervals agree with independent computations."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_a_floor_costs_regret_and_narrows_the_interval(found) -> None:
         assert rows[0].effective_share < rows[1].effective_share < rows[2].effective_share
 
 
-def test_a_row_is_what_its_logs_say() -> None:
-    """Every figure again, from `simulate_log` and the formulas of AIPW written out row by row."""
+def test_a_row_agrees_with_its_logs() -> None:
+    """All numbers are computed again from `simulate_log` and the formulas of AIPW, row by row."""
     found = plan(
         PROBLEM,
         300,
@@ -72,7 +72,7 @@ def test_a_row_is_what_its_logs_say() -> None:
         weights = (log.arms == 2) * np.exp(-log.log_probability)
         for t in range(log.forced, 300):
             own = [reward for arm, reward in rewards if arm == 2]
-            if rewards:  # the first row has nothing to be centred at
+            if rewards:  # the first row has no earlier reward for its model
                 model = np.mean(own or [reward for _, reward in rewards])
                 gammas.append(model + weights[t] * (log.rewards[t] - model))
             rewards.append((log.arms[t], log.rewards[t]))
@@ -92,10 +92,10 @@ def test_a_row_is_what_its_logs_say() -> None:
     assert row.exploration == pytest.approx(0.2 * 300)
 
 
-def test_regret_is_what_the_simulation_says() -> None:
-    """Against `simulate`, which has another engine: |z| beyond 4 comes once in 16,000.
+def test_regret_agrees_with_the_simulation() -> None:
+    """Regret agrees with `simulate`, which uses another engine, and differs for another floor.
 
-    Another floor is told apart.
+    |z| exceeds 4 with a probability of 1 in 16,000.
     """
     found = plan(PROBLEM, 400, floors=(0.1, 0.4), decays=(), boosters=(4,), runs=300, seed=5)
     simulated = maillard.simulate("ms+:floor=0.1", PROBLEM, 400, 2000, seed=6)
@@ -107,13 +107,13 @@ def test_regret_is_what_the_simulation_says() -> None:
 
 @pytest.mark.parametrize(("floor", "valid"), [(0.1, True), (0.0, False)])
 def test_without_a_floor_the_interval_of_the_worst_arm_misses(floor, valid) -> None:
-    """Nominal 90%: in 1,000 runs 91% under a floor, 74% without.
+    """With a nominal coverage of 90%, 1,000 runs gave 91% with a floor and 74% without.
 
-    Of 250 runs the limits are four standard errors off either.
+    The limits for 250 runs are four standard errors from either.
     """
-    world = Gaussian([1.5, 1.0, 0.5], variance=1.0)
+    problem = Gaussian([1.5, 1.0, 0.5], variance=1.0)
     found = plan(
-        world,
+        problem,
         5000,
         policy="ms",
         floors=(floor,),
@@ -165,7 +165,7 @@ def test_other_targets_and_estimators() -> None:
     assert len(widths) == 2
 
 
-def test_the_frontier_has_whatever_no_row_beats(found) -> None:
+def test_the_frontier_has_the_rows_that_no_row_beats(found) -> None:
     kept = [row for row in found.rows if row.valid]
     beaten = {
         row.policy
@@ -230,11 +230,13 @@ def test_progress_and_an_interruption() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        plan(PROBLEM, 20_000, progress=interrupt, **(setting | {"runs": 100_000}))  # minutes, if it went on
+        plan(
+            PROBLEM, 20_000, progress=interrupt, **(setting | {"runs": 100_000})
+        )  # would take minutes without the interruption
     assert sum(total == -1 for _, total in heard) == 1
 
 
-def test_how_many_rounds_a_floor_takes() -> None:
+def test_the_number_of_exploration_rounds_of_a_floor() -> None:
     for horizon in (1, 10, 1000, 1001, 200_000):
         for decay in (0.0, 0.3, 0.7, 0.99):
             exact = (np.arange(1.0, horizon + 1) ** -decay).sum()
@@ -276,6 +278,6 @@ def test_how_many_rounds_a_floor_takes() -> None:
         ({"problem": 0.5}, "problem: expected a Problem or its spec"),
     ],
 )
-def test_what_cannot_be_planned(setting, message) -> None:
+def test_invalid_plans_are_refused(setting, message) -> None:
     with pytest.raises((InvalidValue, UnknownName), match=message):
         plan(**({"problem": PROBLEM, "horizon": 1000, "runs": 2} | setting))

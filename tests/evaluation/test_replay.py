@@ -1,7 +1,4 @@
-"""A policy replayed on a log behaves as it does in simulation.
-
-Where the log lacks rewards, the bounds contain the truth.
-"""
+"""A replayed policy has the same distribution as in simulation, and bounds contain the true value."""
 
 from __future__ import annotations
 
@@ -72,7 +69,7 @@ def regrets(policy: str, problem_spec: Any, n: int, trials: int = 5_000) -> Any:
     return maillard.simulate(policy, problem_spec, n, trials, seed=9).final_regret[0].round(6)
 
 
-# A learning policy on logs of another
+# Distribution of a replayed policy
 
 
 @pytest.mark.parametrize("policy", ["kl-ms", "ts-bernoulli", "ucb1"])
@@ -86,7 +83,7 @@ def test_rejection_with_a_constant_floor_has_the_distribution_of_a_real_run(poli
     truth = regrets(policy, PROBLEM, n)
     assert abs(z_score(regret, truth)) < 4
     assert stats.ks_2samp(regret, truth).pvalue > 1e-4
-    # What it collects, too: its means are those of its choices.
+    # Its rewards have the means of the arms that it chose.
     reward = np.array([one.sums[-1] for one in each])[reached]
     assert abs((reward + regret).mean() - 0.7 * n) < 4 * np.sqrt((reward + regret).var() / reward.size)
 
@@ -94,7 +91,7 @@ def test_rejection_with_a_constant_floor_has_the_distribution_of_a_real_run(poli
 def textbook(policy: Policy, rows: LoggedRows, n: int, accept: Callable[[float], float], seed: int) -> Any:
     """Replay as published: in every row the policy samples an arm.
 
-    The row is accepted if the arms match and a coin toss succeeds.
+    The row is accepted if the arms match, with the probability `accept`.
     """
     rng, tally = np.random.default_rng(seed), maillard.Tally.empty(len(rows.arms))
     lost, k = 0.0, len(rows.arms)
@@ -111,9 +108,9 @@ def textbook(policy: Policy, rows: LoggedRows, n: int, accept: Callable[[float],
 
 
 def test_accepting_every_match_on_an_adaptive_log_is_biased(adaptive) -> None:
-    """The negative control: without the coin toss the distribution is wrong.
+    """Negative control: without random rejection the distribution is wrong.
 
-    With it, it is that of the compiled replay.
+    With rejection, it is that of the compiled replay.
     """
     n, made, truth = 25, maillard.policy("ms", sigma2=0.25), regrets("ms", PROBLEM, 25)
     coin = [textbook(made, adaptive[i], n, lambda p: FLOOR / 3 / p, i) for i in range(250)]
@@ -167,12 +164,11 @@ def test_beyond_the_guaranteed_length_bounds_contain_the_truth_and_surviving_rep
     assert 0.5 < (lengths == n).mean() < 0.9
     assert z_score(least, truth) < -5
     assert z_score(most, truth) > 5
-    assert (
-        abs(z_score(least[lengths == n], truth)) > 5
-    )  # the control: an average of the replays that got there
+    # Negative control: the mean over the replays that reached round n is biased.
+    assert abs(z_score(least[lengths == n], truth)) > 5
 
 
-# Runs in disjoint rows, and intervals
+# Parts of a log, and intervals
 
 
 def test_parts_of_a_log_are_uncorrelated_and_replays_of_the_same_rows_are_not(adaptive) -> None:
@@ -213,15 +209,15 @@ def test_intervals_cover_the_expected_reward(kind, adaptive) -> None:
         )
         assert result.interval == kind
         covered.append(result.lower[-1] <= truth <= result.upper[-1])
-    # 90%, give or take what Student's t may be off for so few values that are not quite normal.
+    # 90%, with a tolerance because Student's t is approximate for few values that are not normal.
     assert stats.binomtest(sum(covered), len(covered), 0.87, alternative="less").pvalue > 1e-3
     assert stats.binomtest(sum(covered), len(covered), 0.93, alternative="greater").pvalue > 1e-3
 
 
 def test_the_interval_of_one_run_covers_the_mean_of_its_choices(adaptive) -> None:
-    """The interval is for these choices.
+    """The interval is for the mean reward of the choices that were made.
 
-    The negative control is the policy's expected reward, which it covers less often.
+    Negative control: it covers the expected reward of the policy less often.
     """
     n, groups, expected, own = 36, 600, [], []
     truth = (0.7 * n - regrets("ucb1:scale=0.1", PROBLEM, n).mean()) / n
@@ -250,7 +246,7 @@ def test_the_interval_of_one_run_covers_the_mean_of_its_choices(adaptive) -> Non
     assert stats.binomtest(sum(expected), len(own), 0.89, alternative="less").pvalue < 1e-3
 
 
-# Compiled and plain
+# Compiled and plain engines
 
 
 @pytest.mark.parametrize("policy", ["ms+", "kl-ms"])
@@ -285,14 +281,14 @@ def test_threads_change_nothing() -> None:
     assert not np.array_equal(one.mean, replay(log, "ms+", replays=9, seed=5).mean)
 
 
-# Which method, and refusals
+# Choice of the method, and errors
 
 
 def bandit(policy: str, rounds: int = 800, reward: Reward | None = None, **rest: Any) -> Bandit:
     rng = np.random.default_rng(1)
     made = Bandit(["red", "blue", "green"], policy, reward=reward or Reward(low=0, high=1), **rest)
     means = {"red": 0.3, "blue": 0.6, "green": 0.5}
-    for _ in range(4):  # the first are drawn before anything is learned, so uniformly
+    for _ in range(4):  # the first batch is chosen uniformly, because no reward was applied yet
         for decision in made.choose(size=rounds // 4):
             made.reward(decision.id, float(rng.random() < means[decision.arm]))
     return made
@@ -376,7 +372,7 @@ def test_a_policy_must_fit_the_rewards() -> None:
     assert np.isfinite(replay(log, "ms", replays=2).mean).all()
 
 
-# LoggedRewards
+# Rows of decision logs
 
 
 def test_excluded_rows_are_counted() -> None:
@@ -406,7 +402,7 @@ def test_with_retired_arms_only_rows_with_all_arms_eligible_are_used() -> None:
 
 def test_targets_are_policies_too() -> None:
     log = bandit("uniform", 3000)
-    result = replay(log, "arm:blue", replays=5, confidence=1 - 1e-6)  # a bandit's draws have no seed
+    result = replay(log, "arm:blue", replays=5, confidence=1 - 1e-6)  # the choices of a bandit have no seed
     assert result.policy == "arm:blue"
     assert abs(result.mean[-1] - 0.6) < 5 * np.sqrt(0.24 / result.accepted)
     assert result.lower[-1] < 0.6 < result.upper[-1]
@@ -424,7 +420,7 @@ def test_several_logs() -> None:
         replay([], "ms")
 
 
-# What comes back
+# The result
 
 
 def test_the_report_of_a_result() -> None:

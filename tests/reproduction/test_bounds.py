@@ -1,4 +1,4 @@
-"""Regret bounds: known values, the formulas written out again, and what must hold for any gaps."""
+"""Regret bounds: known values, independent implementations of the formulas, and general properties."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plus(gaps, sigma2, horizons, booster=4.0, c=0.01, d=0.01) -> RegretBound:
 
 
 def direct_sum(h: float, d: float) -> float:
-    """The double sum term by term, but for terms below e^-40."""
+    """The double sum term by term, without terms below e^-40."""
     total = 0.0
     for k in range(1, int(160 * h) + 2):
         q = np.arange(1, int(160 * h / k) + 2)
@@ -33,9 +33,9 @@ def direct_sum(h: float, d: float) -> float:
 
 
 def direct_pulls(gap, sigma2, horizon, booster, c, d, *, summed) -> float:
-    """E N as paper-notes print it, at the best of many u, each with the largest c that has it.
+    """The bound on E N of docs/paper-notes.md, minimised over many u, each with its largest c.
 
-    D = 0 is MS's proof.
+    D = 0 selects the proof of MS.
     """
     y = horizon * gap**2 / (2 * sigma2)
     base = 2 * sigma2 * math.log(y * (1 + math.log1p(y)) if d else y) / gap**2
@@ -69,7 +69,7 @@ def test_known_values(bound: RegretBound, closed, summed) -> None:
 
 @pytest.mark.parametrize("d", [0.0, 1e-4, 0.01, 0.3, 1.0])
 @pytest.mark.parametrize("h", [0.04, 0.3, 1.0, 4.1, 37.0, 110.0])
-def test_the_sum_is_the_sum(h, d) -> None:
+def test_the_quadrature_agrees_with_the_plain_sum(h, d) -> None:
     exact = direct_sum(h, d)
     assert regret_bounds._double_sum(h, d) == pytest.approx(exact, rel=1e-8)
     table = float(regret_bounds._interpolated(np.array(h), d))
@@ -89,7 +89,9 @@ def test_the_table_is_convex_and_below_the_estimates_of_the_proofs(d) -> None:
     h, values = regret_bounds._table(d)
     slopes = np.diff(values) / np.diff(h)
     assert (slopes > 0).all()
-    assert (np.diff(slopes) > -1e-7 * slopes[1:]).all()  # by what the quadrature may err between two nodes
+    assert (
+        np.diff(slopes) > -1e-7 * slopes[1:]
+    ).all()  # tolerance for the quadrature error between two nodes
     assert (values < ((40 / d + 8) * h if d else 4 * h * (3 + np.log(4 * h + 0.5)))).all()
 
 
@@ -110,15 +112,14 @@ def test_the_formula_at_the_best_c(gap, sigma2, horizon, booster, c, d, summed) 
     most = horizon if summed else np.inf
     least = gap * min(most, direct_pulls(gap, sigma2, horizon, booster, c, d, summed=summed))
     found = (bound.summed if summed else bound.closed)[0]
-    # The table is at most 1e-4 too high, and not every large u was tried here. Past T/e, where the bound is
-    # not convex
-    # in c and not of much use, the search may miss the best c.
+    # The table is at most 1e-4 too high, and not every large u was tried here. Beyond T/e the bound is not
+    # convex in c and not of much use, and the search may miss the best c.
     above = 1e-4 if least < gap * horizon / math.e else max(1e-4, 0.05 * c)
     assert least * (1 - 1e-4) <= found <= least * (1 + above)
 
 
 def test_when_the_horizon_is_too_short_for_the_gap() -> None:
-    """Where ln₊ is 0 no c is too large: u = 0, h = 2A, and the bound is above T."""
+    """If ln₊ is 0, the best c is infinite: u = 0, h = 2A, and the bound exceeds T."""
     bound = regret_bounds.maillard_sampling([0.1], 1.0, [10])
     a = 200.0
     assert bound.closed[0] == pytest.approx(0.1 * (1 + a + 4 * a + 8 * a * (3 + math.log(8 * a + 0.5))))
@@ -126,7 +127,7 @@ def test_when_the_horizon_is_too_short_for_the_gap() -> None:
     assert plus([0.1], 1.0, [10]).closed[0] > 4 * a * 0.1
 
 
-def test_past_the_table_the_estimate_stands_in() -> None:
+def test_beyond_the_table_the_closed_form_is_used() -> None:
     bound = regret_bounds.maillard_sampling([0.001], 1.0, [10**12])
     assert bound.summed[0] == bound.closed[0] < bound.most[0]
 
@@ -136,7 +137,7 @@ def test_vacuous() -> None:
     assert (two.vacuous == (two.closed >= 0.5 * HORIZONS)).all()
     assert plus([0, 0.5], 0.25, [20_000, 10**6]).vacuous.tolist() == [True, False]
     assert regret_bounds.maillard_sampling([0, 0.5], 0.25, [100, 20_000]).vacuous.tolist() == [True, False]
-    # An arm that can cost 2 does not hide what is known of one that could cost 18,000.
+    # An arm that costs at most 2 does not make the bound vacuous for an arm that could cost 18,000.
     bound = regret_bounds.maillard_sampling([0, 1e-4, 0.9], 0.25, [20_000])
     assert bound.closed[0] > bound.most[0] > bound.capped[0]
     assert not bound.vacuous[0]
@@ -165,7 +166,7 @@ parameters = st.tuples(st.floats(1, 64), st.floats(0, 1), st.sampled_from([0.0, 
 @settings(max_examples=120)
 @given(gaps_of, st.floats(0.01, 10), st.lists(st.integers(1, 10**7), min_size=1, max_size=6), parameters)
 @example([0.0, 0.5], 0.25, [20_000, 20_001], (4.0, 0.01, 0.01))
-def test_what_holds_for_any_problem(gaps, sigma2, horizons, values) -> None:
+def test_properties_of_the_bounds_on_random_problems(gaps, sigma2, horizons, values) -> None:
     booster, c, d = values
     rounds = np.sort(horizons)
     if d:
@@ -173,13 +174,13 @@ def test_what_holds_for_any_problem(gaps, sigma2, horizons, values) -> None:
     else:
         bound = regret_bounds.practical(gaps, sigma2, rounds, booster=booster)
     assert all(np.isfinite(array).all() and array.shape == rounds.shape for array in bound)
-    slack = 1 + 1e-5  # of the search for c
+    slack = 1 + 1e-5  # tolerance of the search for c
     assert (bound.summed <= bound.capped * slack).all()
     assert (bound.capped <= bound.closed * slack).all()
     assert (bound.capped <= sum(gaps) * rounds * slack).all()
     assert (bound.summed[1:] * slack >= bound.summed[:-1]).all()
     assert (bound.capped[1:] * slack >= bound.capped[:-1]).all()
-    # What an arm costs before anything is known of it, and what no bound on it may leave out.
+    # Every bound includes the first pull of each arm.
     assert (bound.summed >= np.minimum(sum(gaps), rounds * sum(gaps)) / slack).all()
 
 
@@ -193,8 +194,8 @@ def test_units_do_not_matter(gaps, sigma2, horizon, scale) -> None:
             assert getattr(other, name) == pytest.approx(scale * getattr(one, name), rel=1e-5)
 
 
-def test_in_the_long_run_the_slope_is_that_of_the_theorems() -> None:
-    """The ratio to Σ2σ²/Δ ln T falls towards 1, slowly: c has to vanish."""
+def test_the_slope_converges_to_that_of_the_theorems() -> None:
+    """The ratio to Σ2σ²/Δ ln T decreases slowly to 1, because c must converge to 0."""
     horizons = 10.0 ** np.array([4, 8, 16, 64, 256])
     slope = regret_bounds.sub_gaussian_slope(LINEAR, 0.25)
     for function in (plus, regret_bounds.maillard_sampling):
@@ -219,15 +220,15 @@ def test_slopes() -> None:
     assert regret_bounds.lai_robbins(Exponential([2, 1])) == pytest.approx(1 / (math.log(2) - 0.5))
 
 
-def test_a_report_need_not_wait() -> None:
-    """Fifteen problems and five policies take 0.3 s; ten times that is a mistake."""
+def test_the_bounds_are_fast_to_compute() -> None:
+    """Fifteen problems and five policies take 0.3 s; the limit is ten times that."""
     regret_bounds._table.cache_clear()
     start = time.process_time()
     for spec in problems.PAPER:
-        world = problems.problem(spec)
-        for sigma2 in (0.25, 1.0) if isinstance(world, Gaussian) else (0.25,):
-            regret_bounds.maillard_sampling(world.gaps, sigma2, HORIZONS)
-            regret_bounds.practical(world.gaps, sigma2, HORIZONS, booster=4)
+        problem = problems.problem(spec)
+        for sigma2 in (0.25, 1.0) if isinstance(problem, Gaussian) else (0.25,):
+            regret_bounds.maillard_sampling(problem.gaps, sigma2, HORIZONS)
+            regret_bounds.practical(problem.gaps, sigma2, HORIZONS, booster=4)
             for booster in (4, 8, 16):
-                plus(world.gaps, sigma2, HORIZONS, booster=booster)
+                plus(problem.gaps, sigma2, HORIZONS, booster=booster)
     assert time.process_time() - start < 3

@@ -1,4 +1,4 @@
-"""The ledger: every claim has a test, and every test can come out either way."""
+"""The claims: every claim has a test, and every test can hold or fail."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SMALL = ReproductionSettings(trials=200)
 
 
 def made(only, mean, deviation=lambda *_: 0.1, settings=SMALL) -> ExperimentResults:
-    """ExperimentResults of trials that nobody ran.
+    """Made-up results, without running trials.
 
-    Final regret has this mean and (relative) deviation, and grows as a power of t.
+    Final regret has this mean and relative deviation, and grows as a power of t.
     """
     rng = np.random.default_rng(7)
     found = {}
@@ -45,7 +45,7 @@ GROWTH = {"ms-printed": 1.0}
 
 
 def _around_one(rng, deviation, size):
-    """Lognormal, of mean 1."""
+    """Lognormal values with mean 1."""
     return np.exp(deviation * rng.standard_normal(size) - deviation**2 / 2)
 
 
@@ -73,7 +73,7 @@ def test_every_claim_has_its_test_and_every_test_its_claim():
         assert "{" not in claim["reading"] + claim["section"]
 
 
-def test_what_was_not_run_is_not_judged():
+def test_claims_without_their_experiments_are_not_run():
     rows = judge_claims(made(("booster",), booster))
     judged = {row.id for row in rows if row.verdict != "not run"}
     assert {"booster-falls", "table-1", "thompson-two-arms"} <= judged
@@ -147,7 +147,7 @@ def agreeing() -> ExperimentResults:
 
 @pytest.fixture(scope="module")
 def contrary() -> ExperimentResults:
-    """The paper upside down: what is said to be best is worst, and what varies least varies most."""
+    """With results opposite to the paper: the best policies are the worst, and the steadiest vary most."""
     return made(
         COMPARED,
         lambda part, policy: 1000 / as_said(part, policy) ** 1.5 * (9 if policy == "ms+:booster=16" else 1),
@@ -161,7 +161,7 @@ def test_the_comparison_can_come_out_either_way(name, agreeing, contrary):
     assert verdict(contrary, name) == "fails"
 
 
-def test_the_closing_equation_is_told_from_the_one_that_was_meant():
+def test_the_closing_equation_with_and_without_pulls_differ():
     results = made(("closing",), lambda *_: 500.0)
     assert verdict(results, "closing-printed") == "fails"
     assert verdict(results, "closing-meant") == "holds"
@@ -174,12 +174,12 @@ def test_the_closing_equation_is_told_from_the_one_that_was_meant():
             450.0,
             20.0,
             "holds",
-        ),  # what is quoted is likely where it is noisy, and never happens where it is quiet
+        ),  # the quoted maximum is likely with large noise, and never occurs with small noise
         (20.0, 450.0, "fails"),
         (450.0, 450.0, "open"),
     ],
 )
-def test_the_maximum_supports_the_reading_that_it_is_likely_under(noisy, quiet, expected):
+def test_the_maximum_supports_the_more_likely_interpretation(noisy, quiet, expected):
     def mean(part, _policy) -> float:
         typical = quiet if part.experiment == "maximum-quarter" else noisy
         return float(
@@ -202,7 +202,7 @@ def test_the_conjecture_on_delay_can_come_out_either_way(slow, expected):
 
 
 def tuned(part, policy) -> float:
-    """D = 1 costs a half more, C and smaller D nothing."""
+    """Regret with D = 1 is 1.5 times as large; C and smaller D do not change it."""
     return 450.0 if policy.endswith("d=1") else 300.0
 
 
@@ -234,7 +234,7 @@ def tuned(part, policy) -> float:
             lambda *_: 2.303 / (1 - 10**-0.2),
             0.1,
             "holds",
-        ),  # grows by ln 10 in a tenfold
+        ),  # grows by ln 10 over a tenfold of rounds
         ("slopes", ("slopes",), lambda *_: 5 * 2.303, 0.1, "fails"),
         ("slope-ts-sg", ("slopes",), lambda *_: 5 * 2.303 / (1 - 10**-0.2), 0.1, "holds"),
         ("slope-ts-sg", ("slopes",), lambda *_: 2.303 / (1 - 10**-0.2), 0.1, "fails"),
@@ -254,13 +254,13 @@ def test_the_other_claims_can_come_out_either_way(name, only, mean, deviation, e
 @pytest.mark.parametrize(
     ("narrow", "booster_is_stuck", "expected"), [(40, 0, "holds"), (0, 40, "fails"), (0, 0, "open")]
 )
-def test_the_headline_contrast_counts_trials_that_are_stuck(narrow, booster_is_stuck, expected):
+def test_the_width_claim_counts_trials_with_linear_regret(narrow, booster_is_stuck, expected):
     results = made(("width",), lambda *_: 350.0)
     ((part, result),) = results.parts.items()
     values = result.values.copy()
     for i, policy in enumerate(part.policies):
         many = booster_is_stuck if policy.startswith("ms+") else narrow
-        values[i, :many] += 0.1 * result.rounds  # a tenth in every round: the least gap
+        values[i, :many] += 0.1 * result.rounds  # 0.1 in every round, the smallest gap
     found = Result(result.policies, "regret", result.rounds, values, result.pulls, result.provenance)
     assert verdict(ExperimentResults(results.settings, {part: found}), "width") == expected
 
@@ -271,19 +271,19 @@ def test_worst_cases_grow_no_faster_than_the_rate(growth, expected, monkeypatch)
         monkeypatch.setitem(GROWTH, policy, growth)
 
     def mean(part, _policy) -> float:
-        world = problem_of(part.problem)
+        problem = problem_of(part.problem)
         sharpest = np.exp(
-            -((np.log(0.5 / np.sqrt(world.sigma2) / 0.16)) ** 2)
+            -((np.log(0.5 / np.sqrt(problem.sigma2) / 0.16)) ** 2)
         )  # the worst gap is in the middle
-        return float(np.sqrt(world.sigma2 * world.arms * np.log(world.arms)) * 100 * sharpest)
+        return float(np.sqrt(problem.sigma2 * problem.arms * np.log(problem.arms)) * 100 * sharpest)
 
     results = made(("worst-case",), mean, lambda *_: 0.05)
     assert verdict(results, "worst-case-ms+") == expected
     assert verdict(results, "worst-case-ms") == expected
 
 
-def test_an_open_claim_says_what_to_ask_for():
-    """The trials that it needs are of its own experiment; those of the option are of the paper's."""
+def test_an_open_claim_suggests_a_number_of_trials():
+    """A verdict counts trials of its own experiment; the option counts those of the paper's experiments."""
     results = made(("c-and-d",), lambda *_: 300.0, lambda *_: 1.0)
     (row,) = [row for row in judge_claims(results) if row.id == "c-matters-little"]
     assert row.verdict == "open"

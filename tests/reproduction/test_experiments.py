@@ -1,4 +1,4 @@
-"""The experiments as data: the paper's, whole, at any size."""
+"""The experiments as data: completeness, sizes, seeds and labels."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from maillard import InvalidValue, UnknownName, problems
 from maillard.reproduction.paper_experiments import ReproductionSettings, experiments, label, parts, rounds
 
 
-def test_the_papers_experiments_are_all_there():
+def test_all_experiments_of_the_paper_exist():
     full = parts(ReproductionSettings())
     of = {name: [part for part in full if part.experiment == name] for name in experiments()}
     (booster,) = of["booster"]
     assert [maillard.policy(spec, sigma2=1).booster for spec in booster.policies] == [
         2**i for i in range(1, 8)
     ]
-    world = problems.problem(booster.problem)
-    assert world.true_means.tolist() == pytest.approx([0.9 - 0.1 * i for i in range(10)])
-    assert (world.sigma2, booster.trials, booster.horizon) == (1.0, 200, 20_000)
+    problem = problems.problem(booster.problem)
+    assert problem.true_means.tolist() == pytest.approx([0.9 - 0.1 * i for i in range(10)])
+    assert (problem.sigma2, booster.trials, booster.horizon) == (1.0, 200, 20_000)
 
     quarter = [problems.problem(part.problem) for part in of["gaussian-quarter"] + of["bernoulli"]]
     assert quarter == [problems.problem(spec) for spec in problems.PAPER]
@@ -46,14 +46,14 @@ def test_the_papers_experiments_are_all_there():
             assert (part.trials, part.horizon) == (200, 20_000)
 
 
-def test_policies_learn_sigma2_from_the_problem_unless_told():
+def test_sigma2_defaults_to_that_of_the_problem():
     told = {"maximum-mixed": 0.25, "maximum-1": 1.0, "maximum-quarter": 0.25}
     for part in parts(ReproductionSettings(only=tuple(told))):
         (plan,) = part.simulation().plans
         assert plan.policy.sigma2 == told[part.experiment]
 
 
-def test_every_part_can_be_run_and_has_random_numbers_of_its_own():
+def test_every_part_can_be_run_and_has_its_own_seed():
     full = parts(ReproductionSettings())
     assert len({part.seed for part in full}) == len(full)
     assert {part.seed for part in full}.isdisjoint(part.seed for part in parts(ReproductionSettings(seed=1)))
@@ -72,7 +72,7 @@ def test_sizes_keep_their_proportion():
     assert size(ReproductionSettings(quick=True))["delay-static"] == (
         4,
         10_000,
-    )  # not fewer than have a deviation
+    )  # the minimum for statistics
     assert size(ReproductionSettings(full=True))["delay-dynamic"] == (100, 1_000_000)
     assert size(ReproductionSettings(only=("booster",))) == {"booster": (200, 20_000)}
 
@@ -95,7 +95,7 @@ def test_settings_are_checked(settings, says):
         ReproductionSettings(**settings)
 
 
-def test_an_experiment_asked_for_twice_is_run_once():
+def test_a_repeated_experiment_is_run_once():
     assert ReproductionSettings(only=("booster", "booster")).only == ("booster",)
 
 
@@ -107,12 +107,12 @@ def test_checkpoints_are_decades_back_from_the_horizon():
     assert rounds(5) == [5]
 
 
-def test_labels_tell_policies_apart():
+def test_labels_of_policies_are_distinct():
     for part in parts(ReproductionSettings()):
         assert len({label(spec) for spec in part.policies}) == len(part.policies)
 
 
-def test_experiments_say_where_they_come_from():
+def test_experiments_state_their_source():
     for experiment in experiments().values():
         assert experiment.source
         assert dataclasses.replace(experiment, name="x").problems == experiment.problems

@@ -1,7 +1,4 @@
-"""The claims on evaluating other policies.
-
-Their logs are those of the policies, and their tests can come out either way.
-"""
+"""The claims on off-policy evaluation: their logs are correct, and their tests can hold or fail."""
 
 from __future__ import annotations
 
@@ -26,12 +23,12 @@ def ms() -> two_arm_logs.Logs:
 
 def verdict(finding: Finding) -> str:
     assert finding.verdict is not None
-    assert finding.verdict.word == judge(finding.checks).word
-    return finding.verdict.word
+    assert finding.verdict.outcome == judge(finding.checks).outcome
+    return finding.verdict.outcome
 
 
 def replayed(logs: two_arm_logs.Logs, log: int, first: np.ndarray) -> Tally:
-    """What was observed by the end of a log, the worse arm first, after these first rewards."""
+    """The tally at the end of a log, the worse arm first, given the first rewards."""
     worse, reward = logs.worse[:, log], logs.reward[:, log]
     return Tally(
         [1 + worse.sum(), 1 + (~worse).sum()],
@@ -55,7 +52,7 @@ def test_the_logs_are_those_of_the_policies(name, floor):
         assert np.abs(expected / logs.probability[-1, log] - 1).min() < 1e-9
 
 
-def test_the_draws_agree_with_the_probabilities(ms):
+def test_the_choices_agree_with_the_probabilities(ms):
     for logs in (ms, two_arm_logs.simulate_logs("ts", 2000, 200, seed=5)):
         p = logs.probability
         z = (logs.worse - p).sum() / np.sqrt((p * (1 - p)).sum())
@@ -87,11 +84,13 @@ def both_arms(logs: two_arm_logs.Logs, probability: np.ndarray) -> dict[str, np.
 def test_ips_on_ms_can_come_out_either_way(ms):
     assert verdict(unbiased(both_arms(ms, ms.probability), NOTHING)) == "holds"
     later = two_arm_logs.Logs(*(each[:-20] for each in ms))
-    assert verdict(unbiased(both_arms(later, ms.probability[20:]), NOTHING)) == "fails"  # of another state
+    assert (
+        verdict(unbiased(both_arms(later, ms.probability[20:]), NOTHING)) == "fails"
+    )  # probabilities of other rounds
 
 
-def test_a_share_of_draws_with_the_served_one_is_too_large():
-    """The mean of p / logged p is 1 - (1 - p)^M: 0.57 for p = 0.1 and 0.15 for p = 0.02, of 8 draws."""
+def test_a_fraction_of_samples_that_includes_the_served_one_is_too_large():
+    """p / logged p averages 1 - (1 - p)^M: 0.57 for p = 0.1 and 0.15 for p = 0.02, with M = 8 samples."""
     rng = np.random.default_rng(1)
     for p, expected in ((0.1, 0.57), (0.02, 0.15)):
         ratios = p * 8 / (1 + rng.binomial(7, p, size=100_000))
@@ -100,7 +99,7 @@ def test_a_share_of_draws_with_the_served_one_is_too_large():
         assert abs(ratios.mean() - exact) < 4 * ratios.std() / np.sqrt(ratios.size)
 
 
-def test_ips_on_thompson_is_as_low_as_the_formula_says():
+def test_the_bias_of_ips_on_thompson_agrees_with_the_formula():
     exact, *drawn = two_arm_logs.sampled_propensities(0)
     truth = two_arm_logs.true_means()[0]
     for each in drawn:
@@ -123,7 +122,7 @@ def test_ips_on_thompson_can_come_out_either_way():
 
 
 def test_the_error_of_the_worse_arm_shrinks_only_with_a_floor():
-    """From 300 rounds to 3,000 an error that shrinks as it should is divided by 3.2."""
+    """From 300 to 3,000 rounds, an error of order 1/√T is divided by 3.2."""
     better, worse, floored = (deviations for deviations, _ in two_arm_logs.single_errors(0).values())
     assert worse[-1] > 0.6 * worse[-3]
     assert better[-1] < 0.5 * better[-3]

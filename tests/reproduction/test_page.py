@@ -38,7 +38,7 @@ EMPTY = DataTable((), ())
 
 
 def drawing(name: str, width: int = 320) -> str:
-    """What matplotlib writes, in small, with every colour of the figures."""
+    """A small SVG drawing like those of matplotlib, with every colour of the figures."""
     lines = "".join(
         f'<path id="{name}-{i}" d="M 0 {9 * i} L {width} {9 * i}" style="fill: none; stroke: {colour}"/>'
         for i, colour in enumerate((INK, MUTED, GRID, *COLOURS))
@@ -100,7 +100,7 @@ SVGS = {
 }
 HTML = reproduction_page.render(REPORT, SVGS)
 
-# Of each text that is seen: its contrast with what lies behind it, as WCAG 2 defines it.
+# The contrast of each visible text with its background, as defined by WCAG 2.
 CONTRASTS = """() => {
   const channels = colour => colour.match(/[\\d.]+/g).map(Number);
   const over = (top, below) => {
@@ -129,7 +129,7 @@ CONTRASTS = """() => {
 
 @dataclass
 class Opened:
-    """A page with all that happened while it loaded."""
+    """A page with the messages and requests of its loading."""
 
     page: Page
     context: BrowserContext
@@ -155,7 +155,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Opened]:  # noqa: F811 
     context.close()
 
 
-def test_the_page_needs_nothing_but_itself(opened: Opened) -> None:
+def test_the_page_is_self_contained(opened: Opened) -> None:
     opened.page.wait_for_load_state("networkidle")
     # The icon is in the page too; some browsers count it as a request.
     assert [event for event in opened.events if not event.startswith("request: data:")] == []
@@ -178,7 +178,7 @@ def test_nothing_makes_the_page_scroll_sideways(opened: Opened) -> None:
         assert opened.js("document.scrollingElement.scrollWidth") <= width
 
 
-def test_panels_stand_side_by_side_where_there_is_room(opened: Opened) -> None:
+def test_panels_are_side_by_side_on_wide_screens(opened: Opened) -> None:
     columns = "getComputedStyle(document.querySelector('.panels')).gridTemplateColumns.split(' ').length"
     counts = []
     for width in (360, 1280, 1800):
@@ -211,7 +211,7 @@ def test_headings_keep_their_order(opened: Opened) -> None:
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
-def test_identifiers_are_unique_and_links_lead_somewhere(opened: Opened) -> None:
+def test_identifiers_are_unique_and_links_have_targets(opened: Opened) -> None:
     ids = opened.js("[...document.querySelectorAll('[id]')].map(element => element.id)")
     assert len(ids) == len(set(ids))
     links = opened.js("[...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
@@ -227,7 +227,7 @@ def test_identifiers_are_unique_and_links_lead_somewhere(opened: Opened) -> None
     assert set(named) <= set(ids)
 
 
-def test_a_dark_screen_gets_light_ink(opened: Opened) -> None:
+def test_the_dark_color_scheme_has_light_text(opened: Opened) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     ink, curve = (f"getComputedStyle(document.getElementById('one-{i}')).stroke" for i in (0, 3))
     assert opened.js(ink) == _rgb(INK)
@@ -242,7 +242,7 @@ def test_a_dark_screen_gets_light_ink(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read(opened: Opened, scheme: Any) -> None:
+def test_text_has_sufficient_contrast(opened: Opened, scheme: Any) -> None:
     opened.page.emulate_media(color_scheme=scheme)
     opened.js("document.querySelectorAll('details').forEach(details => { details.open = true })")
     found = opened.js(CONTRASTS)
@@ -250,7 +250,7 @@ def test_text_can_be_read(opened: Opened, scheme: Any) -> None:
     assert [(ratio, text) for ratio, text in found if ratio < 4.5] == []
 
 
-def test_verdicts_are_counted_and_filter_the_ledger(opened: Opened) -> None:
+def test_verdicts_are_counted_and_filter_the_claims(opened: Opened) -> None:
     shown = "[...document.querySelectorAll('.claim')].filter(claim => claim.checkVisibility()).length"
     assert opened.js("[...document.querySelectorAll('.count')].map(count => count.textContent)") == ["6"] * 4
     assert opened.js(shown) == 24
@@ -265,13 +265,13 @@ def test_verdicts_are_counted_and_filter_the_ledger(opened: Opened) -> None:
     assert opened.js(shown) == 24
 
 
-def test_what_is_beyond_the_paper_says_so(opened: Opened) -> None:
+def test_sections_beyond_the_paper_are_marked(opened: Opened) -> None:
     assert opened.page.locator("h2", has_text="beyond the paper").all_inner_texts() == [
         "Further beyond the paper"
     ]
 
 
-def test_paper_shows_figures_and_evidence(opened: Opened) -> None:
+def test_printing_shows_figures_and_evidence(opened: Opened) -> None:
     opened.page.emulate_media(media="print")
     assert all(svg.is_visible() for svg in opened.page.locator("figure .drawing svg").all())
     assert opened.page.locator("#claim-claim1 table").bounding_box()["height"] > 50
@@ -292,7 +292,7 @@ def test_the_same_report_gives_the_same_page() -> None:
     assert reproduction_page.render(REPORT, SVGS) == HTML
 
 
-def test_a_figure_of_ours_has_no_colour_of_its_own_on_the_page() -> None:
+def test_figures_use_the_colour_variables_of_the_page() -> None:
     figure = figures.bars(["ms+", "ts"], [1.0, 2.0], [0.1, 0.2], label="regret")
     report = ReproductionReport(
         "Bars", (), None, (ReportSection("bars", "Bars", (), (panel("bars"),)),), (), {}
@@ -309,7 +309,7 @@ def test_no_colour_of_the_figures_is_left_in_a_drawing() -> None:
     assert "<?xml" not in drawn
 
 
-def test_a_report_may_be_bare() -> None:
+def test_a_report_without_content_is_rendered() -> None:
     bare = reproduction_page.render(ReproductionReport("Bare", (), None, (), (), {}), {})
     assert "<h1>Bare</h1>" in bare
     assert 'id="ledger"' not in bare

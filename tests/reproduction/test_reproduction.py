@@ -1,4 +1,4 @@
-"""`maillard reproduce`: the same bytes again, whole or not at all, and a page that opens."""
+"""`maillard reproduce`: reproducible bytes, atomic reports, interruption, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from maillard.reproduction.report_content import ReproductionReport
 from tests.browser import browser  # noqa: F401 - a fixture
 
 FEW = ReproductionSettings(quick=True, only=("booster", "closing"))
-TIMED = {"index.html", "timings.json"}  # and what is drawn of times: nothing is
+TIMED = {"index.html", "timings.json"}  # the files that contain times
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -93,7 +93,7 @@ def test_results_are_complete_and_agree(whole):
     )
 
 
-def test_every_picture_is_there_as_svg_and_png(whole):
+def test_every_figure_exists_as_svg_and_png(whole):
     folder, report = whole
     names = [panel.name for section in report.sections for panel in section.panels]
     assert len(set(names)) == len(names) > 50
@@ -129,7 +129,7 @@ def test_the_browser_reports_no_error_for_the_page(whole, browser: Browser):  # 
     context.close()
 
 
-def test_the_page_has_only_numbers_of_the_run(whole):
+def test_the_page_shows_the_verdicts_of_the_run(whole):
     folder, report = whole
     text = (folder / "index.html").read_text()
     for row in report.claims:
@@ -191,7 +191,7 @@ def test_finished_parts_are_not_run_again(tmp_path, monkeypatch):
     assert asked == [2, 1]
 
 
-def test_a_damaged_part_is_done_again(few, tmp_path, monkeypatch):
+def test_a_damaged_part_is_run_again(few, tmp_path, monkeypatch):
     from maillard.reproduction import experiment_runner
 
     monkeypatch.setattr(
@@ -222,7 +222,7 @@ def test_an_earlier_report_is_replaced_whole(few, tmp_path):
     assert files(tmp_path / "report").keys() == files(few).keys()
 
 
-def test_a_run_that_ended_between_two_reports_leaves_the_old_one(few, tmp_path):
+def test_a_run_that_ended_while_publishing_leaves_the_old_report(few, tmp_path):
     before = tmp_path / "report.partial" / "before"
     shutil.copytree(few, before)
     with open_working_folder(tmp_path / "report"):
@@ -230,7 +230,7 @@ def test_a_run_that_ended_between_two_reports_leaves_the_old_one(few, tmp_path):
 
 
 @pytest.mark.parametrize("there", ["file", "other", "none"])
-def test_a_folder_that_is_no_report_is_left_alone(tmp_path, there):
+def test_a_folder_that_is_not_a_report_is_not_changed(tmp_path, there):
     output = tmp_path / "mine"
     if there == "file":
         output.write_text("a file")
@@ -277,7 +277,7 @@ def test_a_link_stays_a_link(few, tmp_path):
     assert not (tmp_path / "real" / "figures" / "booster.svg").exists()
 
 
-def test_names_that_are_no_folders_are_refused(tmp_path, monkeypatch):
+def test_invalid_folder_names_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("", "/", ".", "..", "a\0b"):
         with pytest.raises(InvalidValue, match="output"):
@@ -286,7 +286,7 @@ def test_names_that_are_no_folders_are_refused(tmp_path, monkeypatch):
         reproduce("x" * 300, FEW, show=False)
 
 
-def test_a_program_without_stderr_has_no_progress_to_show(tmp_path):
+def test_a_program_without_stderr_shows_no_progress(tmp_path):
     run = command(
         "--quick", "--only", "closing", "--output", str(tmp_path / "report"), preexec_fn=lambda: os.close(2)
     )
@@ -344,7 +344,7 @@ def test_progress_is_shown_where_there_is_no_terminal(tmp_path):
     assert "%" in said
 
 
-def test_an_interrupt_that_python_drops_is_heard_at_the_next_step():
+def test_an_interrupt_that_python_drops_is_raised_at_the_next_step():
     before = signal.getsignal(signal.SIGINT)
     with _interruptible(Progress(lambda _units: None, lambda _text: None)) as shown:
         shown.advance(1)
@@ -355,7 +355,7 @@ def test_an_interrupt_that_python_drops_is_heard_at_the_next_step():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_interrupt_that_becomes_another_error_is_still_one():
+def test_an_interrupt_that_causes_another_error_is_raised_as_interrupt():
     quiet = Progress(lambda _units: None, lambda _text: None)
 
     def failed(*, interrupted: bool) -> None:

@@ -15,24 +15,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = [
-    "CONFIDENCE",
-    "Check",
-    "TrialEstimate",
-    "Verdict",
-    "average",
-    "judge",
-    "log_deviation",
-    "log_growth",
-    "log_mean",
-    "mean",
-    "more_often",
-    "share",
-    "stricter",
-    "trials_for",
-    "trials_needed",
-]
-
 CONFIDENCE = 0.95
 _POWER = 0.8  # probability that the suggested number of trials decides an open claim
 
@@ -133,7 +115,7 @@ def log_deviation(values: Floats) -> TrialEstimate:
     return TrialEstimate(0.5 * math.log(total / (n - 1)), float(pseudo.var(ddof=1)) / n, n - 1, n)
 
 
-def share(events: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def binomial_bounds(events: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The ends of two one-sided Clopper-Pearson intervals for the probability of an event."""
     level = 1 - confidence
     low = 0.0 if events == 0 else float(special.betaincinv(events, trials - events + 1, level))
@@ -141,7 +123,7 @@ def share(events: int, trials: int, confidence: float = CONFIDENCE) -> tuple[flo
     return low, high
 
 
-def more_often(events: int, trials: int, others: int, other_trials: int) -> float:
+def fisher_p_value(events: int, trials: int, others: int, other_trials: int) -> float:
     """The p-value of Fisher's exact test that the first event is no likelier than the second."""
     total, both = trials + other_trials, events + others
     ways = sum(
@@ -171,7 +153,7 @@ class Check:
     others: tuple[Check, ...] = ()  # alternatives: the check fails only if all of them fail
 
     @property
-    def says(self) -> str:
+    def text(self) -> str:
         """The check as text."""
         return f"{self.what} is {'below' if self.below else 'above'} {self.form(self.limit)}"
 
@@ -194,7 +176,7 @@ class Check:
 class Verdict:
     """The verdict on a claim, and for an open one the number of trials that would decide it."""
 
-    word: str
+    outcome: str  # holds, fails or open
     trials_needed: int | None = None
 
 
@@ -226,9 +208,9 @@ def stricter(confidence: float, parts: int) -> float:
     return 1 - (1 - confidence) / parts
 
 
-def trials_for(word: Callable[[int], str], trials: int) -> int | None:
+def trials_for(outcome: Callable[[int], str], trials: int) -> int | None:
     """The number of trials, a power of 2 times as many, that would decide the claim if fractions stay."""
-    return next((trials * 2**power for power in range(1, 12) if word(2**power) != "open"), None)
+    return next((trials * 2**power for power in range(1, 12) if outcome(2**power) != "open"), None)
 
 
 def trials_needed(margin: TrialEstimate, confidence: float) -> float:

@@ -18,8 +18,6 @@ from maillard.simulation import Result
 from maillard.simulation.plans import Experiment, versions
 from maillard.simulation.runner import run_experiments
 
-__all__ = ["part_file_name", "run", "total_rounds"]
-
 
 def total_rounds(all_parts: list[ExperimentPart]) -> float:
     """The number of simulated rounds."""

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from maillard.errors import InvalidValue, MaillardError
 
-__all__ = ["FORMAT", "RESULTS", "WorkingFolder", "open_working_folder"]
-
 FORMAT = "maillard reproduction 1"
 RESULTS = "results.json"  # by which a report is recognised
 FILES = {RESULTS, "claims.json", "curves.parquet", "trials.parquet", "timings.json", "index.html", "figures"}

@@ -20,18 +20,6 @@ from maillard.errors import InvalidValue, UnknownName
 from maillard.simulation.plans import Experiment as SimulationExperiment
 from maillard.simulation.plans import check_count, check_seed, make_experiment
 
-__all__ = [
-    "PAPER",
-    "ExperimentPart",
-    "PaperExperiment",
-    "ReproductionSettings",
-    "experiments",
-    "label",
-    "parts",
-    "read_toml",
-    "rounds",
-]
-
 _CHECKPOINTS_PER_DECADE = 10
 _MAX_SIZE = {"trials": 100_000, "horizon": 10**6}  # more would need too much memory or time
 _MIN_SIZE = {"trials": 4, "horizon": 1000}  # fewer would not allow any statistics

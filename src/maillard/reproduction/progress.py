@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Progress", "progress"]
-
 _MIN_STEP = 0.05  # fraction of the work between lines
 _MIN_INTERVAL = 5.0  # seconds between lines when a new task starts
 

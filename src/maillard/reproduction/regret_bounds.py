@@ -26,15 +26,6 @@ from numpy.typing import ArrayLike, NDArray
 from maillard.policies.numerics.families import FAMILIES
 from maillard.problems import Gaussian, Problem
 
-__all__ = [
-    "RegretBound",
-    "lai_robbins",
-    "maillard_sampling",
-    "maillard_sampling_plus",
-    "practical",
-    "sub_gaussian_slope",
-]
-
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], Floats]
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["VERDICTS", "ClaimResult", "DataTable", "Panel", "ReportSection", "ReproductionReport"]
-
 # A claim is "not run" if an experiment that it needs was left out.
 VERDICTS = ("holds", "fails", "open", "not run")
 

@@ -17,8 +17,6 @@ from maillard.reproduction.report_content import ClaimResult, ReproductionReport
 from maillard.simulation.plans import versions
 from maillard.simulation.result_files import pyarrow
 
-__all__ = ["write_json", "write_page", "write_results"]
-
 
 def write_results(results: ExperimentResults, claims: Sequence[ClaimResult], folder: Path) -> None:
     """Write all trials, curves, summaries and claims. The same seed gives the same bytes."""

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from maillard.html_report import inline_figure, is_wide, render_page
 from maillard.reproduction.report_content import VERDICTS, ReproductionReport
 
-__all__ = ["render"]
-
 # The color class of base.css for each verdict.
 _TONES = {"holds": "good", "fails": "bad", "open": "caution", "not run": "neutral"}
 

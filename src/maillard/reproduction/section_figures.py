@@ -12,8 +12,6 @@ from pathlib import Path
 from maillard import figures
 from maillard.reproduction.report_content import ReportSection
 
-__all__ = ["DrawnSection", "draw"]
-
 _DPI = 140
 
 DrawnSection = tuple[ReportSection, dict[str, str]]  # a section without its figures, and each figure as SVG

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["ARMS", "COLUMNS", "DRAWS", "TwoArms", "by_simulation", "seconds", "two_arms"]
-
 ARMS = (10, 100)
 DRAWS = (100, 1000, 10_000)
 # The columns of `by_simulation`.

@@ -22,24 +22,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Booleans = NDArray[np.bool_]
 
-__all__ = [
-    "COUNT",
-    "ERROR_ROUNDS",
-    "FLOOR",
-    "PROBLEM",
-    "ROUNDS",
-    "SAMPLES",
-    "Logs",
-    "SampledPropensities",
-    "averaged_logs",
-    "ips_scores",
-    "sampled_propensities",
-    "simulate_logs",
-    "single_errors",
-    "true_means",
-    "zero_fractions",
-]
-
 PROBLEM = "bernoulli:0.6,0.4"
 COUNT, ROUNDS = 2000, 500  # number of logs whose estimates are averaged; rounds of each
 ERROR_ROUNDS = (30, 100, 300, 1000, 3000)  # rounds at which the error of a single estimate is reported

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["BatchedDifference", "batched_difference"]
-
 _PRECISION = 1e-3  # standard error of the coverage of a simulated quantile
 _NORMAL = 1e-3  # the normal quantile is used if Student's deviation exceeds 1 by less than this
 

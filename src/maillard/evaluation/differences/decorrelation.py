@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["DecorrelatedDifference", "choose_penalty", "decorrelated_difference"]
-
 _ORDER = 10  # the quantile is the value of this order statistic
 
 

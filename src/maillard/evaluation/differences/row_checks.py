@@ -11,8 +11,6 @@ from maillard.errors import InvalidValue
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["check_rows"]
-
 
 def check_rows(
     arm: ArrayLike, reward: ArrayLike, batch: ArrayLike | None = None

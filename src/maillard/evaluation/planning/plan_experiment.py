@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["plan"]
-
 _DEFAULT_BOOSTERS = (1.0, 4.0, 16.0)
 
 
@@ -62,7 +60,8 @@ def plan(
     >>> found.choose(width=0.2).policy
     'ms+:floor=0.05,sigma2=0.25'
     """
-    from maillard.evaluation.planning.plan_runs import WEIGHTINGS, run_all, summarise_runs
+    from maillard.evaluation.planning.plan_runs import run_all, summarise_runs
+    from maillard.evaluation.sequential.aipw import WEIGHTINGS
     from maillard.simulation.plans import make_plan, workers_for
 
     checked = _check_problem(problem)

@@ -14,8 +14,6 @@ from maillard.errors import CannotAnswer, InvalidValue
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ExplorationPlan", "PlanOption"]
-
 
 @dataclass(frozen=True)
 class PlanOption:

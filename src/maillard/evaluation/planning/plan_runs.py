@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maillard.evaluation.planning.plan_result import PlanOption
-from maillard.evaluation.sequential.aipw import WEIGHTINGS, estimate
+from maillard.evaluation.sequential.aipw import estimate
 from maillard.policies import Policy, WithFloor
 from maillard.simulation.log_recorder import record
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from maillard.simulation.plans import Plan as SimulationPlan
 
     Floats = NDArray[np.float64]
-
-__all__ = ["WEIGHTINGS", "Run", "run_all", "summarise_runs"]
 
 _ROUNDS_PER_TASK = 1_000_000  # a fraction of a second
 _COVERAGE_TOLERANCE = 0.02  # shortfall that is accepted from a normal interval

@@ -16,8 +16,6 @@ from maillard.simulation.plans import check_count
 if TYPE_CHECKING:
     from maillard.evaluation.replays.logged_rows import LoggedRows
 
-__all__ = ["plan_parts", "split_rows"]
-
 _DEFAULT_PARTS, _MAX_PARTS = 8, 64  # over all logs; for each log
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from maillard.evaluation.replays.logged_rows import LoggedRows
 
-__all__ = ["LoggedProblem", "problem_of_logs", "reward_variances"]
-
 
 @dataclass(frozen=True)
 class LoggedProblem(Problem):

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-__all__ = ["LoggedRows", "read_rows", "rows_from_arrays"]
-
 _CERTAIN = 1.0 - 1e-9  # larger probabilities are 1 up to rounding
 
 

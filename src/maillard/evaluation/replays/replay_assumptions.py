@@ -5,8 +5,6 @@ from __future__ import annotations
 from maillard.evaluation.replays.replay_intervals import LOGS, MIN_PARTS, PARTS
 from maillard.evaluation.replays.replay_methods import QUEUES, REJECTION, ReplayMethod
 
-__all__ = ["assumptions"]
-
 
 def assumptions(method: ReplayMethod, basis: str, parts: int, horizon: int) -> tuple[str, ...]:
     """The assumptions of a curve and of its interval."""

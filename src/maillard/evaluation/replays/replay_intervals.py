@@ -14,17 +14,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-__all__ = [
-    "CHOICES",
-    "LOGS",
-    "MIN_PARTS",
-    "PARTS",
-    "CurveEstimate",
-    "PartTotals",
-    "interval_basis",
-    "summarise",
-]
-
 LOGS, PARTS, CHOICES = "independent logs", "parts of the log", "choices made"
 MIN_PARTS = 5  # logs or parts that Student's t needs
 

@@ -15,8 +15,6 @@ from maillard.evaluation.promised_floors import min_probabilities
 if TYPE_CHECKING:
     from maillard.evaluation.replays.logged_rows import LoggedRows
 
-__all__ = ["MATCHING", "METHODS", "QUEUES", "REJECTION", "ReplayMethod", "choose_method", "reliable_rounds"]
-
 REJECTION, MATCHING, QUEUES = METHODS = ("rejection", "matching", "queues")
 _UNIFORM_TOLERANCE = 1e-6  # relative deviation from 1 / K
 _FLOOR_TOLERANCE = 1e-9  # relative rounding error of a probability at the floor

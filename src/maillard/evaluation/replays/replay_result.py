@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Replay"]
-
 _PRINTED_ROUNDS = 6
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from maillard.policies import Policy
     from maillard.simulation.plans import Plan
 
-__all__ = ["replay"]
-
 _DEFAULT_REPLAYS = 100
 _STREAMS_PER_PART = 2**32  # replay r of part p uses random stream p * _STREAMS_PER_PART + r
 

@@ -60,7 +60,7 @@ def _row(claim: dict[str, Any], results: ExperimentResults | None) -> ClaimResul
     return ClaimResult(
         **{name: claim[name] for name in ("id", "source", "quote", "reading", "test", "section")},
         statistic=finding.statistic,
-        verdict=verdict.word,
+        verdict=verdict.outcome,
         confidence=finding.confidence,
         trials_needed=_trials_option(verdict.trials_needed, claim["needs"]),
         evidence=finding.table(),

@@ -23,9 +23,9 @@ from maillard.reproduction.claims.findings import (
     MEAN,
     Finding,
     all_pairs,
-    counted,
-    each,
-    nearest,
+    computed_finding,
+    estimates_text,
+    nearest_text,
     ratio,
     ratio_check,
     relative,
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-
-__all__ = ["MS16", "PAPER", "TABLE_1"]
 
 MS4, MS8, MS16, TS, TSSG, AOUCB = "ms+:booster=4", "ms+:booster=8", "ms+:booster=16", "ts", "ts-sg", "aoucb"
 ANYTIME = (MS4, MS8, TS, TSSG, AOUCB)
@@ -84,13 +82,13 @@ def table_1(_results: ExperimentResults, _where: str) -> Finding:
             if i != _MINIMAX and here[i] is True and own[i] is not True
         ]
     wrong = [f"{name}: {column}" for name, column, printed, here in rows if printed != here]
-    said = (
+    statistic = (
         f"{len(rows) - len(wrong)} of {len(rows)} cells agree; MS+ is beaten by "
         f"{', '.join(beaten) or 'nobody, but for the minimax ratio'}"
     )
     cells = tuple((name, column, _cell(printed), _cell(here)) for name, column, printed, here in rows)
     table = DataTable(("policy", "column", "printed", "here"), cells)
-    return counted(said, holds=not wrong and not beaten, evidence=table)
+    return computed_finding(statistic, holds=not wrong and not beaten, evidence=table)
 
 
 def _cell(value: object) -> str:
@@ -126,22 +124,22 @@ def _deviations(results: ExperimentResults) -> tuple[dict[int, TrialEstimate], s
 @tests("variance-starts")
 def variance_starts(results: ExperimentResults, _where: str) -> Finding:
     """Whether standard deviations are similar up to B = 8, and larger at 16."""
-    found, said = _deviations(results)
+    found, statistic = _deviations(results)
     same = within("deviation at B = 8 over that at 2", found[8] - found[2], 1.25)
     grows = ratio_check("deviation at B = 16 over that at 8", found[16] - found[8])
-    return Finding(said, (*same, grows))
+    return Finding(statistic, (*same, grows))
 
 
 @tests("variance-grows")
 def variance_grows(results: ExperimentResults, _where: str) -> Finding:
     """Standard deviations from B = 16 to 128."""
-    found, said = _deviations(results)
+    found, statistic = _deviations(results)
     steps = tuple(
         ratio_check(f"deviation at B = {right} over that at {left}", found[right] - found[left])
         for left, right in ((16, 32), (32, 128))
     )
     tripled = ratio_check("deviation at B = 128 over that at 8", found[128] - found[8], 3)
-    return Finding(said, (*steps, tripled))
+    return Finding(statistic, (*steps, tripled))
 
 
 @tests("booster-not-linear")
@@ -154,11 +152,11 @@ def booster_not_linear(results: ExperimentResults, _where: str) -> Finding:
         ratio_check("mean at B = 128 over that at 16", high - best, 3, below=True),
         ratio_check("mean at B = 128 over that of chance", high - math.log(random), 0.2, below=True),
     )
-    said = (
+    statistic = (
         f"mean at B = 128: {math.exp(high.value):.0f}, {times((high - best).value)} that at 16; choosing at "
         f"random would cost {random:,.0f}"
     )
-    return Finding(said, checks)
+    return Finding(statistic, checks)
 
 
 @tests("b-matters")
@@ -166,7 +164,7 @@ def b_matters(results: ExperimentResults, _where: str) -> Finding:
     """Mean regret at B = 128 over that at 16."""
     quantity = log_mean(_booster(results, 128)) - log_mean(_booster(results, 16))
     check = ratio_check("mean at B = 128 over that at 16", quantity, 1.25)
-    return Finding(each([check]), (check,))
+    return Finding(estimates_text([check]), (check,))
 
 
 @tests("ocucb-wins")
@@ -174,7 +172,7 @@ def ocucb_wins(results: ExperimentResults, where: str) -> Finding:
     """The regret of every other method over that of OCUCB."""
     others = [policy for policy in PAPER if policy != "ocucb"]
     checks = all_pairs(results, where, MEAN, others, ["ocucb"])
-    return Finding(nearest(checks), checks)
+    return Finding(nearest_text(checks), checks)
 
 
 @tests("comparable")
@@ -184,14 +182,14 @@ def comparable(results: ExperimentResults, where: str) -> Finding:
     for over, under in ((MS8, TS), (MS16, TS), (MS8, MS16)):
         quantity = relative(results, where, MEAN, over, under)
         checks += within(f"{label(over)} over {label(under)}", quantity, 1.25)
-    return Finding(each(checks), tuple(checks))
+    return Finding(estimates_text(checks), tuple(checks))
 
 
 @tests("vary-more")
 def vary_more(results: ExperimentResults, where: str) -> Finding:
     """Standard deviations of MS+8 and MS+16 over that of TS."""
     checks = all_pairs(results, where, DEVIATION, [MS8, MS16], [TS])
-    return Finding("deviations: " + each(checks), checks)
+    return Finding("deviations: " + estimates_text(checks), checks)
 
 
 @tests("ms4-steadier")
@@ -199,7 +197,9 @@ def ms4_steadier(results: ExperimentResults, where: str) -> Finding:
     """Deviations of MS+8 and MS+16 over that of MS+4, and means of MS+4 over theirs."""
     deviations = all_pairs(results, where, DEVIATION, [MS8, MS16], [MS4])
     means = all_pairs(results, where, MEAN, [MS4], [MS8, MS16])
-    return Finding(f"deviations: {each(deviations)}; means: {each(means)}", deviations + means)
+    return Finding(
+        f"deviations: {estimates_text(deviations)}; means: {estimates_text(means)}", deviations + means
+    )
 
 
 @tests("much-worse")
@@ -207,7 +207,7 @@ def much_worse(results: ExperimentResults, where: str) -> Finding:
     """The regret of TS-SG and AOUCB over that of each other method."""
     rest = [policy for policy in PAPER if policy not in (TSSG, AOUCB)]
     checks = all_pairs(results, where, MEAN, [TSSG, AOUCB], rest, factor=1.5)
-    return Finding(nearest(checks), checks)
+    return Finding(nearest_text(checks), checks)
 
 
 @tests("enough-trials")
@@ -220,10 +220,10 @@ def enough_trials(results: ExperimentResults, where: str) -> Finding:
                 found = mean(results.regret(experiment, problem, policy))
                 rows.append((problem, label(policy), found.value, found.error / found.value))
     noisy = [row for row in rows if row[3] > 0.05]
-    said = f"{len(noisy)} of {len(rows)} means have a standard error above 5%"
+    statistic = f"{len(noisy)} of {len(rows)} means have a standard error above 5%"
     worst = tuple(sorted(rows, key=lambda row: -row[3])[:10])
     table = DataTable(("problem", "policy", "mean regret", "standard error over mean"), worst)
-    return counted(said, holds=len(noisy) <= len(rows) / 10, evidence=table)
+    return computed_finding(statistic, holds=len(noisy) <= len(rows) / 10, evidence=table)
 
 
 @tests("ms16-least")
@@ -237,7 +237,7 @@ def ms16_least(results: ExperimentResults, _where: str) -> Finding:
         for problem in results.problems("bernoulli")
         for other in ANYTIME
     )
-    return Finding(nearest(checks), checks)
+    return Finding(nearest_text(checks), checks)
 
 
 @tests("ts-on-bernoulli")
@@ -269,7 +269,7 @@ def best_or_on_par(results: ExperimentResults, where: str) -> Finding:
                 ]
                 best, *rest = sorted(boosted, key=lambda check: check.quantity.value)
                 checks.append(replace(best, others=tuple(rest)))
-    return Finding(nearest(checks), tuple(checks))
+    return Finding(nearest_text(checks), tuple(checks))
 
 
 @tests("tightest")
@@ -280,9 +280,11 @@ def tightest(results: ExperimentResults, _where: str) -> Finding:
         for problem in results.problems("bernoulli")
         for least in [_min_sigma2(problem_of(problem))]
     ]
-    said = "; ".join(f"{problem}: {least:.3f}" for problem, least, _ in rows)
+    values = "; ".join(f"{problem}: {least:.3f}" for problem, least, _ in rows)
     table = DataTable(("problem", "least sigma2 that is valid", "used"), tuple(rows))
-    return counted(f"least sigma2, {said}", holds=all(least > 0.249 for _, least, _ in rows), evidence=table)
+    return computed_finding(
+        f"least sigma2, {values}", holds=all(least > 0.249 for _, least, _ in rows), evidence=table
+    )
 
 
 def _min_sigma2(problem: Problem) -> float:

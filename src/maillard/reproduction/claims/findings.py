@@ -25,24 +25,6 @@ from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.paper_experiments import label
 from maillard.reproduction.report_content import DataTable
 
-__all__ = [
-    "DEVIATION",
-    "MEAN",
-    "TESTS",
-    "Finding",
-    "Test",
-    "all_pairs",
-    "counted",
-    "each",
-    "nearest",
-    "ratio",
-    "ratio_check",
-    "relative",
-    "tests",
-    "times",
-    "within",
-]
-
 Measure = Callable[[NDArray[np.float64]], TrialEstimate]
 MEAN: Measure = log_mean
 DEVIATION: Measure = log_deviation
@@ -68,7 +50,7 @@ class Finding:
             found = check.quantity
             shown = (found.value, found.lower(CONFIDENCE), found.upper(CONFIDENCE))
             word = "yes" if check.holds(CONFIDENCE) else "no" if check.fails(strict) else "open"
-            rows.append((check.says, *(check.form(value) for value in shown), word))
+            rows.append((check.text, *(check.form(value) for value in shown), word))
         bounds = (f"at least ({CONFIDENCE:.0%})", f"at most ({CONFIDENCE:.0%})")
         return DataTable(("what is claimed", "estimate", *bounds, "so"), tuple(rows))
 
@@ -88,7 +70,7 @@ def tests(name: str, **parameters: Any) -> Callable[[Callable[..., Finding]], Ca
     return register
 
 
-def counted(statistic: str, *, holds: bool, evidence: DataTable) -> Finding:
+def computed_finding(statistic: str, *, holds: bool, evidence: DataTable) -> Finding:
     """The finding for a claim that is computed or counted, without statistical error."""
     return Finding(
         statistic, verdict=Verdict("holds" if holds else "fails"), evidence=evidence, confidence=None
@@ -150,7 +132,7 @@ def all_pairs(
     )
 
 
-def nearest(checks: Sequence[Check]) -> str:
+def nearest_text(checks: Sequence[Check]) -> str:
     """The check that is nearest to failing, as text."""
     least = min(checks, key=lambda check: check.margin.value / (check.margin.error or 1e-300))
     return (
@@ -159,6 +141,6 @@ def nearest(checks: Sequence[Check]) -> str:
     )
 
 
-def each(checks: Sequence[Check]) -> str:
+def estimates_text(checks: Sequence[Check]) -> str:
     """The estimates of all checks, as text."""
     return "; ".join(dict.fromkeys(f"{check.what} {check.form(check.quantity.value)}" for check in checks))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maillard.reproduction.claim_statistics import CONFIDENCE, Verdict, share, stricter, trials_for
+from maillard.reproduction.claim_statistics import CONFIDENCE, Verdict, binomial_bounds, stricter, trials_for
 from maillard.reproduction.claims.comparison_claims import MS16
 from maillard.reproduction.claims.findings import Finding, tests
 from maillard.reproduction.experiment_results import ExperimentResults
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-
-__all__ = ["QUOTED", "readings"]
 
 QUOTED = 450.5
 
@@ -36,7 +34,7 @@ def readings(results: ExperimentResults) -> dict[str, Floats]:
     }
 
 
-def _of_200(probability: float) -> float:
+def _probability_in_200(probability: float) -> float:
     """The probability that an event of this probability occurs in at least one of 200 trials."""
     return float(-np.expm1(200 * np.log1p(-probability))) if probability < 1 else 1.0
 
@@ -48,18 +46,26 @@ def far_from_linear(results: ExperimentResults, _where: str) -> Finding:
     found = dict(list(readings(results).items())[:2])  # without the mixed one
     counts = [(int((regret >= tenth).sum()), regret.size) for regret in found.values()]
 
-    def word(more: int) -> str:
-        ends = [share(events * more, trials * more) for events, trials in counts]
-        strict = [share(events * more, trials * more, stricter(CONFIDENCE, 2)) for events, trials in counts]
-        if any(_of_200(low) > 0.5 for low, _ in strict):
+    def outcome(more: int) -> str:
+        ends = [binomial_bounds(events * more, trials * more) for events, trials in counts]
+        strict = [
+            binomial_bounds(events * more, trials * more, stricter(CONFIDENCE, 2))
+            for events, trials in counts
+        ]
+        if any(_probability_in_200(low) > 0.5 for low, _ in strict):
             return "fails"
-        return "holds" if all(_of_200(high) < 0.5 for _, high in ends) else "open"
+        return "holds" if all(_probability_in_200(high) < 0.5 for _, high in ends) else "open"
 
     rows: list[tuple[str | int | float, ...]] = [
-        (name, *count, float(found[name].max()), *(_of_200(end) for end in share(*count)))
+        (
+            name,
+            *count,
+            float(found[name].max()),
+            *(_probability_in_200(end) for end in binomial_bounds(*count)),
+        )
         for name, count in zip(found, counts, strict=True)
     ]
-    said = "; ".join(
+    statistic = "; ".join(
         f"{row[0]}: {row[1]} of {row[2]:,} trials reach {tenth:,.0f}, the largest is {row[3]:,.1f}"
         for row in rows
     )
@@ -67,8 +73,8 @@ def far_from_linear(results: ExperimentResults, _where: str) -> Finding:
     table = DataTable(
         ("noise and sigma2", f"regrets ≥ {tenth:,.0f}", "trials", "largest", *bounds), tuple(rows)
     )
-    needed = trials_for(word, counts[0][1]) if word(1) == "open" else None
-    return Finding(said, verdict=Verdict(word(1), needed), evidence=table)
+    needed = trials_for(outcome, counts[0][1]) if outcome(1) == "open" else None
+    return Finding(statistic, verdict=Verdict(outcome(1), needed), evidence=table)
 
 
 @tests("maximum")
@@ -77,14 +83,14 @@ def maximum(results: ExperimentResults, _where: str) -> Finding:
     found = readings(results)
     first, second, *_ = found
 
-    def word(more: int) -> str:
+    def outcome(more: int) -> str:
         (_, low, high), (_, low_other, high_other) = (
             _tail_probability(found[name], more) for name in (first, second)
         )
         return "holds" if low > high_other else "fails" if high < low_other else "open"
 
     bounds = {name: _tail_probability(found[name]) for name in (first, second)}
-    said = "; ".join(
+    statistic = "; ".join(
         f"under {name} the two-sided tail probability of {QUOTED} is {value:.3f} (from {least:.3f} to "
         f"{most:.3f})"
         for name, (value, least, most) in bounds.items()
@@ -96,7 +102,14 @@ def maximum(results: ExperimentResults, _where: str) -> Finding:
             float(np.quantile(regret, q ** (1 / 200), method="higher")) for q in (0.025, 0.5, 0.975)
         )
         rows.append(
-            (name, events, regret.size, _of_200(events / regret.size), *_tail_probability(regret), *middle)
+            (
+                name,
+                events,
+                regret.size,
+                _probability_in_200(events / regret.size),
+                *_tail_probability(regret),
+                *middle,
+            )
         )
     columns = (
         "noise and sigma2",
@@ -110,8 +123,8 @@ def maximum(results: ExperimentResults, _where: str) -> Finding:
         "median maximum",
         "97.5%",
     )
-    needed = trials_for(word, found[first].size) if word(1) == "open" else None
-    return Finding(said, verdict=Verdict(word(1), needed), evidence=DataTable(columns, tuple(rows)))
+    needed = trials_for(outcome, found[first].size) if outcome(1) == "open" else None
+    return Finding(statistic, verdict=Verdict(outcome(1), needed), evidence=DataTable(columns, tuple(rows)))
 
 
 def _tail_probability(regret: Floats, more: int = 1) -> tuple[float, float, float]:
@@ -121,6 +134,6 @@ def _tail_probability(regret: Floats, more: int = 1) -> tuple[float, float, floa
     level. The bounds are those of `more` times as many trials with the same fractions.
     """
     events = int((regret >= QUOTED).sum())
-    ends = share(events * more, regret.size * more, stricter(CONFIDENCE, 4))
-    value, low, high = (_of_200(each) for each in (events / regret.size, *ends))
+    ends = binomial_bounds(events * more, regret.size * more, stricter(CONFIDENCE, 4))
+    value, low, high = (_probability_in_200(each) for each in (events / regret.size, *ends))
     return 2 * min(value, 1 - value), 2 * min(low, 1 - high), min(2 * min(high, 1 - low), 1.0)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["biased", "propensity_table", "unbiased"]
-
 _TENTH = 0.9  # estimates below 0.9 of the truth are too low; those within 0.9 and 1 / 0.9 are right
 
 
@@ -41,14 +39,14 @@ def ips_on_ms(results: ExperimentResults, _where: str) -> Finding:
 def unbiased(estimates: Mapping[str, Floats], errors: Mapping[str, tuple[Floats, Floats]]) -> Finding:
     """Whether estimates of the better and of the worse arm are right on average."""
     checks: list[Check] = []
-    said, rows = [], []
+    texts, rows = [], []
     for (arm, values), truth in zip(estimates.items(), two_arm_logs.true_means()[::-1], strict=True):
         found = mean(values)
         z = float((found.value - truth) / found.error)
         checks += within(
             f"{arm}: mean estimate over the truth", log_mean(values) - math.log(truth), 1 / _TENTH
         )
-        said.append(f"{arm} {found.value:.4f} for {truth:g} (z = {z:+.1f})")
+        texts.append(f"{arm} {found.value:.4f} for {truth:g} (z = {z:+.1f})")
         rows.append((arm, float(truth), found.value, found.error, z, float(values.std(ddof=1))))
     table = DataTable(
         ("arm", "truth", "mean estimate", "standard error", "z", "deviation of one"), tuple(rows)
@@ -56,8 +54,8 @@ def unbiased(estimates: Mapping[str, Floats], errors: Mapping[str, tuple[Floats,
     first, last = two_arm_logs.ERROR_ROUNDS[-3], two_arm_logs.ERROR_ROUNDS[-1]
     shrinking = "; ".join(f"{who} {off[-3]:.3f} and {off[-1]:.3f}" for who, (off, _) in errors.items())
     statistic = (
-        f"means of {values.size:,} estimates: {', '.join(said)}. But one estimate is off by (deviation after "
-        f"{first:,} and {last:,} rounds): {shrinking}"
+        f"means of {values.size:,} estimates: {', '.join(texts)}. But one estimate is off by (deviation "
+        f"after {first:,} and {last:,} rounds): {shrinking}"
     )
     return _judged(statistic, checks, table)
 
@@ -98,7 +96,7 @@ def biased(
 
 def _judged(statistic: str, checks: Sequence[Check], evidence: DataTable) -> Finding:
     """A finding without a suggested number of trials, because no experiment of the run is involved."""
-    return Finding(statistic, tuple(checks), Verdict(judge(checks).word), evidence)
+    return Finding(statistic, tuple(checks), Verdict(judge(checks).outcome), evidence)
 
 
 def propensity_table(

@@ -17,9 +17,9 @@ from maillard.reproduction.claim_statistics import Check, TrialEstimate, log_gro
 from maillard.reproduction.claims.findings import (
     MEAN,
     Finding,
-    counted,
-    each,
-    nearest,
+    computed_finding,
+    estimates_text,
+    nearest_text,
     ratio,
     ratio_check,
     tests,
@@ -34,8 +34,6 @@ from maillard.reproduction.regret_bounds import (
     sub_gaussian_slope,
 )
 from maillard.reproduction.report_content import DataTable
-
-__all__ = ["arm_counts", "bound_of", "slope", "worst"]
 
 BOUNDED = ("ms", "ms+:booster=4", "ms+:booster=8", "ms+:booster=16")
 
@@ -73,7 +71,7 @@ def replacement(results: ExperimentResults, _where: str) -> Finding:
         for policy in results.result("closing").policies
         if policy.startswith("boltzmann")
     ]
-    return Finding(each(checks), tuple(checks))
+    return Finding(estimates_text(checks), tuple(checks))
 
 
 def slope(results: ExperimentResults, policy: str) -> TrialEstimate:
@@ -85,11 +83,11 @@ def slope(results: ExperimentResults, policy: str) -> TrialEstimate:
 
 
 def _slopes(results: ExperimentResults, checks: list[Check]) -> Finding:
-    said = [
+    texts = [
         f"{label(policy)} {slope(results, policy).value:.2f} ± {slope(results, policy).error:.2f}"
         for policy in results.result("slopes").policies
     ]
-    return Finding("slope over 2 sigma2 / gap: " + ", ".join(said), tuple(checks))
+    return Finding("slope over 2 sigma2 / gap: " + ", ".join(texts), tuple(checks))
 
 
 @tests("slopes", chosen=("ms", "ms+:booster=4"))
@@ -160,8 +158,8 @@ def worst_case(
     for fewer, more in itertools.pairwise(counts[-2:]):
         what = f"growth from K = {fewer} to {more}"
         checks.append(ratio_check(what, last[more] - last[fewer], 1.25, below=True))
-    said = ", ".join(f"K = {arms}: {math.exp(found.value):.2f}" for arms, found in last.items())
-    return Finding(f"worst regret over the rate at T: {said}; {nearest(checks)}", tuple(checks))
+    ratios = ", ".join(f"K = {arms}: {math.exp(found.value):.2f}" for arms, found in last.items())
+    return Finding(f"worst regret over the rate at T: {ratios}; {nearest_text(checks)}", tuple(checks))
 
 
 @tests("bounds")
@@ -179,11 +177,11 @@ def bounds(results: ExperimentResults, _where: str) -> Finding:
                 regret = log_mean(results.regret(experiment, problem, policy))
                 what = f"{problem}: bound over {label(policy)}'s mean"
                 checks.append(ratio_check(what, -(regret - math.log(bound.summed[0]))))
-    said = (
+    statistic = (
         f"{silent} of {silent + len(checks)} bounds are vacuous here, more than any policy can lose; of the "
-        f"others, {nearest(checks)}"
+        f"others, {nearest_text(checks)}"
     )
-    return Finding(said, tuple(checks))
+    return Finding(statistic, tuple(checks))
 
 
 @tests("thompson-two-arms")
@@ -193,11 +191,11 @@ def two_arms(_results: ExperimentResults, _where: str) -> Finding:
     apart = abs(table.thompson[-1] / table.maillard[-1] - 1)
     below = bool((table.thompson <= table.bound).all())
     closer = bool((np.diff(table.thompson / table.maillard)[table.x[1:] > 1] < 0).all())
-    said = (
+    statistic = (
         f"the bound lies above everywhere: {'yes' if below else 'no'}; ln p over ln p is {1 + apart:.3f} at "
         f"x = {table.x[-1]:g}, and falls towards 1: {'yes' if closer else 'no'}"
     )
-    return counted(said, holds=below and closer and apart < 0.05, evidence=_two_arms_table())
+    return computed_finding(statistic, holds=below and closer and apart < 0.05, evidence=_two_arms_table())
 
 
 @tests("thompson-half")
@@ -206,9 +204,9 @@ def thompson_half(_results: ExperimentResults, _where: str) -> Finding:
     table = thompson_probabilities.two_arms()
     asked = (table.x >= 1) & (table.x <= 10)
     factor = np.exp(table.thompson - (np.log(0.5) - table.x))[asked]
-    said = f"for x from 1 to 10 it is between ×{factor.min():.2f} and ×{factor.max():.2f} of ½ exp(-x)"
-    return counted(
-        said, holds=bool((factor >= 0.5).all() and (factor <= 2).all()), evidence=_two_arms_table()
+    statistic = f"for x from 1 to 10 it is between ×{factor.min():.2f} and ×{factor.max():.2f} of ½ exp(-x)"
+    return computed_finding(
+        statistic, holds=bool((factor >= 0.5).all() and (factor <= 2).all()), evidence=_two_arms_table()
     )
 
 
@@ -218,8 +216,8 @@ def ms_explores_more(_results: ExperimentResults, _where: str) -> Finding:
     table = thompson_probabilities.two_arms()
     more = bool((table.maillard > table.thompson).all())
     factor = np.exp(table.maillard - table.thompson)
-    said = f"MS's probability of the worse arm is ×{factor.min():.2f} to ×{factor.max():.1f} Thompson's"
-    return counted(said, holds=more, evidence=_two_arms_table())
+    statistic = f"MS's probability of the worse arm is ×{factor.min():.2f} to ×{factor.max():.1f} Thompson's"
+    return computed_finding(statistic, holds=more, evidence=_two_arms_table())
 
 
 def _two_arms_table() -> DataTable:
@@ -236,10 +234,10 @@ def simulated(results: ExperimentResults, _where: str) -> Finding:
     """The error of probabilities estimated from many samples."""
     rows = thompson_probabilities.by_simulation(results.settings.seed)
     most = [row for row in rows if row[1] == max(thompson_probabilities.DRAWS)]
-    said = "; ".join(
+    statistic = "; ".join(
         f"K = {arms}: {draws:,} draws of every score leave a relative error of {relative:.0%}, and {never} "
         f"arms never drawn"
         for arms, draws, _, relative, never, _ in most
     )
     table = DataTable(thompson_probabilities.COLUMNS, rows)
-    return counted(said, holds=all(row[3] > 0.1 for row in most), evidence=table)
+    return computed_finding(statistic, holds=all(row[3] > 0.1 for row in most), evidence=table)

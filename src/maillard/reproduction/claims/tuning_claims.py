@@ -13,10 +13,10 @@ from maillard.reproduction.claim_statistics import (
     CONFIDENCE,
     Check,
     Verdict,
+    binomial_bounds,
+    fisher_p_value,
     log_mean,
     mean,
-    more_often,
-    share,
     stricter,
     trials_for,
 )
@@ -24,8 +24,8 @@ from maillard.reproduction.claims.findings import (
     DEVIATION,
     MEAN,
     Finding,
-    each,
-    nearest,
+    estimates_text,
+    nearest_text,
     ratio,
     ratio_check,
     tests,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-
-__all__ = ["AGGRESSIVE", "matched"]
 
 HALF = 10**-0.3  # the checkpoint nearest to half of the rounds
 AGGRESSIVE = "ms+:booster=32"
@@ -76,26 +74,26 @@ def width(results: ExperimentResults, _where: str) -> Finding:
     counts = {policy: (int(one.sum()), one.size) for policy, one in found.items()}
     own = counts[AGGRESSIVE]
 
-    def word(more: int) -> str:
+    def outcome(more: int) -> str:
         times_as_many = {
             policy: (more * events, more * trials) for policy, (events, trials) in counts.items()
         }
         booster = times_as_many[AGGRESSIVE]
-        if all(more_often(*times_as_many[policy], *booster) < 1 - CONFIDENCE for policy in narrowed):
+        if all(fisher_p_value(*times_as_many[policy], *booster) < 1 - CONFIDENCE for policy in narrowed):
             return "holds"
-        contrary = min(more_often(*booster, *times_as_many[policy]) for policy in narrowed)
+        contrary = min(fisher_p_value(*booster, *times_as_many[policy]) for policy in narrowed)
         return "fails" if contrary < 1 - stricter(CONFIDENCE, 2) else "open"
 
-    verdict = Verdict(word(1), trials_for(word, own[1]) if word(1) == "open" else None)
-    said = "; ".join(
+    verdict = Verdict(outcome(1), trials_for(outcome, own[1]) if outcome(1) == "open" else None)
+    statistic = "; ".join(
         f"{label(policy)} {counts[policy][0]} of {counts[policy][1]}" for policy in (*narrowed, AGGRESSIVE)
     )
     rows: list[tuple[str | int | float, ...]] = []
     for policy in found:
         early, late = (float(results.regret("width", None, policy, part).mean()) for part in (0.01, 1.0))
         half = float(_second_half(results, policy).mean())
-        p = more_often(*counts[policy], *own)
-        rows.append((label(policy), early, late, half, *counts[policy], *share(*counts[policy]), p))
+        p = fisher_p_value(*counts[policy], *own)
+        rows.append((label(policy), early, late, half, *counts[policy], *binomial_bounds(*counts[policy]), p))
     columns = (
         "policy",
         "mean regret at a hundredth",
@@ -108,7 +106,7 @@ def width(results: ExperimentResults, _where: str) -> Finding:
         "p against MS+32",
     )
     return Finding(
-        f"trials that are stuck: {said}", verdict=verdict, evidence=DataTable(columns, tuple(rows))
+        f"trials that are stuck: {statistic}", verdict=verdict, evidence=DataTable(columns, tuple(rows))
     )
 
 
@@ -119,11 +117,11 @@ def recovers(results: ExperimentResults, _where: str) -> Finding:
     problem = problem_of(results.result("width").provenance["problem"])
     allowed = sub_gaussian_slope(problem.gaps, problem.sigma2 or 1.0) * -math.log(HALF)
     check = Check("regret of the second half over the theory's", lost * (1 / allowed), 3.0, below=True)
-    said = (
+    statistic = (
         f"MS+32 loses {lost.value:.1f} ± {lost.error:.1f} in the second half; the slope of the theory gives "
         f"{allowed:.1f}"
     )
-    return Finding(said, (check,))
+    return Finding(statistic, (check,))
 
 
 @tests("c-matters-little", fixed="d=0.01")
@@ -139,7 +137,7 @@ def other_values(results: ExperimentResults, _where: str, *, fixed: str) -> Find
             f"{problem}: {label(policy)}", ratio(results, ("c-and-d", problem), MEAN, policy, USUAL), 1.25
         )
     ]
-    return Finding(nearest(checks), tuple(checks))
+    return Finding(nearest_text(checks), tuple(checks))
 
 
 @tests("milder-than-b")
@@ -154,7 +152,7 @@ def milder_than_b(results: ExperimentResults, _where: str) -> Finding:
             change = ratio(results, ("c-and-d", problem), MEAN, policy, USUAL)
             size = change if change.value > 0 else -change
             checks.append(ratio_check(f"B's change over that of {label(policy)}", high - low - size))
-    return Finding(nearest(checks), tuple(checks))
+    return Finding(nearest_text(checks), tuple(checks))
 
 
 @tests("delay-static", experiment="delay-static", randomised=("ms",))
@@ -170,21 +168,21 @@ def delay(results: ExperimentResults, _where: str, *, experiment: str, randomise
         for ucb in ("aoucb", "ucb1")
         for problem in results.problems(experiment)[1:]  # the first has no delay
     ]
-    return Finding(nearest(checks), tuple(checks))
+    return Finding(nearest_text(checks), tuple(checks))
 
 
 @tests("delay-widens")
 def delay_widens(results: ExperimentResults, _where: str) -> Finding:
     """The ratio of the regrets of AOUCB and MS at the longest delay over that without delay."""
-    checks, said = [], []
+    checks, texts = [], []
     for experiment in ("delay-static", "delay-dynamic"):
         none, *_, longest = results.problems(experiment)
         before, after = (
             ratio(results, (experiment, problem), MEAN, "aoucb", "ms") for problem in (none, longest)
         )
         checks.append(ratio_check(f"{experiment}: the growth of the ratio", after - before))
-        said.append(f"{experiment}: AOUCB over MS from {times(before.value)} to {times(after.value)}")
-    return Finding("; ".join(said), tuple(checks))
+        texts.append(f"{experiment}: AOUCB over MS from {times(before.value)} to {times(after.value)}")
+    return Finding("; ".join(texts), tuple(checks))
 
 
 @tests("variance")
@@ -200,4 +198,4 @@ def variance(results: ExperimentResults, _where: str) -> Finding:
         quantity = ratio(results, ("frontier", problem), DEVIATION, best, "ms+:booster=1")
         what = f"{problem}: deviation of {label(best)} over that of B = 1"
         checks.append(ratio_check(what, quantity, among=len(means)))
-    return Finding(each(checks), tuple(checks))
+    return Finding(estimates_text(checks), tuple(checks))

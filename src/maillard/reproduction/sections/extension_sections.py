@@ -12,8 +12,6 @@ from maillard.reproduction.paper_experiments import label
 from maillard.reproduction.report_content import DataTable, Panel, ReportSection
 from maillard.reproduction.sections.panels import lines, option, style_indices, title_of
 
-__all__ = ["delay", "frontier", "sigma2"]
-
 
 def delay(results: ExperimentResults) -> ReportSection:
     """Regret against the batch size, on static and on dynamic arms."""

@@ -11,8 +11,6 @@ from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.report_content import ReportSection
 from maillard.reproduction.sections.panels import lines
 
-__all__ = ["off_policy"]
-
 
 def off_policy(results: ExperimentResults) -> ReportSection:
     """Inverse propensity scoring, with exact probabilities and with estimated ones."""

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = [
-    "bars",
-    "curves",
-    "describe_values",
-    "distributions",
-    "lines",
-    "option",
-    "style_indices",
-    "summary",
-    "title_of",
-]
-
 # The order of the policies in the palette, so that a policy has the same color in every figure.
 _PALETTE_ORDER = (
     "ms",

@@ -15,8 +15,6 @@ from maillard.reproduction.regret_bounds import lai_robbins
 from maillard.reproduction.report_content import DataTable, Panel, ReportSection
 from maillard.reproduction.sections.panels import bars, curves, distributions, lines, option, title_of
 
-__all__ = ["booster", "comparison", "guarantees", "maximum", "over_time", "spread"]
-
 COMPARED = {
     "gaussian-1": (
         "Gaussian problems, noise of variance 1",

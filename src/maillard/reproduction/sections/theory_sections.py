@@ -17,8 +17,6 @@ from maillard.reproduction.regret_bounds import sub_gaussian_slope
 from maillard.reproduction.report_content import DataTable, Panel, ReportSection
 from maillard.reproduction.sections.panels import curves, distributions, lines, option, title_of
 
-__all__ = ["closing", "parameters", "simulated", "slopes", "two_arms", "width", "worst_case"]
-
 
 def width(results: ExperimentResults) -> ReportSection:
     """The booster against narrower widths."""
