@@ -1,9 +1,9 @@
 """How long OBP takes for IPW, SNIPW and DR with bootstrapped intervals, on feedback that is given.
 
-Run in the peers' environment, by `.peers/bin/python -m benchmarks.peers_evaluation FILE.npz OUT.json`; it imports nothing of this project.
-The file has `action`, `reward` and `pscore`, one for each round; `target`, arms x positions; `model`, the same shape: what each arm is
-believed to give; and `position` for each round, if there are several. What OBP wants of them for every round anew is made before the
-clock starts.
+Run it in the peers' environment: `.peers/bin/python -m benchmarks.peers_evaluation FILE.npz OUT.json`. It
+imports nothing of this project. The file contains `action`, `reward` and `pscore` for each round, the arrays
+`target` and `model` (arms x positions; the model is the predicted reward of each arm), and `position` for each
+round if there are several positions. The inputs that OBP needs per round are built before the timing starts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ ESTIMATORS = {
 
 
 def run(arrays: dict[str, Any], repetitions: int = 3) -> dict[str, Any]:
-    """The estimates with their intervals, and the seconds that each repetition took: in all, and of that for the intervals."""
+    """Return the estimates with their intervals, and the seconds of each repetition.
+
+    The seconds are given in total and for the intervals alone.
+    """
     ope = import_module("obp.ope")
     rounds, (arms, positions) = len(arrays["action"]), arrays["target"].shape
     feedback = {name: arrays[name] for name in ("action", "reward", "pscore")}

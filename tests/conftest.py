@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-# Without a GPU, kernels run in numba's simulator of one, as Python. numba looks for this once, when it is imported.
+# Without a GPU, CUDA kernels run in numba's simulator. numba reads this variable once, when it is imported.
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
 
@@ -22,8 +22,8 @@ from tests.stores import log, store  # noqa: F401  # fixtures
 
 np.random.default_rng = default_rng
 
-# A shell starts background jobs with SIGINT ignored, and children inherit that. Some tests interrupt themselves or
-# a child, so the suite always starts from Python's own handler.
+# A shell starts background jobs with SIGINT ignored, and children inherit that. Some tests interrupt
+# themselves or a child, so the suite always starts from Python's own handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile(

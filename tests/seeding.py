@@ -1,9 +1,10 @@
 """Fixed seeds for every generator that would otherwise be seeded by the operating system.
 
-A `Bandit` seeds its generator from the operating system, so an assertion about its choices could fail by chance.
-In the tests, `numpy.random.default_rng()` without a seed takes the next number of a sequence. Each test starts this
-sequence at a number derived from its own name, and each fixture that several tests share at one derived from the
-fixture's name. So the choices depend neither on the order of the tests nor on how they are distributed.
+A `Bandit` seeds its generator from the operating system, so an assertion about its choices could fail by
+chance. In the tests, `numpy.random.default_rng()` without a seed takes the next number of a sequence. Each
+test starts this sequence at a number derived from its own name, and each fixture that several tests share at
+one derived from the fixture's name. So the choices depend neither on the order of the tests nor on how they
+are distributed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def default_rng(seed: Any = None) -> np.random.Generator:
 
 @contextmanager
 def seeds_of(name: str) -> Iterator[None]:
-    """Start the sequence of seeds at a number derived from a name; afterwards continue the previous sequence."""
+    """Start the sequence of seeds at a number derived from a name.
+
+    Afterwards continue the previous sequence.
+    """
     global _seeds  # noqa: PLW0603  # the generator factory is global, too
     before, _seeds = _seeds, itertools.count(zlib.crc32(name.encode()))
     try:

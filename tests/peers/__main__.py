@@ -1,4 +1,4 @@
-"""Vowpal Wabbit, its estimators and OBP beside us: the files of a real log, and estimates: `python -m tests.peers` (part of `make peers`).
+"""Compare log files and estimates with Vowpal Wabbit, its estimators and OBP: `make peers`.
 
 Every difference is an error; nothing is skipped.
 """

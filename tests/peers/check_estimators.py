@@ -1,4 +1,6 @@
-"""What OBP and Vowpal Wabbit's estimators say of the same feedback, as JSON. Runs in the peers' environment: `.peers/bin/python check_estimators.py FOLDER`.
+"""Print the estimates of OBP and of Vowpal Wabbit's estimators for given feedback, as JSON.
+
+It runs in the peers' environment: `.peers/bin/python check_estimators.py FOLDER`.
 
 The folder holds levels.json and a .npz file for each case. Nothing of maillard is imported here.
 """
@@ -51,7 +53,7 @@ def fixed(levels: dict[str, list[float]]) -> list[Any]:
 
 
 def tuned(feedback: dict[str, Any], target: Any, model: Any, slope: dict[str, list[float]]) -> dict[str, Any]:
-    """The value at the level that OBP's SLOPE chooses, that level, and those that give the same in every round."""
+    """Return the value at the level that OBP's SLOPE chooses, that level, and all equivalent levels."""
     ope, found = import_module("obp.ope"), {}
     position = feedback["position"]
     given = {name: feedback[name] for name in ("reward", "action", "pscore")}
@@ -71,11 +73,11 @@ def tuned(feedback: dict[str, Any], target: Any, model: Any, slope: dict[str, li
 
 
 def more_robust(feedback: dict[str, Any], target: Any) -> float:
-    """DR with OBP's own regression by MRDR; the model is a table: a weighted mean of rewards for each arm and position."""
+    """Return OBP's MRDR estimate with a table of weighted mean rewards per arm and position as the model."""
     base = import_module("sklearn.base").BaseEstimator
 
     class Means(base):  # type: ignore[misc, valid-type]  # of a package that is not here
-        """The weighted mean of each arm, which is a column of what it is given; of an arm without weight, `otherwise`."""
+        """Return the weighted mean reward of each arm (column), or `otherwise` for an arm without weight."""
 
         def __init__(self, otherwise: float = 0.0) -> None:
             self.otherwise = otherwise

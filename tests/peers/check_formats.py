@@ -1,4 +1,6 @@
-"""What other libraries read in files of ours, as JSON. Runs in the peers' environment: `.peers/bin/python check_formats.py FOLDER`.
+"""Print what other libraries read from exported log files, as JSON.
+
+It runs in the peers' environment: `.peers/bin/python check_formats.py FOLDER`.
 
 The folder holds log.dsjson and log.npz. Nothing of maillard is imported here.
 """

@@ -1,7 +1,8 @@
 """Estimators side by side with OBP's and Vowpal Wabbit's, on feedback that is drawn here.
 
-Of Vowpal Wabbit's, `ips` and `snips` are defined as ours are, and the Gaussian interval of `ips` but for n - 1 in place of n. Its
-`mle`, `cressieread`, `clopper_pearson` and `cs` estimate otherwise, and are not compared.
+Vowpal Wabbit defines `ips` and `snips` as this package does, and the Gaussian interval of `ips` with n - 1
+instead of n. Its `mle`, `cressieread`, `clopper_pearson` and `cs` are different estimators and are not
+compared.
 """
 
 from __future__ import annotations
@@ -143,7 +144,10 @@ def _compare_case(case: Case, theirs: dict[str, Any], found: Comparison) -> None
 
 
 def _control(case: Case, theirs: dict[str, Any]) -> tuple[int, int]:
-    """With levels that are wrong by a tenth, or a wrong model: how many comparisons, and how many differ; all should."""
+    """Compare with levels that are off by a tenth, or a wrong model; return how many of how many differ.
+
+    All of them should.
+    """
     wrong = Comparison()
     for name, levels in FIXED.items():
         level = levels[-1]
@@ -165,7 +169,7 @@ def compare_estimators(folder: Path) -> tuple[str, Comparison]:
     said, found = said_by("check_estimators.py", folder), Comparison()
     for case in made:
         _compare_case(case, said[case.name], found)
-    # Of a case whose probabilities vary, since there no weight lies between a level and a tenth less by chance of the design.
+    # A case with varying probabilities: there, some weights lie between a level and a tenth less.
     last = made[-1]
     count, differ = _control(last, said[last.name])
     found.equal("wrong levels and models that were found out", differ, count)
