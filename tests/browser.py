@@ -1,4 +1,4 @@
-"""A browser for tests of web pages: the Chromium of this machine."""
+"""A fixture for tests of web pages: the installed Chromium."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _FLAGS = [
 # Per module: playwright runs an event loop, and tests of other modules need their own.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium, started once for a module; without it tests are skipped, or fail where CI=true."""
+    """Chromium, started once per module. Without it, tests are skipped, or fail if CI=true."""
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
-        complain = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        complain("PAGES ARE NOT TESTED: there is no Chromium; `make browser` installs it where it may")
+        stop = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        stop("web pages are not tested: Chromium is not installed; run `make browser`")
     # Chromium's sandbox does not run as root.
     flags = _FLAGS + (["--no-sandbox"] if os.geteuid() == 0 else [])
     with sync_playwright() as playwright:

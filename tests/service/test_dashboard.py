@@ -30,19 +30,19 @@ HOSTILE = [
     "🍞" * 100 + "x" * 400,
 ]
 WIDTHS = (360, 768, 1280)
-PATIENCE = 120_000  # milliseconds; a busy machine may need them
+TIMEOUT_MS = 120_000  # milliseconds; long, for busy machines
 
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=TIMEOUT_MS)
 
 
 class Api:
-    """The service, without a browser."""
+    """Requests to the service, without a browser."""
 
     def __init__(self, service: Service, log: Path) -> None:
         self.service, self.log = service, log
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        """The status and the body of an answer."""
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        """Send a request; return the status and body of the response."""
         content = None if body is None else json.dumps(body).encode()
         given = {"Content-Type": "application/json", **headers}
         request = urllib.request.Request(self.service.url + path, content, given, method=method)
@@ -53,28 +53,28 @@ class Api:
             return error.code, json.load(error)
 
     def create(self, key: str, arms: list[str], policy: str = "uniform", **reward: float) -> str:
-        """A new experiment; its address on the page."""
+        """Create an experiment; return the URL of its page."""
         reward = reward or {"low": 0, "high": 1}
-        status, answer = self.ask(
+        status, response = self.request(
             "POST", "/v1/experiments", {"experiment": key, "arms": arms, "policy": policy, "reward": reward}
         )
-        assert status == 201, answer
+        assert status == 201, response
         return f"{self.service.url}/#/experiments/{quote(key, safe='')}"
 
     def decide(self, key: str, count: int) -> list[dict[str, Any]]:
-        """So many decisions, each with a reward: every third of every arm is 1."""
+        """Make `count` decisions with rewards, every third of which is 1."""
         made: list[dict[str, Any]] = []
         for size in [1000] * (count // 1000) + [count % 1000]:
-            status, answer = self.ask(
+            status, response = self.request(
                 "POST", f"/v1/experiments/{key}/decisions:batch", {"decisions": [{}] * size}
             )
-            assert status == 200, answer
-            some = [each["decision"] for each in answer["results"]]
+            assert status == 200, response
+            batch = [each["decision"] for each in response["results"]]
             rewards = [
-                {"decision": each["id"], "value": float(place % 3 == 0)} for place, each in enumerate(some)
+                {"decision": each["id"], "value": float(place % 3 == 0)} for place, each in enumerate(batch)
             ]
-            assert self.ask("POST", "/v1/rewards:batch", {"rewards": rewards})[0] == 200
-            made += some
+            assert self.request("POST", "/v1/rewards:batch", {"rewards": rewards})[0] == 200
+            made += batch
         return made
 
 
@@ -87,50 +87,50 @@ def api(tmp_path_factory) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def lively(api) -> str:
-    """An experiment with a thousand decisions; the address of its page."""
+    """Create an experiment with a thousand decisions; return the URL of its page."""
     address: str = api.create("lively", ["red", "blue", "green"], "ms+:floor=0.3")
     api.decide("lively", 1000)
     return address
 
 
-class Watched:
-    """A page, and whatever it complained about."""
+class MonitoredPage:
+    """A page of the browser and the errors it reported."""
 
     def __init__(self, browser: Browser, **options: Any) -> None:  # noqa: F811
         self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
         self.tab: Page = self.context.new_page()
-        self.complaints: list[str] = []
+        self.errors: list[str] = []
         self.allowed = (
             "status of (401|404|409|412|422|503)"
             "|ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET"
         )
-        self.tab.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
-        self.tab.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
-        self.tab.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        self.tab.on("console", lambda message: self.errors.append(f"{message.type}: {message.text}"))
+        self.tab.on("pageerror", lambda error: self.errors.append(f"error: {error}"))
+        self.tab.on("dialog", lambda dialog: self.errors.append(f"dialog: {dialog.message}"))
 
     def close(self) -> None:
-        """Everything that a test opened goes through here, so each of them checks this."""
+        """Close the page and check that it reported no unexpected error."""
         self.context.close()
-        # The browser itself notes every answer that is an error, also one that a test asks for.
-        assert [each for each in self.complaints if not re.search(self.allowed, each)] == []
+        # The browser logs every error response, also those that a test provokes.
+        assert [each for each in self.errors if not re.search(self.allowed, each)] == []
 
 
 @pytest.fixture
-def watched(browser) -> Iterator[Watched]:  # noqa: F811
-    page = Watched(browser)
+def monitored_page(browser) -> Iterator[MonitoredPage]:  # noqa: F811
+    page = MonitoredPage(browser)
     yield page
     page.close()
 
 
 @pytest.fixture
-def tab(watched) -> Page:
-    page: Page = watched.tab
-    page.set_default_timeout(PATIENCE)
+def tab(monitored_page) -> Page:
+    page: Page = monitored_page.tab
+    page.set_default_timeout(TIMEOUT_MS)
     return page
 
 
 def test_from_an_empty_page_to_a_paused_experiment(api, tab) -> None:
-    """With the keyboard alone."""
+    """Use only the keyboard."""
     tab.goto(api.service.url)
     expect(tab.locator("#list-empty")).to_contain_text("No experiments yet")
     assert "curl -X POST" in tab.locator("#curl-create").inner_text()
@@ -151,7 +151,7 @@ def test_from_an_empty_page_to_a_paused_experiment(api, tab) -> None:
     tab.keyboard.press("Control+A")
     tab.keyboard.type("uniform")
     tab.keyboard.press("Enter")
-    # The service refuses the space; its words stand beside the field, which has the focus.
+    # The service refuses the space. Its message is next to the field, which has the focus.
     expect(tab.locator("#new-name-wrong")).to_contain_text("of letters, digits and . _ ~ -")
     expect(tab.locator("#new-name")).to_be_focused()
     assert tab.get_attribute("#new-name", "aria-invalid") == "true"
@@ -164,11 +164,11 @@ def test_from_an_empty_page_to_a_paused_experiment(api, tab) -> None:
     assert tab.url.endswith("#/experiments/home")
     expect(tab.locator("#first-decision")).to_be_visible()
     assert f"'{api.service.url}/v1/experiments/home/decisions'" in tab.locator("#curl-decide").inner_text()
-    status, shown = api.ask("GET", "/v1/experiments/home")
+    status, shown = api.request("GET", "/v1/experiments/home")
     assert (status, shown["arms"], shown["policy"]) == (200, ["plain", "bold"], "uniform")
     assert (shown["reward"]["low"], shown["reward"]["high"]) == (0, 1)
 
-    made = api.decide("home", 401)  # of an odd number, no share is exactly between two tenths of a percent
+    made = api.decide("home", 401)  # an odd number: no percentage needs rounding of a tie
     expect(tab.locator("#tile-decisions")).to_have_text("401")
     expect(tab.locator("#first-decision")).to_be_hidden()
     plain = sum(each["arm"] == "plain" for each in made)
@@ -182,16 +182,16 @@ def test_from_an_empty_page_to_a_paused_experiment(api, tab) -> None:
     expect(tab.locator("#experiment-status")).to_have_text("paused")
     expect(tab.locator("#message-text")).to_contain_text("Paused")
     expect(tab.locator("#pause")).to_be_focused()
-    assert api.ask("POST", "/v1/experiments/home/decisions", {})[1]["error"]["code"] == "paused"
+    assert api.request("POST", "/v1/experiments/home/decisions", {})[1]["error"]["code"] == "paused"
     tab.keyboard.press("Enter")
     expect(tab.locator("#experiment-status")).to_have_text("running")
-    assert api.ask("POST", "/v1/experiments/home/decisions", {})[0] == 201
+    assert api.request("POST", "/v1/experiments/home/decisions", {})[0] == 201
 
 
-def test_numbers_are_those_of_the_service(api, lively, tab) -> None:
+def test_the_page_shows_the_numbers_of_the_service(api, lively, tab) -> None:
     tab.goto(lively)
     expect(tab.locator("#tile-decisions")).to_have_text("1,000")
-    _, state = api.ask("GET", "/v1/experiments/lively/state")
+    _, state = api.request("GET", "/v1/experiments/lively/state")
     for place, arm in enumerate(state["arms"]):
         row = tab.locator("#arms tr").nth(place)
         expect(row.locator("th bdi")).to_have_text(arm["arm"])
@@ -199,10 +199,10 @@ def test_numbers_are_those_of_the_service(api, lively, tab) -> None:
         expect(row.locator("[data-label='Probability now']")).to_have_text(f"{arm['probability']:.1%}")
         mean, lower, upper = map(float, re.findall(r"[\d.]+", row.locator(".figures").inner_text()))
         assert (mean, lower, upper) == pytest.approx((arm["mean"], arm["lower"], arm["upper"]), abs=0.006)
-        # Drawn on one axis: the ends of the line and the point are where the numbers are.
+        # The interval and the point have the positions of their numbers on the axis.
         line, dot = row.locator(".interval"), row.locator(".point")
-        drawn = [line.get_attribute("x1"), dot.get_attribute("cx"), line.get_attribute("x2")]
-        ends = [float(each.removesuffix("%")) for each in drawn]
+        positions = [line.get_attribute("x1"), dot.get_attribute("cx"), line.get_attribute("x2")]
+        ends = [float(each.removesuffix("%")) for each in positions]
         assert (ends[1] - ends[0]) / (ends[2] - ends[0]) == pytest.approx(
             (arm["mean"] - arm["lower"]) / (arm["upper"] - arm["lower"]), abs=1e-3
         )
@@ -214,12 +214,12 @@ def test_numbers_are_those_of_the_service(api, lively, tab) -> None:
     expect(tab.locator("#chart path")).to_have_count(3)
 
 
-def test_the_light_of_the_audit(api, lively, tab) -> None:
+def test_the_verdict_of_the_audit(api, lively, tab) -> None:
     tab.goto(lively)
     expect(tab.locator("#audit-verdict")).to_contain_text("Consistent")
     expect(tab.locator("#tile-verdict")).to_have_text("consistent")
     assert tab.get_attribute("#audit-light", "data-light") == "good"
-    _, activity = api.ask("GET", "/v1/experiments/lively/activity")
+    _, activity = api.request("GET", "/v1/experiments/lively/activity")
     for place, arm in enumerate(activity["audit"]["arms"]):
         cells = tab.locator("#audit-rows tr").nth(place).locator("th, td").all_inner_texts()
         assert cells[:2] == [arm["arm"], str(arm["chosen"])]
@@ -235,7 +235,7 @@ def test_the_light_of_the_audit(api, lively, tab) -> None:
     expect(tab.locator("#verified")).to_be_empty()
 
 
-def test_a_broken_log_is_said_to_be_broken(api, tab) -> None:
+def test_a_broken_log_is_reported(api, tab) -> None:
     """Decisions whose arm was not shown were removed, so the rest no longer match their probabilities."""
     common = {
         "arms": ["red", "blue"],
@@ -254,12 +254,12 @@ def test_a_broken_log_is_said_to_be_broken(api, tab) -> None:
     expect(tab.locator("#verified")).to_contain_text("Broken")
 
 
-def test_a_log_that_is_still_being_read_is_amber(lively, tab) -> None:
-    """That takes a log of many minutes: so here what the answer says of it is changed on its way."""
+def test_the_verdict_while_the_log_is_still_being_read(lively, tab) -> None:
+    """Reading takes minutes only for very large logs, so this test changes the response of the service."""
 
     def change(route: Any) -> None:
-        answer = route.fetch()
-        route.fulfill(response=answer, json=answer.json() | {"complete": False})
+        original = route.fetch()
+        route.fulfill(response=original, json=original.json() | {"complete": False})
 
     tab.route("**/activity", change)
     tab.goto(lively)
@@ -269,50 +269,50 @@ def test_a_log_that_is_still_being_read_is_amber(lively, tab) -> None:
     tab.unroute_all(behavior="wait")
 
 
-def test_what_if_is_answered_or_refused_in_words(api, lively, tab) -> None:
+def test_what_if_shows_an_estimate_or_a_reason(api, lively, tab) -> None:
     tab.goto(lively)
-    tab.select_option("#question-arm", "blue")
+    tab.select_option("#target-arm", "blue")
     tab.get_by_role("button", name="Estimate").click()
-    answer = tab.locator(".answer").first
-    expect(answer).to_contain_text("The mean reward if everyone had been shown 'blue' would have been")
-    expect(answer).to_contain_text(re.compile(r"with 95% confidence between 0\.\d+ and 0\.\d+"))
-    expect(answer).to_contain_text("Assumptions")
-    assert answer.locator("svg .interval").count() == 1
-    tab.fill("#question-other", "dist:red=0.5,green=0.5")
+    result = tab.locator(".result").first
+    expect(result).to_contain_text("The mean reward if everyone had been shown 'blue' would have been")
+    expect(result).to_contain_text(re.compile(r"with 95% confidence between 0\.\d+ and 0\.\d+"))
+    expect(result).to_contain_text("Assumptions")
+    assert result.locator("svg .interval").count() == 1
+    tab.fill("#target-other", "dist:red=0.5,green=0.5")
     tab.keyboard.press("Enter")
-    expect(answer).to_contain_text("if the arms had been shown with these probabilities")
-    tab.fill("#question-other", "nonsense")
+    expect(result).to_contain_text("if the arms had been shown with these probabilities")
+    tab.fill("#target-other", "nonsense")
     tab.keyboard.press("Enter")
-    expect(tab.locator("#question-error")).to_contain_text("nonsense")
+    expect(tab.locator("#evaluate-error")).to_contain_text("nonsense")
 
     address = api.create("scarce", ["red", "blue"], "ms:sigma2=1", window=3600)
     api.decide("scarce", 4)
     tab.goto(address)
     expect(tab.locator("#tile-decisions")).to_have_text("4")
-    expect(tab.locator("#answers")).to_be_empty()
+    expect(tab.locator("#results")).to_be_empty()
     tab.get_by_role("button", name="Estimate").click()
-    expect(answer).to_contain_text("the log cannot answer")
-    expect(answer).to_contain_text("Reason:")
-    expect(tab.locator("#question-error")).to_be_empty()
+    expect(result).to_contain_text("the log cannot answer")
+    expect(result).to_contain_text("Reason:")
+    expect(tab.locator("#evaluate-error")).to_be_empty()
     expect(tab.locator("#message-text")).to_be_empty()
 
 
-def test_intervals_that_are_refused_say_why(api, tab) -> None:
+def test_refused_intervals_show_the_reason(api, tab) -> None:
     address = api.create("boundless", ["red", "blue"], "ms:sigma2=1", window=3600)
     api.decide("boundless", 10)
     tab.goto(address)
     expect(tab.locator("#arms-refusal")).to_contain_text("No intervals")
-    _, state = api.ask("GET", "/v1/experiments/boundless/state")
+    _, state = api.request("GET", "/v1/experiments/boundless/state")
     expect(tab.locator("#arms-refusal")).to_contain_text(state["interval"]["refusal"])
     expect(tab.locator("#arms .interval").first).to_have_attribute("visibility", "hidden")
 
 
-def test_changes(api, tab) -> None:
+def test_changes_of_an_experiment(api, tab) -> None:
     address = api.create("changing", ["red", "blue"])
     tab.goto(address)
     tab.click("#add-arm")
     expect(tab.locator("#arm-name")).to_be_focused()
-    # The rest of the page is out of reach while a dialog is open.
+    # While a dialog is open, the rest of the page cannot get the focus.
     for _ in range(6):
         tab.keyboard.press("Tab")
         assert tab.evaluate(
@@ -337,7 +337,7 @@ def test_changes(api, tab) -> None:
 
     tab.click("#change-policy")
     expect(tab.locator("#policy-spec")).to_have_value("uniform")
-    assert api.ask("PATCH", "/v1/experiments/changing", {"policy": "ts"}, **{"If-Match": "*"})[0] == 200
+    assert api.request("PATCH", "/v1/experiments/changing", {"policy": "ts"}, **{"If-Match": "*"})[0] == 200
     tab.fill("#policy-spec", "ms+")
     tab.keyboard.press("Enter")
     expect(tab.locator("#message-text")).to_contain_text("Someone else has changed the experiment")
@@ -347,10 +347,10 @@ def test_changes(api, tab) -> None:
     tab.keyboard.press("Enter")
     expect(tab.locator("#experiment-policy")).to_contain_text("ms+:booster=8")
 
-    for button, words in (("reset", "epoch 2"), ("archive", "epoch 2")):
+    for button, text in (("reset", "epoch 2"), ("archive", "epoch 2")):
         tab.click(f"#{button}")
         tab.click("#confirm-yes")
-        expect(tab.locator("#experiment-since")).to_contain_text(words)
+        expect(tab.locator("#experiment-since")).to_contain_text(text)
     expect(tab.locator("#experiment-status")).to_have_text("archived")
     for hidden in ("#pause", "#add-arm", "#archive", "#arms button"):
         assert tab.locator(hidden).first.is_hidden()
@@ -369,7 +369,7 @@ def test_the_log_is_downloaded(lively, tab) -> None:
     assert Path(found.value.path()).read_bytes()[:4] == b"PAR1"
 
 
-def test_names_are_text_and_nothing_else(api, tab) -> None:
+def test_names_are_never_interpreted_as_markup(api, tab) -> None:
     address = api.create("hostile", HOSTILE)
     api.decide("hostile", 100)
     tab.goto(address)
@@ -388,14 +388,14 @@ def test_names_are_text_and_nothing_else(api, tab) -> None:
     tab.get_by_role("button", name="Retire \\u202e").click()
     tab.click("#confirm-yes")
     expect(tab.locator("#arms tr").last).to_contain_text("gnp.exe")
-    _, shown = api.ask("GET", "/v1/experiments/hostile")
+    _, shown = api.request("GET", "/v1/experiments/hostile")
     assert shown["retired"] == [HOSTILE[2]]
-    tab.select_option("#question-arm", HOSTILE[3])
-    tab.click("#ask")
-    expect(tab.locator(".answer")).to_contain_text(HOSTILE[3])
+    tab.select_option("#target-arm", HOSTILE[3])
+    tab.click("#evaluate")
+    expect(tab.locator(".result")).to_contain_text(HOSTILE[3])
 
 
-def test_no_file_can_make_markup_of_text() -> None:
+def test_no_file_creates_markup_from_text() -> None:
     for file in DASHBOARD.glob("*.js"):
         found = re.findall(
             r"\b(?:innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval|Function|localStorage)\b",
@@ -444,7 +444,7 @@ CONTRAST = """() => {
 }"""
 
 
-def test_it_is_well_made_in_light_and_dark_on_screens_of_all_sizes(api, lively, tab) -> None:
+def test_accessibility_in_light_and_dark_at_all_widths(api, lively, tab) -> None:
     for address in (lively, f"{api.service.url}/#/", f"{api.service.url}/#/new"):
         tab.goto("about:blank")
         tab.goto(address)
@@ -453,10 +453,10 @@ def test_it_is_well_made_in_light_and_dark_on_screens_of_all_sizes(api, lively, 
             expect(tab.locator("#chart path")).to_have_count(4)
             tab.click("#verify")
             expect(tab.locator("#verified")).to_contain_text("Verified")
-            tab.fill("#question-other", "ms+:booster=16")
-            tab.click("#ask")
-            expect(tab.locator(".answer")).to_contain_text("Had the policy been ms+")
-            tab.click(".answer summary")
+            tab.fill("#target-other", "ms+:booster=16")
+            tab.click("#evaluate")
+            expect(tab.locator(".result")).to_contain_text("if the policy had been ms+")
+            tab.click(".result summary")
         grounds = set()
         for scheme, width in itertools.product(("light", "dark"), WIDTHS):
             tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
@@ -477,16 +477,16 @@ def test_it_is_well_made_in_light_and_dark_on_screens_of_all_sizes(api, lively, 
         assert len(ids) == len(set(ids))
 
 
-def test_focus_outlives_updates_and_questions_never_overlap(api, tab) -> None:
+def test_updates_keep_the_focus_and_requests_never_overlap(api, tab) -> None:
     address = api.create("followed", ["red", "blue"])
-    asked: list[tuple[str, int]] = []
+    requests: list[tuple[str, int]] = []
 
-    def follow(kind: str, change: int) -> None:
-        tab.on(kind, lambda request: asked.extend([(kind, change)] * request.url.endswith("/state")))
+    def count_requests(event: str, change: int) -> None:
+        tab.on(event, lambda request: requests.extend([(event, change)] * request.url.endswith("/state")))
 
-    follow("request", 1)
-    follow("requestfinished", -1)
-    follow("requestfailed", -1)
+    count_requests("request", 1)
+    count_requests("requestfinished", -1)
+    count_requests("requestfailed", -1)
     tab.goto(address)
     button = tab.get_by_role("button", name="Retire blue")
     button.focus()
@@ -494,25 +494,25 @@ def test_focus_outlives_updates_and_questions_never_overlap(api, tab) -> None:
     api.decide("followed", 30)
     expect(tab.locator("#tile-decisions")).to_have_text("30")
     assert tab.evaluate("each => each === document.activeElement", handle)
-    assert max(itertools.accumulate(change for _, change in asked)) == 1
+    assert max(itertools.accumulate(change for _, change in requests)) == 1
 
-    # A page that is not seen asks nothing.
-    see = (
+    # A hidden page sends no requests.
+    set_hidden = (
         "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
         " document.dispatchEvent(new Event('visibilitychange')); }"
     )
-    tab.evaluate(see, True)
+    tab.evaluate(set_hidden, True)
     api.decide("followed", 3)
     tab.wait_for_timeout(300)
-    before = len(asked)
+    before = len(requests)
     tab.wait_for_timeout(2500)
-    assert len(asked) == before
+    assert len(requests) == before
     with tab.expect_request("**/state"):
-        tab.evaluate(see, False)
+        tab.evaluate(set_hidden, False)
     expect(tab.locator("#tile-decisions")).to_have_text("33")
 
 
-def test_an_old_answer_does_not_overwrite_another_experiment(api, lively, tab) -> None:
+def test_a_late_response_does_not_overwrite_another_experiment(api, lively, tab) -> None:
     api.create("other", ["one", "two"])
     held: list[Any] = []
 
@@ -525,21 +525,21 @@ def test_an_old_answer_does_not_overwrite_another_experiment(api, lively, tab) -
         tab.wait_for_timeout(50)
     tab.evaluate("location.hash = '#/experiments/other'")
     expect(tab.locator("#arms tr")).to_have_count(2)
-    for route, answer in held:
-        route.fulfill(response=answer)
+    for route, original in held:
+        route.fulfill(response=original)
     tab.wait_for_timeout(300)
     assert tab.locator("#arms tr th").all_inner_texts() == ["one", "two"]
     expect(tab.locator("#title-experiment")).to_have_text("other")
     tab.unroute_all(behavior="wait")
 
 
-def test_a_service_that_is_gone_is_said_and_found_again(tmp_path, watched, tab) -> None:
+def test_a_lost_connection_is_shown_and_restored(tmp_path, monitored_page, tab) -> None:
     with serving(tmp_path / "decisions.db") as service:
         tab.goto(Api(service, tmp_path).create("home", ["red", "blue"]))
         expect(tab.locator("#connection")).to_have_text("Live")
         service.kill()
         expect(tab.locator("#connection")).to_have_text("No connection; trying again")
-        expect(tab.locator("#arms tr")).to_have_count(2)  # what was known stays
+        expect(tab.locator("#arms tr")).to_have_count(2)  # the last data stay visible
         tab.click("#pause")
         expect(tab.locator("#message-text")).to_contain_text("may or may not have been made")
         service.start()
@@ -547,17 +547,17 @@ def test_a_service_that_is_gone_is_said_and_found_again(tmp_path, watched, tab) 
         expect(tab.locator("#connection")).to_have_text("Live")
 
 
-def test_with_a_key(tmp_path, browser) -> None:  # noqa: F811
+def test_a_service_that_requires_keys(tmp_path, browser) -> None:  # noqa: F811
     store = open_store(str(tmp_path / "decisions.db"))
     _, admin = api_keys.create(store, "admin", ["admin"])
     _, reader = api_keys.create(store, "reader", ["read"])
     store.close()
-    watched = Watched(browser)
-    tab = watched.tab
+    monitored_page = MonitoredPage(browser)
+    tab = monitored_page.tab
     with serving(tmp_path / "decisions.db") as service:
         api = Api(service, tmp_path)
         body = {"experiment": "home", "arms": ["crimson", "azure"], "policy": "uniform"}
-        assert api.ask("POST", "/v1/experiments", body, Authorization=f"Bearer {admin}")[0] == 201
+        assert api.request("POST", "/v1/experiments", body, Authorization=f"Bearer {admin}")[0] == 201
         tab.goto(f"{service.url}/#/experiments/home")
         expect(tab.locator("#key-secret")).to_be_focused()
         assert tab.get_attribute("#key-secret", "type") == "password"
@@ -577,4 +577,4 @@ def test_with_a_key(tmp_path, browser) -> None:  # noqa: F811
             expect(tab.locator("#key-secret")).to_be_focused()
             assert tab.evaluate("sessionStorage.length") == 0
             assert "azure" not in tab.content()
-    watched.close()
+    monitored_page.close()

@@ -1,8 +1,8 @@
 // Actions that change an experiment, with a confirmation if they cannot be undone.
 
 import { experimentPath } from "./api.js";
-import { find, focusTitle, mark, say } from "./dom.js";
-import { quoted, sentence, shown } from "./text.js";
+import { find, focusTitle, setAttributes, setText } from "./dom.js";
+import { quoted, sentence, escapeName } from "./text.js";
 
 export class AdminActions {
   #service;
@@ -28,7 +28,7 @@ export class AdminActions {
     this.#onSubmit("dialog-policy", "policy-error", () => this.#changePolicy());
   }
 
-  /** Sets the experiment: {key, signal, experiment(), changed(experiment, words), failed(error)}. */
+  /** Sets the experiment: {key, signal, experiment(), changed(experiment, message), failed(error)}. */
   clear(subject) {
     this.#subject = subject;
     for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
@@ -45,8 +45,8 @@ export class AdminActions {
     const paused = this.#subject.experiment()?.status === "paused";
     const failed = this.#subject.failed;
     try {
-      const words = paused ? "Resumed." : "Paused. No decisions are made until you resume; rewards are still accepted.";
-      await this.#change("POST", paused ? ":resume" : ":pause", {}, words);
+      const message = paused ? "Resumed." : "Paused. No decisions are made until you resume; rewards are still accepted.";
+      await this.#change("POST", paused ? ":resume" : ":pause", {}, message);
     } catch (error) {
       failed(error);
     }
@@ -67,10 +67,10 @@ export class AdminActions {
     const { key, signal, failed } = this.#subject;
     try {
       // The ETag ensures that the change applies to the version shown here.
-      const { data, etag } = await this.#service.ask("GET", experimentPath(key), { signal });
+      const { data, etag } = await this.#service.request("GET", experimentPath(key), { signal });
       if (signal.aborted) return;
       this.#etag = etag;
-      say(find("policy-now"), `Now: ${shown(data.policy)}, version ${data.policy_version}.`);
+      setText(find("policy-now"), `Now: ${escapeName(data.policy)}, version ${data.policy_version}.`);
       this.#open("dialog-policy", "policy-spec", data.policy);
     } catch (error) {
       if (!signal.aborted) failed(error);
@@ -84,8 +84,8 @@ export class AdminActions {
     } catch (error) {
       if (error.status !== 412) throw error;
       find("dialog-policy").close();
-      const words = "Someone else has changed the experiment. Your change was not made; the current version is shown.";
-      this.#subject.changed(null, words);
+      const message = "Someone else has changed the experiment. Your change was not made; the current version is shown.";
+      this.#subject.changed(null, message);
     }
   }
 
@@ -94,27 +94,27 @@ export class AdminActions {
     await this.#change("POST", "/arms", { body: { arm } }, `${quoted(arm)} has been added.`);
   }
 
-  async #change(method, rest, request, words) {
+  async #change(method, rest, request, message) {
     const { key, signal, changed } = this.#subject;
     // Not aborted when the view changes, because the service may already have made the change.
-    const { data } = await this.#service.ask(method, experimentPath(key, rest), request);
-    if (!signal.aborted) changed(data, words);
+    const { data } = await this.#service.request(method, experimentPath(key, rest), request);
+    if (!signal.aborted) changed(data, message);
   }
 
   #confirm(title, text, yes, action) {
     this.#confirmed = action;
-    say(find("confirm-title"), title);
-    say(find("confirm-text"), text);
-    say(find("confirm-yes"), yes);
+    setText(find("confirm-title"), title);
+    setText(find("confirm-text"), text);
+    setText(find("confirm-yes"), yes);
     this.#open("dialog-confirm");
   }
 
   #open(id, field = null, value = null) {
     const dialog = find(id);
-    for (const each of dialog.querySelectorAll(".wrong")) say(each, "");
+    for (const each of dialog.querySelectorAll(".wrong")) setText(each, "");
     if (field) {
       find(field).value = value;
-      mark(find(field), { "aria-invalid": null });
+      setAttributes(find(field), { "aria-invalid": null });
     }
     dialog.showModal();
     if (field) find(field).select();
@@ -127,7 +127,7 @@ export class AdminActions {
       if (this.#busy) return;
       this.#busy = true;
       const { signal, failed } = this.#subject;
-      say(find(errors), "");
+      setText(find(errors), "");
       try {
         await action();
         dialog.close();
@@ -137,9 +137,9 @@ export class AdminActions {
           dialog.close();
           failed(error);
         } else {
-          say(find(errors), sentence(error.message));
+          setText(find(errors), sentence(error.message));
           const field = dialog.querySelector("input");
-          if (field) mark(field, { "aria-invalid": "true" });
+          if (field) setAttributes(field, { "aria-invalid": "true" });
         }
       } finally {
         this.#busy = false;

@@ -42,28 +42,28 @@ export class Service {
     }
   }
 
-  /** The JSON that a path answers with. */
+  /** The JSON response of a GET request. */
   async get(path, signal) {
-    return (await this.ask("GET", path, { signal })).data;
+    return (await this.request("GET", path, { signal })).data;
   }
 
   /** A request, as {data, etag}. A null `timeout` means no time limit. */
-  async ask(method, path, { body, signal, etag, timeout = TIMEOUT_MS } = {}) {
+  async request(method, path, { body, signal, etag, timeout = TIMEOUT_MS } = {}) {
     const response = await this.#send(method, path, { body, signal, etag, timeout });
     try {
       return { data: await response.json(), etag: response.headers.get("ETag") };
     } catch (error) {
-      throw unreached(error, signal);
+      throw toNetworkError(error, signal);
     }
   }
 
-  /** A file that a path answers with. */
+  /** The response of a GET request as a file. */
   async download(path, signal) {
     const response = await this.#send("GET", path, { signal });
     try {
       return await response.blob();
     } catch (error) {
-      throw unreached(error, signal);
+      throw toNetworkError(error, signal);
     }
   }
 
@@ -85,12 +85,12 @@ export class Service {
         redirect: "error",
       });
     } catch (error) {
-      throw unreached(error, signal);
+      throw toNetworkError(error, signal);
     }
     if (response.ok) return response;
-    const answer = await response.json().catch(() => null);
-    if (!answer?.error && response.status >= 500) throw new NetworkError(`status ${response.status}`);
-    throw new ApiError(response.status, answer?.error ?? {}, Number(response.headers.get("Retry-After")) || 0);
+    const content = await response.json().catch(() => null);
+    if (!content?.error && response.status >= 500) throw new NetworkError(`status ${response.status}`);
+    throw new ApiError(response.status, content?.error ?? {}, Number(response.headers.get("Retry-After")) || 0);
   }
 }
 
@@ -99,6 +99,6 @@ export function experimentPath(key, rest = "") {
   return `v1/experiments/${encodeURIComponent(key)}${rest}`;
 }
 
-function unreached(error, signal) {
+function toNetworkError(error, signal) {
   return signal?.aborted ? error : new NetworkError(error.message);
 }

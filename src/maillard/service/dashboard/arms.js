@@ -1,15 +1,15 @@
 // The table of arms: traffic, mean reward with its interval on one axis, and the current probability.
 
-import { Rows, svgElement, element, find, mark, say, show } from "./dom.js";
+import { Rows, svgElement, element, find, setAttributes, setText, show } from "./dom.js";
 import { axis, place } from "./scales.js";
-import { count, decimalsFor, level, number, percent, sentence, shown } from "./text.js";
+import { count, decimalsFor, level, number, percent, sentence, escapeName } from "./text.js";
 
 export const MAX_ROWS = 25;
 const COLOURS = 10;
 const DASHES = [null, "6 3", "2 2.5", "8 3 2 3", "10 3", "8 3 2 3 2 3", "4 2.5"];
 
 /** The style of an arm: a colour class, and dashes when the colours repeat. */
-export function lookOf(index) {
+export function styleOf(index) {
   return { colour: `colour-${index % COLOURS}`, dashes: DASHES[Math.floor(index / COLOURS) % DASHES.length] };
 }
 
@@ -44,19 +44,19 @@ export class Arms {
     const traffic = new Map(activity.arms.map((each) => [each.arm, each]));
     const retirable = admin && state.arms.filter((each) => each.active).length > 1;
     const items = state.arms.map((each, index) => (
-      { ...each, ...lookOf(index), traffic: traffic.get(each.arm), retirable }));
+      { ...each, ...styleOf(index), traffic: traffic.get(each.arm), retirable }));
     const chosen = this.#chosen(items);
     this.#setAxis(chosen, reward);
     this.#rows.update(chosen, (item) => item.arm);
 
     show(chosen.length < items.length, find("arms-more"));
-    say(find("arms-more-text"), `Showing the ${MAX_ROWS} arms with the highest probability of ${count(items.length)}.`);
+    setText(find("arms-more-text"), `Showing the ${MAX_ROWS} arms with the highest probability of ${count(items.length)}.`);
     const { confidence, kind, refusal } = state.interval;
     show(Boolean(refusal), find("arms-refusal"));
-    say(find("arms-refusal"), refusal ? `No intervals: ${sentence(refusal)}` : "");
-    say(find("arms-mean"), refusal ? "Mean reward" : `Mean reward, ${level(confidence)} interval`);
+    setText(find("arms-refusal"), refusal ? `No intervals: ${sentence(refusal)}` : "");
+    setText(find("arms-mean"), refusal ? "Mean reward" : `Mean reward, ${level(confidence)} interval`);
     show(!refusal, find("arms-kind"));
-    say(find("arms-kind"), refusal ? "" : sentence(kind));
+    setText(find("arms-kind"), refusal ? "" : sentence(kind));
   }
 
   #chosen(items) {
@@ -82,7 +82,7 @@ export class Arms {
   }
 
   #makeRow(arm) {
-    const name = element("span", { class: "clamp", title: shown(arm) }, element("bdi", {}, shown(arm)));
+    const name = element("span", { class: "clamp", title: escapeName(arm) }, element("bdi", {}, escapeName(arm)));
     const retired = element("span", { class: "badge", hidden: "" }, "retired");
     const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
     const bar = element("span", { class: "fill" });
@@ -93,8 +93,8 @@ export class Arms {
     const picture = svgElement("svg", { class: "forest", "aria-hidden": "true" }, grid, line, dot);
     const numbers = ["Probability now", "Decisions", "Rewards"].map((label) =>
       element("td", { role: "cell", class: "right number", "data-label": label }));
-    const said = `Retire ${shown(arm)}`;
-    const button = element("button", { type: "button", class: "quiet small", "aria-label": said }, "Retire…");
+    const label = `Retire ${escapeName(arm)}`;
+    const button = element("button", { type: "button", class: "quiet small", "aria-label": label }, "Retire…");
     button.addEventListener("click", () => this.#retire(arm));
     const node = element("tr", { role: "row" },
       element("th", { role: "rowheader", scope: "row" }, element("span", { class: "who" }, swatch, name, retired)),
@@ -105,21 +105,21 @@ export class Arms {
       element("td", { role: "cell", class: "right change" }, button));
 
     const update = (item) => {
-      mark(swatch, { class: `swatch ${item.colour}` });
-      mark(node, { class: item.active ? null : "retired" });
+      setAttributes(swatch, { class: `swatch ${item.colour}` });
+      setAttributes(node, { class: item.active ? null : "retired" });
       show(!item.active, retired);
       show(item.active && item.retirable, button);
       const part = item.traffic?.fraction ?? 0;
       bar.style.setProperty("inline-size", `${100 * part}%`);
-      say(share, percent(part));
-      say(mean, item.mean === null ? "no reward yet" : number(item.mean, this.#decimals));
-      mark(mean, { class: item.mean === null ? "nothing" : "number" });
+      setText(share, percent(part));
+      setText(mean, item.mean === null ? "no reward yet" : number(item.mean, this.#decimals));
+      setAttributes(mean, { class: item.mean === null ? "nothing" : "number" });
       const known = item.lower !== null && item.mean !== null;
-      say(range, known ? `${number(item.lower, this.#decimals)} to ${number(item.upper, this.#decimals)}` : "");
+      setText(range, known ? `${number(item.lower, this.#decimals)} to ${number(item.upper, this.#decimals)}` : "");
       this.#draw(item, { grid, line, dot });
-      say(numbers[0], item.active ? percent(item.probability, item.log_probability) : "–");
-      say(numbers[1], count(item.traffic?.decisions ?? 0));
-      say(numbers[2], count(item.pulls));
+      setText(numbers[0], item.active ? percent(item.probability, item.log_probability) : "–");
+      setText(numbers[1], count(item.traffic?.decisions ?? 0));
+      setText(numbers[2], count(item.pulls));
     };
     return { node, update };
   }
@@ -130,11 +130,11 @@ export class Arms {
     while (grid.childElementCount > marks.length) grid.lastElementChild.remove();
     marks.forEach((value, index) => {
       const rule = grid.children[index] ?? grid.appendChild(svgElement("line", { y1: 0, y2: "100%" }));
-      mark(rule, { x1: at(value), x2: at(value) });
+      setAttributes(rule, { x1: at(value), x2: at(value) });
     });
     const known = item.lower !== null && item.upper !== null && this.#axis !== null;
-    mark(line, { visibility: known ? null : "hidden", ...(known && { x1: at(item.lower), x2: at(item.upper) }) });
+    setAttributes(line, { visibility: known ? null : "hidden", ...(known && { x1: at(item.lower), x2: at(item.upper) }) });
     const seen = item.mean !== null && this.#axis !== null;
-    mark(dot, { visibility: seen ? null : "hidden", ...(seen && { cx: at(item.mean) }) });
+    setAttributes(dot, { visibility: seen ? null : "hidden", ...(seen && { cx: at(item.mean) }) });
   }
 }

@@ -1,17 +1,17 @@
 // The integrity of the log: the verdict, the numbers behind it, and the full verification.
 
 import { MAX_ROWS } from "./arms.js";
-import { Rows, svgElement, element, find, mark, say, show } from "./dom.js";
-import { count, counted, deviations, error, number, sentence, shown } from "./text.js";
+import { Rows, svgElement, element, find, setAttributes, setText, show } from "./dom.js";
+import { count, counted, deviations, error, number, sentence, escapeName } from "./text.js";
 
 const MAX_PROBLEMS = 10;
-const REACH = 1.3; // how far beyond the limit the z axis extends
+const AXIS_REACH = 1.3; // how far beyond the limit the z axis extends
 
-const WORDS = {
+const VERDICT_TEXTS = {
   consistent: {
     light: "good",
     tile: "consistent",
-    said: "Consistent: the choices agree with the logged probabilities.",
+    title: "Consistent: the choices agree with the logged probabilities.",
     meaning:
       "Each arm was chosen about as often as its logged probabilities predict. For a correct log, this check fails by " +
       "chance in at most 1 of 10,000 cases.",
@@ -19,7 +19,7 @@ const WORDS = {
   broken: {
     light: "bad",
     tile: "broken",
-    said: "Broken: the choices do not agree with the logged probabilities.",
+    title: "Broken: the choices do not agree with the logged probabilities.",
     meaning:
       "The arms that were shown do not match the logged probabilities. Possible causes: a retry that chose again, an arm " +
       "that was replaced after the decision, an edited log. Do not use estimates from this log until you know the cause.",
@@ -27,14 +27,14 @@ const WORDS = {
   "not enough data": {
     light: "unknown",
     tile: "not enough data",
-    said: "Not enough data: too few decisions to check.",
+    title: "Not enough data: too few decisions to check.",
     meaning:
       "The check needs about a hundred decisions in which the choice was random.",
   },
   reading: {
     light: "busy",
     tile: "still reading",
-    said: "Still reading the log.",
+    title: "Still reading the log.",
     meaning:
       "The service is reading decisions from before its start. The numbers below include only the decisions read so far.",
   },
@@ -51,11 +51,11 @@ export class Audit {
   /** Shows an Activity's audit. */
   update({ audit, complete, decisions }) {
     // A broken log stays broken, even if more is still to be read.
-    const words = WORDS[complete || audit.verdict === "broken" ? audit.verdict : "reading"];
-    for (const id of ["tile-light", "audit-light"]) mark(find(id), { "data-light": words.light });
-    say(find("tile-verdict"), words.tile);
-    say(find("audit-verdict"), words.said);
-    say(find("audit-meaning"), words.meaning);
+    const texts = VERDICT_TEXTS[complete || audit.verdict === "broken" ? audit.verdict : "reading"];
+    for (const id of ["tile-light", "audit-light"]) setAttributes(find(id), { "data-light": texts.light });
+    setText(find("tile-verdict"), texts.tile);
+    setText(find("audit-verdict"), texts.title);
+    setText(find("audit-meaning"), texts.meaning);
 
     // Of very many arms, those that deviate most.
     const size = (arm) => Math.abs(arm.z ?? 0);
@@ -63,20 +63,20 @@ export class Audit {
     const arms = few ? audit.arms : audit.arms.toSorted((one, other) => size(other) - size(one)).slice(0, MAX_ROWS);
     this.#rows.update(arms.map((arm) => ({ ...arm, limit: audit.limit })), (arm) => arm.arm);
     show(decisions > 0 && arms.length, find("audit-scroll"), find("audit-weights"));
-    say(find("audit-limit"), `between ±${number(audit.limit, 1)}`);
+    setText(find("audit-limit"), `between ±${number(audit.limit, 1)}`);
     const rest = audit.arms.length - arms.length;
     show(rest > 0, find("audit-more"));
-    say(find("audit-more"), `${counted(rest, "more arm")}, all of them closer to their expected counts.`);
+    setText(find("audit-more"), `${counted(rest, "more arm")}, all of them closer to their expected counts.`);
     const { mean, expected, z } = audit.weights;
     const weights = `the mean of 1 / p over the chosen arms with p of at least 0.01 is ${number(mean, 3)}`;
     const wanted = `${number(expected, 3)} is expected (z = ${deviations(z)})`;
-    say(find("audit-weights"), mean === null || expected === null ? "" : `Weights: ${weights}; ${wanted}.`);
+    setText(find("audit-weights"), mean === null || expected === null ? "" : `Weights: ${weights}; ${wanted}.`);
     const asides = [
       audit.impossible && `${counted(audit.impossible, "decision")} chose an arm with a logged probability of 0.`,
       audit.left_out &&
         `${counted(audit.left_out, "decision")} left out, because they repeat an earlier decision or have incomplete probabilities.`,
     ];
-    say(find("audit-aside"), asides.filter(Boolean).join(" "));
+    setText(find("audit-aside"), asides.filter(Boolean).join(" "));
   }
 
   /** Shows a Verification. */
@@ -85,15 +85,15 @@ export class Audit {
     const good = found.verdict !== "broken" && !found.problem_count;
     const all = `Verified: all ${counted(found.decisions, "probability was", "probabilities were")} recomputed`;
     const some = `${count(found.recomputed)} of ${counted(found.decisions, "probability", "probabilities")} recomputed`;
-    const said = found.decisions
+    const statement = found.decisions
       ? `${whole && good ? all : some} from the log alone. The largest error is ${error(found.largest_error)}.`
       : "There is no decision to verify yet.";
-    const verdict = WORDS[found.verdict]?.said ?? sentence(found.verdict);
+    const verdict = VERDICT_TEXTS[found.verdict]?.title ?? sentence(found.verdict);
     const problems = found.problems.slice(0, MAX_PROBLEMS).map((each) =>
-      element("li", {}, element("code", {}, shown(each.decision ?? "")), " ", sentence(each.what)));
+      element("li", {}, element("code", {}, escapeName(each.decision ?? "")), " ", sentence(each.what)));
     const left = found.problem_count - problems.length;
     if (left > 0) problems.push(element("li", {}, `and ${count(left)} more`));
-    const lead = good ? [said] : [`${counted(found.problem_count, "problem")} found. `, said];
+    const lead = good ? [statement] : [`${counted(found.problem_count, "problem")} found. `, statement];
     find("verified").replaceChildren(element("div", { class: `box ${good ? "good" : "refused"}` },
       element("p", {}, element("strong", {}, lead[0]), ...lead.slice(1)),
       element("p", {}, verdict),
@@ -112,16 +112,16 @@ function makeRow(arm) {
   const zero = svgElement("line", { class: "zero", x1: "50%", x2: "50%", y1: 0, y2: 20 });
   const dot = svgElement("circle", { class: "point", cy: 10, r: 4 });
   const picture = svgElement("svg", { class: "deviation", "aria-hidden": "true" }, zone, zero, dot);
-  const name = element("span", { class: "clamp", title: shown(arm) }, element("bdi", {}, shown(arm)));
+  const name = element("span", { class: "clamp", title: escapeName(arm) }, element("bdi", {}, escapeName(arm)));
   const node = element("tr", {}, element("th", { scope: "row" }, name), ...cells, element("td", {}, picture));
   const update = ({ chosen, expected, z, limit }) => {
-    say(cells[0], count(chosen));
-    say(cells[1], number(expected, expected < 1000 ? 1 : 0));
-    say(cells[2], deviations(z));
-    const at = (value) => 50 + 48 * Math.min(Math.max(value / (REACH * limit), -1), 1);
-    mark(zone, { x: `${at(-limit)}%`, width: `${at(limit) - at(-limit)}%` });
-    mark(dot, z === null ? { visibility: "hidden" } : { visibility: null, cx: `${at(z)}%` });
-    mark(picture, { class: z !== null && Math.abs(z) > limit ? "deviation beyond" : "deviation" });
+    setText(cells[0], count(chosen));
+    setText(cells[1], number(expected, expected < 1000 ? 1 : 0));
+    setText(cells[2], deviations(z));
+    const at = (value) => 50 + 48 * Math.min(Math.max(value / (AXIS_REACH * limit), -1), 1);
+    setAttributes(zone, { x: `${at(-limit)}%`, width: `${at(limit) - at(-limit)}%` });
+    setAttributes(dot, z === null ? { visibility: "hidden" } : { visibility: null, cx: `${at(z)}%` });
+    setAttributes(picture, { class: z !== null && Math.abs(z) > limit ? "deviation beyond" : "deviation" });
   };
   return { node, update };
 }

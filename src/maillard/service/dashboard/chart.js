@@ -1,17 +1,17 @@
 // The chart of reward over time: means per interval, recent or cumulative, for all arms and for each arm.
 
-import { lookOf } from "./arms.js";
-import { Rows, svgElement, element, find, mark, say, show } from "./dom.js";
+import { styleOf } from "./arms.js";
+import { Rows, svgElement, element, find, setAttributes, setText, show } from "./dom.js";
 import { axis, moments, place } from "./scales.js";
-import { count, decimalsFor, duration, moment, number, shortDate, shown, timeOfDay } from "./text.js";
+import { count, decimalsFor, duration, moment, number, shortDate, escapeName, timeOfDay } from "./text.js";
 
 const MAX_LINES = 10;
 const ALL = ""; // not a valid name of an arm
 const EDGE = { top: 10, right: 14, bottom: 26 };
 const WINDOW = 10; // intervals that count as recent, at least
-const ENOUGH = 50; // rewards, so that the line of a rarely chosen arm is readable
-const FEWEST = 10; // rewards at the first point of a line, if it has as many
-const SPACE = 72; // pixels between marks on the time axis
+const MIN_RECENT_REWARDS = 50; // rewards, so that the line of a rarely chosen arm is readable
+const MIN_FIRST_REWARDS = 10; // rewards at the first point of a line, if it has as many
+const TICK_SPACING = 72; // pixels between marks on the time axis
 
 export class Chart {
   #svg = find("chart");
@@ -59,16 +59,16 @@ export class Chart {
     show(!points.length, find("chart-nothing"));
     show(points.length, find("chart-whole"), find("chart-mode"));
     const rewards = (arm) => points.reduce((sum, point) => sum + (point.arms[arm]?.rewards ?? 0), 0);
-    const looked = arms
-      .map((arm, index) => ({ arm, ...lookOf(index), rewards: rewards(arm) }))
+    const styledArms = arms
+      .map((arm, index) => ({ arm, ...styleOf(index), rewards: rewards(arm) }))
       .filter((each) => each.rewards);
-    const most = looked.toSorted((one, other) => other.rewards - one.rewards).slice(0, MAX_LINES);
-    const shownArms = looked.filter((each) => most.includes(each));
-    say(find("chart-bucket"), `Each ${duration(series.bucket)}`);
+    const most = styledArms.toSorted((one, other) => other.rewards - one.rewards).slice(0, MAX_LINES);
+    const shownArms = styledArms.filter((each) => most.includes(each));
+    setText(find("chart-bucket"), `Each ${duration(series.bucket)}`);
     this.#series = {
       times: points.map((point) => Date.parse(point.at) / 1000),
       bucket: series.bucket,
-      note: shownArms.length < looked.length ? ` Only the ${MAX_LINES} arms with the most rewards are shown.` : "",
+      note: shownArms.length < styledArms.length ? ` Only the ${MAX_LINES} arms with the most rewards are shown.` : "",
       lines: [
         { arm: ALL, colour: "colour-all", dashes: null, cells: points },
         ...shownArms.map((each) => ({ ...each, cells: points.map((point) => point.arms[each.arm]) })),
@@ -82,11 +82,11 @@ export class Chart {
     if (this.#mode === "bucket") return cells.map((cell) => (cell?.rewards ? cell.mean : null));
     const sizes = cells.map((cell) => cell?.rewards ?? 0);
     const reach = this.#mode === "window" ? (WINDOW - 0.5) * bucket : Infinity;
-    const fewest = Math.min(FEWEST, sizes.reduce((sum, size) => sum + size, 0));
+    const fewest = Math.min(MIN_FIRST_REWARDS, sizes.reduce((sum, size) => sum + size, 0));
     let [first, rewards, sum] = [0, 0, 0];
     return cells.map((cell, index) => {
       if (sizes[index]) [rewards, sum] = [rewards + sizes[index], sum + sizes[index] * cell.mean];
-      for (; times[index] - times[first] > reach && rewards - sizes[first] >= ENOUGH; first += 1) {
+      for (; times[index] - times[first] > reach && rewards - sizes[first] >= MIN_RECENT_REWARDS; first += 1) {
         if (sizes[first]) [rewards, sum] = [rewards - sizes[first], sum - sizes[first] * cells[first].mean];
       }
       return rewards >= fewest && rewards > 0 ? sum / rewards : null;
@@ -100,10 +100,10 @@ export class Chart {
     const { times, bucket, note } = this.#series;
     const means = {
       bucket: `in an interval of ${duration(bucket)}`,
-      window: `of the last ${duration(WINDOW * bucket)}, extended until it includes ${ENOUGH} rewards`,
+      window: `of the last ${duration(WINDOW * bucket)}, extended until it includes ${MIN_RECENT_REWARDS} rewards`,
       running: "up to that time",
     };
-    say(find("chart-note"), `Each point is the mean of the rewards ${means[this.#mode]}.${note}`);
+    setText(find("chart-note"), `Each point is the mean of the rewards ${means[this.#mode]}.${note}`);
     const lines = this.#series.lines.map((line) => ({ ...line, values: this.#values(line.cells, times, bucket) }));
     const seen = lines.filter((line) => !this.#hidden.has(line.arm));
     const values = (seen.length ? seen : lines).flatMap((line) => line.values.filter((value) => value !== null));
@@ -112,7 +112,7 @@ export class Chart {
     const x = { low: times[0], high: Math.max(times.at(-1), times[0] + bucket) };
     const across = (time) => left + place(time, x) * (width - left - EDGE.right);
     const down = (value) => EDGE.top + (1 - place(value, y)) * (height - EDGE.top - EDGE.bottom);
-    mark(this.#svg, { height, viewBox: `0 0 ${width} ${height}` });
+    setAttributes(this.#svg, { height, viewBox: `0 0 ${width} ${height}` });
     this.#shape = { lines, x, y, across, down, width, height, left };
     this.#drawGrid();
     const paths = seen.map((line) => ({ ...line, times, across, down, dim: this.#dims(line.arm) }));
@@ -120,7 +120,7 @@ export class Chart {
     this.#read();
     const last = lines[0].values.at(-1);
     const [from, to] = [times[0], times.at(-1)].map((time) => moment(new Date(1000 * time)));
-    say(find("chart-summary"), `Mean reward from ${from} to ${to}; the last value is ${number(last, 3)}.`);
+    setText(find("chart-summary"), `Mean reward from ${from} to ${to}; the last value is ${number(last, 3)}.`);
     if (find("chart-numbers").open) {
       const rows = this.#series.lines[0].cells.map((cell, index) => ({ ...cell, mean: lines[0].values[index] }));
       this.#numbers.update(rows.toReversed(), (cell) => cell.at);
@@ -133,7 +133,7 @@ export class Chart {
       svgElement("line", { x1: left, x2: width - EDGE.right, y1: down(value), y2: down(value) }),
       svgElement("text", { x: left - 8, y: down(value) + 4, "text-anchor": "end" }, number(value, y.decimals)),
     ]);
-    const { marks, step } = moments(x.low, x.high, Math.max(Math.floor((width - left) / SPACE), 2));
+    const { marks, step } = moments(x.low, x.high, Math.max(Math.floor((width - left) / TICK_SPACING), 2));
     for (const at of marks) {
       const date = new Date(1000 * at);
       const days = step >= 86_400 || (step >= 3600 && date.getHours() === 0);
@@ -179,15 +179,15 @@ export class Chart {
       svgElement("circle", { class: line.colour, cx: across(times[at]), cy: down(line.values[at]), r: 4 })));
     const where = at === null ? 0 : across(times[at]);
     const hidden = at === null ? "hidden" : null;
-    mark(this.#cursor, { visibility: hidden, x1: where, x2: where, y1: EDGE.top, y2: height - EDGE.bottom });
+    setAttributes(this.#cursor, { visibility: hidden, x1: where, x2: where, y1: EDGE.top, y2: height - EDGE.bottom });
     const left = where > this.#shape.width / 2;
-    mark(this.#when, { visibility: hidden, x: where, dx: left ? -8 : 8, "text-anchor": left ? "end" : "start" });
-    say(this.#when, at === null ? "" : moment(new Date(1000 * times[at]), bucket < 60));
+    setAttributes(this.#when, { visibility: hidden, x: where, dx: left ? -8 : 8, "text-anchor": left ? "end" : "start" });
+    setText(this.#when, at === null ? "" : moment(new Date(1000 * times[at]), bucket < 60));
   }
 
   #makeEntry(arm) {
     const stroke = svgElement("line", { x1: 1, x2: 23, y1: 5, y2: 5 });
-    const title = arm === ALL ? "All arms" : shown(arm);
+    const title = arm === ALL ? "All arms" : escapeName(arm);
     const name = element("bdi", { class: "label" }, title);
     const value = element("span", { class: "number" });
     const key = svgElement("svg", { class: "key", width: 24, height: 10, "aria-hidden": "true" }, stroke);
@@ -205,9 +205,9 @@ export class Chart {
     button.addEventListener("focus", () => light(button.matches(":focus-visible")));
     button.addEventListener("blur", () => light(false));
     const update = (entry) => {
-      mark(stroke, { class: entry.colour, "stroke-dasharray": entry.dashes });
-      mark(button, { "aria-pressed": !entry.off });
-      say(value, entry.text);
+      setAttributes(stroke, { class: entry.colour, "stroke-dasharray": entry.dashes });
+      setAttributes(button, { "aria-pressed": !entry.off });
+      setText(value, entry.text);
     };
     return { node: element("li", {}, button), update };
   }
@@ -220,7 +220,7 @@ function makeLine() {
     const steps = known.map(([time, value]) => `${across(time).toFixed(1)} ${down(value).toFixed(1)}`);
     // A line of length zero with round ends is a dot.
     const d = steps.length === 1 ? `M${steps[0]}h0` : steps.length ? `M${steps.join("L")}` : "";
-    mark(node, { d, class: dim ? `${colour} dim` : colour, "stroke-dasharray": dashes });
+    setAttributes(node, { d, class: dim ? `${colour} dim` : colour, "stroke-dasharray": dashes });
   };
   return { node, update };
 }
@@ -228,9 +228,9 @@ function makeLine() {
 function makeNumbers() {
   const cells = [element("th", { scope: "row" }), element("td", { class: "right" }), element("td", { class: "right" })];
   const update = (cell) => {
-    say(cells[0], moment(new Date(cell.at), true));
-    say(cells[1], count(cell.rewards));
-    say(cells[2], number(cell.mean, 4));
+    setText(cells[0], moment(new Date(cell.at), true));
+    setText(cells[1], count(cell.rewards));
+    setText(cells[2], number(cell.mean, 4));
   };
   return { node: element("tr", {}, ...cells), update };
 }

@@ -2,7 +2,7 @@
 
 import { ApiError, Service } from "./api.js";
 import { NewExperimentForm } from "./new_experiment.js";
-import { element, find, focusTitle, mark, say, show } from "./dom.js";
+import { element, find, focusTitle, setAttributes, setText, show } from "./dom.js";
 import { ExperimentView } from "./experiment_view.js";
 import { Listing } from "./experiment_list.js";
 import { poll } from "./poller.js";
@@ -18,17 +18,17 @@ const experimentView = new ExperimentView(service);
 const creation = new NewExperimentForm(service, {
   created: (experiment) => {
     location.hash = `#/experiments/${encodeURIComponent(experiment.experiment)}`;
-    tell("Created.");
+    showMessage("Created.");
   },
   failed,
 });
 
 let me = null; // the permissions of the key; null until they are known
 let view = new AbortController(); // aborts when another view is shown
-let forgetting = null;
+let messageTimer = null;
 
 /** Shows one view and aborts the requests of the previous one. */
-function turnTo(name, title) {
+function showView(name, title) {
   view.abort();
   view = new AbortController();
   for (const each of VIEWS) show(each === name, find(`view-${each}`));
@@ -43,17 +43,17 @@ function route(moved) {
     return;
   }
   const [, place, name] = location.hash.split("/");
-  const common = { admin: me.scopes.includes("admin"), open: me.open, reached, missed, tell, failed };
+  const common = { admin: me.scopes.includes("admin"), open: me.open, reached, missed, showMessage, failed };
   const key = place === "experiments" && name ? decoded(name) : null;
   if (key) {
-    turnTo("experiment", key);
+    showView("experiment", key);
     experimentView.open({ ...common, key, signal: view.signal });
   } else if (place === "new" && common.admin) {
-    turnTo("new", "New experiment");
+    showView("new", "New experiment");
     creation.clear();
     readPolicies();
   } else {
-    turnTo("list");
+    showView("list");
     listing.open({ ...common, signal: view.signal });
   }
   if (moved) {
@@ -74,12 +74,12 @@ function decoded(name) {
 /** Requests the permissions of the key until the service responds, then shows the view. */
 function begin() {
   me = null;
-  turnTo(null);
+  showView(null);
   show(Boolean(service.key), find("forget"));
   const step = async (ends) => {
-    const answer = await service.get("v1/me", ends);
+    const permissions = await service.get("v1/me", ends);
     if (ends.aborted) return;
-    me = answer;
+    me = permissions;
     readPolicies();
     route(false);
   };
@@ -87,20 +87,20 @@ function begin() {
 }
 
 /** Asks for an API key and removes all data from the page. */
-function lock(words) {
+function lock(message) {
   me = null;
-  turnTo("key", "An API key");
+  showView("key", "An API key");
   experimentView.clear();
   listing.clear();
   show(false, find("forget"));
-  say(find("key-error"), words);
-  mark(find("key-secret"), { "aria-invalid": words ? "true" : null });
+  setText(find("key-error"), message);
+  setAttributes(find("key-secret"), { "aria-invalid": message ? "true" : null });
   find("key-secret").focus();
 }
 
 function reached() {
-  mark(find("connection"), { "data-state": "live" });
-  say(find("connection-text"), "Live");
+  setAttributes(find("connection"), { "data-state": "live" });
+  setText(find("connection-text"), "Live");
   show(true, find("connection"));
 }
 
@@ -110,8 +110,8 @@ function missed(error) {
     failed(error, true);
     return false;
   }
-  mark(find("connection"), { "data-state": "missed" });
-  say(find("connection-text"), error.status === 429 ? "Too many requests; trying again" : "No connection; trying again");
+  setAttributes(find("connection"), { "data-state": "missed" });
+  setText(find("connection-text"), error.status === 429 ? "Too many requests; trying again" : "No connection; trying again");
   show(true, find("connection"));
   return true;
 }
@@ -122,30 +122,30 @@ function failed(error, fatal = false) {
     lock(service.key ? "The service does not know this key, or it has been revoked." : "");
   } else if (fatal) {
     const key = decoded(location.hash.split("/")[2] ?? "");
-    turnTo("trouble");
+    showView("trouble");
     const titles = { 403: "Not allowed", 404: "Experiment not found" };
-    say(find("title-trouble"), titles[error.status] ?? "Something went wrong");
+    setText(find("title-trouble"), titles[error.status] ?? "Something went wrong");
     const missing = `There is no experiment called ${quoted(key)}.`;
-    say(find("trouble-text"), error.status === 404 ? missing : sentence(error.message));
+    setText(find("trouble-text"), error.status === 404 ? missing : sentence(error.message));
   } else {
     const unknown = "The service could not be reached, so the change may or may not have been made. Please check and try again.";
-    tell(error instanceof ApiError ? sentence(error.message) : unknown, true);
+    showMessage(error instanceof ApiError ? sentence(error.message) : unknown, true);
   }
 }
 
 /** Shows a message. Errors stay until they are dismissed. */
-function tell(words, stays = false) {
-  clearTimeout(forgetting);
-  mark(find("message"), { "data-kind": stays ? "wrong" : "news" });
+function showMessage(message, stays = false) {
+  clearTimeout(messageTimer);
+  setAttributes(find("message"), { "data-kind": stays ? "wrong" : "news" });
   show(true, find("message-close"));
-  say(find("message-text"), words);
-  if (!stays) forgetting = setTimeout(hush, MESSAGE_MS);
+  setText(find("message-text"), message);
+  if (!stays) messageTimer = setTimeout(hideMessage, MESSAGE_MS);
 }
 
-function hush() {
-  mark(find("message"), { "data-kind": null });
+function hideMessage() {
+  setAttributes(find("message"), { "data-kind": null });
   show(false, find("message-close"));
-  say(find("message-text"), "");
+  setText(find("message-text"), "");
 }
 
 async function readPolicies() {
@@ -164,8 +164,8 @@ async function copy(button) {
   const source = find(button.dataset.copies);
   try {
     await navigator.clipboard.writeText(source.textContent);
-    say(button, "Copied");
-    setTimeout(() => say(button, "Copy"), 2000);
+    setText(button, "Copied");
+    setTimeout(() => setText(button, "Copy"), 2000);
   } catch {
     getSelection().selectAllChildren(source); // without access to the clipboard, select the text for copying
   }
@@ -181,7 +181,7 @@ find("forget").addEventListener("click", () => {
   service.key = null;
   begin();
 });
-find("message-close").addEventListener("click", hush);
+find("message-close").addEventListener("click", hideMessage);
 for (const button of document.querySelectorAll("[data-copies]")) button.addEventListener("click", () => copy(button));
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the URL selects the view

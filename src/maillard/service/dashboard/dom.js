@@ -10,7 +10,7 @@ export function find(id) {
 /** A new element with these attributes and children; strings become text. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
-  mark(made, attributes);
+  setAttributes(made, attributes);
   made.append(...children);
   return made;
 }
@@ -18,13 +18,13 @@ export function element(tag, attributes = {}, ...children) {
 /** A new SVG element. */
 export function svgElement(tag, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, tag);
-  mark(made, attributes);
+  setAttributes(made, attributes);
   made.append(...children);
   return made;
 }
 
 /** Sets attributes that differ; null removes an attribute. */
-export function mark(node, attributes) {
+export function setAttributes(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null) node.removeAttribute(name);
     else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
@@ -32,7 +32,7 @@ export function mark(node, attributes) {
 }
 
 /** Sets the text of an element only if it differs, so that a selection is kept. */
-export function say(node, text) {
+export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 

@@ -1,9 +1,9 @@
 // The list of experiments.
 
 import { commands } from "./curl_commands.js";
-import { Rows, element, find, mark, say, show } from "./dom.js";
+import { Rows, element, find, setAttributes, setText, show } from "./dom.js";
 import { poll } from "./poller.js";
-import { counted, fullDate, shown } from "./text.js";
+import { counted, fullDate, escapeName } from "./text.js";
 
 const POLL_INTERVAL_MS = 5000; // milliseconds
 
@@ -24,9 +24,9 @@ export class Listing {
   /** Shows the list and updates it until `signal` aborts. */
   open({ signal, admin, open, reached, missed }) {
     const lines = commands("home", !open);
-    say(find("curl-create"), lines.create);
-    say(find("curl-first"), lines.decide);
-    say(find("curl-outcome"), lines.reward);
+    setText(find("curl-create"), lines.create);
+    setText(find("curl-first"), lines.decide);
+    setText(find("curl-outcome"), lines.reward);
     show(admin, find("new-link"), find("empty-new"), find("empty-or"));
     const step = async (ends) => {
       const archived = find("list-archived").checked;
@@ -41,16 +41,16 @@ export class Listing {
 
 function makeCard(key) {
   const href = `#/experiments/${encodeURIComponent(key)}`;
-  const link = element("a", { class: "name", href }, element("bdi", {}, shown(key)));
+  const link = element("a", { class: "name", href }, element("bdi", {}, escapeName(key)));
   const status = element("span", { class: "badge" });
   const policy = element("code", { class: "policy" });
   const facts = element("span", {});
   const node = element("li", {}, element("h2", {}, link), element("p", { class: "facts" }, status, policy, facts));
   const update = (experiment) => {
-    say(status, experiment.status);
-    mark(status, { "data-status": experiment.status });
-    say(policy, shown(experiment.policy));
-    say(facts, `${counted(experiment.arms.length, "arm")}, since ${fullDate(new Date(experiment.created_at))}`);
+    setText(status, experiment.status);
+    setAttributes(status, { "data-status": experiment.status });
+    setText(policy, escapeName(experiment.policy));
+    setText(facts, `${counted(experiment.arms.length, "arm")}, since ${fullDate(new Date(experiment.created_at))}`);
   };
   return { node, update };
 }

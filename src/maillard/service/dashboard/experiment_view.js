@@ -6,10 +6,10 @@ import { Audit } from "./audit.js";
 import { AdminActions } from "./admin_actions.js";
 import { Chart } from "./chart.js";
 import { commands } from "./curl_commands.js";
-import { element, find, mark, say, show } from "./dom.js";
+import { element, find, setAttributes, setText, show } from "./dom.js";
 import { poll } from "./poller.js";
 import { WhatIf } from "./what_if.js";
-import { count, decimalsFor, fullDate, number, shown } from "./text.js";
+import { count, decimalsFor, fullDate, number, escapeName } from "./text.js";
 
 const TILES = ["tile-decisions", "tile-rewards", "tile-mean", "tile-verdict"];
 const TEXTS = [
@@ -38,19 +38,19 @@ export class ExperimentView {
   }
 
   /**
-   * Shows an experiment and follows it, until `signal` aborts: {key, signal, admin, open, tell, failed, reached, missed}.
+   * Shows an experiment and follows it, until `signal` aborts: {key, signal, admin, open, showMessage, failed, reached, missed}.
    */
   open(subject) {
     this.#subject = subject;
     const { key, signal, failed } = subject;
     this.clear();
-    say(find("title-experiment"), shown(key));
+    setText(find("title-experiment"), escapeName(key));
     this.#whatIf.clear({ key, signal, failed });
-    const changed = (experiment, words) => this.#changed(experiment, words);
+    const changed = (experiment, message) => this.#changed(experiment, message);
     this.#changes.clear({ key, signal, failed, changed, experiment: () => this.#experiment });
     const lines = commands(key, !subject.open);
-    say(find("curl-decide"), lines.decide);
-    say(find("curl-reward"), lines.reward);
+    setText(find("curl-decide"), lines.decide);
+    setText(find("curl-reward"), lines.reward);
     this.#again = poll((ends) => this.#step(ends), subject);
   }
 
@@ -58,9 +58,9 @@ export class ExperimentView {
   clear() {
     this.#experiment = null;
     this.#shownFor = "";
-    for (const id of TILES) say(find(id), "–");
-    for (const id of ["tile-light", "audit-light"]) mark(find(id), { "data-light": "unknown" });
-    for (const id of TEXTS) say(find(id), "");
+    for (const id of TILES) setText(find(id), "–");
+    for (const id of ["tile-light", "audit-light"]) setAttributes(find(id), { "data-light": "unknown" });
+    for (const id of TEXTS) setText(find(id), "");
     show(false, find("first-decision"), ...document.querySelectorAll("#view-experiment .needs-admin"));
     for (const part of [this.#arms, this.#chart, this.#audit, this.#whatIf, this.#changes]) part.clear(null);
   }
@@ -71,10 +71,10 @@ export class ExperimentView {
       ["/state", "/activity"].map((rest) => this.#service.get(experimentPath(key, rest), ends)));
     // The configuration is requested only when the state shows that it has changed.
     const arms = state.arms.map((each) => [each.arm, each.active]);
-    const signs = JSON.stringify([state.status, state.policy_version, state.epoch, arms]);
-    if (signs !== this.#shownFor) this.#experiment = await this.#service.get(experimentPath(key), ends);
+    const configuration = JSON.stringify([state.status, state.policy_version, state.epoch, arms]);
+    if (configuration !== this.#shownFor) this.#experiment = await this.#service.get(experimentPath(key), ends);
     if (ends.aborted) return;
-    this.#shownFor = signs;
+    this.#shownFor = configuration;
     this.#show(state, activity);
   }
 
@@ -83,25 +83,25 @@ export class ExperimentView {
     const experiment = this.#experiment;
     const changeable = admin && state.status !== "archived";
     show(changeable, ...document.querySelectorAll("#view-experiment .needs-admin"));
-    say(find("pause"), state.status === "paused" ? "Resume" : "Pause");
-    say(find("experiment-status"), state.status);
-    mark(find("experiment-status"), { "data-status": state.status });
-    say(find("experiment-policy"), shown(state.policy));
+    setText(find("pause"), state.status === "paused" ? "Resume" : "Pause");
+    setText(find("experiment-status"), state.status);
+    setAttributes(find("experiment-status"), { "data-status": state.status });
+    setText(find("experiment-policy"), escapeName(state.policy));
     const epoch = state.epoch > 1 ? `, epoch ${count(state.epoch)}` : "";
     const since = fullDate(new Date(experiment.created_at));
-    say(find("experiment-since"), `version ${count(state.policy_version)}${epoch}, since ${since}`);
+    setText(find("experiment-since"), `version ${count(state.policy_version)}${epoch}, since ${since}`);
 
     const pulls = state.arms.reduce((sum, arm) => sum + arm.pulls, 0);
     const total = state.arms.reduce((sum, arm) => sum + arm.sum, 0);
     // A reset clears the means but not the counts.
     const [counted, learned] = state.epoch > 1 ? [", all epochs", ", this epoch"] : ["", ""];
-    say(find("name-decisions"), `Decisions${counted}`);
-    say(find("name-rewards"), `Rewards${counted}`);
-    say(find("name-mean"), `Mean reward${learned}`);
-    say(find("tile-decisions"), count(activity.decisions));
-    say(find("tile-rewards"), count(activity.rewards));
+    setText(find("name-decisions"), `Decisions${counted}`);
+    setText(find("name-rewards"), `Rewards${counted}`);
+    setText(find("name-mean"), `Mean reward${learned}`);
+    setText(find("tile-decisions"), count(activity.decisions));
+    setText(find("tile-rewards"), count(activity.rewards));
     const mean = pulls ? total / pulls : NaN;
-    say(find("tile-mean"), number(mean, decimalsFor([Math.max(Math.abs(mean), 1e-9) / 10])));
+    setText(find("tile-mean"), number(mean, decimalsFor([Math.max(Math.abs(mean), 1e-9) / 10])));
     show(activity.decisions === 0 && activity.complete && state.status === "running", find("first-decision"));
 
     this.#arms.update({ state, activity, reward: experiment.reward, admin: changeable });
@@ -110,23 +110,23 @@ export class ExperimentView {
     this.#whatIf.update(state.arms.map((each) => each.arm), experiment.reward);
   }
 
-  #changed(experiment, words) {
+  #changed(experiment, message) {
     if (experiment) this.#experiment = experiment;
-    this.#subject.tell(words);
+    this.#subject.showMessage(message);
     this.#again();
   }
 
   async #verify() {
     const { key, signal, failed } = this.#subject;
-    await this.#busily("verify", "Verifying…", async () => {
-      const { data } = await this.#service.ask("POST", experimentPath(key, ":verify"), { signal, timeout: null });
+    await this.#withProgress("verify", "Verifying…", async () => {
+      const { data } = await this.#service.request("POST", experimentPath(key, ":verify"), { signal, timeout: null });
       if (!signal.aborted) this.#audit.verified(data);
     }, (error) => (error.status === 401 ? failed(error) : this.#audit.failed(error.message)));
   }
 
   async #download() {
     const { key, signal, failed } = this.#subject;
-    await this.#busily("download", "Preparing…", async () => {
+    await this.#withProgress("download", "Preparing…", async () => {
       const file = await this.#service.download(experimentPath(key, "/export"), signal);
       if (signal.aborted) return;
       const address = URL.createObjectURL(file);
@@ -138,20 +138,20 @@ export class ExperimentView {
   }
 
   /** Runs a slow action. Its button shows the progress, keeps the focus and cannot be pressed twice. */
-  async #busily(id, words, action, failed) {
+  async #withProgress(id, message, action, failed) {
     const button = find(id);
     if (button.getAttribute("aria-disabled")) return;
     const { signal } = this.#subject;
     const before = button.textContent;
-    mark(button, { "aria-disabled": "true" });
-    say(button, words);
+    setAttributes(button, { "aria-disabled": "true" });
+    setText(button, message);
     try {
       await action();
     } catch (error) {
       if (!signal.aborted) failed(error);
     } finally {
-      mark(button, { "aria-disabled": null });
-      say(button, before);
+      setAttributes(button, { "aria-disabled": null });
+      setText(button, before);
     }
   }
 }

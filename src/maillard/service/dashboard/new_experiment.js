@@ -1,6 +1,6 @@
 // The form that creates an experiment.
 
-import { find, mark, say, show } from "./dom.js";
+import { find, setAttributes, setText, show } from "./dom.js";
 import { sentence } from "./text.js";
 
 // The input of each field in the path of an error.
@@ -39,7 +39,7 @@ export class NewExperimentForm {
     if (!body) return;
     this.#sending = true;
     try {
-      this.#created((await this.#service.ask("POST", "v1/experiments", { body })).data);
+      this.#created((await this.#service.request("POST", "v1/experiments", { body })).data);
     } catch (error) {
       if ([409, 422].includes(error.status)) this.#explain(error);
       else this.#failed(error);
@@ -78,22 +78,22 @@ export class NewExperimentForm {
       this.#wrong(name, sentence(error.message));
       find(FIELDS[name]).focus();
     } else {
-      say(find("new-error"), sentence(error.message));
+      setText(find("new-error"), sentence(error.message));
       show(true, find("new-error"));
     }
   }
 
   #wrong(name, text) {
     const field = find(FIELDS[name]);
-    mark(field, { "aria-invalid": "true" });
-    say(find(`${field.id}-wrong`), text);
+    setAttributes(field, { "aria-invalid": "true" });
+    setText(find(`${field.id}-wrong`), text);
   }
 
   #clearErrors() {
     show(false, find("new-error"));
     for (const id of Object.values(FIELDS)) {
-      mark(find(id), { "aria-invalid": null });
-      say(find(`${id}-wrong`), "");
+      setAttributes(find(id), { "aria-invalid": null });
+      setText(find(`${id}-wrong`), "");
     }
   }
 }

@@ -1,13 +1,12 @@
 // Polls while the page is visible, one request at a time, with a growing delay after errors.
 
 const POLL_INTERVAL_MS = 2000; // milliseconds
-const SLOWEST = 30_000;
+const MAX_DELAY_MS = 30_000;
 
 /**
- * Runs `step(signal)` now and every two seconds after it has ended, while the page is seen, until `signal` aborts.
- * `reached()` is told of each that ends well, `missed(error)` of each that does not; where that returns false, it is
- * the last.
- * Returns a function that begins the next step at once and gives up the one under way, whose answer may be old.
+ * Runs `step(signal)` now and again `every` milliseconds after it has ended, while the page is visible, until `signal`
+ * aborts. Calls `reached()` after a successful step and `missed(error)` after a failed one; polling stops if `missed`
+ * returns false. Returns a function that aborts the current step, whose response may be outdated, and starts the next.
  */
 export function poll(step, { signal, reached, missed, every = POLL_INTERVAL_MS }) {
   let timer = null;
@@ -29,7 +28,7 @@ export function poll(step, { signal, reached, missed, every = POLL_INTERVAL_MS }
       if (ends.aborted) return;
       failures += 1;
       // About doubled, with a random part, so that pages do not retry at the same time.
-      const longer = Math.min(every * 2 ** Math.min(failures, 10), SLOWEST) * (0.75 + 0.5 * Math.random());
+      const longer = Math.min(every * 2 ** Math.min(failures, 10), MAX_DELAY_MS) * (0.75 + 0.5 * Math.random());
       wait = Math.max(longer, 1000 * (error.wait ?? 0));
       if (missed(error) === false) return;
     } finally {

@@ -96,17 +96,17 @@ export const shortDate = (date) => day.format(date);
 export const fullDate = (date) => year.format(date);
 
 // Control characters, and characters that change the direction of text.
-const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
 
 /** A name that is safe to show: invisible and direction-changing characters are escaped. */
-export function shown(name) {
-  return name.replace(UNSEEN, (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`);
+export function escapeName(name) {
+  return name.replace(INVISIBLE, (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`);
 }
 
 /** A name in quotation marks. */
 export function quoted(name) {
   // Isolated, so that a right-to-left name does not reorder the sentence.
-  return `“\u2068${shown(name)}\u2069”`;
+  return `“\u2068${escapeName(name)}\u2069”`;
 }
 
 /** A message of the service as a sentence with a capital letter and a full stop. */

@@ -1,11 +1,11 @@
 // The "What if?" form: evaluates an arm or a policy on the log.
 
-import { answered, refused } from "./what_if_results.js";
+import { estimateNode, refusalNode } from "./what_if_results.js";
 import { experimentPath } from "./api.js";
-import { element, find, mark, say } from "./dom.js";
-import { sentence, shown } from "./text.js";
+import { element, find, setAttributes, setText } from "./dom.js";
+import { sentence, escapeName } from "./text.js";
 
-const MAX_ANSWERS = 6;
+const MAX_RESULTS = 6;
 const MAX_OPTIONS = 1000;
 const MIX = "dist:red=0.7,blue=0.3"; // an example
 
@@ -14,28 +14,28 @@ export class WhatIf {
   #subject = null;
   #names = "";
   #reward = {};
-  #asking = false;
+  #running = false;
 
   constructor(service) {
     this.#service = service;
-    find("form-question").addEventListener("submit", (event) => {
+    find("form-evaluate").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.#ask();
+      this.#evaluate();
     });
     // Choosing an arm or typing a policy also selects its radio button.
-    find("question-arm").addEventListener("change", () => (find("ask-arm").checked = true));
-    find("question-other").addEventListener("input", () => (find("ask-other").checked = true));
+    find("target-arm").addEventListener("change", () => (find("target-type-arm").checked = true));
+    find("target-other").addEventListener("input", () => (find("target-type-other").checked = true));
   }
 
   /** Resets the form for an experiment; `failed(error)` handles errors that are not about the input. */
   clear(subject) {
     this.#subject = subject;
     this.#names = "";
-    find("answers").replaceChildren();
-    find("question-arm").replaceChildren();
-    say(find("question-mix"), MIX);
-    find("question-other").value = "";
-    find("ask-arm").checked = true;
+    find("results").replaceChildren();
+    find("target-arm").replaceChildren();
+    setText(find("target-example"), MIX);
+    find("target-other").value = "";
+    find("target-type-arm").checked = true;
     this.#wrong("");
   }
 
@@ -45,30 +45,30 @@ export class WhatIf {
     const names = JSON.stringify(arms);
     if (names === this.#names) return;
     this.#names = names;
-    const select = find("question-arm");
+    const select = find("target-arm");
     const chosen = select.value;
-    select.replaceChildren(...arms.slice(0, MAX_OPTIONS).map((arm) => element("option", { value: arm }, shown(arm))));
+    select.replaceChildren(...arms.slice(0, MAX_OPTIONS).map((arm) => element("option", { value: arm }, escapeName(arm))));
     if (arms.includes(chosen)) select.value = chosen;
     const mix = arms.length > 1 ? `dist:${inQuotes(arms[0])}=0.7,${inQuotes(arms[1])}=0.3` : MIX;
-    say(find("question-mix"), shown(mix).length > 60 ? MIX : shown(mix));
+    setText(find("target-example"), escapeName(mix).length > 60 ? MIX : escapeName(mix));
   }
 
-  async #ask() {
-    if (this.#asking) return;
-    const typed = find("question-other").value.trim();
-    const other = find("ask-other").checked;
+  async #evaluate() {
+    if (this.#running) return;
+    const typed = find("target-other").value.trim();
+    const other = find("target-type-other").checked;
     if (other && !typed) {
       this.#wrong("Enter a policy, uniform, or fixed probabilities.");
-      find("question-other").focus();
+      find("target-other").focus();
       return;
     }
     this.#wrong("");
-    const target = other ? typed : `arm:${find("question-arm").value}`;
+    const target = other ? typed : `arm:${find("target-arm").value}`;
     const { key, signal, failed } = this.#subject;
     this.#busy(true);
     try {
       const request = { body: { target }, signal, timeout: null };
-      const { data } = await this.#service.ask("POST", experimentPath(key, "/evaluations"), request);
+      const { data } = await this.#service.request("POST", experimentPath(key, "/evaluations"), request);
       if (!signal.aborted) this.#show(data);
     } catch (error) {
       if (signal.aborted) return;
@@ -79,21 +79,21 @@ export class WhatIf {
     }
   }
 
-  #busy(asking) {
-    this.#asking = asking;
-    mark(find("ask"), { "aria-disabled": asking ? "true" : null });
-    say(find("ask"), asking ? "Estimating…" : "Estimate");
+  #busy(running) {
+    this.#running = running;
+    setAttributes(find("evaluate"), { "aria-disabled": running ? "true" : null });
+    setText(find("evaluate"), running ? "Estimating…" : "Estimate");
   }
 
   #wrong(text) {
-    say(find("question-error"), text);
-    mark(find("question-other"), { "aria-invalid": text ? "true" : null });
+    setText(find("evaluate-error"), text);
+    setAttributes(find("target-other"), { "aria-invalid": text ? "true" : null });
   }
 
-  #show(answer) {
-    const all = find("answers");
-    all.prepend(answer.answered ? answered(answer, this.#reward) : refused(answer));
-    while (all.childElementCount > MAX_ANSWERS) all.lastElementChild.remove();
+  #show(result) {
+    const all = find("results");
+    all.prepend(result.answered ? estimateNode(result, this.#reward) : refusalNode(result));
+    while (all.childElementCount > MAX_RESULTS) all.lastElementChild.remove();
   }
 }
 

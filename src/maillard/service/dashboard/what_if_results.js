@@ -2,25 +2,25 @@
 
 import { svgElement, element } from "./dom.js";
 import { axis, place } from "./scales.js";
-import { counted, decimalsFor, level, number, plain, sentence, shown } from "./text.js";
+import { counted, decimalsFor, level, number, plain, sentence, escapeName } from "./text.js";
 
-const SAID = ["target", "experiment", "source", "confidence", "best"]; // shown elsewhere in the result
+const SHOWN_ELSEWHERE = ["target", "experiment", "source", "confidence", "best"]; // shown elsewhere in the result
 const PLAIN = ["number", "string", "boolean"];
 
 /** The node for an evaluation with an estimate; `low` and `high` bound the rewards. */
-export function answered(answer, { low, high }) {
-  const { value, lower, upper, logged_mean: logged, assumes, caveat, estimator } = answer;
+export function estimateNode(result, { low, high }) {
+  const { value, lower, upper, logged_mean: logged, assumes, caveat, estimator } = result;
   const bounded = lower !== null && upper !== null;
   const decimals = decimalsFor(bounded ? [(upper - lower) / 2] : []);
-  const said = element("p", { class: "said" }, `${capitalised(answer.question)} would have been `);
-  if (value !== null) said.append(element("strong", {}, number(value, decimals)));
+  const statement = element("p", { class: "statement" }, `${capitalised(result.question)} would have been `);
+  if (value !== null) statement.append(element("strong", {}, number(value, decimals)));
   const ends = `${number(lower, decimals)} and ${number(upper, decimals)}`;
-  if (bounded) said.append(`${value === null ? "" : ", "}with ${level(answer.confidence)} confidence between ${ends}`);
-  said.append(".");
-  const node = element("div", { class: "answer" }, said);
+  if (bounded) statement.append(`${value === null ? "" : ", "}with ${level(result.confidence)} confidence between ${ends}`);
+  statement.append(".");
+  const node = element("div", { class: "result" }, statement);
   if (bounded) node.append(picture(value, lower, upper, logged));
   const made = logged === null ? "" : `The logged decisions had a mean reward of ${number(logged, decimals)}. `;
-  const source = `From ${counted(answer.rows, "row")}${estimator ? `, by ${estimator}` : ""}.`;
+  const source = `From ${counted(result.rows, "row")}${estimator ? `, by ${estimator}` : ""}.`;
   node.append(element("p", { class: "note" }, made + source));
   if (bounded && low !== null && high !== null && lower <= low && upper >= high) {
     const why = "This is the whole range of rewards, so the log does not contain enough information yet.";
@@ -28,16 +28,16 @@ export function answered(answer, { low, high }) {
   }
   if (assumes) node.append(element("div", { class: "note" }, ...labelled("Assumptions", assumes)));
   if (caveat) node.append(element("div", { class: "box partly" }, ...labelled("Caveat", caveat)));
-  node.append(...detailNodes(answer.details));
+  node.append(...detailNodes(result.details));
   return node;
 }
 
 /** The node for an evaluation that the log cannot answer. */
-export function refused({ question, refusal, rows, logged_mean: logged, details }) {
+export function refusalNode({ question, refusal, rows, logged_mean: logged, details }) {
   const why = sentence(refusal ?? "no reason was given");
   const made = logged === null ? "" : ` The logged decisions had a mean reward of ${number(logged, 3)}.`;
-  return element("div", { class: "answer" },
-    element("p", { class: "said" }, `${capitalised(question)}: the log cannot answer.`),
+  return element("div", { class: "result" },
+    element("p", { class: "statement" }, `${capitalised(question)}: the log cannot answer.`),
     element("p", { class: "box partly" }, element("strong", {}, "Reason: "), why),
     element("p", { class: "note" },
       `This is not an error: an estimate from ${counted(rows, "row")} would be misleading.${made}`),
@@ -47,7 +47,7 @@ export function refused({ question, refusal, rows, logged_mean: logged, details 
 function picture(value, lower, upper, logged) {
   const scale = axis([value, lower, upper, logged].filter((each) => each !== null), 4);
   const at = (each) => `${100 * place(each, scale)}%`;
-  const svg = svgElement("svg", { class: "forest answered", "aria-hidden": "true" });
+  const svg = svgElement("svg", { class: "forest estimated", "aria-hidden": "true" });
   scale.marks.forEach((each, index) => {
     const anchor = index === 0 ? "start" : index === scale.marks.length - 1 ? "end" : "middle";
     svg.append(svgElement("line", { class: "rule", x1: at(each), x2: at(each), y1: 0, y2: 30 }));
@@ -69,8 +69,8 @@ function labelled(lead, text) {
 /** The estimates of all estimators and the diagnostics. */
 function detailNodes(details) {
   const { estimates = {}, diagnostics = {}, ...rest } = details ?? {};
-  const tells = ([name, value]) => !SAID.includes(name) && PLAIN.includes(typeof value) && value !== "";
-  const facts = Object.entries({ ...rest, ...diagnostics }).filter(tells).map(fact);
+  const isFact = ([name, value]) => !SHOWN_ELSEWHERE.includes(name) && PLAIN.includes(typeof value) && value !== "";
+  const facts = Object.entries({ ...rest, ...diagnostics }).filter(isFact).map(fact);
   const rows = Object.values(estimates).map(estimate);
   if (!rows.length && !facts.length) return [];
   const parts = [element("summary", {}, "Details")];
@@ -96,11 +96,11 @@ function estimate({ name, value, lower, upper, refusal }) {
 }
 
 function fact([name, value]) {
-  const text = typeof value === "number" ? plain(Number(value.toPrecision(5))) : shown(String(value));
-  return element("div", {}, element("dt", {}, shown(name.replaceAll("_", " "))), element("dd", {}, text));
+  const text = typeof value === "number" ? plain(Number(value.toPrecision(5))) : escapeName(String(value));
+  return element("div", {}, element("dt", {}, escapeName(name.replaceAll("_", " "))), element("dd", {}, text));
 }
 
 function capitalised(question) {
-  const text = shown(question);
+  const text = escapeName(question);
   return text[0].toUpperCase() + text.slice(1);
 }
