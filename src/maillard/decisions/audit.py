@@ -96,7 +96,7 @@ class Audit:
         self.add_batch(arms, np.array([place for place, _ in rows]), np.array([logs for _, logs in rows]))
 
     def add_batch(self, arms: Sequence[str], chosen: NDArray[np.int64], logs: NDArray[np.float64]) -> None:
-        """Add decisions with the same eligible arms: the indices of the chosen arms, all log probabilities."""
+        """Add decisions with the same eligible arms: indices of chosen arms, and all log probabilities."""
         with np.errstate(over="ignore"):
             p = np.exp(logs)
         known = np.isfinite(p).all(axis=1)

@@ -196,7 +196,7 @@ class Bandit:
         return added
 
     def settle(self) -> None:
-        """Close the reward windows that are due: rewards become final, and decisions without one get the default.
+        """Close due reward windows: rewards become final, and decisions without one get the default.
 
         Every write to the log also does this, so there is rarely a reason to call it.
         """
@@ -278,7 +278,7 @@ class Bandit:
         self.session.change(lambda state: WarmStart(tally=tally_for(given, state)))
 
     def erase_unit(self, unit: str) -> int:
-        """Replace a unit's name and its idempotency keys by a random token; return the number of changed rows."""
+        """Replace a unit's name and idempotency keys by a random token; return the number of changed rows."""
         unit, token = check_name("unit", unit), "erased-" + secrets.token_hex(8)
 
         def erase(transaction: Transaction, state: State) -> int:
@@ -381,7 +381,8 @@ class Bandit:
         log, staleness = self._arguments
         if not isinstance(log, str | Path):
             raise MaillardError(
-                f"cannot pickle a bandit whose log is {self._store.where}; give log= a path or a URL to share it"
+                f"cannot pickle a bandit whose log is {self._store.where}; "
+                "give log= a path or a URL to share it"
             )
         return _reopen, (log, self.experiment, staleness)
 

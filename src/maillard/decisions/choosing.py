@@ -107,7 +107,7 @@ def schedule_windows(transaction: Transaction, rule: Reward, rows: Sequence[Deci
 
 
 class _DecisionMaker:
-    """Samples arms. This is the only place that does, so the logged distribution is the one that was sampled."""
+    """Samples arms. No other code does, so the logged distribution is the one that was sampled from."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ def _active_arms_at(transaction: Transaction, state: State, number: int) -> set[
 
 
 def _decide_sticky(transaction: Transaction, maker: _DecisionMaker, request: Request) -> list[Decision]:
-    """Repeat the arm that was first chosen for the unit, as long as it is eligible; else choose and assign one."""
+    """Repeat the arm that was first chosen for the unit if it is eligible; else choose and assign one."""
     unit, epoch, eligible = request.unit or "", maker.state.epoch, maker.state.allowed(request.eligible)
     fresh: list[Decision] = []
     while True:

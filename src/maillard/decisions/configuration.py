@@ -147,7 +147,7 @@ def check_request(unit: object, eligible: object, idempotency_key: object, size:
 def check_reward_event(
     rule: Reward, decision: object, value: object, at: Any = None, event: object = None, *, where: str = ""
 ) -> RewardEvent:
-    """Check the arguments of `reward`. The transaction that writes the reward sets the times that are not given."""
+    """Check the arguments of `reward`. The transaction that writes the reward sets missing times."""
     identifier = check_id(decision, f"{where}decision")
     return RewardEvent(
         decision=identifier,

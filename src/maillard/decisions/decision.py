@@ -12,7 +12,7 @@ LOG_PROBABILITY_TOLERANCE = 1e-9  # rounding may raise the logarithm of a probab
 
 
 class Decision(NamedTuple):
-    """One choice, with the distribution it was sampled from and the state that distribution was computed in."""
+    """One choice, the distribution it was sampled from, and the state that determined the distribution."""
 
     id: str
     "A UUID of version 7."

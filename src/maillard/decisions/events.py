@@ -126,7 +126,7 @@ class AddArm(AdministrativeEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetireArm(AdministrativeEvent):
-    """An arm that is not chosen any more. It keeps its tally, and rewards of its decisions are still applied."""
+    """An arm that is not chosen any more. It keeps its tally, and its rewards are still applied."""
 
     kind: ClassVar[str] = "retire_arm"
     arm: str
@@ -267,7 +267,7 @@ _TYPES: dict[str, type[AdministrativeEvent]] = {
 
 
 def configurations(events: Iterable[AdministrativeEvent]) -> Iterator[Configuration]:
-    """The configuration after each of the administrative events of an experiment, beginning with its start."""
+    """The configuration after each administrative event of an experiment, beginning with its start."""
     configuration: Configuration | None = None
     for event in events:
         if configuration is None:

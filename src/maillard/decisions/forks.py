@@ -39,7 +39,7 @@ def renew_after_fork(thing: Renewable) -> None:
 
 
 def quiesce_during_fork(thing: Quiescent) -> None:
-    """Call `hold()` and `quiesce()` before a fork, then `release()` in the parent and `renew()` in the child."""
+    """Call `hold` and `quiesce` before a fork, then `release` in the parent and `renew` in the child."""
     _quiescents.add(thing)
     _renewables.add(thing)
 

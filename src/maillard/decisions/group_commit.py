@@ -20,7 +20,10 @@ from maillard.errors import MaillardError, Unavailable
 _MAX_BATCH = 256  # calls in one transaction
 _MAX_WAITING = 20_000  # calls of coroutines that wait for their batch
 _MAX_BATCH_DELAY = 0.001  # seconds that a leader waits for the threads of the previous batch
-_INTERRUPTED = "the thread that wrote this batch was interrupted. The write may be in the log: call again with the same key."
+_INTERRUPTED = (
+    "the thread that wrote this batch was interrupted. "
+    "The write may be in the log: call again with the same key."
+)
 
 Call = TypeVar("Call")
 Result = TypeVar("Result")
@@ -170,7 +173,10 @@ class GroupCommit(Generic[Call, Result]):
 
 
 class AsyncGroupCommit(Generic[Call, Result]):
-    """Group commit for coroutines: batches run one after the other in `executor`. Create it in a running event loop."""
+    """Group commit for coroutines: batches run one after the other in `executor`.
+
+    Create it in a running event loop.
+    """
 
     def __init__(
         self, run: Callable[[Sequence[Call]], Sequence[Result | MaillardError]], executor: Executor

@@ -117,7 +117,7 @@ def _timed(row: RewardEvent, now: int) -> RewardEvent:
 
 
 class _ParkedRewards:
-    """Rewards whose decision is not in the log yet. They are stored for a limited time, up to a limited number."""
+    """Rewards whose decision is not in the log yet. Their number and storage time are limited."""
 
     def __init__(self, transaction: Transaction, ids: Iterable[str]) -> None:
         now = transaction.now
@@ -141,7 +141,8 @@ class _ParkedRewards:
             )
         if len(self.new) >= self.capacity:
             return Unavailable(
-                f"decision {row.decision} is not in the log, and {MAX_PARKED} rewards already wait for unknown decisions. "
+                f"decision {row.decision} is not in the log, "
+                f"and {MAX_PARKED} rewards already wait for unknown decisions. "
                 "Nothing was acknowledged; try again."
             )
         before.append(Parked(row, expires))
@@ -155,7 +156,8 @@ def _find_duplicate(row: RewardEvent, before: Sequence[RewardEvent]) -> Outcome 
             if same.value == row.value:
                 return "duplicate"
             return Conflict(
-                f"decision {row.decision}, event {row.event!r}: the reward is already {same.value!r}, not {row.value!r}"
+                f"decision {row.decision}, event {row.event!r}: "
+                f"the reward is already {same.value!r}, not {row.value!r}"
             )
     return None
 
@@ -212,7 +214,7 @@ class _TallyUpdates:
 
 
 def settle(transaction: Transaction, rule: Reward, limit: int) -> int:
-    """Make the rewards of decisions with a closed window final and apply the default to those without a reward.
+    """Close due windows: their rewards become final, and decisions without a reward get the default.
 
     Returns the number of windows settled, at most `limit`.
     """
@@ -235,7 +237,7 @@ def settle(transaction: Transaction, rule: Reward, limit: int) -> int:
 
 
 def change(transaction: Transaction, state: State, make: Callable[[State], AdministrativeEvent]) -> State:
-    """Write the administrative event that `make` returns for the current state, if the policy can choose after it."""
+    """Write the event that `make` returns for the current state, if the policy can choose after it."""
     head = _head(transaction)
     state = state.after(transaction.events(state.number))
     event = dataclasses.replace(make(state), number=head.number + 1, time=transaction.now)

@@ -99,7 +99,7 @@ class Reward:
         return self.default is not None or self.mature_only
 
     def closes(self, time: int) -> int | None:
-        """The time at which the window of a decision made at `time` closes, in microseconds; None without a window."""
+        """The time in microseconds at which the window of a decision made at `time` closes, or None."""
         return None if self.window is None else time + round(self.window * 1_000_000)
 
     def check(self, value: object, field: str = "value") -> float:

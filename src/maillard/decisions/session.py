@@ -95,7 +95,8 @@ class Session:
         def checked(state: State) -> AdministrativeEvent:
             if expected not in (None, state.administrative):
                 raise Stale(
-                    f"experiment {self.experiment!r} has changed: its last change is event {state.administrative}, not {expected}"
+                    f"experiment {self.experiment!r} has changed: "
+                    f"its last change is event {state.administrative}, not {expected}"
                 )
             return make(state)
 
@@ -136,7 +137,7 @@ class Session:
         return answer
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """Run a batch of calls in one transaction; return for each call its result, or the error of that call alone.
+        """Run a batch of calls in one transaction; return the result or the error of each call.
 
         Threads share batches through `decide`, `apply_rewards` and `change`. A server forms its own batches.
         """
@@ -207,7 +208,7 @@ class Session:
     def _settle_and_advance(
         transaction: Transaction, state: State, requests: Sequence[Request] = (), rewards: int = 0
     ) -> State:
-        """Close due windows, more than the batch opened, and return the state after this transaction's events."""
+        """Close due windows, more than the batch opened; return the state after the transaction's events."""
         if state.reward.settles:
             written = sum(request.size for request in requests) + rewards
             ledger.settle(transaction, state.reward, max(_MAX_SETTLED, 2 * written))
@@ -219,7 +220,7 @@ class Session:
         return changed
 
     def _try_settle(self) -> None:
-        """Settle due windows unless another transaction holds the lock. Concurrent decisions do not settle windows."""
+        """Settle due windows, after concurrent decisions, unless another transaction holds the lock."""
         self._settled = time.monotonic()
         if self.state.reward.settles:
             with suppress(Unavailable):

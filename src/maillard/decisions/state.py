@@ -32,7 +32,7 @@ _MAX_CACHED_DISTRIBUTIONS = 64  # sets of eligible arms, per state
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChoiceDistribution:
-    """The distribution of a choice. Arms are sampled from `probabilities`; the log stores their logarithms."""
+    """The distribution of a choice: `probabilities` for sampling, and their logarithms for the log."""
 
     arms: tuple[str, ...]
     log_probabilities: tuple[float, ...]

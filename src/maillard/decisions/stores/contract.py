@@ -58,7 +58,7 @@ class Transaction(Protocol):
 
     @property
     def now(self) -> int:
-        """The time of the store's clock, in microseconds since 1970. A locked transaction reads it after locking."""
+        """The store's clock, in microseconds since 1970. A locked transaction reads it after locking."""
 
     @property
     def head(self) -> Head | None:
@@ -134,7 +134,7 @@ class Transaction(Protocol):
         """The id of the decision that assigned the unit's arm (sticky assignment)."""
 
     def assign(self, epoch: int, unit: str, decision: str, *, instead_of: str | None) -> bool:
-        """Assign the decision's arm to a unit if its assignment is still `instead_of`; return whether it was."""
+        """Assign the decision's arm to a unit if its assignment is `instead_of`; return whether it was."""
 
     def counts(self) -> Counts:
         """The numbers of rows."""
@@ -178,7 +178,7 @@ class Store(Protocol):
     def transaction(
         self, experiment: str, *, lock: bool, exclusive: bool = False, wait: bool = True
     ) -> AbstractContextManager[Transaction]:
-        """Begin a transaction. It commits at the end of the block, unless the block raises, and is then durable.
+        """Begin a transaction. It is durably committed at the end of the block, unless the block raises.
 
         With `lock`, no other locked transaction of the experiment runs at the same time; with `exclusive`,
         no other transaction at all. Without `wait`, raise Unavailable if the lock is not free.

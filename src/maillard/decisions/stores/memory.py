@@ -55,7 +55,7 @@ class MemoryStore:
         exclusive: bool = False,  # noqa: ARG002
         wait: bool = True,  # noqa: ARG002
     ) -> Iterator[MemoryTransaction]:
-        """Begin a transaction. It cannot roll back: `ledger` checks before it writes, and memory writes do not fail."""
+        """Begin a transaction. It cannot roll back, which is safe: `ledger` checks before it writes."""
         if os.getpid() != self._process:
             raise Unavailable(
                 "a log in memory cannot be used in another process; give log= a path to share it"

@@ -233,7 +233,7 @@ class PostgreSQLStore:
     def transaction(
         self, experiment: str, *, lock: bool, exclusive: bool = False, wait: bool = True
     ) -> AbstractContextManager[SQLTransaction]:
-        """Begin a transaction. With `lock` it locks the experiment's row; without it, it may only add decisions.
+        """Begin a transaction. With `lock` it locks the experiment's row; else it may only add decisions.
 
         Transactions that add decisions share an advisory lock, which an `exclusive` transaction takes
         exclusively. So a change waits for decisions in progress, and a reward does not.
@@ -312,7 +312,7 @@ class _Transaction(SQLTransaction):
         self.load()
 
     def load(self) -> None:
-        """Lock and read the experiment's head, then read the clock: waiting for the lock may have taken time."""
+        """Lock and read the experiment's head, then read the clock: waiting for the lock may take time."""
         if self._lock.advisory:
             self._execute(f"SELECT {self._lock.advisory}(hashtextextended(?, ?))", [self.name, _LOCK])
         found = self._execute(SELECT_HEAD + self._lock.row, [self.name])

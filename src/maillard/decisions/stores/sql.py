@@ -52,7 +52,7 @@ class SQLTransaction(ABC):
 
     @abstractmethod
     def _insert(self, statement: str, rows: Sequence[Sequence[Any]], clause: str) -> list[Any]:
-        """Run an INSERT of several rows, with a clause after the values, and return the rows that it returns."""
+        """Insert several rows, with a clause after the values; return the rows of the statement."""
 
     @abstractmethod
     def _execute_counted(self, statement: str, parameters: Sequence[Any]) -> int:
@@ -70,7 +70,10 @@ class SQLTransaction(ABC):
     # The store interface.
 
     def create(self) -> None:
-        sql = "INSERT INTO experiments (name, number, administrative, epoch) VALUES (?, 0, 0, 0) ON CONFLICT DO NOTHING"
+        sql = (
+            "INSERT INTO experiments (name, number, administrative, epoch) VALUES (?, 0, 0, 0) "
+            "ON CONFLICT DO NOTHING"
+        )
         self._execute_many(sql, [[self.name]])
         self.load()
 
@@ -198,7 +201,10 @@ class SQLTransaction(ABC):
         self._execute_many(f"DELETE FROM pending WHERE {among}", [[values]])
 
     def due_decisions(self, limit: int) -> list[str]:
-        sql = "SELECT decision FROM pending WHERE experiment = ? AND closes <= ? ORDER BY closes, decision LIMIT ?"
+        sql = (
+            "SELECT decision FROM pending WHERE experiment = ? AND closes <= ? "
+            "ORDER BY closes, decision LIMIT ?"
+        )
         return [key for (key,) in self._fetch(sql, [self.experiment, self.now, limit])]
 
     def assignment(self, epoch: int, unit: str) -> str | None:
@@ -208,16 +214,23 @@ class SQLTransaction(ABC):
 
     def assign(self, epoch: int, unit: str, decision: str, *, instead_of: str | None) -> bool:
         if instead_of is None:
-            sql = "INSERT INTO assignments (decision, experiment, epoch, unit) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+            sql = (
+                "INSERT INTO assignments (decision, experiment, epoch, unit) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT DO NOTHING"
+            )
             return self._execute_counted(sql, [decision, self.experiment, epoch, unit]) == 1
-        sql = "UPDATE assignments SET decision = ? WHERE experiment = ? AND epoch = ? AND unit = ? AND decision = ?"
+        sql = (
+            "UPDATE assignments SET decision = ? "
+            "WHERE experiment = ? AND epoch = ? AND unit = ? AND decision = ?"
+        )
         return self._execute_counted(sql, [decision, self.experiment, epoch, unit, instead_of]) == 1
 
     def counts(self) -> Counts:
         sql = "SELECT arm, count(*) FROM decisions WHERE experiment = ? GROUP BY arm"
         decisions = {arm: int(count) for arm, count in self._fetch(sql, [self.experiment])}
         sql = (
-            "SELECT count(*), coalesce(sum(late), 0) FROM rewards JOIN decisions ON rewards.decision = decisions.id "
+            "SELECT count(*), coalesce(sum(late), 0) "
+            "FROM rewards JOIN decisions ON rewards.decision = decisions.id "
             "WHERE experiment = ?"
         )
         ((rewards, late),) = self._fetch(sql, [self.experiment])
@@ -242,7 +255,10 @@ class SQLTransaction(ABC):
 
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         among, values = self._in_condition("decisions.id", ids)
-        sql = f"SELECT decisions.id, name FROM decisions JOIN experiments ON experiment = experiments.id WHERE {among}"
+        sql = (
+            "SELECT decisions.id, name FROM decisions JOIN experiments ON experiment = experiments.id "
+            f"WHERE {among}"
+        )
         return dict(self._fetch(sql, [values]))
 
     def decisions_between(self, after: str, before: str, limit: int) -> list[Decision]:

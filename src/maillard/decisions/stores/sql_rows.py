@@ -29,8 +29,8 @@ from maillard.errors import InvalidLog
 # Columns in the order of the rows.
 EVENT = "number, kind, time, decision, arm, value, previous, payload"
 DECISION = (
-    "id, time, unit, arm, log_probability, eligible, log_probabilities, policy_version, formula_version, state, "
-    "epoch, cold, idempotency_key, position, origin"
+    "id, time, unit, arm, log_probability, eligible, log_probabilities, policy_version, formula_version, "
+    "state, epoch, cold, idempotency_key, position, origin"
 )
 REWARD = "decision, event, value, at, arrived"
 
@@ -101,7 +101,7 @@ def _write_logs(logs: tuple[float, ...]) -> str:
 
 @lru_cache(maxsize=256)
 def _read_logs(content: str) -> tuple[float, ...]:
-    """Parse the log probabilities that `_write_logs` wrote. Cached, because decisions of one state share them."""
+    """Parse the log probabilities that `_write_logs` wrote. Decisions of one state share them."""
     data = _numbers.decode(content)
     logs = [-math.inf if log is None else log for log in data] if isinstance(data, list) else []
     if not logs or not all(type(log) is float and log <= LOG_PROBABILITY_TOLERANCE for log in logs):
@@ -113,7 +113,8 @@ def write_decision(row: Decision) -> tuple[Any, ...]:
     """The row of a decision, without the experiment's id."""
     return (
         row.id, row.time, row.unit, row.arm, row.log_probability, _write_arms(row.eligible),
-        _write_logs(row.log_probabilities), row.policy_version, row.formula_version, row.state, row.epoch, int(row.cold),
+        _write_logs(row.log_probabilities), row.policy_version, row.formula_version, row.state, row.epoch,
+        int(row.cold),
         row.idempotency_key, row.position, row.origin,
     )  # fmt: skip
 

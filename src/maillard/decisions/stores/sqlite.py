@@ -144,7 +144,8 @@ class SQLiteStore:
             ) from None
         if self._file not in (None, (found.st_dev, found.st_ino)):
             raise Unavailable(
-                f"log {self.where}: the file was replaced by another one. Nothing was acknowledged; open the log again."
+                f"log {self.where}: the file was replaced by another one. "
+                "Nothing was acknowledged; open the log again."
             )
 
     def _write_connection(self) -> Any:
@@ -233,7 +234,8 @@ class SQLiteStore:
         """Take the lock of this process's threads, with a timeout."""
         if not self._lock.acquire(timeout=self._timeout):
             raise Unavailable(
-                f"log {self.where}: other writes took more than {self._timeout:g} seconds. Nothing was acknowledged; try again."
+                f"log {self.where}: other writes took more than {self._timeout:g} seconds. "
+                "Nothing was acknowledged; try again."
             )
         try:
             yield
@@ -300,7 +302,8 @@ class SQLiteStore:
     def _open_connection(self) -> Any:
         if _inherited and self._path.resolve() in _inherited:
             raise Unavailable(
-                f"log {self.where}: this process was forked while its parent was reading the log, so SQLite cannot use it. "
+                f"log {self.where}: this process was forked while its parent was reading the log, "
+                "so SQLite cannot use it. "
                 "Nothing was acknowledged; start worker processes with spawn, or fork when the log is idle."
             )
         self._check_file()  # SQLite would create a missing file
@@ -344,7 +347,8 @@ class SQLiteStore:
             (busy, *_) = self._write_connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise Unavailable(
-                f"log {self.where}: another process is reading it, so erased data may still be in {self.where}-wal; erase again later"
+                f"log {self.where}: another process is reading it, "
+                f"so erased data may still be in {self.where}-wal; erase again later"
             )
 
     def close(self) -> None:
