@@ -42,7 +42,7 @@ def tell(pipe: int) -> Callable[[str], None]:
 
 
 def choose_and_reward(bandit: Bandit, acknowledge: Callable[[str], None], times: Iterable[int]) -> None:
-    """Say "d" or "r", an id and its content for each decision and reward, after the bandit has acknowledged it."""
+    """Report "d" or "r", the id and the content of each decision and reward that the bandit acknowledged."""
     for n in times:
         made = bandit.choose(unit=f"{os.getpid()}-{n}")
         acknowledge(f"d {made.id} {made.arm}")
@@ -66,7 +66,7 @@ def pickled(bandit: Bandit, pipe: Connection) -> None:
 
 
 def family(log: str, pipe: Connection, parent_goes: bool) -> None:
-    """A process whose threads choose and reward while it forks children that do the same with the same bandit."""
+    """Threads choose and reward while the process forks children that do the same with the same bandit."""
     bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
     acknowledge = tell(pipe.fileno())
     stop = threading.Event()

@@ -1,18 +1,19 @@
-"""Power loss for SQLite: a disk that knows what it would still hold if the power went now.
+"""Simulated power loss for SQLite: a VFS that tracks which content would survive a loss at any moment.
 
-A killed process loses nothing that it wrote, for the operating system still has it; so kills say nothing
-about whether a store syncs. Here each file of a database is real, and beside it is kept what a disk would
-*certainly* hold: the content at the file's last sync, and the names at the directory's last sync. Whatever
-came later may be lost, or not.
+A killed process does not lose what it wrote, because the operating system still has it. Killing a process
+therefore does not test whether a store syncs. This VFS writes real files, and also records the content that
+is certainly durable: that of each file at its last sync, and the names at the last sync of the directory.
+Later changes may or may not survive.
 
-The rules are those of POSIX and of SQLite's unix VFS, and nothing is promised beyond them:
+The rules are those of POSIX and of SQLite's unix VFS:
 
-- A sync makes a file's content durable, not its name. Names, created or deleted, are durable once their directory is
-  synced: that is at a journal's or WAL's first sync after it is opened, and at a deletion that asks for it.
-- What is not synced may survive in any part and in any order, down to a sector. Only within a sector are bytes
-  beside a write left as they were (SQLite's POWERSAFE_OVERWRITE, which its unix VFS takes for granted).
+- A sync makes a file's content durable, but not its name. Created and deleted names are durable once their
+  directory is synced: at the first sync of a journal or WAL after it is opened, and at a deletion that
+  requests a sync.
+- Any part of the unsynced changes may survive, in any order, at the granularity of sectors. Within a sector,
+  a write does not change other bytes (SQLite's POWERSAFE_OVERWRITE, which its unix VFS assumes).
 
-The `-shm` file is shared memory and never passes through here; recovery rebuilds it from the WAL.
+The `-shm` file is shared memory and does not use the VFS; recovery rebuilds it from the WAL.
 """
 
 # SQLite names the methods of a VFS.
@@ -85,7 +86,7 @@ class _Content:
         return self.synced + len(self.unsynced)
 
     def sync(self, changes: int) -> None:
-        """Make the first `changes` durable, of all that there ever were; another sync may have been faster."""
+        """Make the first `changes` of all changes durable, unless another sync already has."""
         count = max(0, changes - self.synced)
         for change in self.unsynced[:count]:
             change.change(self.durable)
@@ -102,12 +103,12 @@ class _Content:
 
 
 class Disk(apsw.VFS):
-    """A VFS over the real files, for as long as this object lives, that can say what a power loss would leave.
+    """A VFS over real files that can compute which content a power loss would leave.
 
-    Files that exist when they are first opened are taken as durable. `lying` may be set at any time: syncs
-    are then answered and not done, as by a drive with a volatile cache. `after_each` is called after each
-    write, truncation, sync and deletion, so that a test can lose power at every step; it runs inside
-    SQLite, so what it raises reaches the statement as an I/O error.
+    Files that exist when they are first opened count as durable. `lying` may be set at any time: syncs then
+    report success and do nothing, like a drive with a volatile cache. `after_each` is called after each
+    write, truncation, sync and deletion, so that a test can lose power at every step. It runs inside SQLite,
+    so an exception in it becomes an I/O error of the statement.
 
     >>> import contextlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -139,16 +140,16 @@ class Disk(apsw.VFS):
         super().__init__(self.name, "")
 
     def connect(self, path: str) -> Connection:
-        """The database at `path` through this disk, in autocommit, with the waiting time of `sqlite3.connect`."""
+        """Connect to the database at `path` in autocommit, with the busy timeout of `sqlite3.connect`."""
         connection = apsw.Connection(path, vfs=self.name)
         connection.set_busy_timeout(5000)
         return Connection(connection)
 
     def lose_power(self, folder: str | Path, rng: Random | None = None) -> None:
-        """Write into `folder`, which should be empty, the files as they would be found if power went at this moment.
+        """Write the files that would survive a power loss at this moment into an empty folder.
 
-        Without `rng` only what is certain survives; with it, also a random part of what was not synced. The
-        files in use stay as they are, so that power can be lost many times in one run.
+        Without `rng` only durable content survives; with it, also a random part of the unsynced changes. The
+        files in use do not change, so power can be lost many times in one run.
         """
         with self._lock:
             found = {}

@@ -1,4 +1,4 @@
-"""A log as columns: the same from rows, files and frames; parts of it; what cannot be is refused with its row."""
+"""Logs as columns: equal from rows, files and data frames; selections; invalid rows are named in errors."""
 
 from __future__ import annotations
 

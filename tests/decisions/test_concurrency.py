@@ -1,4 +1,4 @@
-"""Eight processes choose and learn at once, while arms, policy and epoch change: every logged probability recomputes."""
+"""Eight processes choose and reward at once while arms, policy and epoch change; `verify` passes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHOOSERS = 8
 
 
 def choose_and_reward(log: str, seed: int, decisions: int, staleness: float) -> None:
-    """One chooser: calls of all sizes, for some arms or all, rewards for two thirds; it starts anew in the middle."""
+    """One process: choices of all sizes, for some or all arms; two thirds get rewards; it reopens once."""
     rng = random.Random(seed)
     left = decisions
     for share in (decisions // 2, 0):

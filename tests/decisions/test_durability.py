@@ -128,7 +128,7 @@ def test_kills_lose_nothing_acknowledged_and_double_nothing(where: str, kills: i
 
 
 def lose_power(folder: Path, synchronous: str, rng: Random | None, losses: int) -> list[int]:
-    """How many acknowledged rows each of some losses at random moments took; what is left is checked where none is."""
+    """The number of acknowledged rows lost in each simulated power loss; if none, the log is verified."""
     disk = Disk()
     store = SQLiteStore(folder / "log.db", connect=disk.connect, synchronous=synchronous)
     bandit = Bandit(choosers.ARMS, choosers.POLICY, reward=choosers.RULE, log=store)

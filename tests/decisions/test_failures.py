@@ -1,4 +1,4 @@
-"""When the log cannot be written: a clear error, nothing acknowledged that is not there, and no help needed afterwards."""
+"""Failed writes: a clear error, no acknowledgement without a row, and recovery without intervention."""
 
 from __future__ import annotations
 

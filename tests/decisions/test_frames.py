@@ -35,7 +35,14 @@ EXPECTED = [
         pl.LazyFrame(COLUMNS),
         pa.table(COLUMNS),
         pa.table(COLUMNS).cast(
-            pa.schema({"decision": pa.large_string(), "value": pa.float32(), "at": pa.timestamp("ns", tz="UTC"), "event": pa.string()})
+            pa.schema(
+                {
+                    "decision": pa.large_string(),
+                    "value": pa.float32(),
+                    "at": pa.timestamp("ns", tz="UTC"),
+                    "event": pa.string(),
+                }
+            )
         ),
         pa.RecordBatch.from_pydict(COLUMNS),
         EXPECTED,

@@ -1,4 +1,4 @@
-"""What went wrong once, or would have: interrupts, long readers, files that go away, clocks that are set back, odd arguments."""
+"""Regression tests: interrupts, long readers, deleted files, clocks that are set back, odd arguments."""
 
 from __future__ import annotations
 
@@ -460,7 +460,7 @@ def test_a_relative_path_is_kept_when_the_program_goes_elsewhere(tmp_path, monke
 
 
 def test_a_log_that_cannot_be_read_whole_is_not_read(tmp_path, monkeypatch) -> None:
-    """Where no lock can be had, the file alone could be read; but not past a write-ahead log that holds more."""
+    """Without a lock, only the main file is readable; that is refused if a write-ahead log has more rows."""
     path = tmp_path / "log.db"
     bandit = Bandit(["a", "b"], "uniform", log=path)
     bandit.choose(size=10)

@@ -68,7 +68,7 @@ def tell(
     steps: int = 150,
     set_back: float = 0,
 ) -> None:
-    """A random life of an experiment: every kind of event, of decision and of reward. The clock may be set back now and then."""
+    """Run a random experiment with every kind of event, decision and reward. The clock may be set back."""
     rng = random.Random(seed)
     bandit = Bandit(
         ARMS[:3], "ms+:booster=8", reward=reward, log=store, experiment="home", sticky=sticky, staleness=0
@@ -201,7 +201,7 @@ def test_an_honest_log_is_never_called_broken(rule, sticky, tick, set_back, tmp_
 
 @pytest.mark.parametrize("rule", RULES)
 def test_an_imported_experiment_goes_on_like_the_original(rule, tmp_path) -> None:
-    """What waits for its window, and whom an arm is assigned to, is copied too: the same calls do the same in both."""
+    """Open windows and sticky assignments are copied: the same calls have the same results in both logs."""
     clock = Clock()
     store = SQLiteStore(tmp_path / "one.db", clock=clock)
     tell(store, clock, RULES[rule], seed=3, sticky=True, steps=80)
@@ -333,7 +333,8 @@ def test_the_table_has_what_readers_look_for(log, tmp_path) -> None:
     write_log(log, tmp_path / "log.parquet")
     table = pq.read_table(tmp_path / "log.parquet")
     assert table.column_names[:9] == [
-        "id", "experiment", "time", "unit", "arm", "probability", "log_probability", "eligible", "log_probabilities",
+        "id", "experiment", "time", "unit", "arm", "probability", "log_probability", "eligible",
+        "log_probabilities",
     ]  # fmt: skip
     assert table.schema.field("time").type == pa.timestamp("us", tz="UTC")
     assert pa.types.is_dictionary(table.schema.field("policy").type)
@@ -649,8 +650,14 @@ def test_a_live_log_can_be_read_while_it_grows(tmp_path, monkeypatch) -> None:
 
 
 def test_numbers_of_hundreds_of_digits(log, tmp_path) -> None:
-    for column, cell in (("rewards", '[{{"event":"x","value":{},"at":"2026-01-01T00:00:00Z","arrived":"2026-01-01T00:00:00Z","late":false}}]'),
-                         ("log_probabilities", "[{}]"), ("state", "{}"), ("log_probability", "{}")):  # fmt: skip
+    times = '"at":"2026-01-01T00:00:00Z","arrived":"2026-01-01T00:00:00Z"'
+    cells = {
+        "rewards": f'[{{{{"event":"x","value":{{}},{times},"late":false}}}}]',
+        "log_probabilities": "[{}]",
+        "state": "{}",
+        "log_probability": "{}",
+    }
+    for column, cell in cells.items():
         path = rewritten(log, tmp_path, column, cell.format("9" * 400))
         with pytest.raises(InvalidValue, match=f"row 3: {column}|row 3: eligible"):
             list(read_log(path).rows())
@@ -662,16 +669,20 @@ def test_numbers_of_hundreds_of_digits(log, tmp_path) -> None:
 
 
 GARBAGE = [
-    "NULL", "-1", "0", "1", "7", "0.5", "9223372036854775807", "1e308", "9e999", "-9e999", "253402300800000000", "x'ff41'",
-    "CAST(x'ff41' AS TEXT)", "char(0)", "''", "'zzz'", "'{'", "'[]'", "'{}'", "'null'", "'[1, 2]'", "'[null, null, null]'",
-    "'[true]'", "'[\"red\", \"red\"]'", "'[\"\\ud800\"]'", "'" + "9" * 400 + "'", "'[" + "9" * 400 + "]'",
-    "'" + "[" * 3000 + "'", "'{\"arms\": 5}'", "'{\"arms\": [\"a\"], \"active\": [], \"policy\": \"uniform\", \"tally\": {}}'",
-    "'{\"tally\": {\"pulls\": [1], \"sums\": [1]}}'", "'start'", "'restore'", "'reward'", "'revision'", "'pause'",
+    "NULL", "-1", "0", "1", "7", "0.5", "9223372036854775807", "1e308", "9e999", "-9e999",
+    "253402300800000000", "x'ff41'", "CAST(x'ff41' AS TEXT)", "char(0)", "''",
+    "'zzz'", "'{'", "'[]'", "'{}'", "'null'",
+    "'[1, 2]'", "'[null, null, null]'", "'[true]'", "'[\"red\", \"red\"]'", "'[\"\\ud800\"]'",
+    "'" + "9" * 400 + "'", "'[" + "9" * 400 + "]'",
+    "'" + "[" * 3000 + "'", "'{\"arms\": 5}'",
+    "'{\"arms\": [\"a\"], \"active\": [], \"policy\": \"uniform\", \"tally\": {}}'",
+    "'{\"tally\": {\"pulls\": [1], \"sums\": [1]}}'",
+    "'start'", "'restore'", "'reward'", "'revision'", "'pause'",
 ]  # fmt: skip
 
 
 def put_garbage(path: Path, rng: random.Random) -> None:
-    """Something else in a random column, of one row or of all."""
+    """Write garbage into a random column of one row or of all rows."""
     connection = sqlite3.connect(path, isolation_level=None)
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     changed = 0
@@ -797,9 +808,11 @@ def test_garbled_files_give_errors_of_the_family(name, log, tmp_path) -> None:
         ("state", str(2**63), "row 3: state: expected a whole number >= 0"),
         ("cold", "maybe", "row 3: cold"),
         ("rewards", '[{"event":"x"}]', "row 3: rewards"),
-        ("rewards", '[{"event":"","value":1,"at":"2026-01-01T00:00:00Z","arrived":"2026-01-01T00:00:00Z","late":false}]',
+        ("rewards",
+         '[{"event":"","value":1,"at":"2026-01-01T00:00:00Z","arrived":"2026-01-01T00:00:00Z","late":false}]',
          "row 3: rewards: event"),
-        ("applied", '[{"number":1,"kind":"reward","value":1.0,"previous":null,"time":"2026-01-01T00:00:00Z"}]',
+        ("applied",
+         '[{"number":1,"kind":"reward","value":1.0,"previous":null,"time":"2026-01-01T00:00:00Z"}]',
          "row 3: applied: number"),
     ],
 )  # fmt: skip

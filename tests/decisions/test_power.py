@@ -1,4 +1,4 @@
-"""The simulated power loss: it takes what SQLite says may be lost, and nothing that SQLite says is durable."""
+"""The simulated power loss: content may be lost if SQLite says so, and durable content survives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rng(request) -> Random | None:
 
 
 class Log:
-    """A table of numbered rows, committed in groups; `acknowledged` counts those whose COMMIT has returned."""
+    """A table of numbered rows, committed in groups; `acknowledged` counts the rows that are committed."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.connection: Connection = disk.connect(str(path))
@@ -56,7 +56,7 @@ class Loss(NamedTuple):
 
 
 def survivors(path: Path) -> int | None:
-    """The rows that survived, if they are whole transactions from the first on; None if the database is damaged."""
+    """The number of rows that survived, if they are a prefix of whole transactions; None if damaged."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         try:
             connection.execute("PRAGMA synchronous=OFF")

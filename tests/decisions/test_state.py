@@ -85,7 +85,8 @@ def test_a_state_is_written_and_read_whole() -> None:
     )
     back = State.read(state.write())
     for name in (
-        "number", "administrative", "epoch", "arms", "active", "tally", "policy", "policy_version", "paused", "reward", "sticky",
+        "number", "administrative", "epoch", "arms", "active", "tally", "policy", "policy_version", "paused",
+        "reward", "sticky",
     ):  # fmt: skip
         assert getattr(back, name) == getattr(state, name), name
     assert back.choice_distribution().log_probabilities == state.choice_distribution().log_probabilities

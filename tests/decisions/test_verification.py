@@ -1,4 +1,4 @@
-"""What `verify` says of honest logs, of loggers that make the usual mistakes, and of logs that were changed afterwards."""
+"""`verify` on correct logs, on logs with common logging errors, and on logs that were tampered with."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def test_probabilities_after_the_update_are_caught() -> None:
     assert found.problem_count > 100
 
 
-# The usual mistakes, in logs that hold nothing but decisions: each draws by `law` and logs something else. Only the draws can tell.
+# Common logging errors, in logs without events: arms are sampled from the policy's probabilities, and other
+# probabilities are logged. Only the audit of the choices can detect them.
 
 
 @cache
@@ -113,15 +114,16 @@ def biased(
         with np.errstate(divide="ignore"):
             logs = tuple(np.log(logged).tolist())
         decision = Decision(
-            id=identifier, experiment="x", time=0, unit=None, arm=ARMS[arm], eligible=ARMS, log_probabilities=logs,
-            log_probability=logs[arm], policy_version=1, formula_version=1, state=0, epoch=1, cold=False,
+            id=identifier, experiment="x", time=0, unit=None, arm=ARMS[arm], eligible=ARMS,
+            log_probabilities=logs, log_probability=logs[arm], policy_version=1, formula_version=1, state=0,
+            epoch=1, cold=False,
         )  # fmt: skip
         rows.append(Row(decision, (), ()))
     return DecisionLog(lambda: iter(rows), experiment="x", source="elsewhere", arms=ARMS)
 
 
 def certainty(p: Any, arm: int, rng: np.random.Generator) -> Any:
-    """1 for the arm that the draw happened to pick."""
+    """1 for the chosen arm."""
     return np.eye(3)[arm]
 
 
@@ -188,17 +190,29 @@ def test_false_alarms_are_as_rare_as_stated() -> None:
 
 # Logs that were changed afterwards.
 
+LAST_DECISION = "id = (SELECT max(id) FROM decisions)"
+LAST_EVENT = "number = (SELECT max(number) FROM events WHERE kind = '{}')"
+ONE_REWARD = "FROM rewards GROUP BY decision HAVING count(*) = 1 LIMIT 1"
 TAMPERING = {
-    "a probability": "UPDATE decisions SET log_probability = log_probability - 1e-9 WHERE id = (SELECT max(id) FROM decisions)",
-    "a vector": "UPDATE decisions SET log_probabilities = '[-1.0, -1.0, -1.5]', log_probability = -1.0 WHERE id = (SELECT max(id) FROM decisions WHERE arm = 'red')",
-    "an arm": "UPDATE decisions SET arm = CASE arm WHEN 'red' THEN 'blue' ELSE 'red' END WHERE id = (SELECT min(id) FROM decisions)",
-    "a state": "UPDATE decisions SET state = state - 5 WHERE id = (SELECT max(id) FROM decisions)",
-    "an epoch": "UPDATE decisions SET epoch = 2 WHERE id = (SELECT max(id) FROM decisions)",
-    "a policy": "UPDATE decisions SET policy_version = 2 WHERE id = (SELECT max(id) FROM decisions)",
-    "a learned reward": "UPDATE events SET value = 0.5 WHERE number = (SELECT max(number) FROM events WHERE kind = 'reward')",
+    "a probability": f"UPDATE decisions SET log_probability = log_probability - 1e-9 WHERE {LAST_DECISION}",
+    "a vector": (
+        "UPDATE decisions SET log_probabilities = '[-1.0, -1.0, -1.5]', log_probability = -1.0 "
+        "WHERE id = (SELECT max(id) FROM decisions WHERE arm = 'red')"
+    ),
+    "an arm": (
+        "UPDATE decisions SET arm = CASE arm WHEN 'red' THEN 'blue' ELSE 'red' END "
+        "WHERE id = (SELECT min(id) FROM decisions)"
+    ),
+    "a state": f"UPDATE decisions SET state = state - 5 WHERE {LAST_DECISION}",
+    "an epoch": f"UPDATE decisions SET epoch = 2 WHERE {LAST_DECISION}",
+    "a policy": f"UPDATE decisions SET policy_version = 2 WHERE {LAST_DECISION}",
+    "an applied reward": "UPDATE events SET value = 0.5 WHERE " + LAST_EVENT.format("reward"),
     "a missing event": "DELETE FROM events WHERE number = 10",
-    "a reward": "UPDATE rewards SET value = 1 - value WHERE (decision, event) = (SELECT decision, max(event) FROM rewards GROUP BY decision HAVING count(*) = 1 LIMIT 1)",
-    "a missing reward": "DELETE FROM rewards WHERE decision = (SELECT decision FROM rewards GROUP BY decision HAVING count(*) = 1 LIMIT 1)",
+    "a reward": (
+        "UPDATE rewards SET value = 1 - value "
+        f"WHERE (decision, event) = (SELECT decision, max(event) {ONE_REWARD})"
+    ),
+    "a missing reward": f"DELETE FROM rewards WHERE decision = (SELECT decision {ONE_REWARD})",
 }
 
 
@@ -217,7 +231,7 @@ def test_tampering_is_caught(what, tmp_path) -> None:
 
 
 def tampered(path: Path, *statements: str) -> Verification:
-    """What is said of a log after this."""
+    """The result of `verify` after these statements changed the log."""
     connection = sqlite3.connect(path)
     for statement in statements:
         assert connection.execute(statement).rowcount > 0
@@ -226,57 +240,75 @@ def tampered(path: Path, *statements: str) -> Verification:
     return verify(path)
 
 
-# In experiments with windows, defaults, epochs and units that keep their arms.
+# Tampering in experiments with windows, defaults, epochs and sticky units.
 
-LATEST = "(SELECT max(number) FROM events WHERE kind = '{}')"
 FINER_TAMPERING = {
-    "an origin that is nowhere": ("sticky", "UPDATE decisions SET origin = 'zzz' WHERE id = (SELECT max(id) FROM decisions)"),
+    "an unknown origin": ("sticky", f"UPDATE decisions SET origin = 'zzz' WHERE {LAST_DECISION}"),
     "an origin of another unit": (
         "sticky",
-        "UPDATE decisions SET unit = 'else' WHERE id = (SELECT max(id) FROM decisions WHERE origin IS NOT NULL)",
+        "UPDATE decisions SET unit = 'else' "
+        "WHERE id = (SELECT max(id) FROM decisions WHERE origin IS NOT NULL)",
     ),
     "a repeat of a repeat": (
         "sticky",
         "UPDATE decisions SET origin = (SELECT min(id) FROM decisions WHERE origin IS NOT NULL) "
         "WHERE id = (SELECT max(id) FROM decisions WHERE origin IS NOT NULL)",
     ),
-    "an origin where nothing sticks": (
+    "an origin without sticky assignments": (
         "epochs",
         "UPDATE decisions SET origin = (SELECT min(id) FROM decisions WHERE state = 1) "
         "WHERE id = (SELECT max(id) FROM decisions WHERE state = 1)",
     ),
     "a reward of an old epoch": ("epochs", "UPDATE rewards SET value = 0.125 WHERE event = 'first'"),
     "a lost reward of an old epoch": ("epochs", "DELETE FROM rewards WHERE event IN ('first', 'more')"),
-    "an old epoch that goes on learning": (
+    "a reward applied to an old epoch": (
         "epochs",
         "UPDATE events SET decision = (SELECT min(id) FROM decisions), "
-        "arm = (SELECT arm FROM decisions ORDER BY id LIMIT 1) WHERE number = " + LATEST.format("reward"),
+        "arm = (SELECT arm FROM decisions ORDER BY id LIMIT 1) WHERE " + LAST_EVENT.format("reward"),
     ),
     "another default": ("default", "UPDATE events SET value = 0.5 WHERE kind = 'default'"),
     "an early default": ("default", "UPDATE events SET time = time - 11000000 WHERE kind = 'default'"),
     "a default beside a reward": ("default", "UPDATE rewards SET late = 0 WHERE late = 1"),
-    "a reward said to be late": ("default", "UPDATE rewards SET late = 1 WHERE event = 'in time'"),
-    "a late reward said to be early": ("window", "UPDATE rewards SET arrived = arrived - 20000000 WHERE late = 1"),
-    "an unripe reward": ("mature", "UPDATE events SET time = time - 11000000 WHERE kind = 'reward'"),
+    "a reward wrongly marked late": ("default", "UPDATE rewards SET late = 1 WHERE event = 'in time'"),
+    "a late reward that arrived in time": (
+        "window",
+        "UPDATE rewards SET arrived = arrived - 20000000 WHERE late = 1",
+    ),
+    "a reward applied before its window closed": (
+        "mature",
+        "UPDATE events SET time = time - 11000000 WHERE kind = 'reward'",
+    ),
     "a choice during a pause": (
         "pause",
         "UPDATE decisions SET state = (SELECT number FROM events WHERE kind = 'pause') "
         "WHERE id = (SELECT max(id) FROM decisions)",
     ),
     "a revision of an unknown arm": ("epochs", "UPDATE events SET arm = 'zzz' WHERE kind = 'revision'"),
-    "a reward of no decision": ("epochs", "UPDATE events SET decision = NULL WHERE number = " + LATEST.format("reward")),
+    "a reward without a decision": (
+        "epochs",
+        "UPDATE events SET decision = NULL WHERE " + LAST_EVENT.format("reward"),
+    ),
     "an unknown kind": ("epochs", "UPDATE events SET kind = 'zzz' WHERE kind = 'reset'"),
-    "a payload that is no JSON": ("pause", "UPDATE events SET payload = '{' WHERE number = 1"),
-    "rules that are none": ("pause", "UPDATE events SET payload = json_remove(payload, '$.reward') WHERE number = 1"),
-    "too many probabilities": ("epochs", "UPDATE decisions SET log_probabilities = '[-1, -1, -1, -1, -1, -1]'"),
-    "a probability above 1": ("epochs", "UPDATE decisions SET log_probabilities = '[800, 800, 800]', log_probability = 800"),
-    "a time that never was": ("epochs", "UPDATE decisions SET time = 9223372036854775807"),
-    "a text that is none": ("epochs", "UPDATE decisions SET arm = CAST(x'ff' AS TEXT)"),
+    "a payload that is not JSON": ("pause", "UPDATE events SET payload = '{' WHERE number = 1"),
+    "no reward rule": (
+        "pause",
+        "UPDATE events SET payload = json_remove(payload, '$.reward') WHERE number = 1",
+    ),
+    "too many probabilities": (
+        "epochs",
+        "UPDATE decisions SET log_probabilities = '[-1, -1, -1, -1, -1, -1]'",
+    ),
+    "a probability above 1": (
+        "epochs",
+        "UPDATE decisions SET log_probabilities = '[800, 800, 800]', log_probability = 800",
+    ),
+    "a time out of range": ("epochs", "UPDATE decisions SET time = 9223372036854775807"),
+    "text that is not UTF-8": ("epochs", "UPDATE decisions SET arm = CAST(x'ff' AS TEXT)"),
     "arms without their tally": (
         "restore",
         "UPDATE events SET payload = json_set(payload, '$.arms', json('[\"red\"]')) WHERE kind = 'restore'",
     ),
-    "a tally of others": (
+    "a tally of other arms": (
         "restore",
         "UPDATE events SET payload = json_set(payload, '$.tally.pulls', json('[1]')) WHERE kind = 'restore'",
     ),
@@ -284,7 +316,7 @@ FINER_TAMPERING = {
 
 
 def small(path: Path, what: str) -> None:
-    """A short life with the thing in it that is to be tampered with."""
+    """Write a short log with the feature that is tampered with."""
     now = [1_790_000_000_000_000]
     rules = {
         "default": Reward(low=0, high=1, window=10, default=0.25, combine="sum"),
@@ -335,7 +367,7 @@ def test_finer_tampering_is_caught(what, tmp_path) -> None:
 
 def test_learning_after_the_end_of_an_epoch_is_said(tmp_path) -> None:
     small(tmp_path / "log.db", "epochs")
-    found = tampered(tmp_path / "log.db", FINER_TAMPERING["an old epoch that goes on learning"][1])
+    found = tampered(tmp_path / "log.db", FINER_TAMPERING["a reward applied to an old epoch"][1])
     assert any("after its epoch" in problem.what for problem in found.problems)
 
 
@@ -408,7 +440,7 @@ def test_sticky_repeats_are_recomputed_and_not_counted_as_draws() -> None:
 
 
 def test_differences_are_measured_against_the_logarithm() -> None:
-    """What another machine's exponentials may change is within 1e-12 max(1, |log p|); ten times that is not."""
+    """A rounding difference of 1e-12 max(1, |log p|) is accepted; ten times that is a problem."""
     bandit = played(rounds=200)
     log = read_log(bandit)
 
