@@ -238,9 +238,9 @@ WRONG: list[tuple[Any, type[MaillardError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("target", "kind", "message"), WRONG)
-def test_invalid_targets(with_floor: str, target: Any, kind: type[MaillardError], message: str) -> None:
-    with pytest.raises(kind, match=message):
+@pytest.mark.parametrize(("target", "error_type", "message"), WRONG)
+def test_invalid_targets(with_floor: str, target: Any, error_type: type[MaillardError], message: str) -> None:
+    with pytest.raises(error_type, match=message):
         what_if(with_floor, "home", target)
 
 

@@ -419,9 +419,9 @@ def test_decisions_within_the_lag_are_not_read_yet(log: Log) -> None:
     store = log.open()
     bandit = log.bandit(ARMS)
     bandit.choose(size=50)
-    patient = Monitor(store, lag=3600)
-    patient.advance(60)
-    activity = patient.activity(EXPERIMENT, ARMS)
+    long_lag = Monitor(store, lag=3600)
+    long_lag.advance(60)
+    activity = long_lag.activity(EXPERIMENT, ARMS)
     assert (activity["decisions"], activity["complete"]) == (0, True)
     monitor = Monitor(store)
     lag = timedelta(seconds=6 if log.kind == "postgresql" else 1)
@@ -429,11 +429,11 @@ def test_decisions_within_the_lag_are_not_read_yet(log: Log) -> None:
     monitor.advance(60)
     assert before - lag <= monitor.activity(EXPERIMENT, ARMS)["as_of"] <= datetime.now(UTC) - lag
     assert read_activity(store)["decisions"] == 50
-    sooner = Monitor(store, lag=0.2)
-    sooner.advance(60)
-    assert sooner.activity(EXPERIMENT, ARMS)["decisions"] in (0, 50)
+    short_lag = Monitor(store, lag=0.2)
+    short_lag.advance(60)
+    assert short_lag.activity(EXPERIMENT, ARMS)["decisions"] in (0, 50)
     time.sleep(0.3)
-    assert read_activity(store, sooner)["decisions"] == 50
+    assert read_activity(store, short_lag)["decisions"] == 50
 
 
 @pytest.mark.parametrize(  # PostgreSQL's lag is 6 seconds

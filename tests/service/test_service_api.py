@@ -489,10 +489,10 @@ def test_a_batch_of_rewards_has_a_status_for_each(api: Api) -> None:
 
 
 def test_evaluations(api: Api, filled: Filled) -> None:
-    asked = filled.experiment.request("POST", "/evaluations", {"target": "arm:green"})
-    assert (asked.status_code, asked.json()["answered"]) == (200, True)
-    assert asked.json()["lower"] <= 1.0 <= asked.json()["upper"]
-    assert asked.json()["rows"] == 400
+    response = filled.experiment.request("POST", "/evaluations", {"target": "arm:green"})
+    assert (response.status_code, response.json()["answered"]) == (200, True)
+    assert response.json()["lower"] <= 1.0 <= response.json()["upper"]
+    assert response.json()["rows"] == 400
     little = api.create_experiment().request("POST", "/evaluations", {"target": "arm:green"}).json()
     assert (little["answered"], little["value"]) == (False, None)
     assert little["refusal"]
@@ -507,7 +507,7 @@ def test_verification(filled: Filled) -> None:
 def test_jobs_wait_for_each_other_and_rewards_do_not_wait_for_them(
     api: Api, filled: Filled, job_folder: Path
 ) -> None:
-    """One job runs, eight wait, and further ones are refused; meanwhile the service accepts rewards."""
+    """One job runs, eight wait, further ones are refused; the service accepts rewards at the same time."""
     hold, running = job_folder / held_jobs.HOLD, job_folder / held_jobs.RUNNING
     running.unlink(missing_ok=True)
     hold.touch()
@@ -518,7 +518,7 @@ def test_jobs_wait_for_each_other_and_rewards_do_not_wait_for_them(
             wait_until(lambda: sum(job.done() for job in jobs) == 7)
             rewards = run_concurrently(16, lambda _: api.reward(new_id(), 1))
         finally:
-            hold.unlink()  # the running job goes on
+            hold.unlink()  # the running job continues
         answers = [job.result() for job in jobs]
     assert {reward.status_code for reward in rewards} == {202}
     assert Counter(answer.status_code for answer in answers) == {200: 9, 503: 7}

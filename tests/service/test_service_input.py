@@ -360,21 +360,21 @@ def test_deeply_nested_json(client, decision, body) -> None:
 
 @pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.body], ids=lambda each: each.name)
 @pytest.mark.parametrize(
-    "kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+    "content_type", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
              "application/json, text/plain", "application/jsonp", "text/json", "x" * 1000]
 )  # fmt: skip
-def test_other_content_types(client, decision, operation, kind) -> None:
+def test_other_content_types(client, decision, operation, content_type) -> None:
     """In particular those that a form on any web page can send."""
     path = operation.path.format(experiment="home", id=decision)
-    answer = client.request(operation.method, path, content=b"{}", headers={"Content-Type": kind})
+    answer = client.request(operation.method, path, content=b"{}", headers={"Content-Type": content_type})
     assert error_summary(answer) == (415, "unsupported_media_type", "Content-Type")
 
 
 @pytest.mark.parametrize(
-    "kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/json ;x=y"]
+    "content_type", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/json ;x=y"]
 )
-def test_other_spellings_of_the_json_content_type(client, kind) -> None:
-    assert client.post(DECISIONS, content=b"{}", headers={"Content-Type": kind}).status_code == 201
+def test_other_spellings_of_the_json_content_type(client, content_type) -> None:
+    assert client.post(DECISIONS, content=b"{}", headers={"Content-Type": content_type}).status_code == 201
 
 
 # Oversized requests.
@@ -504,14 +504,14 @@ def test_slow_clients_do_not_delay_others(short_timeout_service) -> None:
 
 
 def test_pipelined_requests_are_answered_in_order(service, decision) -> None:
-    kinds = [
+    templates = [
         written("POST", DECISIONS, b"{}", "X-Request-Id: r{n}\r\n"),
         written("POST", DECISIONS, b"{", "X-Request-Id: r{n}\r\n"),
         written("GET", "/no/such", b"", "X-Request-Id: r{n}\r\n"),
         written("PUT", f"/v1/decisions/{decision}/reward", b'{"value": 9}', "X-Request-Id: r{n}\r\n"),
         written("GET", "/healthz", b"", "X-Request-Id: r{n}\r\n"),
     ]
-    sent = [kinds[n % 5].replace(b"{n}", b"%d" % n) for n in range(25)]
+    sent = [templates[n % 5].replace(b"{n}", b"%d" % n) for n in range(25)]
     sent.append(written("GET", "/healthz", b"", f"X-Request-Id: r25\r\n{CLOSE}"))
     answers = send_raw(service, b"".join(sent))
     assert [each.headers["x-request-id"] for each in answers] == [f"r{n}" for n in range(26)]

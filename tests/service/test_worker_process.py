@@ -271,7 +271,7 @@ def test_the_worker_has_low_priority_and_its_errors_contain_no_secrets(
         child, found = run(run_jobs())
     assert (child["database"], child["nice"], child["interrupts"]) == (url, os.nice(0) + 10, True)
     assert SECRET.encode() not in child["arguments"] + child["environment"]
-    kinds = [
+    error_types = [
         InvalidValue,
         UnknownName,
         Paused,
@@ -281,7 +281,7 @@ def test_the_worker_has_low_priority_and_its_errors_contain_no_secrets(
         JobFailed,
         JobFailed,
     ]
-    assert [type(error) for error in found.values()] == kinds
+    assert [type(error) for error in found.values()] == error_types
     for how in ("invalid", "unknown", "paused", "conflict"):
         assert str(found[how]) == str(RAISED[how](""))
         assert vars(found[how]) == vars(RAISED[how](""))

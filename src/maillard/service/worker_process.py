@@ -1,9 +1,9 @@
 """Runs long jobs in a worker process, so that decisions never wait for them.
 
-An evaluation is minutes of arithmetic. In a thread it would compete with every decision for the interpreter
-lock. `anyio.to_process` starts the worker when it is first needed, and kills it when a job takes too long or
-its caller has gone. This module adds what anyio does not have: a bounded queue, a low priority, errors
-without secrets, and a worker that ends with its parent and after idle time.
+An evaluation can take minutes of CPU time. In a thread it would compete with every decision for the
+interpreter lock. `anyio.to_process` starts the worker when it is first needed, and kills it when a job takes
+too long or its caller has disconnected. This module adds what anyio does not have: a bounded queue, a low
+priority, errors without secrets, and a worker that ends with its parent and after idle time.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _run_job(database: str, idle_timeout: float, job: Job, arguments: tuple[Any,
         return _JobResult(value=job(database, *arguments))
     except MaillardError as error:
         return _JobResult(error=_plain_error(error, database))
-    except Exception as error:  # noqa: BLE001  # the caller gets a result, whatever a job raises
+    except Exception as error:  # noqa: BLE001  # the caller always gets a result
         failed = JobFailed(f"the job failed: an unexpected {type(error).__name__}")
         return _JobResult(error=failed, traceback=without_secrets(traceback.format_exc(), database))
     finally:

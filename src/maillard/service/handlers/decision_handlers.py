@@ -29,11 +29,11 @@ _PROBABILITY_SIZE = 60  # characters of one arm's probability and log probabilit
 
 async def decide(context: RequestContext) -> HttpResponse:
     """Choose an arm and log the decision. The response comes when the decision is durable."""
-    asked: wire_schema.DecisionRequest = context.body
+    body: wire_schema.DecisionRequest = context.body
     key = context.headers.get(b"idempotency-key")
     experiment = await context.experiment()
     try:
-        request = check_request(asked.unit, asked.eligible, None if key is None else _text(key))
+        request = check_request(body.unit, body.eligible, None if key is None else _text(key))
         rows = await experiment.decide(request)
     except Conflict as error:
         raise HttpError(422, "key_reused", str(error), "Idempotency-Key") from None
@@ -64,24 +64,26 @@ async def decide_batch(context: RequestContext) -> HttpResponse:
         message = f"The probabilities of {count} decisions exceed {limit} MiB; send smaller batches."
         raise HttpError(413, "too_large", message, "$.decisions")
 
-    async def one(place: int, asked: wire_schema.DecisionBatchEntry) -> wire_schema.DecisionBatchResult:
-        where = f"$.decisions[{place}]"
+    async def decide_one(
+        index: int, entry: wire_schema.DecisionBatchEntry
+    ) -> wire_schema.DecisionBatchResult:
+        path = f"$.decisions[{index}]"
         try:
-            request = check_request(asked.unit, asked.eligible, asked.idempotency_key)
+            request = check_request(entry.unit, entry.eligible, entry.idempotency_key)
             rows = await experiment.decide(request)
         except Conflict as error:
-            again = HttpError(422, "key_reused", str(error), f"{where}.idempotency_key")
-            return wire_schema.DecisionBatchResult(status=422, error=item_error(again))
+            failure = HttpError(422, "key_reused", str(error), f"{path}.idempotency_key")
+            return wire_schema.DecisionBatchResult(status=422, error=item_error(failure))
         except MaillardError as error:
             failure = http_error(error)
-            return wire_schema.DecisionBatchResult(status=failure.status, error=item_error(failure, where))
+            return wire_schema.DecisionBatchResult(status=failure.status, error=item_error(failure, path))
         new = not isinstance(rows, Repeated)
         shown = _decision(context.service, experiment, rows[0], made=new)
         return wire_schema.DecisionBatchResult(status=201 if new else 200, decision=shown)
 
-    made = await asyncio.gather(*(one(*item) for item in enumerate(context.body.decisions)))
-    ids = [each.decision.id for each in made if each.decision is not msgspec.UNSET]
-    return HttpResponse(200, wire_schema.DecisionBatchResponse(results=made), decision_id=ids)
+    results = await asyncio.gather(*(decide_one(*item) for item in enumerate(context.body.decisions)))
+    ids = [each.decision.id for each in results if each.decision is not msgspec.UNSET]
+    return HttpResponse(200, wire_schema.DecisionBatchResponse(results=results), decision_id=ids)
 
 
 async def read_decision(context: RequestContext) -> HttpResponse:

@@ -18,9 +18,9 @@ from maillard.service.http_responses import HttpResponse
 
 _CONFIDENCE = 0.95
 _INTERVAL = (
-    "A confidence sequence for the mean of each arm separately, valid at any time and however often you "
-    "look. It assumes rewards in the declared range with a constant mean, and that missing rewards do not "
-    "depend on their values."
+    "A confidence sequence for the mean of each arm separately, valid at any time, no matter how often "
+    "you look. It assumes rewards in the declared range with a constant mean, and that missing rewards do "
+    "not depend on their values."
 )
 _NO_RANGE = "There are no intervals, because the range of rewards is unknown: set reward.low and reward.high."
 _PROVISIONAL = (
@@ -118,8 +118,8 @@ async def evaluate(context: RequestContext) -> HttpResponse:
     query: wire_schema.EvaluationRequest = context.body
     experiment = await context.experiment()
     key, estimators = experiment.bandit.experiment, query.estimators
-    answer = await context.service.worker.run(jobs.what_if, key, query.target, estimators, query.confidence)
-    return HttpResponse(200, answer)
+    result = await context.service.worker.run(jobs.what_if, key, query.target, estimators, query.confidence)
+    return HttpResponse(200, result)
 
 
 async def verify(context: RequestContext) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""What a handler gets of an authorized request, and helpers that several handlers share."""
+"""The request as handlers get it, and helpers that several handlers share."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def status_of(state: State) -> wire_schema.Status:
     return "paused" if state.paused else "running"
 
 
-def item_error(error: HttpError, where: str | None = None) -> wire_schema.ErrorDetail:
+def item_error(error: HttpError, item_path: str | None = None) -> wire_schema.ErrorDetail:
     """The error of one item of a batch, with the path of the item."""
-    path = error.path if where is None else where + (error.path or "$")[1:]
+    path = error.path if item_path is None else item_path + (error.path or "$")[1:]
     return error_detail(error, path)

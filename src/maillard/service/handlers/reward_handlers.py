@@ -12,7 +12,7 @@ from maillard.decisions.decision import RewardEvent
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
-from maillard.errors import Conflict, InvalidValue, MaillardError
+from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, item_error, owner_of
 from maillard.service.http_responses import HttpResponse, http_error
@@ -22,36 +22,36 @@ from maillard.service.service_errors import NotFound
 async def reward(context: RequestContext) -> HttpResponse:
     """Log the reward of a decision and apply it."""
     identifier = check_id(context.parameters["id"])
-    answer = await _reward(context, identifier, context.body)
-    return HttpResponse(_status(answer.outcome), answer, decision_id=identifier)
+    response = await _reward(context, identifier, context.body)
+    return HttpResponse(_status(response.outcome), response, decision_id=identifier)
 
 
 async def reward_batch(context: RequestContext) -> HttpResponse:
     """Log several rewards, each with its own status."""
 
-    async def one(place: int, given: wire_schema.RewardBatchEntry) -> wire_schema.RewardBatchResult:
+    async def reward_one(index: int, entry: wire_schema.RewardBatchEntry) -> wire_schema.RewardBatchResult:
         try:
-            answer = await _reward(context, check_id(given.decision), given)
+            response = await _reward(context, check_id(entry.decision), entry)
         except MaillardError as error:
             failure = http_error(error)
             return wire_schema.RewardBatchResult(
-                status=failure.status, error=item_error(failure, f"$.rewards[{place}]")
+                status=failure.status, error=item_error(failure, f"$.rewards[{index}]")
             )
-        return wire_schema.RewardBatchResult(status=_status(answer.outcome), reward=answer)
+        return wire_schema.RewardBatchResult(status=_status(response.outcome), reward=response)
 
-    taken = await asyncio.gather(*(one(*item) for item in enumerate(context.body.rewards)))
-    ids = [each.reward.decision for each in taken if each.reward is not msgspec.UNSET]
-    return HttpResponse(200, wire_schema.RewardBatchResponse(results=taken), decision_id=ids)
+    results = await asyncio.gather(*(reward_one(*item) for item in enumerate(context.body.rewards)))
+    ids = [each.reward.decision for each in results if each.reward is not msgspec.UNSET]
+    return HttpResponse(200, wire_schema.RewardBatchResponse(results=results), decision_id=ids)
 
 
 async def _reward(
-    context: RequestContext, identifier: str, given: wire_schema.RewardRequest
+    context: RequestContext, identifier: str, request: wire_schema.RewardRequest
 ) -> wire_schema.RewardResponse:
     key = await owner_of(context, identifier)
     experiment = None if key is None else await context.service.experiments.get(key)
     rule = Reward() if experiment is None else experiment.bandit.state.reward
     try:
-        row = check_reward_event(rule, identifier, given.value, given.at, given.event)
+        row = check_reward_event(rule, identifier, request.value, request.at, request.event)
         outcome = await (_park(context, row) if experiment is None else _apply(experiment, row))
     except MaillardError as error:
         context.service.metrics.count_reward("conflict" if isinstance(error, Conflict) else "refused")
@@ -76,7 +76,9 @@ async def _apply(experiment: OpenExperiment, row: RewardEvent) -> Outcome:
 async def _park(context: RequestContext, row: RewardEvent) -> Outcome:
     try:
         return await context.service.experiments.park(row)
-    except InvalidValue:
+    except InvalidLog:
+        raise
+    except InvalidValue:  # the decision is too old to be logged later
         raise NotFound("decision", row.decision) from None
 
 
