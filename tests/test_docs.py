@@ -1,4 +1,4 @@
-"""Every page's code runs; what is generated is up to date; every capability is documented."""
+"""The code of every page runs, generated parts are up to date, and every command is documented."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_readme_shows_the_output_of_its_example(tmp_path, monkeypatch, capsy
     assert [number.sub("#", line) for line in printed.splitlines()] == [
         number.sub("#", line) for line in shown.splitlines()
     ]
-    for run in (printed, shown):  # an answer: one estimate is recommended, and each has an interval
+    for run in (printed, shown):  # one estimate is recommended, and each has an interval
         assert run.count("\n*") == 1
         assert len(re.findall(r"95% \[\S+, \S+\]", run)) == len(run.splitlines()) - 2 >= 3
     assert (tmp_path / "decisions.db").exists()
@@ -65,13 +65,13 @@ def test_the_table_of_policies_is_generated() -> None:
     assert table in (ROOT / "docs" / "policies.md").read_text(encoding="utf8"), "run `make docs`"
 
 
-def test_type_checkers_know_every_class() -> None:
+def test_the_type_stub_lists_every_policy_class() -> None:
     exports = (ROOT / "src" / "maillard" / "policies" / "exports.pyi").read_text(encoding="utf8")
     for name in NAMES:
         assert "{0} as {0}".format(policy_class(name).__name__) in exports, "run `make docs`"
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_targets_of_links_exist() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf8")):
             assert (page.parent / target).exists(), f"{page.name} -> {target}"
@@ -85,7 +85,7 @@ def test_every_page_and_command_is_reachable_from_the_readme() -> None:
         assert f"maillard {command}" in readme
 
 
-def test_every_slip_of_the_paper_has_its_section() -> None:
+def test_every_error_of_the_paper_has_its_section() -> None:
     notes = (ROOT / "docs" / "paper-notes.md").read_text(encoding="utf8")
     sections = re.findall(r"^## (\d+)\.", notes, re.MULTILINE)
     assert [str(i) for i in range(1, 10)] == sections[:9]

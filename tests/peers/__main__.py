@@ -17,14 +17,14 @@ import numpy as np
 from maillard.decisions import Bandit, Decision, Reward
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.opening import read_log, write_log
-from tests.peers.comparing import DOUBLE, PYTHON, SINGLE, Comparison, said_by
+from tests.peers.comparing import DOUBLE, PYTHON, SINGLE, Comparison, run_script
 from tests.peers.estimates import compare_estimators
 
 ARMS = {"red": 0.2, 'bl"ue, b': 0.5, "grün": 0.7, "=1+1": 0.4}
 
 
 def make_log(path: Path, decisions: int = 600) -> None:
-    """A real log: MS+ learns, arms come and go, some rewards never arrive."""
+    """Write a log of MS+ in which arms are added and retired and some rewards never arrive."""
     rng = random.Random(0)
     names = list(ARMS)
     with Bandit(names[:3], "ms+:booster=8", reward=Reward(low=0, high=1), log=path) as bandit:
@@ -41,7 +41,7 @@ def make_log(path: Path, decisions: int = 600) -> None:
 
 
 def compare(rows: list[tuple[Decision, float]], arms: tuple[str, ...], read: dict[str, Any]) -> Comparison:
-    """Row by row, and the value of always choosing each arm."""
+    """Compare each row, and the value of always choosing each arm."""
     found = Comparison()
     found.equal("lines that Vowpal Wabbit read", len(rows), len(read["vowpal_wabbit"]))
     found.equal("lines that its estimators read", len(rows), len(read["estimators_rows"]))
@@ -64,44 +64,47 @@ def compare(rows: list[tuple[Decision, float]], arms: tuple[str, ...], read: dic
     return found
 
 
-def rewarded(log: DecisionLog) -> list[tuple[Decision, float]]:
+def rewarded_decisions(log: DecisionLog) -> list[tuple[Decision, float]]:
     pairs = [(row.decision, log.final_reward_of(row)) for row in log.rows()]
     return [(decision, reward) for decision, reward in pairs if reward is not None]
 
 
 def compare_back(rows: list[tuple[Decision, float]], folder: Path, found: Comparison) -> None:
-    """What we read back ourselves."""
-    found.equal("log.dsjson, read back", rows, rewarded(read_log(folder / "log.dsjson")))
-    for (d, reward), (back, again) in zip(rows, rewarded(read_log(folder / "log.npz")), strict=True):
+    """Compare the exported files, read back by maillard, with the log."""
+    found.equal("log.dsjson, read back", rows, rewarded_decisions(read_log(folder / "log.dsjson")))
+    for (d, reward), (back, again) in zip(
+        rows, rewarded_decisions(read_log(folder / "log.npz")), strict=True
+    ):
         found.equal("log.npz, read back", (d.id, d.arm, reward), (back.id, back.arm, again))
         for arm, probability in d.probabilities.items():
             found.near(f"log.npz, p of {arm!r}", probability, back.probabilities.get(arm, 0.0), DOUBLE)
 
 
 def compare_formats(folder: Path) -> tuple[str, Comparison]:
-    """Make, export, read, compare; in words what was compared."""
+    """Export a log, read it with all libraries and compare; return a description and the comparison."""
     make_log(folder / "log.db")
     log = read_log(folder / "log.db")
     for file in ("log.dsjson", "log.npz"):
         write_log(log, folder / file)
-    rows = rewarded(log)
-    found = compare(rows, log.arms, said_by("check_formats.py", folder))
+    rows = rewarded_decisions(log)
+    found = compare(rows, log.arms, run_script("check_formats.py", folder))
     compare_back(rows, folder, found)
     return f"{len(rows)} decisions", found
 
 
 def main() -> None:
-    """Formats, then estimators."""
+    """Compare formats, then estimators."""
     if not PYTHON.exists():
-        raise SystemExit("there is no .peers: run `make peers`")
+        raise SystemExit("the environment .peers does not exist; run `make peers`")
     differ = False
     for name, check in (("formats", compare_formats), ("estimators", compare_estimators)):
         with tempfile.TemporaryDirectory() as folder:
-            what, found = check(Path(folder))
+            description, found = check(Path(folder))
         for difference in found.differences[:20]:
             print(difference[:300], file=sys.stderr)
         print(
-            f"{name}: {what}, {found.count:,} comparisons, {len(found.differences)} differences", flush=True
+            f"{name}: {description}, {found.count:,} comparisons, {len(found.differences)} differences",
+            flush=True,
         )
         differ |= bool(found.differences)
     raise SystemExit(differ)

@@ -2,7 +2,7 @@
 
 It runs in the peers' environment: `.peers/bin/python check_estimators.py FOLDER`.
 
-The folder holds levels.json and a .npz file for each case. Nothing of maillard is imported here.
+The folder has levels.json and a .npz file for each case. This script does not import maillard.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-# By our names: OBP's class; "Tuning" after it is that which chooses a level.
+# OBP's class for each of our estimators. The class with the suffix "Tuning" chooses a level.
 CLASSES = {
     "ips": "InverseProbabilityWeighting",
     "clipped-ips": "InverseProbabilityWeighting",
@@ -33,7 +33,7 @@ CLASSES = {
 
 
 def evaluated(feedback: dict[str, Any], target: Any, model: Any, estimators: list[Any]) -> dict[str, float]:
-    """What OBP's estimators give, by their names."""
+    """Return the estimates of OBP's estimators by name."""
     evaluation = import_module("obp.ope").OffPolicyEvaluation(
         bandit_feedback=feedback, ope_estimators=estimators
     )
@@ -42,7 +42,7 @@ def evaluated(feedback: dict[str, Any], target: Any, model: Any, estimators: lis
 
 
 def fixed(levels: dict[str, list[float]]) -> list[Any]:
-    """Every estimator, at each of the levels that it is to be compared at."""
+    """Return every estimator at each of its levels."""
     ope, made = import_module("obp.ope"), []
     for name, cls in CLASSES.items():
         build = getattr(ope, cls)
@@ -67,8 +67,8 @@ def tuned(feedback: dict[str, Any], target: Any, model: Any, slope: dict[str, li
         value = evaluated(feedback, target, model, [estimator])[name]
         best = estimator.best_hyperparam
         rounds = {level: getattr(ope, cls)(level)._estimate_round_rewards(**given) for level in levels}
-        alike = [level for level in levels if np.array_equal(rounds[level], rounds[best])]
-        found[name] = {"value": value, "level": best, "alike": alike}
+        equivalent_levels = [level for level in levels if np.array_equal(rounds[level], rounds[best])]
+        found[name] = {"value": value, "level": best, "equivalent": equivalent_levels}
     return found
 
 
@@ -76,7 +76,7 @@ def more_robust(feedback: dict[str, Any], target: Any) -> float:
     """Return OBP's MRDR estimate with a table of weighted mean rewards per arm and position as the model."""
     base = import_module("sklearn.base").BaseEstimator
 
-    class Means(base):  # type: ignore[misc, valid-type]  # of a package that is not here
+    class Means(base):  # type: ignore[misc, valid-type]  # the package is not installed here
         """Return the weighted mean reward of each arm (column), or `otherwise` for an arm without weight."""
 
         def __init__(self, otherwise: float = 0.0) -> None:
@@ -101,13 +101,13 @@ def more_robust(feedback: dict[str, Any], target: Any) -> float:
         fitting_method="mrdr",
     )
     given = {name: feedback[name] for name in ("action", "reward", "pscore", "position")}
-    # A context of zero columns: only the arm is left for the model to see.
+    # With a context of zero columns, the model sees only the arm.
     estimated = model.fit_predict(context=np.zeros((rounds, 0)), action_dist=target, **given)
     return evaluated(feedback, target, estimated, [ope.DoublyRobust(estimator_name="mrdr")])["mrdr"]
 
 
 def vowpal_wabbit(feedback: dict[str, Any], target: Any) -> dict[str, float]:
-    """IPS, SNIPS, and half the width of the Gaussian interval of IPS."""
+    """Return IPS, SNIPS, and half the width of the Gaussian interval of IPS."""
     module = {name: import_module(f"estimators.bandits.{name}") for name in ("ips", "snips", "gaussian")}
     estimators = {"ips": module["ips"].Estimator(), "snips": module["snips"].Estimator()}
     interval = module["gaussian"].Interval()
@@ -128,7 +128,7 @@ def vowpal_wabbit(feedback: dict[str, Any], target: Any) -> dict[str, float]:
 
 
 def compared(path: Path, levels: dict[str, Any]) -> dict[str, Any]:
-    """All of one case."""
+    """Return all estimates of one case."""
     with np.load(path, allow_pickle=False) as file:
         arrays: dict[str, Any] = {name: file[name] for name in file.files}
     count, (arms, positions) = len(arrays["action"]), arrays["target"].shape
@@ -148,7 +148,7 @@ def compared(path: Path, levels: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    """Print what all of them say of every case."""
+    """Print the estimates of all cases."""
     levels = json.loads((folder / "levels.json").read_text())
     print(json.dumps({path.stem: compared(path, levels) for path in sorted(folder.glob("*.npz"))}))
 

@@ -2,7 +2,7 @@
 
 It runs in the peers' environment: `.peers/bin/python check_formats.py FOLDER`.
 
-The folder holds log.dsjson and log.npz. Nothing of maillard is imported here.
+The folder has log.dsjson and log.npz. This script does not import maillard.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 
 def read_with_vowpal_wabbit(path: Path) -> list[dict[str, Any]]:
-    """The label of each line as Vowpal Wabbit parses it; and it learns from each."""
+    """Return the label of each line as parsed by Vowpal Wabbit, which also learns from it."""
     vw = import_module("vowpalwabbit")
     workspace = vw.Workspace("--dsjson --cb_explore_adf --epsilon 0.1 --quiet")
     read = []
@@ -31,14 +31,14 @@ def read_with_vowpal_wabbit(path: Path) -> list[dict[str, Any]]:
         workspace.learn(examples)
         workspace.finish_example(examples)
         ((place, cost, probability),) = labels
-        # The first example is what the arms share; the others are the arms.
+        # The first example is the shared context; the others are the arms.
         read.append({"arms": len(examples) - 1, "place": place, "cost": cost, "probability": probability})
     workspace.finish()
     return read
 
 
 def read_with_estimators(path: Path, arms: list[str]) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Each line as Vowpal Wabbit's estimators read it, and their IPS of always choosing each arm."""
+    """Return each line as read by Vowpal Wabbit's estimators, and their IPS of always choosing each arm."""
     json_cooked = import_module("estimators.utils.ds_parse").json_cooked
     ips = import_module("estimators.bandits.ips")
     estimators = {arm: ips.Estimator() for arm in arms}
@@ -57,7 +57,7 @@ def read_with_estimators(path: Path, arms: list[str]) -> tuple[list[dict[str, An
 
 
 def read_with_obp(path: Path) -> tuple[list[str], dict[str, float]]:
-    """The arms, and OBP's IPW of always choosing each."""
+    """Return the arms, and OBP's IPW of always choosing each."""
     ope = import_module("obp.ope")
     with np.load(path, allow_pickle=False) as file:
         feedback: dict[str, Any] = {name: file[name] for name in file.files}
@@ -76,7 +76,7 @@ def read_with_obp(path: Path) -> tuple[list[str], dict[str, float]]:
 
 
 def main(folder: Path) -> None:
-    """Print what all of them read."""
+    """Print what each library read."""
     arms, obp = read_with_obp(folder / "log.npz")
     estimated, ips = read_with_estimators(folder / "log.dsjson", arms)
     content = {

@@ -1,4 +1,4 @@
-"""Estimators side by side with OBP's and Vowpal Wabbit's, on feedback that is drawn here.
+"""Compares our estimators with those of OBP and Vowpal Wabbit on simulated feedback.
 
 Vowpal Wabbit defines `ips` and `snips` as this package does, and the Gaussian interval of `ips` with n - 1
 instead of n. Its `mle`, `cressieread`, `clopper_pearson` and `cs` are different estimators and are not
@@ -19,7 +19,7 @@ import numpy as np
 from maillard import FixedDistribution
 from maillard.evaluation import Report, evaluate
 from maillard.evaluation.estimators import all_estimators
-from tests.peers.comparing import DOUBLE, Comparison, said_by
+from tests.peers.comparing import DOUBLE, Comparison, run_script
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,18 +41,18 @@ SLOPE = {name: list(cls.levels) for name, cls in all_estimators().items() if cls
 
 @dataclass(frozen=True)
 class Case:
-    """A log as OBP has it, a target, and two models of rewards: by arm, and by arm and position."""
+    """A log in OBP's format, a target, and two reward models: by arm, and by arm and position."""
 
     name: str
     feedback: dict[str, Any]
     target: Floats
     "Arms x positions."
     arms: Floats
-    "The model of each arm, whatever the position."
+    "The model by arm, the same for all positions."
     table: Floats
 
     def write(self, folder: Path) -> None:
-        """What the other libraries get."""
+        """Write the case for the other libraries."""
         arrays = {
             name: value for name, value in self.feedback.items() if name in ("action", "reward", "pscore")
         }
@@ -62,12 +62,12 @@ class Case:
         np.savez(folder / f"{self.name}.npz", target=self.target, **models, **arrays)
 
     def evaluate(self, estimators: list[str], model: str) -> Report:
-        """Ours, of the same."""
-        shares = self.target[:, 0] if self.target.shape[1] == 1 else self.target
+        """Return our estimates."""
+        probabilities = self.target[:, 0] if self.target.shape[1] == 1 else self.target
         q = {"mean": None, "arms": self.arms, "table": self.table}[model]
         return evaluate(
             self.feedback,
-            FixedDistribution(shares),
+            FixedDistribution(probabilities),
             estimators,
             reward_model=q,
             adaptive=False,
@@ -76,30 +76,30 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Arms x positions x how probabilities vary x rewards x seeds."""
-    for arms, positions, kind, rewards, seed in itertools.product(
+    """Yield all combinations of arms, positions, variation of the probabilities, rewards and seeds."""
+    for arms, positions, variation, rewards, seed in itertools.product(
         (3, 10, 80), (1, 3), ("even", "constant", "varying"), ("binary", "real"), range(3)
     ):
-        yield _case(arms, positions, kind, rewards, seed)
+        yield _case(arms, positions, variation, rewards, seed)
 
 
-def _case(arms: int, positions: int, kind: str, rewards: str, seed: int) -> Case:
-    rng = np.random.default_rng([arms, positions, len(kind), len(rewards), seed])
+def _case(arms: int, positions: int, variation: str, rewards: str, seed: int) -> Case:
+    rng = np.random.default_rng([arms, positions, len(variation), len(rewards), seed])
     count = 1000 + 10 * arms
     position = rng.integers(positions, size=count)
-    if kind == "even":  # weights are round numbers, and lie on the levels that they are compared with
-        laws = np.full((count, arms), 1 / arms)
+    if variation == "even":  # weights are round numbers and equal some of the levels
+        logged_probabilities = np.full((count, arms), 1 / arms)
         target = np.zeros((arms, positions))
         for column in target.T:
             column[rng.choice(arms, 3, replace=False)] = 0.5, 0.3, 0.2
     else:
-        laws = rng.dirichlet(np.full(arms, 2.0), size=count)
-        if kind == "constant":
-            laws = laws[position]
+        logged_probabilities = rng.dirichlet(np.full(arms, 2.0), size=count)
+        if variation == "constant":
+            logged_probabilities = logged_probabilities[position]
         target = rng.dirichlet(np.full(arms, 0.5), size=positions).T
         target[0] = 0.0  # an arm that the target never chooses
     target /= target.sum(axis=0)
-    action = (rng.random((count, 1)) > laws.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    action = (rng.random((count, 1)) > logged_probabilities.cumsum(axis=1)[:, :-1]).sum(axis=1)
     truth = rng.uniform(0.05, 0.6, size=(arms, positions))[action, position]
     reward = (rng.random(count) < truth).astype(float)
     if rewards == "real":
@@ -109,14 +109,14 @@ def _case(arms: int, positions: int, kind: str, rewards: str, seed: int) -> Case
         "n_actions": arms,
         "action": action,
         "reward": reward,
-        "pscore": laws[np.arange(count), action],
+        "pscore": logged_probabilities[np.arange(count), action],
     }
     if positions > 1:
         feedback["position"] = position
-    if seed == 0:  # whole laws, which the additive estimators do not need
-        feedback["pi_b"] = laws[:, :, None]
+    if seed == 0:  # all probabilities, which the additive estimators do not need
+        feedback["pi_b"] = logged_probabilities[:, :, None]
     return Case(
-        f"{arms} arms, {positions} positions, {kind}, {rewards}, seed {seed}",
+        f"{arms} arms, {positions} positions, {variation}, {rewards}, seed {seed}",
         feedback,
         target,
         rng.uniform(-0.5, 1.0, size=arms),
@@ -130,17 +130,17 @@ def _compare_case(case: Case, theirs: dict[str, Any], found: Comparison) -> None
         for name, value in values.items():
             found.near(f"{case.name}: {name}, model {model}", report[name].value, value, DOUBLE)
         for name, tuned in theirs["tuned"][model].items():
-            what = f"{case.name}: {name} by SLOPE, model {model}"
-            found.equal(f"{what}: level", report[name].level in tuned["alike"], True)
-            found.near(f"{what} at {tuned['level']:g}", report[name].value, tuned["value"], DOUBLE)
+            label = f"{case.name}: {name} by SLOPE, model {model}"
+            found.equal(f"{label}: level", report[name].level in tuned["equivalent"], True)
+            found.near(f"{label} at {tuned['level']:g}", report[name].value, tuned["value"], DOUBLE)
     report = case.evaluate(["mrdr", "ips", "snips"], "mean")
     found.near(f"{case.name}: mrdr", report["mrdr"].value, theirs["mrdr"], DOUBLE)
     by_vowpal_wabbit = theirs["vowpal wabbit"]
     for name in ("ips", "snips"):
-        what = f"{case.name}: {name}, by Vowpal Wabbit's estimators"
-        found.near(what, report[name].value, by_vowpal_wabbit[name], DOUBLE)
-    what = f"{case.name}: the interval of ips, by Vowpal Wabbit's estimators"
-    found.near(what, report["ips"].width / 2, by_vowpal_wabbit["gaussian"], DOUBLE)
+        label = f"{case.name}: {name}, by Vowpal Wabbit's estimators"
+        found.near(label, report[name].value, by_vowpal_wabbit[name], DOUBLE)
+    label = f"{case.name}: the interval of ips, by Vowpal Wabbit's estimators"
+    found.near(label, report["ips"].width / 2, by_vowpal_wabbit["gaussian"], DOUBLE)
 
 
 def _control(case: Case, theirs: dict[str, Any]) -> tuple[int, int]:
@@ -161,17 +161,17 @@ def _control(case: Case, theirs: dict[str, Any]) -> tuple[int, int]:
 
 
 def compare_estimators(folder: Path) -> tuple[str, Comparison]:
-    """Draw, evaluate here and there, compare; in words what was compared."""
+    """Evaluate simulated logs with all libraries; return a description and the comparison."""
     made = list(cases())
     (folder / "levels.json").write_text(json.dumps({"fixed": FIXED, "slope": SLOPE}))
     for case in made:
         case.write(folder)
-    said, found = said_by("check_estimators.py", folder), Comparison()
+    results, found = run_script("check_estimators.py", folder), Comparison()
     for case in made:
-        _compare_case(case, said[case.name], found)
+        _compare_case(case, results[case.name], found)
     # A case with varying probabilities: there, some weights lie between a level and a tenth less.
     last = made[-1]
-    count, differ = _control(last, said[last.name])
-    found.equal("wrong levels and models that were found out", differ, count)
+    count, differ = _control(last, results[last.name])
+    found.equal("wrong levels and models that were detected", differ, count)
     rounds = sum(case.feedback["n_rounds"] for case in made)
-    return f"{len(made)} logs of {rounds:,} decisions, {differ} of {count} wrong ones found out", found
+    return f"{len(made)} logs of {rounds:,} decisions, {differ} of {count} wrong ones detected", found
