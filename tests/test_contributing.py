@@ -16,7 +16,7 @@ def test_add_a_policy_in_five_steps(tmp_path) -> None:
     steps = re.split(
         r"^\d\. ", text.split("## Add a policy in five steps")[1].split("\n## ")[0], flags=re.MULTILINE
     )
-    assert len(steps) == 6  # what comes before the first, and five
+    assert len(steps) == 6  # the text before the first step, and five steps
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -46,7 +46,7 @@ def test_add_a_policy_in_five_steps(tmp_path) -> None:
     assert "reference" in run("-m", "maillard", "policies", name)
     out = run("-m", "pytest", "-q", "-p", "no:cacheprovider", files[1][0])
     assert "passed" in out
-    # The contract finds the newcomer by itself.
+    # The contract tests find the new policy.
     out = run(
         "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/policies/test_policies.py", "-k", f"{name}"
     )

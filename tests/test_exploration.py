@@ -27,7 +27,7 @@ INF, NAN = math.inf, math.nan
 
 
 def plain(values: Any, counts: Any, sigma2: Any, booster: Any, mask: Any) -> Any:
-    """The formula for one row, as one would write it by hand."""
+    """A direct implementation of the formula for one row."""
     actions = [a for a in range(len(values)) if mask[a]]
     best = max((values[a] for a in actions if counts[a] > 0), default=None)
     weights = [0.0] * len(values)
@@ -71,7 +71,7 @@ def test_agrees_with_the_plain_loop(library: Any, sigma2: Any, booster: Any) -> 
     make = LIBRARIES[library]
     result = explore(make(values), make(counts), sigma2=sigma2, booster=booster, mask=make(mask))
     assert type(result) is type(make(values))
-    single = str(result.dtype).endswith("float32")  # JAX, unless told otherwise
+    single = str(result.dtype).endswith("float32")  # JAX's default
     result = np.asarray(result)
     # The exponent is at most 24 and is rounded four times: 48 eps. The exp, the sum and the division add ten.
     np.testing.assert_allclose(
@@ -108,7 +108,7 @@ def test_cold_ties_and_masks_by_hand(library: Any) -> None:
     )  # the leaders tie
     assert probabilities([NAN, INF, -INF, 2.0], [0, 0, 0, 0]) == [0.25] * 4  # all cold
     assert probabilities([NAN, 1.0, 2.0, 3.0], [0, 0, 5, 0], [True, True, False, False]) == [0.5, 0.5, 0, 0]
-    assert probabilities([5.0, 1.0], [9, 9], [False, True]) == [0, 1]  # the best of all is not allowed
+    assert probabilities([5.0, 1.0], [9, 9], [False, True]) == [0, 1]  # the best action is masked
     assert probabilities([INF, 1.0, NAN], [7, 7, 7], [False, True, False]) == [0, 1, 0]
     assert probabilities([3.0], [0]) == [1]
     assert probabilities([3, 2], [1, 2]) == pytest.approx([4 / (4 + math.exp(-1)), 1 / (1 + 4 * math.e)])
@@ -136,7 +136,9 @@ def test_lists_and_numpy_beside_another_librarys_array() -> None:
         )
         assert type(mixed) is type(make([0.5]))
         np.testing.assert_allclose(np.asarray(mixed), expected, rtol=1e-6)
-    assert explore([0.5, 0.25], torch.tensor([4, 2]), sigma2=1.0).dtype == torch.float64  # that of the list
+    assert (
+        explore([0.5, 0.25], torch.tensor([4, 2]), sigma2=1.0).dtype == torch.float64
+    )  # the dtype of the list
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_the_dtype_of_values_is_kept_and_its_range_gives_no_nan(make: Any, dtype
             assert probabilities == pytest.approx(expected, rel=precision)
 
     huge = float(np.finfo(np.float16).max) if "float16" in str(dtype) else 3e38
-    tiny = 1e-37 if make is jnp.asarray else 1e-300  # JAX has no number between 0 and 1e-38
+    tiny = 1e-37 if make is jnp.asarray else 1e-300  # JAX flushes numbers below 1e-38 to 0
     values = make([1.0, 1.0, 0.5, -huge, huge, 0.0], dtype=dtype)
     mask = [True, True, True, True, False, True]
     for counts in (
@@ -236,7 +238,7 @@ def test_two_jax_devices_and_a_batch_spread_over_both() -> None:
 
 
 def test_no_nan_on_the_way() -> None:
-    with jax.debug_nans(True):  # raises at the first one, selected away later or not
+    with jax.debug_nans(True):  # raises at the first NaN, even if it is discarded later
         assert explore(jnp.ones((2, 4)), jnp.zeros(4), sigma2=jnp.ones(1)).tolist() == [[0.25] * 4] * 2
 
 
@@ -274,7 +276,7 @@ def test_gradients_are_those_of_the_formula() -> None:
 
 
 @pytest.mark.parametrize("library", ["torch", "jax", "strict"])
-def test_numbers_that_are_not_inspected_give_nan_in_their_row_alone(library: Any) -> None:
+def test_invalid_numbers_that_are_not_checked_give_nan_only_in_their_row(library: Any) -> None:
     make = LIBRARIES[library]
     values, counts = [[0.5, 0.25]] * 3, [[1, 1]] * 3
 
@@ -337,9 +339,9 @@ def test_zero_actions(values: Any, counts: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [torch.tensor, jnp.array, array_api_strict.asarray])
-def test_what_is_checked_whatever_the_library(make: Any) -> None:
+def test_checks_that_apply_to_every_library(make: Any) -> None:
     values, counts = make([0.5, 0.25]), make([1, 2])
-    on_the_host = {"sigma2": -1.0, "booster": 0.5, "counts": [1, -1], "mask": [False, False]}  # so inspected
+    on_the_host = {"sigma2": -1.0, "booster": 0.5, "counts": [1, -1], "mask": [False, False]}  # so checked
     for field, value in on_the_host.items():
         with pytest.raises(InvalidValue) as caught:
             explore(**{"values": values, "counts": counts, "sigma2": 1.0} | {field: value})
@@ -352,7 +354,7 @@ def test_what_is_checked_whatever_the_library(make: Any) -> None:
     }.items():
         with pytest.raises(InvalidValue) as caught:
             explore(**{"values": values, "counts": counts, "sigma2": 1.0} | {field: make(value)})
-        assert caught.value.field == ("counts" if field == "values" else field)  # the first that does not fit
+        assert caught.value.field == ("counts" if field == "values" else field)  # the first mismatch
 
 
 def test_two_libraries_at_once_and_none() -> None:
@@ -382,7 +384,7 @@ def test_numpy_needs_no_other_library() -> None:
 
 
 def test_host_counts_beside_another_librarys_values() -> None:
-    """Counts past 32 bits, read-only, reversed, big-endian or unsigned: all are numbers."""
+    """Accepts counts beyond 32 bits, read-only, reversed, big-endian or unsigned."""
     counts = np.array([10, 3 * 10**9])
     expected = explore(np.array([0.5, 0.4]), counts, sigma2=0.25)
     read_only = counts.copy()

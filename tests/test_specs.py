@@ -11,7 +11,7 @@ NAMES = st.from_regex(r"[a-z][a-z0-9+-]{0,8}", fullmatch=True)
 NUMBERS = st.one_of(
     st.integers(-(10**15), 10**15), st.floats(allow_nan=False, allow_infinity=False), st.booleans()
 )
-WORDS = st.text(min_size=1, max_size=8)  # anything at all: what is not plain is quoted
+WORDS = st.text(min_size=1, max_size=8)  # arbitrary text; special characters are quoted
 SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=4).map(tuple)
 
 
@@ -27,7 +27,7 @@ def test_specs_round_trip(name, options, values) -> None:
     assert specs.write(back) == text
 
 
-def test_values_are_read_as_a_person_means_them() -> None:
+def test_values_are_parsed_to_their_types() -> None:
     options = specs.read("x: a = 1 , b=1e-3,c=true,d=0..1,e=-1.5..2e3,f=word,g=0.1/0.2").options
     assert options == {
         "a": 1,
@@ -65,6 +65,6 @@ def test_a_value_without_a_key() -> None:
         3,
     ],
 )
-def test_malformed_specs_are_refused(text) -> None:
+def test_malformed_specs_are_rejected(text) -> None:
     with pytest.raises(InvalidValue, match="spec"):
         specs.read(text)

@@ -81,7 +81,7 @@ def test_losses_that_cancel_leave_nothing_behind() -> None:
 
 @given(st.lists(st.integers(-20, 20), min_size=2, max_size=12), st.integers(1, 11))
 def test_merging_decimals(tenths, i) -> None:
-    """Rewards that a float cannot hold exactly, and whose rounding errors often cancel."""
+    """Uses rewards that floats cannot represent exactly and whose rounding errors often cancel."""
     rewards = [(0, tenth / 10) for tenth in tenths]
     assert tally_of(rewards[:i]) + tally_of(rewards[i:]) == tally_of(rewards)
 
@@ -146,7 +146,7 @@ def test_given_arrays_are_not_shared() -> None:
         ([1], np.array([np.longdouble("1e400")]), r"sums\[0\]: expected finite numbers"),
     ],
 )
-def test_bad_tallies_are_refused(pulls, sums, message) -> None:
+def test_bad_tallies_are_rejected(pulls, sums, message) -> None:
     with pytest.raises(InvalidValue, match=message):
         Tally(pulls, sums)
 
@@ -174,7 +174,7 @@ def test_bad_rewards_change_nothing(arm, reward, message) -> None:
     assert tally == Tally([1, 1], [1, 1])
 
 
-def test_a_sum_past_the_float_range_is_refused_and_changes_nothing() -> None:
+def test_a_sum_past_the_float_range_is_rejected_and_changes_nothing() -> None:
     tally = Tally([1], [1.7e308])
     with pytest.raises(InvalidValue, match="sum within the range of floats"):
         tally.add(0, 1.7e308)
@@ -186,7 +186,7 @@ def test_a_sum_past_the_float_range_is_refused_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("arms", [0, -1, 1.5, "3", True, None])
-def test_empty_wants_a_count(arms) -> None:
+def test_empty_needs_a_count(arms) -> None:
     with pytest.raises(InvalidValue, match="arms: expected a whole number >= 1"):
         Tally.empty(arms)
 
@@ -209,12 +209,12 @@ def test_empty_wants_a_count(arms) -> None:
         "[" * 100_000,
     ],
 )
-def test_bad_json_is_refused(text) -> None:
+def test_bad_json_is_rejected(text) -> None:
     with pytest.raises(InvalidValue):
         Tally.from_json(text)
 
 
-def test_adding_what_does_not_fit() -> None:
+def test_adding_incompatible_tallies() -> None:
     with pytest.raises(InvalidValue, match="a tally of 2 arms"):
         Tally.empty(2) + Tally.empty(3)
     with pytest.raises(TypeError):

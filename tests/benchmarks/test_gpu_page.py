@@ -1,4 +1,4 @@
-"""What docs/gpu.md says is what was measured."""
+"""docs/gpu.md matches the measurements in docs/gpu.json."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from benchmarks.gpu import DATA, END, START, table, write_page
 
 
-def test_the_page_is_what_its_numbers_say(tmp_path: Path) -> None:
+def test_the_page_matches_the_measurements(tmp_path: Path) -> None:
     found = json.loads(DATA.read_text(encoding="utf8"))
     page = DATA.with_suffix(".md").read_text(encoding="utf8")
     assert page.split(START)[1].split(END)[0].strip() == table(found)
 
 
-def test_another_number_is_another_page(tmp_path: Path) -> None:
+def test_another_number_changes_the_page(tmp_path: Path) -> None:
     found = json.loads(DATA.read_text(encoding="utf8"))
     page = tmp_path / "gpu.md"
     page.write_text(DATA.with_suffix(".md").read_text(encoding="utf8"), encoding="utf8")

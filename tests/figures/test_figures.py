@@ -153,7 +153,7 @@ CASES = {
 
 
 def texts(figure: Figure) -> list[tuple[str, float, float, float, float]]:
-    """All visible texts with their boxes, as they are drawn."""
+    """Return all visible texts with their bounding boxes."""
     with rc_context(RC):
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
@@ -161,17 +161,17 @@ def texts(figure: Figure) -> list[tuple[str, float, float, float, float]]:
         hidden = [
             *axes.xaxis.findobj(Text),
             *axes.yaxis.findobj(Text),
-        ]  # matplotlib's own, which are not drawn
+        ]  # matplotlib's own texts, which are hidden
         shown = [text for text in figure.findobj(Text) if text.get_text().strip() and text not in hidden]
         return [(text.get_text(), *text.get_window_extent(canvas.get_renderer()).extents) for text in shown]
 
 
 def collisions(figure: Figure) -> list[str]:
-    """Pairs of texts that overlap, and texts that leave the sheet."""
+    """Return pairs of texts that overlap, and texts outside the figure."""
     boxes = texts(figure)
     width, height = figure.get_size_inches() * figure.dpi
     out = [name for name, x0, y0, x1, y1 in boxes if x0 < 0 or y0 < 0 or x1 > width or y1 > height]
-    # Boxes include the room for accents and descenders: neighbours in a column may share a little of it.
+    # Boxes include space for accents and descenders, so boxes of adjacent lines may overlap slightly.
     pairs = [
         f"{a[0]} / {b[0]}"
         for a, b in combinations(boxes, 2)
@@ -181,13 +181,13 @@ def collisions(figure: Figure) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_text_collides_or_leaves_the_sheet(case) -> None:
+def test_no_text_collides_or_leaves_the_figure(case) -> None:
     figure = CASES[case]()
     assert len(texts(figure)) >= 3
     assert collisions(figure) == []
 
 
-def test_collisions_are_found() -> None:
+def test_collisions_are_detected() -> None:
     figure = draw_bars()
     figure.text(0.3, 0.5, "across\nthe names")
     assert any("across\nthe names" in pair for pair in collisions(figure))
@@ -197,7 +197,7 @@ def test_collisions_are_found() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_svg_is_fit_for_a_page(case) -> None:
+def test_svg_is_suitable_for_a_page(case) -> None:
     figure = CASES[case]()
     text = figures.svg(figure, prefix="one-", title='the "first" <one>', description="what it shows")
     assert text == figures.svg(figure, prefix="one-", title='the "first" <one>', description="what it shows")
@@ -226,15 +226,15 @@ def test_svg_is_fit_for_a_page(case) -> None:
 
 
 def unpainted(text: str) -> list[str]:
-    """Shapes that name no colour: they would be black, which a page could not replace."""
+    """Return shapes without a colour. They would be black, and a page could not replace that."""
     root = ElementTree.fromstring(text)
     painted = re.compile(r"\bfill\b")
     targets = {element.get("id"): element for element in root.iter() if element.get("id")}
     found = []
 
     def visit(element: ElementTree.Element, inherited: bool) -> None:
-        kind = element.tag.rpartition("}")[2]
-        if kind in {"defs", "clipPath"}:
+        tag = element.tag.rpartition("}")[2]
+        if tag in {"defs", "clipPath"}:
             return
         target = targets.get(element.get("{http://www.w3.org/1999/xlink}href", "")[1:])
         own = any(
@@ -242,7 +242,7 @@ def unpainted(text: str) -> list[str]:
             for one in (element, target)
             if one is not None
         )
-        if kind in {"path", "use", "rect"} and not own and not inherited:
+        if tag in {"path", "use", "rect"} and not own and not inherited:
             found.append(ElementTree.tostring(element, encoding="unicode"))
         for child in element:
             visit(child, inherited or own)
@@ -273,8 +273,8 @@ def test_same_figure_same_bytes(tmp_path, suffix) -> None:
 
 
 def test_values_and_breaks_of_bars() -> None:
-    drawn = [text for text, *_ in texts(draw_bars())]
-    assert {"27.8 ± 63.4", "111 ± 8.50", "100,000 ± 30,000"} <= set(drawn)
+    visible = [text for text, *_ in texts(draw_bars())]
+    assert {"27.8 ± 63.4", "111 ± 8.50", "100,000 ± 30,000"} <= set(visible)
     plain, cut = (
         draw_bars(["a", "b"], [3.0, 4.0], [1.0, 1.0]),
         draw_bars(["a", "b"], [3.0, 400.0], [1.0, 1.0]),
@@ -307,7 +307,7 @@ def test_labels_are_moved_apart_and_no_further() -> None:
         assert all(upper[0] >= lower[1] - 1e-9 for lower, upper in pairwise(edges))
 
 
-def test_free_place_keeps_clear() -> None:
+def test_free_space_avoids_the_curves() -> None:
     sheet = (0.0, 0.0, 100.0, 100.0)
     first = find_free_position((50.0, 50.0), (20.0, 10.0), [], within=sheet, reach=30)
     assert first is not None
@@ -318,7 +318,7 @@ def test_free_place_keeps_clear() -> None:
     assert find_free_position((50.0, 50.0), (20.0, 10.0), [sheet], within=sheet, reach=30) is None
 
 
-def test_a_place_keeps_its_look() -> None:
+def test_an_index_keeps_its_style() -> None:
     assert series_styles(3)[2] == series_styles(1, style_indices=(2,))[0]
     every = series_styles(24)
     assert len({(look.colour, look.marker, look.dash) for look in every}) == 24
@@ -362,7 +362,7 @@ def linear(colour: str) -> np.ndarray:
 
 
 def contrast(one: str, other: str) -> float:
-    """By the definition of WCAG 2."""
+    """Return the contrast ratio defined by WCAG 2."""
     light = sorted(float(linear(colour) @ [0.2126, 0.7152, 0.0722]) + 0.05 for colour in (one, other))
     return light[1] / light[0]
 
@@ -373,20 +373,20 @@ def difference(one: str, other: str, vision: str) -> float:
     return 100 * float(np.linalg.norm(opponents[0] - opponents[1]))
 
 
-def test_colours_are_seen_on_white_and_on_dark() -> None:
+def test_colours_are_visible_on_white_and_on_dark() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     for colour in COLOURS:
         assert contrast(colour, "#ffffff") >= 3
         assert contrast(colour, "#14171a") >= 3
     assert contrast(INK, "#ffffff") >= 7
     assert contrast(MUTED, "#ffffff") >= 4.5
-    assert contrast("#f0c419", "#ffffff") < 3  # a yellow would not do
+    assert contrast("#f0c419", "#ffffff") < 3  # yellow has too little contrast
 
 
-def test_colours_are_told_apart_with_every_vision() -> None:
+def test_colours_are_distinguishable_with_every_type_of_vision() -> None:
     for vision in VISION:
         for one, other in combinations(COLOURS, 2):
             assert difference(one, other, vision) >= (10 if vision == "normal" else 8), (one, other, vision)
-    # A red and a green of one lightness, which those without green cones confuse.
+    # A red and a green of equal lightness, which people with deuteranomaly confuse.
     assert difference("#c44e3b", "#7b8a30", "without green cones") < 8
     assert difference("#c44e3b", "#7b8a30", "normal") > 10

@@ -1,9 +1,9 @@
-"""High-precision choice probabilities of every policy, written from the formulas alone.
+"""High-precision choice probabilities of every policy, implemented independently from the formulas.
 
-Nothing here imports the package: mpmath evaluates each formula at 60 digits, the perturbed
-policies' integrals to a relative error below 1e-25 however small the probability, and the
-discrete ones' sums exactly, so that a disagreement with the package is the package's to explain.
-An empirical mean is the IEEE quotient sums / pulls, as the tally defines it; what follows is exact.
+This module does not import the package. mpmath evaluates each formula with 60 digits. Integrals of perturbed
+policies have a relative error below 1e-25, even for tiny probabilities. Sums of discrete scores are exact. So
+if the package disagrees, the package is wrong. An empirical mean is the IEEE quotient sums / pulls, as in
+`Tally`; everything after that is exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mpmath.calculus.quadrature import (  # type: ignore[import-untyped, unused-
     GaussLegendre,
 )
 
-DIGITS = 60  # of every evaluation but the quadrature
+DIGITS = 60  # of every evaluation except the quadrature
 QUADRATURE_DIGITS = 42
 SEARCH_DIGITS = 20  # for the range of an integrand
 DROP = 80  # nats below its peak at which an integrand is cut off: a relative 1e-34
@@ -28,7 +28,7 @@ TIE = mpf(10) ** -40
 
 
 class View(NamedTuple):
-    """What a formula reads: pulls N, sums S, the current round t."""
+    """The input of a formula: pulls N, sums S, the current round t."""
 
     pulls: list[int]
     sums: list[float]
@@ -352,7 +352,7 @@ def apt(view: View, *, threshold: float = 0.5, epsilon: float = 0.1) -> list[mpf
 # Perturbed, continuous scores
 
 
-class Law(NamedTuple):
+class ScoreDistribution(NamedTuple):
     """A score on the real line: its mode, its scale, its ln pdf and ln cdf, both concave."""
 
     mode: mpf
@@ -361,7 +361,7 @@ class Law(NamedTuple):
     log_cdf: Callable[[mpf], mpf]
 
 
-def gaussian(mean: mpf, variance: mpf) -> Law:
+def gaussian(mean: mpf, variance: mpf) -> ScoreDistribution:
     """N(mean, variance)."""
     s = mp.sqrt(variance)
     log_norm = mp.log(s * mp.sqrt(2 * mp.pi))
@@ -373,10 +373,10 @@ def gaussian(mean: mpf, variance: mpf) -> Law:
         z = (x - mean) / s
         return mp.log(mp.ncdf(z)) if z < 15 else mpf(0)  # beyond, |ln cdf| < 1e-50
 
-    return Law(mean, s, log_pdf, log_cdf)
+    return ScoreDistribution(mean, s, log_pdf, log_cdf)
 
 
-def gumbel(mode: mpf, s: mpf) -> Law:
+def gumbel(mode: mpf, s: mpf) -> ScoreDistribution:
     """mode + s Gumbel(0, 1): cdf exp(-exp(-z)), z = (x - mode) / s."""
     log_s = mp.log(s)
 
@@ -384,10 +384,10 @@ def gumbel(mode: mpf, s: mpf) -> Law:
         z = (x - mode) / s
         return -z - mp.exp(-z) - log_s
 
-    return Law(mode, s, log_pdf, lambda x: -mp.exp(-(x - mode) / s))
+    return ScoreDistribution(mode, s, log_pdf, lambda x: -mp.exp(-(x - mode) / s))
 
 
-def log_odds_of_beta(a: mpf, b: mpf) -> Law:
+def log_odds_of_beta(a: mpf, b: mpf) -> ScoreDistribution:
     """ln(X / (1 - X)), X ~ Beta(a, b): the same order as X, but smooth and without end points."""
     log_norm = mp.loggamma(a) + mp.loggamma(b) - mp.loggamma(a + b)
 
@@ -405,7 +405,7 @@ def log_odds_of_beta(a: mpf, b: mpf) -> Law:
             return log_lower(a, b, x, y)
         return mp.log(1 - mp.exp(log_lower(b, a, y, x)))
 
-    return Law(mp.log(a / b), mp.sqrt(1 / a + 1 / b), log_pdf, log_cdf)
+    return ScoreDistribution(mp.log(a / b), mp.sqrt(1 / a + 1 / b), log_pdf, log_cdf)
 
 
 def beta_fraction(a: mpf, b: mpf, x: mpf) -> mpf:
@@ -444,23 +444,26 @@ def range_of(log_f: Callable[[mpf], mpf], mode: mpf, step: mpf) -> tuple[mpf, mp
     return ends[0], ends[1], peak
 
 
-def winning(laws: list[Law]) -> list[mpf]:
+def winning(distributions: list[ScoreDistribution]) -> list[mpf]:
     """ln P(a) = ln of the integral of pdf_a prod_{b != a} cdf_b.
 
     The integrand is log-concave, so it has one peak and a range that is safe to cut. Panels come
-    from one dyadic tree over all arms' ranges, so that arms share nodes; a panel is halved while it
-    is wide beside the integrand, or beside an arm whose cdf rises in it, and then until halving
+    from one dyadic tree over all arms' ranges, so that arms share nodes. A panel is halved while it
+    is wide compared with the integrand or with an arm whose cdf rises in it, and then until halving
     changes nothing.
     """
     with mp.workdps(SEARCH_DIGITS):
-        step = min(law.scale for law in laws)
+        step = min(distribution.scale for distribution in distributions)
 
         def log_integrand(a: int) -> Callable[[mpf], mpf]:
             return lambda x: sum(
-                (b.log_pdf(x) if i == a else b.log_cdf(x) for i, b in enumerate(laws)), mpf(0)
+                (b.log_pdf(x) if i == a else b.log_cdf(x) for i, b in enumerate(distributions)), mpf(0)
             )
 
-        ranges = [range_of(log_integrand(a), law.mode, step) for a, law in enumerate(laws)]
+        ranges = [
+            range_of(log_integrand(a), distribution.mode, step)
+            for a, distribution in enumerate(distributions)
+        ]
     with mp.workdps(QUADRATURE_DIGITS):
         start, end = min(r[0] for r in ranges), max(r[1] for r in ranges)
         rule = legendre()
@@ -470,12 +473,12 @@ def winning(laws: list[Law]) -> list[mpf]:
             half, middle, rows = (high - low) / 2, (low + high) / 2, []
             for node, weight in rule:
                 x = middle + half * node
-                cdfs = [law.log_cdf(x) for law in laws]
+                cdfs = [distribution.log_cdf(x) for distribution in distributions]
                 rows.append((x, half * weight, cdfs, sum(cdfs, mpf(0))))
             return rows
 
         def panel(a: int, low: mpf, high: mpf) -> mpf:
-            log_pdf, peak = laws[a].log_pdf, ranges[a][2]
+            log_pdf, peak = distributions[a].log_pdf, ranges[a][2]
             return mp.fsum(
                 weight * mp.exp(log_pdf(x) + total - cdfs[a] - peak)
                 for x, weight, cdfs, total in nodes(low, high)
@@ -484,7 +487,7 @@ def winning(laws: list[Law]) -> list[mpf]:
         def wide(a: int, low: mpf, high: mpf) -> bool:
             return 4 * (high - low) > ranges[a][1] - ranges[a][0] or any(
                 high - low > 16 * b.scale and low < b.mode + 12 * b.scale and high > b.mode - 12 * b.scale
-                for b in laws
+                for b in distributions
             )
 
         def integral(a: int, low: mpf, high: mpf, whole: mpf | None = None) -> mpf:
@@ -499,7 +502,7 @@ def winning(laws: list[Law]) -> list[mpf]:
                 return halves[0] + halves[1]
             return integral(a, low, middle, halves[0]) + integral(a, middle, high, halves[1])
 
-        return [ranges[a][2] + mp.log(integral(a, start, end)) for a in range(len(laws))]
+        return [ranges[a][2] + mp.log(integral(a, start, end)) for a in range(len(distributions))]
 
 
 @cache
@@ -581,10 +584,10 @@ def giro(view: View, *, a: float = 1) -> list[mpf]:
         extra = Fraction(a * pulls)
         whole = extra.numerator // extra.denominator
         result: Scores = {}
-        for k, chance in ((whole, 1 - (extra - whole)), (whole + 1, extra - whole)):
+        for k, probability in ((whole, 1 - (extra - whole)), (whole + 1, extra - whole)):
             n = pulls + 2 * k
-            for j, p in enumerate(binomial(n, (Fraction(s) + k) / n) if chance else []):
-                result[Fraction(j, n)] = result.get(Fraction(j, n), Fraction(0)) + chance * p
+            for j, p in enumerate(binomial(n, (Fraction(s) + k) / n) if probability else []):
+                result[Fraction(j, n)] = result.get(Fraction(j, n), Fraction(0)) + probability * p
         return result
 
     arms = zip(view.pulls, view.sums, strict=True)

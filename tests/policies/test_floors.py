@@ -16,7 +16,7 @@ TALLY = Tally([30, 4, 4, 2], [21, 1, 2, 0])
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 0.0])
-def test_one_epsilon_is_mixed_in_exactly(name, epsilon) -> None:
+def test_one_epsilon_is_applied_exactly(name, epsilon) -> None:
     policy = make(name)
     p = policy.probabilities(TALLY)
     floored = WithFloor(policy, epsilon)
@@ -37,7 +37,7 @@ def test_the_mixture_keeps_its_digits_where_p_underflows() -> None:
     assert log[1] == pytest.approx(math.log(1e-300) - math.log(2), rel=1e-12)
 
 
-def test_only_the_policys_own_part_is_in_doubt() -> None:
+def test_the_error_covers_only_the_policys_part() -> None:
     rng = np.random.default_rng(1)
     pulls = np.exp(rng.uniform(0, math.log(1e9), 300)).astype(np.int64)
     tally = Tally(pulls, rng.random(300) * pulls)
@@ -48,7 +48,7 @@ def test_only_the_policys_own_part_is_in_doubt() -> None:
     assert WithFloor(make("ms"), 1 + 1e-13).probabilities(TALLY) == pytest.approx(0.25)
 
 
-def test_a_control_keeps_its_share() -> None:
+def test_a_control_arm_keeps_its_probability() -> None:
     policy = MaillardSampling(sigma2=0.25)
     floored = WithFloor(policy, (0.0, 0.0, 0.2, 0.0))
     p = policy.probabilities(TALLY)
@@ -57,7 +57,7 @@ def test_a_control_keeps_its_share() -> None:
     assert without == pytest.approx(policy.probabilities(TALLY, eligible=[True, True, False, True]))
 
 
-def test_shares_that_fill_everything() -> None:
+def test_floors_that_sum_to_one() -> None:
     assert WithFloor(MaillardSampling(sigma2=1), [0.1] * 10).probabilities(Tally.empty(10)) == pytest.approx(
         0.1
     )
@@ -90,7 +90,7 @@ def test_specs_pickles_and_equality(spec) -> None:
     assert policy != maillard.policy(spec, **{}).policy
 
 
-def test_what_a_floor_says_of_itself() -> None:
+def test_properties_of_a_floor() -> None:
     assert WithFloor(make("ucb1"), 0.1).probability_kind == "closed form"
     assert WithFloor(make("ts"), 0.1).probability_kind == "quadrature"
     assert WithFloor(make("ms"), 0.1).guarantees.minimax_ratio == "linear regret"
@@ -127,18 +127,18 @@ def test_bad_use_of_a_floor() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("epsilon", [1.0, 0.3, (0.1, 0.0, 0.4, 0.2)])
-def test_a_floor_that_decays_is_mixed_in_exactly(name, epsilon) -> None:
+def test_a_decaying_floor_is_applied_exactly(name, epsilon) -> None:
     policy, mask = make(name), np.array([True, False, True, True])
     floored = WithFloor(policy, epsilon, decay=0.7)
     for t in (TALLY.round, 10**6):
-        shares = np.full(4, epsilon / 4) if isinstance(epsilon, float) else np.array(epsilon)
-        shares = shares * t**-0.7
-        plain = (1 - shares.sum()) * policy.probabilities(TALLY, round=t) + shares
+        floor = np.full(4, epsilon / 4) if isinstance(epsilon, float) else np.array(epsilon)
+        floor = floor * t**-0.7
+        plain = (1 - floor.sum()) * policy.probabilities(TALLY, round=t) + floor
         assert floored.probabilities(TALLY, round=t) == pytest.approx(plain, rel=1e-12, abs=1e-300)
-        shares = (
+        floor = (
             (np.full(4, epsilon / 3) if isinstance(epsilon, float) else np.array(epsilon)) * mask * t**-0.7
         )
-        plain = (1 - shares.sum()) * policy.probabilities(TALLY, round=t, eligible=mask) + shares
+        plain = (1 - floor.sum()) * policy.probabilities(TALLY, round=t, eligible=mask) + floor
         some = floored.probabilities(TALLY, round=t, eligible=mask)
         assert some == pytest.approx(plain, rel=1e-12, abs=1e-300)
 
@@ -149,13 +149,13 @@ def test_the_first_round_of_a_whole_floor_is_uniform() -> None:
         assert p == pytest.approx(0.25, rel=1e-15)
 
 
-def test_what_a_decaying_floor_says_of_itself() -> None:
+def test_properties_of_a_decaying_floor() -> None:
     floored = WithFloor(make("ms+"), 1, decay=0.7)
     assert floored.guarantees.minimax_ratio is None
     assert floored.guarantees.sub_ucb is floored.guarantees.asymptotically_optimal is False
     assert WithFloor(make("uniform"), 1, decay=0.7).guarantees.minimax_ratio == "linear regret"
     assert WithFloor(make("ms+"), 0, decay=0.7).guarantees == make("ms+").guarantees
-    assert floored.constant_probabilities(4) is None, "no share of it is constant"
+    assert floored.constant_probabilities(4) is None, "no part of it is constant"
     assert WithFloor(make("ms+"), 1).constant_probabilities(4) == pytest.approx(0.25)
     assert WithFloor(make("ms+"), 0.1, decay=0.0) == WithFloor(make("ms+"), 0.1) != floored
     assert str(WithFloor(make("ms+"), 0.1, decay=0)) == str(WithFloor(make("ms+"), 0.1))
@@ -188,7 +188,7 @@ def test_bad_use_of_a_decay() -> None:
         "ts:floor=1,floor_decay=0.7",
     ],
 )
-def test_a_simulated_log_has_the_law_that_a_live_policy_has(spec) -> None:
+def test_a_simulated_log_has_the_probabilities_of_a_live_policy(spec) -> None:
     log = maillard.simulate_log(spec, "bernoulli:0.6,0.5,0.3", horizon=25 if spec[0] == "t" else 200, seed=4)
     policy, tally = maillard.policy(log.provenance["policy"]), Tally.empty(3)
     for t, arm in enumerate(log.arms):
@@ -214,18 +214,18 @@ def _plain_pulls(runs: int, horizon: int, decay: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("engine", ["lazy", "direct"])
-def test_simulated_pulls_are_those_of_the_formula_written_out(engine) -> None:
+def test_simulated_pulls_match_a_direct_implementation(engine) -> None:
     result = maillard.simulate(
         "ms:floor=1,floor_decay=0.7", "bernoulli:0.6,0.5,0.2", 150, 10_000, seed=3, engine=engine
     )
     pulls = result.pulls[0]
     z = {}
-    for decay in (0.7, 0.63):  # the second is not what was simulated
+    for decay in (0.7, 0.63):  # the second differs from the simulated decay
         mean, error = _plain_pulls(10_000, 150, decay)
         z[decay] = (pulls.mean(axis=0) - mean) / np.hypot(
             error, pulls.std(axis=0, ddof=1) / math.sqrt(10_000)
         )
-    assert np.abs(z[0.7]).max() < 4  # three arms: beyond 4 about once in 5,000 runs of correct code
+    assert np.abs(z[0.7]).max() < 4  # with three arms, correct code exceeds 4 about once in 5,000 runs
     assert np.abs(z[0.63]).max() > 5
 
 

@@ -1,4 +1,4 @@
-"""Every formula against the independent high-precision evaluation in reference.py."""
+"""Compare every formula with the independent high-precision evaluation in reference.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTEGRALS = [spec for spec in EVERY if make(spec).probability_kind == "quadratur
 
 
 def tally_for(policy: Policy, rng: np.random.Generator, most_arms: int, most_pulls: float) -> Tally:
-    """Random pulls and means over many scales; in a third of cases with ties, within and below the lead."""
+    """Return random pulls and means of many scales; a third of the cases have ties."""
     k = int(rng.integers(1, most_arms + 1))
     n = np.exp(rng.uniform(0, math.log(most_pulls), k)).astype(np.int64)
     unit = policy.support == (0.0, 1.0)
@@ -45,7 +45,7 @@ def parameters_of(policy: Policy) -> dict[str, object]:
 
 
 def ambiguous(policy: Policy, tally: Tally, exact: list[float]) -> bool:
-    """Whether rounding decides which index is largest: then either answer is right."""
+    """Whether rounding decides which index is largest; then either result is correct."""
     if policy.name == "dmed":
         return False
     view = (tally.pulls.tolist(), tally.sums.tolist())
@@ -58,7 +58,7 @@ def ambiguous(policy: Policy, tally: Tally, exact: list[float]) -> bool:
 @pytest.mark.parametrize("spec", EXACT)
 def test_log_probabilities_agree_with_the_reference(spec) -> None:
     policy, rng = make(spec), np.random.default_rng(7)
-    checked, cases = 0, 10 if policy.name.startswith("kl-ucb") else 100  # whose reference takes its time
+    checked, cases = 0, 10 if policy.name.startswith("kl-ucb") else 100  # its reference is slow
     while checked < cases:
         tally = tally_for(policy, rng, 6, 1e9 if policy.probability_kind == "closed form" else 1e6)
         view = (tally.pulls.tolist(), tally.sums.tolist())
@@ -75,7 +75,7 @@ def test_log_probabilities_agree_with_the_reference(spec) -> None:
 
 @pytest.mark.parametrize("spec", [spec for spec in EXACT if make(spec).name in reference.INDICES])
 def test_indices_agree_with_the_reference(spec) -> None:
-    """Not only which arm wins: a wrong constant would often leave that as it is."""
+    """Compare the indices themselves: a wrong constant often does not change which arm wins."""
     policy, rng = make(spec), np.random.default_rng(17)
     for case in range(20):
         tally = tally_for(policy, rng, 40 if case < 3 else 6, 1e6)
@@ -91,7 +91,7 @@ def test_indices_agree_with_the_reference(spec) -> None:
     "spec", ["kl-ms", "med:family=bernoulli", "med:family=poisson", "med:family=exponential", "ms+"]
 )
 def test_the_error_of_a_closed_form_covers_it(spec) -> None:
-    """Means whose ratio is near the place where a divergence changes its formula, where it loses most."""
+    """Use means near the point where a divergence changes its formula and is least accurate."""
     policy, rng = make(spec), np.random.default_rng(18)
     worst = 0.0
     for _ in range(150):
@@ -129,8 +129,8 @@ def test_integrals_agree_with_the_reference(spec, cases) -> None:
                 assert abs(log - true) <= 1e-10
 
 
-def test_a_wrong_formula_is_noticed() -> None:
-    """The negative control: MS+ with N dropped from its inflation, as a public implementation has it."""
+def test_a_wrong_formula_is_detected() -> None:
+    """The negative control: MS+ without N in its inflation, as in a public implementation."""
 
     class Dropped(maillard.MaillardSamplingPlus):
         def rival(self, n, mean, best, t):
@@ -170,7 +170,7 @@ def test_edges_of_a_family(family) -> None:
             assert upper(np.array([1.0, 0.0]), np.array([2.0, 2.0]), 1.0) == pytest.approx(
                 [1, 1 - np.exp(-2)]
             )
-            # However large the level, the answer stays a mean.
+            # The result is a valid mean for any level.
             assert (upper(rng_means := np.linspace(0, 1, 11), np.full(11, 1e6), 1.0) <= 1).all()
             assert (upper(rng_means, np.full(11, 1e6), 1.0) >= rng_means).all()
         elif family == "poisson":

@@ -1,4 +1,4 @@
-"""Exact win probabilities of discrete scores, against enumeration in fractions and other routes."""
+"""Exact win probabilities of discrete scores, compared with enumeration in fractions and other methods."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def giro(sums: np.ndarray, pulls: np.ndarray, a: float) -> BinomialScores:
 
 
 def masses(arm: list[Component]) -> dict[Fraction, Fraction]:
-    law: dict[Fraction, Fraction] = {}
+    mass_function: dict[Fraction, Fraction] = {}
     for weight, offset, trials, probability, size in arm:
         p = Fraction(probability)
         for j in range(trials + 1):
             mass = Fraction(weight) * math.comb(trials, j) * p**j * (1 - p) ** (trials - j)
             if mass:
                 point = (Fraction(offset) + j) / size
-                law[point] = law.get(point, Fraction(0)) + mass
-    return law
+                mass_function[point] = mass_function.get(point, Fraction(0)) + mass
+    return mass_function
 
 
 def enumerate_wins(arms: list[list[Component]]) -> list[float]:
@@ -96,8 +96,8 @@ def check(arms: list[list[Component]]) -> None:
 
 
 offsets = st.sampled_from([0.0, 1.0, 2.0, 0.5, 0.1, 0.3, 1 / 3, 2.7])
-chances = st.sampled_from([0.0, 1.0, 0.5, 0.3, 0.01, 0.999])
-score = st.tuples(offsets, st.integers(0, 4), chances, st.integers(1, 6))
+probabilities = st.sampled_from([0.0, 1.0, 0.5, 0.3, 0.01, 0.999])
+score = st.tuples(offsets, st.integers(0, 4), probabilities, st.integers(1, 6))
 single = score.map(lambda c: [(1.0, *c)])
 mixture = st.tuples(score, score).map(lambda c: [(0.25, *c[0]), (0.75, *c[1])])
 
@@ -160,16 +160,16 @@ def test_a_thousand_tied_arms_against_polynomials() -> None:
     probability = np.linspace(0.2, 0.8, 1000)
     arms = [[(1.0, 0.0, 3, p, 3)] for p in probability.tolist()]
     log_p, error = solve(arms)
-    law = stats.binom.pmf(np.arange(4)[:, None], 3, probability)
-    before = np.cumsum(law, axis=0) - law
+    mass_function = stats.binom.pmf(np.arange(4)[:, None], 3, probability)
+    before = np.cumsum(mass_function, axis=0) - mass_function
     for a in (0, 1, 500, 999):
         exact = 0.0
         for x in range(4):
             polynomial = np.ones(1)
             for b in np.delete(np.arange(1000), a):
-                pair = np.array([before[x, b], law[x, b]])
+                pair = np.array([before[x, b], mass_function[x, b]])
                 polynomial = np.convolve(polynomial, pair)
-            exact += law[x, a] * (polynomial / np.arange(1, 1001)).sum()
+            exact += mass_function[x, a] * (polynomial / np.arange(1, 1001)).sum()
         assert abs(log_p[a] - math.log(exact)) < 1e-12
         assert error[a] < 1e-11
 
@@ -207,7 +207,7 @@ def test_log_mass_to_twelve_digits_at_ten_million_trials() -> None:
         assert np.abs(got - exact).max() < 4e-12
 
 
-def test_a_million_arms_of_few_kinds_answer_quickly() -> None:
+def test_a_million_arms_of_few_types_answer_quickly() -> None:
     rng = np.random.default_rng(7)
     pulls = rng.integers(1, 20, 10**6)
     scores = phe(rng.binomial(pulls, 0.5), pulls)

@@ -123,7 +123,7 @@ def test_quadrature_is_a_distribution(name, data) -> None:
 
 
 @pytest.mark.parametrize("name", ["ms+", "kl-ms", "ocucb-n", "ts", "boltzmann-gumbel", "phe"])
-def test_ten_thousand_arms_of_any_kind(name) -> None:
+def test_ten_thousand_arms_of_many_scales(name) -> None:
     policy, rng = make(name), np.random.default_rng(1)
     pulls = np.exp(rng.uniform(0, np.log(1e9), 10_000)).astype(np.int64)
     check_distribution(policy, Tally(pulls, np.rint(pulls * rng.random(10_000))))
@@ -137,17 +137,17 @@ def test_a_million_arms_answer(name) -> None:
     assert abs(policy.probabilities(tally).sum() - 1) < 1e-12
 
 
-def chi_square(policy: Policy, tally: Tally, probabilities: np.ndarray, draws: int) -> float:
-    """The p-value of draws by `choose` against given probabilities."""
-    seen = policy.choose(tally, np.random.default_rng(12345), size=draws)
+def chi_square(policy: Policy, tally: Tally, probabilities: np.ndarray, samples: int) -> float:
+    """Return the p-value of choices by `choose` under the given probabilities."""
+    seen = policy.choose(tally, np.random.default_rng(12345), size=samples)
     counts = np.bincount(seen, minlength=len(tally))
     assert counts[probabilities == 0].sum() == 0
-    likely = probabilities * draws >= 5
+    likely = probabilities * samples >= 5
     observed = np.append(counts[likely], counts[~likely].sum())
-    expected = np.append(probabilities[likely], probabilities[~likely].sum()) * draws
+    expected = np.append(probabilities[likely], probabilities[~likely].sum()) * samples
     if expected[-1] == 0:
         observed, expected = observed[:-1], expected[:-1]
-    if len(observed) == 1:  # a certain choice; that it was made each time is asserted above
+    if len(observed) == 1:  # one arm is certain; the assertion above checks the others
         return 1.0
     return float(stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue)
 
@@ -156,13 +156,13 @@ ENOUGH = Tally([3, 4, 4, 2, 5], [1, 3, 3, 1, 2])  # arms 1 and 2 tie for the lea
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_choose_draws_from_probabilities(name) -> None:
+def test_choose_samples_from_probabilities(name) -> None:
     policy = make(name)
-    # One test a policy at level 1e-4 / 30: the suite fails by chance once in 10^4 changes of seed.
+    # One test per policy at level 1e-4 / 30: one in 10^4 seeds makes the suite fail by accident.
     assert chi_square(policy, ENOUGH, policy.probabilities(ENOUGH), 10**5) > 1e-4 / 30
 
 
-def test_a_wrong_law_is_noticed() -> None:
+def test_wrong_probabilities_are_detected() -> None:
     """The negative control: MS+ that boosts only the first of two tied leaders."""
     policy = make("ms+")
     p = policy.probabilities(ENOUGH)
@@ -182,7 +182,7 @@ def test_equal_copies_and_specs(name) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_says_what_it_is(name) -> None:
+def test_metadata(name) -> None:
     cls = maillard.policies.policy_class(name)
     assert cls.formula
     assert cls.reference
@@ -214,7 +214,7 @@ def test_cold_arms(name) -> None:
     assert abs(p.sum() - 1) < 1e-12
     assert p[1] == pytest.approx(p[3], rel=1e-12)
     if isinstance(policy, maillard.Sampled):
-        # A cold arm weighs exp(0): what a rival does whose exponent is 0.
+        # A cold arm has weight exp(0), like a rival with exponent 0.
         weights = np.exp(policy._weights(np.array([6.0, 3.0]), np.array([4.0, 1.0]), tally.round))
         assert p == pytest.approx(np.array([weights[0], 1, weights[1], 1]) / (weights.sum() + 2))
     elif not getattr(policy, "has_prior", False) and name != "epsilon-greedy":
@@ -238,13 +238,13 @@ def test_a_missing_horizon_is_an_error_and_a_passed_one_is_not(name) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(NEED_UNIT)))
-def test_rewards_outside_the_unit_interval_are_refused(name) -> None:
+def test_rewards_outside_the_unit_interval_are_rejected(name) -> None:
     for sums in ([-1, 1], [5, 1]):
         with pytest.raises(InvalidValue, match=r"sums\[0\] over 4 pulls: expected rewards from 0 to 1"):
             make(name).probabilities(Tally([4, 4], sums))
 
 
-def test_giro_wants_zeros_and_ones() -> None:
+def test_giro_needs_zeros_and_ones() -> None:
     with pytest.raises(InvalidValue, match="rewards 0 and 1"):
         make("giro").probabilities(Tally([4, 4], [1.5, 2]))
 
@@ -252,7 +252,7 @@ def test_giro_wants_zeros_and_ones() -> None:
 @pytest.mark.parametrize(
     ("name", "sums"), [("imed:family=exponential", [0, 1]), ("med:family=poisson", [-1, 1])]
 )
-def test_families_refuse_rewards_they_cannot_give(name, sums) -> None:
+def test_families_reject_rewards_outside_their_support(name, sums) -> None:
     with pytest.raises(InvalidValue, match="rewards"):
         make(name).probabilities(Tally([4, 4], sums))
 
@@ -305,7 +305,7 @@ def test_bad_parameters_are_named(spec, parameters, message) -> None:
         ("ms", {"sigma2": 1, "bosster": 1}, "parameter of ms: unknown name 'bosster'"),
     ],
 )
-def test_unknown_names_get_the_nearest_match(spec, parameters, message) -> None:
+def test_unknown_names_suggest_the_closest_match(spec, parameters, message) -> None:
     with pytest.raises(UnknownName, match=message):
         maillard.policy(spec, **parameters)
 
@@ -330,7 +330,7 @@ def test_a_round_comes_after_the_pulls(round) -> None:
         make("ms+").probabilities(ENOUGH, round=round)
 
 
-def test_what_is_not_a_tally_or_a_generator() -> None:
+def test_invalid_tallies_and_generators() -> None:
     with pytest.raises(InvalidValue, match="tally: expected a Tally"):
         make("ms").probabilities([1, 2])
     with pytest.raises(InvalidValue, match=r"rng: expected a numpy\.random\.Generator"):
@@ -378,7 +378,7 @@ def test_a_cold_arm_beside_one_pull(spec, warm, expected) -> None:
     assert make(spec).probabilities(Tally([0, n], [0, s]))[0] == pytest.approx(expected, rel=1e-9)
 
 
-def test_epsilon_is_mixed_in_where_an_arm_is_cold() -> None:
+def test_epsilon_applies_when_an_arm_is_cold() -> None:
     p = make("epsilon-greedy").probabilities(Tally([0, 2, 2], [0, 2, 1]))
     assert p == pytest.approx([1 / 3, 0.9 * 2 / 3 + 0.1 / 3, 0.1 / 3])
 
@@ -417,7 +417,7 @@ def test_a_family_without_sigma2_takes_and_drops_it() -> None:
         maillard.policy("med:family=bernoulli,sigma2=-5")
 
 
-def test_formulas_that_give_one_number() -> None:
+def test_formulas_that_return_one_number() -> None:
     class Flat(maillard.MaillardSampling):
         def rival(self, n, mean, best, t):
             return -1
@@ -434,7 +434,7 @@ def test_formulas_that_give_one_number() -> None:
 
 
 @pytest.mark.parametrize("value", [np.ones((5, 5)), np.ones(4), "many"])
-def test_formulas_that_give_something_else(value) -> None:
+def test_formulas_that_return_something_else(value) -> None:
     class Odd(maillard.UCB1):
         def index(self, n, mean, best, t, k):
             return value
@@ -446,7 +446,7 @@ def test_formulas_that_give_something_else(value) -> None:
 
 
 @pytest.mark.parametrize("score", [(np.nan, 1.0), (0.0, -1.0), (0.0, 0.0), (np.inf, 1.0)])
-def test_scores_that_are_no_law(score) -> None:
+def test_invalid_score_distributions(score) -> None:
     class Odd(maillard.GaussianThompson):
         def score(self, n, s):
             return score
@@ -469,11 +469,11 @@ def test_sizes_that_cannot_be_summed() -> None:
     "spec", ["med:family=poisson", "kl-ms", "kl-ucb:family=poisson", "kl-ucb", "imed:family=poisson"]
 )
 @pytest.mark.parametrize("mean", [5e-324, 1e-309, 1e-300, 1e-149, 1e-100])
-def test_means_next_to_nothing(spec, mean) -> None:
+def test_means_near_zero(spec, mean) -> None:
     assert make(spec).probabilities(Tally([1, 1], [mean, 0.5])).sum() == pytest.approx(1)
 
 
-def test_a_field_that_does_not_check_itself_is_refused() -> None:
+def test_a_field_that_does_not_check_itself_is_rejected() -> None:
     with pytest.raises(
         InvalidValue, match=r"Plain.width: expected a parameter declared by real\(...\), whole"
     ):
@@ -488,13 +488,13 @@ def test_a_gap_past_the_float_range() -> None:
     assert make("ms+").log_probabilities(Tally([1, 1], [1e170, 0])).tolist() == [0, -np.inf]
 
 
-def test_reward_range_stands_for_sigma2() -> None:
+def test_reward_range_implies_sigma2() -> None:
     assert maillard.policy("ms:reward_range=0..1") == maillard.MaillardSampling(sigma2=0.25)
     assert maillard.policy("ms", reward_range=(1, 5)) == maillard.MaillardSampling(sigma2=4)
     assert maillard.policy("ms:sigma2=1", reward_range=(0, 1)) == maillard.MaillardSampling(sigma2=1)
 
 
-def test_keywords_fill_a_policy_that_is_given() -> None:
+def test_keywords_complete_a_given_policy() -> None:
     open_ended = maillard.policy("moss:floor=0.1", sigma2=0.25)
     assert maillard.policy(open_ended, horizon=9) == maillard.policy("moss:floor=0.1,horizon=9,sigma2=0.25")
     with pytest.raises(InvalidValue, match=r"sigma2: expected 0\.25"):
@@ -525,7 +525,7 @@ def test_underflow_keeps_its_logarithm() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_weight_that_is_no_number_is_named(value) -> None:
+def test_a_weight_that_is_nan_is_named(value) -> None:
     class Broken(maillard.MaillardSampling):
         def rival(self, n, mean, best, t):
             return np.where(n == 2, value, -n)
@@ -536,7 +536,7 @@ def test_a_weight_that_is_no_number_is_named(value) -> None:
         Broken(sigma2=1).probabilities(ENOUGH)
 
 
-def test_a_formula_that_gives_nan_is_named() -> None:
+def test_a_formula_that_returns_nan_is_named() -> None:
     class Broken(maillard.Indexed):
         name = "broken-for-test"
 

@@ -94,8 +94,8 @@ def test_scales_that_differ_a_thousandfold_at_a_thousand_arms(noise) -> None:
     assert np.isfinite(log).all()
 
 
-def test_a_fixed_rule_would_not_do() -> None:
-    """The negative control for the adaptive panels: one 256-point rule over the window errs by far more."""
+def test_a_fixed_rule_is_not_accurate() -> None:
+    """The negative control for adaptive panels: one 256-point rule has a much larger error."""
     rng = np.random.default_rng(1)
     means, scales = rng.normal(scale=0.3, size=200), 0.5 * 10 ** rng.uniform(-3, 0, 200)
     log, _ = win_log_probabilities(GAUSSIAN, means, scales)
@@ -108,7 +108,7 @@ def test_a_fixed_rule_would_not_do() -> None:
 
 
 def test_narrow_spikes_far_from_the_origin_are_not_missed() -> None:
-    """A billion pulls at mean 1000: coordinates are relative, so nothing is rounded away."""
+    """With a billion pulls at mean 1000, relative coordinates prevent rounding errors."""
     log, _ = win_log_probabilities(GAUSSIAN, np.array([1000.0, 1000.0 - 2e-5]), np.array([1.6e-5, 1.6e-5]))
     gap = 1000.0 - (1000.0 - 2e-5)
     assert log[1] == pytest.approx(log_ndtr(-gap / (1.6e-5 * math.sqrt(2))), abs=1e-11)
@@ -116,7 +116,7 @@ def test_narrow_spikes_far_from_the_origin_are_not_missed() -> None:
 
 @pytest.mark.parametrize("k", [3, 30])
 def test_far_arms_keep_finite_logs_within_their_bounds(k) -> None:
-    """With k - 1 arms alike, the far one wins against their maximum: a one-dimensional check in mpmath."""
+    """With k - 1 equal arms, the far arm competes with their maximum: an integral in mpmath."""
     mp = reference.mp
     log, error = win_log_probabilities(
         GAUSSIAN, np.append(np.zeros(k - 1), -3.0), np.append(np.full(k - 1, 0.02), 0.1)
@@ -141,8 +141,8 @@ def test_far_arms_keep_finite_logs_within_their_bounds(k) -> None:
         ("ts-bernoulli", [1000, 300000, 60], [709.0, 209623.0, 3.0]),
     ],
 )
-def test_a_narrow_law_in_a_wide_interval_is_seen(name, pulls, sums) -> None:
-    """Where a rare arm wins, another law may bend within a thousandth of the interval that is tabulated."""
+def test_a_narrow_distribution_in_a_wide_interval_is_found(name, pulls, sums) -> None:
+    """Where a rare arm wins, another score's cdf may rise within a thousandth of the tabulated interval."""
     parameters = {} if name == "ts-bernoulli" else {"sigma2": 1.0}
     exact = reference.log_probabilities(name, pulls, sums, t=sum(pulls) + 1, **parameters)
     answer = policy(name, sigma2=1.0).distribution(Tally(pulls, sums))
@@ -157,7 +157,7 @@ def test_a_log_beyond_the_window_is_its_peak() -> None:
     assert answer.log_probabilities[:2] == pytest.approx(-2.5e20, rel=1e-5)
 
 
-def test_many_copies_of_few_laws_are_cheap_and_exact() -> None:
+def test_many_copies_of_few_distributions_are_fast_and_exact() -> None:
     log, _ = win_log_probabilities(GAUSSIAN, np.zeros(10**6), np.ones(10**6))
     assert np.allclose(log, -math.log(10**6), rtol=1e-12)
 

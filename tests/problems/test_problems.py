@@ -1,4 +1,4 @@
-"""Problems: what they say of themselves, specs that round-trip, and rewards with the law that they claim."""
+"""Problems: their properties, specs that round-trip, and rewards with the stated distributions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_papers_ten_problems() -> None:
     assert problems.problem("gaussian-linear:arms=100,variance=1").sigma2 == 1
 
 
-def test_what_problems_know_of_their_rewards() -> None:
+def test_properties_of_rewards() -> None:
     assert Gaussian([1, 2], variance=[1, 4]).sigma2 == 4
     assert Bernoulli([0.5]).support == (0, 1)
     assert Poisson([1, 2]).sigma2 is None
@@ -102,13 +102,13 @@ def test_what_problems_know_of_their_rewards() -> None:
         (lambda: problems.problem("gaussian-equal:0.5"), "arms=..., no means"),
     ],
 )
-def test_bad_problems_are_refused(make, words) -> None:
+def test_bad_problems_are_rejected(make, words) -> None:
     with pytest.raises((InvalidValue, UnknownName)) as caught:
         make()
     assert words in str(caught.value)
 
 
-def test_unknown_names_have_a_nearest_match() -> None:
+def test_unknown_names_suggest_the_closest_match() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'bernoulli'"):
         problems.problem("bernouli:0.5")
     with pytest.raises(UnknownName, match="Did you mean 'batched'"):
@@ -116,24 +116,24 @@ def test_unknown_names_have_a_nearest_match() -> None:
 
 
 def rewards_of(problem: str, count: int = 40_000) -> tuple[np.ndarray, np.ndarray]:
-    """Rewards of arms that are chosen at random."""
+    """Return arms chosen uniformly at random and their rewards."""
     log = maillard.simulate_log("uniform", problem, count, seed=11, probabilities="chosen")
     return log.arms, log.rewards
 
 
-LAWS = {
+DISTRIBUTIONS = {
     "gaussian:1,0.5,variance=0.25": [stats.norm(1, 0.5), stats.norm(0.5, 0.5)],
     "exponential:2,0.5": [stats.expon(scale=2), stats.expon(scale=0.5)],
     "uniform-noise:1,2,width=0.25": [stats.uniform(0.75, 0.5), stats.uniform(1.75, 0.5)],
 }
 
 
-@pytest.mark.parametrize("spec", LAWS)
-def test_continuous_rewards_have_their_law(spec) -> None:
+@pytest.mark.parametrize("spec", DISTRIBUTIONS)
+def test_continuous_rewards_have_their_distribution(spec) -> None:
     arms, rewards = rewards_of(spec)
-    for arm, law in enumerate(LAWS[spec]):
-        assert stats.kstest(rewards[arms == arm], law.cdf).pvalue > 1e-5
-        assert stats.kstest(rewards[arms == arm] * 1.1, law.cdf).pvalue < 1e-5
+    for arm, distribution in enumerate(DISTRIBUTIONS[spec]):
+        assert stats.kstest(rewards[arms == arm], distribution.cdf).pvalue > 1e-5
+        assert stats.kstest(rewards[arms == arm] * 1.1, distribution.cdf).pvalue < 1e-5
 
 
 DISCRETE: dict[str, list[dict[float, float]]] = {
@@ -144,13 +144,13 @@ DISCRETE: dict[str, list[dict[float, float]]] = {
 
 
 @pytest.mark.parametrize("spec", DISCRETE)
-def test_discrete_rewards_have_their_law(spec) -> None:
+def test_discrete_rewards_have_their_distribution(spec) -> None:
     arms, rewards = rewards_of(spec)
-    for arm, law in enumerate(DISCRETE[spec]):
+    for arm, distribution in enumerate(DISCRETE[spec]):
         some = rewards[arms == arm]
-        for value, chance in law.items():
+        for value, probability in distribution.items():
             seen = np.count_nonzero(some == value)
-            assert stats.binomtest(seen, some.size, min(float(chance), 1.0)).pvalue > 1e-5
+            assert stats.binomtest(seen, some.size, min(float(probability), 1.0)).pvalue > 1e-5
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_discrete_rewards_have_their_law(spec) -> None:
         (Batched(1), lambda t: t),
     ],
 )
-def test_rewards_are_observed_when_the_delay_says(delay, known) -> None:
+def test_rewards_are_observed_after_their_delay(delay, known) -> None:
     from maillard.simulation.cpu_backend import run_trials
     from maillard.simulation.plans import Plan
 
@@ -178,19 +178,18 @@ def test_geometric_delays_have_their_mean_and_memory() -> None:
 
     plan = Plan(maillard.policy("uniform"), Bernoulli([0.5, 0.5], delay=Geometric(20)), (400,), 0)
     waiting = np.array([400 - run_trials(plan, trial, 1).tally.pulls.sum() for trial in range(3000)])
-    # A reward of age k still waits with probability (20/21)^(k+1): independent, of mean and variance as
-    # follows.
+    # A reward of age k is still delayed with probability (20/21)^(k+1), independently of the others.
     alive = (20 / 21) ** np.arange(1, 401)
     mean, variance = alive.sum(), (alive * (1 - alive)).sum()
     assert abs(waiting.mean() - mean) < 5 * math.sqrt(variance / 3000)
     assert abs(waiting.var() / variance - 1) < 5 * math.sqrt(2 / 3000)
 
 
-def test_arms_that_come_and_go_are_drawn_from_their_law() -> None:
+def test_replacement_arms_have_their_distribution() -> None:
     problem = "bernoulli-dynamic:arms=4,rate=0.2,a=2,b=3"
     result = maillard.simulate("uniform", problem, 50, 4000, seed=2)
-    draws = np.random.default_rng(3).beta(2, 3, (200_000, 4))
-    gap = draws.max(axis=1).mean() - 0.4  # uniform choice loses this in each round, whoever is there
+    means = np.random.default_rng(3).beta(2, 3, (200_000, 4))
+    gap = means.max(axis=1).mean() - 0.4  # expected regret per round of uniform choice
     mean, error = result.mean_regret[0, -1], result.standard_error[0, -1]
     assert abs(mean - 50 * gap) < 5 * error + 50 * 0.002
     still = maillard.simulate("ms", "bernoulli-dynamic:arms=4,rate=0,a=2,b=3", 400, 500, seed=2)
@@ -204,13 +203,13 @@ def test_a_threshold_problem_reports_its_loss() -> None:
     assert result.measure == "loss"
     assert set(np.unique(result.final_loss)) <= {0.0, 1.0}
     apt, uniform, ms = result.mean_loss[:, -1]
-    assert apt < uniform < ms  # regret minimisers do not look at bad arms
+    assert apt < uniform < ms  # policies that minimize regret rarely choose bad arms
     assert result.mean_loss[0, 0] == 1.0  # after one round three arms have no mean, and two of them should
     with pytest.raises(maillard.MaillardError, match="no regret"):
         _ = result.final_regret
 
 
-def test_a_sampler_of_ones_own() -> None:
+def test_a_user_defined_sampler() -> None:
     problem = Custom(lambda rng, arm: rng.choice([0.0, 1.0, 2.0][arm:]), means=[1.0, 1.5, 2.0], limits=(0, 2))
     result = maillard.simulate(["ms", "ts", "ucb1", "phe"][:3], problem, 300, 50, seed=5)
     assert (result.mean_regret[:, -1] < 100).all()

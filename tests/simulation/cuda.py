@@ -1,4 +1,4 @@
-"""What tests of the GPU share.
+"""Helpers of the GPU tests.
 
 Plans, a kernel that stops after every round, and Python processes without a simulator.
 """
@@ -40,7 +40,7 @@ def plan_of(
 
 
 class _Stepwise:
-    """A kernel that is launched for every round by itself, and what its trials' records hold after each."""
+    """A kernel that is launched once per round, and the contents of its trials' records after each round."""
 
     def __init__(self, kernel: Any, arms: int) -> None:
         self.kernel, self.pulls, self.sums = kernel, [], []  # type: Any, list[Floats], list[Floats]
@@ -58,86 +58,89 @@ class _Stepwise:
 
 
 def finish(plan: Plan, trials: int, monkeypatch: pytest.MonkeyPatch) -> Floats:
-    """How trials end: of every arm pulls and sum, one row a trial."""
+    """Return the final pulls and reward sums of every arm, one row per trial."""
     ended = []
     collect, places = device._collect, np.array([record_at(arm) for arm in range(plan.problem.arms)])
 
-    def look(memory: Any, *rest: Any) -> Any:
+    def copy_and_collect(memory: Any, *rest: Any) -> Any:
         numbers = memory.copy_to_host()[:trials]
         ended.append(np.concatenate([numbers[:, places + N], numbers[:, places + S]], axis=1))
         return collect(memory, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(device, "_collect", look)
+        patch.setattr(device, "_collect", copy_and_collect)
         device.run(plan, 0, trials, summarize=False)
     return np.concatenate(ended)
 
 
 @dataclass
-class Watched:
-    """Every choice of some trials, and the probabilities that it had: one row each."""
+class ObservedChoices:
+    """Every choice of some trials and its probabilities, one row per choice."""
 
     chosen: NDArray[np.int64]
     probabilities: Floats
 
 
-def watch(plan: Plan, trials: int, monkeypatch: pytest.MonkeyPatch) -> Watched:
-    """Run trials round by round, and compute from each tally what the policy's law was in the next round."""
+def observe_choices(plan: Plan, trials: int, monkeypatch: pytest.MonkeyPatch) -> ObservedChoices:
+    """Run trials round by round, and compute from each tally the probabilities of the next choice."""
     arms = plan.problem.arms
     steps = _Stepwise(device._kernel_of(plan), arms)
     with monkeypatch.context() as patch:
         patch.setattr(device, "_kernel_of", lambda _plan: steps)
-        patch.setattr(device, "ROUND_PAIRS", 0)  # or a launch might run a round more, the second of a pair
+        patch.setattr(
+            device, "ROUND_PAIRS", 0
+        )  # otherwise a launch might run one more round, the second of a pair
         device.run(plan, 0, trials, summarize=False)
     pulls, sums = (np.array(each)[:, :trials] for each in (steps.pulls, steps.sums))
-    chosen, laws = [], []
-    for t in range(arms + 1, plan.horizon + 1):  # which is in place t - 1; the arms before were forced
+    chosen, probabilities = [], []
+    for t in range(arms + 1, plan.horizon + 1):  # round t has index t - 1; the rounds before were forced
         for trial in range(trials):
             tally = Tally(pulls[t - 2, trial].astype(np.int64), sums[t - 2, trial])
             more = pulls[t - 1, trial] - pulls[t - 2, trial]
             assert more.sum() == more.max() == 1
             chosen.append(int(more.argmax()))
-            laws.append(plan.policy.probabilities(tally, round=t))
-    return Watched(np.array(chosen), np.array(laws))
+            probabilities.append(plan.policy.probabilities(tally, round=t))
+    return ObservedChoices(np.array(chosen), np.array(probabilities))
 
 
-def chances(watched: Watched) -> list[float]:
-    """How likely choices that stray so far from their probabilities are, at most.
+def deviation_bounds(observed: ObservedChoices) -> list[float]:
+    """Return upper bounds of the probabilities that choices deviate from their distribution this much.
 
-    Of every arm, and of the most probable, the second, and so on, it is counted how often it is chosen; and
-    of the chosen arm its probability is summed up, which tells whether choices are as concentrated as they
-    ought to be. What each exceeds its expectation by is a martingale with steps of at most 1: Freedman's
-    inequality (1975) bounds its tails by that of its variance.
+    There is one bound for the number of choices of every arm, one for the number of choices of the most
+    probable arm, the second, and so on, and one for the sum of the probabilities of the chosen arms, which
+    shows whether choices are as concentrated as they should be. Each of these minus its expectation is a
+    martingale with steps of at most 1, so Freedman's inequality (1975) bounds its tails by its variance.
     """
-    p, rows = watched.probabilities, np.arange(watched.chosen.size)
-    own = (np.arange(p.shape[1]) == watched.chosen[:, None]).astype(float)
+    p, rows = observed.probabilities, np.arange(observed.chosen.size)
+    own = (np.arange(p.shape[1]) == observed.chosen[:, None]).astype(float)
     order = np.argsort(-p, axis=1, kind="stable")
     ranked, ordered = np.take_along_axis(own, order, axis=1), np.take_along_axis(p, order, axis=1)
     sums = [*(own - p).sum(axis=0), *(ranked - ordered).sum(axis=0)]
     variances = [*(p * (1 - p)).sum(axis=0), *(ordered * (1 - ordered)).sum(axis=0)]
     square = (p**2).sum(axis=1)
-    sums.append((p[rows, watched.chosen] - square).sum())
+    sums.append((p[rows, observed.chosen] - square).sum())
     variances.append(((p**3).sum(axis=1) - square**2).sum())
     return [freedman(float(x), float(v)) for x, v in zip(sums, variances, strict=True)]
 
 
 def freedman(x: float, variance: float, step: float = 1.0) -> float:
-    """How likely it is at most that a martingale with this variance, and steps of at most `step`, strays by
-    x.
+    """Return Freedman's bound of the probability that a martingale deviates from 0 by x.
+
+    The martingale has this variance and steps of at most `step`.
     """
     return min(1.0, 2 * float(np.exp(-(x**2) / (2 * (variance + step * abs(x) / 3 + 1e-9)))))
 
 
 def python(code: str, *, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process that has numba's compiler for GPUs, and no GPU."""
-    surroundings = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": "", **environment}
+    """Run code in a process with numba's compiler for GPUs but without a GPU."""
+    variables = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": "", **environment}
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=check, env=surroundings
+        [sys.executable, "-c", code], capture_output=True, text=True, check=check, env=variables
     )
 
 
-def compiling(code: str) -> str:
-    """What code prints that compiles for GPUs; without libnvvm nothing does."""
+def compile_output(code: str) -> str:
+    """Run code that compiles for GPUs and return its output. Skip the test if libnvvm is missing."""
     done = python(code, check=False)
     if done.returncode and "libnvvm" in done.stderr.lower():
         pytest.skip("libnvvm, which compiles for GPUs, is not installed")

@@ -1,4 +1,4 @@
-"""The formulas are pure and elementwise: numba compiles them for scalars, to the same numbers."""
+"""The formulas are pure and elementwise: compiled for scalars by numba, they return the same numbers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_formulas_compile_to_the_same_numbers(spec) -> None:
             value = formula(policy, *(GIVEN[each] for each in names))
         vector = np.broadcast_to(value if part < 0 else value[part], 3)
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # no formula of ours may fall back to Python
+            warnings.simplefilter("error")  # none of maillard's formulas may fall back to Python
             for arm in range(3):
                 scalars = [float(np.broadcast_to(GIVEN[each], 3)[arm]) for each in names]
                 found = evaluate(policy, name, arity, part, scalars)
@@ -58,8 +58,8 @@ def test_formulas_compile_to_the_same_numbers(spec) -> None:
 
 
 @pytest.mark.parametrize("spec", [spec for spec in [*NAMES, *VARIANTS] if make(spec).monotone])
-def test_what_policies_declare_of_their_formulas_holds(spec) -> None:
-    """`monotone`, `uses_best` and `uses_round`, on which the lazy engine's exactness rests."""
+def test_declarations_about_formulas_are_true(spec) -> None:
+    """`monotone`, `uses_best` and `uses_round`, which the lazy engine needs to be exact."""
     policy = make(spec)
     rng = np.random.default_rng(7)
     count = 4000
@@ -95,7 +95,7 @@ def test_what_policies_declare_of_their_formulas_holds(spec) -> None:
                 assert (policy.index(n, mean, higher, t, 5) == index).all()
 
 
-def test_a_changed_formula_takes_back_the_declaration() -> None:
+def test_overriding_a_formula_removes_its_declaration() -> None:
     class Changed(maillard.MaillardSampling):
         def rival(self, n, mean, best, t):
             return -n * (best - mean)
@@ -120,7 +120,7 @@ def test_a_formula_that_numba_cannot_compile_runs_as_python() -> None:
     assert value == -0.5
 
 
-def test_fingerprints_see_every_function_and_constant_below() -> None:
+def test_fingerprints_cover_every_called_function_and_constant() -> None:
     def make_pair(constant):
         space: dict[str, object] = {"LIMIT": constant}
         exec("def inner(x):\n    return x + LIMIT\ndef outer(x):\n    return inner(x)", space)
@@ -136,15 +136,16 @@ CACHED = """
 import maillard
 from maillard.simulation import compiling, policy_formulas
 policy = maillard.policy("ms+:booster={booster}", sigma2=0.25)
-hits = [compiling.address_of(policy, *formula)[1].cache_hits for formula in policy_formulas.FORMULAS["sampled"]]
+formulas = policy_formulas.FORMULAS["sampled"]
+hits = [compiling.address_of(policy, *formula)[1].cache_hits for formula in formulas]
 print(hits)
 """
 
 
-def test_compiled_formulas_are_found_again_by_other_processes(tmp_path) -> None:
+def test_compiled_formulas_are_cached_for_other_processes(tmp_path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     found = []
-    for booster in (4, 8):  # numbers are no part of what is compiled
+    for booster in (4, 8):  # parameters are not part of the compiled code
         command = [sys.executable, "-c", CACHED.format(booster=booster)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         found.append(done.stdout.strip())

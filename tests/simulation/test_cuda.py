@@ -1,8 +1,9 @@
-"""The GPU twin: its random numbers, its memory, the law of its trials, and what it refuses.
+"""The CUDA backend: its random numbers, memory layout, distribution of trials, and rejected input.
 
-Without a GPU all runs in numba's simulator of one (see conftest.py), some thousand rounds a second: so
-samples are small here, and larger in `make torture`. Sampling distributions are compared with the CPU's, and,
-which sees much smaller errors, choices with their exact probabilities, round by round.
+Without a GPU, everything runs in numba's CUDA simulator (see conftest.py) at about a thousand rounds per
+second, so samples are small here and larger in `make torture`. Sampling distributions are compared with those
+of the CPU. Choices are also compared with their exact probabilities round by round, which detects much
+smaller errors.
 """
 
 from __future__ import annotations
@@ -37,10 +38,19 @@ from maillard.simulation.cuda.engines.lazy_sampled import LEADER_HIGH, POSITION
 from maillard.simulation.cuda.engines.trial_memory import LEADER, find_arm
 from maillard.simulation.policy_formulas import without_floor
 from tests.conftest import NAMES, runs_on
-from tests.simulation.cuda import Watched, chances, compiling, finish, freedman, plan_of, python, watch
+from tests.simulation.cuda import (
+    ObservedChoices,
+    compile_output,
+    deviation_bounds,
+    finish,
+    freedman,
+    observe_choices,
+    plan_of,
+    python,
+)
 
-# About 500 comparisons with the CPU and 200 with exact probabilities, or in `make torture` twice as many: by
-# chance, less than one suite in a thousand fails.
+# There are about 500 comparisons with the CPU and 200 with exact probabilities, and twice as many in `make
+# torture`. With this level, fewer than one suite in a thousand fails by accident.
 SURE = 1e-6
 GAUSSIAN, BERNOULLI = "gaussian:0.6,0.4,0.4,0", "bernoulli:0.6,0.4,0.4,0.2"
 EXTRA = [
@@ -61,7 +71,7 @@ real = pytest.mark.skipif(cuda_toolkit.simulated(), reason="there is no GPU here
 
 @pytest.fixture
 def wrapping() -> Any:
-    """Sums of unsigned numbers that begin again at 0, as a GPU's do."""
+    """Let sums of unsigned numbers overflow silently, as on a GPU."""
     with np.errstate(over="ignore"):
         yield
 
@@ -72,7 +82,7 @@ def stream(key: tuple[int, int], trial: int) -> Any:
     return rng
 
 
-# Counter, key and answer, as Random123's kat_vectors has them.
+# Counter, key and result from Random123's kat_vectors.
 ANSWERS = [
     ((0, 0, 0, 0), (0, 0), "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
     ((2**32 - 1,) * 4, (2**32 - 1,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
@@ -86,14 +96,14 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("counter", "key", "answer"), ANSWERS)
 @pytest.mark.usefixtures("wrapping")
-def test_streams_begin_where_philox_says(counter, key, answer) -> None:
+def test_streams_start_with_philox(counter, key, answer) -> None:
     low, high = (a | b << 32 for a, b in (counter[:2], counter[2:]))
     rng = stream((key[0] | key[1] << 32, high), low)
     assert " ".join(f"{int(each) >> shift & 0xFFFFFFFF:08x}" for each in rng for shift in (0, 32)) == answer
 
 
 def xoroshiro(a: int, b: int) -> Any:
-    """xoroshiro128++ in whole numbers of any size."""
+    """xoroshiro128++ with Python integers."""
     whole = 2**64 - 1
 
     def rotate(x: int, by: int) -> int:
@@ -107,14 +117,14 @@ def xoroshiro(a: int, b: int) -> Any:
 
 @pytest.mark.parametrize("state", [(1, 0), (2**64 - 1, 2**63), (0x0123456789ABCDEF, 0xFEDCBA9876543210)])
 @pytest.mark.usefixtures("wrapping")
-def test_streams_go_on_as_xoroshiro_does(state) -> None:
+def test_streams_continue_with_xoroshiro(state) -> None:
     rng, expected = np.array(state, np.uint64), xoroshiro(*state)
     for _ in range(500):
         assert int(device_random_numbers.bits(rng)) == next(expected)
 
 
 @pytest.mark.usefixtures("wrapping")
-def test_draws_have_their_laws() -> None:
+def test_random_numbers_have_their_distributions() -> None:
     rng = stream((1, 2), 3)
     uniform, exponential = (
         np.array([draw(rng) for _ in range(20_000)])
@@ -130,7 +140,8 @@ def test_draws_have_their_laws() -> None:
     for normals in (single, pairs[:, 0], pairs[:, 1]):
         assert stats.kstest(normals, "norm").pvalue > SURE
         assert stats.kstest(normals + 0.1, "norm").pvalue < SURE
-    # Box and Muller's two are independent: neither themselves nor their squares go together, nor do signs.
+    # The two numbers of the Box-Muller method are independent: they, their squares and their signs do not
+    # correlate.
     for a, b in (pairs.T, (pairs**2).T, np.sign(pairs).T):
         assert stats.pearsonr(a, b).pvalue > SURE
     assert stats.kstest(np.degrees(np.arctan2(*pairs.T)), "uniform", (-180, 360)).pvalue > SURE
@@ -139,7 +150,7 @@ def test_draws_have_their_laws() -> None:
 
 
 class Fixed:
-    """A generator's state of which the next bits are known: all 0, or all 1."""
+    """A generator's state whose next bits are known: all 0 or all 1."""
 
     def __init__(self, ones: bool) -> None:
         self.state = [np.uint64(0), np.uint64(0)]
@@ -154,7 +165,7 @@ class Fixed:
 
 
 @pytest.mark.usefixtures("wrapping")
-def test_draws_at_their_ends() -> None:
+def test_extreme_random_numbers() -> None:
     none, all_ones = Fixed(ones=False), Fixed(ones=True)
     assert device_random_numbers.uniform(none) == 0
     assert device_random_numbers.uniform(all_ones) == 1 - 2**-53
@@ -164,13 +175,13 @@ def test_draws_at_their_ends() -> None:
 
 
 @pytest.mark.usefixtures("wrapping")
-def test_streams_of_neighbours_have_nothing_in_common() -> None:
+def test_neighbouring_streams_are_independent() -> None:
     plans = [plan_of("ms", BERNOULLI, 10, seed) for seed in range(20)]
     plans += [plan_of(spec, BERNOULLI, 10, 0) for spec in ("ts", "ucb1", "ms:floor=0.1", "ts:scale=1.01")]
     keys = [tuple(int(each) for each in device._key(plan)) for plan in plans]
     begun = {tuple(stream(key, trial).tolist()) for key in keys for trial in (*range(100), 2**32, 2**32 + 1)}
     assert len(begun) == len(keys) * 102
-    # A row is a stream: trials beside each other, and then seeds.
+    # Each row is a stream: adjacent trials, then adjacent seeds.
     rngs = [stream(keys[0], trial) for trial in range(100)] + [stream(key, 0) for key in keys[1:]]
     rows = np.array([[device_random_numbers.uniform(rng) for _ in range(500)] for rng in rngs]) - 0.5
     size = 12 * np.sqrt(rows.size - rows.shape[1])
@@ -211,7 +222,7 @@ def test_places_on_a_line(arms) -> None:
     rng, shift = np.random.default_rng(arms), trial_memory.block_shift(arms)
     w, line = np.full(trial_memory.memory_size(arms), np.nan), trial_memory.lengths_at(arms)
     for _ in range(5):
-        # Multiples of 1/64, whose sums are exact in any order; a third is nothing.
+        # Multiples of 1/64, whose sums are exact in any order; a third of them are 0.
         lengths = rng.integers(0, 200, arms) / 64 * (rng.random(arms) < 2 / 3)
         w[line : line + arms] = lengths
         for block in range(((arms - 1) >> shift) + 1):
@@ -234,7 +245,7 @@ def test_places_on_a_line(arms) -> None:
             assert trial_memory.find_arm(w, arms, shift, past) == (arms - 1, past - (ends[-1] - lengths[-1]))
 
 
-# The law of trials
+# The distribution of trials
 
 
 def engines_of(spec: str) -> list[str]:
@@ -248,12 +259,12 @@ CASES = [
     for engine in engines_of(spec)
     if runs_on(plan_of(spec, text, 30, 0, engine))
 ]
-# The obvious loops by default on one problem each.
+# The direct engines, on one problem each by default.
 FEWER = [(*case, engine) for *case, engine in CASES if engine == LAZY or case[1] == BERNOULLI]
 
 
 def differ(one: Any, other: Any) -> list[float]:
-    """p-values of Kolmogorov and Smirnov's test: of final regret, and of every arm's pulls."""
+    """Return the p-values of Kolmogorov-Smirnov tests of the final regret and of every arm's pulls."""
     pairs = [(one.regret[:, -1], other.regret[:, -1]), *zip(one.pulls.T, other.pulls.T, strict=True)]
     return [float(stats.ks_2samp(a, b, method="asymp").pvalue) for a, b in pairs]
 
@@ -266,7 +277,7 @@ def on_cpu(spec: str, text: str, horizon: int, trials: int) -> Any:
 def compare(
     spec: str, text: str, engine: str | None, trials: int, horizon: int, other: str = ""
 ) -> list[float]:
-    """Trials on the device against many more on the CPU (of another policy, if told)."""
+    """Compare trials on the device with many more on the CPU, optionally of another policy."""
     here = device.run(plan_of(spec, text, horizon, 1, engine), 0, trials, summarize=False)
     assert isinstance(here, TrialBatch)
     there = on_cpu(other or spec, text, horizon, max(1000, 4 * trials))
@@ -285,16 +296,17 @@ def test_every_policy_with_an_engine_is_compared() -> None:
 
 @pytest.mark.parametrize(("spec", "text", "engine"), FEWER)
 def test_trials_are_distributed_as_on_the_cpu(spec, text, engine) -> None:
-    trials = 12 if spec.startswith("kl-ucb") else 24  # whose formulas search
+    trials = 12 if spec.startswith("kl-ucb") else 24  # their formulas search for a root
     assert min(compare(spec, text, engine, trials, 20)) > SURE
 
 
-INDICES = ["ucb1", "ucb1:floor=0.2", "aoucb", "moss", "moss-anytime", "ocucb", "ucb+", "apt", *(pytest.param(spec, marks=pytest.mark.torture) for spec in ("kl-ucb", "kl-ucb++"))]  # fmt: skip
+INDICES = ["ucb1", "ucb1:floor=0.2", "aoucb", "moss", "moss-anytime", "ocucb", "ucb+", "apt"]
+SLOW_INDICES = [pytest.param(spec, marks=pytest.mark.torture) for spec in ("kl-ucb", "kl-ucb++")]
 
 
-@pytest.mark.parametrize("spec", INDICES)
-def test_indices_of_many_arms_have_the_same_law(spec, monkeypatch) -> None:
-    """Sweeps that note few arms at a time, as those over very many do."""
+@pytest.mark.parametrize("spec", [*INDICES, *SLOW_INDICES])
+def test_indices_of_many_arms_have_the_same_distribution(spec, monkeypatch) -> None:
+    """Sweeps store few arms at a time, as they do with very many arms."""
     monkeypatch.setattr(lazy_indexed, "ARMS_PER_SWEEP", 4)
     monkeypatch.setattr(device, "_KERNELS", {})
     assert min(compare(spec, BERNOULLI, LAZY, 24, 20)) > SURE
@@ -306,7 +318,7 @@ def test_trials_are_distributed_as_on_the_cpu_for_longer(spec, text, engine) -> 
     assert min(compare(spec, text, engine, 200, 48)) > SURE
 
 
-def test_the_comparison_sees_another_booster() -> None:
+def test_the_comparison_detects_another_booster() -> None:
     assert min(compare("ms+:booster=4", GAUSSIAN, LAZY, 120, 40, other="ms+:booster=32")) < SURE
 
 
@@ -332,35 +344,36 @@ LAWS = [
 def test_choices_follow_the_probabilities_of_their_tallies(
     spec, text, engine, trials, horizon, monkeypatch
 ) -> None:
-    watched = watch(plan_of(spec, text, horizon, 3, engine), trials, monkeypatch)
-    assert (watched.probabilities[np.arange(watched.chosen.size), watched.chosen] > 0).all()
-    assert min(chances(watched)) > SURE
+    observed = observe_choices(plan_of(spec, text, horizon, 3, engine), trials, monkeypatch)
+    assert (observed.probabilities[np.arange(observed.chosen.size), observed.chosen] > 0).all()
+    assert min(deviation_bounds(observed)) > SURE
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("spec", "text", "engine"), CASES)
 def test_choices_follow_the_probabilities_for_longer(spec, text, engine, monkeypatch) -> None:
-    watched = watch(plan_of(spec, text, 60, 3, engine), 60, monkeypatch)
-    assert (watched.probabilities[np.arange(watched.chosen.size), watched.chosen] > 0).all()
-    assert min(chances(watched)) > SURE
+    observed = observe_choices(plan_of(spec, text, 60, 3, engine), 60, monkeypatch)
+    assert (observed.probabilities[np.arange(observed.chosen.size), observed.chosen] > 0).all()
+    assert min(deviation_bounds(observed)) > SURE
 
 
-def share_chance(watched: Watched, epsilon: float) -> float:
-    """How likely at most it is that shares are mixed in so much more or less often than with probability
-    epsilon.
+def floor_deviation_bound(observed: ObservedChoices, epsilon: float) -> float:
+    """Return an upper bound of the probability that floors are applied this much more or less often than
+    with probability epsilon.
     """
-    p = watched.probabilities
+    p = observed.probabilities
     even = 1 / p.shape[1]
-    steps = (even - (p - epsilon * even) / (1 - epsilon)) / p  # how the logarithm of p grows with epsilon
-    taken = steps[np.arange(watched.chosen.size), watched.chosen]
+    # The derivative of log p with respect to epsilon.
+    steps = (even - (p - epsilon * even) / (1 - epsilon)) / p
+    taken = steps[np.arange(observed.chosen.size), observed.chosen]
     return freedman(float(taken.sum()), float((p * steps**2).sum()), max(1 / epsilon, 1 / (1 - epsilon)))
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("spec", ["ms:floor=0.3", "ms+:floor=0.3", "epsilon-greedy:epsilon=0.3"])
-def test_shares_have_their_probability(spec, monkeypatch) -> None:
-    watched = watch(plan_of(spec, "gaussian-equal:arms=10", 60, 3, LAZY), 120, monkeypatch)
-    assert min(*chances(watched), share_chance(watched, 0.3)) > SURE
+def test_floors_have_their_probability(spec, monkeypatch) -> None:
+    observed = observe_choices(plan_of(spec, "gaussian-equal:arms=10", 60, 3, LAZY), 120, monkeypatch)
+    assert min(*deviation_bounds(observed), floor_deviation_bound(observed, 0.3)) > SURE
 
 
 @pytest.mark.skipif(not cuda_toolkit.simulated(), reason="compiled code cannot count in a list")
@@ -368,37 +381,34 @@ def test_shares_have_their_probability(spec, monkeypatch) -> None:
     "spec", ["ms:floor=0.3", "ts:floor=0.3", "ucb1:floor=0.3", "ms:floor=1,floor_decay=0.5"]
 )
 @pytest.mark.usefixtures("own_kernels")
-def test_shares_are_mixed_in_once_a_round(spec, monkeypatch) -> None:
-    """Also where the engine has to draw again.
+def test_floors_are_applied_once_per_round(spec, monkeypatch) -> None:
+    """A rejected proposal is not a new round, in which the floor could be applied again."""
+    calls = []
 
-    That is no new round, in which a share could be chosen after all.
-    """
-    drawn = []
-
-    def never(shares: Any, total: float, rng: Any) -> int:
-        drawn.append(total)
+    def never(probabilities: Any, total: float, rng: Any) -> int:
+        calls.append(total)
         return -1
 
     monkeypatch.setattr(trial_kernel, "sample_mixed_in", never)
     for engine in engines_of(spec):
-        drawn.clear()
+        calls.clear()
         device.run(plan_of(spec, "gaussian-equal:arms=10", 40, 3, engine), 0, 3, summarize=False)
-        assert len(drawn) == 3 * 30
+        assert len(calls) == 3 * 30
 
 
-def test_the_count_of_shares_sees_a_few_more() -> None:
-    """Draws of a policy that mixes in 0.4 instead of 0.3."""
+def test_the_floor_bound_detects_a_larger_floor() -> None:
+    """Sample from a policy with floor 0.4 instead of 0.3."""
     rng = np.random.default_rng(1)
     inner = rng.dirichlet(np.full(10, 0.3), 2000)
     for epsilon, found in ((0.3, False), (0.4, True)):
-        law = 0.3 / 10 + 0.7 * inner
-        drawn = epsilon / 10 + (1 - epsilon) * inner
-        chosen = np.array([rng.choice(10, p=row) for row in drawn])
-        assert (share_chance(Watched(chosen, law), 0.3) < SURE) == found
+        claimed = 0.3 / 10 + 0.7 * inner
+        actual = epsilon / 10 + (1 - epsilon) * inner
+        chosen = np.array([rng.choice(10, p=row) for row in actual])
+        assert (floor_deviation_bound(ObservedChoices(chosen, claimed), 0.3) < SURE) == found
 
 
 def accepting(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
-    """What the draw tells, though the arm weighs less than its bound."""
+    """Accept every proposed arm, even if its weight is below its bound."""
     if x[POSITION] < w[LEADER_HIGH]:
         return int(x[LEADER])
     return find_arm(w, arms, shift, x[POSITION] - w[LEADER_HIGH])[0]
@@ -406,19 +416,19 @@ def accepting(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -
 
 @pytest.fixture
 def own_kernels(monkeypatch) -> None:
-    """Kernels that are built here are forgotten afterwards."""
+    """Discard kernels that are built in a test."""
     monkeypatch.setattr(device, "_KERNELS", {})
 
 
 @pytest.mark.usefixtures("own_kernels")
-def test_an_engine_that_always_accepts_is_found_out(monkeypatch) -> None:
+def test_an_engine_that_always_accepts_is_detected(monkeypatch) -> None:
     plan = plan_of("ms", "gaussian-equal:arms=10", 40, 3, LAZY)
-    assert min(chances(watch(plan, 20, monkeypatch))) > SURE
+    assert min(deviation_bounds(observe_choices(plan, 20, monkeypatch))) > SURE
     device._KERNELS.clear()
     begin, try_leader, keeps_leader, _, update, rebuild = lazy_sampled.ENGINE
     wrong = (begin, try_leader, keeps_leader, accepting, update, rebuild)
     monkeypatch.setattr(device, "_ENGINES", {**device._ENGINES, ("sampled", LAZY): wrong})
-    assert min(chances(watch(plan, 20, monkeypatch))) < SURE
+    assert min(deviation_bounds(observe_choices(plan, 20, monkeypatch))) < SURE
     here = device.run(plan_of("ms", "gaussian-equal:arms=10", 60, 3, LAZY), 0, 100, summarize=False)
     assert isinstance(here, TrialBatch)
     there = run_trials(plan_of("ms", "gaussian-equal:arms=10", 60, 4, None, CPU), 0, 1500)
@@ -460,7 +470,7 @@ class Believer(maillard.Perturbed):
 
 
 class Slow(maillard.Sampled):
-    """Another estimate of means than the empirical one."""
+    """Uses another estimate of means than the empirical one."""
 
     monotone = True
 
@@ -472,7 +482,7 @@ class Slow(maillard.Sampled):
 
 
 @pytest.mark.parametrize("policy", [Believer(), Slow()])
-def test_policies_of_ones_own_run_too(policy) -> None:
+def test_user_defined_policies_run(policy) -> None:
     here = device.run(plan_of(policy, BERNOULLI, 40, 1), 0, 60, summarize=False)
     assert isinstance(here, TrialBatch)
     there = run_trials(plan_of(policy, BERNOULLI, 40, 2, None, CPU), 0, 1500)
@@ -482,8 +492,15 @@ def test_policies_of_ones_own_run_too(policy) -> None:
 
 # The same bits
 
-SAME = [("ms+", LAZY), ("ts", LAZY), ("ucb1:floor=0.2", LAZY), ("ms:floor=0.1", LAZY), ("imed", DIRECT), ("ms", DIRECT)]  # fmt: skip
-EASY = "gaussian:1.5,0,0"  # where one arm is pulled again and again
+SAME = [
+    ("ms+", LAZY),
+    ("ts", LAZY),
+    ("ucb1:floor=0.2", LAZY),
+    ("ms:floor=0.1", LAZY),
+    ("imed", DIRECT),
+    ("ms", DIRECT),
+]
+EASY = "gaussian:1.5,0,0"  # one arm is chosen in almost every round
 
 
 def run(spec: str | list[str], text: str, trials: int = 6, **options: Any) -> Any:
@@ -507,7 +524,7 @@ def test_a_trial_depends_on_seed_policy_and_number_alone(spec, engine, monkeypat
 
 @pytest.mark.parametrize(("spec", "engine"), SAME)
 def test_a_trial_does_not_depend_on_when_threads_wait(spec, engine, monkeypatch) -> None:
-    """In the simulator a thread is a warp, so that nobody waits for others."""
+    """In the simulator each thread is its own warp, so threads do not wait for each other."""
     plan = plan_of(spec, EASY, 30, 5, engine)
     once = finish(plan, 5, monkeypatch)
     for values in ((1, 1, 1), (32, 20, 5)):
@@ -524,8 +541,7 @@ def test_a_trial_does_not_depend_on_when_threads_wait(spec, engine, monkeypatch)
 def test_a_trial_does_not_depend_on_where_it_pauses(spec, engine, text, monkeypatch) -> None:
     plan = plan_of(spec, text, 30, 5, engine)
     once = finish(plan, 5, monkeypatch)
-    # The spells after the first are four times as long each; or, where there is no time, shorter until they
-    # are one round.
+    # Each launch is four times as long as the one before; without time left, launches shrink to one round.
     for seconds, spell in ((1e9, 13), (0.0, 10)):
         monkeypatch.setattr(device, "LAUNCH_SECONDS", seconds)
         monkeypatch.setattr(device, "_first_launch_rounds", lambda _threads, _last, spell=spell: spell)
@@ -546,7 +562,7 @@ def test_regret_at_given_checkpoints(spec, text) -> None:
     assert result.final == pytest.approx(result.pulls @ gaps, abs=1e-12)
 
 
-# What is refused
+# Rejected input
 
 
 def refused(policies: Any, problem: str = BERNOULLI, **options: Any) -> str:
@@ -557,7 +573,7 @@ def refused(policies: Any, problem: str = BERNOULLI, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("spec", ["adaucb", "phe", "ts-bernoulli", "dmed", "arm:0", "dist:0.1,0.2,0.3,0.4"])
-def test_policies_without_an_engine_are_refused(spec) -> None:
+def test_policies_without_an_engine_are_rejected(spec) -> None:
     said = refused(["ms", spec])
     assert said.startswith(
         "policy on device 'cuda': expected sampled, indexed and Gaussian-perturbed policies"
@@ -576,7 +592,7 @@ def test_policies_without_an_engine_are_refused(spec) -> None:
         ("ms", "uniform-noise:0.5,0.6,width=0.4"),
     ],
 )
-def test_problems_without_an_engine_are_refused(spec, problem) -> None:
+def test_problems_without_an_engine_are_rejected(spec, problem) -> None:
     said = refused(spec, problem)
     assert said.startswith(
         "problem on device 'cuda': expected Gaussian and Bernoulli rewards, observed at once"
@@ -585,12 +601,12 @@ def test_problems_without_an_engine_are_refused(spec, problem) -> None:
     assert problem[:8] in said
 
 
-def test_a_delay_of_nothing_is_none() -> None:
+def test_a_delay_of_zero_equals_no_delay() -> None:
     late, still = (run("ms+", f"bernoulli:0.5,0.4{end}", 3) for end in (",delay=fixed:0", ""))
     assert same(late, still)
 
 
-def test_other_bad_input_is_refused() -> None:
+def test_other_bad_input_is_rejected() -> None:
     assert refused("ms", device="gpu") == "device: expected cpu or cuda or auto, got 'gpu'"
     assert refused("ms", keep="all") == "keep: expected trials or summary, got 'all'"
     assert "engine of ms on device 'cuda': expected lazy or direct" in refused("ms", engine="plain")
@@ -618,7 +634,7 @@ class NoIndex(maillard.Indexed):
 
 
 class OneNoIndex(maillard.Indexed):
-    """Of one arm alone, beside others that are as good as can be."""
+    """Not a number for one arm; the other arms have the largest possible index."""
 
     monotone = True
     uses_best = False
@@ -628,7 +644,7 @@ class OneNoIndex(maillard.Indexed):
 
 
 class Strays(maillard.Perturbed):
-    """No score for an arm that was pulled often."""
+    """Not a number for an arm that was pulled often."""
 
     noise = score_distributions.GAUSSIAN
 
@@ -649,14 +665,14 @@ BROKEN = [
 
 @pytest.mark.parametrize(("policy", "engine", "words"), BROKEN)
 @pytest.mark.parametrize("text", [GAUSSIAN, BERNOULLI])
-def test_a_formula_that_gives_no_number_is_named(policy, engine, words, text) -> None:
+def test_a_formula_that_returns_nan_is_named(policy, engine, words, text) -> None:
     with pytest.raises(InvalidValue) as caught:
         device.run(plan_of(policy, text, 60, 1, engine), 0, 4, summarize=False)
     assert words in str(caught.value)
 
 
 class Wild(maillard.Sampled):
-    """Declares what does not hold."""
+    """Makes a false declaration."""
 
     monotone = True
 
@@ -664,14 +680,14 @@ class Wild(maillard.Sampled):
         return np.minimum(0.0, -1.0 + 0.01 * t)
 
 
-def test_a_false_declaration_is_found_out() -> None:
+def test_a_false_declaration_is_detected() -> None:
     with pytest.raises(InvalidValue, match="keeps what `monotone` declares") as caught:
         maillard.simulate(Wild(), "bernoulli:0.5,0.5,0.5", 300, 6, device="cuda")
     assert "trial" in str(caught.value)
     assert "round" in str(caught.value)
 
 
-def test_a_wave_stops_when_somebody_wants_it_to() -> None:
+def test_a_batch_stops_on_request() -> None:
     plan, stop = plan_of("ms", BERNOULLI, 40, 1), np.zeros(1, np.int64)
     assert device.run(plan, 0, 2, summarize=False, stop=stop).pulls.sum() == 80
     stop[0] = 1
@@ -679,7 +695,7 @@ def test_a_wave_stops_when_somebody_wants_it_to() -> None:
         device.run(plan, 0, 2, summarize=False, stop=stop)
 
 
-def test_a_wave_stops_between_two_spells(monkeypatch) -> None:
+def test_a_batch_stops_between_two_launches(monkeypatch) -> None:
     plan, stop = plan_of("ms", BERNOULLI, 40, 1), np.zeros(1, np.int64)
     kernel, launches = device._kernel_of(plan), []
 
@@ -699,7 +715,7 @@ def test_a_wave_stops_between_two_spells(monkeypatch) -> None:
     assert len(launches) == 1
 
 
-# Devices that are not there
+# Missing devices
 
 
 @pytest.fixture
@@ -714,7 +730,7 @@ def not_installed(monkeypatch) -> Any:
 
 
 @pytest.mark.usefixtures("not_installed")
-def test_what_is_not_installed_is_named() -> None:
+def test_missing_packages_are_named() -> None:
     with pytest.raises(NoDevice) as caught:
         maillard.simulate("ms", BERNOULLI, 20, 2, device="cuda")
     assert str(caught.value) == "device 'cuda' needs the package numba-cuda: pip install 'maillard[cuda]'"
@@ -724,7 +740,7 @@ def test_what_is_not_installed_is_named() -> None:
     assert there.provenance["device"] == "cpu"
 
 
-def test_no_driver_is_one_line_and_auto_falls_back_to_the_very_bits() -> None:
+def test_a_missing_driver_is_one_line_and_auto_falls_back_to_the_same_bits() -> None:
     code = f"""
 import numpy, maillard
 from click.testing import CliRunner
@@ -734,7 +750,9 @@ try:
     maillard.simulate("ms", "{BERNOULLI}", 20, 2, device="cuda")
 except NoDevice as error:
     print(error)
-there, here = (maillard.simulate(["ms", "ts"], "{BERNOULLI}", 20, 5, seed=3, device=each) for each in ("auto", "cpu"))
+there, here = (
+    maillard.simulate(["ms", "ts"], "{BERNOULLI}", 20, 5, seed=3, device=each) for each in ("auto", "cpu")
+)
 assert numpy.array_equal(there.values, here.values) and numpy.array_equal(there.pulls, here.pulls)
 print(there.provenance["device"])
 command = CliRunner().invoke(main, ["simulate", "ms", "--device", "cuda"])
@@ -753,7 +771,7 @@ def test_auto_runs_each_policy_where_it_can() -> None:
     there = maillard.simulate("ms", BERNOULLI, 20, 5, seed=3, device="cuda")
     assert np.array_equal(both.values[0], there.values[0])
     assert np.array_equal(both.values[1], here.values[1])
-    assert not np.array_equal(both.pulls[0], here.pulls[0])  # a GPU's random numbers are others
+    assert not np.array_equal(both.pulls[0], here.pulls[0])  # the GPU uses other random numbers
     assert both.provenance["device"] == f"cpu and {device.device_name()}"
     assert there.provenance["device"] == device.device_name()
     alone = maillard.simulate("phe", BERNOULLI, 20, 5, seed=3, device="auto")
@@ -781,8 +799,8 @@ from maillard.simulation.cuda import cuda_backend
 from maillard.simulation.policy_formulas import without_floor
 numbers, table, places = (T.Array(T.float64, 1, "C"), T.Array(T.float64, 2, "C"), T.Array(T.int64, 1, "C"))
 signature = T.void(
-    table, table, T.Array(T.uint64, 2, "C"), T.Array(T.uint64, 1, "C"), T.int64, numbers, T.int64, numbers, numbers, numbers, numbers,
-    numbers, T.float64, *[T.int64] * 3, places, table, places, *[T.int64] * 4,
+    table, table, T.Array(T.uint64, 2, "C"), T.Array(T.uint64, 1, "C"), T.int64, numbers, T.int64,
+    *[numbers] * 5, T.float64, *[T.int64] * 3, places, table, places, *[T.int64] * 4,
 )
 for each in sys.argv[1:]:
     spec, engine, capability = each.split()
@@ -790,22 +808,24 @@ for each in sys.argv[1:]:
     numba.cuda.dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=version)
     policy = maillard.policy(spec, sigma2=1.0, horizon=1000)
     floor = "floor" in spec
-    kernel = cuda_backend.source(without_floor(policy), engine, floor and "decay" not in spec, "decay" in spec)
+    decay = "decay" in spec
+    kernel = cuda_backend.source(without_floor(policy), engine, floor and not decay, decay)
     ptx, _ = found.compile(kernel, signature, device=False, cc=version, output="ptx", abi="numba", opt=True)
     assert ptx.count(".visible .entry") == 1 and "advance" in ptx, "no entry"
     assert f".target sm_{capability}" in ptx, "another target"
-    calls = {word for word in ptx.replace("(", " ").replace(",", " ").split() if word.startswith(("Py", "NRT_", "numba_"))}
+    words = ptx.replace("(", " ").replace(",", " ").split()
+    calls = {word for word in words if word.startswith(("Py", "NRT_", "numba_"))}
     assert not calls, calls
     print(each, len(ptx), flush=True)
 """
 
 
 def compile_all(*what: str) -> None:
-    """Compile kernels in a process that has no simulator.
+    """Compile kernels in a process without the simulator of CUDA.
 
-    Each a policy, its engine and what the device can do.
+    Each kernel is given by a policy, an engine and a compute capability.
     """
-    made = compiling(f"import sys; sys.argv[1:] = {list(what)!r}\n{COMPILE}")
+    made = compile_output(f"import sys; sys.argv[1:] = {list(what)!r}\n{COMPILE}")
     assert [line.rpartition(" ")[0] for line in made.splitlines()] == list(what)
 
 
@@ -820,7 +840,7 @@ def test_every_kernel_compiles(spec, capability) -> None:
     compile_all(*(f"{spec} {engine} {capability}" for engine in engines_of(spec)))
 
 
-def test_numba_cuda_is_imported_without_what_numpy_no_longer_has() -> None:
+def test_numba_cuda_is_imported_without_row_stack_of_numpy() -> None:
     code = """
 import types, numpy
 if hasattr(numpy, "row_stack"):
@@ -835,18 +855,21 @@ from numba import types as T
 from maillard.simulation.cuda import reductions
 from maillard.simulation.cuda.device_functions import DeviceFunctions
 signature = T.void(T.Array(T.float64, 2, "C"), T.int64, T.Array(T.int64, 2, "C"))
-ptx, _ = found.compile(DeviceFunctions().copy(reductions.list_pulls), signature, device=False, cc=(9, 0), output="ptx", abi="numba")
+kernel = DeviceFunctions().copy(reductions.list_pulls)
+ptx, _ = found.compile(kernel, signature, device=False, cc=(9, 0), output="ptx", abi="numba")
 assert ".visible .entry" in ptx
 assert not hasattr(numpy, "row_stack")
 print("compiled")
 """
-    assert compiling(code).strip() == "compiled"
+    assert compile_output(code).strip() == "compiled"
 
 
-# Odd sizes
+# Extreme sizes
 
 
-@pytest.mark.parametrize(("spec", "engine"), [("ms+", LAZY), ("ts", LAZY), ("ucb1", LAZY), ("ms", DIRECT), ("imed", DIRECT)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spec", "engine"), [("ms+", LAZY), ("ts", LAZY), ("ucb1", LAZY), ("ms", DIRECT), ("imed", DIRECT)]
+)
 def test_a_thousand_arms(spec, engine) -> None:
     text = "bernoulli-equal:arms=1000"
     wave = device.run(plan_of(spec, text, 1003, 1, engine), 0, 2, summarize=False)
@@ -857,13 +880,13 @@ def test_a_thousand_arms(spec, engine) -> None:
 
 
 @pytest.mark.parametrize("horizon", [1, 5])
-def test_horizons_about_the_number_of_arms(horizon) -> None:
+def test_horizons_near_the_number_of_arms(horizon) -> None:
     specs = ["ts", "imed"]
     there, here = (maillard.simulate(specs, BERNOULLI, horizon, 3, device=each) for each in ("cuda", "cpu"))
     assert there.rounds.tolist() == here.rounds.tolist()
     assert (there.pulls.sum(axis=2) == horizon).all()
     assert (there.pulls[:, :, : min(horizon, 4)] >= 1).all()
-    if horizon <= 4:  # every round is forced, so that nothing is random but rewards
+    if horizon <= 4:  # every round is forced, so only rewards are random
         assert np.array_equal(there.values, here.values)
     summary = maillard.simulate("ts", BERNOULLI, horizon, 3, device="cuda", keep="summary")
     assert np.array_equal(summary.final[0], there.final[0])

@@ -1,4 +1,4 @@
-"""The lazy engine draws from exactly the law that the direct one does, and both from `policy.probabilities`."""
+"""The lazy and the direct engine sample from the same distribution, that of `policy.probabilities`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from maillard.simulation.policy_formulas import without_floor
 from tests.conftest import NAMES, VARIANTS, runs_on
 
 TRIALS = 2000
-# All tests of this module together may fail by chance once in a thousand suites of a thousand comparisons.
+# With a thousand comparisons, one suite in a thousand fails by accident.
 SURE = 1e-6
 HORIZON = 150
-SLOW = 60  # for formulas that search: kl-UCB
+SLOW = 60  # for kl-UCB, whose formula searches for a root
 
 PROBLEMS = {
     "gaussian": "gaussian-equal:arms=5",
@@ -44,9 +44,9 @@ SPECS = [*NAMES, *[spec for spec in VARIANTS if spec not in EXTRA], *EXTRA]
 
 
 def plan_of(spec: str, problem: str, horizon: int, seed: int, engine: str | None = None) -> Plan:
-    world = problems.problem(problem)
+    instance = problems.problem(problem)
     policy = maillard.policy(spec, sigma2=0.25, horizon=horizon)
-    return Plan(policy, world, (horizon,), seed, engine)
+    return Plan(policy, instance, (horizon,), seed, engine)
 
 
 def has_lazy(spec: str) -> bool:
@@ -77,7 +77,7 @@ MORE = [
 
 
 def compare(one: Plan, other: Plan, trials: int = TRIALS) -> list[float]:
-    """p-values: the same law of regret, of its mean, and of every arm's pulls."""
+    """Return p-values for equal distributions and means of regret, and for equal pulls of every arm."""
     a, b = run_trials(one, 0, trials), run_trials(other, 0, trials)
     samples = [(a.regret[:, -1], b.regret[:, -1]), *zip(a.pulls.T, b.pulls.T, strict=True)]
     values = [float(stats.ks_2samp(x, y, method="asymp").pvalue) for x, y in samples if np.ptp([*x, *y]) > 0]
@@ -109,7 +109,7 @@ def test_lazy_and_direct_agree_for_longer(spec, name) -> None:
 @pytest.mark.parametrize(
     ("spec", "other"), [("ms", "ms:sigma2=0.22"), ("ts", "ts:scale=1.2"), ("ucb1", "ucb1:scale=1.05")]
 )
-def test_the_comparison_would_see_a_small_error(spec, other) -> None:
+def test_the_comparison_detects_a_small_error(spec, other) -> None:
     text = PROBLEMS["gaussian"]
     wrong = maillard.policy(other, **({} if "sigma2" in other else {"sigma2": 0.25}))
     lazy = plan_of(spec, text, HORIZON, 1, LAZY)
@@ -121,7 +121,7 @@ def test_the_comparison_would_see_a_small_error(spec, other) -> None:
     "spec", ["ms+", "kl-ms", "ts", "ts-bernoulli", "ucb1", "imed:family=bernoulli", "moss"]
 )
 def test_lazy_and_direct_agree_with_many_arms(spec) -> None:
-    """Trees of several levels, bounds that are renewed often, many ties."""
+    """Covers trees with several levels, frequent updates of bounds, and many ties."""
     text = "bernoulli-equal:arms=150"
     lazy, direct = plan_of(spec, text, 2000, 1, LAZY), plan_of(spec, text, 2000, 2, DIRECT)
     a, b = run_trials(lazy, 0, 120), run_trials(direct, 0, 120)
@@ -130,12 +130,12 @@ def test_lazy_and_direct_agree_with_many_arms(spec) -> None:
     assert stats.ks_2samp(np.sort(a.pulls)[:, 75], np.sort(b.pulls)[:, 75]).pvalue > SURE
 
 
-def chi_square(drawn: np.ndarray, probabilities: np.ndarray) -> float:
-    """The p-value of draws under a law; rare arms are put together."""
-    assert (drawn[probabilities == 0] == 0).all()
-    expected = drawn.sum() * probabilities
+def chi_square(counts: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the p-value of counts of choices under a distribution; rare arms are pooled."""
+    assert (counts[probabilities == 0] == 0).all()
+    expected = counts.sum() * probabilities
     rare = expected < 10
-    cells = [*zip(drawn[~rare], expected[~rare], strict=True), (drawn[rare].sum(), expected[rare].sum())]
+    cells = [*zip(counts[~rare], expected[~rare], strict=True), (counts[rare].sum(), expected[rare].sum())]
     cells = [(seen, due) for seen, due in cells if due >= 1]
     if len(cells) < 2:
         return 1.0
@@ -144,15 +144,32 @@ def chi_square(drawn: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 FROZEN = [
-    *[(spec, "gaussian-equal:arms=6", t) for spec in ("ms", "ms+", "ms+:booster=16,c=1,d=1", "boltzmann:eta=5", "ts", "ts-sg") for t in (50, 1000)],
-    *[(spec, "gaussian-equal:arms=6", 300) for spec in ("boltzmann-gumbel", "ms-printed", "boltzmann:schedule=log,eta=3")],
-    *[(spec, "bernoulli:0.5,0.45,0.45,0.4", t) for spec in ("ms+", "kl-ms", "kl-ms:jeffreys=true", "ts", "ts-bernoulli", "imed:family=bernoulli", "epsilon-greedy", "ms:floor=0.2") for t in (12, 60, 700)],
-    *[(spec, "bernoulli-equal:arms=40", 400) for spec in ("ms", "ms+", "kl-ms", "ts-bernoulli", "ts", "moss", "ucb1")],
+    *[
+        (spec, "gaussian-equal:arms=6", t)
+        for spec in ("ms", "ms+", "ms+:booster=16,c=1,d=1", "boltzmann:eta=5", "ts", "ts-sg")
+        for t in (50, 1000)
+    ],
+    *[
+        (spec, "gaussian-equal:arms=6", 300)
+        for spec in ("boltzmann-gumbel", "ms-printed", "boltzmann:schedule=log,eta=3")
+    ],
+    *[
+        (spec, "bernoulli:0.5,0.45,0.45,0.4", t)
+        for spec in (
+            "ms+", "kl-ms", "kl-ms:jeffreys=true", "ts", "ts-bernoulli", "imed:family=bernoulli",
+            "epsilon-greedy", "ms:floor=0.2",
+        )
+        for t in (12, 60, 700)
+    ],
+    *[
+        (spec, "bernoulli-equal:arms=40", 400)
+        for spec in ("ms", "ms+", "kl-ms", "ts-bernoulli", "ts", "moss", "ucb1")
+    ],
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("spec", "text", "t"), FROZEN)
-def test_draws_of_the_frozen_lazy_engine_match_the_probabilities_of_its_tally(spec, text, t) -> None:
+def test_choices_of_the_frozen_lazy_engine_match_the_probabilities_of_its_tally(spec, text, t) -> None:
     plan = plan_of(spec, text, t, 5, LAZY)
     made = run_trials(plan, 3, 1, choices=10**6)
     p = plan.policy.probabilities(made.tally)
@@ -161,7 +178,7 @@ def test_draws_of_the_frozen_lazy_engine_match_the_probabilities_of_its_tally(sp
 
 
 def tied_leaders(plan: Plan, want: int) -> int:
-    """A trial whose final tally has that many leaders."""
+    """Return a trial whose final tally has this many leaders."""
     for trial in range(3000):
         means = run_trials(plan, trial, 1).tally.means
         if np.count_nonzero(means == means.max()) >= want:
@@ -173,14 +190,14 @@ def tied_leaders(plan: Plan, want: int) -> int:
     "spec", ["ms", "ms+", "ms+:booster=16,c=1,d=1", "kl-ms", "boltzmann:eta=5", "epsilon-greedy", "uniform"]
 )
 @pytest.mark.parametrize("want", [2, 3])
-def test_draws_match_with_several_tied_leaders(spec, want) -> None:
+def test_choices_match_with_several_tied_leaders(spec, want) -> None:
     plan = plan_of(spec, "bernoulli:0.5,0.5,0.5,0.4,0.3", 60, 9, LAZY)
     trial = tied_leaders(plan, want)
     made = run_trials(plan, trial, 1, choices=10**6)
     assert chi_square(made.choices, plan.policy.probabilities(made.tally)) > SURE
 
 
-def test_the_chi_square_would_see_a_small_error() -> None:
+def test_the_chi_square_detects_a_small_error() -> None:
     plan = plan_of("ms", "gaussian-equal:arms=6", 300, 5, LAZY)
     made = run_trials(plan, 3, 1, choices=10**6)
     wrong = made.tally.copy()
@@ -189,7 +206,7 @@ def test_the_chi_square_would_see_a_small_error() -> None:
 
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.partition(":")[0] != "dmed"])
-def test_draws_of_the_frozen_direct_engine_match_too(spec) -> None:
+def test_choices_of_the_frozen_direct_engine_match(spec) -> None:
     name = problems_for(spec)[0]
     plan = plan_of(spec, PROBLEMS[name], 40, 5, DIRECT)
     made = run_trials(plan, 1, 1, choices=200_000)
@@ -208,14 +225,14 @@ def test_cold_arms_are_treated_as_probabilities_treat_them(spec, text) -> None:
         plan = plan_of(spec, text, 20, 5 + trial, DIRECT)
         made = run_trials(plan, 1, 1, choices=100_000)
         cold += int(np.count_nonzero(made.tally.pulls == 0))
-        # Without delay all 20 rewards were observed, those of arms that are gone among them.
+        # Without delay all 20 rewards were observed, including those of replaced arms.
         t = made.tally.round if plan.problem.delay else 21
         assert chi_square(made.choices, plan.policy.probabilities(made.tally, round=t)) > SURE
     assert cold > 0
 
 
 def dmed(rng: np.random.Generator, means: np.ndarray, horizon: int, sigma2: float) -> np.ndarray:
-    """DMED as it is described: play through a list, while the next one grows."""
+    """DMED as published: choose each arm of a list, and build the next list meanwhile."""
     arms = means.size
     n, s = np.zeros(arms, np.int64), np.zeros(arms)
     current, following = list(range(arms)), set()
@@ -241,12 +258,12 @@ def test_dmed_remembers_its_list() -> None:
     plain = np.array([dmed(rng, means, 150, 0.25) for _ in range(700)])
     for arm in range(4):
         assert stats.ks_2samp(made[:, arm], plain[:, arm]).pvalue > SURE
-    easy = np.array([dmed(rng, means, 150, 0.5) for _ in range(500)])  # a list twice as easy to be on
+    easy = np.array([dmed(rng, means, 150, 0.5) for _ in range(500)])  # with a weaker condition for the list
     assert stats.ks_2samp(made[:, 0], easy[:, 0]).pvalue < SURE
 
 
 @pytest.mark.parametrize("spec", ["ocucb-n", "adaucb", "phe", "giro", "ms+", "ts"])
-def test_the_plain_engine_agrees_too(spec) -> None:
+def test_the_plain_engine_agrees(spec) -> None:
     direct = plan_of(spec, PROBLEMS["ties"], 15, 1, DIRECT)
     plain = plan_of(spec, PROBLEMS["ties"], 15, 2, PLAIN)
     assert min(compare(direct, plain, 120)) > SURE
@@ -257,21 +274,21 @@ def test_the_plain_engine_agrees_too(spec) -> None:
     ["bernoulli:0.6,0.4,0.3,delay=batched:6", "bernoulli-dynamic:arms=3,rate=0.5,a=2,b=3,delay=batched:15"],
 )
 @pytest.mark.parametrize("spec", ["ms+", "ucb1", "ocucb-n"])
-def test_a_law_that_is_remembered_is_that_of_the_state(spec, text) -> None:
-    """While rewards wait the direct engine computes nothing anew; the plain one always does."""
+def test_cached_probabilities_are_those_of_the_state(spec, text) -> None:
+    """While rewards are delayed, the direct engine uses cached probabilities. The plain one does not."""
     direct, plain = plan_of(spec, text, 30, 1, DIRECT), plan_of(spec, text, 30, 2, PLAIN)
     assert min(compare(direct, plain, 300)) > SURE
 
 
 @pytest.mark.parametrize("delay", ["fixed:0", "batched:1", "geometric:0"])
-def test_a_delay_of_nothing_is_none(delay) -> None:
+def test_a_delay_of_zero_equals_no_delay(delay) -> None:
     late, still = (plan_of("ms+", f"bernoulli:0.5,0.4{end}", 200, 1) for end in (f",delay={delay}", ""))
     assert engines_for(late) == engines_for(still)
     assert np.array_equal(run_trials(late, 0, 20).pulls, run_trials(still, 0, 20).pulls)
 
 
 class Wild(maillard.Sampled):
-    """Declares what does not hold."""
+    """Makes a false declaration."""
 
     monotone = True
 
@@ -279,10 +296,10 @@ class Wild(maillard.Sampled):
         return np.minimum(0.0, -1.0 + 0.01 * t)
 
 
-def test_a_false_declaration_is_found_out() -> None:
-    world = problems.problem("bernoulli:0.5,0.5,0.5")
+def test_a_false_declaration_is_detected() -> None:
+    problem = problems.problem("bernoulli:0.5,0.5,0.5")
     with pytest.raises(maillard.InvalidValue, match="monotone"):
-        run_trials(Plan(Wild(), world, (2000,), 0), 0, 20)
+        run_trials(Plan(Wild(), problem, (2000,), 0), 0, 20)
 
 
 def test_the_policies_that_run_lazily() -> None:
@@ -295,36 +312,45 @@ def test_the_policies_that_run_lazily() -> None:
 TAILS = [
     *[("GAUSSIAN", 0.3, 0.5, threshold) for threshold in (-1.0, 0.3, 0.7, 3.0, 12.0)],
     *[("GUMBEL", 0.3, 0.5, threshold) for threshold in (-0.5, 0.3, 2.0, 9.0)],
-    *[("BETA", a, b, threshold) for a, b in ((1, 1), (1, 50), (50, 1), (3, 7), (200, 300)) for threshold in (0.05, 0.4, 0.6, 0.9, 0.99)],
+    *[
+        ("BETA", a, b, threshold)
+        for a, b in ((1, 1), (1, 50), (50, 1), (3, 7), (200, 300))
+        for threshold in (0.05, 0.4, 0.6, 0.9, 0.99)
+    ],
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "a", "b", "threshold"), TAILS)
-def test_tails_of_scores_have_their_law(name, a, b, threshold) -> None:
-    """The hazard of a threshold, and draws above it, against scipy's distributions."""
+def test_tails_of_scores_have_their_distribution(name, a, b, threshold) -> None:
+    """Compare the hazard of a threshold and samples above it with SciPy's distributions."""
     from maillard.policies.numerics import score_distributions as families
     from maillard.simulation.engines import score_sampling
 
-    law = {"GAUSSIAN": stats.norm(a, b), "GUMBEL": stats.gumbel_r(a, b), "BETA": stats.beta(a, b)}[name]
+    exact = {"GAUSSIAN": stats.norm(a, b), "GUMBEL": stats.gumbel_r(a, b), "BETA": stats.beta(a, b)}[name]
     code = getattr(families, name).code
     above = float(score_sampling.hazard(code, a, b, threshold))
-    upper = float(law.sf(threshold))
+    upper = float(exact.sf(threshold))
     assert -np.expm1(-above) == pytest.approx(upper, rel=1e-9, abs=1e-300)
     if upper < 1e-200:
         return
     rng = np.random.default_rng(5)
-    draws = np.array([score_sampling.sample_above(code, a, b, threshold, above, rng) for _ in range(2000)])
-    assert (draws >= threshold).all()
-    assert stats.kstest(law.sf(draws) / upper, "uniform").pvalue > SURE
-    assert stats.kstest(law.sf(draws + 0.1 * np.ptp(draws)) / upper, "uniform").pvalue < SURE
+    samples = np.array([score_sampling.sample_above(code, a, b, threshold, above, rng) for _ in range(2000)])
+    assert (samples >= threshold).all()
+    assert stats.kstest(exact.sf(samples) / upper, "uniform").pvalue > SURE
+    assert stats.kstest(exact.sf(samples + 0.1 * np.ptp(samples)) / upper, "uniform").pvalue < SURE
 
 
-FLOORED = [("ucb1", "bernoulli:" + ",".join(["0.5"] * 40)), ("moss-anytime", "bernoulli:1,1,1,1,1,1,1,1,1"), ("aoucb", "bernoulli:0,0,0,0,0,0,0,0,0"), ("epsilon-greedy:epsilon=0.3", "bernoulli:1,1,1,0.5,0.5,0")]  # fmt: skip
+FLOORED = [
+    ("ucb1", "bernoulli:" + ",".join(["0.5"] * 40)),
+    ("moss-anytime", "bernoulli:1,1,1,1,1,1,1,1,1"),
+    ("aoucb", "bernoulli:0,0,0,0,0,0,0,0,0"),
+    ("epsilon-greedy:epsilon=0.3", "bernoulli:1,1,1,0.5,0.5,0"),
+]
 
 
 @pytest.mark.parametrize(("spec", "text"), FLOORED)
-def test_twins_stay_twins_whoever_pulls_them(spec, text) -> None:
-    """Constant shares pull arms out of chains of arms that share a leaf."""
+def test_floors_keep_equal_arms_equal(spec, text) -> None:
+    """Constant probabilities remove arms from chains of arms that share a leaf."""
     full = spec if "epsilon" in spec else f"{spec}:floor=0.3"
     for horizon in (60, 200, 1000):
         plan = plan_of(full, text, horizon, horizon, LAZY)
@@ -334,7 +360,7 @@ def test_twins_stay_twins_whoever_pulls_them(spec, text) -> None:
 
 
 class NoIndex(maillard.Indexed):
-    """Minus infinity for every arm that has not won yet."""
+    """Returns minus infinity for every arm without a reward of 1."""
 
     monotone = True
 
@@ -343,7 +369,7 @@ class NoIndex(maillard.Indexed):
 
 
 class Growing(maillard.Sampled):
-    """A leader that gains on its rivals with every round, as it may."""
+    """The leader gains on its rivals with every round, which is allowed."""
 
     monotone = True
 
@@ -355,7 +381,7 @@ class Growing(maillard.Sampled):
 
 
 class Jeffreys(maillard.Perturbed):
-    """Thompson sampling from Jeffreys' prior: parameters below 1."""
+    """Thompson sampling from Jeffreys' prior, with parameters below 1."""
 
     noise = maillard.BernoulliThompson.noise
     has_prior = True
@@ -364,7 +390,7 @@ class Jeffreys(maillard.Perturbed):
         return 0.5 + s, 0.5 + n - s
 
 
-def test_odd_formulas_end_and_are_right() -> None:
+def test_unusual_formulas_terminate_and_are_correct() -> None:
     never = run_trials(Plan(NoIndex(), problems.problem("bernoulli:0,0,0"), (3000,), 0, LAZY), 0, 20)
     assert abs(never.pulls.mean(axis=0) - 1000).max() < 5 * np.sqrt(3000 * 2 / 9 / 20)
     growing = Plan(Growing(), problems.problem("bernoulli:0.5,0.4"), (3000,), 0)
@@ -375,8 +401,8 @@ def test_odd_formulas_end_and_are_right() -> None:
             run_trials(dataclasses.replace(jeffreys, engine=engine), 0, 1)
 
 
-def test_scores_far_from_their_threshold_end_and_are_right() -> None:
-    """Rewards much wider than the policy believes: some hazards are astronomical."""
+def test_scores_far_from_their_threshold_terminate_and_are_correct() -> None:
+    """Rewards vary much more than the policy assumes, so some hazards are very large."""
     gumbel = maillard.policy("boltzmann-gumbel", sigma2=0.25)
     plan = Plan(gumbel, problems.Gaussian([0.0] * 30, variance=1e4), (500,), 3)
     assert min(compare(plan, dataclasses.replace(plan, seed=4, engine=DIRECT), 100)) > SURE
@@ -398,15 +424,15 @@ class Other(maillard.Sampled):
         return -self.x * n * (best - mean)
 
 
-def test_parameters_of_two_policies_are_not_mixed_up() -> None:
-    world = problems.problem("bernoulli:0.9,0.1")
+def test_two_policies_keep_their_own_parameters() -> None:
+    problem = problems.problem("bernoulli:0.9,0.1")
     one, other = (
-        run_trials(Plan(each, world, (200,), 1), 0, 300).pulls[:, 1].mean() for each in (Own(), Other())
+        run_trials(Plan(each, problem, (200,), 1), 0, 300).pulls[:, 1].mean() for each in (Own(), Other())
     )
     assert abs(one - other) < 3
 
 
-def test_shares_are_mixed_in_once_by_every_engine() -> None:
+def test_every_engine_applies_floors_once() -> None:
     for spec in ("epsilon-greedy:epsilon=0.5", "ms:floor=0.5"):
         plans = [
             plan_of(spec, PROBLEMS["ties"], 12, seed, engine)
@@ -416,12 +442,12 @@ def test_shares_are_mixed_in_once_by_every_engine() -> None:
 
 
 class Stubborn(maillard.MaillardSampling):
-    """More than its formulas say."""
+    """Overrides more than formulas."""
 
     def choose(self, tally, rng, **options):
         return 0
 
 
-def test_a_policy_that_overrides_more_than_formulas_is_taken_at_its_word() -> None:
+def test_a_policy_that_overrides_more_than_formulas_runs_as_it_says() -> None:
     made = run_trials(Plan(Stubborn(sigma2=0.25), problems.problem("bernoulli:0.1,0.9"), (50,), 0), 0, 3)
     assert (made.pulls[:, 0] == 49).all()

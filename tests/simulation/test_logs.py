@@ -1,4 +1,4 @@
-"""Simulated logs: each arm is drawn from the law that is logged, and that law is the policy's."""
+"""Simulated logs: arms are sampled from the logged probabilities, which are those of the policy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import maillard
 from maillard import InvalidValue, Tally, problems
 from tests.conftest import NAMES
 
-WORLD = "bernoulli:0.5,0.45,0.4"
+PROBLEM = "bernoulli:0.5,0.45,0.4"
 SPECS = [
     *[name for name in NAMES if name != "dmed"],
     "ms+:floor=0.2",
@@ -23,12 +23,12 @@ SPECS = [
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("world", [WORLD, WORLD + ",delay=batched:7", WORLD + ",delay=5"])
-def test_logged_probabilities_are_the_policys_own(spec, world) -> None:
-    log = maillard.simulate_log(spec, world, 40, seed=3)
+@pytest.mark.parametrize("problem", [PROBLEM, PROBLEM + ",delay=batched:7", PROBLEM + ",delay=5"])
+def test_logged_probabilities_are_the_policys_own(spec, problem) -> None:
+    log = maillard.simulate_log(spec, problem, 40, seed=3)
     policy = maillard.policy(spec, sigma2=0.25, horizon=40)
     tally, waiting = Tally.empty(3), []
-    delay = problems.problem(world).delay
+    delay = problems.problem(problem).delay
     for t in range(40):
         if t >= log.forced:
             exact = policy.distribution(tally)
@@ -50,10 +50,10 @@ def test_logged_probabilities_are_the_policys_own(spec, world) -> None:
 
 
 @pytest.mark.parametrize("spec", ["ms", "ms+:floor=0.2", "kl-ucb", "ts"])
-def test_arms_are_drawn_from_what_is_logged(spec) -> None:
-    """Σ 1[arm = a] / p(a) - 1 has mean 0 if p is the law of the draw, whatever the policy learns."""
+def test_arms_are_sampled_from_the_logged_probabilities(spec) -> None:
+    """Σ 1[arm = a] / p(a) - 1 has mean 0 if arms are sampled from p, for any policy."""
     runs = 150 if spec == "ts" else 2000
-    logs = maillard.simulate_log(spec, WORLD, 30, seed=5, runs=runs)
+    logs = maillard.simulate_log(spec, PROBLEM, 30, seed=5, runs=runs)
     chosen = np.array([log.arms == 1 for log in logs])[:, 3:]
     p = np.exp(np.array([log.log_probabilities[:, 1] for log in logs]))[:, 3:]
     excess, variance = (chosen - p).sum(axis=1), (p * (1 - p)).sum()
@@ -64,27 +64,27 @@ def test_arms_are_drawn_from_what_is_logged(spec) -> None:
 
 
 def test_a_log_is_a_trial_like_any_other() -> None:
-    """The same law as `simulate`, by other draws."""
-    logs = maillard.simulate_log("ms+", WORLD, 200, seed=5, runs=500, probabilities="chosen")
+    """The distribution of `simulate`, with other random numbers."""
+    logs = maillard.simulate_log("ms+", PROBLEM, 200, seed=5, runs=500, probabilities="chosen")
     pulls = np.array([np.bincount(log.arms, minlength=3) for log in logs])
-    result = maillard.simulate("ms+", WORLD, 200, 500, seed=6)
+    result = maillard.simulate("ms+", PROBLEM, 200, 500, seed=6)
     for arm in range(3):
         assert stats.ks_2samp(pulls[:, arm], result.pulls[0, :, arm]).pvalue > 1e-6
     assert logs[0].log_probabilities is None
 
 
 def test_dmed_logs_its_deterministic_choices() -> None:
-    log = maillard.simulate_log("dmed", WORLD, 50, seed=1)
+    log = maillard.simulate_log("dmed", PROBLEM, 50, seed=1)
     assert (log.log_probability == 0).all()
 
 
-def test_runs_are_the_same_whoever_computes_them(tmp_path) -> None:
-    one = maillard.simulate_log("ms", WORLD, 100, seed=2)
-    several = maillard.simulate_log("ms", WORLD, 100, seed=2, runs=5, threads=2)
+def test_runs_are_the_same_on_every_executor(tmp_path) -> None:
+    one = maillard.simulate_log("ms", PROBLEM, 100, seed=2)
+    several = maillard.simulate_log("ms", PROBLEM, 100, seed=2, runs=5, threads=2)
     assert np.array_equal(one.arms, several[0].arms)
     assert np.array_equal(one.log_probabilities, several[0].log_probabilities)
     assert not np.array_equal(several[0].arms, several[1].arms)
-    assert maillard.simulate_log("ms", WORLD, 100, seed=2, runs=5, path=tmp_path / "log.parquet") == []
+    assert maillard.simulate_log("ms", PROBLEM, 100, seed=2, runs=5, path=tmp_path / "log.parquet") == []
     import pyarrow.parquet as pq
 
     table = pq.read_table(tmp_path / "log.parquet")
@@ -100,7 +100,7 @@ def test_runs_are_the_same_whoever_computes_them(tmp_path) -> None:
 
 
 class Own(maillard.Policy):
-    """Says all probabilities by itself."""
+    """Computes all probabilities without formulas."""
 
     probability_kind = "closed form"
 
@@ -109,7 +109,7 @@ class Own(maillard.Policy):
 
 
 def test_a_floor_is_in_the_log_of_any_policy() -> None:
-    log = maillard.simulate_log(maillard.WithFloor(Own(), 0.3), WORLD, 10, seed=1)
+    log = maillard.simulate_log(maillard.WithFloor(Own(), 0.3), PROBLEM, 10, seed=1)
     assert np.exp(log.log_probabilities[5]) == pytest.approx(0.7 * np.array([1, 2, 3]) / 6 + 0.1)
 
 
@@ -121,16 +121,16 @@ def test_an_interrupt_in_a_sampler_is_not_lost() -> None:
         maillard.simulate_log("ms:sigma2=1", problems.Custom(stop, means=[0.0, 1.0]), 20)
 
 
-def test_bad_input_is_refused(tmp_path) -> None:
+def test_bad_input_is_rejected(tmp_path) -> None:
     with pytest.raises(InvalidValue, match="probabilities: expected all or chosen"):
-        maillard.simulate_log("ms", WORLD, 10, probabilities="some")
+        maillard.simulate_log("ms", PROBLEM, 10, probabilities="some")
     with pytest.raises(InvalidValue, match="runs: expected a whole number"):
-        maillard.simulate_log("ms", WORLD, 10, runs=0)
+        maillard.simulate_log("ms", PROBLEM, 10, runs=0)
     with pytest.raises(InvalidValue, match=r"ends in \.parquet"):
-        maillard.simulate_log("ms", WORLD, 10, runs=1, path=tmp_path / "log.csv")
+        maillard.simulate_log("ms", PROBLEM, 10, runs=1, path=tmp_path / "log.csv")
     with pytest.raises(InvalidValue, match="horizon"):
-        maillard.simulate_log("ms", WORLD, 0)
+        maillard.simulate_log("ms", PROBLEM, 0)
     with pytest.raises(InvalidValue, match="seed"):
-        maillard.simulate_log("ms", WORLD, 10, seed=-1)
+        maillard.simulate_log("ms", PROBLEM, 10, seed=-1)
     with pytest.raises(InvalidValue, match="a folder that exists"):
-        maillard.simulate_log("ms", WORLD, 10, runs=1, path=tmp_path / "none" / "log.parquet")
+        maillard.simulate_log("ms", PROBLEM, 10, runs=1, path=tmp_path / "none" / "log.parquet")

@@ -1,4 +1,4 @@
-"""`simulate`: known answers, the same bits wherever trials run, and errors before anything does."""
+"""`simulate`: known results, the same bits on every executor, and errors before any trial runs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from maillard.simulation import Interrupted, Result
 from maillard.simulation.result_files import write
 
 POLICIES = ["ms+", "ts", "ucb1", "dmed", "phe"]
-WORLD = "bernoulli:0.5,0.45,0.4"
+PROBLEM = "bernoulli:0.5,0.45,0.4"
 
 
 def run(**options) -> Any:
-    return maillard.simulate(POLICIES, WORLD, 300, 60, seed=7, **options)
+    return maillard.simulate(POLICIES, PROBLEM, 300, 60, seed=7, **options)
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +39,14 @@ def same(a: Result, b: Result) -> bool:
     return np.array_equal(a.values, b.values) and np.array_equal(a.pulls, b.pulls)
 
 
-def test_what_comes_back(single) -> None:
+def test_results_of_a_run(single) -> None:
     assert single.final_regret.shape == (5, 60)
     assert single.pulls.shape == (5, 60, 3)
     assert (single.pulls.sum(axis=2) == 300).all()
     assert single.mean_regret.shape == (5, single.rounds.size)
     assert single.rounds[0] == 1
     assert single.rounds[-1] == 300
-    gaps = problems.problem(WORLD).gaps
+    gaps = problems.problem(PROBLEM).gaps
     assert single.final_regret == pytest.approx(single.pulls @ gaps, abs=1e-9)
     assert (np.diff(single.values, axis=2) >= 0).all()
     assert (single.quantile(0.05) <= single.quantile([0.5, 0.95])[1]).all()
@@ -62,10 +62,10 @@ def test_the_same_bits_on_any_number_of_threads(single, threads) -> None:
 
 
 def test_a_trial_depends_on_seed_policy_and_number_alone(single) -> None:
-    alone = maillard.simulate("ts", WORLD, 300, 10, seed=7)
+    alone = maillard.simulate("ts", PROBLEM, 300, 10, seed=7)
     assert np.array_equal(alone.values[0], single.values[1, :10])
-    assert not np.array_equal(alone.values[0], maillard.simulate("ts", WORLD, 300, 10, seed=8).values[0])
-    other = maillard.simulate("ts:scale=1.01", WORLD, 300, 10, seed=7)
+    assert not np.array_equal(alone.values[0], maillard.simulate("ts", PROBLEM, 300, 10, seed=8).values[0])
+    other = maillard.simulate("ts:scale=1.01", PROBLEM, 300, 10, seed=7)
     assert not np.array_equal(alone.pulls, other.pulls)
 
 
@@ -100,7 +100,7 @@ def test_the_same_bits_on_a_dask_cluster(single) -> None:
             "simulate",
             *POLICIES,
             "--problem",
-            WORLD,
+            PROBLEM,
             "--horizon",
             "300",
         ]
@@ -135,7 +135,7 @@ ANCHORS = {2: (8.25, 0.02), 10: (72.69, 0.04), 100: (788.2, 0.2)}
 
 @pytest.mark.parametrize(("arms", "trials"), [(2, 3000), (10, 1500), (100, 400)])
 def test_anchors_on_gaussian_equal(arms, trials) -> None:
-    """Mean regret of MS+ with B = 4 after 20,000 rounds, known from elsewhere with its standard error."""
+    """Mean regret of MS+ with B = 4 after 20,000 rounds, compared with independent runs."""
     result = maillard.simulate("ms+:booster=4", f"gaussian-equal:arms={arms}", 20_000, trials, seed=arms)
     mean, error = ANCHORS[arms]
     z = (result.mean_regret[0, -1] - mean) / np.hypot(error, result.standard_error[0, -1])
@@ -146,9 +146,9 @@ def test_anchors_on_gaussian_equal(arms, trials) -> None:
 
 @pytest.mark.parametrize("delay", ["fixed:50", "batched:50", "geometric:50"])
 def test_delay_costs_regret(delay) -> None:
-    world = "bernoulli:0.6,0.4"
-    late = maillard.simulate(["ms+", "ucb1", "ts"], f"{world},delay={delay}", 500, 400, seed=1)
-    prompt = maillard.simulate(["ms+", "ucb1", "ts"], world, 500, 400, seed=1)
+    spec = "bernoulli:0.6,0.4"
+    late = maillard.simulate(["ms+", "ucb1", "ts"], f"{spec},delay={delay}", 500, 400, seed=1)
+    prompt = maillard.simulate(["ms+", "ucb1", "ts"], spec, 500, 400, seed=1)
     assert (late.mean_regret[:, -1] > prompt.mean_regret[:, -1] + 2 * prompt.standard_error[:, -1]).all()
     assert (late.pulls.sum(axis=2) == 500).all()
 
@@ -160,12 +160,12 @@ def test_sigma2_and_horizon_come_from_the_simulation() -> None:
         "moss:horizon=100,sigma2=2",
         "ucb+:horizon=50,sigma2=2",
     ]
-    given = maillard.simulate([maillard.MOSS(sigma2=1), maillard.policy("ms", sigma2=1)], WORLD, 100, 5)
+    given = maillard.simulate([maillard.MOSS(sigma2=1), maillard.policy("ms", sigma2=1)], PROBLEM, 100, 5)
     assert given.provenance["policies"] == ["moss:horizon=100,sigma2=1", "ms:sigma2=1"]
     assert given.policies == ("moss:sigma2=1", "ms:sigma2=1")
 
 
-def no_number(kind):
+def broken_policy(kind):
     shape: Any = maillard.Indexed if kind == "index" else maillard.Sampled
 
     class Broken(shape):  # type: ignore[misc]
@@ -200,7 +200,10 @@ class Raises(maillard.Sampled):
         ({"seed": None}, "seed"),
         ({"threads": 0}, "threads"),
         ({"executor": "pool"}, "executor: expected a concurrent.futures.Executor"),
-        ({"policies": "kl-ms", "problem": "gaussian-equal"}, "kl-ms on the problem 'gaussian-equal': expected rewards from 0 to 1"),
+        (
+            {"policies": "kl-ms", "problem": "gaussian-equal"},
+            "kl-ms on the problem 'gaussian-equal': expected rewards from 0 to 1",
+        ),
         ({"policies": "imed:family=poisson", "problem": "gaussian-equal"}, "expected rewards >= 0"),
         ({"policies": "imed:family=exponential"}, "expected rewards > 0"),
         ({"policies": "giro", "problem": "uniform-noise:0.5,width=0.1"}, "giro on the problem"),
@@ -211,20 +214,20 @@ class Raises(maillard.Sampled):
         ({"checkpoints": [1, 5]}, "checkpoints"),
         ({"checkpoints": [5, 1, 100]}, "checkpoints"),
         ({"policies": "dmed", "engine": "lazy"}, "expected direct or plain, got 'lazy'"),
-        ({"policies": no_number("weight")}, "Broken: log weight of arm"),
-        ({"policies": no_number("index")}, "Broken: index of arm"),
+        ({"policies": broken_policy("weight")}, "Broken: log weight of arm"),
+        ({"policies": broken_policy("index")}, "Broken: index of arm"),
         ({"policies": Raises()}, "no more"),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore::maillard.simulation.SlowFormula")
-def test_bad_input_is_refused(arguments, words) -> None:
-    given = {"policies": "ms", "problem": WORLD, "horizon": 100, "trials": 2} | arguments
+def test_bad_input_is_rejected(arguments, words) -> None:
+    given = {"policies": "ms", "problem": PROBLEM, "horizon": 100, "trials": 2} | arguments
     with pytest.raises(InvalidValue) as caught:
         maillard.simulate(**given)
     assert words in str(caught.value)
 
 
-def test_a_policy_of_ones_own_runs_compiled() -> None:
+def test_a_user_defined_policy_runs_compiled() -> None:
     class Careful(maillard.Sampled):
         """Maillard sampling with half the evidence."""
 
@@ -233,14 +236,14 @@ def test_a_policy_of_ones_own_runs_compiled() -> None:
         def rival(self, n, mean, best, t):
             return -0.5 * n * (best - mean) ** 2 / (2 * self.sigma2)
 
-    theirs = maillard.simulate(Careful(), WORLD, 400, 2000, seed=1)
-    ours = maillard.simulate("ms:sigma2=0.5", WORLD, 400, 2000, seed=2)  # the same law
+    theirs = maillard.simulate(Careful(), PROBLEM, 400, 2000, seed=1)
+    ours = maillard.simulate("ms:sigma2=0.5", PROBLEM, 400, 2000, seed=2)  # the same distribution
     z = (theirs.mean - ours.mean)[0, -1] / np.hypot(theirs.standard_error, ours.standard_error)[0, -1]
     assert abs(z) < 4.5
 
 
 class Contrarian(maillard.Policy):
-    """More than a formula: it says all probabilities by itself."""
+    """Computes all probabilities without formulas."""
 
     probability_kind = "closed form"
 
@@ -249,20 +252,20 @@ class Contrarian(maillard.Policy):
         return np.log(p / p.sum()), None
 
 
-def test_a_policy_that_is_more_than_a_formula_runs_too() -> None:
-    result = maillard.simulate(Contrarian(), WORLD, 60, 40, seed=1)
+def test_a_policy_without_formulas_runs() -> None:
+    result = maillard.simulate(Contrarian(), PROBLEM, 60, 40, seed=1)
     assert (result.pulls.sum(axis=2) == 60).all()
-    log = maillard.simulate_log(Contrarian(), WORLD, 12, seed=1)
+    log = maillard.simulate_log(Contrarian(), PROBLEM, 12, seed=1)
     assert np.exp(log.log_probabilities[3:]).sum(axis=1) == pytest.approx(1)
     assert np.exp(log.log_probabilities[5]) == pytest.approx([0.5, 0.25, 0.25])
 
 
 @pytest.mark.parametrize("where", ["threads", "processes"])
-def test_ctrl_c_stops_at_once_and_says_what_was_done(where) -> None:
+def test_ctrl_c_stops_at_once_and_reports_the_finished_trials(where) -> None:
     """The direct engine with a thousand arms needs minutes for this."""
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     options = {"engine": "direct", "seed": 1}
-    maillard.simulate("ms", "gaussian-equal:arms=3", 100, 2, **options)  # compiled before the clock runs
+    maillard.simulate("ms", "gaussian-equal:arms=3", 100, 2, **options)  # compile before the measurement
     timer.start()
     if where == "threads":
         with pytest.raises(Interrupted, match=r"stopped; trials done: ms \d+ of 500"):
@@ -279,7 +282,8 @@ def test_ctrl_c_stops_at_once_and_says_what_was_done(where) -> None:
 
                 with Pool(2, mp_context=multiprocessing.get_context("spawn")) as pool:
                     try:
-                        maillard.simulate("ms", "gaussian-equal:arms=10", 10**5, 10**5, executor=pool, engine="direct")
+                        problem, options = "gaussian-equal:arms=10", {"executor": pool, "engine": "direct"}
+                        maillard.simulate("ms", problem, 10**5, 10**5, **options)
                     except KeyboardInterrupt as stopped:
                         print(stopped, flush=True)
         """)
@@ -339,7 +343,7 @@ def test_files_for_other_programs(single, tmp_path) -> None:
 
 
 def test_memory_does_not_grow_with_the_horizon() -> None:
-    # VmHWM and not ru_maxrss, which a child inherits from whoever started it.
+    # VmHWM and not ru_maxrss, which a process inherits from its parent.
     code = (
         "import maillard; maillard.simulate('ms+', 'gaussian-equal:arms=10', {}, 1, threads=1);"
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
@@ -354,9 +358,10 @@ def test_memory_does_not_grow_with_the_horizon() -> None:
     assert sizes[1] - sizes[0] < 5 * 1024
 
 
-@pytest.mark.torture  # it compiles anew: most of a minute
-def test_one_engine_serves_every_policy_of_its_shape(tmp_path) -> None:
-    code = "import maillard; maillard.simulate(['ms', 'ms+', 'boltzmann', 'uniform'], 'bernoulli:0.5,0.4', 50, 2)"
+@pytest.mark.torture  # recompiles, which takes most of a minute
+def test_one_engine_serves_every_policy_of_its_base_class(tmp_path) -> None:
+    policies = ["ms", "ms+", "boltzmann", "uniform"]
+    code = f"import maillard; maillard.simulate({policies}, 'bernoulli:0.5,0.4', 50, 2)"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     engines = [path.name for path in tmp_path.rglob("*.nbi") if path.name.startswith("loop.")]
@@ -365,7 +370,8 @@ def test_one_engine_serves_every_policy_of_its_shape(tmp_path) -> None:
 
 
 def test_import_stays_light() -> None:
-    code = "import sys, maillard; print([m for m in ('numba', 'matplotlib', 'pyarrow', 'distributed') if m in sys.modules])"
+    heavy = ("numba", "matplotlib", "pyarrow", "distributed")
+    code = f"import sys, maillard; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     with pytest.raises(AttributeError, match="no attribute 'simulated'"):
@@ -373,7 +379,7 @@ def test_import_stays_light() -> None:
 
 
 class CoinFlips(Indexed):
-    """A policy of a user, for rewards 0 and 1 only."""
+    """A user-defined policy for rewards 0 and 1 only."""
 
     requires_binary_rewards: ClassVar[bool] = True
 
@@ -382,7 +388,7 @@ class CoinFlips(Indexed):
 
 
 class PositivePayments(CoinFlips):
-    """A policy of a user, for rewards above 0 only."""
+    """A user-defined policy for positive rewards only."""
 
     requires_binary_rewards: ClassVar[bool] = False
     requires_positive_rewards: ClassVar[bool] = True
@@ -399,7 +405,7 @@ def test_policies_declare_which_problems_they_accept(wrap) -> None:
 
 
 class Mixin:
-    """A class that is no policy, and overrides how a policy chooses."""
+    """A mixin, not a policy, that overrides how a policy chooses."""
 
     def probabilities(self, tally: Any, **_: Any) -> Any:
         return np.eye(len(tally))[1]

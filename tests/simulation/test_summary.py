@@ -1,4 +1,4 @@
-"""Summaries of trials: what they say is what the trials say, on either device, whatever the chunks."""
+"""Summaries agree with their trials, on CPU and GPU, for any division into chunks."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def run(where: str, keep: str, trials: int = 300, horizon: int = 200, **options)
 
 
 def check(summary: Summary, result: Result) -> None:
-    """That a summary says what its trials do."""
+    """Check that a summary agrees with its trials."""
     assert summary.policies == result.policies
     assert summary.measure == result.measure
     assert summary.trials == result.trials
     assert summary.rounds.tolist() == result.rounds.tolist()
-    # The same numbers added up in another order.
+    # The same numbers, added in another order.
     assert summary.mean == pytest.approx(result.mean, rel=1e-12)
     assert summary.sd == pytest.approx(result.sd, rel=1e-9, abs=1e-12)
     assert summary.standard_error == pytest.approx(result.standard_error, rel=1e-9, abs=1e-12)
@@ -51,7 +51,7 @@ def check(summary: Summary, result: Result) -> None:
         assert result.tail(above).tolist() == summary.tail(above).tolist()
     assert summary.quantile(LEVELS)[:, :, -1] == pytest.approx(result.quantile(LEVELS)[:, :, -1], rel=1e-15)
     assert np.array_equal(summary.quantile(0.3), summary.quantile(LEVELS)[2])
-    # Before, the trial at the quantile's rank, within half of its bin.
+    # At earlier checkpoints, quantiles are accurate to half a bin.
     ranks = np.maximum(np.ceil(np.array(LEVELS) * result.trials), 1).astype(int) - 1
     exact = np.sort(result.values, axis=1)[:, ranks].transpose(1, 0, 2)[:, :, :-1]
     assert (abs(summary.quantile(LEVELS)[:, :, :-1] - exact) <= exact / 256 + LEAST).all()
@@ -71,7 +71,7 @@ def short() -> Any:
     return run("cpu", "summary")
 
 
-def test_a_summary_says_what_the_trials_say(whole, short) -> None:
+def test_a_summary_agrees_with_its_trials(whole, short) -> None:
     check(short, whole)
     assert short.provenance["trials"] == 300
     assert short.provenance["device"] == "cpu"
@@ -81,14 +81,14 @@ def test_a_summary_says_what_the_trials_say(whole, short) -> None:
         _ = short.final_loss
 
 
-def test_a_summary_of_other_trials_is_another(whole) -> None:
+def test_other_trials_have_another_summary(whole) -> None:
     other = maillard.simulate(POLICIES, WORLD, 200, 300, seed=5, keep="summary")
     with pytest.raises(AssertionError):
         check(other, whole)
 
 
-def test_a_summary_made_on_a_device_says_what_its_trials_say(monkeypatch) -> None:
-    monkeypatch.setattr(device, "batch_size", lambda _plan, *_: 16)  # three waves, the last one of 8
+def test_a_summary_from_the_gpu_agrees_with_its_trials(monkeypatch) -> None:
+    monkeypatch.setattr(device, "batch_size", lambda _plan, *_: 16)  # three batches, the last one of 8 trials
     options = {"trials": 40, "horizon": 16, "checkpoints": [3, 8, 16]}
     check(run("cuda", "summary", **options), run("cuda", "trials", **options))
 
@@ -101,14 +101,14 @@ def test_a_single_trial() -> None:
         assert (summary.sd == 0).all()
 
 
-def test_a_summary_is_the_same_whatever_the_chunks(monkeypatch) -> None:
+def test_a_summary_does_not_depend_on_the_chunks(monkeypatch) -> None:
     options = {"trials": 100, "checkpoints": [7, 60, 200]}
     once = run("cpu", "summary", **options)
     for rounds, threads in (
         (1, 2),
         (1400, 1),
         (10**9, 3),
-    ):  # trials one by one, seven at a time, as many as threads make it
+    ):  # chunks of one trial, of seven, and as many as threads need
         monkeypatch.setattr(cpu_backend, "_MAX_BATCH_ROUNDS", rounds)
         other = run("cpu", "summary", threads=threads, **options)
         assert np.array_equal(other.final, once.final)
@@ -162,13 +162,13 @@ def test_bins_are_the_same_for_one_value_and_for_many() -> None:
     assert bins[-1] == BINS - 1
 
 
-def test_a_bins_middle_is_near_to_all_that_is_in_it() -> None:
+def test_the_middle_of_a_bin_is_close_to_its_values() -> None:
     middles = _middles()
     assert [bin_of(value) for value in middles] == list(range(BINS))
     values = np.exp(np.random.default_rng(5).uniform(np.log(2 * LEAST), np.log(1e12), 5000))
     found = middles[[bin_of(value) for value in values]]
     assert (abs(found - values) <= values / 256).all()
-    assert (abs(found - values) > values / 1000).any()  # and not much nearer
+    assert (abs(found - values) > values / 1000).any()  # the bound is not too loose
 
 
 @pytest.mark.parametrize("q", [-0.1, 1.5, [0.5, 2.0], np.nan, [[0.5]]])

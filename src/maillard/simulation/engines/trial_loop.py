@@ -67,8 +67,8 @@ def build(begin: Any, choose: Any, update: Any, nonstationary: bool, fingerprint
 
     def run(  # type: ignore[no-untyped-def]
         f, code, sampler, first, second, values, ends, true_means, delay_code, delay, churn, constant,
-        decaying, decay, forced, goal, checkpoints, all_regret, all_pulls, observed_pulls, observed_sums, choices,
-        choice_count, stop, trials, rngs,
+        decaying, decay, forced, goal, checkpoints, all_regret, all_pulls, observed_pulls, observed_sums,
+        choices, choice_count, stop, trials, rngs,
     ):  # fmt: skip
         arms, horizon = first.size, checkpoints[-1]
         f, constant, first, second = borrowed(f), borrowed(constant), borrowed(first), borrowed(second)
