@@ -138,7 +138,7 @@ def run_trials(
     goal = np.zeros(0) if problem.threshold is None else np.array([problem.threshold, problem.epsilon])
     stop = np.zeros(1, np.int64) if stop is None else stop
     sampler = UserSampler(problem)
-    world = problem_arguments(problem, sampler)
+    problem_values = problem_arguments(problem, sampler)
     key, bits = policy_key(plan.policy), [np.random.PCG64(0) for _ in range(trial_loop.TRIALS_PER_CALL)]
     rngs = tuple(np.random.Generator(each) for each in bits)
     sampler.rng = rngs[0]
@@ -149,8 +149,8 @@ def run_trials(
             # Setting the state is faster than new generators, which compiled code would have to unbox.
             bits[place].state = trial_bit_generator(plan.seed, key, first + trial).state
         status = compiled.run(
-            compiled.addresses, *world, *compiled.arguments, goal, checkpoints, regret[block], pulls[block],
-            observed_pulls, observed_sums, chosen, choices if block.stop == count else 0, stop,
+            compiled.addresses, *problem_values, *compiled.arguments, goal, checkpoints, regret[block],
+            pulls[block], observed_pulls, observed_sums, chosen, choices if block.stop == count else 0, stop,
             block.stop - start, rngs,
         )  # fmt: skip
         if sampler.error:

@@ -58,10 +58,10 @@ def win_log_probabilities(noise: ScoreDistribution, a: Floats, b: Floats) -> tup
     (array([0.76025, 0.23975]), True)
     """
     a, b = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64))
-    law, place, count = np.unique(a + 1j * b, return_inverse=True, return_counts=True)
-    if law.size == 1:
+    distinct, place, count = np.unique(a + 1j * b, return_inverse=True, return_counts=True)
+    if distinct.size == 1:
         return np.full(a.size, -np.log(a.size)), np.full(a.size, _EPS)
-    arms, order = _arrange(noise, law.real, law.imag, count.astype(np.float64))
+    arms, order = _arrange(noise, distinct.real, distinct.imag, count.astype(np.float64))
     with np.errstate(all="ignore"):  # log(0) = -inf is intended
         value, error = _integrate(arms)
         log, error = np.log(value), (error + TRUNCATED_MASS) / np.maximum(value, RARE_PROBABILITY)

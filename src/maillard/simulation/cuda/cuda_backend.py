@@ -160,8 +160,8 @@ _KERNELS: dict[Any, Any] = {}
 
 def _kernel_of(plan: Plan) -> Any:
     policy = without_floor(plan.policy)
-    shares, fading, _ = mixed_in(plan.policy, plan.problem.arms)
-    how = (plan.engine or _engines(policy)[0], bool(shares.size), bool(fading.size))
+    constant, fading, _ = mixed_in(plan.policy, plan.problem.arms)
+    how = (plan.engine or _engines(policy)[0], bool(constant.size), bool(fading.size))
     key = (type(policy), tuple(compiling.others_of(policy).items()), how)
     if key not in _KERNELS:
         _KERNELS[key] = jit(source(policy, *how), max_registers=MAX_REGISTERS)
@@ -293,21 +293,21 @@ def _key(plan: Plan) -> Any:
 
 
 def _problem_arrays(problem: Problem) -> tuple[Any, ...]:
-    law = problem.reward_distribution()
-    second = law.second if law.second.size == problem.arms else np.zeros(problem.arms)
+    distribution = problem.reward_distribution()
+    second = distribution.second if distribution.second.size == problem.arms else np.zeros(problem.arms)
     return (
-        int(law.code),
+        int(distribution.code),
         *(
             cuda().to_device(np.ascontiguousarray(each, np.float64))
-            for each in (law.first, second, problem.gaps)
+            for each in (distribution.first, second, problem.gaps)
         ),
     )
 
 
 def _mixed_in_arrays(plan: Plan) -> tuple[Any, Any, float]:
     """Return the cumulative mixed-in probabilities; an unused number in place of an empty array."""
-    shares, fading, decay = mixed_in(plan.policy, plan.problem.arms)
-    ends = (np.cumsum(each) if each.size else np.zeros(1) for each in (shares, fading))
+    constant, fading, decay = mixed_in(plan.policy, plan.problem.arms)
+    ends = (np.cumsum(each) if each.size else np.zeros(1) for each in (constant, fading))
     constant, sinking = (cuda().to_device(each) for each in ends)
     return constant, sinking, float(decay)
 

@@ -60,13 +60,13 @@ def sample_reward(kind: int, first: Any, second: Any, arm: int, rng: Any) -> flo
     return 1.0 if uniform(rng) < first[arm & INDEX_MASK] else 0.0
 
 
-def sample_mixed_in(shares: Any, total: float, rng: Any) -> int:
+def sample_mixed_in(cumulative: Any, total: float, rng: Any) -> int:
     """Sample an arm from cumulative mixed-in probabilities; return -1 for the policy's own choice."""
     u = uniform(rng) * total
     arm = 0
-    while arm < shares.size and u >= shares[arm & INDEX_MASK]:
+    while arm < cumulative.size and u >= cumulative[arm & INDEX_MASK]:
         arm += 1
-    return arm if arm < shares.size else -1
+    return arm if arm < cumulative.size else -1
 
 
 def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades: bool) -> Any:
@@ -78,7 +78,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
     begin, try_leader, keeps_leader, choose_arm, update, rebuild = engine
 
     def advance(  # type: ignore[no-untyped-def]
-        memory, paused, streams, key, trial, parameters, kind, first, second, gaps, shares, fading, decay,
+        memory, paused, streams, key, trial, parameters, kind, first, second, gaps, constant, fading, decay,
         forced, since, until, checkpoints, regret, failures, shift, enough, many, pairs,
     ):  # fmt: skip
         thread = cuda.grid(1)
@@ -87,7 +87,15 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
         x = cuda.local.array(REGISTERS, np.float64)
         f = (parameters, *codes)
         arms, horizon = first.size & INDEX_MASK, checkpoints[checkpoints.size - 1]
-        t, place, left, state, arm, what, drawn = since, 0, 0, NEEDS_REBUILD_ALL, -1, REBUILD_ALL, False
+        t, place, left, state, arm, what, floor_sampled = (
+            since,
+            0,
+            0,
+            NEEDS_REBUILD_ALL,
+            -1,
+            REBUILD_ALL,
+            False,
+        )
         if since == 1:
             seed_stream(rng, key, np.uint64(trial + thread))
             lost = 0.0
@@ -129,13 +137,15 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                     pair = state == RUNNING and t <= until  # both rounds of a pair use one pair of normals
                     for half in range(2):
                         if pair and state == RUNNING and (half == 0 or pairs > 0):
-                            if not drawn:
+                            if not floor_sampled:
                                 arm = -1
                                 if fades:
                                     arm = sample_mixed_in(fading, float(t) ** decay, rng)
                                 if shared and arm < 0:
-                                    arm = sample_mixed_in(shares, 1.0, rng)
-                                drawn = shared or fades  # once per round, even if `choose_arm` samples again
+                                    arm = sample_mixed_in(constant, 1.0, rng)
+                                floor_sampled = (
+                                    shared or fades
+                                )  # once per round, even if `choose_arm` samples again
                             if (scores or kind == GAUSSIAN) and (scores or half == 0):
                                 one, two = normals(rng)
                             if arm < 0 and try_leader(f, x, w, arms, shift, t, one, rng):
@@ -147,7 +157,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                                 x[SUM] += reward
                                 t += 1
                                 left -= 1
-                                drawn = False
+                                floor_sampled = False
                                 if not keeps_leader(f, x) or left <= 0:
                                     state = NEEDS_UPDATE
                             else:
@@ -169,7 +179,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                             w[at + N] += 1.0
                             w[at + S] += reward
                         t += 1
-                        drawn = False
+                        floor_sampled = False
                 if NEEDS_CHOICE <= state <= NEEDS_UPDATE:
                     state = NEEDS_REBUILD
                     if t > checkpoints[place & INDEX_MASK]:

@@ -31,7 +31,7 @@ from maillard.simulation.engines.score_sampling import (
     sample_above,
 )
 
-# Of x; NO_RIVAL_PROBABILITY is the chance that no rival is above the threshold.
+# Of x; NO_RIVAL_PROBABILITY is the probability that no rival is above the threshold.
 MIDDLE, SPREAD, THRESHOLD, NO_RIVAL_PROBABILITY, SCORE = range(3, 8)
 TOTAL_HAZARD, THRESHOLD_Z, WORK, INVALID = range(4)  # of w's header
 A, B = 2, 3  # of a record: the middle and the spread of a score
@@ -64,12 +64,12 @@ def keeps_leader(f: Any, x: Any) -> bool:
 def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
     """Return the arm with the largest score."""
     lead, line, top, threshold = int(x[LEADER]), lengths_at(arms), x[SCORE], x[THRESHOLD]
-    winner, stretch = lead, w[TOTAL_HAZARD]
+    winner, total_hazard = lead, w[TOTAL_HAZARD]
     if top > threshold:  # then some rival is above: the first point is on the line
         position = -np.log1p(-uniform(rng) * (1.0 - x[NO_RIVAL_PROBABILITY]))
     else:
         winner, position = -1, exponential(rng)
-    while position < stretch:
+    while position < total_hazard:
         w[WORK] += 1.0
         arm, into = find_arm(w, arms, shift, position)
         length = w[(line + arm) & INDEX_MASK]
