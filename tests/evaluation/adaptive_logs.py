@@ -1,4 +1,4 @@
-"""Small logs for statistical tests: Bernoulli arms, chosen by a policy that learns, many runs side by side."""
+"""Small logs of a learning policy on Bernoulli arms, for statistical tests: many runs in parallel."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ class Logs(NamedTuple):
         return np.asarray(1 / (target**2 / self.probabilities).sum(axis=2))
 
 
-def draw(means: list[float], runs: int, rows: int, seed: int, floor: float, learns: bool = True) -> Logs:
-    """Maillard sampling (sigma2 = 1/4) mixed with a uniform share; without learning, uniform throughout."""
+def simulate_logs(
+    means: list[float], runs: int, rows: int, seed: int, floor: float, learns: bool = True
+) -> Logs:
+    """Logs of Maillard sampling (sigma2 = 1/4) with a floor; of uniform sampling if `learns` is false."""
     rng = np.random.default_rng(seed)
     arms = len(means)
     pulls, sums = np.ones((runs, arms)), np.full((runs, arms), 0.5)

@@ -9,34 +9,34 @@ from scipy.stats import binomtest
 
 from maillard.errors import InvalidValue, MaillardError
 from maillard.evaluation.sequential.aipw import WEIGHTINGS, Weighted, estimate
-from tests.evaluation.adaptive_logs import Logs, draw
+from tests.evaluation.adaptive_logs import Logs, simulate_logs
 
 
-def plain(rows: dict[str, Any], horizon: float, decay: float) -> dict[str, tuple[float, float]]:
-    """The formulas, row by row and without any care for rounding."""
-    gammas, heaviness, stick = [], [], 1.0
+def reference_estimates(rows: dict[str, Any], horizon: float, decay: float) -> dict[str, tuple[float, float]]:
+    """A direct implementation of the formulas, row by row, without regard to rounding."""
+    gammas, row_weights, stick = [], [], 1.0
     arm, reward = np.asarray(rows["arm"]), np.asarray(rows["reward"])
     for t in range(1, len(reward) + 1):
         before = slice(0, t - 1)
-        target_row = rows["target_probabilities"][rows["target_row"][t - 1]]
+        target = rows["target_probabilities"][rows["target_row"][t - 1]]
         if t > 1:
-            everything = reward[before].mean()
+            overall = reward[before].mean()
             model = [
-                reward[before][arm[before] == a].mean() if (arm[before] == a).any() else everything
-                for a in range(len(target_row))
+                reward[before][arm[before] == a].mean() if (arm[before] == a).any() else overall
+                for a in range(len(target))
             ]
             chosen = arm[t - 1]
-            gammas.append(np.dot(target_row, model) + rows["weight"][t - 1] * (reward[t - 1] - model[chosen]))
+            gammas.append(np.dot(target, model) + rows["weight"][t - 1] * (reward[t - 1] - model[chosen]))
         e = rows["propensity"][t - 1]
-        share = min(e, 1)
-        rate = (1 - share) * (1 - decay) / ((1 - decay) + horizon * (t / horizon) ** decay - t)
-        rate += share / (1 + horizon - t)
+        capped = min(e, 1)
+        rate = (1 - capped) * (1 - decay) / ((1 - decay) + horizon * (t / horizon) ** decay - t)
+        rate += capped / (1 + horizon - t)
         part = rate * stick
         stick -= part
         if t > 1:
-            heaviness.append([1, math.sqrt(e), e, math.sqrt(part * e)])
+            row_weights.append([1, math.sqrt(e), e, math.sqrt(part * e)])
     found = {}
-    for name, h in zip(WEIGHTINGS, np.transpose(heaviness), strict=True):
+    for name, h in zip(WEIGHTINGS, np.transpose(row_weights), strict=True):
         value = (h * gammas).sum() / h.sum()
         found[name] = (value, math.sqrt((h**2 * (np.array(gammas) - value) ** 2).sum()) / h.sum())
     return found
@@ -66,20 +66,20 @@ def estimates(
     return weighted.estimates()
 
 
-LOGS = draw([0.6, 0.5, 0.4], runs=3, rows=200, seed=5, floor=0.1)
+LOGS = simulate_logs([0.6, 0.5, 0.4], runs=3, rows=200, seed=5, floor=0.1)
 TARGETS = [[0, 0, 1], [0.2, 0.3, 0.5], [1, 0, -1]]
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("horizon", [200, 1000])
-def test_it_is_the_formula(target: list[float], horizon: int) -> None:
+def test_the_estimates_equal_the_formula(target: list[float], horizon: int) -> None:
     rows = rows_of(LOGS, 0, target)
-    expected = plain(rows, horizon, 0.7)
+    expected = reference_estimates(rows, horizon, 0.7)
     for name, found in estimates(rows, horizon).items():
         assert found == pytest.approx(expected[name], rel=1e-12, abs=1e-12)
 
 
-def test_laws_by_position() -> None:
+def test_target_probabilities_by_position() -> None:
     rows = rows_of(LOGS, 1, [0, 0, 1])
     target_probabilities = np.array([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]])
     target_row = np.arange(200) % 2
@@ -90,18 +90,18 @@ def test_laws_by_position() -> None:
         "weight": target_probabilities[target_row, LOGS.arm[1]] / chosen,
     }
     rows["propensity"] = 1 / (target_probabilities[target_row] ** 2 / LOGS.probabilities[1]).sum(axis=1)
-    expected = plain(rows, 200, 0.7)
+    expected = reference_estimates(rows, 200, 0.7)
     for name, found in estimates(rows, 200).items():
         assert found == pytest.approx(expected[name], rel=1e-12)
 
 
 @pytest.mark.parametrize("chunks", [(1,), (7, 7, 50), (1, 2, 3, 199), tuple(range(1, 200))])
-def test_any_chunking_gives_the_same_bits(chunks: tuple[int, ...]) -> None:
+def test_results_do_not_depend_on_the_chunks(chunks: tuple[int, ...]) -> None:
     rows = rows_of(LOGS, 0, [0.2, 0.3, 0.5])
     assert estimates(rows, 250, chunks) == estimates(rows, 250)
 
 
-def test_the_whole_log_at_once() -> None:
+def test_estimate_of_a_whole_log_equals_the_incremental_one() -> None:
     rows = rows_of(LOGS, 2, [0, 1, 0])
     arm, reward, weight, propensity, target_row, target_probabilities = rows.values()
     found = estimate(
@@ -111,7 +111,7 @@ def test_the_whole_log_at_once() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_where_the_zero_of_rewards_lies_does_not_matter(target: list[float]) -> None:
+def test_adding_a_constant_to_all_rewards_adds_it_to_the_value(target: list[float]) -> None:
     rows = rows_of(LOGS, 0, target)
     moved = rows | {"reward": rows["reward"] + 2.0**40}
     near, far = estimates(rows, 200), estimates(moved, 200)
@@ -120,19 +120,18 @@ def test_where_the_zero_of_rewards_lies_does_not_matter(target: list[float]) -> 
         assert far[name][1] == pytest.approx(near[name][1], rel=1e-12)
 
 
-def test_a_first_reward_far_from_the_rest_costs_few_digits() -> None:
+def test_precision_with_an_outlier_as_first_reward() -> None:
     rows = rows_of(LOGS, 0, [0, 0, 1])
     rows["arm"][:2], rows["reward"][:2] = [0, 2], [1e9, 1.0]
     rows["propensity"][:2] = 0  # the second row's model is the outlier, so it has no weight
-    exact = plain(rows, 200, 0.7)
+    exact = reference_estimates(rows, 200, 0.7)
     found = estimates(rows, 200)
     for name in WEIGHTINGS[1:]:
-        assert found[name] == pytest.approx(
-            exact[name], abs=1e9 * 2.0**-50
-        )  # a sum of squares would lose all
+        # With a sum of squares, no digit would be correct.
+        assert found[name] == pytest.approx(exact[name], abs=1e9 * 2.0**-50)
 
 
-def test_without_whole_laws_there_is_the_uniform_weighting_alone() -> None:
+def test_without_all_probabilities_only_uniform_weighting_is_available() -> None:
     rows = rows_of(LOGS, 0, [0, 0, 1])
     both = estimates(rows, 200)
     weighted = Weighted.start(arms=3, horizon=200)
@@ -140,7 +139,7 @@ def test_without_whole_laws_there_is_the_uniform_weighting_alone() -> None:
     assert weighted.estimates() == {"aipw": both["aipw"]}
 
 
-def test_few_rows() -> None:
+def test_values_and_errors_of_the_first_rows() -> None:
     weighted = Weighted.start(arms=2, horizon=9)
     row = {
         "arm": [0],
@@ -160,7 +159,7 @@ def test_few_rows() -> None:
     assert weighted.rows == 3
 
 
-def test_refusals() -> None:
+def test_invalid_arguments() -> None:
     rows = rows_of(LOGS, 0, [0, 0, 1])
     with pytest.raises(MaillardError, match="order"):
         Weighted.start(arms=3, horizon=10) + Weighted.start(arms=3, horizon=10)
@@ -186,7 +185,7 @@ def z_score(values: np.ndarray, truth: float) -> float:
 
 
 def values(logs: Logs, target: list[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Value and standard error of each weighting in each run, and then those of the plain mean: [runs, 5, 2]."""
+    """Value and standard error in each run: [runs, 4, 2] of the weightings, [runs, 2] of the sample mean."""
     runs, rows = logs.arm.shape
     weight, propensity = logs.weight(np.array(target)), logs.propensity(np.array(target))
     target_row, target_probabilities = np.zeros(rows, np.int64), np.array([target], float)
@@ -207,23 +206,23 @@ def values(logs: Logs, target: list[float]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_the_uniform_weighting_is_unbiased_and_the_sample_mean_is_not() -> None:
-    logs = draw([0.6, 0.4], runs=4000, rows=60, seed=11, floor=0.2)
+    logs = simulate_logs([0.6, 0.4], runs=4000, rows=60, seed=11, floor=0.2)
     found, naive = values(logs, [0, 1])
     assert abs(z_score(found[:, 0, 0], 0.4)) < 4  # two-sided, 6e-5
     assert z_score(naive[:, 0], 0.4) < -4
 
 
-def test_probabilities_of_the_round_after_bias_it() -> None:
-    logs = draw([0.6, 0.4], runs=4000, rows=60, seed=11, floor=0.2)
+def test_probabilities_of_the_next_row_bias_the_estimate() -> None:
+    logs = simulate_logs([0.6, 0.4], runs=4000, rows=60, seed=11, floor=0.2)
     late = Logs(logs.arm[:, :-1], logs.reward[:, :-1], logs.probabilities[:, 1:])
     assert abs(z_score(values(late, [0, 1])[0][:, 0, 0], 0.4)) > 4
 
 
-def test_the_stabilised_intervals_cover_and_that_of_the_sample_mean_does_not() -> None:
+def test_stabilised_intervals_cover_the_value_and_that_of_the_sample_mean_does_not() -> None:
     runs = 4000
-    found, naive = values(draw([0.5, 0.5, 0.5], runs=runs, rows=500, seed=3, floor=0.15), [1, 0, 0])
-    for kind in (1, 3):
-        covered = int((abs(found[:, kind, 0] - 0.5) <= 1.6449 * found[:, kind, 1]).sum())
+    found, naive = values(simulate_logs([0.5, 0.5, 0.5], runs=runs, rows=500, seed=3, floor=0.15), [1, 0, 0])
+    for weighting in (1, 3):
+        covered = int((abs(found[:, weighting, 0] - 0.5) <= 1.6449 * found[:, weighting, 1]).sum())
         assert binomtest(covered, runs, 0.9).pvalue > 1e-3
     covered = int((abs(naive[:, 0] - 0.5) <= 1.6449 * naive[:, 1]).sum())
     assert binomtest(covered, runs, 0.9, alternative="less").pvalue < 1e-3

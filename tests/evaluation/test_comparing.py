@@ -1,4 +1,4 @@
-"""The difference of two targets: paired, with intervals that hold."""
+"""Tests of `compare`: the difference of two targets, estimated from the same rows, with valid intervals."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.evaluation.test_evaluation import random_log
 
 
 def test_ips_and_snips_are_paired() -> None:
-    table, arm, laws, reward, _ = random_log(n=500, seed=30)
+    table, arm, probabilities, reward, _ = random_log(n=500, seed=30)
     one, other = np.array([0.1, 0.2, 0.7]), np.array([0.5, 0.5, 0.0])
     found = compare(table, FixedDistribution(one), FixedDistribution(other), ["ips", "snips"])
-    p = laws[np.arange(len(arm)), arm]
+    p = probabilities[np.arange(len(arm)), arm]
     a, b = one[arm] / p, other[arm] / p
     terms = (a - b) * reward
     assert found["ips"].value == pytest.approx(terms.mean())
@@ -32,7 +32,7 @@ def test_ips_and_snips_are_paired() -> None:
     assert found["snips"].standard_error == pytest.approx(np.sqrt((influence**2).sum()) / len(arm))
 
 
-def test_aipw_is_the_difference_and_sequences_hold_together() -> None:
+def test_aipw_is_the_difference_and_sequences_are_simultaneously_valid() -> None:
     log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.5,0.3", horizon=3000, seed=3)
     found = compare(log, "arm:0", "uniform")
     first, second = (evaluate(log, each, confidence=0.975) for each in ("arm:0", "uniform"))
@@ -70,11 +70,11 @@ def test_batches_and_decorrelation(tmp_path) -> None:
             for decision in bandit.choose(size=150):
                 bandit.reward(decision.id, float(rng.random() < (0.7 if decision.arm == "red" else 0.3)))
     found = compare(path, "arm:red", "arm:blue", ["bols", "w-decorrelation"], penalty=5.0)
-    for each in found.values():  # the draws of a live bandit are not seeded: within five standard errors
+    for each in found.values():  # the choices of a live bandit are not seeded: within five standard errors
         assert abs(each.value - 0.4) < each.width * 5 / 3.92
     assert re.fullmatch(
         r"least squares in each of [2-8] batches", found["bols"].interval
-    )  # laws at the floor are equal
+    )  # the probabilities are equal because both are at the floor
     refused = compare(path, "arm:red", "uniform", ["bols", "w-decorrelation"]).refusals
     assert all("two arms" in why for why in refused.values())
     assert "penalty=" in compare(path, "arm:red", "arm:blue", ["w-decorrelation"]).refusals["w-decorrelation"]

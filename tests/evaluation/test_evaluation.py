@@ -1,4 +1,4 @@
-"""Evaluation: each estimator against its formula, parts against the whole, every source alike, and refusals instead of numbers."""
+"""Tests of `evaluate`: estimators against their formulas, parts against the whole, log formats, refusals."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ def additive_names() -> list[str]:
     return [name for name, cls in all_estimators().items() if not cls.sequential]
 
 
-def random_log(n=400, k=3, seed=0, positions=1, offset=0.0, law="varies"):
-    """Rows whose laws vary at random, as a table; and the arrays behind it."""
+def random_log(n=400, k=3, seed=0, positions=1, offset=0.0, constant=False):
+    """A table of rows with random (or constant) probabilities, and its columns as arrays."""
     rng = np.random.default_rng(seed)
-    laws = rng.dirichlet(np.full(k, 3.0), n) * 0.9 + 0.1 / k
-    if law == "constant":
-        laws = np.tile(laws[0], (n, 1))
-    arm = np.array([rng.choice(k, p=row) for row in laws])
+    probabilities = rng.dirichlet(np.full(k, 3.0), n) * 0.9 + 0.1 / k
+    if constant:
+        probabilities = np.tile(probabilities[0], (n, 1))
+    arm = np.array([rng.choice(k, p=row) for row in probabilities])
     reward = offset + rng.normal(arm, 1.0)
     position = rng.integers(0, positions, n)
     table = pa.table(
         {
             "arm": [ARMS[i] if k == 3 else str(i) for i in arm],
-            "probability": laws[np.arange(n), arm],
+            "probability": probabilities[np.arange(n), arm],
             "reward": reward,
             "position": position,
             "eligible": [ARMS if k == 3 else [str(i) for i in range(k)]] * n,
-            "log_probabilities": list(np.log(laws)),
+            "log_probabilities": list(np.log(probabilities)),
             "unit": [f"u{i}" for i in rng.integers(0, 40, n)],
         }
     )
-    return table, arm, laws, reward, position
+    return table, arm, probabilities, reward, position
 
 
 def terms(name, level, w, r, q, base):
-    """What each row contributes to an estimator, by its formula in the plainest form."""
+    """The contribution of each row to an estimator, by its formula."""
     if name in ("ips", "clipped-ips", "sg-ips"):
         q = np.zeros_like(q)
         base = 0 * q
@@ -81,19 +81,19 @@ LEVELS = {"clipped-ips": 2.5, "clipped-dr": 2.5, "sg-ips": 0.3, "sg-dr": 0.3, "s
 @pytest.mark.parametrize("modelled", [False, True])
 @pytest.mark.parametrize("name", [name for name in additive_names() if name not in ("snips", "sndr", "mrdr")])
 def test_means_of_terms(name, modelled, positions) -> None:
-    table, arm, laws, reward, position = random_log(positions=positions, seed=len(name))
+    table, arm, probabilities, reward, position = random_log(positions=positions, seed=len(name))
     rng = np.random.default_rng(1)
-    shares = rng.dirichlet(np.ones(3), positions)
-    target = FixedDistribution(shares.T if positions > 1 else shares[0])
+    target_probabilities = rng.dirichlet(np.ones(3), positions)
+    target = FixedDistribution(target_probabilities.T if positions > 1 else target_probabilities[0])
     model = rng.normal(size=(3, positions)) if modelled else None
     level = LEVELS.get(name)
     spec = name if level is None else f"{name}:{level}"
     given = None if model is None else model if positions > 1 else model[:, 0]
     report = evaluate(table, target, [spec], adaptive=False, reward_model=given, min_effective_size=0)
     rows = np.arange(len(arm))
-    w = shares[position, arm] / laws[rows, arm]
+    w = target_probabilities[position, arm] / probabilities[rows, arm]
     q = np.full((positions, 3), reward.mean()) if model is None else model.T
-    base = (shares[position] * q[position]).sum(axis=1)
+    base = (target_probabilities[position] * q[position]).sum(axis=1)
     found = terms(name, level, w, reward, q[position, arm], base)
     assert report[spec].value == pytest.approx(found.mean(), rel=1e-12, abs=1e-13)
     assert report[spec].level == level
@@ -112,17 +112,19 @@ def test_means_of_terms(name, modelled, positions) -> None:
 
 @pytest.mark.parametrize("name", ["snips", "sndr"])
 def test_ratios(name) -> None:
-    """The value by its formula, and the error by moving each row's vector a little."""
-    table, arm, laws, reward, _ = random_log(seed=5)
-    shares, model = np.array([0.2, 0.3, 0.5]), np.array([0.1, 1.2, 1.9])
-    report = evaluate(table, FixedDistribution(shares), [name], adaptive=False, reward_model=model)
-    w = shares[arm] / laws[np.arange(len(arm)), arm]
+    """The value by its formula, and the error by numerical differentiation."""
+    table, arm, probabilities, reward, _ = random_log(seed=5)
+    target_probabilities, model = np.array([0.2, 0.3, 0.5]), np.array([0.1, 1.2, 1.9])
+    report = evaluate(
+        table, FixedDistribution(target_probabilities), [name], adaptive=False, reward_model=model
+    )
+    w = target_probabilities[arm] / probabilities[np.arange(len(arm)), arm]
     if name == "snips":
         value = (w * reward).sum() / w.sum()
         influence = w * (reward - value) / w.mean()
     else:
         ratio = (w * (reward - model[arm])).sum() / w.sum()
-        value = (shares * model).sum() + ratio
+        value = (target_probabilities * model).sum() + ratio
         influence = w * (reward - model[arm] - ratio) / w.mean()
     assert report[name].value == pytest.approx(value, rel=1e-12)
     assert report[name].standard_error == pytest.approx(np.sqrt((influence**2).sum()) / len(w), rel=1e-10)
@@ -130,12 +132,12 @@ def test_ratios(name) -> None:
 
 @pytest.mark.parametrize("positions", [1, 2])
 def test_the_more_robust_fit(positions) -> None:
-    table, arm, laws, reward, position = random_log(seed=6, positions=positions)
-    shares = np.random.default_rng(2).dirichlet(np.ones(3), positions)
-    target = FixedDistribution(shares.T if positions > 1 else shares[0])
+    table, arm, probabilities, reward, position = random_log(seed=6, positions=positions)
+    target_probabilities = np.random.default_rng(2).dirichlet(np.ones(3), positions)
+    target = FixedDistribution(target_probabilities.T if positions > 1 else target_probabilities[0])
     report = evaluate(table, target, ["mrdr"], adaptive=False)
     rows = np.arange(len(arm))
-    p, pi = laws[rows, arm], shares[position, arm]
+    p, pi = probabilities[rows, arm], target_probabilities[position, arm]
     fit = pi * (1 - p) / p**2
     q = np.array(
         [
@@ -147,26 +149,24 @@ def test_the_more_robust_fit(positions) -> None:
             for s in range(positions)
         ]
     )
-    found = (shares * q).sum(axis=1)[position] + pi / p * (reward - q[position, arm])
+    found = (target_probabilities * q).sum(axis=1)[position] + pi / p * (reward - q[position, arm])
     assert report["mrdr"].value == pytest.approx(found.mean(), rel=1e-12)
     assert report["mrdr"].standard_error == pytest.approx(found.std() / math.sqrt(len(arm)), rel=1e-8)
 
 
 def test_errors_by_unit() -> None:
-    table, arm, laws, reward, _ = random_log(seed=7)
+    table, arm, probabilities, reward, _ = random_log(seed=7)
     units = np.array(table["unit"].to_pylist())
     report = evaluate(table, "uniform", ["ips"], cluster="unit")
-    terms_ = reward / 3 / laws[np.arange(len(arm)), arm]
+    terms_ = reward / 3 / probabilities[np.arange(len(arm)), arm]
     apart = np.array([(terms_ - terms_.mean())[units == each].sum() for each in np.unique(units)])
     correction = len(apart) / (len(apart) - 1)
     student = stdtrit(len(apart) - 1, 0.975) / 1.959963984540054
     expected = np.sqrt((apart**2).sum() * correction) / len(arm) * student
     assert report["ips"].standard_error == pytest.approx(expected, rel=1e-10)
     assert report["ips"].interval == "normal, by unit"
-    # Rows that are a thousand times the same say no more than one of each.
-    table = table.drop_columns(
-        ["eligible", "log_probabilities"]
-    )  # the audit would see that draws are repeated
+    # Copies of a row add no information.
+    table = table.drop_columns(["eligible", "log_probabilities"])  # the audit would detect repeated choices
     many = pa.concat_tables([table] * 50)
     once, again = (evaluate(each, "uniform", ["ips"], cluster="unit")["ips"] for each in (table, many))
     assert again.standard_error == pytest.approx(once.standard_error, rel=1e-9)
@@ -175,7 +175,7 @@ def test_errors_by_unit() -> None:
 
 
 def test_large_rewards_keep_their_digits() -> None:
-    """A variance of 1 around a mean of 10^7: sums of squares would have lost it."""
+    """Sums of squares would lose a variance of 1 around a mean of 10^7."""
     near, far = (random_log(seed=8, offset=offset)[0] for offset in (0.0, 1e7))
     for name in ("snips", "dr", "aipw", "aipw-two-point"):
         one, other = (evaluate(table, "uniform", [name], adaptive=False)[name] for table in (near, far))
@@ -188,7 +188,7 @@ ADDITIVE = [*additive_names(), "clipped-ips:3", "dr-os:20"]
 
 
 def additive_sums(table, parts, target="dist:red=0.2,blue=0.8", **options):
-    """The sums of a table cut into parts, and the answers from them."""
+    """The sums of a table that is split into parts, and the estimates from them."""
     settings = Settings.of(0.95, {"adaptive": False, **options})
     log = open_log(table, settings)
     query = Query.of(log, [target], ADDITIVE, settings)
@@ -200,7 +200,7 @@ def additive_sums(table, parts, target="dist:red=0.2,blue=0.8", **options):
 
 
 @pytest.mark.parametrize("parts", [2, 7, 200])
-def test_parts_add_up_to_the_whole(parts) -> None:
+def test_sums_of_parts_equal_those_of_the_whole_log(parts) -> None:
     table, *_ = random_log(n=1000, seed=9)
     [whole], every = additive_sums(table, 1, cluster="unit")
     several, _ = additive_sums(table, parts, cluster="unit")
@@ -246,7 +246,7 @@ def same_report(one, other, names_, rel=1e-10) -> None:
             )
 
 
-def test_workers_give_the_same(folder) -> None:
+def test_workers_give_the_same_report(folder) -> None:
     path, table = folder
     options = {"adaptive": False, "reward_range": (-6, 8)}
     expected = evaluate(table, "arm:blue", names(), **options)
@@ -257,7 +257,7 @@ def test_workers_give_the_same(folder) -> None:
             same_report(expected, found, names())
 
 
-def test_dask_gives_the_same(folder) -> None:
+def test_dask_gives_the_same_report(folder) -> None:
     distributed = pytest.importorskip("distributed")
     path, table = folder
     expected = evaluate(table, "arm:blue", ADDITIVE, adaptive=False)
@@ -269,7 +269,7 @@ def test_dask_gives_the_same(folder) -> None:
     same_report(expected, found, ADDITIVE)
 
 
-def test_the_order_matters_to_sequences_and_chunks_do_not(folder, tmp_path) -> None:
+def test_sequential_estimators_depend_on_the_order_but_not_on_chunks(folder, tmp_path) -> None:
     path, table = folder
     followed = [name for name in names() if name not in additive_names()]
     one = tmp_path / "one.parquet"
@@ -282,7 +282,7 @@ def test_the_order_matters_to_sequences_and_chunks_do_not(folder, tmp_path) -> N
     assert other["aipw-two-point"].value != whole["aipw-two-point"].value
 
 
-def test_the_quick_way_gives_the_same(tmp_path) -> None:
+def test_the_compiled_loop_gives_the_same_sums(tmp_path) -> None:
     from maillard.evaluation.compiled_sums import accepts_part
 
     rng = np.random.default_rng(11)
@@ -326,7 +326,7 @@ def test_the_quick_way_gives_the_same(tmp_path) -> None:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    """A life of an experiment, in a SQLite log."""
+    """The SQLite log of an experiment."""
     path = tmp_path_factory.mktemp("shop") / "shop.db"
     rng = random.Random(4)
     with Bandit(ARMS, "ms+:floor=0.2", reward=Reward(low=0, high=1), log=path, experiment="home") as bandit:
@@ -336,7 +336,7 @@ def shop(tmp_path_factory):
     return path
 
 
-def test_every_source_gives_the_same(shop, tmp_path) -> None:
+def test_every_format_gives_the_same_report(shop, tmp_path) -> None:
     log = read_log(shop)
     for name in ("log.parquet", "log.csv", "log.dsjson", "log.npz"):
         write_log(log, tmp_path / name)
@@ -356,7 +356,7 @@ def test_every_source_gives_the_same(shop, tmp_path) -> None:
     json.dumps(expected.to_dict(), allow_nan=False)
 
 
-def test_parts_of_a_log_are_evaluated(shop) -> None:
+def test_selections_of_a_log(shop) -> None:
     log = read_log(shop)
     rows = list(log.rows())
     middle = sorted(row.decision.time for row in rows)[500]
@@ -410,7 +410,7 @@ def first(report) -> object:
     return report.best.name
 
 
-def test_the_one_to_read_first(shop) -> None:
+def test_the_best_estimate(shop) -> None:
     assert first(evaluate(shop, "arm:blue")) == "aipw-two-point"
     free = simulate_log("ms", "bernoulli:0.5,0.45", horizon=3000, seed=1)  # no floor
     assert first(evaluate(free, "arm:1")) == "cs-betting"
@@ -468,7 +468,7 @@ def test_missing_rewards_of_a_foreign_log_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 3])
-def test_hardly_any_rows(rows) -> None:
+def test_very_few_rows(rows) -> None:
     table = random_log(n=20, seed=14)[0].slice(0, rows)
     if not rows:
         with pytest.raises(CannotAnswer, match="at least one decision"):
@@ -496,7 +496,7 @@ def test_slope_is_lepskis_rule() -> None:
 
 
 @pytest.mark.parametrize("low", [0.0, -1.0])
-def test_slope_where_the_log_was_learned_from_goes_by_confidence_sequences(low) -> None:
+def test_slope_uses_confidence_sequences_on_adaptive_logs(low) -> None:
     log = simulate_log("ms+:floor=0.1", "bernoulli:0.6,0.4", horizon=3000, seed=3)
     w = (log.arms == 1) * np.exp(-log.log_probability)
     w, r = w[log.forced :], log.rewards[log.forced :]
@@ -521,7 +521,7 @@ def test_slope_where_the_log_was_learned_from_goes_by_confidence_sequences(low) 
     assert found.lower <= found.value <= found.upper
 
 
-def test_bernstein_intervals_are_for_bounded_terms() -> None:
+def test_bernstein_intervals_need_bounded_terms() -> None:
     rng = np.random.default_rng(16)
     arm = rng.integers(0, 4, 4000)
     feedback = {
@@ -554,7 +554,7 @@ def test_a_deterministic_log_cannot_answer() -> None:
     assert "floor" in report.refusals["snips"]
 
 
-def test_too_small_an_effective_size_names_the_floor_that_would_do() -> None:
+def test_the_refusal_of_a_small_effective_size_names_a_sufficient_floor() -> None:
     log = simulate_log("ms", "bernoulli:0.9,0.1", horizon=3000, seed=1)
     report = evaluate(log, "arm:1", min_effective_size=100)
     assert "below 100; a floor of 0.067 (floor=0.067 in the policy)" in report.refusals["ips"]
@@ -564,23 +564,23 @@ def test_too_small_an_effective_size_names_the_floor_that_would_do() -> None:
         min_effective_size=100,
     )
     assert answered["ips"].value is not None
-    assert "cs-betting" not in report.refusals  # it holds however few rows there are
+    assert "cs-betting" not in report.refusals  # it is valid for any number of rows
 
 
 def test_wrong_probabilities_are_refused() -> None:
-    """A logger that writes down the branch and not the arm's whole probability (0.9 for 0.95)."""
+    """The log contains the probability of a branch (0.9) instead of that of the arm (0.95)."""
     rng = np.random.default_rng(17)
     n = 4000
     arm = (rng.random(n) >= 0.95).astype(int)
     honest = np.log(np.tile([0.95, 0.05], (n, 1)))
     wrong = np.log(np.tile([0.90, 0.10], (n, 1)))
-    for laws, refused in ((honest, False), (wrong, True)):
+    for probabilities, refused in ((honest, False), (wrong, True)):
         table = pa.table(
             {
                 "arm": [ARMS[i] for i in arm],
-                "log_probability": laws[np.arange(n), arm],
+                "log_probability": probabilities[np.arange(n), arm],
                 "eligible": [ARMS[:2]] * n,
-                "log_probabilities": list(laws),
+                "log_probabilities": list(probabilities),
                 "reward": rng.random(n),
             }
         )
@@ -590,7 +590,7 @@ def test_wrong_probabilities_are_refused() -> None:
     assert "do not agree with the logged probabilities" in report.refusals["snips"]
 
 
-def test_a_log_that_nobody_has_a_law_of() -> None:
+def test_a_log_without_the_probabilities_of_all_arms() -> None:
     table, *_ = random_log(n=600, seed=18)
     chosen = table.select(["arm", "probability", "reward"])
     report = evaluate(chosen, "arm:blue", [*names()], reward_range=(-9, 9), adaptive=False)
@@ -604,8 +604,8 @@ def test_a_log_that_nobody_has_a_law_of() -> None:
 
 
 @pytest.mark.parametrize("without", [0, 1])
-def test_a_log_that_has_laws_in_parts(without, tmp_path) -> None:
-    """Whichever part is read first."""
+def test_a_log_with_all_probabilities_in_some_parts(without, tmp_path) -> None:
+    """The result does not depend on which part is read first."""
     for part in range(2):
         table, *_ = random_log(n=300, seed=20 + part)
         if part == without:
@@ -618,7 +618,7 @@ def test_a_log_that_has_laws_in_parts(without, tmp_path) -> None:
     assert set(report.refusals) == {"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr"}
 
 
-def test_what_is_fitted_to_the_whole_log_is_refused_where_the_log_was_learned_from() -> None:
+def test_models_fitted_to_an_adaptive_log_are_refused() -> None:
     log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.4", horizon=2000, seed=1)
     report = evaluate(log, "arm:1", ["dm", "dr", "mrdr", "clipped-dr:5", "ips"])
     assert set(report.refusals) == {"dm", "dr", "mrdr", "clipped-dr:5"}
@@ -629,7 +629,7 @@ def test_what_is_fitted_to_the_whole_log_is_refused_where_the_log_was_learned_fr
     assert not evaluate(uniform, "arm:1", ["dm", "dr", "mrdr"]).refusals
 
 
-def test_a_caveat_where_no_floor_is_known() -> None:
+def test_a_caveat_if_no_floor_is_known() -> None:
     for policy, caveat in (("ms", True), ("ms:floor=0.1", False), ("ms:floor=1,floor_decay=0.7", False)):
         log = simulate_log(policy, "bernoulli:0.55,0.5", horizon=4000, seed=2)
         report = evaluate(log, "arm:1", ["aipw-two-point", "cs-betting"], min_effective_size=5)
@@ -660,7 +660,7 @@ def test_open_windows_and_missing_rewards_are_left_out(tmp_path) -> None:
     assert report.diagnostics.rows == 160
 
 
-def test_arms_that_came_later(tmp_path) -> None:
+def test_arms_that_were_added_later(tmp_path) -> None:
     rng = random.Random(6)
     bandit = Bandit(ARMS[:2], "uniform", reward=Reward(low=0, high=1), log=tmp_path / "log.db")
     for step in range(900):
@@ -684,7 +684,7 @@ def test_arms_that_came_later(tmp_path) -> None:
     assert not evaluate(tmp_path / "log.db", "arm:red", ["snips"]).diagnostics.left_out
 
 
-def test_sticky_rows_are_one_draw(tmp_path) -> None:
+def test_sticky_rows_are_clustered(tmp_path) -> None:
     rng = random.Random(7)
     with Bandit(
         ARMS[:2], "uniform", reward=Reward(low=0, high=1), log=tmp_path / "log.db", sticky=True
@@ -693,10 +693,10 @@ def test_sticky_rows_are_one_draw(tmp_path) -> None:
             bandit.reward(bandit.choose(unit=f"user {rng.randrange(80)}").id, float(rng.random() < 0.5))
     report = evaluate(tmp_path / "log.db", "arm:red", ["ips", "aipw"])
     assert report["ips"].interval == "normal, by unit"
-    assert "repeat a draw" in report.refusals["aipw"]
+    assert "repeat a choice" in report.refusals["aipw"]
     units = evaluate(tmp_path / "log.db", "arm:red", ["ips"]).diagnostics
     assert units.rows == 800
-    # As if each row had its own draw, the error would be far too small.
+    # If rows were treated as independent, the error would be far too small.
     rows = read_log(tmp_path / "log.db").to_pandas()
     naive = ((rows.arm == "red") * rows.reward * 2).std() / math.sqrt(800)
     assert naive < report["ips"].standard_error / 1.5
@@ -719,8 +719,8 @@ def test_positions_from_one_or_from_zero() -> None:
         evaluate(table.drop_columns(["position"]), target, ["ips"])
 
 
-def test_ips_intervals_cover_on_independent_rows() -> None:
-    """Of 400 intervals of 90%, 360 ± 6 · 3.5; a third of their width covers far less: the control."""
+def test_ips_intervals_cover_the_value_on_independent_rows() -> None:
+    """Of 400 intervals of 90%, 360 ± 6 · 3.5 cover the value; intervals of a third of the width do not."""
     hits = np.zeros(2)
     for seed in range(400):
         table, *_ = random_log(n=250, seed=100 + seed)

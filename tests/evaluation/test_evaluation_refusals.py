@@ -1,4 +1,4 @@
-"""What must not give a number, or a narrow interval: each was seen to."""
+"""Regression tests: logs and arguments that once gave a wrong number, or an interval that was too narrow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.evaluation.test_evaluation import random_log
 
 
 def plain(n=1000, seed=0, k=2, **changes):
-    """A table of nothing but arms, probabilities and rewards."""
+    """A table with only arms, probabilities and rewards."""
     rng = np.random.default_rng(seed)
     arm = rng.integers(0, k, n)
     table = {
@@ -33,8 +33,8 @@ def plain(n=1000, seed=0, k=2, **changes):
 
 @pytest.mark.parametrize("executor", [False, True])
 @pytest.mark.parametrize("where", [3, 701])
-def test_a_row_that_the_quick_way_cannot_read(where, executor, tmp_path) -> None:
-    """It must not be the last that is read."""
+def test_an_invalid_row_in_the_compiled_loop(where, executor, tmp_path) -> None:
+    """The error must be raised even if valid rows follow."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as pool:
@@ -56,13 +56,13 @@ def test_a_row_that_the_quick_way_cannot_read(where, executor, tmp_path) -> None
                 evaluate(tmp_path / "log.parquet", "arm:a1", ["ips"], reward_range=(0, 1), **options)
 
 
-def test_wrong_probabilities_of_chosen_arms_alone() -> None:
-    """Three arms drawn alike, and logged with 0.5, or 1, or half of what they had."""
+def test_wrong_probabilities_of_chosen_arms() -> None:
+    """Three arms are chosen uniformly, and logged with 0.5, with 1, or with half of their probability."""
     for logged, refused in ((1 / 3, False), (0.5, True), (1.0, True), (1 / 6, True)):
         table = pa.table(plain(6000, k=3, probability=np.full(6000, logged)))
         report = evaluate(table, "uniform", ["ips", "snips"])
         assert bool(report.refusals) == refused, logged
-    # Where probabilities vary nobody can tell for sure: a caveat.
+    # If the probabilities vary, the error cannot be proved: it is a caveat.
     table, *_ = random_log(n=3000, seed=1)
     table = table.drop_columns(["eligible", "log_probabilities"])
     halved = table.set_column(1, "probability", pa.compute.divide(table["probability"], 2.0))
@@ -70,13 +70,13 @@ def test_wrong_probabilities_of_chosen_arms_alone() -> None:
     assert "the mean weight is" in evaluate(halved, "arm:blue", ["ips"], adaptive=False)["ips"].caveat
 
 
-def test_arms_that_were_never_drawn() -> None:
+def test_arms_that_were_never_chosen() -> None:
     table = plain(400, arm=["2", "7"] * 200)  # so there are eight
     report = evaluate(pa.table(table), "uniform", ["ips"])
     assert "never chosen" in report.refusals["ips"]
 
 
-def test_only_successes_are_reported() -> None:
+def test_logs_that_report_only_successes() -> None:
     rng = random.Random(1)
     bandit = Bandit(["red", "blue"], "uniform", reward=Reward(low=0, high=1))
     for _ in range(600):
@@ -90,15 +90,15 @@ def test_only_successes_are_reported() -> None:
     assert "have no reward" in some.caveat
 
 
-def test_rewards_that_are_all_alike() -> None:
+def test_equal_rewards() -> None:
     table = pa.table(plain(500, reward=np.zeros(500)))
     report = evaluate(table, "arm:a1", ["ips", "snips", "aipw", "cs-betting"], reward_range=(0, 1))
     assert set(report.refusals) == {"ips", "snips", "aipw"}
     assert report["cs-betting"].upper > 0
 
 
-def test_rewards_of_an_arm_that_are_all_alike() -> None:
-    """By what they are, and not by an error that rounding has left."""
+def test_equal_rewards_of_an_arm() -> None:
+    """The refusal depends on the rewards, not on a standard error that is 0 except for rounding."""
     for seed in range(4):
         log = simulate_log("ms+:floor=0.3", "bernoulli:0.5,0", horizon=600, seed=seed)
         report = evaluate(log, "arm:1")
@@ -110,7 +110,7 @@ def test_rewards_of_an_arm_that_are_all_alike() -> None:
     assert "have the rarer value" in rare.caveat
 
 
-def test_a_level_that_takes_most_of_the_weight() -> None:
+def test_a_level_that_removes_most_of_the_weight() -> None:
     table = pa.table(plain(2000, k=10))
     found = evaluate(table, "arm:a1", ["clipped-ips:5", "clipped-ips:50"])
     assert "removes 50% of the weight" in found["clipped-ips:5"].caveat
@@ -131,8 +131,8 @@ def test_few_units() -> None:
         evaluate(pa.table(plain(500)), "arm:a1", ["ips"], cluster="unit")
 
 
-def test_the_error_of_a_mean_that_is_the_model() -> None:
-    """switch-dr that leaves every weight to the model is the mean reward, and has its error."""
+def test_switch_dr_that_only_uses_the_model() -> None:
+    """If no weight is below the level, switch-dr is the mean reward, with the error of the mean reward."""
     table = pa.table(plain(2000, k=10))
     found = evaluate(table, "arm:a1", ["switch-dr:5"])["switch-dr:5"]
     rewards = np.array(table["reward"])
@@ -140,8 +140,8 @@ def test_the_error_of_a_mean_that_is_the_model() -> None:
     assert found.standard_error == pytest.approx(rewards.std() / math.sqrt(2000))
 
 
-def test_a_level_that_was_chosen_has_the_interval_of_one_that_is_hardly_biased() -> None:
-    """Of 100 intervals of 90% at least 80; the chosen form's own cover far less: the control."""
+def test_a_chosen_level_has_the_interval_of_the_least_shrunken_form() -> None:
+    """Of 100 intervals of 90% at least 80 cover the value; those of the chosen form do so far less often."""
     hits = np.zeros(2)
     for seed in range(100):
         rng = np.random.default_rng(seed)
@@ -159,7 +159,7 @@ def test_a_level_that_was_chosen_has_the_interval_of_one_that_is_hardly_biased()
     assert hits[1] < 70
 
 
-def test_a_floor_that_the_log_does_not_keep() -> None:
+def test_a_floor_that_the_log_violates() -> None:
     table, *_ = random_log(n=500, seed=2)
     for name in ("ips", "aipw", "cs-betting"):
         with pytest.raises(InvalidValue, match="floor allows"):
@@ -208,10 +208,11 @@ def test_selections_that_cannot_apply() -> None:
 
 
 WRONG = [
-    {"confidence": "0.9"}, {"confidence": 1 - 1e-16}, {"min_effective_size": "x"}, {"min_effective_size": math.inf}, {"interval": np.ones(2)},
-    {"epoch": 1.5}, {"epoch": [[1]]}, {"unit": 5}, {"columns": 5}, {"estimators": 5}, {"estimators": []}, {"executor": 2}, {"on_rows": 5},
-    {"adaptive": "x"}, {"reward_range": (0, 10**400)}, {"floor": 10**400}, {"reward_model": [1, 10**400]}, {"first_position": 2},
-    {"max_missing": 2},
+    {"confidence": "0.9"}, {"confidence": 1 - 1e-16}, {"min_effective_size": "x"},
+    {"min_effective_size": math.inf}, {"interval": np.ones(2)}, {"epoch": 1.5}, {"epoch": [[1]]},
+    {"unit": 5}, {"columns": 5}, {"estimators": 5}, {"estimators": []}, {"executor": 2}, {"on_rows": 5},
+    {"adaptive": "x"}, {"reward_range": (0, 10**400)}, {"floor": 10**400}, {"reward_model": [1, 10**400]},
+    {"first_position": 2}, {"max_missing": 2},
 ]  # fmt: skip
 
 
@@ -222,7 +223,7 @@ def test_arguments_of_wrong_types(options) -> None:
         evaluate(table, "arm:blue", **options)
 
 
-def test_decisions_that_are_there_twice(tmp_path) -> None:
+def test_duplicate_decisions(tmp_path) -> None:
     bandit = Bandit(["red", "blue"], "uniform", reward=Reward(low=0, high=1))
     for decision in bandit.choose(size=40):
         bandit.reward(decision.id, 1.0)
@@ -236,7 +237,7 @@ def test_decisions_that_are_there_twice(tmp_path) -> None:
         evaluate(tmp_path / "twice.parquet", "arm:red")
 
 
-def test_tables_that_are_damaged(tmp_path) -> None:
+def test_damaged_tables(tmp_path) -> None:
     pq.write_table(pa.table(plain()), tmp_path / "1.parquet")
     pq.write_table(pa.table(plain() | {"reward": ["x"] * 1000}), tmp_path / "2.parquet")
     with pytest.raises(MaillardError, match="reward"):
@@ -258,7 +259,7 @@ def test_tables_that_are_damaged(tmp_path) -> None:
         read_log(twice)
 
 
-def test_feedback_that_is_wrong() -> None:
+def test_invalid_bandit_feedback() -> None:
     good = {"action": np.array([0, 1] * 50), "reward": np.ones(100), "pscore": np.full(100, 0.5)}
     for change, message in (
         ({"arms": np.array(["x", "x"])}, "each name once"),
@@ -271,7 +272,7 @@ def test_feedback_that_is_wrong() -> None:
             evaluate(good | change, "arm:0", ["ips"])
 
 
-def test_rows_that_two_targets_hardly_share() -> None:
+def test_few_rows_shared_by_two_targets() -> None:
     n = 400
     eligible = [["a", "c"]] * (n // 2 - 2) + [["a", "b"]] * 4 + [["b", "c"]] * (n // 2 - 2)
     rng = np.random.default_rng(5)
@@ -293,8 +294,13 @@ def test_rows_that_two_targets_hardly_share() -> None:
 def test_a_replay_on_wrong_probabilities() -> None:
     rng = np.random.default_rng(6)
     arm = (rng.random(2000) < 0.1).astype(int)
-    laws = np.full((2000, 2, 1), 0.5)
-    feedback = {"action": arm, "reward": rng.random(2000), "pscore": np.full(2000, 0.5), "pi_b": laws}
+    probabilities = np.full((2000, 2, 1), 0.5)
+    feedback = {
+        "action": arm,
+        "reward": rng.random(2000),
+        "pscore": np.full(2000, 0.5),
+        "pi_b": probabilities,
+    }
     with pytest.raises(MaillardError, match="do not agree"):
         replay(feedback, "ms", reward_range=(0, 1))
 
@@ -320,14 +326,14 @@ def test_pages_and_figures_do_not_replace_logs(tmp_path, monkeypatch) -> None:
     assert len(list(read_log("log.parquet").rows())) == 60
 
 
-def test_every_name_has_an_answer_or_a_reason() -> None:
+def test_every_estimator_has_a_value_or_a_refusal() -> None:
     table, *_ = random_log(n=400, seed=7)
     for each in evaluate(table, "arm:blue", names(), reward_range=(-9, 9)).values():
         assert (each.value is None) != (each.refusal is None)
 
 
-def test_open_windows_are_left_out_wherever_the_log_is() -> None:
-    """A frame that has lost the rules still says which windows had closed."""
+def test_open_windows_are_left_out_in_every_format() -> None:
+    """A data frame without the reward rule still states which windows had closed."""
     from maillard.decisions.stores.memory import MemoryStore
 
     now = [1_790_000_000_000_000]

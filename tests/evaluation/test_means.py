@@ -15,7 +15,7 @@ from scipy.stats import beta, binomtest
 from maillard.errors import InvalidValue
 from maillard.evaluation import means
 from maillard.evaluation.means import mean_intervals
-from tests.evaluation.adaptive_logs import draw
+from tests.evaluation.adaptive_logs import simulate_logs
 
 EPSILON = 2.0**-52
 mpmath.mp.dps = 60
@@ -31,7 +31,7 @@ def interval(
 
 
 def log_evidence(won: Fraction, lost: Fraction, mean: Fraction) -> mpmath.mpf:
-    """ln E(mean), to 60 digits less what cancels."""
+    """ln E(mean), computed with 60 digits."""
 
     def real(x: Fraction) -> mpmath.mpf:
         return mpmath.mpf(x.numerator) / x.denominator
@@ -41,25 +41,25 @@ def log_evidence(won: Fraction, lost: Fraction, mean: Fraction) -> mpmath.mpf:
     return value - mpmath.log(mpmath.pi) - s * mpmath.log(m) - f * mpmath.log(1 - m)
 
 
-def off_by(pulls: int, won: float, end: float, lower: bool) -> tuple[float, float]:
-    """How far ln E is above ln(1 / α) at an end of the interval; and of the one that allows for a sum rounded once."""
+def excess(pulls: int, won: float, end: float, lower: bool) -> tuple[float, float]:
+    """ln E - ln(1 / α) at an end of the interval: for the given sum, and for the sum before rounding."""
     s, f, m = Fraction(won), pulls - Fraction(won), Fraction(end)
-    needed = -mpmath.log(1 - mpmath.mpf(0.95))
-    exact = log_evidence(s, f, m) - needed
-    doubt = min(3 * Fraction(EPSILON) * s, s if lower else f) * (1 if lower else -1)
-    return float(exact), float(log_evidence(s - doubt, f + doubt, m) - needed)
+    threshold = -mpmath.log(1 - mpmath.mpf(0.95))
+    exact = log_evidence(s, f, m) - threshold
+    error = min(3 * Fraction(EPSILON) * s, s if lower else f) * (1 if lower else -1)
+    return float(exact), float(log_evidence(s - error, f + error, m) - threshold)
 
 
 PULLS = [1, 2, 7, 15, 16, 17, 100, 12_345, 10**6, 10**9, 10**12]
-SHARES = [1e-9, 1e-3, 0.1, 0.4999, 0.5, 0.77, 0.999]
+FRACTIONS = [1e-9, 1e-3, 0.1, 0.4999, 0.5, 0.77, 0.999]
 
 
 @pytest.mark.parametrize("pulls", PULLS)
-def test_at_both_ends_the_evidence_is_what_excludes(pulls: int) -> None:
-    """Up to what rounding may come to, outwards: a few ε of the two terms whose difference it is, and of the ends themselves."""
+def test_the_ends_solve_the_equation_up_to_rounding(pulls: int) -> None:
+    """The ends differ from the solution of E(m) = 1 / α by rounding errors only, and only outwards."""
     wins = {
         1.0 * pulls,
-        *(share * pulls for share in SHARES),
+        *(fraction * pulls for fraction in FRACTIONS),
         *(x for x in (0, 0.5, 1, 3, 15.7) if x <= pulls),
     }
     for won in sorted(wins):
@@ -68,18 +68,16 @@ def test_at_both_ends_the_evidence_is_what_excludes(pulls: int) -> None:
         assert 0 <= lower <= won / pulls <= upper <= 1
         for end, is_lower in ((lower, True), (upper, False)):
             if end in (0, 1):
-                assert (
-                    won if is_lower else lost
-                ) < 0.5  # what a float holds between it and the end of the range
+                assert (won if is_lower else lost) < 0.5  # otherwise a float could represent the end
                 continue
-            exact, allowing = off_by(pulls, won, end, is_lower)
-            assert exact >= 0  # nothing that belongs to the interval is left out
+            exact, allowing = excess(pulls, won, end, is_lower)
+            assert exact >= 0  # the interval contains all values that are not excluded
             steepness = abs(won - lost * end / (1 - end))
             assert 0 <= allowing <= 1e-11 + 50 * EPSILON * steepness
             assert allowing < 1e-6 or min(won, lost) == 0
 
 
-def test_what_is_left_of_the_gamma_functions_is_known_to_the_last_digits() -> None:
+def test_stirling_remainders_are_accurate() -> None:
     x = np.array([0.0, 1e-9, 0.3, 1, 5, 15.99, 16, 16.01, 20, 31.4, 100, 1e4, 1e8, 1e12])
     rest = [mpmath.mpf(v) - (v * mpmath.log(v) if v else 0) - mpmath.log(2 * mpmath.pi) / 2 for v in x]
     for value, half, v in zip(rest, means._stirling_half(x), x, strict=True):
@@ -90,7 +88,7 @@ def test_what_is_left_of_the_gamma_functions_is_known_to_the_last_digits() -> No
 
 
 @pytest.mark.parametrize("pulls", [1, 10, 10**5, 10**9])
-def test_where_every_reward_was_the_best_the_lower_end_has_a_closed_form(pulls: int) -> None:
+def test_closed_form_of_the_lower_end_if_all_rewards_are_maximal(pulls: int) -> None:
     lower, upper = interval(pulls, pulls)
     constant = mpmath.beta(pulls + 0.5, 0.5) / mpmath.pi
     assert lower == pytest.approx(float((0.05 * constant) ** (mpmath.mpf(1) / pulls)), abs=1e-12)
@@ -99,7 +97,7 @@ def test_where_every_reward_was_the_best_the_lower_end_has_a_closed_form(pulls: 
 
 
 def test_the_average_over_q_is_the_beta_function() -> None:
-    """The formula from its definition: what a bet on each q has come to, on average."""
+    """The closed form of E equals the integral over q that defines it."""
     lower, upper = interval(9, 2.5)
 
     def average(mean: float) -> float:
@@ -113,60 +111,60 @@ def test_the_average_over_q_is_the_beta_function() -> None:
     assert average(lower + 0.01) < 20 < average(lower - 0.01)
 
 
-def test_a_bet_is_worth_at_most_one_whatever_the_rewards_are() -> None:
+def test_the_factor_of_a_reward_has_an_expectation_of_at_most_one() -> None:
     rng = np.random.default_rng(3)
     for _ in range(200):
-        values, law = rng.random(5), rng.dirichlet(np.ones(5))
-        mean, q = float(values @ law), rng.random()
-        worth = law @ ((q / mean) ** values * ((1 - q) / (1 - mean)) ** (1 - values))
-        assert worth <= 1 + 1e-12
+        values, probabilities = rng.random(5), rng.dirichlet(np.ones(5))
+        mean, q = float(values @ probabilities), rng.random()
+        expectation = probabilities @ ((q / mean) ** values * ((1 - q) / (1 - mean)) ** (1 - values))
+        assert expectation <= 1 + 1e-12
 
 
-# Looking at every row.
+# Coverage if the interval is checked at every row.
 
-RUNS, LOOKS, ALPHA = 500, 2000, 0.1
+RUNS, ROWS, ALPHA = 500, 2000, 0.1
 
 
 def misses(pulls: np.ndarray, sums: np.ndarray, mean: float) -> int:
-    """In how many runs the interval excluded the mean at any look."""
-    run, _ = new = np.nonzero(np.diff(pulls, axis=1, prepend=0))  # between two rewards it stays as it is
+    """In how many runs the interval excluded the mean at some row."""
+    run, _ = new = np.nonzero(np.diff(pulls, axis=1, prepend=0))  # it changes only with a reward
     lower, upper = np.array(mean_intervals(pulls[new], sums[new], 0, 1, 1 - ALPHA)).T
     return np.unique(run[(lower > mean) | (upper < mean)]).size
 
 
 REWARDS = {
-    "bernoulli": (lambda rng: rng.random((RUNS, LOOKS)) < 0.3, 0.3),
-    "rare": (lambda rng: rng.random((RUNS, LOOKS)) < 0.01, 0.01),
-    "uniform": (lambda rng: rng.random((RUNS, LOOKS)), 0.5),
-    "two points": (lambda rng: np.where(rng.random((RUNS, LOOKS)) < 0.4, 0.9, 0.2), 0.48),
+    "bernoulli": (lambda rng: rng.random((RUNS, ROWS)) < 0.3, 0.3),
+    "rare": (lambda rng: rng.random((RUNS, ROWS)) < 0.01, 0.01),
+    "uniform": (lambda rng: rng.random((RUNS, ROWS)), 0.5),
+    "two points": (lambda rng: np.where(rng.random((RUNS, ROWS)) < 0.4, 0.9, 0.2), 0.48),
 }
 
 
 @pytest.mark.parametrize("name", REWARDS)
-def test_it_covers_at_every_look_at_once(name: str) -> None:
+def test_it_covers_the_mean_at_all_rows_simultaneously(name: str) -> None:
     make, mean = REWARDS[name]
     sums = make(np.random.default_rng(8)).cumsum(axis=1)
-    pulls = np.broadcast_to(np.arange(1, LOOKS + 1), sums.shape)
+    pulls = np.broadcast_to(np.arange(1, ROWS + 1), sums.shape)
     missed = misses(pulls, sums, mean)
     assert binomtest(missed, RUNS, ALPHA, alternative="greater").pvalue > 1e-3
 
 
 def adaptive() -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """Rewards of three arms, as a policy that learns drew them: pulls and sums after every row."""
+    """Pulls and sums of three arms after every row, under a policy that learns; and the true means."""
     truth = [0.6, 0.5, 0.45]
-    logs = draw(truth, RUNS, LOOKS, seed=11, floor=0.02)
+    logs = simulate_logs(truth, RUNS, ROWS, seed=11, floor=0.02)
     chosen = logs.arm[..., None] == np.arange(3)
     return chosen.cumsum(axis=1), (chosen * logs.reward[..., None]).cumsum(axis=1), truth
 
 
-def test_it_covers_where_a_policy_decides_what_is_seen() -> None:
+def test_it_covers_the_mean_under_adaptive_sampling() -> None:
     pulls, sums, truth = adaptive()
     for arm, mean in enumerate(truth):
         missed = misses(pulls[..., arm], sums[..., arm], mean)
         assert binomtest(missed, RUNS, ALPHA, alternative="greater").pvalue > 1e-3
 
 
-def test_a_normal_interval_looked_at_after_every_row_does_not() -> None:
+def test_a_normal_interval_checked_after_every_row_does_not_cover() -> None:
     pulls, sums, truth = adaptive()
     for arm, truth_of in enumerate(truth):
         count, total = pulls[..., arm], sums[..., arm]
@@ -177,7 +175,7 @@ def test_a_normal_interval_looked_at_after_every_row_does_not() -> None:
 
 
 @pytest.mark.parametrize("won", [0, 5, 50, 500, 900, 1000])
-def test_the_price_of_looking_at_any_time_is_less_than_twice_the_width(won: int) -> None:
+def test_it_is_less_than_twice_as_wide_as_clopper_pearson(won: int) -> None:
     lower, upper = interval(1000, won)
     fixed = (
         beta.ppf(0.025, won, 1001 - won) if won else 0.0,
@@ -187,10 +185,10 @@ def test_the_price_of_looking_at_any_time_is_less_than_twice_the_width(won: int)
     assert 1.2 < (upper - lower) / (fixed[1] - fixed[0]) < 2
 
 
-# Whatever else comes.
+# Special cases and invalid arguments.
 
 
-def test_arms_by_themselves_and_together() -> None:
+def test_an_interval_does_not_depend_on_other_arms() -> None:
     rng = np.random.default_rng(4)
     pulls = rng.integers(0, 10**6, 300)
     sums = rng.random(300) * pulls
@@ -200,15 +198,15 @@ def test_arms_by_themselves_and_together() -> None:
     assert mean_intervals([], [], 0, 1, 0.95) == []
 
 
-def test_an_arm_without_rewards_may_have_any_mean() -> None:
+def test_the_interval_of_an_arm_without_rewards_is_the_whole_range() -> None:
     assert mean_intervals([0, 0], [0, 0], -2, 5, 0.95) == [(-2, 5), (-2, 5)]
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1, 1), (0, 1e-9), (1e6, 1e6 + 1), (-1e290, 1e290), (-3, -2)])
 def test_another_range_is_a_change_of_scale(low: float, high: float) -> None:
-    pulls, shares = np.array([3, 50, 4000]), np.array([0.0, 0.37, 1.0])
-    total = pulls * (low + shares * (high - low))
-    plain = mean_intervals(pulls, pulls * shares, 0, 1, 0.95)
+    pulls, fractions = np.array([3, 50, 4000]), np.array([0.0, 0.37, 1.0])
+    total = pulls * (low + fractions * (high - low))
+    plain = mean_intervals(pulls, pulls * fractions, 0, 1, 0.95)
     for (lower, upper), (first, last) in zip(
         mean_intervals(pulls, total, low, high, 0.95), plain, strict=True
     ):
@@ -218,7 +216,7 @@ def test_another_range_is_a_change_of_scale(low: float, high: float) -> None:
         assert low <= lower <= upper <= high
 
 
-def test_a_sum_that_rounding_has_brought_out_of_the_range() -> None:
+def test_a_sum_that_is_outside_the_range_because_of_rounding() -> None:
     tenth = [0.1] * 10
     assert sum(tenth) < 1.0 == math.fsum(tenth)
     assert interval(10, 10 * (1 + 4 * EPSILON)) == pytest.approx(interval(10, 10), abs=1e-12)
@@ -226,7 +224,7 @@ def test_a_sum_that_rounding_has_brought_out_of_the_range() -> None:
     assert interval(10, sum(tenth), 0.1, 0.3) == pytest.approx(interval(10, 1.0, 0.1, 0.3), abs=1e-12)
 
 
-def test_a_sum_that_no_rewards_in_the_range_have_has_no_interval() -> None:
+def test_an_impossible_sum_has_no_interval() -> None:
     assert mean_intervals([10, 10, 10, 0], [10.1, 5, -0.1, 3], 0, 1, 0.95) == [
         (None, None),
         interval(10, 5),
@@ -236,14 +234,14 @@ def test_a_sum_that_no_rewards_in_the_range_have_has_no_interval() -> None:
 
 
 @pytest.mark.parametrize("total", [1e-300, 1e-201, 1e-30, 1e-3])
-def test_sums_near_nothing(total: float) -> None:
+def test_sums_near_zero(total: float) -> None:
     for pulls in (1, 10**12):
         lower, upper = interval(pulls, total)
         assert 0 <= lower <= total / pulls
         assert upper >= interval(pulls, 0)[1]
 
 
-def test_more_confidence_and_fewer_rewards_are_wider() -> None:
+def test_width_increases_with_confidence_and_decreases_with_rewards() -> None:
     widths = [np.subtract(*interval(100, 30, confidence=c)[::-1]) for c in (0.5, 0.9, 0.99, 1 - 1e-12)]
     assert (np.diff(widths) > 0).all()
     widths = [np.subtract(*interval(n, 0.3 * n)[::-1]) for n in (10, 1000, 10**6, 10**9, 10**12, 10**15)]
@@ -262,7 +260,7 @@ def test_a_thousand_arms_take_a_few_milliseconds() -> None:
     assert min(times) < 0.05  # seconds of CPU time, which other processes do not change
 
 
-def test_refusals() -> None:
+def test_invalid_arguments() -> None:
     for wrong in (
         {"low": 1},
         {"high": math.inf},
@@ -280,8 +278,8 @@ def test_refusals() -> None:
             mean_intervals(**given)
 
 
-def test_the_module_needs_no_compiler() -> None:
-    """Of itself: numba takes a second and 60 MB, which a service that shows intervals has no use for."""
+def test_the_module_does_not_import_numba() -> None:
+    """Importing numba takes a second and 60 MB, which a service that only shows intervals should not need."""
     code = (
         "import importlib.util, sys\n"
         f"spec = importlib.util.spec_from_file_location('means', {str(Path(means.__file__))!r})\n"

@@ -1,4 +1,4 @@
-"""Figures of another library on a public data set (tests/reference_data), from every form in which the data may come."""
+"""Results of Open Bandit Pipeline on a public data set, reproduced from each format of the data."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SOURCES = {
 
 
 def figures(source: Any, target: Any, **options: Any) -> dict[str, float | None]:
-    """Everything in obp_all.json, but for what the other policy had on data of its own, which are not here."""
+    """The values in obp_all.json, except the value of the other policy on its own data (not included)."""
     report = evaluate(source, FixedDistribution(target), list(NAMES.values()), **options)
     assert report.refusals == {}
     d = report.diagnostics
@@ -85,18 +85,18 @@ def expected() -> dict[str, float]:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_figure_is_met(source, tmp_path):
+def test_all_values_agree(source, tmp_path):
     made = figures(SOURCES[source](tmp_path), TARGET)
     assert made == pytest.approx(expected(), rel=1e-12, abs=0)
 
 
-def test_a_model_that_is_given_meets_them_as_well():
+def test_all_values_agree_with_a_given_reward_model():
     made = figures(feedback(), TARGET, reward_model=np.full(80, EXPECTED["q_const"]))
     assert made == pytest.approx(expected(), rel=1e-12, abs=0)
 
 
 def test_the_position_is_part_of_the_target():
-    """With the columns of the target in another order, none of what depends on it is met."""
+    """If the columns of the target are permuted, no value that depends on them agrees."""
     made = figures(feedback(), TARGET[:, ::-1])
     depends = set(expected()) - {"dm", "max_w", "q_const", "on_policy_random"}
     assert {name for name in depends if made[name] == pytest.approx(expected()[name], rel=1e-12)} == set()

@@ -15,9 +15,9 @@ from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
 from maillard.evaluation.sequential.betting import Betting
 from maillard.evaluation.sequential.confidence_sequence import ConfidenceSequence, level_of
 from maillard.evaluation.sequential.doubly_robust import DoublyRobustState
-from tests.evaluation.adaptive_logs import Logs, draw
+from tests.evaluation.adaptive_logs import Logs, simulate_logs
 
-LOGS = draw([0.6, 0.5, 0.4], runs=2, rows=600, seed=5, floor=0.1)
+LOGS = simulate_logs([0.6, 0.5, 0.4], runs=2, rows=600, seed=5, floor=0.1)
 TARGET = np.array([0.2, 0.3, 0.5])
 FLOOR_WEIGHT = 0.5 / (0.1 / 3)
 MAKE: dict[str, Callable[[], ConfidenceSequence]] = {
@@ -45,7 +45,7 @@ def rows_of(logs: Logs, run: int, target: np.ndarray) -> dict[str, Any]:
 def feed(
     sequence: ConfidenceSequence, rows: dict[str, Any], target: np.ndarray, chunks: tuple[int, ...] = ()
 ) -> np.ndarray:
-    """The bounds after every row, fed in chunks."""
+    """The bounds after every row, if the rows are processed in chunks."""
     paths = []
     for begin, end in zip((0, *chunks), (*chunks, len(rows["reward"])), strict=True):
         part = {name: each[begin:end] for name, each in rows.items()}
@@ -57,10 +57,10 @@ def feed(
     return np.concatenate(paths)
 
 
-# The formulas, one side, row by row.
+# Direct implementations of the formulas for one bound, row by row.
 
 
-def plain_bernstein(
+def reference_bernstein(
     terms: np.ndarray, level: float, k: float = 0, horizon: int | None = None, truncate: bool = True
 ) -> np.ndarray:
     xs = np.asarray(terms) / (k + 1)
@@ -80,7 +80,7 @@ def plain_bernstein(
     return np.maximum(np.maximum.accumulate(lower), 0)
 
 
-def plain_terms(rows: dict[str, Any], target: np.ndarray, k: float) -> tuple[np.ndarray, np.ndarray]:
+def reference_terms(rows: dict[str, Any], target: np.ndarray, k: float) -> tuple[np.ndarray, np.ndarray]:
     arm, reward = rows["arm"], rows["reward"]
     phis: tuple[list[float], list[float]] = ([], [])
     for t in range(len(arm)):
@@ -93,8 +93,8 @@ def plain_terms(rows: dict[str, Any], target: np.ndarray, k: float) -> tuple[np.
     return np.array(phis[0]), np.array(phis[1])
 
 
-def plain_bets(gap: float, s: np.ndarray, highest: float) -> np.ndarray:
-    """The best of the free maximum, if admissible, and the maxima on the triangle's sides."""
+def reference_bets(gap: float, s: np.ndarray, highest: float) -> np.ndarray:
+    """The best of the unconstrained maximum, if admissible, and the maxima on the sides of the triangle."""
     if highest == math.inf:
         return np.array([0, min(gap / s[1, 1], 0.5)])
     corners = [np.array(corner) for corner in ((0.5, 0.0), (0.0, 0.5), (-0.5 / (highest - 1), 0.0))]
@@ -108,7 +108,7 @@ def plain_bets(gap: float, s: np.ndarray, highest: float) -> np.ndarray:
     return max(candidates, key=lambda bet: gap * bet[1] - bet @ s @ bet / 2)
 
 
-def plain_wealth(
+def reference_wealth(
     weight: np.ndarray, reward: np.ndarray, level: float, highest: float, horizon: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """a and b such that the factor of row i is 1 + a_i - b_i v."""
@@ -122,13 +122,13 @@ def plain_wealth(
         s[0, 1] = s[1, 0] = (square[0, 1] - mean * z[:t, 0].sum()) / rows
         s[1, 1] -= mean**2
         residual = s[1, 1] - (0 if highest == math.inf else s[0, 1] ** 2 / s[0, 0])
-        bet = plain_bets(math.sqrt(2 * level * residual / max(rows, horizon)), s, highest)
+        bet = reference_bets(math.sqrt(2 * level * residual / max(rows, horizon)), s, highest)
         a.append(bet @ z[t])
         b.append(bet[1])
     return np.array(a), np.array(b)
 
 
-def plain_betting(a: np.ndarray, b: np.ndarray, level: float) -> np.ndarray:
+def reference_betting(a: np.ndarray, b: np.ndarray, level: float) -> np.ndarray:
     grid = (1 - np.cos(np.pi * np.arange(33) / 32)) / 2
     logs = np.cumsum(np.log1p(a[:, None] - b[:, None] * grid), axis=0)
     lower = []
@@ -143,45 +143,50 @@ def plain_betting(a: np.ndarray, b: np.ndarray, level: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("horizon", [None, 600])
-def test_bernstein_is_the_formula(horizon: int | None) -> None:
+def test_bernstein_equals_the_formula(horizon: int | None) -> None:
     rows, level = rows_of(LOGS, 0, TARGET), level_of(0.1)
     path = feed(EmpiricalBernstein.start(0.1, horizon), rows, TARGET)
     weight, reward = rows["weight"], rows["reward"]
-    assert path[:, 0] == pytest.approx(plain_bernstein(weight * reward, level, horizon=horizon), abs=1e-12)
+    assert path[:, 0] == pytest.approx(
+        reference_bernstein(weight * reward, level, horizon=horizon), abs=1e-12
+    )
     assert path[:, 1] == pytest.approx(
-        1 - plain_bernstein(weight * (1 - reward), level, horizon=horizon), abs=1e-12
+        1 - reference_bernstein(weight * (1 - reward), level, horizon=horizon), abs=1e-12
     )
     assert 0 < path[-1, 0] < path[-1, 1] < 1
 
 
 @pytest.mark.parametrize("k", [0, 1, 10])
-def test_doubly_robust_is_the_formula(k: float) -> None:
+def test_doubly_robust_equals_the_formula(k: float) -> None:
     rows, level = rows_of(LOGS, 1, TARGET), level_of(0.1)
     path = feed(DoublyRobustState.start(3, 0.1, k=k), rows, TARGET)
-    lower, upper = plain_terms(rows, TARGET, k)
-    assert path[:, 0] == pytest.approx(plain_bernstein(lower, level, k), abs=1e-12)
-    assert path[:, 1] == pytest.approx(1 - plain_bernstein(upper, level, k), abs=1e-12)
+    lower, upper = reference_terms(rows, TARGET, k)
+    assert path[:, 0] == pytest.approx(reference_bernstein(lower, level, k), abs=1e-12)
+    assert path[:, 1] == pytest.approx(1 - reference_bernstein(upper, level, k), abs=1e-12)
     assert min(lower.min(), upper.min()) >= -k
     if k == 0:
         assert path == pytest.approx(feed(EmpiricalBernstein.start(0.1), rows, TARGET), abs=1e-12)
 
 
 @pytest.mark.parametrize(("highest", "horizon"), [(math.inf, 0), (FLOOR_WEIGHT, 0), (FLOOR_WEIGHT, 600)])
-def test_betting_is_the_formula(highest: float, horizon: int) -> None:
+def test_betting_equals_the_formula(highest: float, horizon: int) -> None:
     rows, level = rows_of(LOGS, 0, TARGET), level_of(0.1)
     sequence = Betting.start(0.1, None if highest == math.inf else highest, horizon or None)
     path = feed(sequence, rows, TARGET)
     for side, reward in enumerate((rows["reward"], 1 - rows["reward"])):
-        a, b = plain_wealth(rows["weight"], reward, level, highest, horizon)
-        lower = plain_betting(a, b, level)
+        a, b = reference_wealth(rows["weight"], reward, level, highest, horizon)
+        lower = reference_betting(a, b, level)
         assert (path[:, side] if side == 0 else 1 - path[:, side]) == pytest.approx(lower, abs=1e-12)
 
 
 @pytest.mark.parametrize("means", [[0.6, 0.5, 0.4], [0.02, 0.01, 0.01]])
-def test_what_the_chord_gives_away_is_little_and_on_the_safe_side(means: list[float]) -> None:
+def test_the_chord_widens_the_interval_by_less_than_two_per_mille(means: list[float]) -> None:
     size = 1000
-    rows, level = rows_of(draw(means, runs=1, rows=size, seed=2, floor=0.1), 0, TARGET), level_of(0.1)
-    a, b = plain_wealth(rows["weight"], rows["reward"], level, FLOOR_WEIGHT)
+    rows, level = (
+        rows_of(simulate_logs(means, runs=1, rows=size, seed=2, floor=0.1), 0, TARGET),
+        level_of(0.1),
+    )
+    a, b = reference_wealth(rows["weight"], rows["reward"], level, FLOOR_WEIGHT)
 
     def log_wealth(v: float, row: int) -> float:
         return float(np.log1p(a[:row] - b[:row] * v).sum()) - level
@@ -196,9 +201,9 @@ def test_what_the_chord_gives_away_is_little_and_on_the_safe_side(means: list[fl
     assert exact[-1] > 0
 
 
-def test_bets_are_admissible_and_none_is_better() -> None:
+def test_bets_are_admissible_and_optimal() -> None:
     rng = np.random.default_rng(0)
-    share = rng.dirichlet([1, 1, 1], 2000)
+    barycentric = rng.dirichlet([1, 1, 1], 2000)
     for _ in range(300):
         root = rng.normal(size=(2, 2)) * rng.choice([0.1, 1, 5], size=(2, 1))
         s, gap, highest = root @ root.T + 1e-3 * np.eye(2), rng.exponential(), 1 + rng.exponential(20)
@@ -207,7 +212,7 @@ def test_bets_are_admissible_and_none_is_better() -> None:
             for reward in (0, 1):
                 for v in (0, 1):
                     assert 1 + l1 * (weight - 1) + l2 * (weight * reward - v) >= 0.5 - 1e-12
-        others = share @ np.array([(0.5, 0.0), (0.0, 0.5), (-0.5 / (highest - 1), 0.0)])
+        others = barycentric @ np.array([(0.5, 0.0), (0.0, 0.5), (-0.5 / (highest - 1), 0.0)])
         growth = gap * others[:, 1] - np.einsum("ij,jk,ik->i", others, s, others) / 2
         bet = np.array([l1, l2])
         assert gap * l2 - bet @ s @ bet / 2 >= growth.max() - 1e-12
@@ -215,7 +220,7 @@ def test_bets_are_admissible_and_none_is_better() -> None:
 
 @pytest.mark.parametrize("name", MAKE)
 @pytest.mark.parametrize("chunks", [(1,), (7, 7, 50), tuple(range(1, 600, 2))])
-def test_any_chunking_gives_the_same_bits(name: str, chunks: tuple[int, ...]) -> None:
+def test_results_do_not_depend_on_the_chunks(name: str, chunks: tuple[int, ...]) -> None:
     rows = rows_of(LOGS, 0, TARGET)
     whole, parts = MAKE[name](), MAKE[name]()
     assert (feed(whole, rows, TARGET) == feed(parts, rows, TARGET, chunks)).all()
@@ -250,19 +255,18 @@ def test_extreme_rows_leave_finite_bounds(highest: float | None) -> None:
     assert ((path >= 0) & (path <= 1)).all()
 
 
-def test_wealth_beyond_what_a_float_holds() -> None:
-    sequence = Betting.start(
-        0.05
-    )  # 0.52 is between two places of the grid: exp(995) at one, exp(-1460) at the other
+def test_wealth_beyond_the_range_of_floats() -> None:
+    # 0.52 is between two values of the grid. The wealth is exp(995) at one, exp(-1460) at the other.
+    sequence = Betting.start(0.05)
     sequence.advance(weight=np.ones(100_000), reward=np.full(100_000, 0.52))
     assert sequence.interval() == pytest.approx((0.52, 0.52), abs=5e-4)
 
 
-def test_refusals() -> None:
+def test_invalid_arguments() -> None:
     sequence = Betting.start(0.05, highest=4)
     with pytest.raises(InvalidValue, match=r"weight\[1\]: expected a number from 0 to 4"):
         sequence.advance(weight=[1, 5], reward=[0, 0])
-    sequence.advance(weight=[4 * (1 + 1e-12)], reward=[0])  # rounding is forgiven
+    sequence.advance(weight=[4 * (1 + 1e-12)], reward=[0])  # a rounding error is accepted
     for rows in (
         {"weight": [1.0], "reward": [1.5]},
         {"weight": [-1.0], "reward": [1]},
@@ -303,13 +307,13 @@ def test_refusals() -> None:
             start()
 
 
-# Coverage at any stopping time.
+# Coverage at all rows simultaneously.
 
 RUNS, ROWS, ALPHA = 1000, 400, 0.1
 
 
 def misses(logs: Logs, target: np.ndarray, value: float, floor: float) -> dict[str, int]:
-    """In how many runs each sequence excluded the value at any row."""
+    """In how many runs each sequence excluded the value at some row."""
     level, weight = level_of(ALPHA), logs.weight(target)
     highest = (target / (floor / len(target))).max()
     target_row, target_probabilities = np.zeros(ROWS, np.int64), target[None]
@@ -334,17 +338,17 @@ def misses(logs: Logs, target: np.ndarray, value: float, floor: float) -> dict[s
 
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("target", [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]])
-def test_they_cover_at_every_row_at_once(target: list[float], learns: bool) -> None:
+def test_they_cover_the_value_at_all_rows_simultaneously(target: list[float], learns: bool) -> None:
     means = [0.6, 0.5, 0.4]
-    logs = draw(means, RUNS, ROWS, seed=7, floor=0.2, learns=learns)
+    logs = simulate_logs(means, RUNS, ROWS, seed=7, floor=0.2, learns=learns)
     for name, missed in misses(
         logs, np.array(target), float(np.dot(target, means)), 0.2 if learns else 1.0
     ).items():
         assert binomtest(missed, RUNS, ALPHA, alternative="greater").pvalue > 1e-3, name
 
 
-def test_a_normal_interval_looked_at_after_every_row_does_not() -> None:
-    logs = draw([0.5, 0.5], RUNS, ROWS, seed=7, floor=0.2, learns=False)
+def test_a_normal_interval_checked_after_every_row_does_not_cover() -> None:
+    logs = simulate_logs([0.5, 0.5], RUNS, ROWS, seed=7, floor=0.2, learns=False)
     terms = logs.weight(np.array([1.0, 0.0])) * logs.reward
     rows = np.arange(1, ROWS + 1)
     mean = terms.cumsum(axis=1) / rows
@@ -353,44 +357,44 @@ def test_a_normal_interval_looked_at_after_every_row_does_not() -> None:
     assert binomtest(missed, RUNS, ALPHA, alternative="greater").pvalue < 1e-9
 
 
-def test_bets_that_look_at_the_row_first_do_not_cover() -> None:
-    logs = draw([0.5, 0.5], RUNS, ROWS, seed=7, floor=0.2, learns=False)
+def test_bets_that_depend_on_their_own_row_do_not_cover() -> None:
+    logs = simulate_logs([0.5, 0.5], RUNS, ROWS, seed=7, floor=0.2, learns=False)
     terms = logs.weight(np.array([1.0, 0.0])) * logs.reward
     bets = np.where(terms > 0.5, 0.05, 0.0)
     wealth = np.log1p(bets * (terms - 0.5)).cumsum(axis=1).max(axis=1)
     assert binomtest(int((wealth > level_of(ALPHA)).sum()), RUNS, ALPHA, alternative="greater").pvalue < 1e-9
-    honest = np.concatenate([np.zeros((RUNS, 1)), bets[:, :-1]], axis=1)  # the same bets, a row later
-    wealth = np.log1p(honest * (terms - 0.5)).cumsum(axis=1).max(axis=1)
+    predictable = np.concatenate([np.zeros((RUNS, 1)), bets[:, :-1]], axis=1)  # the same bets, a row later
+    wealth = np.log1p(predictable * (terms - 0.5)).cumsum(axis=1).max(axis=1)
     assert (
         binomtest(int((wealth > level_of(ALPHA)).sum()), RUNS, ALPHA / 2, alternative="greater").pvalue > 1e-3
     )
 
 
 def test_without_the_truncation_bernstein_does_not_cover() -> None:
-    """An arm that is chosen with p = 1/8 and always pays 1: its value is 1. Fifteen draws in a row have a probability of 8^-15.
+    """An arm is chosen with p = 1/8 and its reward is always 1, so its value is 1.
 
-    That is 28 times alpha, and on that path alone the sequence without truncation puts its lower bound above
-    1.
+    The probability that it is chosen fifteen times in a row, 8^-15, is 28 times alpha. In this case the lower
+    bound of the sequence without truncation exceeds 1.
     """
     alpha, rows = 1e-15, 15
     terms = np.full(rows, 8.0)
     assert 8.0**-rows > 28 * alpha
-    assert plain_bernstein(terms, level_of(alpha), truncate=False)[-1] > 1
-    assert plain_bernstein(terms, level_of(alpha))[-1] < 1
+    assert reference_bernstein(terms, level_of(alpha), truncate=False)[-1] > 1
+    assert reference_bernstein(terms, level_of(alpha))[-1] < 1
     assert bernstein.excluded_at(terms, 0 * terms, 1.0, level_of(alpha), 0.0, 0.0) == 0
 
 
-def test_one_row_of_bernstein_is_worth_at_most_one_only_with_the_truncation() -> None:
-    """The mean of exp(l (X - v) - psi(l) (X - X^)^2) where X is x with probability v / x and else 0."""
+def test_the_factor_of_a_row_has_an_expectation_of_at_most_one_only_with_truncation() -> None:
+    """The expectation of exp(λ (X - v) - ψ(λ) (X - X̂)²), where X is x with probability v / x, else 0."""
     bet = np.array([0.01, 0.1, 0.3, 0.5])[:, None, None]
     psi = -np.log1p(-bet) - bet
     value = np.linspace(0.01, 1, 40)[:, None]
     x = np.geomspace(1.0, 1000, 400)
 
-    def worth(hat: float) -> float:
+    def expectation(hat: float) -> float:
         hit = np.exp(bet * (x - value) - psi * (x - hat) ** 2)
         miss = np.exp(-bet * value - psi * hat**2)
         return float((value / x * hit + (1 - value / x) * miss).max())
 
-    assert max(worth(hat) for hat in (-1, 0, 0.3, 0.7, 1)) <= 1
-    assert worth(5.0) > 1.5
+    assert max(expectation(hat) for hat in (-1, 0, 0.3, 0.7, 1)) <= 1
+    assert expectation(5.0) > 1.5

@@ -131,9 +131,7 @@ def by_place(target: str | Policy | Target) -> bool:
         return not isinstance(inner.arm, str)
     if not isinstance(inner, FixedDistribution):
         return False
-    return not any(
-        isinstance(share, tuple) and isinstance(share[0], str) for share in inner.arm_probabilities
-    )
+    return not any(isinstance(pair, tuple) and isinstance(pair[0], str) for pair in inner.arm_probabilities)
 
 
 def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:

@@ -202,8 +202,10 @@ def weight_test(rows: WeightedRows) -> WeightTest:
         return WeightTest()
     p = rows.probabilities
     heavy = p >= TRUNCATION
-    target = rows.target_probabilities[rows.target_row]
-    expected = (target * heavy).sum(axis=1)
+    target = rows.target_probabilities  # of one position, which is broadcast to all rows, or of several
+    if len(target) > 1:
+        target = target[rows.target_row]
+    expected = np.multiply(target, heavy, order="C").sum(axis=1)
     ratio = np.divide(target * target, p, out=np.zeros_like(p), where=heavy)
     found = np.where(heavy[np.arange(len(rows)), rows.arm], rows.weight, 0.0)
     largest = float(np.divide(np.abs(target), p, out=np.zeros_like(p), where=heavy).max(initial=0.0))

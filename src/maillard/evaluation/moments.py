@@ -45,7 +45,8 @@ class Moments:
         size, count = rows.shape
         mean, scatter = rows.sum(axis=1) / max(count, 1), np.zeros((size, size))
         nonzero = np.flatnonzero(rows.any(axis=1))  # without a model, two entries are 0
-        centred = rows[nonzero] - mean[nonzero, np.newaxis]
+        centred = rows[nonzero]  # a copy
+        centred -= mean[nonzero, np.newaxis]
         # Pairwise sums keep more digits than a matrix product, and start no BLAS threads.
         for i, one in enumerate(centred):
             for j, other in enumerate(centred[: i + 1]):
