@@ -24,7 +24,7 @@ from maillard.evaluation.sequential.confidence_sequence import level_of
 from tests.test_docs import ROOT
 
 RUNS, ROWS = 400, 600
-FALSE_ALARM = 1e-4  # probability that a test fails by chance
+FALSE_ALARM = 1e-4  # probability that a test fails by accident
 
 
 def log_of(cell, rows, run=0):
@@ -51,8 +51,8 @@ def test_two_correlated_normal_variables() -> None:
         0.25 + np.arcsin(r) / (2 * np.pi), abs=1e-15
     )
     for h, k, each in ((0.3, -1.2, 0.6), (2.5, 1.0, 0.2), (-3.0, -2.0, 0.7)):
-        law = stats.multivariate_normal([0, 0], [[1, each], [each, 1]])
-        assert both_below(h, k, each) == pytest.approx(law.cdf([h, k]), abs=1e-8)
+        exact = stats.multivariate_normal([0, 0], [[1, each], [each, 1]])
+        assert both_below(h, k, each) == pytest.approx(exact.cdf([h, k]), abs=1e-8)
     assert both_below(9.0, 0.5, 0.3) == both_below(40.0, 0.5, 0.3) == stats.norm.cdf(0.5)
     assert both_below(-9.0, 0.5, 0.3) == 0.0
 
@@ -107,7 +107,7 @@ def test_without_a_floor_they_do_not() -> None:
 
 def test_a_value_is_outside_exactly_if_it_was_excluded_at_some_row() -> None:
     cell = Cell("ts", (0.5, 1.0, 1.5), "5%")
-    level, law = level_of(1 - CONFIDENCE), np.zeros(300, np.int64)
+    level, target_row = level_of(1 - CONFIDENCE), np.zeros(300, np.int64)
     for run in range(3):
         log = log_of(cell, 300, run)
         ends = intervals(log, cell.means, (300,), 1 / cell.least(300)).ends[0]
@@ -122,7 +122,7 @@ def test_a_value_is_outside_exactly_if_it_was_excluded_at_some_row() -> None:
                         reward=reward,
                         weight=weight,
                         probabilities=log.probabilities,
-                        target_row=law,
+                        target_row=target_row,
                         target_probabilities=np.eye(1, 3, arm),
                         value=value,
                         level=level,

@@ -215,11 +215,11 @@ def choose_binomial(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
         up = 1.0 if up > 0.0 and rng.random() < up else 0.0
         offset = call(f[1], f[0], n, s, up, 0.0, 0.0)
         trials = int(call(f[2], f[0], n, s, up, 0.0, 0.0))
-        chance = call(f[3], f[0], n, s, up, 0.0, 0.0)
+        probability = call(f[3], f[0], n, s, up, 0.0, 0.0)
         size = call(f[4], f[0], n, s, up, 0.0, 0.0)
-        if not (0.0 <= chance <= 1.0 and size > 0.0 and trials >= 0):
+        if not (0.0 <= probability <= 1.0 and size > 0.0 and trials >= 0):
             return -1 - arm
-        score = (offset + rng.binomial(trials, chance)) / size
+        score = (offset + rng.binomial(trials, probability)) / size
         if score > top:
             top, winner, ties = score, arm, 1
         elif score == top:
