@@ -1,4 +1,4 @@
-"""What tests of stores and of bandits over them share: a log of every kind, and rows to put into it."""
+"""Helpers for tests of stores and bandits: a log of each store type, and rows to write into it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def new_id() -> str:
 
 
 class Clock:
-    """A store's clock that stands still until it is moved."""
+    """A clock that only moves when `forward` is called."""
 
     def __init__(self) -> None:
         self.now = system_clock()
@@ -101,7 +101,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
 
 @pytest.fixture
 def store(log: Log) -> Store:
-    """A store with one experiment, which has started."""
+    """A store with one started experiment."""
     log.bandit()
     return log.open()
 

@@ -1,4 +1,4 @@
-"""What other processes do in tests: they choose and reward until they are done, or killed."""
+"""Functions that tests run in other processes: they choose and reward until they are done or killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARMS = ["red", "blue", "green"]
 
 
 def race(log: str, keys: list[str], together: Any, answer: Connection) -> None:
-    """Choose once for each key, in this order, by several threads; the ids by key."""
+    """Choose once for each key, in several threads, and send the ids by key."""
     with Bandit(log=log) as bandit, ThreadPoolExecutor(6) as pool:
         together.wait(60)
         made = list(pool.map(lambda key: bandit.choose(unit=key, idempotency_key=key).id, keys))
@@ -33,7 +33,7 @@ def race(log: str, keys: list[str], together: Any, answer: Connection) -> None:
 
 
 def tell(pipe: int) -> Callable[[str], None]:
-    """A function that writes a line at once, or not at all."""
+    """A function that writes a line atomically."""
 
     def say(line: str) -> None:
         os.write(pipe, f"{line}\n".encode())
@@ -52,7 +52,7 @@ def choose_and_reward(bandit: Bandit, acknowledge: Callable[[str], None], times:
 
 
 def until_killed(log: str, pipe: Connection) -> None:
-    """Four threads, without end."""
+    """Choose and reward in four threads until the process is killed."""
     bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
     for _ in range(4):
         work = (bandit, tell(pipe.fileno()), iter(int, 1))
@@ -60,7 +60,7 @@ def until_killed(log: str, pipe: Connection) -> None:
 
 
 def pickled(bandit: Bandit, pipe: Connection) -> None:
-    """A bandit from another process."""
+    """Use a bandit that was pickled in another process."""
     choose_and_reward(bandit, tell(pipe.fileno()), range(20))
     bandit.close()
 
@@ -101,8 +101,8 @@ def _fork(bandit: Bandit, acknowledge: Callable[[str], None], times: int) -> int
             work = [pool.submit(choose_and_reward, bandit, acknowledge, range(times)) for _ in range(2)]
             for each in work:
                 each.result()
-        draws = "".join(row.arm[0] for row in bandit.choose(size=64))
-        acknowledge(f"s {os.getpid()} {draws}")
+        arms = "".join(row.arm[0] for row in bandit.choose(size=64))
+        acknowledge(f"s {os.getpid()} {arms}")
         bandit.close()
         status = 0
     finally:
@@ -110,7 +110,7 @@ def _fork(bandit: Bandit, acknowledge: Callable[[str], None], times: int) -> int
 
 
 def fork_while_reading(log: str, pipe: Connection) -> None:
-    """A child of a process that has read half of a log tries to use it, and to open it for itself."""
+    """A process forks while it reads a log; the child tries to use the log and to open it again."""
     say = tell(pipe.fileno())
     bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
     choose_and_reward(bandit, say, range(5))
@@ -131,7 +131,7 @@ def fork_while_reading(log: str, pipe: Connection) -> None:
 
 
 def forked_memory(pipe: Connection) -> None:
-    """A bandit whose log is in memory, in a child."""
+    """A forked child tries to use a bandit whose log is in memory."""
     bandit = Bandit(ARMS, POLICY, reward=RULE)
     made = bandit.choose()
     child = os.fork()
@@ -149,15 +149,15 @@ def forked_memory(pipe: Connection) -> None:
 
 
 def fill_disk(log: str, pipe: Connection) -> None:
-    """Choose and reward until the file may not grow, then until it may again."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that writing fails, and does not kill
+    """Choose and reward while the file may not grow, and after it may grow again."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails instead of killing the process
     say = tell(pipe.fileno())
     bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
     choose_and_reward(bandit, say, range(20))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for room in (0, 5_000, 50_000):
+    for free in (0, 5_000, 50_000):
         size = Path(f"{log}-wal").stat().st_size
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, limits[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + free, limits[1]))
         failures = 0
         while failures < 3:
             try:
@@ -172,7 +172,7 @@ def fill_disk(log: str, pipe: Connection) -> None:
 
 
 def without_rights(log: str, pipe: Connection, known: str) -> None:
-    """As a user who may read a log and not write it."""
+    """Use a log as a user who may read it but not write it."""
     if os.geteuid() == 0:
         os.setgid(65534)
         os.setuid(65534)

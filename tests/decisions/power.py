@@ -48,7 +48,7 @@ class _Write:
         image[self.offset : self.offset + len(self.data)] = self.data
 
     def survivors(self, rng: Random) -> Iterator[_Write]:
-        """The write as a whole, nothing of it, or any of its sectors: one chance in three each."""
+        """The whole write, none of it, or a random subset of its sectors, each with probability 1/3."""
         fate = rng.randrange(3)
         if fate == 0:
             yield self
@@ -75,7 +75,7 @@ class _Truncation:
 
 @dataclass(eq=False)
 class _Content:
-    """What a file certainly holds, and what was done to it since."""
+    """The durable content of a file, and the changes since its last sync."""
 
     durable: bytearray
     synced: int = 0
@@ -164,7 +164,7 @@ class Disk(apsw.VFS):
                 file.write(image)
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
-        if name is None:  # A temporary file: nobody looks for it after a power loss.
+        if name is None:  # A temporary file, which is not used after a power loss.
             return super().xOpen(name, flags)
         path = Path(name if isinstance(name, str) else name.filename())
         with self._lock:
@@ -197,7 +197,7 @@ class Disk(apsw.VFS):
 
 
 class _File(apsw.VFSFile):
-    """An open file: it does what it is asked to, and tells the disk."""
+    """An open file that records its changes on the disk."""
 
     content: _Content
 
@@ -220,8 +220,7 @@ class _File(apsw.VFSFile):
         self._disk._step()
 
     def xSync(self, flags: int) -> None:
-        # Power can go during a sync, so the lock is free meanwhile; and what is written meanwhile is not in
-        # the sync.
+        # Power loss is possible during a sync, so the lock is not held. Concurrent writes are not synced.
         with self._disk._lock:
             changes = self.content.changes
         super().xSync(flags)

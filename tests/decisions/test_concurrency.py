@@ -19,10 +19,10 @@ def choose_and_reward(log: str, seed: int, decisions: int, staleness: float) -> 
     """One process: choices of all sizes, for some or all arms; two thirds get rewards; it reopens once."""
     rng = random.Random(seed)
     left = decisions
-    for share in (decisions // 2, 0):
+    for remaining in (decisions // 2, 0):
         with Bandit(log=log, experiment="shared", staleness=staleness) as bandit:
-            while left > share:
-                size = min(rng.choice((1, 1, 4, 32, 128)), left - share)
+            while left > remaining:
+                size = min(rng.choice((1, 1, 4, 32, 128)), left - remaining)
                 some = rng.sample(bandit.arms, 2) if rng.random() < 0.2 else None
                 try:
                     made = bandit.choose(size=size, eligible=some, unit=f"unit-{rng.randrange(1000)}")
@@ -37,7 +37,7 @@ def choose_and_reward(log: str, seed: int, decisions: int, staleness: float) -> 
 
 
 def interfere(log: str, steps: int) -> None:
-    """Changes of every kind, one after the other, until all are done."""
+    """Make administrative changes of every kind, one after the other."""
     with Bandit(log=log, experiment="shared") as bandit:
         for step in range(steps):
             bandit.add_arm("late")
@@ -81,7 +81,7 @@ def check(log: str, decisions: int) -> None:
     assert found.largest_error <= 1e-12
     scores = {score.name: score.z for score in found.arms}
     assert set(scores) == set(MEANS)
-    # How the processes interleave is not fixed by a seed, and so neither is the log. An honest log exceeds
+    # No seed fixes how the processes interleave, so every run writes another log. A correct log exceeds
     # |z| = 7 in one of 10^11 runs.
     assert all(z is not None and abs(z) < 7 for z in scores.values()), scores
     assert found.weights is not None

@@ -1,4 +1,4 @@
-"""What was acknowledged is in the log: after kills, after power loss, and from forked processes."""
+"""Acknowledged rows are in the log: after kills, after power loss, and from forked processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 class Worker:
-    """A process that acknowledges through a pipe what it has done."""
+    """A process that reports acknowledged calls through a pipe."""
 
     def __init__(self, target: Any, *arguments: Any) -> None:
         self._reading, writing = PROCESSES.Pipe(duplex=False)
@@ -53,7 +53,7 @@ class Worker:
         self._received = b""
 
     def listen(self, seconds: float) -> None:
-        """Read what it says for some time, so that it never waits to be heard."""
+        """Read its output for some time, so that it never blocks on a full pipe."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if select.select([self._reading], [], [], left)[0] and not self._read():
@@ -69,7 +69,7 @@ class Worker:
         self.process.join()
 
     def acknowledged(self) -> list[list[str]]:
-        """All that it said, when it has ended, and its children too."""
+        """All lines of output, after the process and its children have ended."""
         while self._read():
             pass
         self.process.join()
@@ -78,7 +78,7 @@ class Worker:
 
 
 def check_log(store: Store, said: list[list[str]], experiment: str = "default") -> None:
-    """Nothing acknowledged is missing, nothing is there twice, and the state is what the log makes it."""
+    """No acknowledged row is missing, no row is duplicated, and the state agrees with the log."""
     rows = {row.id: (row, rewards, events) for row, rewards, events in store.rows(experiment)}
     assert len(rows) == len(list(store.rows(experiment)))
     for kind, identifier, content in said:

@@ -38,7 +38,7 @@ def make(log: Any) -> Bandit:
 
 
 class Load:
-    """Threads that choose and reward, and try again what was not acknowledged."""
+    """Threads that choose and reward, and retry calls that failed."""
 
     def __init__(self, bandit: Bandit, threads: int = 4) -> None:
         self.said: list[list[str]] = []
@@ -78,12 +78,12 @@ class Load:
         return None
 
     def go_on(self, more: int = 40) -> None:
-        """Wait until so much more is acknowledged."""
+        """Wait until `more` further calls are acknowledged."""
         count = len(self.said)
         wait_for(lambda: len(self.said) >= count + more)
 
     def fail(self) -> MaillardError:
-        """Wait until calls fail; the first error."""
+        """Wait until calls fail, and return the first error."""
         count = len(self.errors)
         wait_for(lambda: len(self.errors) >= count + 8)
         return self.errors[count]
@@ -98,7 +98,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     errors = [line[2] for line in said if line[0] == "u"]
     assert errors
     assert all(path in error and "Nothing was acknowledged" in error for error in errors)
-    assert [line[0] for line in said[-3:]] == ["d", "r", "x"]  # it went on when there was room again
+    assert [line[0] for line in said[-3:]] == ["d", "r", "x"]  # it continued when the file could grow again
     with closing(open_store(path)) as store:
         check_log(store, [line for line in said if line[0] in "dr"])
 
@@ -111,13 +111,13 @@ def test_a_file_that_may_not_be_written() -> None:
         before = path.read_bytes()
         path.parent.chmod(0o555)
         path.chmod(0o444)
-        # As root everything may be written; the other process is nobody.
+        # Root may write everything, so the other process runs as nobody.
         worker = Worker(choosers.without_rights, str(path), Worker, made.id)
         said = worker.acknowledged()
         assert worker.process.exitcode == 0
         assert [line[0] for line in said] == ["u", "o"]
         assert str(path) in said[0][2]
-        assert said[1][2] == made.arm  # reading goes on
+        assert said[1][2] == made.arm  # reading still works
         assert path.read_bytes() == before
         path.parent.chmod(0o755)
         path.chmod(0o644)
@@ -129,7 +129,7 @@ def test_a_file_that_may_not_be_written() -> None:
     ("broken", "mended", "message"),
     [
         ("query_only = ON", "query_only = OFF", "readonly"),
-        ("max_page_count = 1", "max_page_count = 1073741823", "full"),  # no more than there are
+        ("max_page_count = 1", "max_page_count = 1073741823", "full"),  # no new pages
     ],
 )
 def test_a_file_that_cannot_be_written_for_a_while(
@@ -162,7 +162,7 @@ def test_a_database_that_another_process_has_locked(tmp_path: Path) -> None:
             assert locked.wait(60)
             error = load.fail()
             assert "locked" in str(error)
-            assert bandit.decision(load.said[0][1]).arm == load.said[0][2]  # reading goes on
+            assert bandit.decision(load.said[0][1]).arm == load.said[0][2]  # reading still works
         finally:
             enough.set()
             other.join()
@@ -171,7 +171,7 @@ def test_a_database_that_another_process_has_locked(tmp_path: Path) -> None:
     bandit.close()
 
 
-def test_a_file_that_is_no_log(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_log(tmp_path: Path) -> None:
     for name, content in {
         "text.db": b"not a database, but long enough to look at" * 100,
         "empty.db": b"",
@@ -208,7 +208,7 @@ def test_a_server_that_stops_and_starts_again(private_postgres: Server, immediat
     bandit.close()
 
 
-def test_idle_connections_that_were_cut_are_no_error(private_postgres: Server) -> None:
+def test_closed_idle_connections_are_not_an_error(private_postgres: Server) -> None:
     store = PostgreSQLStore(private_postgres.url())
     bandit = make(store)
     for immediate in (False, True):
@@ -247,7 +247,7 @@ def test_a_server_that_does_not_answer(private_postgres: Server, frozen: Callabl
     bandit = make(store)
     made = bandit.choose()
     frozen(True)
-    for _ in range(2):  # with a connection that is there, and with one that is to be made
+    for _ in range(2):  # with an existing and with a new connection
         with pytest.raises(Unavailable, match=r"not responded|timeout"):
             bandit.reward(made.id, 1.0)
     frozen(False)

@@ -21,7 +21,7 @@ PAGE = 4096
 
 @pytest.fixture(params=["certain", "random"])
 def rng(request) -> Random | None:
-    """Nothing survives that is not certain to; or some of it does."""
+    """None: only durable content survives. A generator: a random part of the rest does, too."""
     return Random(5) if request.param == "random" else None
 
 
@@ -80,7 +80,7 @@ def loss(folder: Path, acknowledged: int) -> Loss:
 def losses_at_each_step(
     folder: Path, journal_mode: str, synchronous: str, rng: Random | None, lying: bool = False
 ) -> list[Loss]:
-    """Power lost after each write, sync, truncation and deletion, from the database's first to its last."""
+    """Lose power after each write, sync, truncation and deletion."""
     disk = Disk()
     log = Log(disk, folder / "log.db")
     taken: list[int] = []
@@ -100,7 +100,7 @@ def losses_at_each_step(
 
 
 def losses_at_random_moments(folder: Path, synchronous: str, rng: Random | None, count: int) -> list[Loss]:
-    """Power lost `count` times while two threads write through one connection, each in its turn."""
+    """Lose power `count` times while two threads write through one connection in turns."""
     disk = Disk()
     log = Log(disk, folder / "log.db")
     log.create(journal_mode="WAL")
@@ -118,7 +118,7 @@ def losses_at_random_moments(folder: Path, synchronous: str, rng: Random | None,
     moments, taken = Random(11), [0]
     while len(taken) <= count and all(thread.is_alive() for thread in threads):
         time.sleep(moments.uniform(0, 0.005))
-        # Counted before the loss: what is acknowledged during it may go either way.
+        # Counted before the loss: rows that are acknowledged during it may or may not survive.
         if (acknowledged := log.acknowledged) > taken[-1]:
             disk.lose_power(folder / str(len(taken)), rng)
             taken.append(acknowledged)
@@ -152,7 +152,7 @@ def test_normal_loses_the_end_of_the_wal_and_damages_nothing(tmp_path, rng) -> N
 def test_off_loses_even_what_is_checkpointed(tmp_path, rng) -> None:
     losses = losses_at_each_step(tmp_path, "WAL", "OFF", rng)
     assert losses[-1].lost > 0
-    # Only a disk that reorders shows that OFF damages: what is certain is the database as it was created.
+    # OFF damages the database only if the disk reorders writes. The durable content is the new database.
     assert any(each.survived is None for each in losses) == (rng is not None)
 
 
@@ -192,7 +192,7 @@ def test_unsynced_writes_survive_whole_in_part_or_not_at_all(tmp_path) -> None:
     file.xClose()
 
 
-def test_what_is_synced_is_what_is_there(tmp_path) -> None:
+def test_synced_content_survives(tmp_path) -> None:
     disk, path = Disk(), tmp_path / "x"
     path.write_bytes(b"before")
     file = disk.xOpen(str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0])
@@ -223,7 +223,7 @@ def test_a_deletion_is_durable_once_its_directory_is_synced(tmp_path) -> None:
     assert survivors(tmp_path / "after/log.db") == GROUP
 
 
-def test_a_database_that_was_there_before_is_durable(tmp_path) -> None:
+def test_an_existing_database_is_durable(tmp_path) -> None:
     log = Log(Disk(), tmp_path / "log.db")
     log.create(journal_mode="WAL")
     log.append()

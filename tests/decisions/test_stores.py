@@ -1,4 +1,4 @@
-"""One suite over every store: the contract, primitive by primitive."""
+"""Tests of the store contract, run on every store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.stores import (
 )
 
 
-def test_an_experiment_is_made_once(log: Log) -> None:
+def test_an_experiment_is_created_once(log: Log) -> None:
     store = log.open()
     assert store.experiments() == []
     with write(store) as transaction:
@@ -59,7 +59,7 @@ def test_time_is_that_of_the_stores_clock(log: Log) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_another_clock_it_is_the_time_of_day(kind: str, request, tmp_path) -> None:
+def test_the_default_clock_is_the_system_clock(kind: str, request, tmp_path) -> None:
     where = {"memory": None, "sqlite": tmp_path / "log.db"}.get(kind) or (
         request.getfixturevalue("postgres") if kind == "postgresql" else None
     )
@@ -94,11 +94,11 @@ def test_events_move_the_head_and_come_back_in_order(store: Store) -> None:
 
 @pytest.mark.parametrize(
     "log", KINDS[1:], indirect=True
-)  # memory undoes nothing: the ledger checks before it writes
-def test_what_raises_leaves_nothing_behind(store: Store, log: Log) -> None:
+)  # memory does not roll back: the ledger checks before it writes
+def test_a_failed_transaction_is_rolled_back(store: Store, log: Log) -> None:
     before = log.contents()
     for error in (RuntimeError, KeyboardInterrupt, Conflict):
-        with pytest.raises(error), write(store) as transaction:  # noqa: PT012  # it is the end of the block that matters
+        with pytest.raises(error), write(store) as transaction:  # noqa: PT012  # the end of the block raises
             transaction.add_decisions([decision()])
             transaction.add_events([Pause(number=2, time=5)], Head(2, 2, 1))
             raise error
@@ -108,7 +108,7 @@ def test_what_raises_leaves_nothing_behind(store: Store, log: Log) -> None:
     assert log.contents() != before
 
 
-def test_decisions_come_back_as_they_were(store: Store) -> None:
+def test_decisions_are_read_as_written(store: Store) -> None:
     rows = [
         decision(),
         decision(unit="\N{SNOWMAN}\n'\"%s ? \\", arm="a, b", eligible=("a, b", "c"), origin=new_id()),
@@ -145,7 +145,7 @@ def test_a_key_is_claimed_once(store: Store) -> None:
         assert transaction.decisions_by_key(["another"]) == {}
 
 
-def test_keys_of_experiments_are_apart(store: Store) -> None:
+def test_keys_belong_to_one_experiment(store: Store) -> None:
     with write(store, "another") as transaction:
         transaction.create()
         assert transaction.add_if_absent([decision(idempotency_key="k")])
@@ -167,7 +167,7 @@ def test_several_keys_are_claimed_at_once(store: Store) -> None:
         }
 
 
-def test_decisions_are_found_in_whichever_experiment_they_are(store: Store) -> None:
+def test_decisions_are_found_in_any_experiment(store: Store) -> None:
     mine, theirs = [decision() for _ in range(3)], decision(experiment="another")
     with write(store, "another") as transaction:
         transaction.create()
@@ -184,7 +184,7 @@ def test_decisions_are_found_in_whichever_experiment_they_are(store: Store) -> N
             assert [row.id for row in transaction.decisions_between(ids[0], ids[3], 10)] == ids[1:3]
 
 
-def test_documents_are_kept_by_kind_and_name(log: Log) -> None:
+def test_documents_are_stored_by_kind_and_name(log: Log) -> None:
     store = log.open()
     with write(store, "", lock=False) as transaction:
         transaction.put_document("key", "b", "1")
@@ -197,13 +197,13 @@ def test_documents_are_kept_by_kind_and_name(log: Log) -> None:
     assert store.experiments() == []
 
 
-def test_rewards_are_parked_with_no_experiment(store: Store) -> None:
+def test_rewards_are_parked_without_an_experiment(store: Store) -> None:
     early = reward_event(new_id())._replace(arrived=system_clock())
     old = reward_event("01800000-0000-7000-8000-000000000000")._replace(arrived=system_clock())
     with write(store, "") as transaction:
         outcomes = ledger.park(transaction, [early, early, old])
         assert outcomes[:2] == ["parked", "duplicate"]
-        assert isinstance(outcomes[2], InvalidValue)  # more than a day old, and nobody knows it
+        assert isinstance(outcomes[2], InvalidValue)  # more than a day old and unknown
     with store.reading("") as transaction:
         assert [each.row for each in transaction.all_parked()] == [early]
     with store.reading(EXPERIMENT) as transaction:
@@ -213,7 +213,7 @@ def test_rewards_are_parked_with_no_experiment(store: Store) -> None:
         assert transaction.all_parked() == []
 
 
-def test_rewards_come_back_with_their_decisions(store: Store) -> None:
+def test_rewards_are_read_with_their_decisions(store: Store) -> None:
     early, late = decision(state=1), decision(state=2)
     rows = [
         reward_event(early, 0.1, "b"),
@@ -236,14 +236,14 @@ def test_rewards_come_back_with_their_decisions(store: Store) -> None:
         assert transaction.counts() == Counts({"red": 2}, 3, 1, 0)
 
 
-def test_rows_are_ordered_and_may_be_left_half_read(store: Store) -> None:
+def test_rows_are_ordered_and_may_be_read_in_part(store: Store) -> None:
     made = [decision(state=n % 3, arm="blue") for n in range(2500)]
     with write(store, lock=False) as transaction:
         transaction.add_decisions(made)
     expected = sorted(made, key=lambda row: (row.state, row.id))
     reading = store.rows(EXPERIMENT)
     assert next(reading)[0] == expected[0]
-    with write(store, lock=False) as transaction:  # what comes meanwhile is not in what is read
+    with write(store, lock=False) as transaction:  # rows written meanwhile are not read
         transaction.add_decisions([decision(state=9)])
     assert [row for row, *_ in reading] == expected[1:]
     reading = store.rows(EXPERIMENT)
@@ -253,7 +253,7 @@ def test_rows_are_ordered_and_may_be_left_half_read(store: Store) -> None:
         assert transaction.counts().decisions == {"blue": 2500, "red": 1}
 
 
-@pytest.mark.parametrize("log", KINDS[1:], indirect=True)  # in memory, who reads has the lock
+@pytest.mark.parametrize("log", KINDS[1:], indirect=True)  # a reader in memory has the lock
 def test_a_reader_sees_one_state(store: Store, log: Log) -> None:
     with store.reading(EXPERIMENT) as transaction:
         assert transaction.events(1) == []
@@ -263,7 +263,7 @@ def test_a_reader_sees_one_state(store: Store, log: Log) -> None:
     assert len(events(store, 1)) == 1
 
 
-def test_parked_rewards_wait_until_they_are_taken_up(store: Store, log: Log) -> None:
+def test_parked_rewards_wait_until_their_decision_arrives(store: Store, log: Log) -> None:
     known, other, now = new_id(), new_id(), log.clock.now
     rows = [
         Parked(reward_event(known, 0.1, "a"), None),
@@ -280,7 +280,7 @@ def test_parked_rewards_wait_until_they_are_taken_up(store: Store, log: Log) -> 
         assert sorted(transaction.all_parked(), key=repr) == sorted(rows, key=repr)
     with write(store) as transaction:
         transaction.park([])
-        assert transaction.parked([known, other]) == {known: rows[:2]}  # what has expired makes room
+        assert transaction.parked([known, other]) == {known: rows[:2]}  # expired rewards are removed
         transaction.unpark([rows[0].row, reward_event(new_id())])
         transaction.unpark([])
         assert transaction.all_parked() == rows[1:2]  # another event of the same decision
@@ -306,7 +306,7 @@ def test_pending_decisions_are_due_in_their_order(store: Store, log: Log) -> Non
         assert transaction.due_decisions(2) == [ids[3]]
 
 
-def test_a_unit_is_assigned_by_whoever_knows_what_was_before(store: Store) -> None:
+def test_a_unit_is_assigned_if_the_previous_assignment_matches(store: Store) -> None:
     with write(store, lock=False) as transaction:
         assert transaction.assignment(1, "u") is None
         assert transaction.assign(1, "u", "first", instead_of=None)
@@ -338,7 +338,7 @@ def test_a_unit_can_be_erased(store: Store) -> None:
     store.scrub()
 
 
-def test_where_a_log_is_has_no_secrets(postgres: str) -> None:
+def test_the_location_of_a_log_shows_no_password(postgres: str) -> None:
     store = PostgreSQLStore(postgres.replace("postgres@", "postgres:hunter2@") + "&sslpassword=hunter3")
     assert "hunter" not in store.where
     assert store.where.startswith("postgresql://")
@@ -370,7 +370,7 @@ def test_sessions_commit_to_the_disk(postgres: str) -> None:
         store.close()
 
 
-def test_without_psycopg_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_psycopg_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for module in ("postgresql_connection", "postgresql"):
         monkeypatch.delitem(sys.modules, f"maillard.decisions.stores.{module}")
@@ -390,14 +390,14 @@ bandit.choose()
 """
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", program, where]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    # SQLite's own connections warn in newer versions of Python; what is written is there in any case.
+    # Unclosed SQLite connections warn in newer versions of Python. Written rows are durable in any case.
     assert (done.returncode, done.stderr if kind == "postgresql" else "") == (0, "")
     with closing(open_store(where)) as store:
         assert len(list(store.rows("default"))) == 2
 
 
 @pytest.mark.parametrize("log", KINDS[1:], indirect=True)
-def test_an_older_log_is_brought_up_to_date_with_all_that_is_in_it(log: Log, monkeypatch) -> None:
+def test_an_older_log_is_migrated_with_all_rows(log: Log, monkeypatch) -> None:
     made = [log.bandit().choose() for _ in range(3)]
     log.opened[-1].close()
     later = (*MIGRATIONS, "ALTER TABLE decisions ADD COLUMN note TEXT; UPDATE decisions SET note = arm")
@@ -433,7 +433,7 @@ def test_a_log_of_another_version_is_refused(kind: str, tmp_path: Path, request)
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_many_may_make_the_tables_and_the_experiment_at_once(kind: str, tmp_path: Path, request) -> None:
+def test_concurrent_creation_of_tables_and_experiment(kind: str, tmp_path: Path, request) -> None:
     where = request.getfixturevalue("postgres") if kind == "postgresql" else str(tmp_path / "log.db")
     together = threading.Barrier(8)
 
@@ -468,7 +468,7 @@ def test_locked_transactions_take_turns(log: Log) -> None:
 
 
 @pytest.mark.parametrize("log", ["postgresql"], indirect=True)  # the others have one writer at a time
-def test_decisions_do_not_wait_for_what_changes_the_state(log: Log) -> None:
+def test_decisions_do_not_wait_for_changes_of_the_state(log: Log) -> None:
     store = log.open()
     log.bandit()
     with write(store), write(store, lock=False) as transaction:
@@ -476,7 +476,7 @@ def test_decisions_do_not_wait_for_what_changes_the_state(log: Log) -> None:
     assert len(list(store.rows(EXPERIMENT))) == 1
 
 
-def test_who_waits_too_long_for_a_lock_or_a_connection_is_told(postgres: str) -> None:
+def test_a_timeout_of_a_lock_or_connection_raises(postgres: str) -> None:
     store = PostgreSQLStore(postgres, timeout=1, pool_size=1)
     other = PostgreSQLStore(postgres)
     with write(store) as transaction:

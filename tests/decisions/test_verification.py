@@ -63,7 +63,7 @@ def test_every_policy_s_log_recomputes(name) -> None:
     assert found.largest_error <= 1e-12
 
 
-def test_an_honest_log_is_consistent() -> None:
+def test_a_correct_log_is_consistent() -> None:
     found = verify(played(rounds=2000))
     assert found.verdict == "consistent"
     assert found.problems == []
