@@ -22,8 +22,8 @@ import pytest
 from click.testing import CliRunner
 
 from maillard.cli import main
-from maillard.cli.demo import _WINDOW
 from maillard.cli.service_commands import check_workers
+from maillard.client import Client
 from maillard.decisions.stores import open_store
 from maillard.errors import InvalidValue
 from maillard.service.api_keys import Keyring, every
@@ -278,14 +278,11 @@ def test_the_demo_compares_estimates_with_the_true_rates(tmp_path) -> None:
     log = str(tmp_path / "demo.db")
     environment = {**os.environ, "COLUMNS": "200"}
 
-    def closed_windows() -> bool:
-        """Whether each arm has a decision whose reward window is closed, and the log enough rows."""
-        before = (time.time() - _WINDOW) * 1e6
-        with contextlib.closing(sqlite3.connect(log)) as file:
-            (arms,) = file.execute("SELECT count(DISTINCT arm) FROM decisions WHERE time < ?", [before])
-            (decisions,) = file.execute("SELECT count(*) FROM decisions")
-            (clicks,) = file.execute("SELECT count(*) FROM rewards")
-        return bool(arms == (3,) and decisions > (100,) and clicks > (0,))
+    def has_estimates(client: Client) -> bool:
+        """Whether each arm has an estimate, which requires closed reward windows, and the log enough rows."""
+        summary = client.summary()
+        estimated = all(arm["mean"] is not None for arm in summary["arms"].values())
+        return bool(estimated and summary["decisions"] > 100 and summary["rewards"] > 0)
 
     # The demo runs until the log has what the table needs, however slow the machine is.
     with subprocess.Popen(
@@ -294,7 +291,9 @@ def test_the_demo_compares_estimates_with_the_true_rates(tmp_path) -> None:
     ) as demo:  # fmt: skip
         assert demo.stdout is not None
         first = demo.stdout.readline()
-        wait_until(closed_windows)
+        with Client(first.removeprefix("dashboard: ").strip(), experiment="buttons") as client:
+            wait_until(lambda: "buttons" in [each["experiment"] for each in client.experiments()])
+            wait_until(lambda: has_estimates(client))
         demo.terminate()
         output, errors = demo.communicate(timeout=120)
     assert demo.returncode == 0
