@@ -2,7 +2,7 @@
 
 Run it in the peers' environment: `.peers/bin/python -m benchmarks.peers_evaluation FILE.npz OUT.json`. It
 imports nothing of this project. The file contains `action`, `reward` and `pscore` for each round, the arrays
-`target` and `model` (arms x positions; the model is the predicted reward of each arm), and `position` for each
+`target` and `model` (arms x positions; the model predicts the reward of each arm), and `position` for each
 round if there are several positions. The inputs that OBP needs per round are built before the timing starts.
 """
 
