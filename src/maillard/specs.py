@@ -50,7 +50,9 @@ def read(text: str) -> Spec:
     for item in _split(rest) if rest else ():
         key, equals, value = _partition(item)
         if not value or (equals and not key) or (not equals and options):
-            raise InvalidValue(f"spec {text!r}, item", item, "key=value, with values without a key first")
+            raise InvalidValue(
+                f"spec {text!r}, item", item, "key=value: values without a key must come first"
+            )
         if key in options:
             raise InvalidValue(f"spec {text!r}, key {key}", value, "each key only once")
         if equals:

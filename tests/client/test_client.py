@@ -203,7 +203,7 @@ def test_changes_of_an_experiment_take_effect(url, home, bandit, client_class) -
         assert name in home.arms
         call("retire_arm", name)
     call("retire_arm", "a/b ü")
-    with pytest.raises(InvalidValue, match="not the last one"):
+    with pytest.raises(InvalidValue, match="other than the only active one"):
         call("retire_arm", "blue")
     etag = call("summary")["etag"]
     call("change_policy", "ms", etag=etag)

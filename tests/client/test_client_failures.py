@@ -287,7 +287,9 @@ def test_a_slow_response_times_out(service, client_class, behaviour) -> None:
 )
 def test_a_response_that_is_not_from_a_maillard_service_is_an_error(service, client_class, garbage) -> None:
     service.respond_with(response(200, content=garbage, content_type="text/html"))
-    with pytest.raises(MaillardError, match=r"did not come from a maillard service \(text/html"):
+    with pytest.raises(
+        MaillardError, match=r"did not come from a maillard service of a compatible version \(text/html"
+    ):
         call_client(client_class, service.url, lambda client: client.choose())
     with pytest.raises(MaillardError, match=r"did not come from a maillard service|0 results for 3 entries"):
         call_client(client_class, service.url, lambda client: client.choose(size=3))

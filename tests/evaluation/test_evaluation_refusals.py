@@ -127,7 +127,7 @@ def test_few_effective_pulls() -> None:
 def test_few_units() -> None:
     table = pa.table(plain(500, unit=[f"u{i % 9}" for i in range(500)]))
     assert "9 units" in evaluate(table, "arm:a1", ["ips"], cluster="unit").refusals["ips"]
-    with pytest.raises(InvalidValue, match="units, to cluster by"):
+    with pytest.raises(InvalidValue, match="a unit in at least one row"):
         evaluate(pa.table(plain(500)), "arm:a1", ["ips"], cluster="unit")
 
 

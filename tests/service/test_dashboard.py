@@ -291,7 +291,7 @@ def test_what_if_shows_an_estimate_or_a_reason(api, lively, tab) -> None:
     expect(tab.locator("#tile-decisions")).to_have_text("4")
     expect(tab.locator("#results")).to_be_empty()
     tab.get_by_role("button", name="Estimate").click()
-    expect(result).to_contain_text("the log cannot answer")
+    expect(result).to_contain_text("The log cannot be used to estimate")
     expect(result).to_contain_text("Reason:")
     expect(tab.locator("#evaluate-error")).to_be_empty()
     expect(tab.locator("#message-text")).to_be_empty()

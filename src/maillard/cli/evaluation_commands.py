@@ -271,7 +271,7 @@ def replay(
 @add_options(CONFIDENCE)
 @click.option("--runs", default=200, show_default=True, help="Simulated experiments per policy.")
 @click.option(
-    "--seed", default=0, show_default=True, help="Random seed. A run depends only on the seed and its number."
+    "--seed", default=0, show_default=True, help="Random seed. The seed and the index of a run determine it."
 )
 @THREADS
 @click.option(

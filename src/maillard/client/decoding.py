@@ -95,7 +95,7 @@ def unexpected_response(response: ApiResponse, reason: str) -> MaillardError:
     """The exception for a response that a maillard service does not send."""
     content_type, size = response.headers.get("content-type", "without a content type"), len(response.content)
     return MaillardError(
-        f"{response.call}: the response did not come from a maillard service "
+        f"{response.call}: the response did not come from a maillard service of a compatible version "
         f"({content_type}, {size} bytes): {reason}"
     )
 

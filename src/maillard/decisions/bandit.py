@@ -226,7 +226,11 @@ class Bandit:
             if arm not in state.active_arms:
                 raise UnknownName("arm", arm, state.active_arms)
             if len(state.active_arms) == 1:
-                raise InvalidValue("arm", arm, "an arm that is not the last one")
+                raise InvalidValue(
+                    "arm",
+                    arm,
+                    "an arm other than the only active one: an experiment needs at least one active arm",
+                )
             return RetireArm(arm=arm)
 
         self.session.change(make, expected)

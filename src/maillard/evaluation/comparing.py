@@ -113,7 +113,7 @@ def compare(
     if settings.reward_model is not None:
         raise InvalidValue("reward_model", settings.reward_model, "None: compare does not use one")
     if settings.interval != "normal":
-        raise InvalidValue("interval", settings.interval, "normal: compare has no other")
+        raise InvalidValue("interval", settings.interval, "'normal', the only interval that compare supports")
     names = _checked_names(estimators)
     opened = open_log(log, settings)
     try:
@@ -123,7 +123,7 @@ def compare(
         query = Query.of(opened, [a, b], [*_WEIGHTED, *sequences], halved)
         difference = query.targets[0] - query.targets[1]
         if not difference.probabilities.any():
-            raise InvalidValue("b", str(b), f"another target than {query.targets[0].name}")
+            raise InvalidValue("b", str(b), f"a target that differs from {query.targets[0].name}")
         first, second = run_query(opened, query)
         normal = [name for name in names if name in all_estimators() and name not in sequences]
         paired_query = Query.of(opened, [difference], normal or _WEIGHTED, settings)

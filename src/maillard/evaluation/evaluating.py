@@ -121,10 +121,12 @@ def _check(log: EvaluationLog, query: Query, target: Target, weight: float, *, h
     """Raise an error if the log contradicts its floor, or if it has no units to cluster by."""
     limit = log.max_weight(target)
     if limit is not None and weight > limit:
-        allowed = f"what the floor allows: weights of at most {limit:.6g}"
+        allowed = f"at most {limit:.6g}, the largest weight that the floor allows"
         raise InvalidLog(f"{log.source}: largest weight", weight, allowed)
     if query.settings.cluster == "unit" and not has_units:
-        raise InvalidLog(f"{log.source}: unit", None, "units, to cluster by")
+        raise InvalidLog(
+            f"{log.source}: unit", None, "a unit in at least one row, because cluster='unit' was requested"
+        )
 
 
 def _read(log: EvaluationLog, query: Query, runners: Sequence[SequentialRunner]) -> LogSums:

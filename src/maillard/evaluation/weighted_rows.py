@@ -170,7 +170,7 @@ def _check_floor(weight: Floats, row: Integers, log: EvaluationLog, target: Targ
     limit = log.max_weight(target)
     if limit is not None and weight.size and weight.max() > limit:
         at = int(weight.argmax())
-        allowed = f"what the floor allows: a weight of at most {limit:.6g}"
+        allowed = f"at most {limit:.6g}, the largest weight that the floor allows"
         raise InvalidLog(f"{log.source}, row {row[at]}: weight", float(weight[at]), allowed)
 
 

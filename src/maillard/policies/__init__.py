@@ -87,7 +87,7 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     for key in set(options) & set(context):
         if options[key] != context[key]:
             raise InvalidValue(
-                f"{name}: {key}", context[key], f"{options[key]}, as in the spec, or no keyword"
+                f"{name}: {key}", context[key], f"{options[key]}, the value in the spec, or no keyword"
             )
     options = {**context, **options}
     floor = _take_floor(options)

@@ -163,7 +163,10 @@ class Check:
         return -(self.quantity - self.limit) if self.below else self.quantity - self.limit
 
     def holds(self, confidence: float) -> bool:
-        """Whether the check holds at this confidence."""
+        """Whether this check or one of its alternatives (`others`) holds.
+
+        The confidence is corrected for choosing among `among` candidates.
+        """
         strict = stricter(confidence, self.among)
         return any(check.margin.lower(strict) > 0 for check in (self, *self.others))
 

@@ -161,7 +161,7 @@ def open_feedback(
 
 
 class _Rounds(NamedTuple):
-    """The arrays of a dict."""
+    """The checked arrays of an Open Bandit Pipeline `bandit_feedback` dict, one entry per round."""
 
     actions: Integers
     rewards: Floats

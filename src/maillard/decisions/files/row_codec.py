@@ -87,7 +87,7 @@ def make_decision(values: Mapping[str, Any], identifier: str, experiment: str) -
         raise InvalidValue("eligible", list(eligible), allowed)
     log = values["log_probability"]
     if not isinstance(log, float) or not -math.inf < log <= LOG_PROBABILITY_TOLERANCE:
-        raise InvalidValue("log_probability", log, "a number <= 0")
+        raise InvalidValue("log_probability", log, "a finite number <= 0")
     return Decision(
         id=identifier,
         experiment=experiment,

@@ -163,7 +163,8 @@ def _columns(batch: Any, arms: Any, done: int, source: str) -> Columns:
     refuse("arm", arm < 0, "one of the log's arms")
     if "log_probability" in names:
         log = reals("log_probability")
-        refuse("log_probability", ~((log <= LOG_PROBABILITY_TOLERANCE) & (log > -np.inf)), "a number <= 0")
+        impossible = ~((log <= LOG_PROBABILITY_TOLERANCE) & (log > -np.inf))
+        refuse("log_probability", impossible, "a finite number <= 0")
     else:
         probability = reals("probability")
         invalid = ~((probability > 0) & (probability <= 1 + LOG_PROBABILITY_TOLERANCE))

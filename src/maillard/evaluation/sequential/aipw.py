@@ -83,7 +83,10 @@ def advance(  # noqa: PLR0917  # compiled functions take no keywords
     horizon: float,
     decay: float,
 ) -> None:
-    """Process rows in order. Without propensities (an empty array) only the uniform weighting is updated."""
+    """Update `run`, `sums`, `pulls` and `means` in place, row by row.
+
+    If `propensity` is empty, only the first of the four `WEIGHTINGS` (uniform weights) is updated.
+    """
     arms = means.size
     has_propensity = propensity.size == reward.size
     weightings = 4 if has_propensity else 1

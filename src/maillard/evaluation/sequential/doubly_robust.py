@@ -63,11 +63,10 @@ def terms(  # noqa: PLR0917  # compiled functions take no keywords
     target_probabilities: Numbers,
     k: float,
 ) -> tuple[Numbers, Numbers]:
-    """φ of r and of 1 - r for each row.
+    """Return the doubly robust term φ (see the module docstring) of each row, for r and for 1 - r.
 
-    The model of an arm is the mean of its rewards so far, or that of all arms if it has none, or 1/2 at the
-    start. `pulls` and `sums` have an entry for each arm and a last one for all arms; the rows are added to
-    them.
+    An arm's model is its mean reward so far, the overall mean if it has no rewards, and 1/2 before the first
+    row. `pulls` and `sums` are updated in place; their last entry is the total over all arms.
     """
     arms = target_probabilities.shape[1]
     lower, upper = np.empty(reward.size), np.empty(reward.size)

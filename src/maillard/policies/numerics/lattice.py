@@ -26,8 +26,11 @@ Ints = NDArray[np.int64]
 def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Floats]:
     """Return the log probability that each arm has the largest score, and a bound on the error of each.
 
-    >>> one, m = np.ones(2), np.array([1, 2])
-    >>> coins = BinomialScores(m - 1, one, 0 * one, trials=m, probability=one / 2, size=m // m)
+    Ties are broken uniformly at random.
+
+    >>> arm, trials, size = np.array([0, 1]), np.array([1, 2]), np.array([1, 1])
+    >>> weight, offset, half = np.array([1.0, 1.0]), np.array([0.0, 0.0]), np.array([0.5, 0.5])
+    >>> coins = BinomialScores(arm, weight, offset, trials=trials, probability=half, size=size)
     >>> np.exp(win_log_probabilities(coins, arms=2)[0]).round(6).tolist()
     [0.3125, 0.6875]
     """

@@ -106,9 +106,9 @@ def log_integrals(
 ) -> tuple[Floats, Floats, Floats]:
     """Return ln ∫ exp(integrand) for each arm, an error estimate, and points where most of the mass lies.
 
-    `integrand(x)` takes a row of points for each arm and is concave. Its maximum lies between `peak` and
-    `high`, and its mass outside `low` to `high` is negligible. The error estimate compares rules of two
-    orders.
+    `integrand(x)` takes an array of shape (arms, points) and is concave in x. `peak` is a lower bound and
+    `high` an upper bound on the location of its maximum; its mass outside `low` to `high` is negligible. The
+    error estimate compares rules of two orders.
     """
     top = _zoom_to_peak(integrand, peak, high)
     floor = integrand(top[:, None]) - _DEPTH

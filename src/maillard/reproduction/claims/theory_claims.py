@@ -231,7 +231,7 @@ def _two_arms_table() -> DataTable:
 
 @tests("thompson-simulated")
 def simulated(results: ExperimentResults, _where: str) -> Finding:
-    """The error of probabilities estimated from many samples."""
+    """Test that Monte Carlo estimates of Thompson sampling's probabilities have a large relative error."""
     rows = thompson_probabilities.by_simulation(results.settings.seed)
     most = [row for row in rows if row[1] == max(thompson_probabilities.DRAWS)]
     statistic = "; ".join(

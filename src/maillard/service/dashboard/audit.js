@@ -68,7 +68,7 @@ export class Audit {
     show(rest > 0, find("audit-more"));
     setText(find("audit-more"), `${counted(rest, "more arm")}, all of them closer to their expected counts.`);
     const { mean, expected, z } = audit.weights;
-    const weights = `the mean of 1 / p over the chosen arms with p of at least 0.01 is ${number(mean, 3)}`;
+    const weights = `the mean weight per decision (1 / p of the chosen arm, 0 if p < 0.01) is ${number(mean, 3)}`;
     const wanted = `${number(expected, 3)} is expected (z = ${deviations(z)})`;
     setText(find("audit-weights"), mean === null || expected === null ? "" : `Weights: ${weights}; ${wanted}.`);
     const asides = [

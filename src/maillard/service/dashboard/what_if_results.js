@@ -37,7 +37,7 @@ export function refusalNode({ question, refusal, rows, logged_mean: logged, deta
   const why = sentence(refusal ?? "no reason was given");
   const made = logged === null ? "" : ` The logged decisions had a mean reward of ${number(logged, 3)}.`;
   return element("div", { class: "result" },
-    element("p", { class: "statement" }, `${capitalised(question)}: the log cannot answer.`),
+    element("p", { class: "statement" }, `The log cannot be used to estimate ${question}.`),
     element("p", { class: "box partly" }, element("strong", {}, "Reason: "), why),
     element("p", { class: "note" },
       `This is not an error: an estimate from ${counted(rows, "row")} would be misleading.${made}`),

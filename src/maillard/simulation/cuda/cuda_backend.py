@@ -114,7 +114,7 @@ def _dispatch_by_number(first: Any, second: Any, third: Any) -> Any:
 
 
 def _count_alone(yes: bool) -> int:
-    """In the simulator every thread is a warp of its own."""
+    """Replace `count_in_warp` in the CUDA simulator, where one thread stands for a whole warp."""
     return trial_kernel.WARP_SIZE if yes else 0
 
 

@@ -192,7 +192,7 @@ def choose_perturbed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
 
 
 def sample_cold_arm(w: Any, arms: int, rng: Any) -> int:
-    """Return a cold arm, each with probability 1/K; otherwise -1."""
+    """Return each cold arm (without observed rewards) with probability 1/K, otherwise -1."""
     warm = 0
     for arm in range(arms):
         if w[N, arm] > 0:
