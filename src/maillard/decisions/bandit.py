@@ -226,11 +226,7 @@ class Bandit:
             if arm not in state.active_arms:
                 raise UnknownName("arm", arm, state.active_arms)
             if len(state.active_arms) == 1:
-                raise InvalidValue(
-                    "arm",
-                    arm,
-                    "an arm other than the only active one: an experiment needs at least one active arm",
-                )
+                raise InvalidValue("arm", arm, "an arm other than the only active one")
             return RetireArm(arm=arm)
 
         self.session.change(make, expected)

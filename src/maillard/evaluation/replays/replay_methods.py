@@ -111,8 +111,8 @@ def _check_floor(logs: Sequence[LoggedRows], floor: float) -> None:
             raise InvalidLog(
                 f"{rows.source}, row {rows.row[first]}: probability",
                 float(rows.min_probability[first]),
-                f"at least the floor {floor:g} for every arm (in {int(below.sum())} of {len(rows)} rows an arm "
-                f"has less, the least is {rows.min_probability.min():.3g})",
+                f"at least {floor:g}, the floor, for every arm (in {int(below.sum())} of {len(rows)} rows an "
+                f"arm has less, the least is {rows.min_probability.min():.3g})",
             )
 
 

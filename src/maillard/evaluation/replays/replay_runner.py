@@ -96,9 +96,9 @@ def replay(
     )
     if not curve.reached[0]:
         raise CannotAnswer(
-            f"{logs[0].source}: no replay got past the first round ({sum(map(len, used))} rows, each accepted "
-            f"with probability {chosen.acceptance_probability:.3g}); use a longer log, or one that was logged "
-            "with a larger floor"
+            f"{logs[0].source}: no replay got past the first round ({sum(map(len, used))} rows, each "
+            f"accepted with probability {chosen.acceptance_probability:.3g}); use a longer log, or one that "
+            "was logged with a larger floor"
         )
     if not queued:  # drop the rounds that no replay reached
         reached = curve.reached > 0
