@@ -374,7 +374,12 @@ def run_sequences(recorder: RecordingClient, examples: int, steps: int) -> Count
 
 @pytest.mark.parametrize(("examples", "steps"), [(40, 20), pytest.param(MANY, 50, marks=pytest.mark.torture)])
 def test_sequences_of_requests(recorder: RecordingClient, examples: int, steps: int) -> None:
-    answers = run_sequences(recorder, examples, steps)
+    responses = run_sequences(recorder, examples, steps)
+    assert sum(responses.values()) > examples
+    if (
+        examples < MANY
+    ):  # which sequences get this far depends on identifiers that the service chooses at random
+        return
     for expected in [
         ("create_experiment", 201),
         ("decide", 201),
@@ -382,4 +387,4 @@ def test_sequences_of_requests(recorder: RecordingClient, examples: int, steps: 
         ("read_state", 200),
         ("read_decision", 200),
     ]:
-        assert answers[expected], answers
+        assert responses[expected], responses
