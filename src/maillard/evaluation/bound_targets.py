@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from maillard.evaluation.evaluation_log import EvaluationLog
     from maillard.evaluation.query import Settings
 
-__all__ = ["Target", "bind", "bind_to_log", "by_place"]
-
 _MAX_NAME_LENGTH = 160
 
 

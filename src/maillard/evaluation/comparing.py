@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from maillard.evaluation.weighted_rows import WeightedRows
 
-__all__ = ["Comparison", "compare", "difference_names"]
-
 _SHARED = "in the rows that both targets share,"
 # Both reports contain these. A refusal of the first applies to all estimators that use weights.
 _WEIGHTED = ["ips", "snips"]

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["accepts_columns", "accepts_part", "compiled_sums", "sums_of_file"]
-
 _BATCH_ROWS = 1 << 17
 # Columns that the kernel ignores: a table that has one of them is processed row by row in log_sums.py.
 _UNSUPPORTED = {

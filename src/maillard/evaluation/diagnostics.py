@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Diagnostics", "EpochDiagnostics", "Overlap", "Spread", "spread_of"]
-
 MIN_POWER, MAX_POWER = -10, 30  # powers of two between which weights are counted
 
 

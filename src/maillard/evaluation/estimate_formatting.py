@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from maillard.evaluation.evaluation_report import Estimate
 
-__all__ = ["decimals_of", "grouped"]
-
 _MAX_DECIMALS = 10
 
 

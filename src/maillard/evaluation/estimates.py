@@ -33,16 +33,6 @@ if TYPE_CHECKING:
     from maillard.evaluation.query import Query
     from maillard.evaluation.sequential.sequential_runner import SequentialRunner
 
-__all__ = [
-    "Evidence",
-    "bernstein_halfwidth",
-    "estimate",
-    "normal_estimate",
-    "refusal_of_estimator",
-    "refusal_of_log",
-    "too_few",
-]
-
 _MIN_RARE = 10  # rewards of the rarer value, from which a sum of them is close to normal
 _MIN_UNITS = 10
 _SIZES = {EFFECTIVE_SIZE: "the effective sample size is", EFFECTIVE_PULLS: "the effective pulls are"}

@@ -23,8 +23,6 @@ from maillard.evaluation.query import Options, Query, Settings
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
 from maillard.policies import Policy
 
-__all__ = ["evaluate", "evaluate_each", "names", "run_query"]
-
 _MAX_PENDING = 64  # parts that workers may have at a time
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from maillard.evaluation.bound_targets import Target
     from maillard.evaluation.query import Settings
 
-__all__ = ["EvaluationLog", "open_log", "simulated_problem"]
-
 _MAX_MEMORY = 1 << 28  # bytes of a log kept in memory; a longer one goes to a temporary file
 _ROUNDING = 1e-9  # of a quotient of probabilities
 

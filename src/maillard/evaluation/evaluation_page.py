@@ -22,8 +22,6 @@ from maillard.evaluation.evaluation_report import Estimate, Report
 if TYPE_CHECKING:
     from maillard.evaluation.diagnostics import Diagnostics
 
-__all__ = ["render", "write_page"]
-
 _FIGURE_TITLES = {"forest": "Estimates with their intervals", "weights": "Distribution of the weights"}
 _MAX_LISTED_ARMS = 6  # in the description of a target
 

@@ -16,8 +16,6 @@ from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE
 if TYPE_CHECKING:
     from maillard.evaluation.estimates import Evidence
 
-__all__ = ["Estimate", "Estimates", "Report", "lines_of", "plain"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:

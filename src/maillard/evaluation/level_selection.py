@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["DELTA", "choose", "independent_widths"]
-
 DELTA = 0.1
 _C = math.sqrt(6.0) - 1.0
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["LogSums", "TargetSums", "rows_by_target", "sums_of", "sums_of_part", "total_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class TargetSums:

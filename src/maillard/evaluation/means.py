@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["mean_intervals"]
-
 _EPSILON = 2.0**-52
 _MAX_ITERATIONS = 100  # of Newton's method, which needs fewer than ten
 _MIN_STIRLING = 16.0  # for larger arguments the series are accurate to 1e-14

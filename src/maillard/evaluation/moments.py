@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["BASE", "MODEL", "PRODUCT", "REWARD", "WEIGHT", "Moments", "moments_of"]
-
 # Indices in a row's vector: ω, ω r, ω q(a), Σ π q, r; ω is the shrunken weight, q the reward model.
 # The center is subtracted from rewards and model.
 WEIGHT, PRODUCT, MODEL, BASE, REWARD = range(5)

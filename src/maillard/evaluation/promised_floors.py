@@ -14,8 +14,6 @@ from maillard.policies import Policy, Uniform, WithFloor, policy
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["floor_for", "min_probabilities", "promised_decay", "promised_probabilities"]
-
 
 def promised_probabilities(specs: Iterable[str], arms: Sequence[str]) -> NDArray[np.float64] | None:
     """A lower bound on each arm's probability that all policies of a log guarantee; None if there is none.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from maillard.decisions.selection import Names, Numbers, Time
     from maillard.evaluation.evaluation_log import EvaluationLog
 
-__all__ = ["Options", "Query", "Settings"]
-
 
 class Options(TypedDict, total=False):
     """Keyword arguments of `evaluate` and `compare`; `Settings` describes them."""

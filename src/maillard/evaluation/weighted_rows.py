@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-__all__ = ["MIN_PROBABILITY", "WeightedRows", "check_range", "rewarded_columns", "weighted_rows"]
-
 MIN_PROBABILITY = 1e-100  # of a chosen arm: a smaller one would never be chosen
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["AdditiveEstimator", "Solution"]
-
 
 class Solution(NamedTuple):
     """An estimate and its gradient with respect to the mean of the rows' vectors (see moments.py)."""

@@ -7,8 +7,6 @@ from typing import ClassVar
 from maillard.evaluation.estimators.dr import DoublyRobust
 from maillard.evaluation.estimators.weight_shrinkage import Clipped
 
-__all__ = ["ClippedDoublyRobust"]
-
 
 class ClippedDoublyRobust(Clipped, DoublyRobust):
     """Su et al. (2020), pessimistic shrinkage: no weight above the level."""

@@ -7,8 +7,6 @@ from typing import ClassVar
 from maillard.evaluation.estimators.ips import InversePropensity
 from maillard.evaluation.estimators.weight_shrinkage import Clipped
 
-__all__ = ["ClippedInversePropensity"]
-
 
 class ClippedInversePropensity(Clipped, InversePropensity):
     """Ionides (2008): no weight above the level."""

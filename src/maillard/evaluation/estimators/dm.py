@@ -10,8 +10,6 @@ from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
 from maillard.evaluation.estimators.estimator import NO_INTERVAL, NORMAL
 from maillard.evaluation.moments import BASE, REWARD, Moments
 
-__all__ = ["DirectMethod"]
-
 
 class DirectMethod(AdditiveEstimator):
     """The prediction of the reward model alone; its error is that of the model."""

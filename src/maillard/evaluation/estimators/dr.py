@@ -12,8 +12,6 @@ from maillard.evaluation.moments import BASE, MODEL, PRODUCT, REWARD, WEIGHT, Mo
 if TYPE_CHECKING:
     from maillard.evaluation.evaluation_log import EvaluationLog
 
-__all__ = ["DoublyRobust"]
-
 
 class DoublyRobust(AdditiveEstimator):
     """Dudík, Langford and Li (2011): the reward model, corrected by its weighted errors on the log."""

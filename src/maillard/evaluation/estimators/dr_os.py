@@ -7,8 +7,6 @@ from typing import ClassVar
 from maillard.evaluation.estimators.dr import DoublyRobust
 from maillard.evaluation.estimators.weight_shrinkage import Optimistic
 
-__all__ = ["OptimisticDoublyRobust"]
-
 
 class OptimisticDoublyRobust(Optimistic, DoublyRobust):
     """Su et al. (2020), optimistic shrinkage."""

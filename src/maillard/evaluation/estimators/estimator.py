@@ -10,17 +10,6 @@ from maillard.errors import InvalidValue
 if TYPE_CHECKING:
     from maillard.evaluation.evaluation_log import EvaluationLog
 
-__all__ = [
-    "ALL_PROBABILITIES",
-    "CONFIDENCE_SEQUENCE",
-    "EFFECTIVE_PULLS",
-    "EFFECTIVE_SIZE",
-    "NORMAL",
-    "NO_INTERVAL",
-    "REWARD_RANGE",
-    "Estimator",
-]
-
 # What an estimator may require of a log.
 ALL_PROBABILITIES, REWARD_RANGE = "all_probabilities", "reward_range"
 # The interval that it returns.

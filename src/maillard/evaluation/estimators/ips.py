@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["InversePropensity"]
-
 
 class InversePropensity(AdditiveEstimator):
     """Horvitz and Thompson (1952): rewards weighted by w, the target's probability over the logged one."""

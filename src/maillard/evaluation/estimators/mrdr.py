@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["CellSums", "MoreRobust"]
-
 
 @dataclass(frozen=True, eq=False)
 class CellSums:

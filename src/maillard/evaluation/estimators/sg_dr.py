@@ -7,8 +7,6 @@ from typing import ClassVar
 from maillard.evaluation.estimators.dr import DoublyRobust
 from maillard.evaluation.estimators.weight_shrinkage import SubGaussian
 
-__all__ = ["SubGaussianDoublyRobust"]
-
 
 class SubGaussianDoublyRobust(SubGaussian, DoublyRobust):
     """Metelli, Russo and Restelli (2021): light tails, with a model."""

@@ -7,8 +7,6 @@ from typing import ClassVar
 from maillard.evaluation.estimators.ips import InversePropensity
 from maillard.evaluation.estimators.weight_shrinkage import SubGaussian
 
-__all__ = ["SubGaussianInversePropensity"]
-
 
 class SubGaussianInversePropensity(SubGaussian, InversePropensity):
     """Metelli, Russo and Restelli (2021): a harmonic mean of the weight and 1, which has light tails."""

@@ -9,8 +9,6 @@ import numpy as np
 from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
 from maillard.evaluation.moments import BASE, MODEL, PRODUCT, WEIGHT, Moments
 
-__all__ = ["SelfNormalisedDoublyRobust"]
-
 
 class SelfNormalisedDoublyRobust(AdditiveEstimator):
     """Doubly robust, its weights divided by their sum."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["SelfNormalised"]
-
 
 class SelfNormalised(AdditiveEstimator):
     """Swaminathan and Joachims (2015): a weighted mean of the rewards, which never leaves their range."""

@@ -7,8 +7,6 @@ from typing import ClassVar
 from maillard.evaluation.estimators.dr import DoublyRobust
 from maillard.evaluation.estimators.weight_shrinkage import Switched
 
-__all__ = ["SwitchedDoublyRobust"]
-
 
 class SwitchedDoublyRobust(Switched, DoublyRobust):
     """Wang, Agarwal and Dudík (2017): if a weight exceeds the level, only the model is used."""

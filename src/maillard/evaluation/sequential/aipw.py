@@ -46,18 +46,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
     Places = NDArray[np.int64]
 
-__all__ = [
-    "WEIGHTINGS",
-    "Aipw",
-    "AipwPropensity",
-    "AipwSqrt",
-    "AipwTwoPoint",
-    "Weighted",
-    "advance",
-    "estimate",
-    "finish",
-]
-
 WEIGHTINGS = ("aipw", "aipw-sqrt", "aipw-propensity", "aipw-two-point")
 
 # Entries of `run`: rows so far, the first reward, the mean of r - r_1, the part of the stick that is not yet

@@ -45,16 +45,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = [
-    "BernsteinSequence",
-    "EmpiricalBernstein",
-    "advance",
-    "centre_of",
-    "excluded_at",
-    "interval_of",
-    "start",
-]
-
 # Columns of `run`, which has a row for each of the two bounds: rows, Σ λ, Σ λ X, the latter minus all
 # penalties, 1/2 + Σ X, 1/4 + Σ (X - X̂)², the largest lower bound so far.
 _ROWS, _LAMBDA, _WEIGHED, _EVIDENCE, _SUM, _SQUARES, _BEST = 0, 1, 2, 3, 4, 5, 6

@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["Betting", "BettingSequence", "advance", "bets", "excluded_at", "start"]
-
 _CELLS = 32
 _GRID = (1.0 - np.cos(np.pi * np.arange(_CELLS + 1) / _CELLS)) / 2.0
 # Rows of `wealth`: the product of the latest factors, the log of all earlier ones, the product that excludes

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
     Places = NDArray[np.int64]
 
-__all__ = ["ConfidenceSequence", "SequenceEstimator", "checked", "horizon_of", "level_of", "path_of"]
-
 
 def level_of(alpha: float) -> float:
     """ln(2 / alpha): the log wealth that excludes a value; each side has half of alpha."""

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
     Places = NDArray[np.int64]
 
-__all__ = ["DEFAULT_K", "DoublyRobustSequence", "DoublyRobustState", "excluded_at", "terms"]
-
 DEFAULT_K = 10.0
 
 

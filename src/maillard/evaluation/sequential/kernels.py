@@ -10,8 +10,6 @@ import numpy as np
 
 from maillard.errors import InvalidValue
 
-__all__ = ["compiled", "places"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

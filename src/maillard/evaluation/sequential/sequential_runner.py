@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from maillard.evaluation.query import Query
     from maillard.evaluation.weighted_rows import WeightedRows
 
-__all__ = ["SequentialEstimator", "SequentialRunner", "SequentialState"]
-
 
 class SequentialState(Protocol):
     """What an estimator keeps between rows. Estimators with the same class of state share one."""
