@@ -264,7 +264,7 @@ def test_compare(logs) -> None:
     assert "refused" in run(
         "compare", logs["sqlite"], "arm:blue", "arm:red", "--estimator", "w-decorrelation", code=3
     )
-    assert "another target" in run("compare", logs["sqlite"], "uniform", "uniform", code=2)
+    assert "a target that differs" in run("compare", logs["sqlite"], "uniform", "uniform", code=2)
 
 
 def test_a_page_is_written(logs, tmp_path) -> None:

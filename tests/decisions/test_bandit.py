@@ -292,7 +292,7 @@ def test_arms_come_and_go(log: Log) -> None:
             wrong()
     bandit.retire_arm("red")
     bandit.retire_arm("blue")
-    with pytest.raises(InvalidValue, match="last one"):
+    with pytest.raises(InvalidValue, match="the only active one"):
         bandit.retire_arm("green")
     assert bandit.arms == ["green"]
 

@@ -88,7 +88,7 @@ def test_refusals_and_errors() -> None:
     assert "cs-betting" not in found.refusals
     ucb = simulate_log("ucb1", "bernoulli:0.6,0.4", horizon=1000, seed=1)
     assert set(compare(ucb, "arm:0", "arm:1").refusals) == set(difference_names()[:-2])
-    with pytest.raises(InvalidValue, match="another target"):
+    with pytest.raises(InvalidValue, match="a target that differs"):
         compare(log, "arm:0", "dist:1.0,0.0")
     with pytest.raises(UnknownName, match="estimator of differences"):
         compare(log, "arm:0", "arm:1", ["dr"])
