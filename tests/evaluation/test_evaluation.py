@@ -6,6 +6,7 @@ import json
 import math
 import random
 from concurrent.futures import ThreadPoolExecutor
+from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
@@ -730,3 +731,17 @@ def test_ips_intervals_cover_the_value_on_independent_rows() -> None:
     deviation = math.sqrt(400 * 0.9 * 0.1)
     assert abs(hits[0] - 360) < 3.5 * deviation
     assert abs(hits[1] - 360) > 3.5 * deviation
+
+
+def test_normal_intervals_are_as_wide_as_their_standard_errors_say() -> None:
+    log = simulate_log("ms+:floor=0.3,sigma2=0.25", "bernoulli:0.6,0.4", horizon=2000, seed=1)
+    for confidence in (0.8, 0.95):
+        z = NormalDist().inv_cdf(0.5 + confidence / 2)
+        report = evaluate(log, "arm:1", confidence=confidence)
+        found = [
+            each for each in report.estimates.values() if each.interval == "normal" and each.refusal is None
+        ]
+        assert len(found) >= 4
+        for each in found:
+            assert each.lower == pytest.approx(each.value - z * each.standard_error, rel=1e-12)
+            assert each.upper == pytest.approx(each.value + z * each.standard_error, rel=1e-12)
