@@ -9,6 +9,9 @@ PEERS_READY := $(PEERS)/.ready
 # installed without its dependencies, and the packages that it imports are listed here.
 OBP_NEEDS := matplotlib pandas pyyaml scikit-learn scipy seaborn torch tqdm
 
+# The tests start hundreds of processes. Each would compile the package again if it could not cache bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help reproduce setup browser check test torture coverage peers bench gpu tails docs clean
 
 help: ## list the targets

@@ -66,7 +66,7 @@ class Cell:
     trials: int
     speed: float  # rounds per second
     floor: float  # rounds per second of the floor
-    asked: float | None  # required rounds per second
+    required: float | None  # required rounds per second
     registers: int
     compiling: float  # seconds
 
@@ -112,7 +112,7 @@ def plan_of(policy: str, where: str) -> Plan:
     return plan
 
 
-def measure(policy: str, where: str, asked: float | None, repeats: int) -> Cell:
+def measure(policy: str, where: str, required: float | None, repeats: int) -> Cell:
     """Measure one policy on one problem."""
     plan = plan_of(policy, where)
     trials = cuda_backend.batch_size(plan)
@@ -120,7 +120,7 @@ def measure(policy: str, where: str, asked: float | None, repeats: int) -> Cell:
     floor_speed = floor(trials // cuda_backend.THREADS_PER_BLOCK * cuda_backend.THREADS_PER_BLOCK)
     took = min(seconds(lambda: cuda_backend.run(plan, 0, trials, summarize=True)) for _ in range(repeats))
     registers = next(iter(cuda_backend._kernel_of(plan).get_regs_per_thread().values()))
-    return Cell(policy, where, trials, trials * HORIZON / took, floor_speed, asked, registers, compiling)
+    return Cell(policy, where, trials, trials * HORIZON / took, floor_speed, required, registers, compiling)
 
 
 def run_grid(folder: Path | None) -> dict[str, float]:
@@ -141,7 +141,7 @@ def run_grid(folder: Path | None) -> dict[str, float]:
     cells = len(problems) * len(policies)
     return {
         "seconds": took,
-        "asked": GRID_SECONDS,
+        "required": GRID_SECONDS,
         "speed": cells * GRID_TRIALS * HORIZON / took,
         "cells": cells,
     }
@@ -200,17 +200,17 @@ def table(found: dict[str, Any]) -> str:
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for cell in found["cells"]:
-        asked = "" if cell["asked"] is None else f"{cell['asked']:.0e}"
+        required = "" if cell["required"] is None else f"{cell['required']:.0e}"
         ratio = cell["floor"] / cell["speed"]
         lines.append(
-            f"| `{cell['policy']}` | `{cell['problem']}` | {cell['speed']:.2e} | {asked} | {ratio:.1f} |"
+            f"| `{cell['policy']}` | `{cell['problem']}` | {cell['speed']:.2e} | {required} | {ratio:.1f} |"
         )
     if grid := found.get("grid"):
         lines += [
             "",
             f"The paper's nine policies on its ten problems, {GRID_TRIALS:,} trials in each of "
             f"{grid['cells']} cells,",
-            f"including compilation: {grid['seconds']:.0f} s ({grid['asked']:.0f} s required).",
+            f"including compilation: {grid['seconds']:.0f} s ({grid['required']:.0f} s required).",
         ]
     if profiles := found.get("profiles"):
         lines += [
@@ -247,7 +247,7 @@ def main() -> int:
         "--profile", action="store_true", help="also profile the cells that have a required speed"
     )
     parser.add_argument(
-        "--asked", action="store_true", help="measure only the cells that have a required speed"
+        "--required", action="store_true", help="measure only the cells that have a required speed"
     )
     parser.add_argument(
         "--one", nargs=2, metavar=("POLICY", "PROBLEM"), help="launch one kernel, for the profiler"
@@ -262,7 +262,7 @@ def main() -> int:
     if args.one:
         run_one(*args.one)
         return 0
-    chosen = [cell for cell in CELLS if cell[2] is not None or not args.asked]
+    chosen = [cell for cell in CELLS if cell[2] is not None or not args.required]
     found: dict[str, Any] = {"device": cuda_backend.gpu_name(), "horizon": HORIZON, "cells": []}
     if args.output.exists():  # keep earlier measurements of the grid and the profiler
         found = json.loads(args.output.read_text(encoding="utf8")) | {"cells": []}
@@ -272,11 +272,13 @@ def main() -> int:
         args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
 
     print(f"{found['device']}: rounds per second, T = {HORIZON}")
-    for policy, where, asked in chosen:
-        cell = measure(policy, where, asked, args.repeats)
+    for policy, where, required in chosen:
+        cell = measure(policy, where, required, args.repeats)
         found["cells"].append(asdict(cell))
         verdict = (
-            "" if asked is None else f"   required {asked:.1e}: {'yes' if cell.speed >= asked else 'NO'}"
+            ""
+            if required is None
+            else f"   required {required:.1e}: {'yes' if cell.speed >= required else 'NO'}"
         )
         print(
             f"{policy:6} {where:34} {cell.speed:9.3g}/s   floor {cell.floor:9.3g}/s   "
@@ -293,8 +295,8 @@ def main() -> int:
         )
     if args.profile:
         profiles: dict[str, Any] = {}
-        for policy, where, asked in CELLS:
-            if asked is not None:
+        for policy, where, required in CELLS:
+            if required is not None:
                 profiles[f"{policy} {where}"] = counters = profile(policy, where)
                 print(f"{policy} on {where}:", json.dumps(counters), flush=True)
                 save(profiles=profiles)

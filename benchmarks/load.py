@@ -60,12 +60,13 @@ def numbered(requests: list[bytes], number: int) -> bytes:
 class Connection(asyncio.Protocol):
     """A persistent connection that sends one request at a time.
 
-    `answered(connection, status, body)` is called once for each request; status 0 means that the connection
-    broke before the response was complete. The parser only supports responses with a Content-Length.
+    `on_response(connection, status, body)` is called once for each request. Status 0 means that the
+    connection broke before the response was complete. The parser only supports responses with a
+    Content-Length.
     """
 
-    def __init__(self, answered: Callable[[Connection, int, bytes], None]) -> None:
-        self.answered = answered
+    def __init__(self, on_response: Callable[[Connection, int, bytes], None]) -> None:
+        self.on_response = on_response
         self._received = b""
         self.waiting = False
         self.due = 0.0
@@ -89,7 +90,7 @@ class Connection(asyncio.Protocol):
         head = data[:end].lower()
         at = head.find(b"\r\ncontent-length:")
         if at < 0:
-            raise ValueError(f"an answer without Content-Length: {data[:200]!r}")
+            raise ValueError(f"a response without Content-Length: {data[:200]!r}")
         stop = head.find(b"\r\n", at + 17)
         size = int(head[at + 17 : stop if stop >= 0 else end])
         if len(data) < end + 4 + size:
@@ -97,12 +98,12 @@ class Connection(asyncio.Protocol):
             return
         self._received = b""
         self.waiting = False
-        self.answered(self, int(data[9:12]), data[end + 4 :])
+        self.on_response(self, int(data[9:12]), data[end + 4 :])
 
     def connection_lost(self, _: Exception | None) -> None:
         if self.waiting:
             self.waiting = False
-            self.answered(self, 0, b"")
+            self.on_response(self, 0, b"")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +165,7 @@ class _Load:
         plan = self.plan
         for _ in range(min(plan.connections, plan.requests)):
             _, made = await self.loop.create_connection(
-                lambda: Connection(self.answered), plan.host, plan.port
+                lambda: Connection(self.on_response), plan.host, plan.port
             )
             self.opened.append(made)
         self.free.extend(self.opened)
@@ -204,7 +205,7 @@ class _Load:
             self.late.append(now - due)
             self._send(self.free.popleft(), due)
 
-    def answered(self, connection: Connection, status: int, body: bytes) -> None:
+    def on_response(self, connection: Connection, status: int, body: bytes) -> None:
         now = time.monotonic()
         self.taken.append(now - connection.due)
         self.statuses[status] += 1
@@ -222,13 +223,13 @@ class _Load:
                 self._send_due()
 
     async def _give_up(self) -> None:
-        answers = -1
-        while len(self.taken) > answers:
-            answers = len(self.taken)
+        responses = -1
+        while len(self.taken) > responses:
+            responses = len(self.taken)
             await asyncio.sleep(_TIMEOUT)
         if not self.done.done():
             self.done.set_exception(
-                TimeoutError(f"no response for {_TIMEOUT:g} s, after {answers} responses")
+                TimeoutError(f"no response for {_TIMEOUT:g} s, after {responses} responses")
             )
 
 
@@ -257,18 +258,18 @@ def drive(plan: Plan) -> Report:
         loop.close()
         gc.enable()
     p50, p99, p999, most = np.quantile(load.taken, [0.5, 0.99, 0.999, 1.0]).tolist()
-    answers = len(load.taken)
+    responses = len(load.taken)
     return Report(
-        requests=answers,
+        requests=responses,
         seconds=seconds,
-        a_second=answers / seconds,
+        a_second=responses / seconds,
         statuses=dict(load.statuses),
         p50=p50,
         p99=p99,
         p999=p999,
         most=most,
         lateness=float(np.quantile(load.late, 0.99)) if load.late else 0.0,
-        own_cpu=used / answers,
+        own_cpu=used / responses,
         bodies=load.bodies,
     )
 

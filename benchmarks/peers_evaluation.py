@@ -37,7 +37,7 @@ def run(arrays: dict[str, Any], repetitions: int = 3) -> dict[str, Any]:
     feedback = {name: arrays[name] for name in ("action", "reward", "pscore")}
     feedback |= {"n_rounds": rounds, "n_actions": arms, "context": None, "position": arrays.get("position")}
     shape = (rounds, arms, positions)
-    # Views of one matrix: the arrays would be large, and to fill them is not what is timed.
+    # Views of one matrix: the full arrays would be large, and filling them is not part of the measurement.
     target, model = (np.broadcast_to(arrays[name], shape) for name in ("target", "model"))
     estimators = [getattr(ope, cls)(estimator_name=name) for name, cls in ESTIMATORS.items()]
     seconds: list[float] = []

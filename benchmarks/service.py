@@ -90,8 +90,8 @@ def rewards(service: Service, count: int) -> list[bytes]:
             keep=True,
         )
     )
-    for answer in made.bodies:
-        for each in json.loads(answer)["results"]:
+    for response in made.bodies:
+        for each in json.loads(response)["results"]:
             identifier = each["decision"]["id"]
             value = b'{"value":%.2f}' % (hash(identifier) % 100 / 100)
             found.append(request("PUT", f"/v1/decisions/{identifier}/reward", value))

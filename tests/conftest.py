@@ -1,4 +1,4 @@
-"""What several tests share: hypothesis profiles, and a policy of every name."""
+"""Fixtures and helpers for several tests: hypothesis profiles, seeds, and a policy of every name."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ NAMES = maillard.policies.names()
 VARIANTS = [
     "boltzmann:schedule=log,eta=3",
     "kl-ms:jeffreys=true",
+    "kl-ms+:jeffreys=true",
     "kl-ucb++:anytime=true",
     "kl-ucb:c=3",
     "ts:scale=0.25",
@@ -49,8 +50,13 @@ VARIANTS = [
 ]
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are cores, because a third of the time is spent waiting for servers."""
+    return (os.cpu_count() or 1) + 1
+
+
 def make(spec: str) -> Policy:
-    """A policy of this spec, with what it needs to know."""
+    """The policy of a spec, with a sigma2 and a horizon."""
     return maillard.policy(spec, sigma2=0.25, horizon=10**6)
 
 

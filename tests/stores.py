@@ -61,7 +61,8 @@ class Log:
         if self.kind == "postgresql":
             self.opened.append(PostgreSQLStore(self.where, clock=self.clock))
         else:
-            self.opened.append(SQLiteStore(self.where, clock=self.clock))
+            # On a busy machine a writer may wait long, because SQLite does not queue writers.
+            self.opened.append(SQLiteStore(self.where, clock=self.clock, timeout=60))
         return self.opened[-1]
 
     def bandit(self, arms=("red", "blue"), policy="ms", reward=UNIT_RANGE, **options: Any) -> Bandit:

@@ -1,4 +1,4 @@
-"""The structure that docs/architecture.md promises: the modules that it names exist, and names are unique."""
+"""The structure of the package: docs/architecture.md names existing modules, and names are unique."""
 
 from __future__ import annotations
 

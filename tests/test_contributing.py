@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md's "add a policy in five steps", followed to the letter in a copy of the sources."""
+"""The five steps of CONTRIBUTING.md to add a policy, carried out in a copy of the sources."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_without_a_mask_and_from_lists() -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_cold_ties_and_masks_by_hand(library: Any) -> None:
+def test_known_values_with_cold_actions_ties_and_masks(library: Any) -> None:
     def probabilities(values: Any, counts: Any, mask: Any = None) -> Any:
         make = LIBRARIES[library]
         mask = None if mask is None else make(mask)
@@ -115,7 +115,7 @@ def test_cold_ties_and_masks_by_hand(library: Any) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_everything_broadcasts(library: Any) -> None:
+def test_arguments_broadcast(library: Any) -> None:
     make = LIBRARIES[library]
     values, counts = [[0.0, 0.25, 0.5]], [[[1], [2]], [[0], [8]]]
     sigma2, booster, mask = [[0.25], [1.0]], [[[2.0]], [[3.0]]], [True, True, False]
@@ -128,7 +128,7 @@ def test_everything_broadcasts(library: Any) -> None:
     assert explore(make(np.empty((0, 2))), make([1, 1]), sigma2=1.0).shape == (0, 2)
 
 
-def test_lists_and_numpy_beside_another_librarys_array() -> None:
+def test_lists_and_numpy_arrays_with_an_array_of_another_library() -> None:
     expected = explore([0.5, 0.25, 0.0], [4, 2, 0], sigma2=0.25, mask=[True, True, False])
     for make in LIBRARIES.values():
         mixed = explore(
@@ -188,13 +188,12 @@ def test_the_dtype_of_values_is_kept_and_its_range_gives_no_nan(make: Any, dtype
         )
 
 
-def test_both_ends_of_the_range_are_one_gap_apart() -> None:
+def test_the_gap_between_the_largest_and_smallest_float_does_not_overflow() -> None:
     for dtype in (np.float32, np.float64):
         most = np.finfo(dtype).max
         result = explore(np.array([most, -most, -most], dtype), [1, 1, 1e-300], sigma2=1.0)
-        assert result.tolist() == [1, 0, 0] or result.tolist() == pytest.approx(
-            [0.8, 0, 0.2]
-        )  # 1e-300 is 0 in float32
+        # A count of 1e-300 is 0 in float32, so the third action is cold.
+        assert result.tolist() == [1, 0, 0] or result.tolist() == pytest.approx([0.8, 0, 0.2])
 
 
 def test_integers_give_the_default_float() -> None:
@@ -237,7 +236,7 @@ def test_two_jax_devices_and_a_batch_spread_over_both() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_no_nan_on_the_way() -> None:
+def test_no_intermediate_result_is_nan() -> None:
     with jax.debug_nans(True):  # raises at the first NaN, even if it is discarded later
         assert explore(jnp.ones((2, 4)), jnp.zeros(4), sigma2=jnp.ones(1)).tolist() == [[0.25] * 4] * 2
 
@@ -319,7 +318,7 @@ def test_bad_input_is_named(field: Any, value: Any) -> None:
     assert str(caught.value).startswith(f"{field}: expected ")
 
 
-def test_errors_say_which_number() -> None:
+def test_errors_name_the_invalid_number() -> None:
     with pytest.raises(InvalidValue, match=r"^counts: expected numbers >= 0, got -3\.5$"):
         explore([[1, 2], [3, 4]], [[1, 1], [1, -3.5]], sigma2=1)
     with pytest.raises(
@@ -333,7 +332,7 @@ def test_errors_say_which_number() -> None:
 
 
 @pytest.mark.parametrize(("values", "counts"), [([], []), (1.0, 1), (np.empty((4, 0)), 1)])
-def test_zero_actions(values: Any, counts: Any) -> None:
+def test_values_without_actions_are_refused(values: Any, counts: Any) -> None:
     with pytest.raises(InvalidValue, match=r"^values: .*at least one action"):
         explore(values, counts, sigma2=1)
 
@@ -341,7 +340,12 @@ def test_zero_actions(values: Any, counts: Any) -> None:
 @pytest.mark.parametrize("make", [torch.tensor, jnp.array, array_api_strict.asarray])
 def test_checks_that_apply_to_every_library(make: Any) -> None:
     values, counts = make([0.5, 0.25]), make([1, 2])
-    on_the_host = {"sigma2": -1.0, "booster": 0.5, "counts": [1, -1], "mask": [False, False]}  # so checked
+    on_the_host = {
+        "sigma2": -1.0,
+        "booster": 0.5,
+        "counts": [1, -1],
+        "mask": [False, False],
+    }  # NumPy and Python numbers are checked
     for field, value in on_the_host.items():
         with pytest.raises(InvalidValue) as caught:
             explore(**{"values": values, "counts": counts, "sigma2": 1.0} | {field: value})
@@ -357,7 +361,7 @@ def test_checks_that_apply_to_every_library(make: Any) -> None:
         assert caught.value.field == ("counts" if field == "values" else field)  # the first mismatch
 
 
-def test_two_libraries_at_once_and_none() -> None:
+def test_arrays_of_two_libraries_or_of_none_are_refused() -> None:
     with pytest.raises(
         InvalidValue, match=r"^values, counts: expected arrays of a single array-API library, got \['Tensor'"
     ):
@@ -368,7 +372,7 @@ def test_two_libraries_at_once_and_none() -> None:
         explore([1.0, 2.0], {1, 2}, sigma2=1)
 
 
-def test_numpy_needs_no_other_library() -> None:
+def test_numpy_requires_no_other_library() -> None:
     code = """if True:
         import sys, numpy as np
         from maillard.exploration import explore
@@ -383,7 +387,7 @@ def test_numpy_needs_no_other_library() -> None:
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-def test_host_counts_beside_another_librarys_values() -> None:
+def test_numpy_counts_with_values_of_another_library() -> None:
     """Accepts counts beyond 32 bits, read-only, reversed, big-endian or unsigned."""
     counts = np.array([10, 3 * 10**9])
     expected = explore(np.array([0.5, 0.4]), counts, sigma2=0.25)

@@ -1,3 +1,5 @@
+"""Specs: text such as "ms+:booster=8" is parsed and written."""
+
 from __future__ import annotations
 
 import pytest
@@ -11,14 +13,14 @@ NAMES = st.from_regex(r"[a-z][a-z0-9+-]{0,8}", fullmatch=True)
 NUMBERS = st.one_of(
     st.integers(-(10**15), 10**15), st.floats(allow_nan=False, allow_infinity=False), st.booleans()
 )
-WORDS = st.text(min_size=1, max_size=8)  # arbitrary text; special characters are quoted
-SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=4).map(tuple)
+TEXTS = st.text(min_size=1, max_size=8)  # arbitrary text; special characters are quoted
+VECTORS = st.lists(st.floats(0, 1), min_size=1, max_size=4).map(tuple)
 
 
 @given(
     NAMES,
-    st.dictionaries(KEYS, st.one_of(NUMBERS, WORDS, SHARES), max_size=4),
-    st.lists(st.one_of(NUMBERS, WORDS), max_size=3),
+    st.dictionaries(KEYS, st.one_of(NUMBERS, TEXTS, VECTORS), max_size=4),
+    st.lists(st.one_of(NUMBERS, TEXTS), max_size=3),
 )
 def test_specs_round_trip(name, options, values) -> None:
     text = specs.write(specs.Spec(name, tuple(values), options))

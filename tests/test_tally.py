@@ -1,3 +1,5 @@
+"""Tallies: exact sums in any order, merging, JSON, and refused input."""
+
 from __future__ import annotations
 
 import copy
@@ -71,7 +73,7 @@ def test_json_pickle_and_copies_round_trip(rewards) -> None:
         assert twin.sums[0] == twin._sums[0]
 
 
-def test_losses_that_cancel_leave_nothing_behind() -> None:
+def test_sums_that_cancel_are_exactly_zero() -> None:
     merged = tally_of([(0, 0.2), (0, 0.4)]) + tally_of([(0, 0.1), (0, 0.7), (0, 0.1)])
     assert merged == tally_of([(0, 0.2), (0, 0.4), (0, 0.1), (0, 0.7), (0, 0.1)])
     none = tally_of([(0, 0.1), (0, 0.2)]) + tally_of([(0, -0.1), (0, -0.2)])
@@ -186,7 +188,7 @@ def test_a_sum_past_the_float_range_is_rejected_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("arms", [0, -1, 1.5, "3", True, None])
-def test_empty_needs_a_count(arms) -> None:
+def test_an_empty_tally_requires_a_number_of_arms(arms) -> None:
     with pytest.raises(InvalidValue, match="arms: expected a whole number >= 1"):
         Tally.empty(arms)
 

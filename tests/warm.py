@@ -13,7 +13,7 @@ from typing import Any
 
 import maillard
 from maillard import problems
-from maillard.simulation import cpu_backend, log_recorder, log_replay
+from maillard.simulation import cpu_backend, log_replay, simulated_logs
 from maillard.simulation.compiled_plans import DIRECT
 from maillard.simulation.plans import Plan
 
@@ -26,7 +26,11 @@ ENGINES: dict[str, list[str | None]] = {
     "dmed": [None],
     "giro": [None],
 }
-PREPARE = {"runs": cpu_backend.prepare, "logs": log_recorder.prepare_recorder, "replays": log_replay.prepare}
+PREPARE = {
+    "runs": cpu_backend.prepare,
+    "logs": simulated_logs.prepare_recorder,
+    "replays": log_replay.prepare,
+}
 JOBS = [
     (purpose, name, engine)
     for purpose, name in itertools.product(PREPARE, ENGINES)

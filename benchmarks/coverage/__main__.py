@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.coverage import floorless, page, study
+from benchmarks.coverage import cell_simulation, floorless, page
 from benchmarks.coverage.cells import CELLS, HORIZONS
 from benchmarks.coverage.parallel import Work
 from maillard.evaluation.sequential import aipw, bernstein, betting, doubly_robust
@@ -43,8 +43,8 @@ def main() -> int:
     if given.runs < 2 or given.threads < 1 or given.seed < 0:
         parser.error("--runs must be at least 2, --threads at least 1, --seed at least 0")
     key = {"runs": given.runs, "seed": given.seed, "sources": _sources()}
-    kept = {} if given.again else _load(given.results)
-    found: dict[str, Any] = kept if all(kept.get(name) == value for name, value in key.items()) else key
+    stored = {} if given.again else _load(given.results)
+    found: dict[str, Any] = stored if all(stored.get(name) == value for name, value in key.items()) else key
     found.setdefault("seconds", 0.0)
     try:
         _run(found, given)
@@ -76,14 +76,14 @@ def _run(found: dict[str, Any], given: argparse.Namespace) -> None:
             lambda work: floorless.coverage_by_floor(runs, seed, work).tolist(),
         ),
         "distant": (
-            fewest * study.DISTANT[-1] / 3,
-            lambda work: study.distant(fewest, seed, work).tolist(),
+            fewest * cell_simulation.DISTANT[-1] / 3,
+            lambda work: cell_simulation.distant(fewest, seed, work).tolist(),
         ),
     }
     for cell in CELLS:
         parts[cell.name] = (
             runs * HORIZONS[-1],
-            lambda work, cell=cell: study.run(cell, runs, seed, work).as_lists(),
+            lambda work, cell=cell: cell_simulation.run(cell, runs, seed, work).as_lists(),
         )
     left = {name: part for name, part in parts.items() if name not in found}
     with progress(sum(units for units, _ in left.values()) or 1.0, None) as shown:

@@ -30,8 +30,8 @@ class Cell:
     @property
     def policy(self) -> Policy:
         """p = (1 - s_t) p_logger + s_t / K."""
-        share, decay = FLOORS[self.floor]
-        return WithFloor(policy(self.logger, sigma2=SIGMA2), share, decay=decay)
+        weight, decay = FLOORS[self.floor]
+        return WithFloor(policy(self.logger, sigma2=SIGMA2), weight, decay=decay)
 
     @property
     def problem(self) -> UniformNoise:
@@ -40,8 +40,8 @@ class Cell:
 
     def least(self, horizon: int) -> float:
         """The smallest probability of an arm up to the horizon that the floor guarantees."""
-        share, decay = FLOORS[self.floor]
-        return share * float(float(horizon) ** -decay) / len(self.means)
+        weight, decay = FLOORS[self.floor]
+        return weight * float(float(horizon) ** -decay) / len(self.means)
 
     @property
     def name(self) -> str:

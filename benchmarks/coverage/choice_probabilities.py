@@ -77,13 +77,13 @@ def win(f: Any, w: Any, arms: int, t: int) -> int:  # noqa: ARG001  # the signat
 
 
 def win_two(f: Any, w: Any, one: int, other: int, arms: int) -> None:
-    """Two arms with rewards, which share the probability that arms without rewards leave."""
-    share = 2.0 / arms
+    """Two arms with rewards; arms without rewards have 1/K each, and these two have the rest."""
+    total_probability = 2.0 / arms
     h = location(f, w, one) - location(f, w, other)
     h /= math.sqrt(variance(f, w, one) + variance(f, w, other))
     for arm in range(arms):
         w[PROBABILITY, arm] = 1.0 / arms
-    w[PROBABILITY, one], w[PROBABILITY, other] = share * below(h), share * below(-h)
+    w[PROBABILITY, one], w[PROBABILITY, other] = total_probability * below(h), total_probability * below(-h)
 
 
 def win_three(f: Any, w: Any) -> None:

@@ -57,9 +57,9 @@ class Errors:
         found: Floats = np.sqrt((self.values**2).mean(axis=2))
         return found
 
-    def quantile(self, share: float) -> Floats:
+    def quantile(self, level: float) -> Floats:
         """A quantile of the absolute error: horizon x estimator."""
-        found: Floats = np.quantile(np.abs(self.values), share, axis=2)
+        found: Floats = np.quantile(np.abs(self.values), level, axis=2)
         return found
 
 
@@ -80,8 +80,9 @@ def _columns(log: Log, arm: int, end: int | None = None) -> tuple[NDArray[np.int
 
 def _estimates(log: Log, horizon: int) -> list[float]:
     arms, rewards, weight, probability = _columns(log, ARM, horizon)
-    laws, law = np.eye(1, len(MEANS), ARM), np.zeros(arms.size, np.int64)
-    found = aipw.estimate(arms, rewards, weight, probability, law, laws, float(arms.size), DECAY)[:, 0]
+    target_probabilities, target_row = np.eye(1, len(MEANS), ARM), np.zeros(arms.size, np.int64)
+    columns = (arms, rewards, weight, probability, target_row, target_probabilities)
+    found = aipw.estimate(columns, float(arms.size), DECAY)[:, 0]
     total, mine = weight.sum(), rewards[arms == ARM]
     return [
         float((weight * rewards).mean()),
@@ -117,8 +118,8 @@ def ips_deviation(runs: int, seed: int, work: Work, *, horizon: int = 200, late:
         if late:
             arms, rewards, probability = arms[:-1], rewards[:-1], probability[1:]
             weight = np.where(arms == ARM, 1.0 / probability, 0.0)
-        kept = probability >= LEAST
-        return float(np.where(kept, weight * rewards - MEANS[ARM], 0.0).mean())
+        included = probability >= LEAST
+        return float(np.where(included, weight * rewards - MEANS[ARM], 0.0).mean())
 
     made = gather(
         work,
@@ -150,9 +151,9 @@ def coverage_by_floor(runs: int, seed: int, work: Work, *, horizon: int = 5000) 
         covered = np.zeros((BLOCK, 4))
         for run, log in enumerate(simulate_log(made, problem, horizon, seeded, runs=BLOCK, threads=1)):
             arms, rewards, weight, probability = _columns(log, WORST)
-            law = np.zeros(arms.size, np.int64)
+            target_row = np.zeros(arms.size, np.int64)
             found = aipw.estimate(
-                arms, rewards, weight, probability, law, np.eye(1, k, WORST), float(arms.size), 0.7
+                (arms, rewards, weight, probability, target_row, np.eye(1, k, WORST)), float(arms.size), 0.7
             )
             covered[run] = np.abs(found[:, 0] - NOISY[WORST]) <= NORMAL * found[:, 1]
         return covered
@@ -160,5 +161,5 @@ def coverage_by_floor(runs: int, seed: int, work: Work, *, horizon: int = 5000) 
     blocks = -(-runs // BLOCK)
     made = gather(work, block, len(FLOORS) * blocks, "coverage by floor", BLOCK * horizon / 3)
     table = np.array(made).reshape(len(FLOORS), blocks * BLOCK, 4)[:, :runs]
-    shares: Floats = table.mean(axis=1)
-    return shares
+    coverage: Floats = table.mean(axis=1)
+    return coverage

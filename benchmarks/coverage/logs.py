@@ -31,20 +31,21 @@ __all__ = ["Logger", "Rows"]
 
 _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
-# The policy's addresses; the problem; shares; out: arms, rewards, probabilities; random numbers.
+# The policy's addresses; the problem; uniform weights; out: arms, rewards, probabilities; random numbers.
 _SIGNATURE = _I8(
     _PLACES, _I8, _NUMBERS, _NUMBERS, _TABLE, _TABLE, _NUMBERS, _PLACES, _NUMBERS, _TABLE, types.npy_rng
 )
 
 
 def _build(choice_probabilities: Any, fingerprint: int) -> Any:
-    def run(f, kind, first, second, values, ends, shares, chosen, rewards, probabilities, rng):  # type: ignore[no-untyped-def]  # noqa: PLR0917  # compiled
+    def run(f, kind, first, second, values, ends, uniform_weights, chosen, rewards, probabilities, rng):  # type: ignore[no-untyped-def]  # noqa: PLR0917  # compiled
         arms, table = first.size, begin(first.size)
         w, f, rng = borrowed(table), borrowed(f), borrowed(rng)
         for t in range(chosen.size):
             choice_probabilities(f, w, arms, t + 1)
             for arm in range(arms):
-                w[PROBABILITY, arm] = (1.0 - shares[t]) * w[PROBABILITY, arm] + shares[t] / arms
+                weight = uniform_weights[t]
+                w[PROBABILITY, arm] = (1.0 - weight) * w[PROBABILITY, arm] + weight / arms
                 probabilities[t, arm] = w[PROBABILITY, arm]
             arm = sample_arm(w, arms, rng)
             reward = sample_reward(kind, 0, first, second, values, ends, arm, rng)
@@ -74,10 +75,10 @@ class Logger:
 
     def __init__(self, policy: Policy, problem: Problem, horizon: int) -> None:
         self._rewards, self._name = problem.reward_distribution(), f"{policy} on {problem}"
-        self.shares = np.zeros(horizon)  # weight of the uniform distribution by round
+        self.uniform_weights = np.zeros(horizon)  # weight of the uniform distribution by round
         if isinstance(policy, WithFloor):
             assert isinstance(policy.epsilon, float)
-            self.shares = policy.epsilon * np.arange(1.0, horizon + 1) ** -policy.decay
+            self.uniform_weights = policy.epsilon * np.arange(1.0, horizon + 1) ** -policy.decay
             policy = policy.policy
         sampled = isinstance(policy, Sampled)
         wanted: list[tuple[str, int, int]] = (
@@ -101,7 +102,7 @@ class Logger:
             rewards.second,
             rewards.values,
             rewards.ends,
-            self.shares,
+            self.uniform_weights,
             rows.arm,
             rows.reward,
             rows.probabilities,

@@ -90,13 +90,13 @@ def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], h
     length, arms = rows.probabilities.shape
     shape = (len(horizons), arms)
     found = Found(np.empty((*shape, len(METHODS), 2)), np.empty((*shape, 2)), np.empty((*shape, 2)))
-    weight, propensity, law = np.empty(length), np.empty(length), np.zeros(length, np.int64)
+    weight, propensity, target_row = np.empty(length), np.empty(length), np.zeros(length, np.int64)
     low, width = RANGE[0], RANGE[1] - RANGE[0]
     scaled = (rows.reward - low) / width
     alpha = 1 - CONFIDENCE
     for place in range(arms):
         weigh(rows.arm, rows.probabilities, place, weight, propensity)
-        laws = np.eye(1, arms, place)
+        target_probabilities = np.eye(1, arms, place)
         sequences: list[Any] = [
             EmpiricalBernstein.start(alpha),
             DoublyRobustState.start(arms, alpha),
@@ -106,16 +106,8 @@ def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], h
         for number, end in enumerate(horizons):
             part, chunk = slice(end), slice(begin, end)
             simple = naive(rows.arm, rows.reward, weight, place, end, means[place])
-            weighted = aipw.estimate(
-                rows.arm[part],
-                rows.reward[part],
-                weight[part],
-                propensity[part],
-                law[part],
-                laws,
-                float(end),
-                DECAY,
-            )
+            columns = rows.arm[part], rows.reward[part], weight[part], propensity[part], target_row[part]
+            weighted = aipw.estimate((*columns, target_probabilities), float(end), DECAY)
             ends, normal = found.ends[number, place], len(NAIVE) + len(WEIGHTED)
             value, half = np.concatenate([simple[:, :2], weighted]).T * [[1.0], [NORMAL]]
             ends[:normal] = np.column_stack([value - half, value + half])
@@ -123,8 +115,8 @@ def intervals(rows: Rows, means: tuple[float, ...], horizons: tuple[int, ...], h
             whole = {
                 "arm": rows.arm[chunk],
                 "probabilities": rows.probabilities[chunk],
-                "target_row": law[chunk],
-                "target_probabilities": laws,
+                "target_row": target_row[chunk],
+                "target_probabilities": target_probabilities,
             }
             for kind, sequence in enumerate(sequences):
                 sequence.advance(**pair, **(whole if isinstance(sequence, DoublyRobustState) else {}))

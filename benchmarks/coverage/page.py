@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.coverage import floorless
+from benchmarks.coverage.cell_simulation import Outcome
 from benchmarks.coverage.cells import CELLS, CONFIDENCE, FLOORS, HORIZONS, MEANS, RANGE, SIGMA2, Cell
 from benchmarks.coverage.methods import FIRST, METHODS, NAIVE, WEIGHTED
 from benchmarks.coverage.picture import draw
-from benchmarks.coverage.study import Outcome
 from benchmarks.coverage.tables import (
     BAND,
     ENOUGH,
@@ -82,11 +82,11 @@ def _fill(block: str) -> str:
 def _opening(found: dict[str, Any], outcomes: dict[Cell, Outcome]) -> str:
     every = stabilised(outcomes)
     far, near = [row for row in every if row[5] >= ENOUGH], [row for row in every if row[5] < ENOUGH]
-    held = sum(BAND[0] <= row[4] <= BAND[1] for row in far)
+    valid = sum(BAND[0] <= row[4] <= BAND[1] for row in far)
     low, high = min(row[4] for row in far), max(row[4] for row in far)
     judged = tests(outcomes)
     worst, least = max(row[1] for row in judged), min(row[2] for row in judged)
-    peeked = max(float(out.ever[-1].max()) for out in outcomes.values())
+    checked = max(float(out.ever[-1].max()) for out in outcomes.values())
     naive = [
         min(float(out.covered[:, :, METHODS.index(method)].min()) for out in outcomes.values())
         for method in NAIVE
@@ -104,7 +104,7 @@ code of `maillard.evaluate`, and writes this page. Every number is its output.
 ![How often intervals miss, by method](pictures/{PICTURE})
 
 - **Stabilised intervals** (AIPW with constant-allocation weights √e, and with two-point weights) are valid
-  at a number of rows that is fixed in advance. If an arm has at least {ENOUGH} effective pulls, {held} of
+  at a number of rows that is fixed in advance. If an arm has at least {ENOUGH} effective pulls, {valid} of
   {len(far)} coverages are between {percent(BAND[0])} and {percent(BAND[1])}% (from {percent(low)} to
   {percent(high)}%). With fewer effective pulls, down to {min(row[5] for row in near):.0f}, {_below(near)}
   of {len(near)} coverages are lower, down to {percent(min(row[4] for row in near))}%. The theory is for
@@ -118,7 +118,7 @@ code of `maillard.evaluate`, and writes this page. Every number is its output.
   falls to {percent(naive[0])}%, which is close, but the interval is more often below the true value than
   above it ([below](#on-which-side-they-miss)). The coverage of IPS falls to {percent(naive[1])}%. If you
   check after every row from row {FIRST} on, the interval excludes the true value at least once in up to
-  {percent(peeked)}% of logs.
+  {percent(checked)}% of logs.
 - **Without a floor** the intervals of an arm that the policy gave up have too low a coverage:
   {percent(bad[0])}% with AIPW, {percent(bad[3])}% with two-point weights. With a uniform mix of
   {floorless.FLOORS[-1]:.0%} they cover {percent(good[0])} and {percent(good[3])}%

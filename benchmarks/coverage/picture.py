@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.coverage.cell_simulation import Outcome
 from benchmarks.coverage.cells import Cell
 from benchmarks.coverage.methods import METHODS, NAIVE, SEQUENCES, WEIGHTED
-from benchmarks.coverage.study import Outcome
 
 __all__ = ["draw"]
 
@@ -24,14 +24,14 @@ def draw(outcomes: dict[Cell, Outcome], path: Path) -> None:
         )
         for name in names
     ]
-    watched = [
+    checked = [
         np.concatenate([100 * out.ever[:, :, kind].ravel() for out in outcomes.values()])
         for kind in range(len(NAIVE))
     ]
     figure = figures.distributions(
-        [*(f"{name}, watched" for name in NAIVE), *names],
-        np.array([*watched, *values]),
-        label="intervals that miss the truth, % (10 are allowed)",
+        [*(f"{name}, checked every row" for name in NAIVE), *names],
+        np.array([*checked, *values]),
+        label="intervals that miss the true value, % (10 are allowed)",
         title="How often a 90% interval misses",
         style_indices=[8, 8, 8, 8, 0, 1, 2, 3, 4, 5, 6],
         note=(

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from benchmarks.coverage.cell_simulation import DISTANT, Outcome
 from benchmarks.coverage.cells import CONFIDENCE, FLOORS, HORIZONS, LOGGERS, MEANS, Cell
 from benchmarks.coverage.methods import FIRST, METHODS, NAIVE, NORMAL, SEQUENCES, STABILISED, WEIGHTED
-from benchmarks.coverage.study import DISTANT, Outcome
 
 __all__ = [
     "BAND",
@@ -36,9 +36,9 @@ BINS = (0, 15, ENOUGH, 100, 1000, np.inf)
 LEVEL = 0.05  # joint level of all tests of sequences
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """A fraction in percent with one digit, without the percent sign."""
-    return f"{100 * share:.1f}"
+    return f"{100 * fraction:.1f}"
 
 
 def p_value(value: float) -> str:
@@ -83,15 +83,15 @@ def tests(outcomes: dict[Cell, Outcome]) -> list[tuple[str, float, float]]:
     for out in outcomes.values():
         for method in SEQUENCES:
             missed = 1 - out.covered[-1, :, METHODS.index(method)]
-            for share in missed.tolist():
-                value = float(stats.binom.sf(round(share * out.runs) - 1, out.runs, 1 - CONFIDENCE))
-                rows.append((method, share, value))
+            for fraction in missed.tolist():
+                value = float(stats.binom.sf(round(fraction * out.runs) - 1, out.runs, 1 - CONFIDENCE))
+                rows.append((method, fraction, value))
     return rows
 
 
-def _marked(share: float, judged: bool) -> str:
-    text = percent(share)
-    return f"**{text}**" if judged and not BAND[0] <= share <= BAND[1] else text
+def _marked(fraction: float, judged: bool) -> str:
+    text = percent(fraction)
+    return f"**{text}**" if judged and not BAND[0] <= fraction <= BAND[1] else text
 
 
 def fixed(outcomes: dict[Cell, Outcome], horizon: int, floor: str) -> str:
@@ -101,7 +101,7 @@ def fixed(outcomes: dict[Cell, Outcome], horizon: int, floor: str) -> str:
     for cell, out in outcomes.items():
         if cell.floor == floor:
             arms = range(len(cell.means))
-            shares = [
+            coverages = [
                 " / ".join(
                     _marked(out.covered[number, arm, METHODS.index(method)], method in STABILISED)
                     for arm in arms
@@ -109,7 +109,7 @@ def fixed(outcomes: dict[Cell, Outcome], horizon: int, floor: str) -> str:
                 for method in methods
             ]
             effective = " / ".join(f"{out.pulls[number, arm, 1]:,.0f}" for arm in arms)
-            rows.append([*_row(cell), effective, *shares])
+            rows.append([*_row(cell), effective, *coverages])
     first = horizon == HORIZONS[0] and floor == next(iter(FLOORS))
     heading = "## At a fixed number of rows\n\n" if first else ""
     explained = (
@@ -185,8 +185,8 @@ def _outside(outcomes: dict[Cell, Outcome]) -> str:
     """A table of the stabilised intervals whose coverage is outside the band."""
     head = ("policy", "means", "floor", "T", "arm", "method", "coverage", "effective pulls")
     rows = []
-    for cell, horizon, arm, method, share, pulls in stabilised(outcomes):
-        if not BAND[0] <= share <= BAND[1]:
+    for cell, horizon, arm, method, fraction, pulls in stabilised(outcomes):
+        if not BAND[0] <= fraction <= BAND[1]:
             place = ("first", "second", "third")[arm]
             rows.append(
                 [
@@ -195,7 +195,7 @@ def _outside(outcomes: dict[Cell, Outcome]) -> str:
                     f"{horizon:,}",
                     place,
                     method,
-                    percent(share),
+                    percent(fraction),
                     f"{pulls:.0f}",
                     percent(_student_coverage(pulls)),
                 ]
@@ -205,12 +205,15 @@ def _outside(outcomes: dict[Cell, Outcome]) -> str:
 
 def distant(found: dict[str, Any]) -> str:
     """Coverage for longer logs."""
-    shares = np.array(found["distant"])
+    coverages = np.array(found["distant"])
     runs = max(2, found["runs"] // 5)
     rows = [
         [
             f"{horizon:,}",
-            *(" / ".join(percent(each) for each in shares[number, :, kind]) for kind in range(len(WEIGHTED))),
+            *(
+                " / ".join(percent(each) for each in coverages[number, :, kind])
+                for kind in range(len(WEIGHTED))
+            ),
         ]
         for number, horizon in enumerate(DISTANT)
     ]
@@ -251,12 +254,12 @@ def anytime(outcomes: dict[Cell, Outcome]) -> str:
     for cell, out in outcomes.items():
         texts = []
         for method in SEQUENCES:
-            shares = out.covered[-1, :, METHODS.index(method)]
-            texts.append(" / ".join(percent(each) for each in shares))
-        peeked = [
+            coverages = out.covered[-1, :, METHODS.index(method)]
+            texts.append(" / ".join(percent(each) for each in coverages))
+        checked = [
             " / ".join(percent(1 - each) for each in out.ever[-1, :, kind]) for kind in range(len(NAIVE))
         ]
-        rows.append([*_row(cell), _floor(cell.floor), *texts, *peeked])
+        rows.append([*_row(cell), _floor(cell.floor), *texts, *checked])
     least = {method: min(row[2] for row in found if row[0] == method) for method in SEQUENCES}
     most = {method: max(row[1] for row in found if row[0] == method) for method in SEQUENCES}
     judged = [[method, percent(most[method]), p_value(least[method])] for method in SEQUENCES]

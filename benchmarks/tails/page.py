@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from benchmarks.tails import linear, plan
+from benchmarks.tails import kl_boosters, linear, plan
 from benchmarks.tails.cells import Cell, Study, rank, rounds_per_second, with_error
 from benchmarks.tails.comparisons import (
     DEVIATION,
@@ -52,10 +52,12 @@ def page(study: Study) -> str:
         _frontier,
         _tails,
         linear.section,
+        kl_boosters.section,
         _problem_tables,
         _how_to_reproduce,
     ]
-    return "\n\n".join(section(study).strip() for section in sections) + "\n"
+    texts = [section(study).strip() for section in sections]
+    return "\n\n".join(text for text in texts if text) + "\n"
 
 
 def _introduction(study: Study) -> str:
@@ -258,7 +260,7 @@ interval. The smallest value of a column is bold.{exception}"""
         ("largest", lambda cell: cell.largest),
     ]
     for problem in plan.PROBLEMS:
-        cells, rows = study.of(problem, (*plan.BOOSTED, *plan.OTHERS)), []
+        cells, rows = study.of(problem, (*plan.BOOSTED, *plan.KL_BOOSTED, *plan.OTHERS)), []
         smallest_mean = min(cell.mean for cell in cells)
         minima = [
             min(map(value, cells)) if equal_trials or name != "largest" else None for name, value in columns

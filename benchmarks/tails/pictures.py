@@ -15,11 +15,10 @@ from benchmarks.tails import plan
 from benchmarks.tails.cells import Cell, Study, rank
 from maillard import figures
 from maillard.figures import style
-from maillard.figures.axes_frame import draw_frame
 from maillard.figures.axis_scales import axis_limits, set_scale
 from maillard.figures.drawing import LINE_HEIGHT, draw_line, new_figure
-from maillard.figures.labels import LegendEntry, draw_legend, legend_space
-from maillard.figures.reference_lines import Reference, draw_inside_labels, draw_references
+from maillard.figures.labels import LegendEntry, draw_frame_with_legend
+from maillard.figures.reference_lines import Reference, draw_references
 from maillard.reproduction.paper_experiments import label
 from maillard.reproduction.sections.panels import style_indices, title_of
 
@@ -100,16 +99,16 @@ def _tail(study: Study, problem: str) -> Figure:
             LegendEntry(name, 1 - step * k, colour, "--" if colour == style.MUTED else "-", marker=marker)
             for k, (name, colour, marker) in enumerate(zip(names, colours, style.MARKERS, strict=False))
         ]
-        draw_frame(
+        draw_frame_with_legend(
             figure,
             axes,
+            ends,
+            inside,
+            leaders=False,
             title=title_of(problem),
             xlabel="regret",
-            ylabel="share of trials with more",
-            reserved=legend_space(axes, names),
+            ylabel="fraction of trials with a larger regret",
         )
-        draw_legend(axes, ends, leaders=False)
-        draw_inside_labels(axes, inside)
     return figure
 
 

@@ -17,6 +17,14 @@ PROBLEMS = tuple(
     for gaps, counts in (("equal", (2, 10, 100)), ("linear", (10, 100)))
     for arms in counts
 )
+KL_BOOSTED = tuple(f"kl-ms+:booster={booster}" for booster in BOOSTERS)
+# Click rates: few clicks, many clicks, and very few clicks.
+CLICKS = (
+    "bernoulli:0.05,0.08,0.04,0.06",
+    "bernoulli:0.5,0.6,0.4,0.55",
+    "bernoulli:0.01,0.013,0.008,0.011",
+)
+CANDIDATES = (4, 8)  # for the default booster of KL-MS+
 QUANTILES = ("0.5", "0.9", "0.95", "0.99", "0.999", "0.9999", "0.99999")
 QUOTED = "ms+:booster=16"  # the paper quotes its largest regret
 # A trial is linear if its regret exceeds this fraction of the largest possible: the regret of choosing
@@ -27,14 +35,19 @@ ENOUGH = 10  # linear trials needed to compute a growth rate
 
 
 def order() -> list[tuple[str, str]]:
-    """Return the (problem, policy) pairs: MS+ before the other policies, few arms before many."""
-    problems = sorted(PROBLEMS, key=lambda problem: problem_of(problem).gaps.size)
-    return [(problem, spec) for group in (BOOSTED, OTHERS) for problem in problems for spec in group]
+    """Return the (problem, policy) pairs: boosted policies before the others, few arms before many."""
+    groups = (BOOSTED, PROBLEMS), (KL_BOOSTED, kl_problems()), (OTHERS, PROBLEMS)
+    return [
+        (problem, spec)
+        for policies, problems in groups
+        for problem in sorted(problems, key=lambda problem: problem_of(problem).gaps.size)
+        for spec in policies
+    ]
 
 
 def trials_of(problem: str, spec: str, settings: dict[str, Any]) -> int:
     """Return the number of trials of a cell."""
-    if spec not in BOOSTED:
+    if spec not in (*BOOSTED, *KL_BOOSTED):
         return int(settings["others"])
     return int(settings["wide" if problem_of(problem).arms >= WIDE else "trials"])
 
@@ -47,3 +60,8 @@ def noises() -> list[str]:
 def with_noise(noise: str) -> list[str]:
     """Return the problems with this reward distribution."""
     return [problem for problem in PROBLEMS if problem.startswith(noise)]
+
+
+def kl_problems() -> tuple[str, ...]:
+    """Return the problems that KL-MS+ is run on: the Bernoulli problems of the paper, and click rates."""
+    return (*with_noise("bernoulli"), *CLICKS)

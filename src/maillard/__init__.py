@@ -33,24 +33,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Names that need heavy packages, by the module that defines them. `__getattr__` imports them at first use.
-_LAZY = {
-    "AsyncClient": "maillard.client",
-    "Bandit": "maillard.decisions",
-    "Client": "maillard.client",
-    "Decision": "maillard.decisions",
-    "Result": "maillard.simulation",
-    "Reward": "maillard.decisions",
-    "Summary": "maillard.simulation",
-    "compare": "maillard.evaluation",
-    "evaluate": "maillard.evaluation",
-    "evaluate_each": "maillard.evaluation",
-    "plan": "maillard.evaluation",
-    "read_log": "maillard.decisions",
-    "replay": "maillard.evaluation",
-    "simulate": "maillard.simulation",
-    "simulate_log": "maillard.simulation",
-    "verify": "maillard.decisions",
+_LAZY_MODULES = {
+    "maillard.client": ("AsyncClient", "Client"),
+    "maillard.decisions": ("Bandit", "Decision", "Reward", "read_log", "verify"),
+    "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "plan", "replay"),
+    "maillard.simulation": ("Result", "Summary", "simulate", "simulate_log"),
 }
+_LAZY = {name: module for module, names in _LAZY_MODULES.items() for name in names}
 
 __all__ = [  # noqa: PLE0604  # assembled from the modules above
     "Tally",

@@ -5,7 +5,6 @@ Code that reacts to an error looks at its type, its `code` or its attributes, ne
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Iterable
 
@@ -78,6 +77,8 @@ class UnknownName(MaillardError, LookupError):
         self.kind, self.name, self.known = kind, str(name), tuple(self.args[2])
 
     def __str__(self) -> str:
+        import difflib
+
         # The cost of a comparison grows with the square of the length of the names.
         short = [name for name in self.known[:_MAX_COMPARED] if len(name) <= _MAX_LENGTH]
         comparable = len(self.name) <= _MAX_LENGTH

@@ -65,9 +65,8 @@ def explore(
 
     warm = counts > 0 if mask is None else mask & (counts > 0)
     known = xp.where(warm, xp.astype(values, dtype, copy=False), -xp.inf)
-    best = xp.clip(
-        xp.max(known, axis=-1, keepdims=True), min=-most
-    )  # finite even if no action has a positive count
+    # Finite even if no action has a positive count.
+    best = xp.clip(xp.max(known, axis=-1, keepdims=True), min=-most)
     gap = xp.where(warm, xp.clip(best - known, max=most), 0.0)
     pulls = xp.clip(xp.astype(counts, dtype, copy=False), 0.0, most)
     weight = xp.where(warm & (gap == 0), leader_weight, -gaussian_exponent(pulls, gap, sigma2))
@@ -89,15 +88,12 @@ def _arrays(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             arrays[name] = array = value if name in foreign else np.asarray(value)
         except ValueError:
             raise InvalidValue(name, value, "rows of equal length") from None
-        kinds, allowed = (
-            ("bool", "booleans") if name == "mask" else (("integral", "real floating"), "real numbers")
-        )
-        if not (xp if name in foreign else np).isdtype(array.dtype, kinds):
-            raise InvalidValue(name, value, allowed)
+        types = "bool" if name == "mask" else ("integral", "real floating")
+        if not (xp if name in foreign else np).isdtype(array.dtype, types):
+            raise InvalidValue(name, value, "booleans" if name == "mask" else "real numbers")
         try:
-            shape = (
-                np.broadcast_shapes(shape, tuple(array.shape)) if array.shape not in {(), shape} else shape
-            )
+            if array.shape not in {(), shape}:
+                shape = np.broadcast_shapes(shape, tuple(array.shape))
         except ValueError:
             raise InvalidValue(name, tuple(array.shape), f"a shape that broadcasts against {shape}") from None
     if not shape or not shape[-1]:
@@ -106,8 +102,7 @@ def _arrays(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     host = {name: array for name, array in arrays.items() if name not in foreign}
     _check_numbers(host, with_values=foreign.keys().isdisjoint({"values", "counts", "mask"}))
     for name, array in host.items():
-        single = name in {"sigma2", "booster"} and not array.ndim
-        if single:
+        if name in {"sigma2", "booster"} and not array.ndim:
             arrays[name] = float(array)
         elif foreign:  # a copy with a dtype and memory layout that every library accepts
             plain = np.array(array, np.bool_ if name == "mask" else np.float64, order="C")
@@ -146,8 +141,5 @@ def _check_numbers(host: dict[str, Any], *, with_values: bool) -> None:
         raise InvalidValue("mask", mask.tolist(), "at least one allowed action in each row")
     if with_values:
         counted = (host["counts"] > 0) & (True if mask is None else mask)
-        check(
-            "values",
-            counted & ~np.isfinite(host["values"]),
-            "finite values for actions with a positive count",
-        )
+        bad = counted & ~np.isfinite(host["values"])
+        check("values", bad, "finite values for actions with a positive count")

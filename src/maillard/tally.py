@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-# Every finite float is an integer multiple of 2**-1074, so sums of such multiples are exact integers.
+# Every finite float is an integer multiple of 2**-1074, so sums of such multiples are exact integers. To
+# divide them by _ONE gives the correctly rounded float.
 _SCALE = 1074
 _ONE = 1 << _SCALE
 
@@ -26,11 +26,6 @@ _ONE = 1 << _SCALE
 def _to_fixed(value: float) -> int:
     numerator, denominator = value.as_integer_ratio()
     return numerator * (_ONE // denominator)
-
-
-def _to_float(fixed: int) -> float:
-    """Return the correctly rounded float; division of Python integers rounds correctly."""
-    return fixed / _ONE
 
 
 class Tally:
@@ -55,9 +50,9 @@ class Tally:
     __hash__ = None  # type: ignore[assignment]  # mutable, so not hashable
     __slots__ = ("_pulls", "_residues", "_sums", "pulls", "round", "sums")
 
-    pulls: NDArray[np.int64]
+    pulls: Ints
     "Number of observed rewards of each arm (read-only)."
-    sums: NDArray[np.float64]
+    sums: Floats
     "Sum of the rewards of each arm: the exact sum, rounded once (read-only)."
     round: int
     "1 + the pulls of all arms."
@@ -76,7 +71,7 @@ class Tally:
             raise InvalidValue(f"sums[{arm}]", float(totals[arm]), "0, because the arm has no pulls")
         self._assign(counts, totals, {})
 
-    def _assign(self, pulls: NDArray[np.int64], sums: NDArray[np.float64], residues: dict[int, int]) -> None:
+    def _assign(self, pulls: Ints, sums: Floats, residues: dict[int, int]) -> None:
         self._pulls, self._sums = pulls, sums
         # The rounding error of `sums` as an integer multiple of 2**-1074, for arms where it is not 0.
         self._residues = residues
@@ -95,7 +90,7 @@ class Tally:
         return self._pulls.size
 
     @property
-    def means(self) -> NDArray[np.float64]:
+    def means(self) -> Floats:
         """The mean reward of each arm; NaN for an arm without pulls."""
         means = np.full(len(self), np.nan)
         np.divide(self._sums, self._pulls, out=means, where=self._pulls > 0)
@@ -103,9 +98,7 @@ class Tally:
 
     def add(self, arm: int, reward: float) -> None:
         """Add one observed reward of an arm, in place."""
-        if isinstance(arm, bool) or not isinstance(arm, int | np.integer):
-            raise InvalidValue("arm", arm, f"a whole number from 0 to {len(self) - 1}")
-        if not 0 <= arm < len(self):
+        if isinstance(arm, bool) or not isinstance(arm, int | np.integer) or not 0 <= arm < len(self):
             raise InvalidValue("arm", arm, f"a whole number from 0 to {len(self) - 1}")
         try:
             value = math.nan if isinstance(reward, str | bytes) else float(reward)
@@ -162,7 +155,7 @@ class Tally:
         if residue or lost != 0.0:  # also true for NaN, when the sum overflowed
             exact = _to_fixed(before) + _to_fixed(value) + residue
             try:
-                after = _to_float(exact)
+                after = exact / _ONE
             except OverflowError:
                 raise InvalidValue(
                     f"sums[{arm}]", value, "a reward that keeps the sum within the range of floats"
@@ -233,7 +226,7 @@ class Tally:
         for arm, residue in self._residues.items():
             parts, rest = [float(self._sums[arm])], residue
             while rest:
-                parts.append(_to_float(rest))
+                parts.append(rest / _ONE)
                 rest -= _to_fixed(parts[-1])
             sums[arm] = parts
         return json.dumps({"pulls": self._pulls.tolist(), "sums": sums})
@@ -271,9 +264,8 @@ def _shorten(values: NDArray[Any]) -> str:
 def _numbers(values: ArrayLike, field: str, allowed: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
-        if (
-            array.dtype.kind == "O" or not array.size
-        ):  # Python integers with more than 64 bits, or an empty list
+        # Python integers with more than 64 bits, or an empty list.
+        if array.dtype.kind == "O" or not array.size:
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InvalidValue(field, values, allowed) from None
@@ -282,7 +274,7 @@ def _numbers(values: ArrayLike, field: str, allowed: str) -> NDArray[Any]:
     return array
 
 
-def _whole_numbers(values: ArrayLike) -> NDArray[np.int64]:
+def _whole_numbers(values: ArrayLike) -> Ints:
     allowed = "whole numbers from 0 to 2**53"
     array = _numbers(values, "pulls", allowed)
     bad = ~((array >= 0) & (array <= 2.0**53))
@@ -292,14 +284,14 @@ def _whole_numbers(values: ArrayLike) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def _finite_numbers(values: ArrayLike) -> NDArray[np.float64]:
+def _finite_numbers(values: ArrayLike) -> Floats:
     with np.errstate(over="ignore"):
         array = _numbers(values, "sums", "finite numbers").astype(np.float64)
     _refuse(~np.isfinite(array), array, "sums", "finite numbers")
     return array
 
 
-def _refuse(bad: NDArray[np.bool_], array: NDArray[Any], field: str, allowed: str) -> None:
+def _refuse(bad: Bools, array: NDArray[Any], field: str, allowed: str) -> None:
     if bad.any():
         place = np.unravel_index(int(np.argmax(bad)), bad.shape)
         where = "".join(f"[{int(i)}]" for i in place)

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.coverage import __main__ as command
-from benchmarks.coverage import page
+from benchmarks.coverage import cell_simulation, page
 from benchmarks.coverage.cells import CELLS, CONFIDENCE, SIGMA2, Cell
 from benchmarks.coverage.choice_probabilities import both_below
 from benchmarks.coverage.floorless import FLOORS, coverage_by_floor, ips_deviation, z_score
@@ -38,7 +38,7 @@ def test_the_logged_probabilities_are_those_of_the_policy(cell) -> None:
     log = log_of(cell, 2000)
     tally = Tally.empty(3)
     for row in range(2000):
-        if row < 50 or row % 100 == 0:  # with arms without rewards, and later
+        if row < 50 or row % 100 == 0:  # the first rows have arms without rewards
             expected = cell.policy.probabilities(tally)
             np.testing.assert_allclose(log.probabilities[row], expected, rtol=1e-12, atol=1e-14)
         tally.add(int(log.arm[row]), float(log.reward[row]))
@@ -78,7 +78,7 @@ def rejected(misses, tests):
     return value < FALSE_ALARM / tests
 
 
-def test_sequences_hold_at_any_time_and_watched_naive_intervals_do_not(found) -> None:
+def test_sequences_cover_at_all_rows_and_naive_intervals_checked_at_every_row_do_not(found) -> None:
     missed, ever = found
     sequences = missed[:, :, [METHODS.index(name) for name in SEQUENCES]]
     assert not rejected(sequences, sequences[0].size).any()
@@ -97,15 +97,15 @@ def test_stabilised_intervals_cover(found) -> None:
     assert not outside(covered, RUNS, covered.size).any()
 
 
-def test_without_a_floor_they_do_not() -> None:
-    shares = coverage_by_floor(RUNS, 6, Work(2))
-    covered = dict(zip(FLOORS, np.rint(RUNS * shares), strict=True))
+def test_without_a_floor_stabilised_intervals_do_not_cover() -> None:
+    coverage = coverage_by_floor(RUNS, 6, Work(2))
+    covered = dict(zip(FLOORS, np.rint(RUNS * coverage), strict=True))
     columns = [WEIGHTED.index(name) for name in STABILISED]
     assert not outside(covered[0.1][columns], RUNS, 3).any()
     assert outside(covered[0.0][WEIGHTED.index("AIPW")], RUNS, 3)
 
 
-def test_a_value_is_outside_exactly_if_it_was_excluded_at_some_row() -> None:
+def test_a_value_is_outside_the_interval_if_and_only_if_it_was_excluded_at_some_row() -> None:
     cell = Cell("ts", (0.5, 1.0, 1.5), "5%")
     level, target_row = level_of(1 - CONFIDENCE), np.zeros(300, np.int64)
     for run in range(3):
@@ -118,12 +118,7 @@ def test_a_value_is_outside_exactly_if_it_was_excluded_at_some_row() -> None:
                 rows = [
                     bernstein.excluded_at(weight * reward, weight * (1 - reward), value, level, 0.0, 0.0),
                     doubly_robust.excluded_at(
-                        arm=log.arm,
-                        reward=reward,
-                        weight=weight,
-                        probabilities=log.probabilities,
-                        target_row=target_row,
-                        target_probabilities=np.eye(1, 3, arm),
+                        (log.arm, reward, weight, log.probabilities, target_row, np.eye(1, 3, arm)),
                         value=value,
                         level=level,
                     ),
@@ -142,35 +137,40 @@ def test_inverse_propensity_scoring_on_logs_of_ms_is_unbiased() -> None:
 
 
 def test_counts_depend_on_the_seed_alone(monkeypatch) -> None:
-    from benchmarks.coverage import study
 
-    monkeypatch.setattr(study, "HORIZONS", (50, 200))
+    monkeypatch.setattr(cell_simulation, "HORIZONS", (50, 200))
     once, again, other = (
-        study.run(CELLS[1], 60, seed, Work(threads)) for threads, seed in ((1, 7), (2, 7), (1, 8))
+        cell_simulation.run(CELLS[1], 60, seed, Work(threads)) for threads, seed in ((1, 7), (2, 7), (1, 8))
     )
     assert once.as_lists() == again.as_lists() != other.as_lists()
-    assert study.Outcome.from_lists(once.as_lists()).as_lists() == once.as_lists()
+    assert cell_simulation.Outcome.from_lists(once.as_lists()).as_lists() == once.as_lists()
 
 
-def test_the_command_writes_the_page_and_goes_on_where_it_stopped(tmp_path, monkeypatch, capfd) -> None:
+def test_the_command_writes_the_page_and_continues_where_it_stopped(tmp_path, monkeypatch, capfd) -> None:
     results, written = tmp_path / "coverage.json", tmp_path / "coverage.md"
     arguments = ["coverage", "--runs", "2", "--results", str(results), "--page", str(written)]
     monkeypatch.setattr(sys, "argv", arguments)
     assert command.main() == 0
     text = written.read_text(encoding="utf8")
-    kept = json.loads(results.read_text(encoding="utf8"))
-    del kept[CELLS[3].name]
-    results.write_text(json.dumps({**kept, "seconds": 0.0}), encoding="utf8")
+    first = json.loads(results.read_text(encoding="utf8"))
+    del first[CELLS[3].name]
+    results.write_text(json.dumps(first), encoding="utf8")
+    run, cells_run = cell_simulation.run, []
+
+    def spy(cell, *arguments):
+        cells_run.append(cell.name)
+        return run(cell, *arguments)
+
+    monkeypatch.setattr(cell_simulation, "run", spy)
     assert command.main() == 0  # runs the one cell that is missing
-    again = json.loads(results.read_text(encoding="utf8"))
-    assert CELLS[3].name in again
-    assert again["seconds"] < kept["seconds"]
+    assert cells_run == [CELLS[3].name]
+    assert CELLS[3].name in json.loads(results.read_text(encoding="utf8"))
     assert written.read_text(encoding="utf8").split("## At")[1] == text.split("## At")[1]
     assert (tmp_path / "pictures" / page.PICTURE).stat().st_size > 10_000
     capfd.readouterr()
 
 
-def test_the_page_is_what_its_numbers_say(tmp_path) -> None:
+def test_the_page_matches_its_results(tmp_path) -> None:
     page.write(json.loads(command.RESULTS.read_text(encoding="utf8")), tmp_path / "coverage.md")
     made = (tmp_path / "coverage.md").read_text(encoding="utf8")
     assert made == (ROOT / "docs" / "coverage.md").read_text(encoding="utf8"), "run `make coverage`"

@@ -70,7 +70,7 @@ def server(before: Callable[[int], None]) -> Iterator[int]:
     loop = asyncio.new_event_loop()
     port = free_port()
 
-    class Answering(asyncio.Protocol):
+    class Responder(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             self.transport = transport
 
@@ -80,7 +80,7 @@ def server(before: Callable[[int], None]) -> Iterator[int]:
             before(count)
             self.transport.write(RESPONSE)
 
-    listening = loop.run_until_complete(loop.create_server(Answering, "127.0.0.1", port))
+    listening = loop.run_until_complete(loop.create_server(Responder, "127.0.0.1", port))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
@@ -125,7 +125,7 @@ def test_an_open_load_counts_requests_that_waited_while_the_server_stalled() -> 
 
 def test_a_load_ends_when_the_server_closes_the_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=_answer_some, args=(listening, 10))
+        thread = threading.Thread(target=_respond, args=(listening, 10))
         thread.start()
         found = drive(plan(listening.getsockname()[1], connections=1))
         thread.join()
@@ -133,7 +133,7 @@ def test_a_load_ends_when_the_server_closes_the_connection() -> None:
     assert found.failed == 1
 
 
-def _answer_some(listening: socket.socket, count: int) -> None:
+def _respond(listening: socket.socket, count: int) -> None:
     connection, _ = listening.accept()
     with connection:
         for _ in range(count):

@@ -16,7 +16,7 @@ from scipy import stats
 
 import maillard
 from benchmarks.tails import __main__ as command
-from benchmarks.tails import cells, comparisons, page, plan, running, text_formatting
+from benchmarks.tails import cells, comparisons, kl_boosters, page, plan, running, text_formatting
 from maillard.problems import problem as problem_of
 from tests.test_docs import ROOT
 
@@ -25,8 +25,9 @@ FEW = ("gaussian-equal:arms=2,variance=1", "bernoulli-equal:arms=2")
 
 @pytest.fixture
 def few(monkeypatch):
-    """Restrict the study to two problems."""
+    """Restrict the study to two problems, without KL-MS+."""
     monkeypatch.setattr(plan, "PROBLEMS", FEW)
+    monkeypatch.setattr(plan, "KL_BOOSTED", ())
 
 
 def test_examples_run() -> None:
@@ -175,7 +176,7 @@ def cells_with(**columns):
     return [dataclasses.replace(cell, policy=spec) for cell, spec in zip(changed, plan.BOOSTED, strict=True)]
 
 
-def test_the_smallest_value_comes_with_those_whose_intervals_overlap() -> None:
+def test_the_smallest_value_is_reported_with_those_whose_intervals_overlap() -> None:
     close = cells_with(mean=[9, 7, 5.5, 5, 5.1, 6, 8, 9], error=[0.1] * 8)
     assert comparisons.smallest(close, "mean") == (3, [4])
     assert comparisons.smallest(cells_with(deviation=range(8), deviation_error=[0.01] * 8), "sd") == (0, [])
@@ -185,7 +186,7 @@ def growth_with(*counts):
     return comparisons.growth_per_doubling(cells_with(linear=counts, trials=[10**6] * 8))
 
 
-def test_growth_is_estimated_where_there_are_enough_linear_trials() -> None:
+def test_growth_is_estimated_if_there_are_enough_linear_trials() -> None:
     assert growth_with(0, 0, 1, 5, 20, 40, 80, 160) == (16, pytest.approx(2))
     assert growth_with(900, 90, 10, 30, 90, 270, 810, 2430) == (4, pytest.approx(3))
     assert growth_with(0, 0, 0, 0, 0, 0, 0, 50) is None
@@ -291,13 +292,34 @@ def test_a_run_does_not_import_the_picture_and_page_libraries(tmp_path) -> None:
 
 def test_ms_plus_runs_first_and_few_arms_before_many() -> None:
     found = plan.order()
-    assert len(set(found)) == len(found) == len(plan.PROBLEMS) * (len(plan.BOOSTED) + len(plan.OTHERS))
     first = len(plan.PROBLEMS) * len(plan.BOOSTED)
-    for part, group in ((found[:first], plan.BOOSTED), (found[first:], plan.OTHERS)):
+    second = first + len(plan.kl_problems()) * len(plan.KL_BOOSTED)
+    assert len(set(found)) == len(found) == second + len(plan.PROBLEMS) * len(plan.OTHERS)
+    parts = found[:first], found[first:second], found[second:]
+    for part, group in zip(parts, (plan.BOOSTED, plan.KL_BOOSTED, plan.OTHERS), strict=True):
         assert {spec for _, spec in part} == set(group)
         arms = [problem_of(problem).gaps.size for problem, _ in part]
         assert arms == sorted(arms)
         assert (arms[0], arms[-1]) == (2, 100)
+
+
+def test_the_default_booster_of_kl_ms_plus_follows_from_the_criterion() -> None:
+    study = cells.read(ROOT / "docs" / "tails.json")
+    found = kl_boosters.scores(study)
+    best = min(plan.CANDIDATES, key=lambda booster: found[booster])
+    assert maillard.policy("kl-ms+").booster == best
+    assert f"**The default booster of `kl-ms+` is {best}.**" in page.page(study)
+    other = next(booster for booster in plan.CANDIDATES if booster != best)
+    specs = [f"kl-ms+:booster={best}", f"kl-ms+:booster={other}"]
+    swapped = dict(zip(specs, specs[::-1], strict=True))
+    changed = {(problem, swapped.get(spec, spec)): cell for (problem, spec), cell in study.cells.items()}
+    assert kl_boosters.scores(cells.Study(study.settings, changed))[other] == found[best]  # it can fail
+
+
+def test_the_score_is_a_geometric_mean_of_means_and_quantiles() -> None:
+    regret = np.concatenate([np.full(98, 4.0), np.full(2, 16.0)])
+    cell = cells.Cell("bernoulli-equal:arms=2", "kl-ms+:booster=4", **cells.summary(regret, 1e3), seconds=1.0)
+    assert kl_boosters.score([cell]) == pytest.approx((regret.mean() * 16.0) ** 0.5)
 
 
 def test_a_used_up_budget_stops_the_run_between_two_cells(few, tmp_path, monkeypatch, capsys) -> None:

@@ -1,3 +1,5 @@
+"""The command line: the table of policies, custom policies, errors and help."""
+
 from __future__ import annotations
 
 import json
@@ -97,6 +99,15 @@ def test_errors_are_one_line() -> None:
     assert result.exit_code == 2
     assert result.output.startswith("maillard: policy: unknown name 'ms++'. Did you mean 'ms+'?")
     assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("text", "message"), [("", "stopped"), ("stopped in round 7", "stopped in round 7")])
+def test_an_interrupted_simulation_says_so(monkeypatch, text, message) -> None:
+    def interrupt(*_arguments, **_options) -> None:
+        raise KeyboardInterrupt(text)
+
+    monkeypatch.setattr(maillard, "simulate", interrupt, raising=False)
+    assert run("simulate", "ms+", code=130) == f"maillard: {message}\n"
 
 
 def test_a_custom_policy_is_loaded_from_a_file(tmp_path) -> None:

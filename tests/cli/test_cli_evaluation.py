@@ -305,6 +305,27 @@ def test_replay(logs, tmp_path) -> None:
     assert "Did you mean" in run("replay", logs["sqlite"], "--policy", "kl-m", code=2)
 
 
+def test_replay_closes_its_logs_if_one_cannot_be_opened(logs, tmp_path, monkeypatch) -> None:
+    opened, closed = [], []
+
+    def read(*arguments, **options):
+        log = read_log(*arguments, **options)
+        close = log.close
+
+        def record() -> None:
+            closed.append(log)
+            close()
+
+        monkeypatch.setattr(log, "close", record)
+        opened.append(log)
+        return log
+
+    monkeypatch.setattr("maillard.decisions.read_log", read)
+    run("replay", logs["parquet"], tmp_path / "missing.parquet", "--policy", "ms", code=2)
+    assert closed == opened
+    assert len(opened) == 1
+
+
 def test_plan(tmp_path) -> None:
     picture = tmp_path / "frontier.png"
     arguments = [

@@ -56,7 +56,7 @@ def test_a_short_log_has_no_verdict(log, tmp_path) -> None:
     assert output.endswith("\nnot enough data\n")
 
 
-def test_json(log) -> None:
+def test_verify_as_json(log) -> None:
     status, output = run("verify", log, "--format", "json")
     found = json.loads(output)
     assert status == 0

@@ -284,7 +284,7 @@ def test_the_demo_compares_estimates_with_the_true_rates(tmp_path) -> None:
         estimated = all(arm["mean"] is not None for arm in summary["arms"].values())
         return bool(estimated and summary["decisions"] > 100 and summary["rewards"] > 0)
 
-    # The demo runs until the log has what the table needs, however slow the machine is.
+    # The demo runs until the log has enough rows for the table, also on a slow machine.
     with subprocess.Popen(
         [*MAILLARD, "demo", "--rate", "60", "--database", log],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,

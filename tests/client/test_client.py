@@ -111,6 +111,15 @@ def test_large_batches_are_split_into_several_requests(url, home, bandit, client
     assert bandit.summary()["rewards"] == 2_345
 
 
+def test_a_reward_accepts_the_decision_itself(home, bandit) -> None:
+    for each in (home, bandit):
+        decision = each.choose()
+        assert each.reward(decision, 1.0) == "applied"
+        assert each.reward(decision.id, 1.0) == "duplicate"
+        other = each.choose()
+        assert each.rewards([{"decision": other, "value": 0.0}]) == ["applied"]
+
+
 def test_rewards_have_the_same_outcomes_as_with_a_bandit(home, bandit) -> None:
     noon = datetime.now(UTC)
 

@@ -24,21 +24,21 @@ POLICY = "ms:sigma2=1"
 ARMS = ["red", "blue", "green"]
 
 
-def race(log: str, keys: list[str], together: Any, answer: Connection) -> None:
+def race(log: str, keys: list[str], together: Any, result: Connection) -> None:
     """Choose once for each key, in several threads, and send the ids by key."""
     with Bandit(log=log) as bandit, ThreadPoolExecutor(6) as pool:
         together.wait(60)
         made = list(pool.map(lambda key: bandit.choose(unit=key, idempotency_key=key).id, keys))
-    answer.send(dict(zip(keys, made, strict=True)))
+    result.send(dict(zip(keys, made, strict=True)))
 
 
-def tell(pipe: int) -> Callable[[str], None]:
+def line_writer(pipe: int) -> Callable[[str], None]:
     """A function that writes a line atomically."""
 
-    def say(line: str) -> None:
+    def write_line(line: str) -> None:
         os.write(pipe, f"{line}\n".encode())
 
-    return say
+    return write_line
 
 
 def choose_and_reward(bandit: Bandit, acknowledge: Callable[[str], None], times: Iterable[int]) -> None:
@@ -55,20 +55,20 @@ def until_killed(log: str, pipe: Connection) -> None:
     """Choose and reward in four threads until the process is killed."""
     bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
     for _ in range(4):
-        work = (bandit, tell(pipe.fileno()), iter(int, 1))
+        work = (bandit, line_writer(pipe.fileno()), iter(int, 1))
         threading.Thread(target=choose_and_reward, args=work).start()
 
 
 def pickled(bandit: Bandit, pipe: Connection) -> None:
     """Use a bandit that was pickled in another process."""
-    choose_and_reward(bandit, tell(pipe.fileno()), range(20))
+    choose_and_reward(bandit, line_writer(pipe.fileno()), range(20))
     bandit.close()
 
 
-def family(log: str, pipe: Connection, parent_goes: bool) -> None:
+def forked_children(log: str, pipe: Connection, parent_exits: bool) -> None:
     """Threads choose and reward while the process forks children that do the same with the same bandit."""
     bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
-    acknowledge = tell(pipe.fileno())
+    acknowledge = line_writer(pipe.fileno())
     stop = threading.Event()
     threads = [
         threading.Thread(target=choose_and_reward, args=(bandit, acknowledge, iter(stop.is_set, True)))
@@ -79,8 +79,8 @@ def family(log: str, pipe: Connection, parent_goes: bool) -> None:
     children = []
     for _ in range(4):
         choose_and_reward(bandit, acknowledge, range(5))
-        children.append(_fork(bandit, acknowledge, 100 if parent_goes else 20))
-    if not parent_goes:
+        children.append(_fork(bandit, acknowledge, 100 if parent_exits else 20))
+    if not parent_exits:
         for child in children:
             _, status = os.waitpid(child, 0)
             acknowledge(f"x {child} {os.waitstatus_to_exitcode(status)}")
@@ -110,10 +110,10 @@ def _fork(bandit: Bandit, acknowledge: Callable[[str], None], times: int) -> int
 
 
 def fork_while_reading(log: str, pipe: Connection) -> None:
-    """A process forks while it reads a log; the child tries to use the log and to open it again."""
-    say = tell(pipe.fileno())
+    """Fork while a log is read. The child tries to use the log and to open it again."""
+    write_line = line_writer(pipe.fileno())
     bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
-    choose_and_reward(bandit, say, range(5))
+    choose_and_reward(bandit, write_line, range(5))
     rows = bandit._store.rows("default")
     next(rows)
     child = os.fork()
@@ -122,16 +122,16 @@ def fork_while_reading(log: str, pipe: Connection) -> None:
             try:
                 call()
             except Unavailable as error:
-                say(f"u 0 {error}")
+                write_line(f"u 0 {error}")
         os._exit(0)
     os.waitpid(child, 0)
-    choose_and_reward(bandit, say, range(5))
-    say(f"o 0 {len(list(rows))}")
+    choose_and_reward(bandit, write_line, range(5))
+    write_line(f"o 0 {len(list(rows))}")
     bandit.close()
 
 
 def forked_memory(pipe: Connection) -> None:
-    """A forked child tries to use a bandit whose log is in memory."""
+    """Fork a child that tries to use a bandit whose log is in memory."""
     bandit = Bandit(ARMS, POLICY, reward=RULE)
     made = bandit.choose()
     child = os.fork()
@@ -143,7 +143,7 @@ def forked_memory(pipe: Connection) -> None:
             try:
                 call()
             except Unavailable as error:
-                tell(pipe.fileno())(f"u {made.id} {error}")
+                line_writer(pipe.fileno())(f"u {made.id} {error}")
     finally:
         os._exit(0)
 
@@ -151,9 +151,9 @@ def forked_memory(pipe: Connection) -> None:
 def fill_disk(log: str, pipe: Connection) -> None:
     """Choose and reward while the file may not grow, and after it may grow again."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails instead of killing the process
-    say = tell(pipe.fileno())
+    write_line = line_writer(pipe.fileno())
     bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
-    choose_and_reward(bandit, say, range(20))
+    choose_and_reward(bandit, write_line, range(20))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     for free in (0, 5_000, 50_000):
         size = Path(f"{log}-wal").stat().st_size
@@ -161,14 +161,14 @@ def fill_disk(log: str, pipe: Connection) -> None:
         failures = 0
         while failures < 3:
             try:
-                choose_and_reward(bandit, say, range(1))
+                choose_and_reward(bandit, write_line, range(1))
             except Unavailable as error:
                 failures += 1
-                say(f"u {size} {error}")
+                write_line(f"u {size} {error}")
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        choose_and_reward(bandit, say, range(20))
+        choose_and_reward(bandit, write_line, range(20))
     bandit.close()
-    say("x 0 0")
+    write_line("x 0 0")
 
 
 def without_rights(log: str, pipe: Connection, known: str) -> None:
@@ -176,19 +176,19 @@ def without_rights(log: str, pipe: Connection, known: str) -> None:
     if os.geteuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
-    say = tell(pipe.fileno())
+    write_line = line_writer(pipe.fileno())
     try:
         Bandit(log=log).choose()
     except Unavailable as error:
-        say(f"u 0 {error}")
+        write_line(f"u 0 {error}")
     store = open_store(log, read_only=True)
     with store.reading("default") as transaction:
-        say(f"o 0 {transaction.decisions([known])[known].arm}")
+        write_line(f"o 0 {transaction.decisions([known])[known].arm}")
     store.close()
 
 
 def lock(path: str, locked: Any, enough: Any) -> None:
-    """Keep a database locked."""
+    """Lock a database until the event `enough` is set."""
     with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         locked.set()

@@ -90,11 +90,11 @@ def test_cancelling_one_caller_does_not_affect_the_others(threads: ThreadPoolExe
 
     async def main() -> Any:
         commit: AsyncGroupCommit[int, int] = AsyncGroupCommit(run, threads)
-        gone, stays = asyncio.ensure_future(commit.submit(1)), asyncio.ensure_future(commit.submit(2))
+        cancelled, other = asyncio.ensure_future(commit.submit(1)), asyncio.ensure_future(commit.submit(2))
         await asyncio.to_thread(begun.wait, 5)
-        gone.cancel()
+        cancelled.cancel()
         go_on.set()
-        return await stays, await commit.submit(3)
+        return await other, await commit.submit(3)
 
     assert asyncio.run(main()) == (2, 3)
     assert ran == [1, 2, 3]  # a call of a running batch is written even if its caller was cancelled
@@ -109,6 +109,6 @@ def test_calls_beyond_the_queue_limit_are_refused_at_once(
         commit: AsyncGroupCommit[int, int] = AsyncGroupCommit(lambda calls: calls, threads)
         return await asyncio.gather(*(commit.submit(n) for n in range(5)), return_exceptions=True)
 
-    answers = asyncio.run(main())
-    assert answers[:3] == [0, 1, 2]
-    assert all(isinstance(each, Unavailable) for each in answers[3:])
+    results = asyncio.run(main())
+    assert results[:3] == [0, 1, 2]
+    assert all(isinstance(each, Unavailable) for each in results[3:])

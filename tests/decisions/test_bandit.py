@@ -1,4 +1,4 @@
-"""One suite over every store: what bandits make of it."""
+"""Bandits on every type of store: choices, rewards, changes, several processes, invalid input."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from tests.stores import (
     write,
 )
 
-# Choosing and learning.
+# Choices and rewards.
 
 
-def test_a_choice_is_logged_with_the_law_it_was_drawn_from(log: Log) -> None:
+def test_a_choice_is_logged_with_the_probabilities_it_was_sampled_from(log: Log) -> None:
     bandit = log.bandit(["red", "blue", "green"])
     for n in range(20):
         made = bandit.choose(unit=f"u{n}", eligible=["blue", "red"] if n % 2 else None)
@@ -45,14 +45,14 @@ def test_a_choice_is_logged_with_the_law_it_was_drawn_from(log: Log) -> None:
         assert made.log_probability == dict(zip(made.eligible, made.log_probabilities, strict=True))[made.arm]
         assert made.state == bandit.state.number
         assert made.time == log.clock.now
-        law = bandit.state.choice_distribution(frozenset(["red", "blue"]) if n % 2 else None)
-        assert (made.eligible, made.log_probabilities) == (law.arms, law.log_probabilities)
+        expected = bandit.state.choice_distribution(frozenset(["red", "blue"]) if n % 2 else None)
+        assert (made.eligible, made.log_probabilities) == (expected.arms, expected.log_probabilities)
         assert bandit.reward(made.id, n / 20) == "applied"
     assert [row.unit for row, *_ in bandit._store.rows(EXPERIMENT)] == [f"u{n}" for n in range(20)]
     assert bandit.tally.round == 21
 
 
-def test_a_batch_is_drawn_from_one_law(log: Log) -> None:
+def test_a_batch_is_sampled_from_one_distribution(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose(size=1200, idempotency_key="k")
     assert len({row.id for row in made}) == 1200
@@ -63,7 +63,7 @@ def test_a_batch_is_drawn_from_one_law(log: Log) -> None:
     assert sorted(row.id for row, *_ in log.open().rows(EXPERIMENT)) == sorted(row.id for row in made)
 
 
-def test_rewards_are_learned_once(log: Log) -> None:
+def test_a_reward_event_is_applied_once(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose()
     assert bandit.reward(made.id.upper(), 0.25) == "applied"
@@ -72,7 +72,7 @@ def test_rewards_are_learned_once(log: Log) -> None:
     with pytest.raises(Conflict, match=r"0\.25.*0\.5"):
         bandit.reward(made.id, 0.5)
     assert log.contents() == before
-    assert bandit.reward(made.id, 0.5, event="another") == "unchanged"  # the first counts
+    assert bandit.reward(made.id, 0.5, event="another") == "unchanged"  # combine="first" is the default
     assert bandit.summary()["arms"][made.arm]["sum"] == 0.25
     assert bandit.tally.round == 2
 
@@ -80,7 +80,9 @@ def test_rewards_are_learned_once(log: Log) -> None:
 @pytest.mark.parametrize(
     ("combine", "total"), [("first", 0.25), ("last", 0.125), ("sum", 0.875), ("max", 0.5)]
 )
-def test_what_events_come_to_does_not_depend_on_their_order(log: Log, combine: str, total: float) -> None:
+def test_the_combined_reward_does_not_depend_on_the_order_of_events(
+    log: Log, combine: str, total: float
+) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=1, combine=combine))
     rows = [(100.0, "b", 0.25), (100.0, "c", 0.5), (datetime.fromtimestamp(200, UTC), "a", 0.125)]
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
@@ -95,7 +97,7 @@ def test_what_events_come_to_does_not_depend_on_their_order(log: Log, combine: s
     assert bandit.tally == replay(events(bandit._store)).tally
 
 
-def test_a_reward_that_comes_first_is_parked_and_taken_up(log: Log) -> None:
+def test_a_reward_before_its_decision_is_parked_and_applied_when_the_decision_arrives(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=1, window=60))
     row = decision(time=log.clock.now)
     assert bandit.reward(row.id, 0.5) == "parked"
@@ -104,7 +106,7 @@ def test_a_reward_that_comes_first_is_parked_and_taken_up(log: Log) -> None:
         bandit.reward(row.id, 0.25)
     assert bandit.summary()["parked"] == 1
     arrived = log.clock.now
-    log.clock.forward(120)  # it came in time, though its decision did not
+    log.clock.forward(120)  # the reward arrived within the window, the decision is appended after it
     with write(bandit._store) as transaction:
         assert ledger.append(transaction, bandit.state.reward, [row, row]) == 1
         assert ledger.append(transaction, bandit.state.reward, [row]) == 0
@@ -115,7 +117,7 @@ def test_a_reward_that_comes_first_is_parked_and_taken_up(log: Log) -> None:
     assert bandit.reward(row.id, 0.5) == "duplicate"
 
 
-def test_no_more_are_parked_than_there_is_room_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_parked_rewards_is_limited(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "MAX_PARKED", 2)
     bandit = log.bandit(reward=Reward(low=0, high=1, window=60))
     for _ in range(2):
@@ -123,7 +125,7 @@ def test_no_more_are_parked_than_there_is_room_for(log: Log, monkeypatch: pytest
     with pytest.raises(MaillardError, match="rewards already wait"):
         bandit.reward(new_id(), 0.5)
     assert bandit.rewards([{"decision": new_id(), "value": 0.5}] * 2) == ["refused"] * 2
-    log.clock.forward(61)  # those have expired
+    log.clock.forward(61)  # the two parked rewards have expired
     now = f"{log.clock.now // 1000:012x}"
     late, timely = new_id(), f"{now[:8]}-{now[8:]}{new_id()[13:]}"
     assert bandit.reward(timely, 0.5) == "parked"
@@ -132,22 +134,21 @@ def test_no_more_are_parked_than_there_is_room_for(log: Log, monkeypatch: pytest
     assert bandit.summary()["parked"] == 1
 
 
-def test_a_late_reward_is_logged_and_not_learned(log: Log) -> None:
+def test_a_late_reward_is_logged_but_not_applied(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=1, window=60))
     made, other = bandit.choose(), bandit.choose()
     log.clock.forward(59.999999)
     assert bandit.reward(made.id, 0.5) == "applied"
     log.clock.forward(0.000001)
-    assert (
-        bandit.reward(other.id, 0.5, at=other.at) == "late"
-    )  # judged by arrival, not by when it says it occurred
+    # A reward is late by its time of arrival, not by `at`.
+    assert bandit.reward(other.id, 0.5, at=other.at) == "late"
     assert bandit.reward(other.id, 0.5) == "duplicate"
     assert bandit.tally.round == 2
     assert bandit.summary()["late"] == 1
     assert [each.late for rows in rewards_of(log.open()).values() for each in rows] == [False, True]
 
 
-def test_a_window_that_closes_gives_the_default(log: Log) -> None:
+def test_decisions_without_a_reward_get_the_default_when_the_window_closes(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=1, window=60, default=0.125))
     made = [bandit.choose() for _ in range(3)]
     assert bandit.reward(made[0].id, 1) == "applied"
@@ -158,12 +159,12 @@ def test_a_window_that_closes_gives_the_default(log: Log) -> None:
     assert bandit.tally.sums.sum() == 1.25
     assert [event.kind for event in events(bandit._store)] == ["start", "reward", "default", "default"]
     assert bandit.reward(made[1].id, 1) == "late"
-    log.clock.forward(-30)  # a clock that is set back opens no window
+    log.clock.forward(-30)  # a closed window stays closed if the clock is set back
     assert bandit.reward(made[2].id, 1) == "late"
     assert bandit.reward(made[0].id, 0.5, event="more") == "unchanged"
 
 
-def test_mature_rewards_are_learned_when_the_window_closes(log: Log) -> None:
+def test_with_mature_only_rewards_are_applied_when_the_window_closes(log: Log) -> None:
     rule = Reward(low=0, high=1, window=60, default=0, mature_only=True, combine="sum")
     bandit = log.bandit(reward=rule)
     made = [bandit.choose() for _ in range(2)]
@@ -179,7 +180,7 @@ def test_mature_rewards_are_learned_when_the_window_closes(log: Log) -> None:
     assert bandit.reward(made[0].id, 0.125, event="d") == "late"
 
 
-def test_many_rewards_at_once(log: Log) -> None:
+def test_several_rewards_in_one_call(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose(size=10)
     rows = [{"decision": row.id, "value": 0.5} for row in made]
@@ -193,7 +194,7 @@ def test_many_rewards_at_once(log: Log) -> None:
     assert log.contents() == before
 
 
-def test_a_sticky_unit_keeps_its_arm_and_its_law(log: Log) -> None:
+def test_a_sticky_unit_keeps_its_arm_and_its_probability(log: Log) -> None:
     bandit = log.bandit(sticky=True)
     first = bandit.choose(unit="u")
     bandit.reward(first.id, 1)
@@ -212,7 +213,7 @@ def test_a_sticky_unit_keeps_its_arm_and_its_law(log: Log) -> None:
     assert bandit.choose(unit="u").origin is None
 
 
-def test_a_key_that_was_used_returns_what_it_returned(log: Log) -> None:
+def test_a_used_idempotency_key_returns_the_first_decision(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose(unit="u", idempotency_key="k")
     bandit.reward(made.id, 1)
@@ -228,7 +229,7 @@ def test_a_key_that_was_used_returns_what_it_returned(log: Log) -> None:
     assert len(list(log.open().rows(EXPERIMENT))) == 1
 
 
-def test_threads_with_one_key_get_one_row(log: Log) -> None:
+def test_threads_with_the_same_idempotency_key_get_the_same_decision(log: Log) -> None:
     bandits = [log.bandit(["red", "blue"]), log.bandit(["red", "blue"])]
     with ThreadPoolExecutor(8) as pool:
         for n in range(10):
@@ -244,39 +245,41 @@ def test_threads_with_one_key_get_one_row(log: Log) -> None:
 
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_processes_with_one_key_get_one_row(kind: str, sticky: bool, tmp_path: Path, request) -> None:
+def test_processes_with_the_same_idempotency_key_get_the_same_decision(
+    kind: str, sticky: bool, tmp_path: Path, request
+) -> None:
     where = request.getfixturevalue("postgres") if kind == "postgresql" else str(tmp_path / "log.db")
     Bandit(["red", "blue"], "ms", reward=UNIT_RANGE, log=where, sticky=sticky).close()
     context = get_context("forkserver")
     together = context.Barrier(2)
-    ends = []
-    for turn in (1, -1):  # keys in opposite orders, by several threads at a time
+    processes = []
+    for step in (1, -1):  # the processes use the keys in opposite orders, each in several threads
         receiving, sending = context.Pipe(duplex=False)
-        keys = [f"k{n}" for n in range(60)][::turn]
+        keys = [f"k{n}" for n in range(60)][::step]
         process = context.Process(target=choosers.race, args=(where, keys, together, sending))
         process.start()
         sending.close()
-        ends.append((process, receiving))
-    answers = []
-    for process, receiving in ends:
-        answers.append(receiving.recv())
+        processes.append((process, receiving))
+    ids_by_key = []
+    for process, receiving in processes:
+        ids_by_key.append(receiving.recv())
         process.join()
         assert process.exitcode == 0
-    assert answers[0] == answers[1]
+    assert ids_by_key[0] == ids_by_key[1]
     store = open_store(where)
-    assert sorted(row.id for row, *_ in store.rows("default")) == sorted(answers[0].values())
+    assert sorted(row.id for row, *_ in store.rows("default")) == sorted(ids_by_key[0].values())
     store.close()
 
 
-# Changes.
+# Administrative changes.
 
 
-def test_arms_come_and_go(log: Log) -> None:
+def test_arms_are_added_and_retired(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose(eligible=["red"])
     bandit.retire_arm("red")
     assert {bandit.choose().arm for _ in range(20)} == {"blue"}
-    bandit.reward(made.id, 0.5)  # rewards of its decisions still count
+    bandit.reward(made.id, 0.5)  # rewards of decisions made before the retirement still count
     bandit.add_arm("green")
     assert bandit.arms == ["blue", "green"]
     assert bandit.choose(eligible=["green"]).log_probability == 0.0
@@ -297,7 +300,7 @@ def test_arms_come_and_go(log: Log) -> None:
     assert bandit.arms == ["green"]
 
 
-def test_a_policy_changes_and_its_version_is_logged(log: Log) -> None:
+def test_a_policy_change_is_logged_with_its_version(log: Log) -> None:
     bandit = log.bandit()
     assert bandit.choose().policy_version == 1
     bandit.change_policy("ms+:booster=8")
@@ -310,7 +313,7 @@ def test_a_policy_changes_and_its_version_is_logged(log: Log) -> None:
     assert log.contents() == before
 
 
-def test_a_pause_takes_rewards_and_makes_no_choices(log: Log) -> None:
+def test_a_paused_experiment_accepts_rewards_but_makes_no_choices(log: Log) -> None:
     bandit, other = log.bandit(), log.bandit(staleness=3600)
     made = bandit.choose()
     bandit.pause()
@@ -323,7 +326,7 @@ def test_a_pause_takes_rewards_and_makes_no_choices(log: Log) -> None:
     assert other.choose().state == 4
 
 
-def test_an_archive_makes_no_choices_and_no_changes(log: Log) -> None:
+def test_an_archived_experiment_makes_no_choices_and_no_changes(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose()
     bandit.archive()
@@ -341,14 +344,14 @@ def test_an_archive_makes_no_choices_and_no_changes(log: Log) -> None:
     assert not bandit.summary()["paused"]
 
 
-def test_a_change_may_expect_to_be_the_next_one(log: Log) -> None:
+def test_a_change_is_refused_if_another_change_came_first(log: Log) -> None:
     bandit, other = log.bandit(), log.bandit()
     seen = bandit.state.administrative
-    bandit.reward(bandit.choose().id, 1)  # no change of that kind
+    bandit.reward(bandit.choose().id, 1)  # a reward is not an administrative change
     bandit.change_policy("ms+", expected=seen)
-    for verb in ("pause", "resume", "archive", "reset"):
+    for method in ("pause", "resume", "archive", "reset"):
         with pytest.raises(Stale, match=f"not {seen}"):
-            getattr(other, verb)(expected=seen)
+            getattr(other, method)(expected=seen)
     with pytest.raises(Stale):
         other.add_arm("green", expected=seen)
     with pytest.raises(Stale):
@@ -359,7 +362,7 @@ def test_a_change_may_expect_to_be_the_next_one(log: Log) -> None:
     other.pause(expected=other.state.administrative)
 
 
-def test_a_reset_begins_an_epoch(log: Log) -> None:
+def test_a_reset_starts_an_epoch(log: Log) -> None:
     bandit = log.bandit()
     old = bandit.choose()
     bandit.reward(bandit.choose().id, 1)
@@ -370,37 +373,37 @@ def test_a_reset_begins_an_epoch(log: Log) -> None:
     assert bandit.tally == Tally.empty(2)
 
 
-def test_a_snapshot_is_restored_here_and_elsewhere(log: Log) -> None:
+def test_a_snapshot_is_restored_in_the_same_and_in_another_experiment(log: Log) -> None:
     bandit = log.bandit()
     for value in (0.1, 0.2, 0.7):
         bandit.reward(bandit.choose().id, value)
     bandit.retire_arm("blue")
-    kept, learned = bandit.snapshot(), bandit.tally
+    snapshot, tally = bandit.snapshot(), bandit.tally
     bandit.add_arm("green")
     bandit.change_policy("ms+:booster=8")
-    bandit.restore(kept)
+    bandit.restore(snapshot)
     assert (bandit.arms, str(bandit.policy), bandit.state.epoch) == (
         ["red"],
         str(replay(events(bandit._store)).policy),
         2,
     )
-    assert bandit.tally == learned
+    assert bandit.tally == tally
     other = log.bandit(["x"], experiment="other")
-    other.restore(kept)
-    assert other.tally == learned
+    other.restore(snapshot)
+    assert other.tally == tally
     before = log.contents()
     for wrong in (
         None,
         {},
-        kept | {"arms": ["red"]},
-        kept | {"tally": {"pulls": [1, 0], "sums": [7.0, 0.0]}},
+        snapshot | {"arms": ["red"]},
+        snapshot | {"tally": {"pulls": [1, 0], "sums": [7.0, 0.0]}},
     ):
         with pytest.raises(MaillardError):
             bandit.restore(wrong)
     assert log.contents() == before
 
 
-def test_a_warm_start_adds_what_was_learned_elsewhere(log: Log) -> None:
+def test_a_warm_start_adds_pulls_and_sums_to_the_tally(log: Log) -> None:
     bandit = log.bandit()
     bandit.warm_start({"blue": (10, 2.5)})
     bandit.warm_start(Tally([1, 0], [0.5, 0]))
@@ -412,7 +415,7 @@ def test_a_warm_start_adds_what_was_learned_elsewhere(log: Log) -> None:
     assert log.contents() == before
 
 
-def test_a_log_is_resumed_where_it_was(log: Log) -> None:
+def test_a_reopened_log_has_the_same_state(log: Log) -> None:
     bandit = log.bandit(["red", "blue"], "ms+:booster=8")
     for value in (0.1, 0.2, 0.3):
         bandit.reward(bandit.choose().id, value)
@@ -438,7 +441,7 @@ def test_a_log_is_resumed_where_it_was(log: Log) -> None:
     ],
     ids=str,
 )
-def test_another_configuration_is_refused(log: Log, given: dict[str, Any]) -> None:
+def test_reopening_a_log_with_another_configuration_is_refused(log: Log, given: dict[str, Any]) -> None:
     log.bandit()
     before = log.contents()
     with pytest.raises(InvalidValue, match="to change it"):
@@ -446,7 +449,7 @@ def test_another_configuration_is_refused(log: Log, given: dict[str, Any]) -> No
     assert log.contents() == before
 
 
-def test_a_new_experiment_needs_arms_and_a_policy(log: Log) -> None:
+def test_a_new_experiment_requires_arms_and_a_policy(log: Log) -> None:
     store = log.open()
     before = log.contents()
     for arms, policy in (
@@ -462,7 +465,7 @@ def test_a_new_experiment_needs_arms_and_a_policy(log: Log) -> None:
     assert log.contents() == before
 
 
-def test_an_erased_unit_is_nowhere(log: Log, tmp_path: Path) -> None:
+def test_an_erased_unit_leaves_no_trace(log: Log, tmp_path: Path) -> None:
     bandit = log.bandit(sticky=True)
     name, key = "erica-musterfrau@example.org", "key-of-erica-musterfrau"
     made = [
@@ -482,10 +485,10 @@ def test_an_erased_unit_is_nowhere(log: Log, tmp_path: Path) -> None:
     assert "erica" not in repr(log.contents())
     for file in tmp_path.iterdir():
         assert b"erica" not in file.read_bytes()
-    assert bandit.choose(unit=name, idempotency_key=key).origin is None  # a new unit, as far as anyone knows
+    assert bandit.choose(unit=name, idempotency_key=key).origin is None  # the unit counts as new
 
 
-def test_what_a_reader_keeps_from_being_erased_is_told(tmp_path: Path) -> None:
+def test_an_erasure_that_a_reader_blocks_is_an_error(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "log.db", timeout=0.1)
     bandit = Bandit(["red", "blue"], "ms", reward=UNIT_RANGE, log=store, experiment=EXPERIMENT)
     bandit.choose(unit="erica")
@@ -499,24 +502,25 @@ def test_what_a_reader_keeps_from_being_erased_is_told(tmp_path: Path) -> None:
     bandit.close()
 
 
-# Several processes, which draw from what they knew last.
+# Several bandits on one log. Each samples from the state that it read last.
 
 
-def test_a_stale_view_logs_the_state_it_drew_from(log: Log) -> None:
+def test_a_stale_bandit_logs_the_state_it_sampled_from(log: Log) -> None:
     first, second = log.bandit(), log.bandit(staleness=3600)
     made = first.choose()
     first.reward(made.id, 1)
     assert first.choose().state == 2
     stale = second.choose()
     assert (stale.state, stale.probabilities) == (1, {"red": 0.5, "blue": 0.5})
-    # It learns of it when it writes, where a choice is written together with what is learned.
+    # Unless the store allows concurrent decisions, writing a choice also reads the new events.
     assert second.choose().state == (1 if log.open().concurrent_decisions else 2)
     first.retire_arm("red")
-    drawn = second.choose()  # drawn before the change, it would be logged after it: so it is drawn again
-    assert (drawn.state, drawn.arm, drawn.eligible) == (3, "blue", ("blue",))
+    # The first sample is from the state before the change but would be logged after it: it is repeated.
+    chosen = second.choose()
+    assert (chosen.state, chosen.arm, chosen.eligible) == (3, "blue", ("blue",))
 
 
-def test_a_retired_arm_is_not_chosen_any_more(log: Log) -> None:
+def test_a_retired_arm_is_never_chosen_after_its_retirement(log: Log) -> None:
     bandits = [log.bandit(staleness=3600) for _ in range(3)]
     retired = threading.Event()
     chosen: list[Decision] = []
@@ -539,7 +543,7 @@ def test_a_retired_arm_is_not_chosen_any_more(log: Log) -> None:
     assert {(row.arm, row.eligible) for row in chosen} == {("blue", ("blue",))}
 
 
-# What is wrong is refused, and leaves nothing behind.
+# Invalid input is refused and writes nothing.
 
 
 BAD: dict[str, tuple[Callable[[Bandit, Decision], object], type[MaillardError]]] = {
@@ -564,17 +568,17 @@ BAD: dict[str, tuple[Callable[[Bandit, Decision], object], type[MaillardError]]]
     "arms as a string": (lambda b, d: b.choose(eligible="red"), InvalidValue),
     "unit with NUL": (lambda b, d: b.choose(unit="a\0b"), InvalidValue),
     "unit with a lone surrogate": (lambda b, d: b.choose(unit="\ud800"), InvalidValue),
-    "unit that is long": (lambda b, d: b.choose(unit="x" * 513), InvalidValue),
+    "unit that is too long": (lambda b, d: b.choose(unit="x" * 513), InvalidValue),
     "unit that is a number": (lambda b, d: b.choose(unit=7), InvalidValue),
     "key with NUL": (lambda b, d: b.choose(idempotency_key="\0"), InvalidValue),
     "empty key": (lambda b, d: b.choose(idempotency_key=""), InvalidValue),
     "negative size": (lambda b, d: b.choose(size=-1), InvalidValue),
     "huge size": (lambda b, d: b.choose(size=10**12), InvalidValue),
-    "size that is no number": (lambda b, d: b.choose(size=1.5), InvalidValue),
+    "size that is not an integer": (lambda b, d: b.choose(size=1.5), InvalidValue),
     "arm with NUL": (lambda b, d: b.add_arm("a\0"), InvalidValue),
     "arm with a lone surrogate": (lambda b, d: b.add_arm("\udfff"), InvalidValue),
-    "erasing nothing": (lambda b, d: b.erase_unit(""), InvalidValue),
-    "a decision of nobody": (lambda b, d: b.decision(new_id()), InvalidValue),
+    "erasing an empty unit": (lambda b, d: b.erase_unit(""), InvalidValue),
+    "unknown decision": (lambda b, d: b.decision(new_id()), InvalidValue),
 }
 
 
@@ -596,7 +600,7 @@ def test_bad_input_is_an_error_and_writes_nothing(log: Log) -> None:
             call()
 
 
-def test_the_longest_names_fit(log: Log) -> None:
+def test_names_of_maximal_length_are_accepted(log: Log) -> None:
     longest = "\U0001f600" * 512
     bandit = log.bandit([longest, "x"], sticky=True)
     made = bandit.choose(unit=longest, idempotency_key=longest, eligible=[longest])

@@ -18,10 +18,11 @@ from maillard.decisions.opening import read_log, write_log
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import InvalidValue, MaillardError, UnknownName
-from tests.decisions.test_log_files import RULES, Clock, tell
+from tests.decisions.test_log_files import RULES, Clock, run_random_experiment
 
 
 def joined(log) -> dict[str, Any]:
+    """The columns of a log, as one array each."""
     parts = list(log.columns())
     found = {}
     for field in dataclasses.fields(Columns):
@@ -37,96 +38,98 @@ def joined(log) -> dict[str, Any]:
     return found
 
 
-def same(one, other, left_out=()) -> None:
+def assert_same_columns(one, other) -> None:
     for name, values in joined(one).items():
-        if name not in left_out:
-            np.testing.assert_array_equal(values, joined(other)[name], err_msg=name)
+        np.testing.assert_array_equal(values, joined(other)[name], err_msg=name)
 
 
 @pytest.fixture(params=RULES)
-def told(request):
+def recorded(request):
+    """The log of a random experiment."""
     clock = Clock()
     store = MemoryStore(clock)
-    tell(store, clock, RULES[request.param], seed=len(request.param), sticky=True)
+    run_random_experiment(store, clock, RULES[request.param], seed=len(request.param), sticky=True)
     return read_log(store)
 
 
-def test_columns_are_the_rows(told) -> None:
-    columns, rows = joined(told), list(told.rows())
-    assert columns["arm"].tolist() == [told.arms.index(row.decision.arm) for row in rows]
+def test_columns_agree_with_rows(recorded) -> None:
+    columns, rows = joined(recorded), list(recorded.rows())
+    assert columns["arm"].tolist() == [recorded.arms.index(row.decision.arm) for row in rows]
     assert columns["log_probability"].tolist() == [row.decision.log_probability for row in rows]
-    rewards = [told.reward_of(row) for row in rows]
+    rewards = [recorded.reward_of(row) for row in rows]
     assert [None if np.isnan(each) else each for each in columns["reward"]] == rewards
-    for law, can, row in zip(columns["log_probabilities"], columns["eligible"], rows, strict=True):
-        chances = {arm: p for arm, p, c in zip(told.arms, np.exp(law), can, strict=True) if c}
-        assert chances == {arm: np.exp(np.log(p) if p else -np.inf) for arm, p in chances.items()}
-        assert set(chances) == set(row.decision.eligible)
+    for log_p, eligible, row in zip(columns["log_probabilities"], columns["eligible"], rows, strict=True):
+        probabilities = {
+            arm: p for arm, p, e in zip(recorded.arms, np.exp(log_p), eligible, strict=True) if e
+        }
+        assert probabilities == {arm: np.exp(np.log(p) if p else -np.inf) for arm, p in probabilities.items()}
+        assert set(probabilities) == set(row.decision.eligible)
         np.testing.assert_allclose(
-            [chances[a] for a in row.decision.eligible], list(row.decision.probabilities.values())
+            [probabilities[arm] for arm in row.decision.eligible], list(row.decision.probabilities.values())
         )
     assert columns["repeated"].any()
     assert not columns["repeated"].all()
 
 
-def test_files_and_frames_have_the_same_columns(told, tmp_path) -> None:
-    write_log(told, tmp_path / "log.parquet")
-    write_log(told, tmp_path / "log.csv")
+def test_files_and_frames_have_the_same_columns(recorded, tmp_path) -> None:
+    write_log(recorded, tmp_path / "log.parquet")
+    write_log(recorded, tmp_path / "log.csv")
     opened = read_log(tmp_path / "log.parquet")
     assert opened.column_parts
     for other in (
         opened,
         read_log(tmp_path / "log.csv"),
-        read_log(told.to_arrow()),
-        read_log(told.to_pandas()),
+        read_log(recorded.to_arrow()),
+        read_log(recorded.to_pandas()),
     ):
-        same(told, other)
-    # A foreign log has its arms in the order in which they appear.
-    foreign = read_log(told.to_polars())
-    assert sorted(foreign.arms) == sorted({arm for row in told.rows() for arm in row.decision.eligible})
-    assert joined(foreign)["log_probability"].tolist() == joined(told)["log_probability"].tolist()
+        assert_same_columns(recorded, other)
+    # The arms of a foreign log are in the order in which they appear.
+    foreign = read_log(recorded.to_polars())
+    assert sorted(foreign.arms) == sorted({arm for row in recorded.rows() for arm in row.decision.eligible})
+    assert joined(foreign)["log_probability"].tolist() == joined(recorded)["log_probability"].tolist()
 
 
-def test_an_obp_dict_has_the_columns_of_its_rows(told) -> None:
-    opened = read_log(to_obp(told))
-    rewarded = ~np.isnan(joined(told)["reward"])
-    if told.reward.window is not None:  # what is not final yet is not written
-        rewarded &= joined(told)["closed"]
+def test_an_obp_dict_has_the_columns_of_its_rows(recorded) -> None:
+    opened = read_log(to_obp(recorded))
+    rewarded = ~np.isnan(joined(recorded)["reward"])
+    if recorded.reward.window is not None:  # rewards that are not final yet are not written
+        rewarded &= joined(recorded)["closed"]
     for name in ("arm", "reward", "repeated"):
-        assert joined(opened)[name].tolist() == joined(told)[name][rewarded].tolist()
+        assert joined(opened)[name].tolist() == joined(recorded)[name][rewarded].tolist()
     np.testing.assert_allclose(
-        joined(opened)["log_probability"], joined(told)["log_probability"][rewarded], atol=1e-14
+        joined(opened)["log_probability"], joined(recorded)["log_probability"][rewarded], atol=1e-14
     )
     rows = list(opened.rows())
     assert joined(opened)["arm"].tolist() == [int(opened.arms.index(row.decision.arm)) for row in rows]
 
 
-def test_parts_of_a_log(told, tmp_path) -> None:
-    write_log(told, tmp_path / "log.parquet")
-    rows = list(told.rows())
+def test_a_selection_has_the_rows_of_its_period_units_and_epochs(recorded, tmp_path) -> None:
+    write_log(recorded, tmp_path / "log.parquet")
+    rows = list(recorded.rows())
     times = sorted(row.decision.time for row in rows)
     unit = next(row.decision.unit for row in rows if row.decision.unit)
     since, until = from_microseconds(times[20]), from_microseconds(times[60])
     for kwargs, wanted in (
         ({"since": since, "until": until}, lambda d: times[20] <= d.time < times[60]),
         ({"unit": unit}, lambda d: d.unit == unit),
-        ({"unit": [unit, "nobody"], "epoch": 1}, lambda d: d.unit == unit and d.epoch == 1),
+        ({"unit": [unit, "unknown"], "epoch": 1}, lambda d: d.unit == unit and d.epoch == 1),
         ({"epoch": [2, 3]}, lambda d: d.epoch in (2, 3)),
     ):
         expected = [row for row in rows if wanted(row.decision)]
-        for part in (told.select(**kwargs), read_log(tmp_path / "log.parquet", **kwargs)):
+        for part in (recorded.select(**kwargs), read_log(tmp_path / "log.parquet", **kwargs)):
             assert list(part.rows()) == expected
             assert sum(len(some) for some in part.columns()) == len(expected)
-            assert part.arms == told.arms
+            assert part.arms == recorded.arms
             with pytest.raises(MaillardError, match="from a part of a log"):
                 part.final_state()
-    assert told.select() is told
+    assert recorded.select() is recorded
     with pytest.raises(InvalidValue, match="after since"):
-        told.select(since=until, until=since)
+        recorded.select(since=until, until=since)
     with pytest.raises(InvalidValue, match="epoch"):
-        told.select(epoch=-1)
+        recorded.select(epoch=-1)
 
 
-def test_files_of_others_may_name_their_columns(tmp_path) -> None:
+def test_columns_with_other_names_can_be_mapped(tmp_path) -> None:
     frame = pd.DataFrame(
         {
             "when": [datetime(2026, 1, 1, tzinfo=UTC)] * 3,
@@ -203,7 +206,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_tables_are_refused_with_their_row(what, tmp_path) -> None:
+def test_the_error_of_an_invalid_table_names_the_row(what, tmp_path) -> None:
     change, message = BAD[what]
     table = {"arm": ["red", "blue"], "probability": [0.5, 0.5], "reward": [1.0, 0.0]}
     good, bad = pa.table(table), pa.table(table | change)
@@ -216,7 +219,7 @@ def test_bad_tables_are_refused_with_their_row(what, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("pscore", 0.0), ("pscore", 2.0), ("reward", np.nan)])
-def test_bad_dicts_are_refused_with_their_round(name, value) -> None:
+def test_the_error_of_an_invalid_dict_names_the_round(name, value) -> None:
     feedback = {"action": np.array([0, 1]), "reward": np.array([1.0, 0.0]), "pscore": np.array([0.5, 0.5])}
     feedback[name][1] = value
     with pytest.raises(InvalidValue, match="round 1"):

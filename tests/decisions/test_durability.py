@@ -77,17 +77,17 @@ class Worker:
         return [line.split(" ", 2) for line in self._received.decode().splitlines()]
 
 
-def check_log(store: Store, said: list[list[str]], experiment: str = "default") -> None:
+def check_log(store: Store, lines: list[list[str]], experiment: str = "default") -> None:
     """No acknowledged row is missing, no row is duplicated, and the state agrees with the log."""
     rows = {row.id: (row, rewards, events) for row, rewards, events in store.rows(experiment)}
     assert len(rows) == len(list(store.rows(experiment)))
-    for kind, identifier, content in said:
+    for kind, identifier, content in lines:
         if kind == "d":
             assert rows[identifier][0].arm == content
         elif kind == "r":
             (reward,) = rows[identifier][1]
             assert reward.value == float(content)
-    made = Counter(identifier for kind, identifier, _ in said if kind == "d")
+    made = Counter(identifier for kind, identifier, _ in lines if kind == "d")
     assert not made or max(made.values()) == 1
     bandit = Bandit(log=store, experiment=experiment)
     recomputed = Tally.empty(len(bandit.state.arms))
@@ -108,20 +108,20 @@ def check_integrity(path: str) -> None:
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.torture)])
-def test_kills_lose_nothing_acknowledged_and_double_nothing(where: str, kills: int) -> None:
-    moments, said = Random(7), []
+def test_kills_lose_and_duplicate_no_acknowledged_row(where: str, kills: int) -> None:
+    moments, lines = Random(7), []
     for kill in range(kills):
         worker = Worker(choosers.until_killed, where, Worker)
         if kill % 5:
             assert worker._read()  # its first acknowledgement
         worker.listen(moments.uniform(0, 0.2))
         worker.kill()
-        said += worker.acknowledged()
+        lines += worker.acknowledged()
         if "://" not in where:
             check_integrity(where)
-    assert len({identifier for _, identifier, _ in said}) > 2 * kills
+    assert len({identifier for _, identifier, _ in lines}) > 2 * kills
     with closing(open_store(where)) as store:
-        check_log(store, said)
+        check_log(store, lines)
 
 
 # Power loss.
@@ -132,11 +132,11 @@ def lose_power(folder: Path, synchronous: str, rng: Random | None, losses: int) 
     disk = Disk()
     store = SQLiteStore(folder / "log.db", connect=disk.connect, synchronous=synchronous)
     bandit = Bandit(choosers.ARMS, choosers.POLICY, reward=choosers.RULE, log=store)
-    said: list[str] = []
+    lines: list[str] = []
     stop = threading.Event()
     times = lambda: iter(lambda: int(stop.is_set()), 1)  # noqa: E731
     threads = [
-        threading.Thread(target=choosers.choose_and_reward, args=(bandit, said.append, times()))
+        threading.Thread(target=choosers.choose_and_reward, args=(bandit, lines.append, times()))
         for _ in range(4)
     ]
     for thread in threads:
@@ -146,9 +146,9 @@ def lose_power(folder: Path, synchronous: str, rng: Random | None, losses: int) 
     deadline = time.monotonic() + 60
     while len(taken) < losses and time.monotonic() < deadline:
         time.sleep(moments.uniform(0, 0.01))
-        # Copied before the loss: what is acknowledged during it may go either way.
-        if len(said) > 20 + (taken[-1] if taken else 0):
-            taken.append(len(said))
+        # Counted before the loss: rows that are acknowledged during it may or may not survive.
+        if len(lines) > 20 + (taken[-1] if taken else 0):
+            taken.append(len(lines))
             disk.lose_power(folder / str(len(taken)), rng)
     stop.set()
     for thread in threads:
@@ -156,58 +156,58 @@ def lose_power(folder: Path, synchronous: str, rng: Random | None, losses: int) 
     bandit.close()
     assert len(taken) == losses
     return [
-        missing_after(folder / str(n) / "log.db", [line.split(" ", 2) for line in said[:count]])
+        missing_after(folder / str(n) / "log.db", [line.split(" ", 2) for line in lines[:count]])
         for n, count in enumerate(taken, 1)
     ]
 
 
-def missing_after(path: Path, said: list[list[str]]) -> int:
+def missing_after(path: Path, lines: list[list[str]]) -> int:
+    """The number of acknowledged rows that are missing in a log."""
     try:
         with closing(SQLiteStore(path)) as store:
             found = {row.id: rewards for row, rewards, _ in store.rows("default")}
             missing = sum(
                 identifier not in found or (kind == "r" and not found[identifier])
-                for kind, identifier, _ in said
+                for kind, identifier, _ in lines
             )
             if not missing:
-                check_log(store, said)
+                check_log(store, lines)
     except MaillardError:  # the file is damaged
-        return len(said)
+        return len(lines)
     check_integrity(str(path))
     return missing
 
 
 @pytest.mark.parametrize("rest", ["is lost", "survives in part"])
-def test_power_loss_takes_nothing_acknowledged(tmp_path: Path, rest: str) -> None:
+def test_power_loss_loses_no_acknowledged_row(tmp_path: Path, rest: str) -> None:
     assert lose_power(tmp_path, "FULL", Random(5) if rest == "survives in part" else None, 20) == [0] * 20
 
 
-def test_without_syncs_power_loss_takes_something(tmp_path: Path) -> None:
+def test_without_syncs_power_loss_loses_acknowledged_rows(tmp_path: Path) -> None:
     assert max(lose_power(tmp_path, "OFF", None, 3)) > 0
 
 
 # Forks.
 
 
-@pytest.mark.parametrize("parent_goes", [False, True])
-def test_a_bandit_lives_on_in_forked_children(where: str, parent_goes: bool) -> None:
-    worker = Worker(choosers.family, where, Worker, parent_goes)
-    said = worker.acknowledged()
+@pytest.mark.parametrize("parent_exits", [False, True])
+def test_forked_children_can_use_the_bandit_of_their_parent(where: str, parent_exits: bool) -> None:
+    worker = Worker(choosers.forked_children, where, Worker, parent_exits)
+    lines = worker.acknowledged()
     assert worker.process.exitcode == 0
-    if not parent_goes:
-        assert [status for kind, _, status in said if kind == "x"] == ["0"] * 4
-    draws = [content for kind, _, content in said if kind == "s"]
-    assert len(set(draws)) == 4  # each child draws for itself
+    if not parent_exits:
+        assert [status for kind, _, status in lines if kind == "x"] == ["0"] * 4
+    samples = [content for kind, _, content in lines if kind == "s"]
+    assert len(set(samples)) == 4  # each child has its own random numbers
     with closing(open_store(where)) as store:
-        check_log(store, [line for line in said if line[0] in "dr"])
+        check_log(store, [line for line in lines if line[0] in "dr"])
         assert len(list(store.rows("default"))) > 4 * 64
     if "://" not in where:
         check_integrity(where)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*multi-threaded:DeprecationWarning"
-)  # of Python 3.12; that is the point here
+# Python 3.12 warns of forks in multi-threaded processes, which this test makes on purpose.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_bandit_can_be_sent_to_another_process(where: str, method: str) -> None:
     context = get_context(method)
@@ -217,8 +217,8 @@ def test_a_bandit_can_be_sent_to_another_process(where: str, method: str) -> Non
     for other in others:
         other.start()
     writing.close()
-    said: list[str] = []
-    choosers.choose_and_reward(bandit, said.append, range(20))
+    lines: list[str] = []
+    choosers.choose_and_reward(bandit, lines.append, range(20))
     received = b""
     while some := os.read(reading.fileno(), 65536):
         received += some
@@ -226,25 +226,25 @@ def test_a_bandit_can_be_sent_to_another_process(where: str, method: str) -> Non
     for other in others:
         other.join()
         assert other.exitcode == 0
-    said += received.decode().splitlines()
-    assert len(said) == 3 * 40
-    check_log(bandit._store, [line.split(" ", 2) for line in said])
+    lines += received.decode().splitlines()
+    assert len(lines) == 3 * 40
+    check_log(bandit._store, [line.split(" ", 2) for line in lines])
     bandit.close()
 
 
-def test_a_fork_while_the_log_is_read_leaves_the_log_to_the_parent(tmp_path: Path) -> None:
+def test_after_a_fork_during_a_read_only_the_parent_can_use_the_log(tmp_path: Path) -> None:
     path = str(tmp_path / "log.db")
     worker = Worker(choosers.fork_while_reading, path, Worker)
-    said = worker.acknowledged()
+    lines = worker.acknowledged()
     assert worker.process.exitcode == 0
-    assert [line[0] for line in said if line[0] in "uo"] == ["u", "u", "o"]
-    assert all("forked while" in line[2] for line in said if line[0] == "u")
+    assert [line[0] for line in lines if line[0] in "uo"] == ["u", "u", "o"]
+    assert all("forked while" in line[2] for line in lines if line[0] == "u")
     with closing(open_store(path)) as store:
-        check_log(store, [line for line in said if line[0] in "dr"])
+        check_log(store, [line for line in lines if line[0] in "dr"])
 
 
-def test_a_log_in_memory_does_not_cross_a_fork() -> None:
+def test_a_log_in_memory_cannot_be_used_in_a_forked_child() -> None:
     worker = Worker(choosers.forked_memory, Worker)
-    said = worker.acknowledged()
-    assert len(said) == 3
-    assert all("cannot be used in another process" in message for _, _, message in said)
+    lines = worker.acknowledged()
+    assert len(lines) == 3
+    assert all("cannot be used in another process" in message for _, _, message in lines)

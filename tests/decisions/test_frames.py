@@ -1,4 +1,4 @@
-"""Rewards come in frames, tables and mappings, and none of their libraries is imported to find out which."""
+"""Rewards from data frames, tables and mappings, whose libraries are not imported to detect the type."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ EXPECTED = [
     ],
     ids=lambda rows: type(rows).__module__ + "." + type(rows).__name__,
 )  # fmt: skip
-def test_all_kinds_of_rows_are_the_same_rows(rows) -> None:
-    got = list(records_of(rows))
-    assert got == EXPECTED
-    assert type(got[0]["at"]) is datetime
-    assert got[0]["at"].tzinfo is not None
+def test_every_type_of_table_gives_the_same_records(rows) -> None:
+    records = list(records_of(rows))
+    assert records == EXPECTED
+    assert type(records[0]["at"]) is datetime
+    assert records[0]["at"].tzinfo is not None
 
 
-def test_nanoseconds_go_without_a_warning() -> None:
+def test_nanoseconds_are_dropped_without_a_warning() -> None:
     frame = pd.DataFrame(
         {"decision": ["a"], "value": [1], "at": [pd.Timestamp("2026-01-01T00:00:00.123456789Z")]}
     )
@@ -83,19 +83,19 @@ def test_an_unknown_column_is_an_error(make) -> None:
 
 
 @pytest.mark.parametrize("rows", ["text", 7, None, {"decision": ["a"], "value": [1]}, ["a"], [("a", 1)]])
-def test_what_is_no_table_is_refused(rows) -> None:
+def test_rows_that_are_not_a_table_are_refused(rows) -> None:
     with pytest.raises(InvalidValue, match="mapping"):
         list(records_of(rows))
 
 
-def test_columns_that_are_there_twice_are_refused() -> None:
+def test_duplicate_columns_are_refused() -> None:
     frame = pd.DataFrame([["a", "b", 1.0]], columns=["decision", "decision", "value"])
     with pytest.raises(InvalidValue, match="each column once"):
         list(records_of(frame))
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
-def test_a_bandit_learns_from_a_frame(make) -> None:
+def test_the_rewards_of_a_frame_are_applied(make) -> None:
     bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
     ids = [decision.id for decision in bandit.choose(size=4)]
     now = datetime.now(UTC)
@@ -109,7 +109,7 @@ def test_a_bandit_learns_from_a_frame(make) -> None:
 
 
 @pytest.mark.parametrize("how", ["to_arrow", "to_pandas", "to_polars"])
-def test_the_table_of_a_log_comes_as_a_frame(how) -> None:
+def test_a_log_is_converted_to_a_frame_and_back(how) -> None:
     bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
     for decision in bandit.choose(unit="user", size=5)[:3]:
         bandit.reward(decision.id, 1.0)
@@ -123,7 +123,7 @@ def test_the_table_of_a_log_comes_as_a_frame(how) -> None:
     assert list(read_log(empty).rows()) == []
 
 
-def test_no_library_is_imported_to_find_out() -> None:
+def test_no_library_is_imported_to_detect_the_type() -> None:
     code = """
 import sys
 from maillard.decisions.frames import library_of, records_of

@@ -1,4 +1,4 @@
-"""GroupCommit commit: everybody gets their own answer, whatever happens to the others."""
+"""Group commit for threads: own results, errors of one call and of a batch, batch size, interrupts."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_many_threads_get_their_own_results() -> None:
     run = Recorder()
     commit: GroupCommit[int, int] = GroupCommit(run)
     with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(commit.submit, range(0, 4000, 2)))
-    assert answers == list(range(0, 8000, 4))
+        results = list(pool.map(commit.submit, range(0, 4000, 2)))
+    assert results == list(range(0, 8000, 4))
     assert sorted(call for calls in run.batches for call in calls) == list(range(0, 4000, 2))
     assert max(map(len, run.batches)) > 1
 
@@ -79,7 +79,7 @@ def test_an_error_of_one_call_does_not_affect_the_others() -> None:
     [
         (Unavailable("the disk is full"), Unavailable),
         (InvalidValue("x", 1, "2"), InvalidValue),
-        (KeyboardInterrupt(), Unavailable),  # of the leader: the others were not interrupted
+        (KeyboardInterrupt(), Unavailable),  # only the leader is interrupted
         (RuntimeError("a bug"), Unavailable),
     ],
 )
@@ -95,9 +95,9 @@ def test_a_failed_batch_fails_for_all_callers_and_the_next_batch_runs(error, see
         run.error = error
         run.gate.set()
         assert type(first.exception(30)) is type(error)
-        kinds = [type(each.exception(30)) for each in rest]
-    assert kinds.count(type(error)) >= 1  # the leader of the second batch
-    assert set(kinds) <= {type(error), seen}
+        types = [type(each.exception(30)) for each in rest]
+    assert types.count(type(error)) >= 1  # the leader of the second batch
+    assert set(types) <= {type(error), seen}
     run.error = None
     assert commit.submit(4) == 8
 
@@ -131,12 +131,12 @@ def test_an_interrupted_leader_leaves_no_thread_asleep(at, woken) -> None:
         wait_for_queue(commit, 5)
         run.gate.set()
         for call in calls:
-            call.exception(30)  # a result or an error, but no endless wait
+            call.exception(30)  # a result or an error; TimeoutError if the thread still waits
     commit.at = 0
     assert commit.submit(4) == 8
 
 
-def test_a_single_thread_waits_for_no_other() -> None:
+def test_a_single_thread_does_not_wait_for_others() -> None:
     commit: GroupCommit[int, int] = GroupCommit(Recorder())
     for _ in range(3):
         commit.submit(2)

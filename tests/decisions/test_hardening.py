@@ -58,13 +58,13 @@ def test_an_interrupt_while_waiting_for_the_lock_leaves_no_transaction_open(tmp_
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         release.join()
-    other.execute("BEGIN IMMEDIATE")  # nobody holds the lock
+    other.execute("BEGIN IMMEDIATE")  # succeeds only if the lock is free
     other.execute("COMMIT")
     other.close()
     bandit.choose()
 
 
-def test_a_long_reader_does_not_keep_writers_waiting(tmp_path, monkeypatch) -> None:
+def test_a_long_read_does_not_block_writers(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("maillard.decisions.stores.sqlite._CHECKPOINT_BYTES", 1)
     monkeypatch.setattr("maillard.decisions.stores.sqlite._CHECKPOINT_COMMITS", 16)
     bandit = Bandit(["a", "b"], "uniform", log=SQLiteStore(tmp_path / "log.db", timeout=3600))
@@ -72,17 +72,17 @@ def test_a_long_reader_does_not_keep_writers_waiting(tmp_path, monkeypatch) -> N
     rows = bandit._store.rows("default")
     next(rows)
     for _ in range(64):
-        bandit.choose()  # waiting for the reader would take an hour, which the test's time limit ends
+        bandit.choose()  # if it waited for the reader, it would wait for an hour
     rows.close()
     for _ in range(16):
         bandit.choose()
     size = (tmp_path / "log.db-wal").stat().st_size
     for _ in range(32):
         bandit.choose()
-    assert (tmp_path / "log.db-wal").stat().st_size == size  # started anew, again and again
+    assert (tmp_path / "log.db-wal").stat().st_size == size  # the file is reused from its start
 
 
-def test_the_write_ahead_log_does_not_grow_without_end(tmp_path) -> None:
+def test_the_size_of_the_write_ahead_log_is_bounded(tmp_path) -> None:
     bandit = Bandit(["a", "b"], "uniform", log=tmp_path / "log.db")
     for size, times in ((5000, 12), (1, 600)):
         for _ in range(times):
@@ -91,7 +91,7 @@ def test_the_write_ahead_log_does_not_grow_without_end(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "folder"])
-def test_a_file_that_goes_away_is_noticed_before_anything_is_acknowledged(how, tmp_path) -> None:
+def test_nothing_is_acknowledged_after_the_file_was_removed_or_replaced(how, tmp_path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     path = folder / "log.db"
@@ -111,11 +111,11 @@ def test_a_file_that_goes_away_is_noticed_before_anything_is_acknowledged(how, t
             bandit.reward(decision.id, 1.0)
         with pytest.raises(MaillardError):
             bandit.summary()
-    assert path.exists() == (how == "replaced")  # no empty one in its place
+    assert path.exists() == (how == "replaced")  # a removed file is not created again
 
 
-def test_reading_a_log_does_not_unlock_it_for_others(tmp_path) -> None:
-    """POSIX: whoever closes any descriptor of a file loses all locks that the process has on it."""
+def test_reading_a_log_keeps_the_locks_of_its_writer(tmp_path) -> None:
+    """POSIX drops all of a process's locks on a file when the process closes any descriptor of it."""
     path = tmp_path / "log.db"
     bandit = Bandit(["a", "b"], "uniform", log=path)
     bandit.choose()
@@ -127,7 +127,7 @@ def test_reading_a_log_does_not_unlock_it_for_others(tmp_path) -> None:
     subprocess.run([sys.executable, "-c", check], check=True)
 
 
-def test_an_experiment_that_has_gone_takes_no_choices(log: Log) -> None:
+def test_calls_on_a_deleted_experiment_are_refused(log: Log) -> None:
     bandit = log.bandit()
     if log.kind == "memory":
         bandit._store._experiments.clear()
@@ -143,7 +143,7 @@ def test_an_experiment_that_has_gone_takes_no_choices(log: Log) -> None:
             call()
 
 
-def test_a_log_that_was_set_back_is_not_written_on(tmp_path) -> None:
+def test_a_log_replaced_by_an_older_copy_is_not_written(tmp_path) -> None:
     path = tmp_path / "log.db"
     with Bandit(["a", "b"], "ms", reward=UNIT, log=path) as bandit:
         bandit.choose()
@@ -151,7 +151,7 @@ def test_a_log_that_was_set_back_is_not_written_on(tmp_path) -> None:
     bandit = Bandit(log=path)
     bandit.reward(bandit.choose().id, 1.0)
     bandit._store.close()
-    shutil.copy(tmp_path / "backup.db", path)  # in place: the same file, an older content
+    shutil.copy(tmp_path / "backup.db", path)  # the same file with older content
     with pytest.raises(MaillardError, match="fewer events than before"):
         bandit.choose()
 
@@ -196,32 +196,32 @@ def test_no_error_shows_a_password(log, tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("log", [[], {}, object(), 3.5, "a\0b", "\ud800.db", "", "x" * 300 + "/log.db"])
-def test_what_is_no_log_is_refused(log) -> None:
+def test_an_invalid_log_argument_is_refused(log) -> None:
     with pytest.raises(MaillardError):
         Bandit(["a"], "uniform", log=log)
 
 
-def test_a_folder_is_no_log(tmp_path) -> None:
+def test_a_folder_is_refused_as_a_log(tmp_path) -> None:
     with pytest.raises(InvalidValue, match="a file, in a folder"):
         Bandit(["a"], "uniform", log=tmp_path)
 
 
-# Views, lanes and clocks.
+# Stale states, concurrent transactions and clocks.
 
 
-def test_a_stale_view_is_no_staler_than_allowed(postgres) -> None:
+def test_a_state_is_used_no_longer_than_staleness_allows(postgres) -> None:
     fresh = Bandit(["a", "b"], "ms", reward=UNIT, log=postgres)
     stale = Bandit(log=postgres, staleness=0.3)
     seen = [stale.choose().state]
     used_old_state = updated = False
-    while not (used_old_state and updated):  # choices follow each other at once, so there is never a pause
+    while not (used_old_state and updated):
         fresh.reward(fresh.choose().id, 1.0)
         seen.append(stale.choose().state)
         used_old_state |= seen[-1] == seen[-2]
         updated |= seen[-1] > seen[0]
 
 
-def test_a_change_waits_for_choices_on_their_way_and_a_reward_does_not(postgres) -> None:
+def test_a_change_waits_for_running_choices_and_a_reward_does_not(postgres) -> None:
     bandit = Bandit(["a", "b"], "ms", reward=UNIT, log=postgres)
     other = Bandit(log=postgres)
     decision = bandit.choose()
@@ -237,7 +237,7 @@ def test_a_change_waits_for_choices_on_their_way_and_a_reward_does_not(postgres)
     assert other.state.paused
 
 
-def test_choices_do_not_wait_for_windows_to_be_settled(postgres) -> None:
+def test_choices_do_not_wait_until_closed_windows_are_settled(postgres) -> None:
     rule = Reward(low=0, high=1, window=0.01, default=0)
     bandit = Bandit(["a", "b"], "ms", reward=rule, log=PostgreSQLStore(postgres, timeout=60))
     bandit.choose()
@@ -246,10 +246,10 @@ def test_choices_do_not_wait_for_windows_to_be_settled(postgres) -> None:
         bandit.choose()  # would fail after 60 seconds if it waited
     bandit.session._settled -= 10
     bandit.choose()
-    assert bandit.state.tally.pulls.sum() >= 1  # now it was
+    assert bandit.state.tally.pulls.sum() >= 1  # the window of the first choice was settled
 
 
-def test_a_checkpoint_is_of_the_state_that_the_transaction_saw(tmp_path, monkeypatch) -> None:
+def test_a_checkpoint_has_the_state_of_its_transaction(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("maillard.decisions.session._CHECKPOINT_INTERVAL", 2)
     bandit = Bandit(["a", "b"], "ms", reward=UNIT, log=tmp_path / "log.db", staleness=1e6)
     other = Bandit(log=tmp_path / "log.db")
@@ -259,7 +259,7 @@ def test_a_checkpoint_is_of_the_state_that_the_transaction_saw(tmp_path, monkeyp
     assert Bandit(log=tmp_path / "log.db").tally == other.session.refresh().tally
 
 
-def test_what_was_late_once_stays_closed_when_the_clock_is_set_back(log: Log) -> None:
+def test_a_closed_window_stays_closed_when_the_clock_is_set_back(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=9, window=5, combine="sum"))
     decision = bandit.choose()
     assert bandit.reward(decision.id, 1.0, event="a") == "applied"
@@ -271,7 +271,7 @@ def test_what_was_late_once_stays_closed_when_the_clock_is_set_back(log: Log) ->
     assert verify(bandit).problems == []
 
 
-def test_the_year_1970_is_a_time(log: Log) -> None:
+def test_times_in_1970_are_valid(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=9))
     decision = bandit.choose()
     assert bandit.reward(decision.id, 1.0, at=1.0, event="x") == "applied"
@@ -285,7 +285,7 @@ def test_arms_may_come_from_a_generator(log: Log) -> None:
     assert log.bandit(name for name in "ab").arms == ["a", "b"]
 
 
-def test_a_key_belongs_to_a_choice_among_the_same_arms(log: Log) -> None:
+def test_an_idempotency_key_is_bound_to_its_eligible_arms(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose(idempotency_key="k")
     assert bandit.choose(idempotency_key="k", eligible=["blue", "red"]) == made
@@ -293,7 +293,7 @@ def test_a_key_belongs_to_a_choice_among_the_same_arms(log: Log) -> None:
         with pytest.raises(Conflict, match="among other arms: 'red', 'blue'"):
             bandit.choose(idempotency_key="k", eligible=[arm])
     bandit.add_arm("green")
-    assert bandit.choose(idempotency_key="k") == made  # all arms there were
+    assert bandit.choose(idempotency_key="k") == made  # among all arms of its time, as before
     bandit.retire_arm("red")
     assert bandit.choose(idempotency_key="k") == made
     few = bandit.choose(idempotency_key="l", eligible=["blue"])
@@ -303,7 +303,7 @@ def test_a_key_belongs_to_a_choice_among_the_same_arms(log: Log) -> None:
     assert bandit.choose(idempotency_key="l", eligible=["blue"]) == few
 
 
-def test_a_sticky_unit_keeps_an_arm_that_the_policy_would_not_draw(log: Log) -> None:
+def test_a_sticky_unit_keeps_an_arm_to_which_the_policy_gives_probability_zero(log: Log) -> None:
     bandit = log.bandit(sticky=True)
     made = bandit.choose(unit="u")
     (other,) = {"red", "blue"} - {made.arm}
@@ -317,23 +317,23 @@ def test_a_sticky_unit_keeps_an_arm_that_the_policy_would_not_draw(log: Log) -> 
     assert verify(bandit).problems == []
 
 
-def test_decisions_that_were_drawn_elsewhere_are_appended_once(log: Log) -> None:
+def test_decisions_made_elsewhere_are_appended_once(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose()
-    away = made._replace(id=new_id())
-    assert bandit.reward(away.id, 1.0) == "parked"
-    assert bandit.append([away, away]) == 1
-    assert bandit.append([away]) == 0
+    elsewhere = made._replace(id=new_id())
+    assert bandit.reward(elsewhere.id, 1.0) == "parked"
+    assert bandit.append([elsewhere, elsewhere]) == 1
+    assert bandit.append([elsewhere]) == 0
     assert bandit.tally.pulls.sum() == 1
-    assert bandit.decision(away.id) == away
+    assert bandit.decision(elsewhere.id) == elsewhere
     assert verify(bandit).problems == []
     wrong: list[Any] = [
-        away._replace(experiment="other"),
-        away._replace(id="x"),
-        away._replace(arm="green"),
-        away._replace(state=99),
-        away._replace(log_probabilities=(0.0,)),
-        tuple(away),
+        elsewhere._replace(experiment="other"),
+        elsewhere._replace(id="x"),
+        elsewhere._replace(arm="green"),
+        elsewhere._replace(state=99),
+        elsewhere._replace(log_probabilities=(0.0,)),
+        tuple(elsewhere),
     ]
     for bad in wrong:
         with pytest.raises(MaillardError):
@@ -349,13 +349,13 @@ def test_decisions_that_were_drawn_elsewhere_are_appended_once(log: Log) -> None
         {"window": math.nan},
     ],
 )
-def test_rules_beyond_what_can_be_added_up(bad) -> None:
+def test_reward_rules_with_unusable_numbers_are_refused(bad) -> None:
     with pytest.raises(InvalidValue):
         Reward(**bad)
 
 
 @pytest.mark.parametrize("at", [10**400, 1e305, math.nan, -1, "now", True])
-def test_times_that_are_none(at) -> None:
+def test_invalid_times_are_refused(at) -> None:
     bandit = Bandit(["a"], "uniform")
     with pytest.raises(InvalidValue, match="at"):
         bandit.reward(bandit.choose().id, 1.0, at=at)
@@ -365,19 +365,19 @@ def test_times_that_are_none(at) -> None:
     "change",
     [{"active": None}, {"active": 5}, {"tally": {1, 2}}, {"tally": None}, {"arms": None}, {"policy": 3}],
 )
-def test_a_snapshot_that_is_none(change) -> None:
+def test_invalid_snapshots_are_refused(change) -> None:
     bandit = Bandit(["a"], "uniform")
     with pytest.raises(MaillardError):
         bandit.restore(bandit.snapshot() | change)
     assert bandit.state.number == 1
 
 
-def test_more_pulls_than_can_be_counted() -> None:
+def test_too_many_pulls_are_refused() -> None:
     with pytest.raises(InvalidValue, match=r"a total of at most 2\*\*62"):
         Tally([2**53] * 2000, [0.0] * 2000)
 
 
-def test_after_close_nothing_goes_on(tmp_path) -> None:
+def test_calls_after_close_are_refused(tmp_path) -> None:
     bandit = Bandit(["a"], "uniform", log=tmp_path / "log.db")
     made = bandit.choose()
     bandit.close()
@@ -398,7 +398,7 @@ def test_after_close_nothing_goes_on(tmp_path) -> None:
             call()
 
 
-def test_many_arms_are_no_burden() -> None:
+def test_ten_thousand_arms_take_less_than_ten_seconds() -> None:
     arms = [f"arm {n}" for n in range(10_000)]
     started = time.process_time()
     bandit = Bandit(arms, "ms", reward=UNIT)
@@ -406,10 +406,10 @@ def test_many_arms_are_no_burden() -> None:
         bandit.reward(decision.id, 1.0)
     bandit.choose()
     assert verify(bandit).recomputed == 21
-    assert time.process_time() - started < 10  # 0.5 s; work quadratic in the number of arms takes minutes
+    assert time.process_time() - started < 10  # takes 0.5 s; quadratic work would take minutes
 
 
-def test_stores_are_logs_too(tmp_path) -> None:
+def test_a_store_can_be_passed_as_the_log(tmp_path) -> None:
     store = SQLiteStore(tmp_path / "log.db")
     assert open_store(store) is store
     assert Bandit(["a"], "uniform", log=store).choose().arm == "a"
@@ -419,7 +419,7 @@ def test_stores_are_logs_too(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("state", ["x", "{}", "[]", None])
-def test_a_checkpoint_that_is_no_good_only_costs_time(state, tmp_path, monkeypatch) -> None:
+def test_an_unusable_checkpoint_is_ignored(state, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("maillard.decisions.session._CHECKPOINT_INTERVAL", 2)
     path = tmp_path / "log.db"
     with Bandit(["a", "b"], "ms", reward=UNIT, log=path) as bandit:
@@ -436,7 +436,7 @@ def test_a_checkpoint_that_is_no_good_only_costs_time(state, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("payload", ["{", "{}", "[]", '{"arms": 5}', "\udcff"])
-def test_a_log_that_was_damaged_is_told_so(payload, tmp_path) -> None:
+def test_a_damaged_start_event_is_refused(payload, tmp_path) -> None:
     path = tmp_path / "log.db"
     Bandit(["a", "b"], "ms", reward=UNIT, log=path).close()
     connection = sqlite3.connect(path)
@@ -449,7 +449,7 @@ def test_a_log_that_was_damaged_is_told_so(payload, tmp_path) -> None:
         Bandit(log=path)
 
 
-def test_a_relative_path_is_kept_when_the_program_goes_elsewhere(tmp_path, monkeypatch) -> None:
+def test_a_relative_path_is_resolved_when_the_log_is_opened(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     bandit = Bandit(["a", "b"], "uniform", log="log.db")
     (tmp_path / "elsewhere").mkdir()
@@ -459,7 +459,7 @@ def test_a_relative_path_is_kept_when_the_program_goes_elsewhere(tmp_path, monke
     assert list(Path.cwd().iterdir()) == []
 
 
-def test_a_log_that_cannot_be_read_whole_is_not_read(tmp_path, monkeypatch) -> None:
+def test_a_log_of_which_only_a_part_is_readable_is_refused(tmp_path, monkeypatch) -> None:
     """Without a lock, only the main file is readable; that is refused if a write-ahead log has more rows."""
     path = tmp_path / "log.db"
     bandit = Bandit(["a", "b"], "uniform", log=path)
@@ -467,7 +467,7 @@ def test_a_log_that_cannot_be_read_whole_is_not_read(tmp_path, monkeypatch) -> N
     real = sqlite3.connect
 
     def connect(address: str, **options: Any) -> Any:
-        if "mode=rw" in str(address):  # as SQLite answers in a folder where nothing can be made
+        if "mode=rw" in str(address):  # fails as in a folder without permission to write
             address = f"file:{tmp_path}/none/log.db?mode=rw"
         return real(address, **options)
 
@@ -476,7 +476,7 @@ def test_a_log_that_cannot_be_read_whole_is_not_read(tmp_path, monkeypatch) -> N
         verify(path)
 
 
-def test_windows_are_settled_as_fast_as_they_are_opened(log: Log) -> None:
+def test_choices_settle_at_least_as_many_windows_as_they_open(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=1, window=1, default=0))
     for _ in range(4):
         bandit.choose(size=3000)
@@ -485,15 +485,15 @@ def test_windows_are_settled_as_fast_as_they_are_opened(log: Log) -> None:
     assert bandit.tally.pulls.sum() >= 9000
 
 
-def test_another_process_may_have_drawn_what_is_appended(tmp_path) -> None:
+def test_a_decision_made_by_another_process_can_be_appended(tmp_path) -> None:
     one = Bandit(["a", "b"], "ms", reward=UNIT, log=tmp_path / "log.db")
     other = Bandit(log=tmp_path / "log.db")
     one.add_arm("c")
-    drawn = one.choose(eligible=["c"])._replace(id=new_id())
-    assert other.append([drawn]) == 1
+    made = one.choose(eligible=["c"])._replace(id=new_id())
+    assert other.append([made]) == 1
     one.choose(idempotency_key="k")
     with pytest.raises(Conflict, match="'k'"):
-        other.append([drawn._replace(id=new_id(), idempotency_key="k")])
+        other.append([made._replace(id=new_id(), idempotency_key="k")])
     for change in (
         {"log_probability": 5.0},
         {"time": -5},
@@ -507,16 +507,16 @@ def test_another_process_may_have_drawn_what_is_appended(tmp_path) -> None:
         {"origin": new_id()},
     ):
         with pytest.raises(InvalidValue):
-            other.append([drawn._replace(id=new_id(), **change)])
+            other.append([made._replace(id=new_id(), **change)])
     assert verify(one).problems == []
 
 
-def test_a_log_opened_before_a_decision_was_appended_is_whole(log: Log) -> None:
+def test_a_log_opened_before_a_decision_is_appended_verifies(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose()
-    away = made._replace(id=new_id())
-    bandit.reward(away.id, 1.0)
+    elsewhere = made._replace(id=new_id())
+    bandit.reward(elsewhere.id, 1.0)
     opened = read_log(bandit)
-    bandit.append([away])
+    bandit.append([elsewhere])
     assert verify(opened).problems == []
     assert verify(bandit).problems == []

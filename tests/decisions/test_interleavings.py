@@ -1,4 +1,4 @@
-"""The state does not depend on how often or in which order things come."""
+"""The state does not depend on the order of decisions and rewards, nor on how often each is delivered."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ from maillard.decisions.stores.postgresql import PostgreSQLStore
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.decisions.timestamps import NOW
 from maillard.errors import MaillardError
-from tests.stores import (
-    events,
-    new_id,
-)
+from tests.stores import events, new_id
 
 AWKWARD = [
     0.1,
@@ -49,7 +46,10 @@ ARMS = ["a", "b", "c"]
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[str, list[Any], int]:
-    """How events combine; choices (None) and rewards (of which choice, value, time); a seed for the rest."""
+    """The reward's `combine`, the steps, and a seed.
+
+    A step is None for a choice, or the index of a choice, a value and a time for a reward.
+    """
     steps: list[Any] = [None]
     for made in range(1, draw(st.integers(1, 5)) + 1):
         more = st.tuples(st.integers(0, made - 1), VALUES, st.integers(1, 3))
@@ -58,7 +58,10 @@ def histories(draw: st.DrawFn) -> tuple[str, list[Any], int]:
     return draw(st.sampled_from(["first", "last", "sum", "max"])), steps, draw(st.integers(0, 2**32))
 
 
-def clean_run(combine: str, steps: list[Any], seed: int) -> tuple[Bandit, list[Decision], list[RewardEvent]]:
+def run_in_order(
+    combine: str, steps: list[Any], seed: int
+) -> tuple[Bandit, list[Decision], list[RewardEvent]]:
+    """Make every choice and reward once, in the given order."""
     bandit = Bandit(ARMS, "ms:sigma2=1", reward=Reward(combine=combine))
     bandit._rng = np.random.default_rng(seed)
     made: list[Decision] = []
@@ -82,7 +85,7 @@ def totals(store: Store, experiment: str, rule: Reward) -> dict[str, float | Non
 
 
 def deliver(transaction: Transaction, rule: Reward, some: list[Decision | RewardEvent]) -> None:
-    """As a transaction of several calls would: decisions that were drawn elsewhere, and rewards."""
+    """Append decisions that were made elsewhere, and apply rewards, in one transaction."""
     for each in some:
         if isinstance(each, Decision):
             ledger.append(transaction, rule, [each])
@@ -92,9 +95,10 @@ def deliver(transaction: Transaction, rule: Reward, some: list[Decision | Reward
 
 
 def check_history(store: Store, history: tuple[str, list[Any], int]) -> None:
-    clean, made, rewards = clean_run(*history)
+    """Deliver everything five times in a random order, and compare with one delivery in order."""
+    in_order, made, rewards = run_in_order(*history)
     rng = Random(history[2])
-    rule = clean.state.reward
+    rule = in_order.state.reward
     name = f"{rng.random()}-{new_id()}"
     Bandit(ARMS, "ms:sigma2=1", reward=rule, log=store, experiment=name)
     deliveries = [*made, *rewards] * 5
@@ -106,8 +110,8 @@ def check_history(store: Store, history: tuple[str, list[Any], int]) -> None:
         del deliveries[:size]
     tally = Bandit(log=store, experiment=name).tally
     assert tally == replay(events(store, 0, name)).tally
-    assert tally == clean.tally
-    assert totals(store, name, rule) == totals(clean._store, "default", rule)
+    assert tally == in_order.tally
+    assert totals(store, name, rule) == totals(in_order._store, "default", rule)
     with store.reading(name) as transaction:
         assert transaction.all_parked() == []
 
@@ -122,7 +126,9 @@ def counts(kind: str, many: int) -> list[Any]:
 @pytest.mark.parametrize(
     ("kind", "many"), [*counts("memory", 10_000), *counts("sqlite", 1_000), *counts("postgresql", 300)]
 )
-def test_the_state_does_not_depend_on_how_things_come(kind: str, many: int, tmp_path: Path, request) -> None:
+def test_the_state_does_not_depend_on_order_and_repetition(
+    kind: str, many: int, tmp_path: Path, request
+) -> None:
     store: Store
     if kind == "memory":
         store = MemoryStore()

@@ -1,4 +1,4 @@
-"""A log goes into every format and comes back; what is not a log is refused in one line."""
+"""Logs are written to every format and read back unchanged; invalid logs are refused with a clear error."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ RULES = {
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that moves by `tick` with every call, or when `now` is set."""
 
     def __init__(self, tick: int = 1) -> None:
         self.now, self.tick = 1_790_000_000_123_456, tick
 
     def __call__(self) -> int:
-        self.now += self.tick  # so that no two calls are at the same time
+        self.now += self.tick  # with a tick of 1, no two calls are at the same time
         return self.now
 
 
-def tell(
+def run_random_experiment(
     store,
     clock: Clock,
     reward: Reward,
@@ -68,7 +68,10 @@ def tell(
     steps: int = 150,
     set_back: float = 0,
 ) -> None:
-    """Run a random experiment with every kind of event, decision and reward. The clock may be set back."""
+    """Run a random experiment with events, decisions and rewards of every type.
+
+    `set_back` is the probability, in each step, that the clock is set back.
+    """
     rng = random.Random(seed)
     bandit = Bandit(
         ARMS[:3], "ms+:booster=8", reward=reward, log=store, experiment="home", sticky=sticky, staleness=0
@@ -117,7 +120,7 @@ def tell(
 
 
 def content(log: DecisionLog) -> tuple[object, ...]:
-    """All that a log holds."""
+    """The whole content of a log."""
     return list(log.rows()), log.events, log.number, log.parked, log.experiment, log.arms, log.reward
 
 
@@ -138,17 +141,18 @@ def same_state(one, other) -> bool:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def told(request, tmp_path):
+def clocked_store(request, tmp_path):
+    """An empty store and its clock."""
     clock = Clock()
-    path = tmp_path / "told.db"
+    path = tmp_path / "store.db"
     return MemoryStore(clock) if request.param == "memory" else SQLiteStore(path, clock=clock), clock
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("sticky", [False, True])
-def test_everything_comes_back(rule, sticky, told, tmp_path) -> None:
-    store, clock = told
-    tell(store, clock, RULES[rule], seed=len(rule) + sticky, sticky=sticky)
+def test_a_log_is_read_from_files_as_it_was_written(rule, sticky, clocked_store, tmp_path) -> None:
+    store, clock = clocked_store
+    run_random_experiment(store, clock, RULES[rule], seed=len(rule) + sticky, sticky=sticky)
     log = read_log(store)
     expected = content(log)
     rows, events, number, parked, *_ = expected
@@ -185,12 +189,13 @@ def test_everything_comes_back(rule, sticky, told, tmp_path) -> None:
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize(("tick", "set_back"), [(1, 0), (1, 0.1), (0, 0), (0, 0.1)])
-def test_an_honest_log_is_never_called_broken(rule, sticky, tick, set_back, tmp_path) -> None:
-    """Whatever the clock does: it stands still, or is set back."""
+def test_a_correct_log_verifies_even_if_the_clock_stops_or_is_set_back(
+    rule, sticky, tick, set_back, tmp_path
+) -> None:
     for seed in range(4):
         clock = Clock(tick)
         store = MemoryStore(clock)
-        tell(store, clock, RULES[rule], seed, sticky=sticky, set_back=set_back, steps=100)
+        run_random_experiment(store, clock, RULES[rule], seed, sticky=sticky, set_back=set_back, steps=100)
         found = verify(store)
         assert found.problems == []
         assert found.recomputed == found.decisions > 40
@@ -200,15 +205,15 @@ def test_an_honest_log_is_never_called_broken(rule, sticky, tick, set_back, tmp_
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_an_imported_experiment_goes_on_like_the_original(rule, tmp_path) -> None:
+def test_an_imported_experiment_continues_like_the_original(rule, tmp_path) -> None:
     """Open windows and sticky assignments are copied: the same calls have the same results in both logs."""
     clock = Clock()
     store = SQLiteStore(tmp_path / "one.db", clock=clock)
-    tell(store, clock, RULES[rule], seed=3, sticky=True, steps=80)
+    run_random_experiment(store, clock, RULES[rule], seed=3, sticky=True, steps=80)
     with Bandit(log=store, experiment="home", staleness=0) as bandit:
         fresh = [bandit.choose(f"new {i}").id for i in range(5)]
         other = next(arm for arm in bandit.arms if arm != bandit.decision(fresh[3]).arm)
-        again = bandit.choose("new 3", [other])  # its first arm is not eligible: it gets another
+        again = bandit.choose("new 3", [other])  # its first arm is not eligible, so it gets another
         bandit.reward(fresh[0], 0.25)
     import_log(store, tmp_path / "two.db")
     seen = []
@@ -226,7 +231,7 @@ def test_an_imported_experiment_goes_on_like_the_original(rule, tmp_path) -> Non
     assert seen[0][1][1:] == (fresh[2], again.id)
 
 
-def test_a_log_of_a_live_store_is_what_it_was_when_it_was_opened(tmp_path) -> None:
+def test_an_opened_log_does_not_contain_later_rows(tmp_path) -> None:
     bandit = Bandit(["a", "b"], "ms", reward=Reward(low=0, high=1, combine="sum"), log=tmp_path / "x.db")
     ids = [bandit.choose().id for _ in range(20)]
     for key in ids[:10]:
@@ -242,16 +247,16 @@ def test_a_log_of_a_live_store_is_what_it_was_when_it_was_opened(tmp_path) -> No
     known = {row.decision.id: row for row in before[0]}
     later = [row for row in log.rows() if row.decision.id not in known]
     assert [row for row in log.rows() if row.decision.id in known] == before[0]
-    assert not later  # they knew of what the log does not
+    assert not later  # decisions from later states are not in the log
     assert log.final_state().number == 11
     import_log(log, tmp_path / "y.db")
     assert read_log(tmp_path / "y.db").final_state().number == 11
 
 
-def test_history_puts_rows_between_events(tmp_path) -> None:
+def test_history_orders_rows_and_events(tmp_path) -> None:
     clock = Clock()
     store = MemoryStore(clock)
-    tell(store, clock, RULES["first"], seed=5)
+    run_random_experiment(store, clock, RULES["first"], seed=5)
     log = read_log(store)
     assert any(event.kind == "restore" for event in log.events)
     start, *history = log.history()
@@ -259,7 +264,7 @@ def test_history_puts_rows_between_events(tmp_path) -> None:
     state, seen = replay([start]), 0
     for each in history:
         if isinstance(each, Event):
-            state = state.after([each])  # which checks that it is the next one
+            state = state.after([each])  # raises if it is not the next event
         else:
             assert each.decision.state == state.number
             assert log.policies[each.decision.policy_version] == str(state.policy)
@@ -278,7 +283,7 @@ def test_policies_by_version() -> None:
     assert bandit.choose().policy_version == 3
 
 
-def test_the_reward_of_a_decision() -> None:
+def test_reward_of_combines_in_time_rewards_or_gives_the_default() -> None:
     clock = Clock()
     rule = Reward(low=0, high=1, window=10, default=0.25, combine="sum")
     bandit = Bandit(["a", "b"], "ms", reward=rule, log=MemoryStore(clock), staleness=0)
@@ -299,11 +304,12 @@ def log(tmp_path_factory) -> DecisionLog:
     clock = Clock()
     path = tmp_path_factory.mktemp("log") / "home.db"
     store = SQLiteStore(path, clock=clock)
-    tell(store, clock, RULES["sum, with a default"], seed=1)
+    run_random_experiment(store, clock, RULES["sum, with a default"], seed=1)
     return read_log(store)
 
 
 def rewarded(log: DecisionLog) -> list[tuple[object, float | None]]:
+    """The decisions with a final reward, and that reward."""
     final = [(row.decision, log.final_reward_of(row)) for row in log.rows()]
     return [pair for pair in final if pair[1] is not None]
 
@@ -320,7 +326,7 @@ def test_polars_and_tables_without_metadata_are_foreign(log) -> None:
             import_log(back, MemoryStore())
 
 
-def test_a_frame_with_rows_missing_says_so_when_it_is_replayed(log) -> None:
+def test_a_frame_with_missing_rows_cannot_be_replayed(log) -> None:
     frame = log.to_pandas()
     assert content(read_log(frame.sample(frac=1, random_state=0))) == content(log)
     part = read_log(frame[frame.epoch == frame.epoch.max()])
@@ -329,7 +335,7 @@ def test_a_frame_with_rows_missing_says_so_when_it_is_replayed(log) -> None:
         part.final_state()
 
 
-def test_the_table_has_what_readers_look_for(log, tmp_path) -> None:
+def test_the_columns_of_an_exported_table(log, tmp_path) -> None:
     write_log(log, tmp_path / "log.parquet")
     table = pq.read_table(tmp_path / "log.parquet")
     assert table.column_names[:9] == [
@@ -369,7 +375,7 @@ def test_obp_has_the_rewarded_decisions(log, tmp_path) -> None:
             assert one.probabilities == pytest.approx({a: p for a, p in other.probabilities.items() if p > 0})
 
 
-def test_obp_feedback_of_others() -> None:
+def test_bandit_feedback_of_other_programs_is_read() -> None:
     feedback = {
         "n_rounds": 3,
         "n_actions": 4,
@@ -384,17 +390,17 @@ def test_obp_feedback_of_others() -> None:
     assert [row.decision.probability for row in rows] == pytest.approx([0.5, 0.25, 1.0])
     assert rows[0].decision.eligible == back.arms
     assert [math.isnan(log) for log in rows[0].decision.log_probabilities] == [False, True, True, True]
-    laws = np.full((3, 4, 2), 0.25)
-    laws[2, :, 1] = [0.1, 0.2, 0.3, 0.4]
-    slots = read_log({**feedback, "pi_b": laws, "position": np.array([0, 0, 1]), "pscore": [0.25, 0.25, 0.2]})
+    pi_b = np.full((3, 4, 2), 0.25)
+    pi_b[2, :, 1] = [0.1, 0.2, 0.3, 0.4]
+    slots = read_log({**feedback, "pi_b": pi_b, "position": np.array([0, 0, 1]), "pscore": [0.25, 0.25, 0.2]})
     assert list(slots.rows())[2].decision.probabilities == pytest.approx(
-        dict(zip("0123", laws[2, :, 1], strict=True))
+        dict(zip("0123", pi_b[2, :, 1], strict=True))
     )
     assert [row.decision.position for row in slots.rows()] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("name", ["log.parquet", "log.csv", "log.npz", "log.dsjson"])
-def test_foreign_logs_go_from_one_format_to_another(name, tmp_path) -> None:
+def test_foreign_logs_are_converted_to_every_format(name, tmp_path) -> None:
     feedback = {"action": [0, 1, 1], "reward": [1, 0, 0.5], "pscore": [0.5, 0.25, 0.75], "arms": ["a,", "b"]}
     source = read_log(feedback)
     write_log(source, tmp_path / name)
@@ -424,7 +430,7 @@ def test_dsjson_has_the_rewarded_decisions(log, tmp_path) -> None:
         assert data["c"]["_multi"][data["a"][0] - 1] == {"Arm": {"name": decision.arm}}
 
 
-def test_dsjson_of_others(tmp_path) -> None:
+def test_dsjson_of_other_programs_is_read(tmp_path) -> None:
     path = tmp_path / "theirs.json"
     path.write_text(
         '{"_label_cost":-1,"_label_probability":0.8,"_label_Action":2,"_labelIndex":1,"Timestamp":"2017-10-24T00:00:15.5160000Z",'
@@ -441,7 +447,7 @@ def test_dsjson_of_others(tmp_path) -> None:
     assert (second.decision.arm, back.reward_of(second)) == ("1", None)
 
 
-def test_a_table_of_ones_own_needs_arm_and_probability(tmp_path) -> None:
+def test_a_foreign_table_requires_arm_and_probability(tmp_path) -> None:
     path = tmp_path / "own.csv"
     path.write_text("arm,probability,reward,page\nred,0.5,1,x\nblue,0.25,,y\n", encoding="utf8")
     back = read_log(path)
@@ -454,7 +460,7 @@ def test_a_table_of_ones_own_needs_arm_and_probability(tmp_path) -> None:
         read_log(path)
 
 
-def test_which_experiment(tmp_path) -> None:
+def test_the_experiment_must_be_named_if_there_are_several(tmp_path) -> None:
     store = SQLiteStore(tmp_path / "two.db")
     for name in ("home", "cart"):
         with Bandit(
@@ -479,7 +485,7 @@ def test_which_experiment(tmp_path) -> None:
     assert [row.decision.unit for row in read_log(both, "home").rows()] == ["home"]
 
 
-def test_import_refuses_what_is_there_and_leaves_nothing_of_what_is_broken(log, tmp_path) -> None:
+def test_an_import_refuses_existing_experiments_and_writes_nothing_of_a_damaged_log(log, tmp_path) -> None:
     target = tmp_path / "copy.db"
     import_log(log, target)
     with pytest.raises(Conflict, match="already"):
@@ -505,7 +511,7 @@ def test_a_newer_schema_is_refused(log, tmp_path) -> None:
         read_log(newer)
 
 
-def test_a_file_is_whole_or_not_there(log, tmp_path) -> None:
+def test_a_file_is_written_completely_or_not_at_all(log, tmp_path) -> None:
     def broken():
         yield from list(log.rows())[:5]
         raise OSError(28, "No space left on device")
@@ -521,7 +527,7 @@ def test_a_file_is_whole_or_not_there(log, tmp_path) -> None:
         write_log(log, tmp_path / "x.xlsx")
 
 
-def test_a_csv_is_never_beside_what_belongs_to_another(log, tmp_path, monkeypatch) -> None:
+def test_an_interrupted_export_leaves_no_csv_with_the_metadata_of_another(log, tmp_path, monkeypatch) -> None:
     path = tmp_path / "log.csv"
     write_log(read_log({"action": [0], "reward": [1], "pscore": [1.0]}), path)
     replace = Path.replace
@@ -537,15 +543,13 @@ def test_a_csv_is_never_beside_what_belongs_to_another(log, tmp_path, monkeypatc
     assert [each.name for each in tmp_path.iterdir()] == ["log.csv.json"]
 
 
-def test_an_export_replaces_nothing_but_an_export(log, tmp_path) -> None:
+def test_an_export_replaces_only_an_earlier_export(log, tmp_path) -> None:
     source = tmp_path / "copy.db"
     import_log(log, source)
     (tmp_path / "link.csv").symlink_to(source)
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "folder.csv").mkdir()
-    Bandit(
-        ["a"], "uniform", log=SQLiteStore(tmp_path / "live.parquet")
-    ).choose()  # a SQLite log, whatever its name
+    Bandit(["a"], "uniform", log=SQLiteStore(tmp_path / "live.parquet")).choose()  # a SQLite log
     (tmp_path / "notes.txt").write_text("mine")
     before = source.read_bytes()
     with read_log(source) as opened:
@@ -569,7 +573,7 @@ def test_an_export_replaces_nothing_but_an_export(log, tmp_path) -> None:
     assert content(read_log(tmp_path / "log.csv")) == content(log)
 
 
-def test_files_beside_an_export_are_left_alone(log, tmp_path) -> None:
+def test_an_export_does_not_change_other_files(log, tmp_path) -> None:
     (tmp_path / "x.csv.partial").write_text("mine")
     umask = os.umask(0o027)
     try:
@@ -594,7 +598,7 @@ def test_an_import_that_fails_leaves_no_file(log, tmp_path, monkeypatch) -> None
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("maillard.decisions.files.store_transfer._LogCopy.add_events", interrupted)
+    monkeypatch.setattr("maillard.decisions.files.store_transfer._add_decisions", interrupted)
     with pytest.raises(KeyboardInterrupt):
         import_log(log, tmp_path / "new.db")
     assert [each.name for each in tmp_path.iterdir()] == ["own.csv"]
@@ -634,8 +638,8 @@ def test_reading_a_live_log_keeps_its_locks(tmp_path) -> None:
     assert not locked()
 
 
-def test_a_live_log_can_be_read_while_it_grows(tmp_path, monkeypatch) -> None:
-    """Rows of one moment, whatever is written between two looks at the log."""
+def test_a_log_verifies_while_it_is_written(tmp_path, monkeypatch) -> None:
+    """All rows are those of one moment, even if rows are written between two queries of the store."""
     bandit = Bandit(["a", "b"], "ms", reward=Reward(low=0, high=1), log=tmp_path / "live.db")
     ids = [bandit.choose().id for _ in range(5)]
     rows = SQLiteStore.rows
@@ -649,7 +653,7 @@ def test_a_live_log_can_be_read_while_it_grows(tmp_path, monkeypatch) -> None:
         assert verify(bandit).problems == []
 
 
-def test_numbers_of_hundreds_of_digits(log, tmp_path) -> None:
+def test_numbers_with_hundreds_of_digits_are_refused(log, tmp_path) -> None:
     times = '"at":"2026-01-01T00:00:00Z","arrived":"2026-01-01T00:00:00Z"'
     cells = {
         "rewards": f'[{{{{"event":"x","value":{{}},{times},"late":false}}}}]',
@@ -693,13 +697,13 @@ def put_garbage(path: Path, rng: random.Random) -> None:
         if table == "events" and rng.random() < 0.7:
             where = f"WHERE kind = '{rng.choice(['start', 'restore', 'policy', 'revision', 'add_arm'])}'"
         statement = f"UPDATE OR IGNORE {table} SET {column} = {rng.choice(GARBAGE)} {where}"
-        with contextlib.suppress(sqlite3.IntegrityError):  # of another type than the column's
+        with contextlib.suppress(sqlite3.IntegrityError):  # the garbage has another type than the column
             changed = connection.execute(statement).rowcount
     connection.close()
 
 
 def flip_bytes(path: Path, rng: random.Random) -> None:
-    """A disk that has garbled a few bytes."""
+    """Change a few bytes of a file, like a faulty disk."""
     data = bytearray(path.read_bytes())
     for _ in range(rng.randrange(1, 6)):
         data[rng.randrange(len(data))] = rng.randrange(256)
@@ -707,10 +711,10 @@ def flip_bytes(path: Path, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("damage", [put_garbage, flip_bytes])
-def test_damaged_logs_give_errors_of_the_family(damage, tmp_path) -> None:
+def test_damaged_logs_raise_only_maillard_errors(damage, tmp_path) -> None:
     rng, clock = random.Random(11), Clock()
     store = SQLiteStore(tmp_path / "whole.db", clock=clock)
-    tell(store, clock, RULES["sum, with a default"], seed=2, sticky=True, steps=60)
+    run_random_experiment(store, clock, RULES["sum, with a default"], seed=2, sticky=True, steps=60)
     store.close()
     data, path, seen = (tmp_path / "whole.db").read_bytes(), tmp_path / "log.db", Counter[str]()
 
@@ -745,7 +749,7 @@ def test_damaged_logs_give_errors_of_the_family(damage, tmp_path) -> None:
 
 
 def rewritten(log: DecisionLog, folder: Path, column: str, cell: str) -> Path:
-    """The log as CSV, with another cell in the third row."""
+    """Write the log as CSV, with another value in one cell of the third row."""
     path = folder / "log.csv"
     write_log(log, path)
     with path.open(newline="", encoding="utf8") as file:
@@ -757,7 +761,7 @@ def rewritten(log: DecisionLog, folder: Path, column: str, cell: str) -> Path:
 
 
 def garbled(data: bytes, rng: random.Random) -> bytes:
-    """The same file with a few bytes changed, lost or repeated."""
+    """The data with a few bytes changed, removed or repeated."""
     content = bytearray(data)
     for _ in range(rng.randrange(1, 4)):
         place = rng.randrange(len(content))
@@ -774,7 +778,7 @@ def garbled(data: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["log.csv", "log.csv.json", "log.dsjson", "log.npz", "log.parquet"])
-def test_garbled_files_give_errors_of_the_family(name, log, tmp_path) -> None:
+def test_garbled_files_raise_only_maillard_errors(name, log, tmp_path) -> None:
     rng = random.Random(7)
     write_log(log, tmp_path / name.removesuffix(".json"))
     path = tmp_path / name
@@ -848,7 +852,7 @@ def test_errors_name_the_row_and_the_column(column, cell, message, log, tmp_path
         ({"action": [0], "reward": [1], "pscore": [0.5], "arms": ["a", "a"]}, "each name once"),
     ],
 )
-def test_what_is_no_log_is_refused(source, message, tmp_path, monkeypatch) -> None:
+def test_invalid_sources_are_refused(source, message, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MaillardError) as caught:
         list(read_log(source).rows())
@@ -866,9 +870,7 @@ def test_export_and_import_commands(log, tmp_path) -> None:
     source = Path(log.source)
     rows = sum(1 for _ in log.rows())
     assert any(log.reward_of(row) is None for row in log.rows())
-    assert all(
-        read_log(source).reward_of(row) is not None for row in log.rows()
-    )  # by now all windows have closed
+    assert all(read_log(source).reward_of(row) is not None for row in log.rows())  # all windows have closed
     assert (
         run("export", source, tmp_path / "a.parquet") == f"{tmp_path}/a.parquet: {rows} decisions of 'home'\n"
     )
@@ -879,7 +881,7 @@ def test_export_and_import_commands(log, tmp_path) -> None:
         == f"{tmp_path}/b.db: {rows} decisions of 'home'\n"
     )
     assert content(read_log(tmp_path / "b.db")) == content(log)
-    run("export", tmp_path / "a.parquet", tmp_path / "a.csv")  # a file is a log too
+    run("export", tmp_path / "a.parquet", tmp_path / "a.csv")  # an exported file is a log, too
     text = run("import", tmp_path / "a.csv", tmp_path / "c.db", "--experiment", "other")
     assert text == f"{tmp_path}/c.db: {rows} decisions of 'other'\n"
     assert "Did you mean 'home'" in run("export", source, tmp_path / "x.csv", "--experiment", "hone", code=2)
@@ -895,7 +897,7 @@ def test_export_and_import_commands(log, tmp_path) -> None:
         assert "secret" not in run("export", address, tmp_path / "x.csv", code=2)
 
 
-def test_two_imports_at_once_make_one_log(postgres, log) -> None:
+def test_only_one_of_two_concurrent_imports_succeeds(postgres, log) -> None:
     together = threading.Barrier(2)
 
     def copy(_: int) -> object:
@@ -906,13 +908,13 @@ def test_two_imports_at_once_make_one_log(postgres, log) -> None:
             return error
 
     with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(copy, range(2)))
-    assert sorted(type(each).__name__ for each in answers) == ["Conflict", "int"]
+        results = list(pool.map(copy, range(2)))
+    assert sorted(type(each).__name__ for each in results) == ["Conflict", "int"]
     with read_log(postgres, "home") as back:
         assert content(back) == content(log)
 
 
-def test_postgresql_too(postgres, log, tmp_path) -> None:
+def test_a_log_is_imported_into_postgresql_and_exported_again(postgres, log, tmp_path) -> None:
     rows = sum(1 for _ in log.rows())
     assert import_log(log, postgres) == rows
     with read_log(postgres, "home") as back:

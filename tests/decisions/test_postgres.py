@@ -1,3 +1,5 @@
+"""The PostgreSQL server of the tests: fresh databases, restarts, and its end with the last user."""
+
 from __future__ import annotations
 
 import os
@@ -12,7 +14,7 @@ import pytest
 
 from tests.postgres import Server, fresh_database
 
-HOLD = """
+USE = """
 import sys
 from pathlib import Path
 from tests.postgres import Server
@@ -21,15 +23,15 @@ sys.stdin.read()
 """
 
 
-def hold(*folder: str) -> tuple[subprocess.Popen[str], str]:
-    """A process that holds a server, and the server's folder."""
+def start_user(*folder: str) -> tuple[subprocess.Popen[str], str]:
+    """Start a process that uses a server. Return the process and the server's folder."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, *folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", USE, *folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     return process, process.stdout.readline().strip()  # type: ignore[union-attr]
 
 
-def test_a_fresh_database_is_empty_durable_and_has_room_for_many(postgres: str):
+def test_a_fresh_database_is_empty_durable_and_allows_many_connections(postgres: str):
     with psycopg.connect(postgres) as connection:
         assert connection.info.dbname in postgres
         assert connection.execute(
@@ -41,7 +43,9 @@ def test_a_fresh_database_is_empty_durable_and_has_room_for_many(postgres: str):
         assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
 
 
-def test_databases_are_apart_and_go_even_under_an_open_connection(postgres: str, postgres_server: Server):
+def test_databases_are_separate_and_dropped_even_with_an_open_connection(
+    postgres: str, postgres_server: Server
+):
     with fresh_database(postgres_server) as other:
         assert other != postgres
         connection = psycopg.connect(other, autocommit=True)
@@ -56,7 +60,7 @@ def test_databases_are_apart_and_go_even_under_an_open_connection(postgres: str,
 
 
 @pytest.mark.parametrize("immediate", [False, True])
-def test_a_private_server_stops_under_its_clients_and_starts_with_what_was_committed(
+def test_a_private_server_stops_with_open_connections_and_restarts_with_all_committed_rows(
     private_postgres: Server,
     immediate: bool,
 ):
@@ -79,9 +83,9 @@ def test_a_private_server_stops_under_its_clients_and_starts_with_what_was_commi
     assert recovered == immediate
 
 
-def test_a_server_lives_until_its_last_holder_is_killed():
-    first, folder = hold()
-    second, joined = hold(folder)
+def test_a_server_stops_when_its_last_user_is_killed():
+    first, folder = start_user()
+    second, joined = start_user(folder)
     assert joined == folder
     postmaster = int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0])
     with first, second:

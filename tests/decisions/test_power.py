@@ -1,4 +1,4 @@
-"""The simulated power loss: content may be lost if SQLite says so, and durable content survives."""
+"""The simulated power loss: durable content survives, and other content may be lost, as SQLite documents."""
 
 from __future__ import annotations
 
@@ -129,13 +129,13 @@ def losses_at_random_moments(folder: Path, synchronous: str, rng: Random | None,
     return [loss(folder / str(i), acknowledged) for i, acknowledged in enumerate(taken) if i]
 
 
-def test_full_keeps_all_at_each_step(tmp_path, rng) -> None:
+def test_full_loses_nothing_at_each_step(tmp_path, rng) -> None:
     losses = losses_at_each_step(tmp_path, "WAL", "FULL", rng)
     assert all(each.survived is not None and each.lost == 0 for each in losses)
     assert losses[-1].size > 10 * PAGE  # there were checkpoints
 
 
-def test_full_keeps_all_at_random_moments(tmp_path, rng) -> None:
+def test_full_loses_nothing_at_random_moments(tmp_path, rng) -> None:
     losses = losses_at_random_moments(tmp_path, "FULL", rng, count=50)
     assert all(each.survived is not None and each.lost == 0 for each in losses)
     assert len(losses) == 50
@@ -149,7 +149,7 @@ def test_normal_loses_the_end_of_the_wal_and_damages_nothing(tmp_path, rng) -> N
     assert losses[-1].lost == 0  # closing checkpoints
 
 
-def test_off_loses_even_what_is_checkpointed(tmp_path, rng) -> None:
+def test_off_loses_even_checkpointed_rows(tmp_path, rng) -> None:
     losses = losses_at_each_step(tmp_path, "WAL", "OFF", rng)
     assert losses[-1].lost > 0
     # OFF damages the database only if the disk reorders writes. The durable content is the new database.
@@ -160,14 +160,14 @@ def test_off_loses_at_random_moments(tmp_path, rng) -> None:
     assert any(each.lost for each in losses_at_random_moments(tmp_path, "OFF", rng, count=5))
 
 
-def test_a_lying_disk_loses_under_full(tmp_path, rng) -> None:
+def test_a_disk_that_ignores_syncs_loses_rows_even_with_full(tmp_path, rng) -> None:
     losses = losses_at_each_step(tmp_path, "WAL", "FULL", rng, lying=True)
     assert losses[-1].lost > 0
 
 
 @pytest.mark.parametrize("synchronous", ["FULL", "EXTRA"])
-def test_a_rollback_journal_needs_extra(tmp_path, rng, synchronous) -> None:
-    # Its deletion is the commit, and only EXTRA syncs the directory after it.
+def test_a_rollback_journal_is_durable_only_with_extra(tmp_path, rng, synchronous) -> None:
+    # The deletion of the journal is the commit, and only EXTRA syncs the directory after it.
     losses = losses_at_each_step(tmp_path, "DELETE", synchronous, rng)
     assert all(each.survived is not None for each in losses)
     assert any(each.lost for each in losses) == (synchronous == "FULL")

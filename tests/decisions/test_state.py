@@ -1,4 +1,4 @@
-"""The state after events: exact, without gaps, and the same however it was reached."""
+"""The state after a sequence of events: exact sums, no gaps, and the same from a checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rewards(*values: tuple[str, float]) -> list[TallyUpdate]:
     ]
 
 
-def test_events_add_up() -> None:
+def test_reward_events_are_added_to_the_tally() -> None:
     state = replay([START, *rewards(("a", 0.1), ("b", 1.0), ("a", 0.2))])
     assert state.number == 4
     expected = Tally.empty(3)
@@ -51,7 +51,7 @@ def test_events_add_up() -> None:
     assert state.tally == expected
 
 
-def test_a_revision_is_as_if_it_had_been_so_from_the_start() -> None:
+def test_a_revision_gives_the_tally_of_the_revised_rewards() -> None:
     rng = random.Random(0)
     for _ in range(200):
         values = [rng.choice([0.1, 0.7, 1e-17, 0.3]) for _ in range(5)]
@@ -73,7 +73,7 @@ def test_a_gap_is_an_error(numbers) -> None:
         )
 
 
-def test_a_state_is_written_and_read_whole() -> None:
+def test_a_state_is_read_as_it_was_written() -> None:
     state = replay([START, *rewards(("a", 0.1), ("a", 0.2), ("c", 0.3))])
     state = state.after(
         [
@@ -108,27 +108,27 @@ def test_a_checkpoint_is_used_and_changes_nothing(tmp_path, monkeypatch) -> None
         assert again.state.number == whole.number
 
 
-def test_a_law_draws_as_policies_do() -> None:
-    """The same uniform numbers lead to the same arms, an arm without a chance at the end or not."""
+def test_a_choice_distribution_samples_the_same_arms_as_sample_arms() -> None:
+    """The same uniform numbers give the same arms, also if the last arm has probability 0."""
     for spec, sums in (("ms", [3.0, 2.0, 1.0]), ("ucb1", [3.0, 2.0, 1.0]), ("ucb1", [1.0, 2.0, 3.0])):
         state = replay([dataclasses.replace(START, policy=str(policy(spec, sigma2=0.25)))])
         state = state.after([WarmStart(number=2, tally=Tally([5, 5, 5], sums))])
         distribution = state.choice_distribution()
-        mine = distribution.sample(np.random.default_rng(7), 5000)
-        assert mine == sample_arms(distribution.probabilities, np.random.default_rng(7), 5000).tolist()
+        sampled = distribution.sample(np.random.default_rng(7), 5000)
+        assert sampled == sample_arms(distribution.probabilities, np.random.default_rng(7), 5000).tolist()
 
 
-def test_a_uniform_number_that_rounds_up_to_the_total_draws_an_arm_that_has_a_chance() -> None:
-    class Most:
+def test_the_largest_uniform_number_samples_an_arm_with_positive_probability() -> None:
+    class Largest:
         @staticmethod
         def random(size: int) -> np.ndarray:
             return np.full(size, np.nextafter(1.0, 0.0))
 
     state = replay([START]).after([ChangePolicy(number=2, policy="dist:0.5,0.5,0", formula=1)])
-    assert state.choice_distribution().sample(Most(), 3) == [1, 1, 1]
+    assert state.choice_distribution().sample(Largest(), 3) == [1, 1, 1]
 
 
-def test_ids_are_of_version_7_ascending_and_tell_their_time() -> None:
+def test_ids_have_version_7_ascend_and_contain_their_time() -> None:
     ids = new_ids(1000)
     assert ids == sorted(set(ids))
     assert all(check_id(each.upper()) == each for each in ids)

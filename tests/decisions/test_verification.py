@@ -19,16 +19,16 @@ from maillard import Bandit, Reward, Tally, policies, policy, verify
 from maillard.decisions import Decision, DecisionLog, Verification, read_log
 from maillard.decisions.audit import Audit
 from maillard.decisions.identifiers import new_ids
-from maillard.decisions.log import Row
+from maillard.decisions.stores.contract import Row
 from maillard.decisions.stores.sqlite import SQLiteStore
-from maillard.errors import InvalidLog
+from maillard.errors import InvalidLog, InvalidValue
 from tests.conftest import NAMES
 
 ARMS = ("red", "blue", "green")
 MEANS = {"red": 0.3, "blue": 0.5, "green": 0.4}
 
 
-def played(spec: str = "ms+:booster=8", rounds: int = 300, seed: int = 0, log: object = None) -> Bandit:
+def bandit_after(spec: str = "ms+:booster=8", rounds: int = 300, seed: int = 0, log: object = None) -> Bandit:
     """A bandit with a reward for most of its decisions, some revised."""
     rng = random.Random(seed)
     bandit = Bandit(ARMS, spec, reward=Reward(low=0, high=1, combine="max"), log=log)
@@ -56,29 +56,29 @@ def with_logs(decision: Decision, logs: Iterable[float]) -> Decision:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "dmed"])
-def test_every_policy_s_log_recomputes(name) -> None:
+def test_the_probabilities_of_every_policy_are_recomputed(name) -> None:
     spec = str(policy(name, sigma2=0.25, horizon=1000))
-    found = verify(played(spec, rounds=30))
+    found = verify(bandit_after(spec, rounds=30))
     assert (found.recomputed, found.problems) == (30, [])
     assert found.largest_error <= 1e-12
 
 
 def test_a_correct_log_is_consistent() -> None:
-    found = verify(played(rounds=2000))
+    found = verify(bandit_after(rounds=2000))
     assert found.verdict == "consistent"
     assert found.problems == []
     assert found.recomputed == found.decisions == 2000
     assert all(abs(score.z) < 4 for score in found.arms if score.z is not None)
 
 
-def test_too_few_decisions_are_not_enough() -> None:
-    found = verify(played(rounds=20))
+def test_the_verdict_on_too_few_decisions() -> None:
+    found = verify(bandit_after(rounds=20))
     assert found.verdict == found.audit_verdict == "not enough data"
     assert all(score.z is None for score in found.arms)
 
 
-def test_probabilities_after_the_update_are_caught() -> None:
-    bandit = played(rounds=300)
+def test_probabilities_logged_after_the_update_are_detected() -> None:
+    bandit = bandit_after(rounds=300)
     log = read_log(bandit)
     after: dict[str, tuple[float, ...]] = {}
     rows = list(log.rows())
@@ -99,9 +99,10 @@ def test_probabilities_after_the_update_are_caught() -> None:
 
 
 @cache
-def biased(
+def foreign_log(
     rounds: int, spec: str, mistake: Callable[[Any, int, np.random.Generator], Any] | None
 ) -> DecisionLog:
+    """A log without events, with the probabilities of a policy or those that a mistake makes of them."""
     rng = np.random.default_rng(5)
     tally, made = Tally.empty(3), policy(spec, sigma2=0.25)
     rows = []
@@ -128,30 +129,30 @@ def certainty(p: Any, arm: int, rng: np.random.Generator) -> Any:
 
 
 def softmax_of_means(p: Any, arm: int, rng: np.random.Generator) -> Any:
-    """A softmax of something else than what was drawn from."""
+    """A softmax of other numbers than the policy uses."""
     weights = np.exp(p)
     return weights / weights.sum()
 
 
-def few_draws(p: Any, arm: int, rng: np.random.Generator) -> Any:
-    """The shares among 64 further draws, no smaller than half of one."""
-    shares = np.maximum(rng.multinomial(64, p) / 64, 1 / 128)
-    return shares / shares.sum()
+def monte_carlo(p: Any, arm: int, rng: np.random.Generator) -> Any:
+    """Relative frequencies in 64 further samples, at least 1/128."""
+    frequencies = np.maximum(rng.multinomial(64, p) / 64, 1 / 128)
+    return frequencies / frequencies.sum()
 
 
-def zeros(p: Any, arm: int, rng: np.random.Generator) -> Any:
-    """The shares among eight further draws."""
+def monte_carlo_with_zeros(p: Any, arm: int, rng: np.random.Generator) -> Any:
+    """Relative frequencies in eight further samples, which may be 0."""
     return rng.multinomial(8, p) / 8
 
 
 def branch(p: Any, arm: int, rng: np.random.Generator) -> Any:
-    """epsilon-greedy's branch (.9) instead of the arm's whole probability."""
+    """The probability of epsilon-greedy's branch (0.9) instead of the arm's total probability."""
     leader = np.eye(3)[np.argmax(p)]
     return np.where(leader > 0, 0.9, 0.05)
 
 
-def test_an_honest_foreign_log_is_consistent() -> None:
-    found = verify(biased(20_000, "ms+:booster=8", None))
+def test_a_correct_foreign_log_is_consistent() -> None:
+    found = verify(foreign_log(20_000, "ms+:booster=8", None))
     assert found.verdict == "consistent"
     assert found.recomputed == 0
     assert found.not_recomputed
@@ -160,23 +161,23 @@ def test_an_honest_foreign_log_is_consistent() -> None:
 @pytest.mark.parametrize(
     ("spec", "mistake"),
     [
-        ("ms+:booster=8", few_draws),
-        ("ms+:booster=8", zeros),
+        ("ms+:booster=8", monte_carlo),
+        ("ms+:booster=8", monte_carlo_with_zeros),
         ("ms+:booster=8", softmax_of_means),
         ("epsilon-greedy:epsilon=0.1", branch),
     ],
 )
-def test_usual_mistakes_show_in_the_draws(spec, mistake) -> None:
-    assert verify(biased(20_000, spec, None)).verdict == "consistent"  # the control
-    assert verify(biased(20_000, spec, mistake)).verdict == "broken"
+def test_the_audit_detects_common_logging_errors(spec, mistake) -> None:
+    assert verify(foreign_log(20_000, spec, None)).verdict == "consistent"  # the control
+    assert verify(foreign_log(20_000, spec, mistake)).verdict == "broken"
 
 
-def test_certainty_where_there_was_none_says_nothing() -> None:
-    assert verify(biased(2_000, "ms+:booster=8", certainty)).verdict == "not enough data"
+def test_logged_probabilities_of_one_give_no_verdict() -> None:
+    assert verify(foreign_log(2_000, "ms+:booster=8", certainty)).verdict == "not enough data"
 
 
-def test_false_alarms_are_as_rare_as_stated() -> None:
-    """3,000 honest logs: with a rate of at most 1e-4, five alarms or more have a chance below 1e-4."""
+def test_the_rate_of_false_alarms_is_at_most_the_stated_one() -> None:
+    """In 3,000 correct logs, at a rate of at most 1e-4, five or more alarms have a probability below 1e-4."""
     rng = np.random.default_rng(1)
     alarms = 0
     for _ in range(3000):
@@ -217,9 +218,9 @@ TAMPERING = {
 
 
 @pytest.mark.parametrize("what", [None, *TAMPERING])
-def test_tampering_is_caught(what, tmp_path) -> None:
+def test_tampering_is_detected(what, tmp_path) -> None:
     path = tmp_path / "log.db"
-    played(rounds=100, log=path).close()
+    bandit_after(rounds=100, log=path).close()
     if what is not None:
         connection = sqlite3.connect(path)
         assert connection.execute(TAMPERING[what]).rowcount == 1
@@ -315,7 +316,7 @@ FINER_TAMPERING = {
 }  # fmt: skip
 
 
-def small(path: Path, what: str) -> None:
+def write_small_log(path: Path, what: str) -> None:
     """Write a short log with the feature that is tampered with."""
     now = [1_790_000_000_000_000]
     rules = {
@@ -351,28 +352,28 @@ def small(path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["sticky", "epochs", "default", "window", "mature", "pause", "restore"])
-def test_what_is_tampered_with_below_was_well(what, tmp_path) -> None:
-    small(tmp_path / "log.db", what)
+def test_the_small_logs_verify_before_the_tampering(what, tmp_path) -> None:
+    write_small_log(tmp_path / "log.db", what)
     assert verify(tmp_path / "log.db").problems == []
 
 
 @pytest.mark.parametrize("what", FINER_TAMPERING)
-def test_finer_tampering_is_caught(what, tmp_path) -> None:
+def test_tampering_in_small_logs_is_detected(what, tmp_path) -> None:
     kind, statement = FINER_TAMPERING[what]
-    small(tmp_path / "log.db", kind)
+    write_small_log(tmp_path / "log.db", kind)
     found = tampered(tmp_path / "log.db", statement)
     assert found.verdict == "broken"
     assert all(problem.what for problem in found.problems)
 
 
-def test_learning_after_the_end_of_an_epoch_is_said(tmp_path) -> None:
-    small(tmp_path / "log.db", "epochs")
+def test_the_problem_of_a_reward_applied_after_its_epoch(tmp_path) -> None:
+    write_small_log(tmp_path / "log.db", "epochs")
     found = tampered(tmp_path / "log.db", FINER_TAMPERING["a reward applied to an old epoch"][1])
     assert any("after its epoch" in problem.what for problem in found.problems)
 
 
-def test_which_event_cannot_be_applied_is_said(tmp_path) -> None:
-    small(tmp_path / "log.db", "epochs")
+def test_the_problem_names_the_event_that_cannot_be_applied(tmp_path) -> None:
+    write_small_log(tmp_path / "log.db", "epochs")
     found = tampered(tmp_path / "log.db", "UPDATE events SET arm = 'zzz' WHERE kind = 'revision'")
     connection = sqlite3.connect(tmp_path / "log.db")
     ((number,),) = connection.execute("SELECT number FROM events WHERE kind = 'revision'")
@@ -382,8 +383,8 @@ def test_which_event_cannot_be_applied_is_said(tmp_path) -> None:
         read_log(tmp_path / "log.db").final_state()
 
 
-def test_ids_out_of_order_within_a_state_are_no_problem() -> None:
-    """Two processes, whose clocks differ a little: a repeat may sort before the decision that it repeats."""
+def test_ids_out_of_order_within_a_state_are_accepted() -> None:
+    """If the clocks of two processes differ, a repeat may sort before the decision that it repeats."""
     bandit = Bandit(ARMS, "ms", reward=Reward(low=0, high=1), sticky=True)
     bandit.choose(unit="user", size=2)
     log = read_log(bandit)
@@ -400,18 +401,18 @@ def test_ids_out_of_order_within_a_state_are_no_problem() -> None:
     assert found.not_audited == 1
 
 
-def test_many_arms_take_milliseconds() -> None:
+def test_verifying_ten_thousand_arms_takes_less_than_five_seconds() -> None:
     bandit = Bandit([f"arm {n}" for n in range(10_000)], "ms", reward=Reward(low=0, high=1))
     bandit.choose(size=20)
     before = time.process_time()
     assert verify(bandit).recomputed == 20
-    assert time.process_time() - before < 5  # 0.2 s; comparing each arm with each takes 20
+    assert time.process_time() - before < 5  # takes 0.2 s; quadratic work takes 20 s
 
 
-def test_the_audit_waits_with_a_bounded_number_of_probabilities() -> None:
+def test_the_audit_buffers_a_bounded_number_of_probabilities() -> None:
     audit = Audit()
     arms = tuple(f"arm {n}" for n in range(20_000))
-    (row,) = (row.decision for row in biased(1, "ms+:booster=8", None).rows())
+    (row,) = (row.decision for row in foreign_log(1, "ms+:booster=8", None).rows())
     wide = row._replace(eligible=arms, arm=arms[0], log_probabilities=(-math.log(20_000),) * 20_000)
     for _ in range(50):
         audit.add(wide)
@@ -420,7 +421,7 @@ def test_the_audit_waits_with_a_bounded_number_of_probabilities() -> None:
 
 
 def test_another_formula_version_is_not_recomputed(monkeypatch) -> None:
-    bandit = played(rounds=50)
+    bandit = bandit_after(rounds=50)
     monkeypatch.setattr(policies.MaillardSamplingPlus, "formula_version", 2)
     found = verify(bandit)
     assert found.recomputed == 0
@@ -428,7 +429,17 @@ def test_another_formula_version_is_not_recomputed(monkeypatch) -> None:
     assert found.problems == []
 
 
-def test_sticky_repeats_are_recomputed_and_not_counted_as_draws() -> None:
+def test_a_part_of_a_log_is_audited_but_not_recomputed() -> None:
+    bandit = bandit_after(rounds=50)
+    half = bandit.decision(sorted(row.decision.id for row in read_log(bandit).rows())[25]).time
+    found = verify(read_log(bandit, since=half / 1e6))
+    assert 0 < found.decisions < 50
+    assert found.problems == []
+    reason = "a part of a log does not have all events to rebuild states from"
+    assert dict(found.not_recomputed) == {reason: found.decisions}
+
+
+def test_sticky_repeats_are_recomputed_but_not_audited() -> None:
     bandit = Bandit(ARMS, "ms", reward=Reward(low=0, high=1), sticky=True)
     for n in range(300):
         decision = bandit.choose(unit=f"unit-{n % 20}")
@@ -439,9 +450,9 @@ def test_sticky_repeats_are_recomputed_and_not_counted_as_draws() -> None:
     assert found.not_audited == 280
 
 
-def test_differences_are_measured_against_the_logarithm() -> None:
+def test_differences_are_relative_to_the_log_probability() -> None:
     """A rounding difference of 1e-12 max(1, |log p|) is accepted; ten times that is a problem."""
-    bandit = played(rounds=200)
+    bandit = bandit_after(rounds=200)
     log = read_log(bandit)
 
     def shifted(by: float) -> DecisionLog:
@@ -454,7 +465,7 @@ def test_differences_are_measured_against_the_logarithm() -> None:
     assert math.isfinite(near.limit)
 
 
-def test_an_arm_that_is_impossible_has_no_other_probability() -> None:
+def test_a_positive_probability_of_an_impossible_arm_is_detected() -> None:
     bandit = Bandit(ARMS, "ucb1", reward=Reward(low=0, high=1))
     bandit.warm_start(Tally([5, 5, 5], [4.0, 2.0, 1.0]))
     bandit.choose(size=3)
@@ -464,3 +475,11 @@ def test_an_arm_that_is_impossible_has_no_other_probability() -> None:
         verify(changed(log, lambda row: row._replace(log_probabilities=(0.0, -3.0, -math.inf)))).problem_count
         == 3
     )
+
+
+def test_an_empty_file_is_called_empty(tmp_path) -> None:
+    path = tmp_path / "empty.db"
+    path.touch()
+    with pytest.raises(InvalidValue, match=r"a log of decisions \(this file is empty\), got .*empty\.db"):
+        verify(path)
+    assert path.stat().st_size == 0

@@ -1,3 +1,5 @@
+"""AIPW with its four weightings: formulas, chunks, bias and coverage."""
+
 from __future__ import annotations
 
 import math
@@ -9,6 +11,7 @@ from scipy.stats import binomtest
 
 from maillard.errors import InvalidValue, MaillardError
 from maillard.evaluation.sequential.aipw import WEIGHTINGS, Weighted, estimate
+from maillard.evaluation.weighted_rows import _propensity
 from tests.evaluation.adaptive_logs import Logs, simulate_logs
 
 
@@ -103,10 +106,8 @@ def test_results_do_not_depend_on_the_chunks(chunks: tuple[int, ...]) -> None:
 
 def test_estimate_of_a_whole_log_equals_the_incremental_one() -> None:
     rows = rows_of(LOGS, 2, [0, 1, 0])
-    arm, reward, weight, propensity, target_row, target_probabilities = rows.values()
-    found = estimate(
-        arm, reward, weight, propensity, target_row, target_probabilities.astype(float), 200.0, 0.7
-    )
+    *columns, target_probabilities = rows.values()
+    found = estimate((*columns, target_probabilities.astype(float)), 200.0, 0.7)
     assert dict(zip(WEIGHTINGS, map(tuple, found.tolist()), strict=True)) == estimates(rows, 200)
 
 
@@ -199,7 +200,7 @@ def values(logs: Logs, target: list[float]) -> tuple[np.ndarray, np.ndarray]:
             target_row,
             target_probabilities,
         )
-        found.append(estimate(*given, float(rows), 0.7))
+        found.append(estimate(given, float(rows), 0.7))
         mine = logs.reward[run][logs.arm[run] == np.argmax(target)]
         naive.append((mine.mean(), mine.std() / math.sqrt(len(mine))))
     return np.array(found), np.array(naive)
@@ -226,3 +227,13 @@ def test_stabilised_intervals_cover_the_value_and_that_of_the_sample_mean_does_n
         assert binomtest(covered, runs, 0.9).pvalue > 1e-3
     covered = int((abs(naive[:, 0] - 0.5) <= 1.6449 * naive[:, 1]).sum())
     assert binomtest(covered, runs, 0.9, alternative="less").pvalue < 1e-3
+
+
+def test_the_propensity_of_a_target_with_several_arms_by_hand() -> None:
+    """1 / Σ π² / p, over the arms that the target chooses."""
+    probabilities = np.array([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]])
+    squares = np.array([[0.25, 0.25, 0.0]])
+    found = _propensity(probabilities, squares, np.zeros(2, np.int64))
+    assert found == pytest.approx([1 / (0.25 / 0.5 + 0.25 / 0.25), 1 / (0.25 / 0.2 + 0.25 / 0.2)])
+    one = _propensity(probabilities, np.array([[0.0, 1.0, 0.0]]), np.zeros(2, np.int64))
+    assert one.tolist() == [0.25, 0.2]

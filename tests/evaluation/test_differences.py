@@ -27,8 +27,8 @@ def logs():
     for _ in range(BATCHES):
         with np.errstate(invalid="ignore", divide="ignore"):
             lead = np.subtract(*(sums / pulls).T[::-1]) / np.sqrt((1 / pulls).sum(axis=1))
-        chance = np.select([lead > 1, lead < -1], [0.95, 0.05], 0.5)
-        arm = (rng.random((RUNS, SIZE)) < chance[:, None]).astype(np.int64)
+        probability = np.select([lead > 1, lead < -1], [0.95, 0.05], 0.5)
+        arm = (rng.random((RUNS, SIZE)) < probability[:, None]).astype(np.int64)
         reward = rng.standard_normal((RUNS, SIZE))
         for place in (0, 1):
             pulls[:, place] += (arm == place).sum(axis=1)
@@ -55,7 +55,7 @@ def test_batches_cover_a_difference_that_sample_means_miss(logs) -> None:
     assert covered(naive) < CONFIDENCE - TOLERANCE  # the interval for independent rows fails the same test
 
 
-def test_decorrelation_covers_it_too(logs) -> None:
+def test_decorrelation_covers_the_difference(logs) -> None:
     arms, rewards = logs
     least = np.minimum(arms.sum(axis=1), (1 - arms).sum(axis=1))
     penalty = float(np.quantile(least, 1 / arms.shape[1])) / math.log(arms.shape[1])
@@ -70,7 +70,7 @@ def test_decorrelation_covers_it_too(logs) -> None:
     assert covered(barely) < CONFIDENCE - TOLERANCE
 
 
-def test_batches_by_the_formula() -> None:
+def test_the_batched_difference_equals_its_formula() -> None:
     rng = np.random.default_rng(3)
     arm, batch = rng.integers(3, size=600), rng.integers(4, size=600)
     reward = rng.normal(arm)
@@ -122,7 +122,7 @@ def test_batches_without_both_arms_are_left_out_and_counted() -> None:
         batched_difference(arm[4:], reward[4:], batch[4:], 1, 0)
 
 
-def test_decorrelation_by_its_recursion() -> None:
+def test_decorrelation_equals_its_recursion() -> None:
     """W is built row by row: w_t = (I - W X) x_t / (λ + |x_t|²), over the rows before t."""
     rng, penalty = np.random.default_rng(5), 3.0
     arm = rng.integers(3, size=80)

@@ -191,12 +191,12 @@ ADDITIVE = [*additive_names(), "clipped-ips:3", "dr-os:20"]
 def additive_sums(table, parts, target="dist:red=0.2,blue=0.8", **options):
     """The sums of a table that is split into parts, and the estimates from them."""
     settings = Settings.of(0.95, {"adaptive": False, **options})
-    log = open_log(table, settings)
-    query = Query.of(log, [target], ADDITIVE, settings)
-    every = [each for group in query.estimators.values() for each in group]
-    [whole] = log.columns()
-    edges = np.array_split(np.arange(len(whole)), parts)
-    sums = [sums_of(whole.filter(np.isin(np.arange(len(whole)), edge)), log, query) for edge in edges]
+    with open_log(table, settings) as log:
+        query = Query.of(log, [target], ADDITIVE, settings)
+        every = [each for group in query.estimators.values() for each in group]
+        [whole] = log.columns()
+        edges = np.array_split(np.arange(len(whole)), parts)
+        sums = [sums_of(whole.filter(np.isin(np.arange(len(whole)), edge)), log, query) for edge in edges]
     return sums, every
 
 
@@ -295,10 +295,10 @@ def test_the_compiled_loop_gives_the_same_sums(tmp_path) -> None:
         pq.write_table(pa.table(plain | {"position": np.zeros(n, int)}), tmp_path / "careful.parquet")
         wanted = ["ips", "snips", "dr", "sndr", "dm"]
         targets = ["arm:a3", "uniform", "dist:a0=0.5,a4=0.5"]
-        log = open_log(tmp_path / "quick.parquet", Settings())
-        query = Query.of(log, ["uniform"], ["ips"], Settings())
-        assert all(accepts_part(part, log, query) for part in log.parts)
-        assert sums_of_part(log.parts[0], log, query) is not None
+        with open_log(tmp_path / "quick.parquet", Settings()) as log:
+            query = Query.of(log, ["uniform"], ["ips"], Settings())
+            assert all(accepts_part(part, log, query) for part in log.parts)
+            assert sums_of_part(log.parts[0], log, query) is not None
         quick, careful = (
             evaluate_each(tmp_path / f"{name}.parquet", targets, wanted, adaptive=False)
             for name in ("quick", "careful")
@@ -559,12 +559,12 @@ def test_the_refusal_of_a_small_effective_size_names_a_sufficient_floor() -> Non
     log = simulate_log("ms", "bernoulli:0.9,0.1", horizon=3000, seed=1)
     report = evaluate(log, "arm:1", min_effective_size=100)
     assert "below 100; a floor of 0.067 (floor=0.067 in the policy)" in report.refusals["ips"]
-    answered = evaluate(
+    with_floor = evaluate(
         simulate_log("ms:floor=0.08", "bernoulli:0.9,0.1", horizon=3000, seed=1),
         "arm:1",
         min_effective_size=100,
     )
-    assert answered["ips"].value is not None
+    assert with_floor["ips"].value is not None
     assert "cs-betting" not in report.refusals  # it is valid for any number of rows
 
 
@@ -573,9 +573,9 @@ def test_wrong_probabilities_are_refused() -> None:
     rng = np.random.default_rng(17)
     n = 4000
     arm = (rng.random(n) >= 0.95).astype(int)
-    honest = np.log(np.tile([0.95, 0.05], (n, 1)))
+    correct = np.log(np.tile([0.95, 0.05], (n, 1)))
     wrong = np.log(np.tile([0.90, 0.10], (n, 1)))
-    for probabilities, refused in ((honest, False), (wrong, True)):
+    for probabilities, refused in ((correct, False), (wrong, True)):
         table = pa.table(
             {
                 "arm": [ARMS[i] for i in arm],
@@ -733,7 +733,7 @@ def test_ips_intervals_cover_the_value_on_independent_rows() -> None:
     assert abs(hits[1] - 360) > 3.5 * deviation
 
 
-def test_normal_intervals_are_as_wide_as_their_standard_errors_say() -> None:
+def test_the_width_of_normal_intervals_follows_from_their_standard_errors() -> None:
     log = simulate_log("ms+:floor=0.3,sigma2=0.25", "bernoulli:0.6,0.4", horizon=2000, seed=1)
     for confidence in (0.8, 0.95):
         z = NormalDist().inv_cdf(0.5 + confidence / 2)

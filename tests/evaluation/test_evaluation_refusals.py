@@ -140,8 +140,8 @@ def test_switch_dr_that_only_uses_the_model() -> None:
     assert found.standard_error == pytest.approx(rewards.std() / math.sqrt(2000))
 
 
-def test_a_chosen_level_has_the_interval_of_the_least_shrunken_form() -> None:
-    """Of 100 intervals of 90% at least 80 cover the value; those of the chosen form do so far less often."""
+def test_the_interval_of_a_chosen_level_is_that_of_the_level_with_least_shrinkage() -> None:
+    """At least 80 of 100 intervals of 90% cover the value. At the chosen level, fewer than 70 do."""
     hits = np.zeros(2)
     for seed in range(100):
         rng = np.random.default_rng(seed)

@@ -1,3 +1,5 @@
+"""Confidence sequences for mean rewards: formulas, coverage at all rows, special cases."""
+
 from __future__ import annotations
 
 import math

@@ -64,7 +64,7 @@ def test_a_row_agrees_with_its_logs() -> None:
     )
     (row,) = found.rows
     logs = maillard.simulate_log(row.policy, PROBLEM, 300, seed=0, runs=12)
-    regret, widths, hits, shares = [], [], [], []
+    regret, widths, hits, fractions = [], [], [], []
     for log in logs:
         assert log.log_probabilities is not None
         gammas: list[float] = []
@@ -82,13 +82,13 @@ def test_a_row_agrees_with_its_logs() -> None:
         regret.append(np.sum(np.array([0, 0.15, 0.2])[log.arms]))
         widths.append(half)
         hits.append(abs(value - 0.3) <= half)
-        shares.append(weights.sum() ** 2 / (weights**2).sum() / weights.size)
+        fractions.append(weights.sum() ** 2 / (weights**2).sum() / weights.size)
     assert row.regret == pytest.approx(np.mean(regret), rel=1e-12)
     assert row.regret_error == pytest.approx(np.std(regret, ddof=1) / math.sqrt(12), rel=1e-9)
     assert row.width == pytest.approx(np.mean(widths), rel=1e-9)
     assert row.width_error == pytest.approx(np.std(widths, ddof=1) / math.sqrt(12), rel=1e-9)
     assert row.coverage == np.mean(hits)
-    assert row.effective_share == pytest.approx(np.mean(shares), rel=1e-9)
+    assert row.effective_share == pytest.approx(np.mean(fractions), rel=1e-9)
     assert row.exploration == pytest.approx(0.2 * 300)
 
 
@@ -160,27 +160,27 @@ def test_other_targets_and_estimators() -> None:
     both = plan(PROBLEM, 500, target=["uniform", "arm:2"], **setting)
     assert both.targets == ("uniform", "arm:2")
     widest = rows[maillard.FixedArm(2)].width
-    assert both.rows[0].width == pytest.approx(widest, rel=1e-12), "the widest is told"
+    assert both.rows[0].width == pytest.approx(widest, rel=1e-12), "the width is that of the widest interval"
     widths = {plan(PROBLEM, 500, estimator=f"aipw{each}", **setting).rows[0].width for each in ("", "-sqrt")}
     assert len(widths) == 2
 
 
-def test_the_frontier_has_the_rows_that_no_row_beats(found) -> None:
-    kept = [row for row in found.rows if row.valid]
+def test_the_frontier_has_the_undominated_rows(found) -> None:
+    valid = [row for row in found.rows if row.valid]
     beaten = {
         row.policy
-        for row in kept
-        for other in kept
+        for row in valid
+        for other in valid
         if (other.regret <= row.regret and other.width <= row.width)
         and (other.regret < row.regret or other.width < row.width)
     }
-    assert {row.policy for row in found.frontier} == {row.policy for row in kept} - beaten
+    assert {row.policy for row in found.frontier} == {row.policy for row in valid} - beaten
     regret = [row.regret for row in found.frontier]
     assert regret == sorted(regret)
     assert found.choose(math.inf) == found.frontier[0]
     narrow = found.frontier[-1].width
     assert found.choose(narrow) == found.frontier[-1]
-    affordable = [row for row in kept if row.width <= 2 * narrow]
+    affordable = [row for row in valid if row.width <= 2 * narrow]
     assert found.choose(2 * narrow) == min(affordable, key=lambda row: row.regret)
     with pytest.raises(InvalidValue, match=f"width: expected at least {narrow:.3g}, the narrowest here"):
         found.choose(narrow / 2)
@@ -189,7 +189,7 @@ def test_the_frontier_has_the_rows_that_no_row_beats(found) -> None:
             found.choose(bad)
 
 
-def test_threads_do_not_matter_and_seeds_do(found) -> None:
+def test_a_plan_depends_on_the_seed_and_not_on_the_threads(found) -> None:
     setting = {"floors": (0, 0.05, 0.3), "boosters": (1, 16), "runs": 60}
     assert plan(PROBLEM, 900, seed=2, threads=1, **setting) == found
     assert plan(PROBLEM, 900, seed=3, **setting) != found
@@ -205,35 +205,34 @@ def test_a_plan_as_text_dict_and_figure(found) -> None:
     assert PlanOption(**data["rows"][1]) == found.rows[1]
     assert data["frontier"] == [row.policy for row in found.frontier]
     figure = found.figure()
-    words = {text.get_text() for axes in figure.axes for text in axes.texts}
-    assert {"B = 1", "B = 16", "5%"} <= words
+    labels = {text.get_text() for axes in figure.axes for text in axes.texts}
+    assert {"B = 1", "B = 16", "5%"} <= labels
     missed = dataclasses.replace(found.rows[0], valid=False, coverage=0.71)
     without = dataclasses.replace(found.rows[1], width=math.inf, width_error=math.nan)
     odd = dataclasses.replace(found, rows=(missed, without, *found.rows[2:]))
     assert missed not in odd.frontier
     assert without not in odd.frontier
-    words = {text.get_text() for axes in odd.figure().axes for text in axes.texts}
-    assert "none: covers 71%" in words
+    labels = {text.get_text() for axes in odd.figure().axes for text in axes.texts}
+    assert "none: covers 71%" in labels
     with pytest.raises(MaillardError, match="nothing to draw"):
         dataclasses.replace(found, rows=(without,)).figure()
 
 
 def test_progress_and_an_interruption() -> None:
-    heard: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     setting = {"floors": (0.1,), "boosters": (4, 8), "runs": 30}
-    plan(PROBLEM, 50, progress=lambda done, total: heard.append((done, total)), **setting)
-    assert heard[-1] == (120, 120)
-    assert [done for done, _ in heard] == sorted(done for done, _ in heard)
+    plan(PROBLEM, 50, progress=lambda done, total: calls.append((done, total)), **setting)
+    assert calls[-1] == (120, 120)
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
 
     def interrupt(done: int, _total: int) -> None:
-        heard.append((done, -1))
+        calls.append((done, -1))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        plan(
-            PROBLEM, 20_000, progress=interrupt, **(setting | {"runs": 100_000})
-        )  # would take minutes without the interruption
-    assert sum(total == -1 for _, total in heard) == 1
+        # Without the interruption, this would take minutes.
+        plan(PROBLEM, 20_000, progress=interrupt, **(setting | {"runs": 100_000}))
+    assert sum(total == -1 for _, total in calls) == 1
 
 
 def test_the_number_of_exploration_rounds_of_a_floor() -> None:

@@ -37,7 +37,7 @@ NAMES = {
 
 
 def feedback(first: int = 0) -> dict[str, Any]:
-    """The log as obp has it, its positions counted from there."""
+    """The log as bandit feedback of obp, with positions counted from `first`."""
     table = pyarrow.csv.read_csv(LOG).to_pydict()
     return {
         "n_rounds": len(table["item_id"]),

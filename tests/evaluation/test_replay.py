@@ -49,7 +49,7 @@ def rows_of(logged: LoggedRows, method: ReplayMethod) -> LoggedRewards:
     return rows
 
 
-def played(
+def replay_each(
     policy: str, problem_spec: Any, logs: Sequence[LoggedRewards], n: int, marks: Any
 ) -> list[ReplayedRun]:
     """One replay on each log; the replays are independent because the logs are."""
@@ -76,7 +76,7 @@ def regrets(policy: str, problem_spec: Any, n: int, trials: int = 5_000) -> Any:
 def test_rejection_with_a_constant_floor_has_the_distribution_of_a_real_run(policy, adaptive) -> None:
     method = ReplayMethod("rejection", FLOOR / 3)
     n = reliable_rounds(900, method.acceptance_probability)
-    each = played(policy, PROBLEM, [rows_of(logged, method) for logged in adaptive], n, PROBLEM.gaps)
+    each = replay_each(policy, PROBLEM, [rows_of(logged, method) for logged in adaptive], n, PROBLEM.gaps)
     reached = np.array([one.length == n for one in each])
     assert reached.mean() >= 0.99
     regret = np.array([one.arm_value_sums[-1] for one in each])[reached].round(6)
@@ -88,22 +88,24 @@ def test_rejection_with_a_constant_floor_has_the_distribution_of_a_real_run(poli
     assert abs((reward + regret).mean() - 0.7 * n) < 4 * np.sqrt((reward + regret).var() / reward.size)
 
 
-def textbook(policy: Policy, rows: LoggedRows, n: int, accept: Callable[[float], float], seed: int) -> Any:
-    """Replay as published: in every row the policy samples an arm.
+def replay_as_published(
+    policy: Policy, rows: LoggedRows, n: int, accept: Callable[[float], float], seed: int
+) -> Any:
+    """Replay a policy: in every row it samples an arm.
 
-    The row is accepted if the arms match, with the probability `accept`.
+    If that is the logged arm, the row is accepted with the probability that `accept` returns.
     """
     rng, tally = np.random.default_rng(seed), maillard.Tally.empty(len(rows.arms))
     lost, k = 0.0, len(rows.arms)
-    law = np.eye(k)[0]
+    probabilities = np.eye(k)[0]
     for arm, reward, probability in zip(rows.arm, rows.reward, rows.probability, strict=True):
-        if law.cumsum().searchsorted(rng.random()) == arm and rng.random() < accept(probability):
+        if probabilities.cumsum().searchsorted(rng.random()) == arm and rng.random() < accept(probability):
             tally.add(int(arm), float(reward))
             done = int(tally.pulls.sum())
             lost += PROBLEM.gaps[arm]
             if done == n:
                 return lost
-            law = np.eye(k)[done] if done < k else policy.probabilities(tally)
+            probabilities = np.eye(k)[done] if done < k else policy.probabilities(tally)
     return np.nan
 
 
@@ -113,8 +115,8 @@ def test_accepting_every_match_on_an_adaptive_log_is_biased(adaptive) -> None:
     With rejection, it is that of the compiled replay.
     """
     n, made, truth = 25, maillard.policy("ms", sigma2=0.25), regrets("ms", PROBLEM, 25)
-    coin = [textbook(made, adaptive[i], n, lambda p: FLOOR / 3 / p, i) for i in range(250)]
-    every = [textbook(made, adaptive[i], n, lambda p: 1.0, i) for i in range(250)]
+    coin = [replay_as_published(made, adaptive[i], n, lambda p: FLOOR / 3 / p, i) for i in range(250)]
+    every = [replay_as_published(made, adaptive[i], n, lambda p: 1.0, i) for i in range(250)]
     assert np.isfinite(coin).mean() > 0.99
     assert np.isfinite(every).all()
     assert abs(z_score(np.array(coin)[np.isfinite(coin)], truth)) < 4
@@ -124,7 +126,7 @@ def test_accepting_every_match_on_an_adaptive_log_is_biased(adaptive) -> None:
 def test_matching_on_a_uniform_log_has_the_distribution_of_a_real_run() -> None:
     logs = [each.randomized_rows() for each in logs_of("uniform", PROBLEM, 153, 2000, seed=5)]
     n = reliable_rounds(150, 1 / 3)
-    each = played(
+    each = replay_each(
         "ms+", PROBLEM, [rows_of(logged, ReplayMethod("matching", 1 / 3)) for logged in logs], n, PROBLEM.gaps
     )
     regret = np.array([one.arm_value_sums[-1] for one in each if one.length == n]).round(6)
@@ -142,7 +144,7 @@ def test_queues_are_exact_to_the_guaranteed_length(policy) -> None:
         rows.append(
             rows_of(logged.filter(np.arange(len(logged)) <= max(each_had)), ReplayMethod("queues", 0.0, n))
         )
-    each = played(policy, TWO, rows, n, TWO.gaps)
+    each = replay_each(policy, TWO, rows, n, TWO.gaps)
     assert all(one.length == n for one in each)
     regret, truth = np.array([one.arm_value_sums[-1] for one in each]).round(6), regrets(policy, TWO, n)
     assert abs(z_score(regret, truth)) < 4
@@ -156,7 +158,9 @@ def test_beyond_the_guaranteed_length_bounds_contain_the_truth_and_surviving_rep
     logger, policy
 ) -> None:
     n, logs = 80, logs_of(logger, TWO, 100 if logger == "ucb1" else 200, 4000, seed=3)
-    each = played(policy, TWO, [rows_of(logged, ReplayMethod("queues")) for logged in logs], n, [0.0, 0.0])
+    each = replay_each(
+        policy, TWO, [rows_of(logged, ReplayMethod("queues")) for logged in logs], n, [0.0, 0.0]
+    )
     truth = 0.6 * n - regrets(policy, TWO, n)
     lengths = np.array([one.length for one in each])
     least = np.array([one.sums[-1] for one in each])

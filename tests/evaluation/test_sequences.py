@@ -1,3 +1,5 @@
+"""Confidence sequences for the value of a target: formulas, chunks, coverage at all rows."""
+
 from __future__ import annotations
 
 import math
@@ -321,15 +323,8 @@ def misses(logs: Logs, target: np.ndarray, value: float, floor: float) -> dict[s
     for run in range(RUNS):
         w, r = weight[run], logs.reward[run]
         count["bernstein"] += bernstein.excluded_at(w * r, w * (1 - r), value, level, 0.0, 0.0) > 0
-        given = {
-            "arm": logs.arm[run],
-            "reward": r,
-            "weight": w,
-            "probabilities": logs.probabilities[run],
-            "target_row": target_row,
-            "target_probabilities": target_probabilities,
-        }
-        count["doubly-robust"] += doubly_robust.excluded_at(**given, value=value, level=level) > 0
+        rows = (logs.arm[run], r, w, logs.probabilities[run], target_row, target_probabilities)
+        count["doubly-robust"] += doubly_robust.excluded_at(rows, value=value, level=level) > 0
         count["betting"] += betting.excluded_at(w, r, value, level, math.inf, 0.0) > 0
         count["betting-floor"] += betting.excluded_at(w, r, value, level, highest, 0.0) > 0
         count["betting-horizon"] += betting.excluded_at(w, r, value, level, highest, float(ROWS)) > 0

@@ -1,3 +1,5 @@
+"""Targets: a fixed arm, a fixed distribution, uniform choice."""
+
 from __future__ import annotations
 
 import pickle
@@ -12,7 +14,7 @@ TALLY = Tally([3, 2, 5], [1, 2, 0])
 ARMS = ["red", "blue", "green"]
 
 
-def test_targets_choose_what_they_say() -> None:
+def test_probabilities_of_targets() -> None:
     assert FixedArm(1).probabilities(TALLY).tolist() == [0, 1, 0]
     assert FixedDistribution([0.5, 0.3, 0.2]).probabilities(TALLY) == pytest.approx([0.5, 0.3, 0.2])
     assert Uniform().probabilities(TALLY) == pytest.approx(1 / 3)
@@ -23,7 +25,7 @@ def test_targets_choose_what_they_say() -> None:
     assert FixedArm(1).bind(ARMS) == FixedArm(1)
 
 
-def test_eligibility_renormalises() -> None:
+def test_the_probabilities_of_eligible_arms_are_renormalised() -> None:
     p = FixedDistribution([0.5, 0.3, 0.2]).probabilities(TALLY, eligible=[True, False, True])
     assert p == pytest.approx([5 / 7, 0, 2 / 7])
     with pytest.raises(InvalidValue, match="at least one arm that arm:1 can choose"):
@@ -77,18 +79,18 @@ def test_targets_are_not_listed_among_learning_policies() -> None:
         [np.nan, 1],
     ],
 )
-def test_bad_distributions(wrong) -> None:
+def test_invalid_distributions_are_refused(wrong) -> None:
     with pytest.raises(InvalidValue, match="FixedDistribution: expected numbers >= 0 that sum to 1"):
         FixedDistribution(wrong)
 
 
 @pytest.mark.parametrize("arm", [-1, 1.5, None, True, [0]])
-def test_bad_arms(arm) -> None:
+def test_invalid_arms_are_refused(arm) -> None:
     with pytest.raises(InvalidValue, match="FixedArm: arm: expected a name, or a position counted from 0"):
         FixedArm(arm)
 
 
-def test_arms_that_are_not_there() -> None:
+def test_unknown_and_unbound_arms_are_refused() -> None:
     with pytest.raises(InvalidValue, match="a position from 0 to 2"):
         FixedArm(3).probabilities(TALLY)
     with pytest.raises(InvalidValue, match="a position; call bind"):

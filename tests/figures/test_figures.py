@@ -1,3 +1,5 @@
+"""Figures: no overlapping text, clean SVG, reproducible bytes and distinguishable colours."""
+
 from __future__ import annotations
 
 import re

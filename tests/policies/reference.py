@@ -181,6 +181,22 @@ def kl_ms(view: View, *, jeffreys: bool = False) -> list[mpf]:
     )
 
 
+def kl_ms_plus(
+    view: View, *, booster: float = 4, c: float = 0.01, d: float = 0.01, jeffreys: bool = False
+) -> list[mpf]:
+    """Leaders: B (1 + C ln(1 + ln(t/N))); rivals: exp(-x) (1 + D x), x = N kl(m, best). Jeffreys as kl_ms."""
+
+    def leader(n: int) -> mpf:
+        return mp.log(booster) + mp.log(1 + mpf(c) * mp.log(1 + mp.log(mpf(view.t) / n)))
+
+    def rival(n: int, m: mpf, best: mpf) -> mpf:
+        x = n * divergence("bernoulli", m, best)
+        return -x + mp.log(1 + mpf(d) * x) if x < mp.inf else -mp.inf
+
+    smoothed = [mpf((s + 0.5) / (n + 1)) for n, s in zip(view.pulls, view.sums, strict=True)]
+    return sampled(view, leader, rival, smoothed if jeffreys else None)
+
+
 def med(view: View, *, family: str = "gaussian", sigma2: float | None = None) -> list[mpf]:
     """p_a ~ exp(-N KL(m, best))."""
     return sampled(view, lambda n: mpf(0), lambda n, m, best: -n * divergence(family, m, best, sigma2))
@@ -196,8 +212,8 @@ def epsilon_greedy(view: View, *, epsilon: float = 0.1) -> list[mpf]:
     """p_a = epsilon / K + (1 - epsilon) [a leads] / #leaders."""
     means = view.means
     leads = [m == max(means) for m in means]
-    floor, share = mpf(epsilon) / len(leads), (1 - mpf(epsilon)) / sum(leads)
-    return [log_or_ninf(floor + share * lead) for lead in leads]
+    floor, exploit = mpf(epsilon) / len(leads), (1 - mpf(epsilon)) / sum(leads)
+    return [log_or_ninf(floor + exploit * lead) for lead in leads]
 
 
 def uniform(view: View) -> list[mpf]:
@@ -615,6 +631,7 @@ POLICIES: dict[str, Callable[..., list[mpf]]] = {
     "ms-practical": ms_practical,
     "ms-printed": ms_printed,
     "kl-ms": kl_ms,
+    "kl-ms+": kl_ms_plus,
     "ms-exponential-family": med,
     "med": med,
     "dmed": dmed,

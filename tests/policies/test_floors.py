@@ -1,3 +1,5 @@
+"""Floors, constant and decaying: exact mixtures, specs, refused input, simulated logs."""
+
 from __future__ import annotations
 
 import functools

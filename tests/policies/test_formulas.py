@@ -100,11 +100,11 @@ def test_the_error_of_a_closed_form_covers_it(spec) -> None:
         tally = Tally(n, np.rint(n * np.array([low, low * rng.uniform(1.02, 1.2)])))
         view = (tally.pulls.tolist(), tally.sums.tolist())
         exact = reference.log_probabilities(policy.name, *view, t=tally.round, **parameters_of(policy))
-        answer = policy.distribution(tally)
-        off = np.abs(answer.log_probabilities - [float(x) for x in exact])
-        worst = max(worst, (off / answer.error).max())
+        distribution = policy.distribution(tally)
+        off = np.abs(distribution.log_probabilities - [float(x) for x in exact])
+        worst = max(worst, (off / distribution.error).max())
     assert worst <= 1
-    assert worst > 1e-3, "a bound a thousand times too wide says nothing"
+    assert worst > 1e-3, "the bound is more than a thousand times too wide"
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,10 @@ def test_integrals_agree_with_the_reference(spec, cases) -> None:
         tally = tally_for(policy, rng, 3, 12 if discrete else 1e3)
         view = (tally.pulls.tolist(), tally.sums.tolist())
         exact = reference.log_probabilities(policy.name, *view, t=tally.round, **parameters_of(policy))
-        answer = policy.distribution(tally)
-        for log, error, true in zip(answer.log_probabilities, answer.error, map(float, exact), strict=True):
+        distribution = policy.distribution(tally)
+        for log, error, true in zip(
+            distribution.log_probabilities, distribution.error, map(float, exact), strict=True
+        ):
             if math.isinf(true):
                 assert log == true
                 continue

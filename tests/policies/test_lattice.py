@@ -115,7 +115,7 @@ def test_equal_fractions_tie_and_unequal_ones_do_not() -> None:
     assert k / (2 * k + 1) == (k + 1) / (2 * k + 3)
     log_p, _ = solve([[(1.0, k + 0.0, 0, 0.5, 2 * k + 1)], [(1.0, k + 1.0, 0, 0.5, 2 * k + 3)]])
     assert log_p.tolist() == [-math.inf, 0]
-    # 0.1 + 0.2 is 0.3 plus one unit in the last place, whatever is added to both.
+    # 0.1 + 0.2 is 0.3 plus one unit in the last place, also after the same number is added to both.
     for j in (0, 1, 7):
         log_p, _ = solve([[(1.0, 0.1 + 0.2, j, 1.0, 9)], [(1.0, 0.3, j, 1.0, 9)]])
         assert log_p.tolist() == [0, -math.inf]
@@ -207,7 +207,7 @@ def test_log_mass_to_twelve_digits_at_ten_million_trials() -> None:
         assert np.abs(got - exact).max() < 4e-12
 
 
-def test_a_million_arms_of_few_types_answer_quickly() -> None:
+def test_a_million_arms_of_few_types_are_fast() -> None:
     rng = np.random.default_rng(7)
     pulls = rng.integers(1, 20, 10**6)
     scores = phe(rng.binomial(pulls, 0.5), pulls)
@@ -232,7 +232,7 @@ def test_a_billion_trials_against_the_difference_of_two_arms() -> None:
 
 
 @pytest.mark.parametrize("gap", [3e-5, 0.1])
-def test_ten_arms_of_a_billion_pulls_answer_quickly(gap: float) -> None:
+def test_ten_arms_of_a_billion_pulls_are_fast(gap: float) -> None:
     rng = np.random.default_rng(3)
     pulls = rng.integers(10**8, 10**9, 10)
     scores = phe(rng.binomial(pulls, 0.5 + gap * rng.uniform(-1, 1, 10)), pulls)
@@ -263,8 +263,8 @@ def test_cells_stay_within_their_bound(seed: int, monkeypatch: pytest.MonkeyPatc
     assert error[np.argmax(exact)] < 0.5
 
 
-def test_small_arms_among_huge_ones_stay_exact() -> None:
-    # The huge arms are far below and above the small ones' points, so only these decide.
+def test_small_arms_among_huge_ones_are_exact() -> None:
+    # The scores of the huge arms are far below those of the small arms, so only the small arms can win.
     small: list[list[Component]] = [[(1.0, 2.0, 3, 0.5, 10)], [(1.0, 1.0, 4, 0.25, 10)]]
     huge: list[list[Component]] = [[(1.0, 0.0, 10**9, 0.1, 10**9)]] * 2
     log_p, error = solve(small + huge)
@@ -275,12 +275,12 @@ def test_small_arms_among_huge_ones_stay_exact() -> None:
     assert np.all(log_p[2:] < -1000)
 
 
-def test_an_arm_that_can_win_only_in_the_last_resort_keeps_a_finite_log_probability() -> None:
-    # A sure 3/n against Binomial(n, 1/2)/n: it needs J <= 3 out of a billion.
+def test_an_arm_that_almost_never_wins_has_a_finite_log_probability() -> None:
+    # A certain score of 3/n against J/n, J ~ Binomial(n, 1/2), n = 10^9: it wins only if J <= 3.
     n = 10**9
     log_p, error = solve([[(1.0, 3.0, 0, 0.5, n)], [(1.0, 0.0, n, 0.5, n)]])
-    ways = 1 + n + math.comb(n, 2) + math.comb(n, 3) / 2
-    assert abs(log_p[0] - (math.log(ways) - n * math.log(2))) <= error[0] < n
+    outcomes = 1 + n + math.comb(n, 2) + math.comb(n, 3) / 2
+    assert abs(log_p[0] - (math.log(outcomes) - n * math.log(2))) <= error[0] < n
     assert abs(log_p[1]) < 1e-15
 
 

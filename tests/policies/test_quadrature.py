@@ -22,8 +22,10 @@ def test_gaussian_thompson_against_mpmath(arms, cases) -> None:
         n = np.exp(rng.uniform(0, math.log(1e4), arms)).astype(int)
         s = n * rng.normal(scale=10 ** rng.uniform(-2, 0.3), size=arms)
         exact = reference.log_probabilities("ts", n.tolist(), s.tolist(), t=int(n.sum()) + 1, sigma2=0.25)
-        answer = GaussianThompson(sigma2=0.25).distribution(Tally(n, s))
-        for log, error, true in zip(answer.log_probabilities, answer.error, map(float, exact), strict=True):
+        distribution = GaussianThompson(sigma2=0.25).distribution(Tally(n, s))
+        for log, error, true in zip(
+            distribution.log_probabilities, distribution.error, map(float, exact), strict=True
+        ):
             assert abs(log - true) <= error + 1e-15 * abs(true)
             if true > math.log(1e-8):
                 assert abs(log - true) <= 1e-10
@@ -76,8 +78,8 @@ def test_bernoulli_thompson_where_all_but_a_few_succeed(n, failures) -> None:
     with mp.workdps(50):
         a, b = n + 1 - failures, failures + 1
         exact = mp.loggamma(a + n + 1) - mp.loggamma(a + b + n + 1) - mp.loggamma(a) + mp.loggamma(a + b)
-    answer = BernoulliThompson().distribution(Tally([n, n], [n, n - failures]))
-    assert abs(answer.log_probabilities[1] - float(exact)) <= answer.error[1] < 1e-11
+    distribution = BernoulliThompson().distribution(Tally([n, n], [n, n - failures]))
+    assert abs(distribution.log_probabilities[1] - float(exact)) <= distribution.error[1] < 1e-11
 
 
 def _log_beta(a: float, b: float) -> float:
@@ -145,16 +147,18 @@ def test_a_narrow_distribution_in_a_wide_interval_is_found(name, pulls, sums) ->
     """Where a rare arm wins, another score's cdf may rise within a thousandth of the tabulated interval."""
     parameters = {} if name == "ts-bernoulli" else {"sigma2": 1.0}
     exact = reference.log_probabilities(name, pulls, sums, t=sum(pulls) + 1, **parameters)
-    answer = policy(name, sigma2=1.0).distribution(Tally(pulls, sums))
-    assert answer.log_probabilities.min() < math.log(1e-20)
-    for log, error, true in zip(answer.log_probabilities, answer.error, map(float, exact), strict=True):
+    distribution = policy(name, sigma2=1.0).distribution(Tally(pulls, sums))
+    assert distribution.log_probabilities.min() < math.log(1e-20)
+    for log, error, true in zip(
+        distribution.log_probabilities, distribution.error, map(float, exact), strict=True
+    ):
         assert abs(log - true) <= error + 1e-15 * abs(true)
-    assert answer.error.max() < 1e-6
+    assert distribution.error.max() < 1e-6
 
 
 def test_a_log_beyond_the_window_is_its_peak() -> None:
-    answer = policy("ts:sigma2=1e-6").distribution(Tally([10**9] * 3, [0, 0, 1e12]))
-    assert answer.log_probabilities[:2] == pytest.approx(-2.5e20, rel=1e-5)
+    distribution = policy("ts:sigma2=1e-6").distribution(Tally([10**9] * 3, [0, 0, 1e12]))
+    assert distribution.log_probabilities[:2] == pytest.approx(-2.5e20, rel=1e-5)
 
 
 def test_many_copies_of_few_distributions_are_fast_and_exact() -> None:

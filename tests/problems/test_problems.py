@@ -72,7 +72,7 @@ def test_properties_of_rewards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "message"),
     [
         (lambda: Gaussian([1, math.nan]), "means[1]: expected finite numbers"),
         (lambda: Gaussian([]), "means: expected finite numbers"),
@@ -102,10 +102,10 @@ def test_properties_of_rewards() -> None:
         (lambda: problems.problem("gaussian-equal:0.5"), "arms=..., no means"),
     ],
 )
-def test_bad_problems_are_rejected(make, words) -> None:
+def test_bad_problems_are_rejected(make, message) -> None:
     with pytest.raises((InvalidValue, UnknownName)) as caught:
         make()
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_unknown_names_suggest_the_closest_match() -> None:

@@ -17,7 +17,7 @@ from maillard.simulation import Result
 SMALL = ReproductionSettings(trials=200)
 
 
-def made(only, mean, deviation=lambda *_: 0.1, settings=SMALL) -> ExperimentResults:
+def made_up_results(only, mean, deviation=lambda *_: 0.1, settings=SMALL) -> ExperimentResults:
     """Made-up results, without running trials.
 
     Final regret has this mean and relative deviation, and grows as a power of t.
@@ -25,8 +25,8 @@ def made(only, mean, deviation=lambda *_: 0.1, settings=SMALL) -> ExperimentResu
     rng = np.random.default_rng(7)
     found = {}
     for part in parts(ReproductionSettings(trials=settings.trials, only=only)):
-        study = part.simulation()
-        rounds = np.array(study.plans[0].checkpoints, np.int64)
+        simulation = part.simulation()
+        rounds = np.array(simulation.plans[0].checkpoints, np.int64)
         final = np.array(
             [
                 mean(part, policy) * _around_one(rng, deviation(part, policy), part.trials)
@@ -34,7 +34,7 @@ def made(only, mean, deviation=lambda *_: 0.1, settings=SMALL) -> ExperimentResu
             ]
         )
         shape = np.array([(rounds / rounds[-1]) ** GROWTH.get(policy, 0.2) for policy in part.policies])
-        pulls = np.zeros((len(part.policies), part.trials, study.plans[0].problem.arms), np.int64)
+        pulls = np.zeros((len(part.policies), part.trials, simulation.plans[0].problem.arms), np.int64)
         provenance = {"problem": part.problem, "policies": list(part.policies)}
         values = final[:, :, None] * shape[:, None, :]
         found[part] = Result(part.policies, "regret", rounds, values, pulls, provenance)
@@ -63,8 +63,8 @@ def wide(part, policy) -> float:
 
 
 def test_every_claim_has_its_test_and_every_test_its_claim():
-    said = {claim["test of"] for claim in claims()}
-    assert said == set(TESTS)
+    tests = {claim["test of"] for claim in claims()}
+    assert tests == set(TESTS)
     known = {name for claim in claims() for name in claim["needs"]}
     assert known <= set(experiments())
     assert len({claim["id"] for claim in claims()}) == len(claims())
@@ -74,7 +74,7 @@ def test_every_claim_has_its_test_and_every_test_its_claim():
 
 
 def test_claims_without_their_experiments_are_not_run():
-    rows = judge_claims(made(("booster",), booster))
+    rows = judge_claims(made_up_results(("booster",), booster))
     judged = {row.id for row in rows if row.verdict != "not run"}
     assert {"booster-falls", "table-1", "thompson-two-arms"} <= judged
     assert not any(row.id.startswith(("ocucb", "delay")) for row in rows if row.id in judged)
@@ -106,7 +106,7 @@ def test_claims_without_their_experiments_are_not_run():
     ],
 )
 def test_the_booster_study_can_come_out_either_way(name, mean, deviation, expected):
-    assert verdict(made(("booster",), mean, deviation), name) == expected
+    assert verdict(made_up_results(("booster",), mean, deviation), name) == expected
 
 
 MEANS = {
@@ -121,12 +121,12 @@ MEANS = {
 DEVIATIONS = {"ts": 0.1, "ms+:booster=4": 0.1, "ms+:booster=8": 0.3, "ms+:booster=16": 0.4}
 
 
-def as_said(part, policy) -> float:
+def means_of_the_paper(part, policy) -> float:
     slower = part.experiment == "bernoulli" and policy == "ts"
     return MEANS.get(policy, 25) * (1.4 if slower else 1)
 
 
-def spread(_part, policy) -> float:
+def deviations_of_the_paper(_part, policy) -> float:
     return DEVIATIONS.get(policy, 0.1)
 
 
@@ -142,27 +142,29 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def agreeing() -> ExperimentResults:
-    return made(COMPARED, as_said, spread)
+    return made_up_results(COMPARED, means_of_the_paper, deviations_of_the_paper)
 
 
 @pytest.fixture(scope="module")
-def contrary() -> ExperimentResults:
+def contradicting() -> ExperimentResults:
     """With results opposite to the paper: the best policies are the worst, and the steadiest vary most."""
-    return made(
+    return made_up_results(
         COMPARED,
-        lambda part, policy: 1000 / as_said(part, policy) ** 1.5 * (9 if policy == "ms+:booster=16" else 1),
-        lambda part, policy: 0.05 / spread(part, policy) if policy in DEVIATIONS else 1.5,
+        lambda part, policy: (
+            1000 / means_of_the_paper(part, policy) ** 1.5 * (9 if policy == "ms+:booster=16" else 1)
+        ),
+        lambda part, policy: 0.05 / deviations_of_the_paper(part, policy) if policy in DEVIATIONS else 1.5,
     )
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_comparison_can_come_out_either_way(name, agreeing, contrary):
+def test_the_comparison_can_come_out_either_way(name, agreeing, contradicting):
     assert verdict(agreeing, name) == "holds"
-    assert verdict(contrary, name) == "fails"
+    assert verdict(contradicting, name) == "fails"
 
 
 def test_the_closing_equation_with_and_without_pulls_differ():
-    results = made(("closing",), lambda *_: 500.0)
+    results = made_up_results(("closing",), lambda *_: 500.0)
     assert verdict(results, "closing-printed") == "fails"
     assert verdict(results, "closing-meant") == "holds"
 
@@ -186,7 +188,9 @@ def test_the_maximum_supports_the_more_likely_interpretation(noisy, quiet, expec
             typical / np.exp(0.3 * 2.7 - 0.3**2 / 2)
         )  # 2.7 deviations: the median of the largest of 200
 
-    results = made(("maximum-1", "maximum-quarter"), mean, lambda *_: 0.3, ReproductionSettings(trials=1000))
+    results = made_up_results(
+        ("maximum-1", "maximum-quarter"), mean, lambda *_: 0.3, ReproductionSettings(trials=1000)
+    )
     assert verdict(results, "maximum") == expected
 
 
@@ -196,7 +200,7 @@ def test_the_conjecture_on_delay_can_come_out_either_way(slow, expected):
         longest = part.problem.endswith("1000'") or part.problem.endswith("1000")
         return 100 * (slow * (slow if longest else 1) if "ucb" in policy else 1)
 
-    results = made(("delay-static", "delay-dynamic"), mean, lambda *_: 0.02)
+    results = made_up_results(("delay-static", "delay-dynamic"), mean, lambda *_: 0.02)
     for name in ("delay-static", "delay-dynamic", "delay-widens"):
         assert verdict(results, name) == expected
 
@@ -243,19 +247,19 @@ def tuned(part, policy) -> float:
         ("far-from-linear", ("maximum-1", "maximum-quarter"), lambda *_: 30, 0.3, "holds"),
         ("far-from-linear", ("maximum-1", "maximum-quarter"), lambda *_: 2000, 0.3, "fails"),
         ("variance", ("frontier",), lambda part, policy: 300 - len(policy), 0.1, "open"),
-        ("bounds", COMPARED, as_said, 0.1, "holds"),
+        ("bounds", COMPARED, means_of_the_paper, 0.1, "holds"),
         ("bounds", COMPARED, lambda *_: 9e5, 0.1, "fails"),
     ],
 )
 def test_the_other_claims_can_come_out_either_way(name, only, mean, deviation, expected):
-    assert verdict(made(only, mean, lambda *_: deviation), name) == expected
+    assert verdict(made_up_results(only, mean, lambda *_: deviation), name) == expected
 
 
 @pytest.mark.parametrize(
     ("narrow", "booster_is_stuck", "expected"), [(40, 0, "holds"), (0, 40, "fails"), (0, 0, "open")]
 )
 def test_the_width_claim_counts_trials_with_linear_regret(narrow, booster_is_stuck, expected):
-    results = made(("width",), lambda *_: 350.0)
+    results = made_up_results(("width",), lambda *_: 350.0)
     ((part, result),) = results.parts.items()
     values = result.values.copy()
     for i, policy in enumerate(part.policies):
@@ -277,14 +281,14 @@ def test_worst_cases_grow_no_faster_than_the_rate(growth, expected, monkeypatch)
         )  # the worst gap is in the middle
         return float(np.sqrt(problem.sigma2 * problem.arms * np.log(problem.arms)) * 100 * sharpest)
 
-    results = made(("worst-case",), mean, lambda *_: 0.05)
+    results = made_up_results(("worst-case",), mean, lambda *_: 0.05)
     assert verdict(results, "worst-case-ms+") == expected
     assert verdict(results, "worst-case-ms") == expected
 
 
 def test_an_open_claim_suggests_a_number_of_trials():
     """A verdict counts trials of its own experiment; the option counts those of the paper's experiments."""
-    results = made(("c-and-d",), lambda *_: 300.0, lambda *_: 1.0)
+    results = made_up_results(("c-and-d",), lambda *_: 300.0, lambda *_: 1.0)
     (row,) = [row for row in judge_claims(results) if row.id == "c-matters-little"]
     assert row.verdict == "open"
     needed = judge(TESTS["c-matters-little"](results, "").checks).trials_needed

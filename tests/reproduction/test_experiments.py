@@ -47,10 +47,10 @@ def test_all_experiments_of_the_paper_exist():
 
 
 def test_sigma2_defaults_to_that_of_the_problem():
-    told = {"maximum-mixed": 0.25, "maximum-1": 1.0, "maximum-quarter": 0.25}
-    for part in parts(ReproductionSettings(only=tuple(told))):
+    sigma2 = {"maximum-mixed": 0.25, "maximum-1": 1.0, "maximum-quarter": 0.25}
+    for part in parts(ReproductionSettings(only=tuple(sigma2))):
         (plan,) = part.simulation().plans
-        assert plan.policy.sigma2 == told[part.experiment]
+        assert plan.policy.sigma2 == sigma2[part.experiment]
 
 
 def test_every_part_can_be_run_and_has_its_own_seed():
@@ -58,9 +58,9 @@ def test_every_part_can_be_run_and_has_its_own_seed():
     assert len({part.seed for part in full}) == len(full)
     assert {part.seed for part in full}.isdisjoint(part.seed for part in parts(ReproductionSettings(seed=1)))
     for part in full:
-        study = part.simulation()
-        assert len(set(study.names)) == len(study.names)
-        assert study.plans[0].horizon == part.horizon
+        simulation = part.simulation()
+        assert len(set(simulation.names)) == len(simulation.names)
+        assert simulation.plans[0].horizon == part.horizon
 
 
 def test_sizes_keep_their_proportion():
@@ -69,16 +69,14 @@ def test_sizes_keep_their_proportion():
 
     assert size(ReproductionSettings(trials=400, horizon=10_000))["slopes"] == (120, 100_000)
     assert size(ReproductionSettings(quick=True))["booster"] == (20, 2000)
-    assert size(ReproductionSettings(quick=True))["delay-static"] == (
-        4,
-        10_000,
-    )  # the minimum for statistics
+    # Four trials are the minimum for statistics.
+    assert size(ReproductionSettings(quick=True))["delay-static"] == (4, 10_000)
     assert size(ReproductionSettings(full=True))["delay-dynamic"] == (100, 1_000_000)
     assert size(ReproductionSettings(only=("booster",))) == {"booster": (200, 20_000)}
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"trials": 3}, "trials"),
         ({"horizon": 999}, "horizon"),
@@ -90,8 +88,8 @@ def test_sizes_keep_their_proportion():
         ({"trials": 10**6}, "trials"),
     ],
 )
-def test_settings_are_checked(settings, says):
-    with pytest.raises((InvalidValue, UnknownName), match=says):
+def test_settings_are_checked(settings, message):
+    with pytest.raises((InvalidValue, UnknownName), match=message):
         ReproductionSettings(**settings)
 
 

@@ -44,11 +44,11 @@ def test_the_logs_are_those_of_the_policies(name, floor):
     made = policy(name, sigma2=0.25)
     before = two_arm_logs.Logs(*(each[:-1] for each in logs))
     for log in range(50):
-        laws = [
+        probabilities = [
             made.probabilities(replayed(before, log, np.array(first)))[0]
             for first in ((0, 0), (0, 1), (1, 0), (1, 1))
         ]
-        expected = (1 - floor) * np.array(laws) + floor / 2
+        expected = (1 - floor) * np.array(probabilities) + floor / 2
         assert np.abs(expected / logs.probability[-1, log] - 1).min() < 1e-9
 
 
@@ -84,9 +84,8 @@ def both_arms(logs: two_arm_logs.Logs, probability: np.ndarray) -> dict[str, np.
 def test_ips_on_ms_can_come_out_either_way(ms):
     assert verdict(unbiased(both_arms(ms, ms.probability), NOTHING)) == "holds"
     later = two_arm_logs.Logs(*(each[:-20] for each in ms))
-    assert (
-        verdict(unbiased(both_arms(later, ms.probability[20:]), NOTHING)) == "fails"
-    )  # probabilities of other rounds
+    # The probabilities are those of other rounds.
+    assert verdict(unbiased(both_arms(later, ms.probability[20:]), NOTHING)) == "fails"
 
 
 def test_a_fraction_of_samples_that_includes_the_served_one_is_too_large():
@@ -100,13 +99,13 @@ def test_a_fraction_of_samples_that_includes_the_served_one_is_too_large():
 
 
 def test_the_bias_of_ips_on_thompson_agrees_with_the_formula():
-    exact, *drawn = two_arm_logs.sampled_propensities(0)
+    exact, *sampled = two_arm_logs.sampled_propensities(0)
     truth = two_arm_logs.true_means()[0]
-    for each in drawn:
+    for each in sampled:
         apart = each.estimates / truth - each.expected
         assert abs(apart.mean()) < 4 * apart.std() / np.sqrt(apart.size)
         assert each.estimates.mean() < exact.estimates.mean()
-    assert [each.draws for each in drawn] == list(two_arm_logs.SAMPLES)
+    assert [each.draws for each in sampled] == list(two_arm_logs.SAMPLES)
     rows, logs = zip(*two_arm_logs.zero_fractions(0).values(), strict=True)
     assert sorted(rows, reverse=True) == list(rows)
     assert min(logs) > 0.5

@@ -1,3 +1,5 @@
+"""The HTML report of a reproduction in a browser: self-contained, escaped and accessible."""
+
 from __future__ import annotations
 
 import itertools
@@ -303,10 +305,10 @@ def test_figures_use_the_colour_variables_of_the_page() -> None:
 
 
 def test_no_colour_of_the_figures_is_left_in_a_drawing() -> None:
-    drawn = HTML[HTML.index("<body>") :]
-    assert not re.search("|".join((INK, MUTED, GRID, *COLOURS)), drawn, re.IGNORECASE)
-    assert drawn.count("var(--ink)") == len(SVGS)
-    assert "<?xml" not in drawn
+    body = HTML[HTML.index("<body>") :]
+    assert not re.search("|".join((INK, MUTED, GRID, *COLOURS)), body, re.IGNORECASE)
+    assert body.count("var(--ink)") == len(SVGS)
+    assert "<?xml" not in body
 
 
 def test_a_report_without_content_is_rendered() -> None:

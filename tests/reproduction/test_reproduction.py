@@ -55,8 +55,8 @@ def whole(tmp_path_factory) -> tuple[Path, ReproductionReport]:
 
 def test_the_same_seed_gives_the_same_bytes(few, tmp_path):
     run = command("--quick", "--only", "booster", "--only", "closing", "--output", str(tmp_path / "again"))
-    _, said = run.communicate(timeout=300)  # on all cores, and drawn by several processes
-    assert run.returncode == 0, said
+    _, errors = run.communicate(timeout=300)  # on all cores, and drawn by several processes
+    assert run.returncode == 0, errors
     one, two = files(few), files(tmp_path / "again")
     assert one.keys() == two.keys()
     assert {name for name in one if one[name] != two[name]} <= TIMED
@@ -109,13 +109,13 @@ def test_every_figure_exists_as_svg_and_png(whole):
 def test_the_browser_reports_no_error_for_the_page(whole, browser: Browser):  # noqa: F811
     folder, report = whole
     context = browser.new_context(viewport={"width": 360, "height": 800})
-    tab, said, asked = context.new_page(), [], []
-    tab.on("console", lambda message: said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
-    tab.on("request", lambda request: asked.append(request.url))
+    tab, messages, requests = context.new_page(), [], []
+    tab.on("console", lambda message: messages.append(message.text))
+    tab.on("pageerror", lambda error: messages.append(str(error)))
+    tab.on("request", lambda request: requests.append(request.url))
     tab.goto((folder / "index.html").as_uri())
-    assert said == []
-    assert asked == [(folder / "index.html").as_uri()]
+    assert messages == []
+    assert requests == [(folder / "index.html").as_uri()]
     assert tab.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
     assert tab.locator("figure").count() == sum(len(section.panels) for section in report.sections)
     ids = tab.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
@@ -152,43 +152,41 @@ def test_an_interrupted_run_leaves_no_report_and_resumes(few, tmp_path):
     while time.monotonic() < until and all(".new" in path.name for path in parts.glob("*.npz")):
         time.sleep(0.02)
     slow.send_signal(signal.SIGINT)
-    _, said = slow.communicate(timeout=60)
-    assert slow.returncode == 130, said
-    assert "resume" in said
+    _, errors = slow.communicate(timeout=60)
+    assert slow.returncode == 130, errors
+    assert "resume" in errors
     assert not (tmp_path / "report").exists()
-    kept = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.npz")}
-    assert kept
+    finished = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.npz")}
+    assert finished
 
-    # Finished parts are not run again, and files of another run do no harm.
+    # A run with other settings does not use or change these parts.
     reproduce(tmp_path / "report", FEW, show=False)
     one, two = files(few), files(tmp_path / "report")
     assert {name for name in one if one[name] != two[name]} <= TIMED
-    assert {
-        path.name for path in parts.glob("*.npz")
-    } == kept.keys()  # the parts of the other run are still there
+    assert {path.name for path in parts.glob("*.npz")} == finished.keys()
 
 
 def test_finished_parts_are_not_run_again(tmp_path, monkeypatch):
     from maillard.reproduction import experiment_runner
 
-    asked = []
+    counts = []
     real = experiment_runner.run_experiments
 
-    def watched(experiments, *arguments, **options):
+    def recorded(experiments, *arguments, **options):
         experiments = list(experiments)
-        asked.append(len(experiments))
-        if len(asked) == 1:  # the first run is interrupted after its first part
+        counts.append(len(experiments))
+        if len(counts) == 1:  # the first run is interrupted after its first part
             yield from list(real(experiments[:1], *arguments, **options))
             raise KeyboardInterrupt
         yield from real(experiments, *arguments, **options)
 
-    monkeypatch.setattr(experiment_runner, "run_experiments", watched)
+    monkeypatch.setattr(experiment_runner, "run_experiments", recorded)
     with pytest.raises(KeyboardInterrupt):
         reproduce(tmp_path / "report", FEW, show=False)
     stored = list((tmp_path / "report.partial" / "parts").glob("*.npz"))
     assert len(stored) == 1
     reproduce(tmp_path / "report", FEW, show=False)
-    assert asked == [2, 1]
+    assert counts == [2, 1]
 
 
 def test_a_damaged_part_is_run_again(few, tmp_path, monkeypatch):
@@ -207,11 +205,13 @@ def test_a_damaged_part_is_run_again(few, tmp_path, monkeypatch):
 
 
 def interrupt_after(real):
-    def watched(studies, *arguments, **options):
-        yield from list(real(list(studies)[:1], *arguments, **options))
+    """Run the first experiment, then raise KeyboardInterrupt."""
+
+    def interrupted(experiments, *arguments, **options):
+        yield from list(real(list(experiments)[:1], *arguments, **options))
         raise KeyboardInterrupt
 
-    return watched
+    return interrupted
 
 
 def test_an_earlier_report_is_replaced_whole(few, tmp_path):
@@ -317,17 +317,17 @@ def test_a_disk_that_fills_is_a_clear_error_and_leaves_no_report(tmp_path):
         str(tmp_path / "report"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)),
     )
-    _, said = limited.communicate(timeout=300)
-    assert limited.returncode == 2, said
-    assert "cannot write" in said
-    assert "Traceback" not in said
+    _, errors = limited.communicate(timeout=300)
+    assert limited.returncode == 2, errors
+    assert "cannot write" in errors
+    assert "Traceback" not in errors
     assert not (tmp_path / "report").exists()
 
 
 def test_the_command_prints_the_verdicts(tmp_path):
     run = command("--quick", "--only", "closing", "--no-progress", "--output", str(tmp_path / "report"))
-    out, said = run.communicate(timeout=300)
-    assert run.returncode == 0, said
+    out, errors = run.communicate(timeout=300)
+    assert run.returncode == 0, errors
     assert "closing-printed" in out
     assert "not run" in out
     assert str(tmp_path / "report" / "index.html") in out.replace("\n", "")
@@ -336,12 +336,12 @@ def test_the_command_prints_the_verdicts(tmp_path):
     assert "booster" in unknown.stderr
 
 
-def test_progress_is_shown_where_there_is_no_terminal(tmp_path):
+def test_progress_is_shown_without_a_terminal(tmp_path):
     run = command("--quick", "--only", "closing", "--output", str(tmp_path / "report"))
-    _, said = run.communicate(timeout=300)
-    assert run.returncode == 0, said
-    assert "closing" in said
-    assert "%" in said
+    _, errors = run.communicate(timeout=300)
+    assert run.returncode == 0, errors
+    assert "closing" in errors
+    assert "%" in errors
 
 
 def test_an_interrupt_that_python_drops_is_raised_at_the_next_step():

@@ -74,8 +74,8 @@ def test_intervals_have_their_nominal_coverage(draw, measure, truth, slack):
     found = [measure(draw(rng)) for _ in range(repeats)]
     below = np.mean([each.lower(CONFIDENCE) <= truth for each in found])
     above = np.mean([each.upper(CONFIDENCE) >= truth for each in found])
-    for held in (below, above):
-        assert abs(held - CONFIDENCE) < band(CONFIDENCE, repeats) + slack
+    for coverage in (below, above):
+        assert abs(coverage - CONFIDENCE) < band(CONFIDENCE, repeats) + slack
     # Control: the test detects a standard error that is a third too small.
     short = [TrialEstimate(each.value, each.variance * 4 / 9, each.freedom, each.trials) for each in found]
     missed = min(
@@ -154,10 +154,10 @@ def test_false_claims_hold_as_rarely_as_the_confidence_states():
     True claims do not fail more often than stated either.
     """
     rng, repeats = np.random.default_rng(4), 4000
-    words = [judge(checks(rng.normal(), 50, 50)).outcome for _ in range(repeats)]
-    assert abs(words.count("holds") / repeats - (1 - CONFIDENCE)) < band(1 - CONFIDENCE, repeats)
-    words = [judge(checks(*rng.normal(size=4))).outcome for _ in range(repeats)]
-    assert words.count("fails") / repeats < 1 - CONFIDENCE + band(1 - CONFIDENCE, repeats)
+    outcomes = [judge(checks(rng.normal(), 50, 50)).outcome for _ in range(repeats)]
+    assert abs(outcomes.count("holds") / repeats - (1 - CONFIDENCE)) < band(1 - CONFIDENCE, repeats)
+    outcomes = [judge(checks(*rng.normal(size=4))).outcome for _ in range(repeats)]
+    assert outcomes.count("fails") / repeats < 1 - CONFIDENCE + band(1 - CONFIDENCE, repeats)
 
 
 @pytest.mark.parametrize("truth", [0.2, -0.2])
@@ -169,12 +169,12 @@ def test_the_suggested_trials_decide_with_a_power_of_80_percent(truth):
     assert n is not None
     rng, repeats = np.random.default_rng(5), 2000
 
-    def settled(trials: int) -> float:
+    def power(trials: int) -> float:
         found = [judge([Check("", mean(rng.normal(truth, 1, trials)))]).outcome for _ in range(repeats)]
         return found.count("holds" if truth > 0 else "fails") / repeats
 
-    assert abs(settled(n) - 0.8) < band(0.8, repeats) + 0.01
-    assert settled(n // 3) < 0.6
+    assert abs(power(n) - 0.8) < band(0.8, repeats) + 0.01
+    assert power(n // 3) < 0.6
 
 
 def test_checks_are_above_or_below_and_corrected_for_selection():

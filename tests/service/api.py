@@ -38,17 +38,17 @@ class Api:
             "policy": "ms+:booster=8",
             "reward": UNIT,
         } | options
-        answer = self.client.post("/v1/experiments", json=body)
-        assert answer.status_code == 201, answer.text
+        response = self.client.post("/v1/experiments", json=body)
+        assert response.status_code == 201, response.text
         return Experiment(self, body["experiment"])
 
     def reward(self, decision: str, value: float, **fields: Any) -> Any:
         return self.client.put(f"/v1/decisions/{decision}/reward", json={"value": value} | fields)
 
     def rewards(self, *items: Any) -> list[dict[str, Any]]:
-        answer = self.client.post("/v1/rewards:batch", json={"rewards": items})
-        assert answer.status_code == 200, answer.text
-        results: list[dict[str, Any]] = answer.json()["results"]
+        response = self.client.post("/v1/rewards:batch", json={"rewards": items})
+        assert response.status_code == 200, response.text
+        results: list[dict[str, Any]] = response.json()["results"]
         assert len(results) == len(items)
         return results
 
@@ -69,9 +69,9 @@ class Experiment:
         return self.request("POST", "/decisions", body, **headers)
 
     def decisions(self, *items: Any) -> list[dict[str, Any]]:
-        answer = self.request("POST", "/decisions:batch", {"decisions": items})
-        assert answer.status_code == 200, answer.text
-        results: list[dict[str, Any]] = answer.json()["results"]
+        response = self.request("POST", "/decisions:batch", {"decisions": items})
+        assert response.status_code == 200, response.text
+        results: list[dict[str, Any]] = response.json()["results"]
         assert len(results) == len(items)
         return results
 

@@ -36,8 +36,8 @@ def create_experiment(service: Service) -> None:
         "policy": "ms+:booster=8",
         "reward": {"low": 0, "high": 1},
     }
-    answer = httpx2.post(f"{service.url}/v1/experiments", json=body)
-    assert answer.status_code == 201, answer.text
+    response = httpx2.post(f"{service.url}/v1/experiments", json=body)
+    assert response.status_code == 201, response.text
 
 
 @dataclass
@@ -111,9 +111,9 @@ class Clients:
         while not self._stop.is_set() and self._left > 0:
             self._left -= 1
             number += 1
-            answer = await self._choose(client, name, number, (200, 201))
+            response = await self._choose(client, name, number, (200, 201))
             if number % self._rewarded == 0:
-                await self._reward(client, answer)
+                await self._reward(client, response)
             if number % 16 == 0:  # repeat an older request, perhaps from before a kill
                 await self._choose(client, name, self._random.randint(1, number), (200,))
         client.close()
@@ -123,19 +123,19 @@ class Clients:
     ) -> dict[str, Any]:
         key = f"{name}:{number}"
         body = json.dumps({"unit": f"{name}/{number % 10}"}).encode()
-        answer = await client.send(request("POST", _PATH, body, f"Idempotency-Key: {key}\r\n"), expected)
-        first = self.record.decisions.setdefault(key, answer)
-        if answer != first:
-            self.record.faults.append(f"{key}: the first response was {first}, a later one {answer}")
+        response = await client.send(request("POST", _PATH, body, f"Idempotency-Key: {key}\r\n"), expected)
+        first = self.record.decisions.setdefault(key, response)
+        if response != first:
+            self.record.faults.append(f"{key}: the first response was {first}, a later one {response}")
         return first
 
     async def _reward(self, client: _Client, decision: dict[str, Any]) -> None:
         identifier, value = decision["id"], self._random.random()
         body = json.dumps({"value": value}).encode()
-        answer = await client.send(request("PUT", f"/v1/decisions/{identifier}/reward", body), (200, 201))
+        response = await client.send(request("PUT", f"/v1/decisions/{identifier}/reward", body), (200, 201))
         self.record.rewards[identifier] = value
-        if answer["outcome"] not in ("applied", "duplicate"):
-            self.record.faults.append(f"the reward of {identifier} is {answer}")
+        if response["outcome"] not in ("applied", "duplicate"):
+            self.record.faults.append(f"the reward of {identifier} is {response}")
 
 
 class _Client:
@@ -156,27 +156,27 @@ class _Client:
         self._record.requests += 1
         if status not in expected:
             self._record.faults.append(f"{status}, not {expected}: {body.decode()} to {message.decode()}")
-        answer: dict[str, Any] = json.loads(body)
-        return answer
+        response: dict[str, Any] = json.loads(body)
+        return response
 
     async def _exchange(self, message: bytes) -> tuple[int, bytes]:
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[tuple[int, bytes]] = loop.create_future()
+        response: asyncio.Future[tuple[int, bytes]] = loop.create_future()
 
-        def answer(_: Connection, status: int, body: bytes) -> None:
-            if not answered.done():
-                answered.set_result((status, body))
+        def on_response(_: Connection, status: int, body: bytes) -> None:
+            if not response.done():
+                response.set_result((status, body))
 
         if self._connection is None or self._connection.transport.is_closing():
             try:
                 _, self._connection = await loop.create_connection(
-                    lambda: Connection(answer), Service.host, self._port
+                    lambda: Connection(on_response), Service.host, self._port
                 )
             except OSError:
                 return 0, b""
-        self._connection.answered = answer
+        self._connection.on_response = on_response
         self._connection.send(message)
-        return await asyncio.wait_for(answered, _TIMEOUT)
+        return await asyncio.wait_for(response, _TIMEOUT)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -197,8 +197,8 @@ def contradictions(database: str, record: ClientRecord) -> list[str]:
     wrong += [f"{key} has {n} decisions" for key, n in keys.items() if n > 1]
     wrong += [f"no client received {key}" for key in keys.keys() - record.decisions.keys()]
     rows = {row.id: row for row, _, _ in found}
-    for key, answer in record.decisions.items():
-        row = rows.get(answer["id"])
+    for key, response in record.decisions.items():
+        row = rows.get(response["id"])
         if row is None:
             wrong.append(f"the decision of {key} is lost")
             continue
@@ -210,7 +210,7 @@ def contradictions(database: str, record: ClientRecord) -> list[str]:
             "unit": row.unit,
             "state": row.state,
         }
-        sent = {name: answer[name] for name in logged if name in answer} | {"idempotency_key": key}
+        sent = {name: response[name] for name in logged if name in response} | {"idempotency_key": key}
         if sent != logged:
             wrong.append(f"{sent} was sent, {logged} is logged")
     tally = Tally.empty(len(ARMS))

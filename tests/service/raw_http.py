@@ -62,11 +62,11 @@ def parse_responses(received: bytes, *, head: bool = False) -> list[RawResponse]
     return found
 
 
-def error(answer: Any) -> dict[str, Any]:
+def error(response: Any) -> dict[str, Any]:
     """The error in a response; asserts the format that all errors have."""
-    assert answer.status_code >= 400, answer.content
-    assert answer.headers["content-type"] == "application/json"
-    body = json.loads(answer.content)
+    assert response.status_code >= 400, response.content
+    assert response.headers["content-type"] == "application/json"
+    body = json.loads(response.content)
     assert set(body) == {"error"}
     found: dict[str, Any] = body["error"]
     always, extra = (
@@ -82,7 +82,7 @@ def error(answer: Any) -> dict[str, Any]:
     return found
 
 
-def error_summary(answer: Any) -> tuple[int, str, str | None]:
+def error_summary(response: Any) -> tuple[int, str, str | None]:
     """The status, the code and the path of the wrong field."""
-    found = error(answer)
-    return answer.status_code, found["code"], found["path"]
+    found = error(response)
+    return response.status_code, found["code"], found["path"]

@@ -74,13 +74,13 @@ def test_the_secret_is_not_stored(tmp_path) -> None:
         content = documents(store)[key.id]
         random = secret.rpartition(key.id + "_")[2]
         assert json.loads(content)["digest"] == hashlib.sha256(secret.encode()).hexdigest()
-        for kept in (
+        for stored in (
             content,
             repr(key),
             *(file.read_bytes().decode("latin-1") for file in tmp_path.iterdir()),
         ):
-            assert random not in kept
-            assert random[10:30] not in kept
+            assert random not in stored
+            assert random[10:30] not in stored
 
 
 def test_the_format_and_randomness_of_secrets() -> None:
@@ -297,11 +297,11 @@ def test_threads_look_up_keys_during_a_refresh() -> None:
     key, secret = create(store, "web", ["read"])
     ring, done, found = Keyring(store), threading.Event(), []
 
-    def look() -> None:
+    def look_up() -> None:
         while not done.is_set():
             found.append(ring.find(secret))
 
-    threads = [threading.Thread(target=look) for _ in range(3)]
+    threads = [threading.Thread(target=look_up) for _ in range(3)]
     for thread in threads:
         thread.start()
     for n in range(50):

@@ -86,10 +86,10 @@ def api(tmp_path_factory) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module")
-def lively(api) -> str:
+def example_page(api) -> str:
     """Create an experiment with a thousand decisions; return the URL of its page."""
-    address: str = api.create("lively", ["red", "blue", "green"], "ms+:floor=0.3")
-    api.decide("lively", 1000)
+    address: str = api.create("example", ["red", "blue", "green"], "ms+:floor=0.3")
+    api.decide("example", 1000)
     return address
 
 
@@ -188,10 +188,10 @@ def test_from_an_empty_page_to_a_paused_experiment(api, tab) -> None:
     assert api.request("POST", "/v1/experiments/home/decisions", {})[0] == 201
 
 
-def test_the_page_shows_the_numbers_of_the_service(api, lively, tab) -> None:
-    tab.goto(lively)
+def test_the_page_shows_the_numbers_of_the_service(api, example_page, tab) -> None:
+    tab.goto(example_page)
     expect(tab.locator("#tile-decisions")).to_have_text("1,000")
-    _, state = api.request("GET", "/v1/experiments/lively/state")
+    _, state = api.request("GET", "/v1/experiments/example/state")
     for place, arm in enumerate(state["arms"]):
         row = tab.locator("#arms tr").nth(place)
         expect(row.locator("th bdi")).to_have_text(arm["arm"])
@@ -214,12 +214,12 @@ def test_the_page_shows_the_numbers_of_the_service(api, lively, tab) -> None:
     expect(tab.locator("#chart path")).to_have_count(3)
 
 
-def test_the_verdict_of_the_audit(api, lively, tab) -> None:
-    tab.goto(lively)
+def test_the_verdict_of_the_audit(api, example_page, tab) -> None:
+    tab.goto(example_page)
     expect(tab.locator("#audit-verdict")).to_contain_text("Consistent")
     expect(tab.locator("#tile-verdict")).to_have_text("consistent")
     assert tab.get_attribute("#audit-light", "data-light") == "good"
-    _, activity = api.request("GET", "/v1/experiments/lively/activity")
+    _, activity = api.request("GET", "/v1/experiments/example/activity")
     for place, arm in enumerate(activity["audit"]["arms"]):
         cells = tab.locator("#audit-rows tr").nth(place).locator("th, td").all_inner_texts()
         assert cells[:2] == [arm["arm"], str(arm["chosen"])]
@@ -254,7 +254,7 @@ def test_a_broken_log_is_reported(api, tab) -> None:
     expect(tab.locator("#verified")).to_contain_text("Broken")
 
 
-def test_the_verdict_while_the_log_is_still_being_read(lively, tab) -> None:
+def test_the_verdict_while_the_log_is_still_being_read(example_page, tab) -> None:
     """Reading takes minutes only for very large logs, so this test changes the response of the service."""
 
     def change(route: Any) -> None:
@@ -262,15 +262,15 @@ def test_the_verdict_while_the_log_is_still_being_read(lively, tab) -> None:
         route.fulfill(response=original, json=original.json() | {"complete": False})
 
     tab.route("**/activity", change)
-    tab.goto(lively)
+    tab.goto(example_page)
     expect(tab.locator("#audit-verdict")).to_contain_text("Still reading")
     expect(tab.locator("#tile-verdict")).to_have_text("still reading")
     assert tab.get_attribute("#tile-light", "data-light") == "busy"
     tab.unroute_all(behavior="wait")
 
 
-def test_what_if_shows_an_estimate_or_a_reason(api, lively, tab) -> None:
-    tab.goto(lively)
+def test_what_if_shows_an_estimate_or_a_reason(api, example_page, tab) -> None:
+    tab.goto(example_page)
     tab.select_option("#target-arm", "blue")
     tab.get_by_role("button", name="Estimate").click()
     result = tab.locator(".result").first
@@ -361,11 +361,11 @@ def test_changes_of_an_experiment(api, tab) -> None:
     expect(card).to_contain_text("archived")
 
 
-def test_the_log_is_downloaded(lively, tab) -> None:
-    tab.goto(lively)
+def test_the_log_is_downloaded(example_page, tab) -> None:
+    tab.goto(example_page)
     with tab.expect_download() as found:
         tab.click("#download")
-    assert found.value.suggested_filename == "lively.parquet"
+    assert found.value.suggested_filename == "example.parquet"
     assert Path(found.value.path()).read_bytes()[:4] == b"PAR1"
 
 
@@ -444,12 +444,12 @@ CONTRAST = """() => {
 }"""
 
 
-def test_accessibility_in_light_and_dark_at_all_widths(api, lively, tab) -> None:
-    for address in (lively, f"{api.service.url}/#/", f"{api.service.url}/#/new"):
+def test_accessibility_in_light_and_dark_at_all_widths(api, example_page, tab) -> None:
+    for address in (example_page, f"{api.service.url}/#/", f"{api.service.url}/#/new"):
         tab.goto("about:blank")
         tab.goto(address)
         expect(tab.locator("main h1 >> visible=true")).to_have_count(1)
-        if address == lively:
+        if address == example_page:
             expect(tab.locator("#chart path")).to_have_count(4)
             tab.click("#verify")
             expect(tab.locator("#verified")).to_contain_text("Verified")
@@ -512,20 +512,34 @@ def test_updates_keep_the_focus_and_requests_never_overlap(api, tab) -> None:
     expect(tab.locator("#tile-decisions")).to_have_text("33")
 
 
-def test_a_late_response_does_not_overwrite_another_experiment(api, lively, tab) -> None:
+@pytest.mark.parametrize(
+    ("text", "arms"),
+    [("A, B,C, D", ["A", "B", "C", "D"]), ("Buy now, pay later\nBuy", ["Buy now, pay later", "Buy"])],
+)
+def test_arms_on_one_line_are_separated_by_commas(api, tab, text, arms) -> None:
+    name = f"commas-{len(arms)}"
+    tab.goto(f"{api.service.url}/#/new")
+    tab.fill("#new-name", name)
+    tab.fill("#new-arms", text)
+    tab.locator("#new-name").press("Enter")
+    expect(tab.locator("#title-experiment")).to_have_text(name)
+    assert api.request("GET", f"/v1/experiments/{name}")[1]["arms"] == arms
+
+
+def test_a_late_response_does_not_overwrite_another_experiment(api, example_page, tab) -> None:
     api.create("other", ["one", "two"])
-    held: list[Any] = []
+    delayed: list[Any] = []
 
-    def hold(route: Any) -> None:
-        held.append((route, route.fetch()))
+    def delay(route: Any) -> None:
+        delayed.append((route, route.fetch()))
 
-    tab.route("**/lively/state", hold)
-    tab.goto(lively)
-    while not held:
+    tab.route("**/example/state", delay)
+    tab.goto(example_page)
+    while not delayed:
         tab.wait_for_timeout(50)
     tab.evaluate("location.hash = '#/experiments/other'")
     expect(tab.locator("#arms tr")).to_have_count(2)
-    for route, original in held:
+    for route, original in delayed:
         route.fulfill(response=original)
     tab.wait_for_timeout(300)
     assert tab.locator("#arms tr th").all_inner_texts() == ["one", "two"]

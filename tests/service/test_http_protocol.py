@@ -43,7 +43,7 @@ class Application:
         self.received.append(scope["path"])
         body = b""
         if scope["path"] == "/long":
-            await self.answer(send, [bytes(100_000)] * 100)
+            await self.respond(send, [bytes(100_000)] * 100)
             return
         while scope["path"] != "/at-once":
             message = await receive()
@@ -53,9 +53,9 @@ class Application:
             body += message["body"]
             if not message["more_body"]:
                 break
-        await self.answer(send, [body])
+        await self.respond(send, [body])
 
-    async def answer(self, send: Any, pieces: list[bytes]) -> None:
+    async def respond(self, send: Any, pieces: list[bytes]) -> None:
         length = str(sum(map(len, pieces))).encode()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
         for piece in pieces:
@@ -165,9 +165,9 @@ def receive_all(client: socket.socket) -> bytes:
     return received
 
 
-def error(answer: bytes, status: int) -> dict[str, Any]:
+def error(response: bytes, status: int) -> dict[str, Any]:
     """The error of the only response."""
-    head, _, body = answer.partition(b"\r\n\r\n")
+    head, _, body = response.partition(b"\r\n\r\n")
     lines = head.decode().lower().split("\r\n")
     assert lines[0].split()[1] == str(status)
     assert {"content-type: application/json", "connection: close", f"content-length: {len(body)}"} <= set(
@@ -181,7 +181,7 @@ def error(answer: bytes, status: int) -> dict[str, Any]:
 WHOLE = b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\nhello"
 
 
-def answer_to(client: socket.socket) -> bytes:
+def read_response(client: socket.socket) -> bytes:
     received = b""
     while not received.endswith(b"hello"):
         piece = client.recv(1 << 16)
@@ -194,17 +194,17 @@ def test_several_requests_on_one_connection(client) -> None:
     with takes_at_least(1.0):
         for _ in range(3):
             client.sendall(WHOLE)
-            assert answer_to(client).startswith(b"HTTP/1.1 200 OK")
+            assert read_response(client).startswith(b"HTTP/1.1 200 OK")
         assert receive_all(client) == b""  # uvicorn's keep-alive timeout closes the connection
 
 
 @pytest.mark.default_timeouts
-def test_a_request_in_pieces_is_answered(client) -> None:
+def test_a_request_may_arrive_in_pieces(client) -> None:
     for byte in WHOLE[:-1]:
         client.sendall(bytes([byte]))
     time.sleep(0.1)
     client.sendall(WHOLE[-1:])
-    assert answer_to(client).startswith(b"HTTP/1.1 200 OK")
+    assert read_response(client).startswith(b"HTTP/1.1 200 OK")
 
 
 def test_a_silent_connection_is_closed_without_a_response(client) -> None:
@@ -216,7 +216,7 @@ def test_a_silent_connection_is_closed_without_a_response(client) -> None:
 def test_a_slow_head_times_out(client, before) -> None:
     if before:
         client.sendall(before)
-        answer_to(client)
+        read_response(client)
         time.sleep(0.15)
     client.sendall(b"GET / HTTP/1.1\r\n")
 
@@ -267,7 +267,7 @@ def test_a_response_sent_before_the_end_of_the_body_is_not_lost(client, size, cl
     assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
     if not close and size < ShortTimeouts.request_limit:
         client.sendall(WHOLE)
-        answer_to(client)
+        read_response(client)
     else:
         assert receive_all(client) == b""
 
@@ -277,7 +277,7 @@ def test_the_end_of_an_unread_body_does_not_disable_the_timeout(client) -> None:
     assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
     client.sendall(b"hello")
     client.sendall(WHOLE)
-    answer_to(client)
+    read_response(client)
     client.sendall(b"POST /at-once HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\n")
     assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
     client.sendall(b"hello")
@@ -287,7 +287,7 @@ def test_the_end_of_an_unread_body_does_not_disable_the_timeout(client) -> None:
 
 def test_empty_lines_do_not_keep_a_connection_open(client) -> None:
     client.sendall(WHOLE)
-    answer_to(client)
+    read_response(client)
     # On a busy machine the server may close the connection before the second line is sent.
     with takes_at_least(0.2), contextlib.suppress(ConnectionError):
         client.sendall(b"\r\n")
@@ -346,11 +346,11 @@ def test_a_head_that_is_too_long(server, client, head, size) -> None:
 def test_a_head_that_is_almost_too_long(client) -> None:
     head = WHOLE.replace(b"Host", b"X: " + b"x" * 32_600 + b"\r\nHost")
     client.sendall(head)
-    answer_to(client)
+    read_response(client)
     client.sendall(head[:20_000])
     time.sleep(0.1)
     client.sendall(head[20_000:])
-    answer_to(client)
+    read_response(client)
 
 
 @pytest.mark.default_timeouts
@@ -359,10 +359,10 @@ def test_a_long_body_does_not_count_as_a_long_head(client) -> None:
     long = b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 100005\r\n\r\n" + bytes(100_000) + b"hello"
     for _ in range(3):
         client.sendall(long + WHOLE[:30])
-        answer_to(client)
+        read_response(client)
         time.sleep(0.1)
         client.sendall(WHOLE[30:])
-        answer_to(client)
+        read_response(client)
 
 
 @pytest.mark.default_timeouts
@@ -400,7 +400,7 @@ def test_endless_trailers(client, path) -> None:
 def test_invalid_http(client, garbage, before) -> None:
     if before:
         client.sendall(before)
-        answer_to(client)
+        read_response(client)
     client.sendall(garbage)
     found = error(receive_all(client), 400)
     assert (found["code"], found["message"]) == ("bad_request", "Invalid HTTP request received.")

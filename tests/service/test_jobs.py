@@ -47,10 +47,10 @@ def without_floor(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def run_what_if(database: str, target: Any, *more: Any, experiment: str = "home") -> dict[str, Any]:
     """The result of `what_if`, which must be valid JSON and must not contain the path of the log."""
-    answer = what_if(database, experiment, target, *more)
-    assert database not in json.dumps(answer, allow_nan=False)
-    assert answer["answered"] == (answer["refusal"] is None)
-    return answer
+    evaluation = what_if(database, experiment, target, *more)
+    assert database not in json.dumps(evaluation, allow_nan=False)
+    assert evaluation["has_estimate"] == (evaluation["refusal"] is None)
+    return evaluation
 
 
 # What-if evaluations.
@@ -59,27 +59,31 @@ def run_what_if(database: str, target: Any, *more: Any, experiment: str = "home"
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_result_is_the_estimate_to_read_first(with_floor: str, target: str) -> None:
     report = evaluate(with_floor, target, confidence=0.9)
-    answer = run_what_if(with_floor, target, None, 0.9)
+    evaluation = run_what_if(with_floor, target, None, 0.9)
     best = report.best
     assert best is not None
-    result = {name: answer[name] for name in ("value", "lower", "upper", "assumes", "caveat")}
+    result = {name: evaluation[name] for name in ("value", "lower", "upper", "assumes", "caveat")}
     assert result == {name: getattr(best, name) for name in result}
-    assert (answer["estimator"], answer["kind"], answer["confidence"]) == (best.name, "evaluation", 0.9)
-    assert (answer["target"], answer["experiment"], answer["rows"]) == (target, "home", 600)
+    assert (evaluation["estimator"], evaluation["kind"], evaluation["confidence"]) == (
+        best.name,
+        "evaluation",
+        0.9,
+    )
+    assert (evaluation["target"], evaluation["experiment"], evaluation["rows"]) == (target, "home", 600)
     whole = report.to_dict()
     del whole["source"]
-    assert answer["details"] == json.loads(json.dumps(whole))
+    assert evaluation["details"] == json.loads(json.dumps(whole))
     with read_log(with_floor) as log:
-        assert answer["logged_mean"] == pytest.approx(np.mean([log.reward_of(row) for row in log.rows()]))
+        assert evaluation["logged_mean"] == pytest.approx(np.mean([log.reward_of(row) for row in log.rows()]))
 
 
 def test_the_question_states_what_is_estimated(with_floor: str) -> None:
-    assert [run_what_if(with_floor, each, ["snips"])["question"] for each in TARGETS] == [
+    assert [run_what_if(with_floor, each, ["snips"])["estimand"] for each in TARGETS] == [
         "the mean reward if everyone had been shown 'green'",
         "the mean reward if all arms had been shown with equal probability",
         "the mean reward if the arms had been shown with these probabilities: 'red' 0.75, 'blue' 0.25",
     ]
-    assert run_what_if(with_floor, "kl-ms")["question"] == "the mean reward if the policy had been kl-ms"
+    assert run_what_if(with_floor, "kl-ms")["estimand"] == "the mean reward if the policy had been kl-ms"
 
 
 def test_targets_refer_to_arms_by_name(tmp_path: Path) -> None:
@@ -88,10 +92,10 @@ def test_targets_refer_to_arms_by_name(tmp_path: Path) -> None:
         tmp_path / "log.db", "uniform", 120, means={name: place / 8 for place, name in enumerate(names)}
     )
     for name in names:
-        answer = run_what_if(log, f"arm:{name}", ["cs-betting"])
-        assert answer["question"] == f"the mean reward if everyone had been shown {name!r}"
+        evaluation = run_what_if(log, f"arm:{name}", ["cs-betting"])
+        assert evaluation["estimand"] == f"the mean reward if everyone had been shown {name!r}"
         assert (
-            answer["value"]
+            evaluation["value"]
             == evaluate(log, f"arm:'{name.replace(chr(39), chr(39) * 2)}'")["cs-betting"].value
         )
     with pytest.raises(InvalidValue, match="of the arms '1'"):
@@ -104,8 +108,8 @@ def test_the_logged_mean_leaves_out_rows_in_which_the_arm_was_not_eligible(tmp_p
         for eligible, value in ((["red", "blue"], 1.0), (["green", "blue"], 0.0)):
             for decision in bandit.choose(size=50, eligible=eligible):
                 bandit.reward(decision.id, value)
-    answer = run_what_if(log, "arm:green", ["cs-betting"])
-    assert (answer["rows"], answer["logged_mean"]) == (50, 0.0)
+    evaluation = run_what_if(log, "arm:green", ["cs-betting"])
+    assert (evaluation["rows"], evaluation["logged_mean"]) == (50, 0.0)
 
 
 def test_a_tiny_log_without_a_range_is_refused(tmp_path: Path) -> None:
@@ -113,33 +117,40 @@ def test_a_tiny_log_without_a_range_is_refused(tmp_path: Path) -> None:
     with Bandit(list(MEANS), "ms:sigma2=1", log=log, experiment="home") as bandit:
         for number in range(6):
             bandit.reward(bandit.choose().id, number % 2)
-    answer = run_what_if(log, "uniform")
-    nothing = [answer[name] for name in ("estimator", "value", "lower", "upper")]
-    assert (answer["answered"], answer["rows"], answer["logged_mean"], nothing) == (False, 6, 0.5, [None] * 4)
-    assert "The estimate to read first would be" in answer["refusal"]
-    assert "even uniform choices (floor=1) would have needed 30 rows; there are 6" in answer["refusal"]
-    assert "a lowest and a highest value" in answer["refusal"]
-    assert "A floor in the policy" in answer["refusal"]
-    assert set(answer["details"]["refusals"]) == set(answer["details"]["estimates"])
+    evaluation = run_what_if(log, "uniform")
+    nothing = [evaluation[name] for name in ("estimator", "value", "lower", "upper")]
+    assert (evaluation["has_estimate"], evaluation["rows"], evaluation["logged_mean"], nothing) == (
+        False,
+        6,
+        0.5,
+        [None] * 4,
+    )
+    assert "The estimate to read first would be" in evaluation["refusal"]
+    assert "even uniform choices (floor=1) would have needed 30 rows; there are 6" in evaluation["refusal"]
+    assert "a lowest and a highest value" in evaluation["refusal"]
+    assert "A floor in the policy" in evaluation["refusal"]
+    assert set(evaluation["details"]["refusals"]) == set(evaluation["details"]["estimates"])
 
 
 def test_a_log_without_support_is_refused(tmp_path: Path) -> None:
     log = fill(tmp_path / "log.db", "ucb1", 200, batch=1)
-    answer = run_what_if(log, "uniform")
-    assert not answer["answered"]
-    assert answer["refusal"].startswith("The log cannot answer: the target's arms could not have been chosen")
-    assert "A floor in the policy" in answer["refusal"]
+    evaluation = run_what_if(log, "uniform")
+    assert not evaluation["has_estimate"]
+    assert evaluation["refusal"].startswith(
+        "The log cannot answer: the target's arms could not have been chosen"
+    )
+    assert "A floor in the policy" in evaluation["refusal"]
 
 
 def test_the_refusal_describes_an_estimate_with_a_caveat(tmp_path: Path) -> None:
     log = fill(tmp_path / "log.db", "ms+:floor=0.5", 400)
     with Bandit(list(MEANS), "ms+:floor=0.5", reward=UNIT_RANGE, log=log, experiment="home") as bandit:
         bandit.choose(size=4)  # their rewards are never reported
-    answer = run_what_if(log, "arm:blue")
-    first = answer["details"]["estimates"]["aipw-two-point"]
-    assert not answer["answered"]
-    assert f"It is {first['value']:.4g}, from {first['lower']:.4g}" in answer["refusal"]
-    assert "1.0% of the rows have no reward" in answer["refusal"]
+    evaluation = run_what_if(log, "arm:blue")
+    first = evaluation["details"]["estimates"]["aipw-two-point"]
+    assert not evaluation["has_estimate"]
+    assert f"It is {first['value']:.4g}, from {first['lower']:.4g}" in evaluation["refusal"]
+    assert "1.0% of the rows have no reward" in evaluation["refusal"]
 
 
 def test_logs_without_final_rewards_are_refused(tmp_path: Path) -> None:
@@ -152,11 +163,11 @@ def test_logs_without_final_rewards_are_refused(tmp_path: Path) -> None:
         early = [run_what_if(log, target) for target in ("arm:red", "ms+")]
     assert "has no decisions yet" in none[0]["refusal"]
     assert "no decision has a reward" in none[1]["refusal"]
-    for answer in early:
-        assert "after 3600 seconds: try again then" in answer["refusal"]
+    for evaluation in early:
+        assert "after 3600 seconds: try again then" in evaluation["refusal"]
     assert "no row has a final reward (40 window not closed)" in early[0]["refusal"]
-    for answer in none + early:
-        assert (answer["answered"], answer["rows"], answer["logged_mean"]) == (False, 0, None)
+    for evaluation in none + early:
+        assert (evaluation["has_estimate"], evaluation["rows"], evaluation["logged_mean"]) == (False, 0, None)
 
 
 def test_advice_about_open_windows_does_not_depend_on_the_name_of_the_experiment(tmp_path: Path) -> None:
@@ -169,9 +180,9 @@ def test_advice_about_open_windows_does_not_depend_on_the_name_of_the_experiment
         log=log,
         experiment="shop-window",
     ):
-        answer = run_what_if(log, "ms+", experiment="shop-window")
-    assert "no decision has a reward" in answer["refusal"]
-    assert "try again" not in answer["refusal"]  # no decision waits for its window to close
+        evaluation = run_what_if(log, "ms+", experiment="shop-window")
+    assert "no decision has a reward" in evaluation["refusal"]
+    assert "try again" not in evaluation["refusal"]  # no decision waits for its window to close
 
 
 class RefusedBySubclass(CannotAnswer):
@@ -187,29 +198,39 @@ def test_a_subclass_of_cannot_answer_is_a_refusal(
 
     monkeypatch.setattr("maillard.evaluation.evaluating.run_query", refuse)
     monkeypatch.setattr("maillard.evaluation.replays.replay_runner.replay", refuse)
-    answer = run_what_if(with_floor, target)
-    assert (answer["answered"], answer["refusal"]) == (False, "Too few rows.")
+    evaluation = run_what_if(with_floor, target)
+    assert (evaluation["has_estimate"], evaluation["refusal"]) == (False, "Too few rows.")
 
 
 def test_a_policy_that_learns_is_replayed(with_floor: str) -> None:
-    answer = run_what_if(with_floor, "ms+:booster=16", None, 0.8)
+    evaluation = run_what_if(with_floor, "ms+:booster=16", None, 0.8)
     found = replay(with_floor, "ms+:booster=16", confidence=0.8)
-    result = answer["value"], answer["lower"], answer["upper"], answer["logged_mean"], answer["rows"]
+    result = (
+        evaluation["value"],
+        evaluation["lower"],
+        evaluation["upper"],
+        evaluation["logged_mean"],
+        evaluation["rows"],
+    )
     assert result == (found.mean[-1], found.lower[-1], found.upper[-1], found.logged_mean, found.rows)
-    assert (answer["kind"], answer["estimator"]) == ("replay", "rejection")
-    assert answer["assumes"] == "; ".join(found.assumes)
-    assert f"the policy's first {found.rounds[-1]} rounds" in answer["caveat"]
+    assert (evaluation["kind"], evaluation["estimator"]) == ("replay", "rejection")
+    assert evaluation["assumes"] == "; ".join(found.assumes)
+    assert f"the policy's first {found.rounds[-1]} rounds" in evaluation["caveat"]
     own = replay(with_floor, "ms+:floor=0.5", confidence=0.8)
-    assert f"replayed in the same way, has a mean from {own.lower[-1]:.4g}" in answer["caveat"]
-    assert answer["details"]["own"]["mean"][-1] == own.mean[-1]
+    assert f"replayed in the same way, has a mean from {own.lower[-1]:.4g}" in evaluation["caveat"]
+    assert evaluation["details"]["own"]["mean"][-1] == own.mean[-1]
 
 
 def test_a_replay_with_bounds_only(without_floor: str) -> None:
-    answer = run_what_if(without_floor, "ms+:booster=16")
+    evaluation = run_what_if(without_floor, "ms+:booster=16")
     found = replay(without_floor, "ms+:booster=16")
     assert np.isnan(found.mean[-1])
-    assert (answer["value"], answer["lower"], answer["upper"]) == (None, found.lower[-1], found.upper[-1])
-    assert f"is only known to be from {found.least[-1]:.4g} to {found.most[-1]:.4g}" in answer["caveat"]
+    assert (evaluation["value"], evaluation["lower"], evaluation["upper"]) == (
+        None,
+        found.lower[-1],
+        found.upper[-1],
+    )
+    assert f"is only known to be from {found.least[-1]:.4g} to {found.most[-1]:.4g}" in evaluation["caveat"]
     wide = run_what_if(without_floor, "epsilon-greedy:epsilon=1")
     assert "The log has no reward for" in wide["refusal"]
     assert (wide["value"], wide["lower"]) == (None, None)
@@ -217,8 +238,8 @@ def test_a_replay_with_bounds_only(without_floor: str) -> None:
 
 def test_a_log_that_cannot_be_replayed_is_refused(tmp_path: Path) -> None:
     log = fill(tmp_path / "log.db", "ms:sigma2=1", 60, Reward())
-    answer = run_what_if(log, "ts:sigma2=1")
-    assert answer["refusal"].startswith("No method can replay this log: no constant floor")
+    evaluation = run_what_if(log, "ts:sigma2=1")
+    assert evaluation["refusal"].startswith("No method can replay this log: no constant floor")
 
 
 WRONG: list[tuple[Any, type[MaillardError], str]] = [
@@ -303,18 +324,18 @@ def test_jobs_on_a_log_in_postgresql(postgres: str, tmp_path: Path) -> None:
     async def run_jobs() -> tuple[Any, Any, str]:
         worker, other = WorkerProcess(url), WorkerProcess(url.replace("?", "-which-does-not-exist?"))
         await worker.run(export, "home", str(tmp_path / "home.parquet"))
-        answer = await worker.run(what_if, "home", "arm:blue", None, 0.95)
+        evaluation = await worker.run(what_if, "home", "arm:blue", None, 0.95)
         checked = await worker.run(check, "home")
         with pytest.raises(Unavailable) as caught:
             await other.run(check, "home")
-        return answer, checked, str(caught.value)
+        return evaluation, checked, str(caught.value)
 
-    answer, checked, message = asyncio.run(run_jobs())
+    evaluation, checked, message = asyncio.run(run_jobs())
     report = evaluate(postgres, "arm:blue")
     assert report.best is not None
-    assert (answer["estimator"], answer["value"]) == (report.best.name, report.best.value)
+    assert (evaluation["estimator"], evaluation["value"]) == (report.best.name, report.best.value)
     assert (checked["decisions"], checked["recomputed"], checked["problem_count"]) == (120, 120, 0)
     assert len(list(read_log(tmp_path / "home.parquet").rows())) == 120
-    assert "postgresql:" not in json.dumps([answer, checked])
+    assert "postgresql:" not in json.dumps([evaluation, checked])
     assert "does not exist" in message
     assert SECRET not in message

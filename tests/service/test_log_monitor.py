@@ -172,10 +172,10 @@ def test_activity_has_the_documented_schema(log: Log) -> None:
     monitor = Monitor(log.open(), lag=0)
     for activity in (monitor.activity("nothing", ARMS), read_activity(log.open(), monitor)):
         written = msgspec.json.encode(activity)
-        answer = msgspec.json.decode(written, type=wire_schema.Activity)
-        assert {each.arm for each in answer.arms} == set(ARMS)
-        assert {each.arm for each in answer.audit.arms} == set(ARMS)
-        assert msgspec.json.decode(written).keys() == msgspec.json.decode(msgspec.json.encode(answer)).keys()
+        decoded = msgspec.json.decode(written, type=wire_schema.Activity)
+        assert {each.arm for each in decoded.arms} == set(ARMS)
+        assert {each.arm for each in decoded.audit.arms} == set(ARMS)
+        assert msgspec.json.decode(written).keys() == msgspec.json.decode(msgspec.json.encode(decoded)).keys()
     assert b'Z"' in written
 
 
@@ -610,8 +610,8 @@ def test_memory_does_not_grow_with_the_log() -> None:
         bandit.choose(size=8000)
         monitor.advance(60)
         (known,) = monitor._experiments.values()
-        held = sum(len(rows) for rows in known.audit._buffer.values())
-        assert held <= 10_000
+        buffered = sum(len(rows) for rows in known.audit._buffer.values())
+        assert buffered <= 10_000
     assert read_activity(store, monitor)["decisions"] == 48_000
 
 

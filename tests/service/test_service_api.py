@@ -128,17 +128,19 @@ def test_an_experiment_is_created_once(api: Api) -> None:
 
 
 def test_listing_experiments_with_and_without_archived_ones(api: Api) -> None:
-    kept, gone = api.create_experiment(), api.create_experiment()
-    assert gone.request("POST", ":archive").json()["status"] == "archived"
+    active, archived = api.create_experiment(), api.create_experiment()
+    assert archived.request("POST", ":archive").json()["status"] == "archived"
 
     def listed(query: str) -> set[str]:
         return {
             each["experiment"] for each in api.client.get(f"/v1/experiments{query}").json()["experiments"]
         }
 
-    assert {kept.key, gone.key} <= listed("?archived=true")
-    assert listed("") == listed("?archived=false") == listed("?archived=true") - {gone.key, *_archived(api)}
-    assert kept.key in listed("")
+    assert {active.key, archived.key} <= listed("?archived=true")
+    assert (
+        listed("") == listed("?archived=false") == listed("?archived=true") - {archived.key, *_archived(api)}
+    )
+    assert active.key in listed("")
 
 
 def _archived(api: Api) -> set[str]:
@@ -148,21 +150,21 @@ def _archived(api: Api) -> set[str]:
 
 def test_one_of_many_concurrent_creations_succeeds(api: Api) -> None:
     body = {"experiment": "contested", "policy": "ms+", "reward": UNIT}
-    answers = run_concurrently(
+    responses = run_concurrently(
         16, lambda n: api.client.post("/v1/experiments", json=body | {"arms": [*ARMS, str(n)]})
     )
-    assert Counter(answer.status_code for answer in answers) == {201: 1, 409: 15}
-    (made,) = (answer.json() for answer in answers if answer.status_code == 201)
+    assert Counter(response.status_code for response in responses) == {201: 1, 409: 15}
+    (made,) = (response.json() for response in responses if response.status_code == 201)
     assert api.client.get("/v1/experiments/contested").json() == made
 
 
-def test_changing_the_policy_needs_the_current_etag(api: Api) -> None:
+def test_changing_the_policy_requires_the_current_etag(api: Api) -> None:
     experiment = api.create_experiment()
     old, body = experiment.etag, {"policy": "ms:sigma2=1"}
     assert error_summary(experiment.request("PATCH", "", body)) == (428, "precondition_required", "If-Match")
     for wrong in ('"99"', '"x"', "garbage", '"1", "2"', '"' + "9" * 30 + '"'):
-        answer = experiment.request("PATCH", "", body, If_Match=wrong)
-        assert error_summary(answer)[:2] == (412, "stale")
+        response = experiment.request("PATCH", "", body, If_Match=wrong)
+        assert error_summary(response)[:2] == (412, "stale")
     assert experiment.etag == old
     changed = experiment.request("PATCH", "", body, If_Match=old)
     assert (changed.status_code, changed.json()["policy"], changed.json()["policy_version"]) == (
@@ -180,10 +182,10 @@ def test_changing_the_policy_needs_the_current_etag(api: Api) -> None:
 def test_one_of_many_concurrent_changes_succeeds(api: Api) -> None:
     experiment = api.create_experiment()
     etag = experiment.etag
-    answers = run_concurrently(
+    responses = run_concurrently(
         12, lambda n: experiment.request("PATCH", "", {"policy": f"ms+:booster={n + 1}"}, If_Match=etag)
     )
-    assert Counter(answer.status_code for answer in answers) == {200: 1, 412: 11}
+    assert Counter(response.status_code for response in responses) == {200: 1, 412: 11}
     assert experiment.configuration["policy_version"] == 2
 
 
@@ -259,9 +261,9 @@ def test_a_decision_and_its_probabilities(api: Api) -> None:
     for value in (1, 0, 1):
         api.reward(experiment.decide().json()["id"], value)
     state = experiment.state
-    answer = experiment.decide(unit="ann", eligible=["red", "blue"])
-    assert answer.status_code == 201
-    decision = answer.json()
+    response = experiment.decide(unit="ann", eligible=["red", "blue"])
+    assert response.status_code == 201
+    decision = response.json()
     assert set(decision) == {
         "id", "experiment", "arm", "probability", "log_probability", "probabilities", "log_probabilities",
         "policy_version", "formula_version", "state", "epoch", "unit", "cold", "time", "expires_at",
@@ -305,9 +307,9 @@ def test_a_repeated_idempotency_key_returns_the_same_decision(api: Api) -> None:
 
 def test_concurrent_requests_with_one_key_get_one_decision(api: Api) -> None:
     experiment = api.create_experiment()
-    answers = run_concurrently(64, lambda _: experiment.decide("raced", unit="ann"))
-    assert Counter(answer.status_code for answer in answers) == {201: 1, 200: 63}
-    assert len({answer.content for answer in answers}) == 1
+    responses = run_concurrently(64, lambda _: experiment.decide("raced", unit="ann"))
+    assert Counter(response.status_code for response in responses) == {201: 1, 200: 63}
+    assert len({response.content for response in responses}) == 1
     items = [{"idempotency_key": "batched", "unit": "ann"}] * 500
     results = [each for some in run_concurrently(4, lambda _: experiment.decisions(*items)) for each in some]
     assert Counter(each["status"] for each in results) == {201: 1, 200: 1999}
@@ -391,8 +393,8 @@ def test_a_reward_is_applied_once(api: Api) -> None:
 def test_one_of_many_concurrent_rewards_is_applied(api: Api) -> None:
     experiment = api.create_experiment()
     decision = experiment.decide().json()["id"]
-    answers = run_concurrently(32, lambda n: api.reward(decision, n % 2))
-    codes = Counter(answer.status_code for answer in answers)
+    responses = run_concurrently(32, lambda n: api.reward(decision, n % 2))
+    codes = Counter(response.status_code for response in responses)
     assert codes == {201: 1, 200: 15, 409: 16}
     assert experiment.pulls() == 1
 
@@ -441,8 +443,8 @@ def test_a_late_reward_is_logged_but_not_applied(api: Api) -> None:
     experiment = api.create_experiment(reward=UNIT | {"window": 0.05})
     late = experiment.decide().json()
     time.sleep(0.1)
-    answer = api.reward(late["id"], 1)
-    assert (answer.status_code, answer.json()) == (
+    response = api.reward(late["id"], 1)
+    assert (response.status_code, response.json()) == (
         200,
         {"decision": late["id"], "event": late["id"], "outcome": "late"} | {"applied": False, "late": True},
     )
@@ -455,8 +457,8 @@ def test_the_service_closes_due_windows(api: Api) -> None:
     default = api.create_experiment(reward=UNIT | {"window": 0.2, "default": 0.25})
     mature = api.create_experiment(reward=UNIT | {"window": 3, "mature_only": True})
     default.decide()
-    answer = api.reward(mature.decide().json()["id"], 1).json()
-    assert (answer["outcome"], answer["applied"], mature.pulls()) == ("waiting", True, 0)
+    response = api.reward(mature.decide().json()["id"], 1).json()
+    assert (response["outcome"], response["applied"], mature.pulls()) == ("waiting", True, 0)
     wait_until(lambda: default.pulls() == mature.pulls() == 1)
     assert math.fsum(arm["sum"] for arm in default.state["arms"]) == 0.25
 
@@ -490,11 +492,11 @@ def test_a_batch_of_rewards_has_a_status_for_each(api: Api) -> None:
 
 def test_evaluations(api: Api, filled: Filled) -> None:
     response = filled.experiment.request("POST", "/evaluations", {"target": "arm:green"})
-    assert (response.status_code, response.json()["answered"]) == (200, True)
+    assert (response.status_code, response.json()["has_estimate"]) == (200, True)
     assert response.json()["lower"] <= 1.0 <= response.json()["upper"]
     assert response.json()["rows"] == 400
     little = api.create_experiment().request("POST", "/evaluations", {"target": "arm:green"}).json()
-    assert (little["answered"], little["value"]) == (False, None)
+    assert (little["has_estimate"], little["value"]) == (False, None)
     assert little["refusal"]
 
 
@@ -519,23 +521,23 @@ def test_jobs_wait_for_each_other_and_rewards_do_not_wait_for_them(
             rewards = run_concurrently(16, lambda _: api.reward(new_id(), 1))
         finally:
             hold.unlink()  # the running job continues
-        answers = [job.result() for job in jobs]
+        responses = [job.result() for job in jobs]
     assert {reward.status_code for reward in rewards} == {202}
-    assert Counter(answer.status_code for answer in answers) == {200: 9, 503: 7}
-    for answer in answers:
-        if answer.status_code == 503:
-            assert error_summary(answer) == (503, "unavailable", None)
-            assert int(answer.headers["retry-after"]) >= 1
+    assert Counter(response.status_code for response in responses) == {200: 9, 503: 7}
+    for response in responses:
+        if response.status_code == 503:
+            assert error_summary(response) == (503, "unavailable", None)
+            assert int(response.headers["retry-after"]) >= 1
 
 
 def test_the_log_as_parquet(api: Api, filled: Filled) -> None:
     key = filled.experiment.key
-    with api.client.stream("GET", f"/v1/experiments/{key}/export") as answer:
-        assert answer.status_code == 200
-        assert answer.headers["content-type"] == "application/vnd.apache.parquet"
-        assert answer.headers["content-disposition"] == f'attachment; filename="{key}.parquet"'
-        assert answer.headers["transfer-encoding"] == "chunked"
-        content = b"".join(answer.iter_bytes())
+    with api.client.stream("GET", f"/v1/experiments/{key}/export") as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "application/vnd.apache.parquet"
+        assert response.headers["content-disposition"] == f'attachment; filename="{key}.parquet"'
+        assert response.headers["transfer-encoding"] == "chunked"
+        content = b"".join(response.iter_bytes())
     assert pyarrow.parquet.read_table(io.BytesIO(content)).num_rows == 400
 
 
@@ -574,9 +576,9 @@ def test_metrics(api: Api) -> None:
     before = metric_samples(api.client.get("/metrics").text).get("maillard_rewards_total", {})
     api.rewards({"decision": ids[0], "value": 1}, {"decision": ids[1], "value": 1})
     api.rewards({"decision": ids[0], "value": 1}, {"decision": ids[1], "value": 0})
-    answer = api.client.get("/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    now = metric_samples(answer.text)
+    response = api.client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    now = metric_samples(response.text)
     assert {arm: now["maillard_decisions_total"][arm, experiment.key] for arm in arms} == arms
     rewards = now["maillard_rewards_total"]
     changed = {

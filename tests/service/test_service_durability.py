@@ -192,10 +192,12 @@ def _change_first(
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        (_change_first(lambda answer: answer | {"id": answer["id"][::-1]}), "is lost"),
-        (_change_first(lambda answer: answer | {"arm": "mauve"}), "was sent"),
+        (_change_first(lambda response: response | {"id": response["id"][::-1]}), "is lost"),
+        (_change_first(lambda response: response | {"arm": "mauve"}), "was sent"),
         (
-            _change_first(lambda answer: answer | {"log_probability": answer["log_probability"] - 1e-15}),
+            _change_first(
+                lambda response: response | {"log_probability": response["log_probability"] - 1e-15}
+            ),
             "was sent",
         ),
         (

@@ -229,14 +229,14 @@ WRONG = [
 def test_invalid_values(client, decision, call, path) -> None:
     method, where, body = call
     content = None if method in ("GET", "DELETE") else json.dumps(body).encode()
-    answer = client.request(
+    response = client.request(
         method, where.format(decision=decision), content=content, headers=JSON | ANY_VERSION
     )
-    unknown = answer.json()["error"].get("known")
-    assert error_summary(answer) == (422, "invalid_value" if unknown is None else "unknown_name", path)
+    unknown = response.json()["error"].get("known")
+    assert error_summary(response) == (422, "invalid_value" if unknown is None else "unknown_name", path)
 
 
-def test_an_unknown_name_comes_with_its_kind_and_the_names_that_exist(client) -> None:
+def test_an_unknown_name_is_reported_with_its_kind_and_the_known_names(client) -> None:
     """A client does not have to parse the message."""
     found = error(client.post(DECISIONS, json={"eligible": ["red", "purple"]}))
     assert (found["code"], found["kind"], found["name"]) == ("unknown_name", "eligible arm", "purple")
@@ -261,14 +261,14 @@ UNKNOWN = [
 @pytest.mark.parametrize(("call", "path"), UNKNOWN, ids=named(UNKNOWN))
 def test_unknown_fields(client, decision, call, path) -> None:
     method, where, body = call
-    answer = client.request(method, where.format(decision=decision), json=body, headers=ANY_VERSION)
-    assert error_summary(answer) == (422, "unknown_field", path)
+    response = client.request(method, where.format(decision=decision), json=body, headers=ANY_VERSION)
+    assert error_summary(response) == (422, "unknown_field", path)
 
 
 @pytest.mark.parametrize("key", ["", "k" * 513])
 def test_invalid_idempotency_keys(client, key) -> None:
-    answer = client.post(DECISIONS, json={}, headers={"Idempotency-Key": key})
-    assert error_summary(answer) == (422, "invalid_value", "Idempotency-Key")
+    response = client.post(DECISIONS, json={}, headers={"Idempotency-Key": key})
+    assert error_summary(response) == (422, "invalid_value", "Idempotency-Key")
 
 
 @pytest.mark.parametrize(
@@ -332,15 +332,15 @@ def test_idempotency_keys_may_contain_any_bytes(service) -> None:
     ],
 )
 def test_invalid_json(client, decision, body) -> None:
-    answer = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
-    assert error_summary(answer) == (400, "bad_json", None)
+    response = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
+    assert error_summary(response) == (400, "bad_json", None)
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400, "1" * 100_000])
 def test_numbers_out_of_the_range_of_floats(client, decision, number) -> None:
     body = f'{{"value": {number}}}'
-    answer = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
-    assert error_summary(answer) == (422, "invalid_value", "$.value")
+    response = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
+    assert error_summary(response) == (422, "invalid_value", "$.value")
 
 
 @pytest.mark.parametrize(
@@ -353,9 +353,9 @@ def test_numbers_out_of_the_range_of_floats(client, decision, number) -> None:
     ],
 )
 def test_deeply_nested_json(client, decision, body) -> None:
-    answer = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
-    assert answer.status_code in (400, 422)
-    error(answer)
+    response = client.put(f"/v1/decisions/{decision}/reward", content=body, headers=JSON)
+    assert response.status_code in (400, 422)
+    error(response)
 
 
 @pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.body], ids=lambda each: each.name)
@@ -366,8 +366,8 @@ def test_deeply_nested_json(client, decision, body) -> None:
 def test_other_content_types(client, decision, operation, content_type) -> None:
     """In particular those that a form on any web page can send."""
     path = operation.path.format(experiment="home", id=decision)
-    answer = client.request(operation.method, path, content=b"{}", headers={"Content-Type": content_type})
-    assert error_summary(answer) == (415, "unsupported_media_type", "Content-Type")
+    response = client.request(operation.method, path, content=b"{}", headers={"Content-Type": content_type})
+    assert error_summary(response) == (415, "unsupported_media_type", "Content-Type")
 
 
 @pytest.mark.parametrize(
@@ -395,9 +395,9 @@ def test_a_large_body_is_rejected_before_it_is_read(service, path, limit) -> Non
         head = written("POST", path, b"x").replace(
             b"Content-Length: 1\r\n\r\nx", b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % announced
         )
-        (answer,) = send_raw(service, head)  # without 100 Continue
-        assert error_summary(answer) == (413, "too_large", None)
-        assert str(limit) in error(answer)["message"]
+        (response,) = send_raw(service, head)  # without 100 Continue
+        assert error_summary(response) == (413, "too_large", None)
+        assert str(limit) in error(response)["message"]
 
 
 @pytest.mark.parametrize(("path", "limit"), SIZE_LIMITS[:2])
@@ -407,15 +407,15 @@ def test_a_large_body_without_a_content_length_is_rejected(service, path, limit)
         b"Content-Length: 1\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n"
     )
     piece = b"10000\r\n" + b" " * (1 << 16) + b"\r\n"
-    (answer,) = send_raw(service, head, *[piece] * (limit // (1 << 16) + 1))
-    assert error_summary(answer) == (413, "too_large", None)
+    (response,) = send_raw(service, head, *[piece] * (limit // (1 << 16) + 1))
+    assert error_summary(response) == (413, "too_large", None)
 
 
 @pytest.mark.parametrize(("path", "limit"), SIZE_LIMITS[:2])
 def test_a_body_of_the_maximum_size_is_accepted(client, path, limit) -> None:
     body = b'{"decisions": []}' if "batch" in path else b"{}"
-    answer = client.post(path, content=body + b" " * (limit - len(body)), headers=JSON)
-    assert answer.status_code in (200, 201)
+    response = client.post(path, content=body + b" " * (limit - len(body)), headers=JSON)
+    assert response.status_code in (200, 201)
 
 
 @pytest.mark.parametrize(
@@ -428,8 +428,8 @@ def test_a_body_of_the_maximum_size_is_accepted(client, path, limit) -> None:
     ids=["one header", "many headers", "the path"],
 )
 def test_a_megabyte_of_headers(service, head) -> None:
-    (answer,) = send_raw(service, head)
-    assert error_summary(answer) == (431, "too_large", None)
+    (response,) = send_raw(service, head)
+    assert error_summary(response) == (431, "too_large", None)
 
 
 def test_an_error_about_many_names_is_short(client) -> None:
@@ -483,8 +483,8 @@ def test_slow_clients_get_408(short_timeout_service, sent, drip) -> None:
                 except TimeoutError:
                     connection.sendall(drip)
     assert time.monotonic() - began > 0.4
-    (answer,) = parse_responses(received)
-    assert error_summary(answer) == (408, "timeout", None)
+    (response,) = parse_responses(received)
+    assert error_summary(response) == (408, "timeout", None)
     assert httpx2.get(f"{short_timeout_service.url}/v1/me").status_code == 200
 
 
@@ -494,8 +494,8 @@ def test_slow_clients_do_not_delay_others(short_timeout_service) -> None:
         for connection in slow:
             connection.sendall(HEAD + b"Content-Length: 2000\r\n\r\n{")
         for _ in range(20):
-            (answer,) = send_raw(short_timeout_service, written("POST", DECISIONS, b"{}", CLOSE))
-            assert answer.status_code == 201
+            (response,) = send_raw(short_timeout_service, written("POST", DECISIONS, b"{}", CLOSE))
+            assert response.status_code == 201
         for connection in slow:
             assert parse_responses(receive_all(connection))[0].status_code == 408
 
@@ -513,9 +513,9 @@ def test_pipelined_requests_are_answered_in_order(service, decision) -> None:
     ]
     sent = [templates[n % 5].replace(b"{n}", b"%d" % n) for n in range(25)]
     sent.append(written("GET", "/healthz", b"", f"X-Request-Id: r25\r\n{CLOSE}"))
-    answers = send_raw(service, b"".join(sent))
-    assert [each.headers["x-request-id"] for each in answers] == [f"r{n}" for n in range(26)]
-    assert [each.status_code for each in answers] == [201, 400, 404, 422, 200] * 5 + [200]
+    responses = send_raw(service, b"".join(sent))
+    assert [each.headers["x-request-id"] for each in responses] == [f"r{n}" for n in range(26)]
+    assert [each.status_code for each in responses] == [201, 400, 404, 422, 200] * 5 + [200]
 
 
 def test_an_unread_body_is_not_parsed_as_a_request(service) -> None:
@@ -540,11 +540,11 @@ def test_head_is_get_without_the_body(service, client, decision, operation) -> N
     path = operation.path.format(experiment="home", id=decision)
     with open_connection(service) as connection:
         connection.sendall(written("HEAD", path, b"", CLOSE))
-        (answer,) = parse_responses(receive_all(connection), head=True)
+        (response,) = parse_responses(receive_all(connection), head=True)
     got = client.get(path)
-    assert answer.status_code == got.status_code == 200
-    assert answer.headers["content-type"] == got.headers["content-type"]
-    assert ("content-length" in answer.headers) == ("content-length" in got.headers)
+    assert response.status_code == got.status_code == 200
+    assert response.headers["content-type"] == got.headers["content-type"]
+    assert ("content-length" in response.headers) == ("content-length" in got.headers)
 
 
 @pytest.mark.parametrize(
@@ -562,9 +562,9 @@ def test_head_is_get_without_the_body(service, client, decision, operation) -> N
     ],
 )
 def test_methods_that_are_not_allowed(client, method, path, allowed) -> None:
-    answer = client.request(method, path)
-    assert error_summary(answer) == (405, "method_not_allowed", None)
-    assert answer.headers["allow"] == allowed
+    response = client.request(method, path)
+    assert error_summary(response) == (405, "method_not_allowed", None)
+    assert response.headers["allow"] == allowed
 
 
 @pytest.mark.parametrize(
@@ -574,10 +574,10 @@ def test_methods_that_are_not_allowed(client, method, path, allowed) -> None:
      "/index.html", "/\U0001f9c1", "/" + "x" * 10_000]
 )  # fmt: skip
 def test_unknown_paths(client, path) -> None:
-    answer = client.get(path)
-    assert error_summary(answer) == (404, "not_found", None)
-    assert len(answer.content) < 1000
-    assert answer.headers["x-request-id"] == error(answer)["request_id"]
+    response = client.get(path)
+    assert error_summary(response) == (404, "not_found", None)
+    assert len(response.content) < 1000
+    assert response.headers["x-request-id"] == error(response)["request_id"]
 
 
 @pytest.mark.parametrize(
@@ -590,8 +590,8 @@ def test_unknown_experiments(client, operation, key) -> None:
     path = operation.path.replace("{arm:anything}", "red").format(experiment=key)
     bodies = {"decide": {}, "decide_batch": {"decisions": [{}]}, "evaluate": {"target": "uniform"}}
     bodies |= {"add_arm": {"arm": "green"}, "change_experiment": {"policy": "ms"}}
-    answer = client.request(operation.method, path, json=bodies.get(operation.name), headers=ANY_VERSION)
-    assert error_summary(answer) == (404, "not_found", None)
+    response = client.request(operation.method, path, json=bodies.get(operation.name), headers=ANY_VERSION)
+    assert error_summary(response) == (404, "not_found", None)
 
 
 def test_unknown_decisions(client) -> None:
@@ -605,7 +605,7 @@ def test_unknown_decisions(client) -> None:
     "given", ["", "x" * 65, "a b", 'a"b', "a\\", "é", "a{b}", "\x7f"]
 )  # fmt: skip
 def test_invalid_request_ids_are_replaced(client, given) -> None:
-    answer = client.get("/no", headers={"X-Request-Id": given.encode("latin-1")})
-    assert error(answer)["request_id"] != given
-    kept = client.get("/no", headers={"X-Request-Id": "Trace-1.2_3"})
-    assert error(kept)["request_id"] == kept.headers["x-request-id"] == "Trace-1.2_3"
+    response = client.get("/no", headers={"X-Request-Id": given.encode("latin-1")})
+    assert error(response)["request_id"] != given
+    response = client.get("/no", headers={"X-Request-Id": "Trace-1.2_3"})
+    assert error(response)["request_id"] == response.headers["x-request-id"] == "Trace-1.2_3"

@@ -177,7 +177,7 @@ def test_every_operation(case: Any, recorder: RecordingClient) -> None:
 @pytest.mark.torture
 @SCHEMA.parametrize()  # type: ignore[untyped-decorator]  # made at run time
 @suite(MANY)
-def test_every_operation_at_length(case: Any, recorder: RecordingClient) -> None:
+def test_every_operation_with_many_examples(case: Any, recorder: RecordingClient) -> None:
     recorder.check(case)
 
 
@@ -276,7 +276,7 @@ def test_existing_experiments(recorder: RecordingClient, name: str) -> None:
 
 @pytest.mark.torture
 @pytest.mark.parametrize("name", NAMES)
-def test_existing_experiments_at_length(recorder: RecordingClient, name: str) -> None:
+def test_existing_experiments_with_many_examples(recorder: RecordingClient, name: str) -> None:
     check_existing(recorder, name, MANY)
 
 

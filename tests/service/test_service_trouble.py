@@ -47,10 +47,12 @@ def test_the_access_log_contains_ids_but_no_names_and_no_secrets(tmp_path: Path)
         headers = {"Idempotency-Key": "PLANTED-idempotency", "X-Request-Id": "mine-1", "Cookie": "PLANTED"}
         made = client.post(path, json={"unit": "PLANTED-unit"}, headers=headers).json()["id"]
         reward = f"/v1/decisions/{made}/reward"
+        # Long enough that neither the digits of a time nor those of an id contain them by chance.
+        first, second = 0.8125812581258125, 0.3125312531253125
         client.put(
-            reward, json={"value": 0.8125, "event": "PLANTED-event"}, headers={"X-Request-Id": "mine-2"}
+            reward, json={"value": first, "event": "PLANTED-event"}, headers={"X-Request-Id": "mine-2"}
         )
-        client.put(reward, json={"value": 0.3125, "event": "PLANTED-event"})
+        client.put(reward, json={"value": second, "event": "PLANTED-event"})
         client.post(path, json={"unit": "PLANTED\0", "context": "PLANTED"})
         client.post(path, content=b'{"PLANTED', headers={"Content-Type": "application/json"})
         client.get(
@@ -59,9 +61,8 @@ def test_the_access_log_contains_ids_but_no_names_and_no_secrets(tmp_path: Path)
         client.get("/v1/me", headers={"Authorization": "Bearer mk_PLANTED"})
         client.post("/v1/experiments/PLANTED-key/evaluations", json={"target": "arm:PLANTED"})
         send_raw(service, b"GET /PLANTED HTTP/1.1\r\nX-PLANTED: PLANTED\0\r\n\r\n")
-        wait_until(
-            lambda: service.output.count('"event":"request"') >= 8
-        )  # lines are written a few times a second
+        # Lines are written a few times a second.
+        wait_until(lambda: service.output.count('"event":"request"') >= 8)
         output = service.output
     welcome, access_log = output.split("\n{", 1)
     lines = [json.loads(line) for line in ("{" + access_log).splitlines()]
@@ -71,7 +72,7 @@ def test_the_access_log_contains_ids_but_no_names_and_no_secrets(tmp_path: Path)
     assert (requests["mine-1"]["operation"], requests["mine-1"]["status"]) == ("decide", 201)
     assert {line["key"] for line in requests.values()} >= {secret[3:15]}
     assert len(requests) == len([line for line in lines if line["event"] == "request"]) >= 8
-    for planted in ("PLANTED", secret, secret[16:], "8125", "3125"):
+    for planted in ("PLANTED", secret, secret[16:], str(first)[2:], str(second)[2:]):
         assert planted not in access_log
     assert secret not in welcome
 
@@ -91,15 +92,20 @@ def test_a_log_that_cannot_be_written_is_503_and_never_an_unlogged_arm(tmp_path:
         _, hard_limit = resource.prlimit(service.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (0, hard_limit))
         time.sleep(0.6)  # a probe is good for half a second
-        answers = [experiment.decide(f"during {n}") for n in range(5)]
-        answers += run_concurrently(16, lambda n: experiment.decide(f"at once {n}"))
-        answers += [experiment.decide(), api.reward(known, 1), api.reward(new_id(), 1), client.get("/readyz")]
-        answers += [experiment.request("POST", ":pause"), client.post("/v1/experiments", json={
+        responses = [experiment.decide(f"during {n}") for n in range(5)]
+        responses += run_concurrently(16, lambda n: experiment.decide(f"at once {n}"))
+        responses += [
+            experiment.decide(),
+            api.reward(known, 1),
+            api.reward(new_id(), 1),
+            client.get("/readyz"),
+        ]
+        responses += [experiment.request("POST", ":pause"), client.post("/v1/experiments", json={
             "experiment": "another", "arms": ARMS, "policy": "ms+", "reward": UNIT})]  # fmt: skip
-        for answer in answers:
-            assert error_summary(answer) == (503, "unavailable", None)
-            assert answer.headers["retry-after"] == "1"
-            assert str(tmp_path) not in answer.text
+        for response in responses:
+            assert error_summary(response) == (503, "unavailable", None)
+            assert response.headers["retry-after"] == "1"
+            assert str(tmp_path) not in response.text
         assert {each["status"] for each in experiment.decisions({}, {"idempotency_key": "k"})} == {503}
         assert {each["status"] for each in api.rewards({"decision": known, "value": 1})} == {503}
         assert client.get("/healthz").status_code == 200
@@ -107,8 +113,8 @@ def test_a_log_that_cannot_be_written_is_503_and_never_an_unlogged_arm(tmp_path:
 
         resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
         again = [experiment.decide(f"during {n}") for n in range(5)]
-        assert [answer.status_code for answer in again] == [201] * 5
-        acknowledged |= {answer.json()["id"] for answer in again}
+        assert [response.status_code for response in again] == [201] * 5
+        acknowledged |= {response.json()["id"] for response in again}
         assert api.reward(known, 1).status_code == 201
         wait_until(lambda: client.get("/readyz").status_code == 200)
         assert client.get(f"/v1/experiments/{experiment.key}").json()["status"] == "running"
@@ -127,9 +133,9 @@ def test_a_damaged_log_is_500_invalid_log(tmp_path: Path) -> None:
         of_experiment = "experiment = (SELECT id FROM experiments WHERE name = ?)"
         file.execute(f"UPDATE events SET payload = '{{' WHERE {of_experiment}", [damaged.key])
     with serving(log) as service, http_client(service) as client:
-        answer = client.get(f"/v1/experiments/{damaged.key}")
-        assert error_summary(answer) == (500, "invalid_log", None)
-        assert str(tmp_path) not in answer.text
+        response = client.get(f"/v1/experiments/{damaged.key}")
+        assert error_summary(response) == (500, "invalid_log", None)
+        assert str(tmp_path) not in response.text
         wait_until(lambda: "InvalidLog" in service.output)
         assert client.get(f"/v1/experiments/{other.key}").status_code == 200
 
@@ -142,20 +148,20 @@ def test_postgresql_that_is_down_is_503_until_it_is_up(private_postgres: Server)
         acknowledged = {experiment.decide().json()["id"]}
         private_postgres.stop(immediate=True)
         wait_until(lambda: client.get("/readyz").status_code == 503)
-        answers = [
+        responses = [
             experiment.decide("k"),
             api.reward(next(iter(acknowledged)), 1),
             experiment.request("GET", "/state"),
         ]
-        assert [error_summary(answer) for answer in answers] == [(503, "unavailable", None)] * 3
-        for answer in answers:
-            assert "postgres" not in error(answer)["message"].lower()
+        assert [error_summary(response) for response in responses] == [(503, "unavailable", None)] * 3
+        for response in responses:
+            assert "postgres" not in error(response)["message"].lower()
         assert client.get("/healthz").status_code == 200
         private_postgres.start()
         wait_until(lambda: client.get("/readyz").status_code == 200)
-        answer = experiment.decide("k")
-        assert answer.status_code == 201
-        acknowledged.add(answer.json()["id"])
+        response = experiment.decide("k")
+        assert response.status_code == 201
+        acknowledged.add(response.json()["id"])
         with closing(open_store(url)) as store:
             assert {row.id for row, _, _ in store.rows(experiment.key)} == acknowledged
 
@@ -177,8 +183,8 @@ def test_two_workers_act_as_one_service(postgres: str) -> None:
         done = run_concurrently(32, lambda n: [experiment.decide(f"k{n}-{m}").status_code for m in range(10)])
         assert Counter(status for some in done for status in some) == {201: 320}
 
-        def decisions_of(asking: Any) -> dict[Any, float]:
-            return metric_samples(asking.get("/metrics").text).get("maillard_decisions_total", {})
+        def decisions_of(scraper: Any) -> dict[Any, float]:
+            return metric_samples(scraper.get("/metrics").text).get("maillard_decisions_total", {})
 
         def counted() -> float:
             decisions = decisions_of(client)
@@ -187,7 +193,7 @@ def test_two_workers_act_as_one_service(postgres: str) -> None:
         wait_until(lambda: counted() == 320)
         scraped = run_concurrently(16, lambda _: [client.get("/metrics").status_code for _ in range(5)])
         assert Counter(status for some in scraped for status in some) == {200: 80}
-        for _ in range(6):  # either worker may answer
+        for _ in range(6):  # either worker may respond
             with http_client(service) as other:
                 other.headers["Authorization"] = f"Bearer {admin}"
                 wait_until(lambda: sum(decisions_of(other).values()) == 320)
@@ -213,7 +219,7 @@ def statuses_on_new_connections(
     headers = f"Authorization: Bearer {secret}\r\nConnection: close\r\n"
     message = written("POST", f"/v1/experiments/{experiment.key}/decisions", b"{}", headers)
     return {
-        answer.status_code
-        for answers in run_concurrently(count, lambda _: send_raw(service, message))
-        for answer in answers
+        response.status_code
+        for responses in run_concurrently(count, lambda _: send_raw(service, message))
+        for response in responses
     }

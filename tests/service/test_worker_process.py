@@ -154,8 +154,8 @@ def test_jobs_run_in_one_other_process(log: str, loops) -> None:
         finally:
             await worker.close()
 
-    answer, checked, pid, again, size = run(run_jobs(), loops)
-    assert answer == what_if(log, "home", "arm:green", ["snips"], 0.9)
+    evaluation, checked, pid, again, size = run(run_jobs(), loops)
+    assert evaluation == what_if(log, "home", "arm:green", ["snips"], 0.9)
     assert checked == check(log, "home")
     assert pid == again != os.getpid()
     assert not exists(pid)

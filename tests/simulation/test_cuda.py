@@ -83,7 +83,7 @@ def stream(key: tuple[int, int], trial: int) -> Any:
 
 
 # Counter, key and result from Random123's kat_vectors.
-ANSWERS = [
+KNOWN_VALUES = [
     ((0, 0, 0, 0), (0, 0), "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
     ((2**32 - 1,) * 4, (2**32 - 1,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
     (
@@ -94,12 +94,12 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("counter", "key", "answer"), ANSWERS)
+@pytest.mark.parametrize(("counter", "key", "expected"), KNOWN_VALUES)
 @pytest.mark.usefixtures("wrapping")
-def test_streams_start_with_philox(counter, key, answer) -> None:
+def test_streams_start_with_philox(counter, key, expected) -> None:
     low, high = (a | b << 32 for a, b in (counter[:2], counter[2:]))
     rng = stream((key[0] | key[1] << 32, high), low)
-    assert " ".join(f"{int(each) >> shift & 0xFFFFFFFF:08x}" for each in rng for shift in (0, 32)) == answer
+    assert " ".join(f"{int(each) >> shift & 0xFFFFFFFF:08x}" for each in rng for shift in (0, 32)) == expected
 
 
 def xoroshiro(a: int, b: int) -> Any:
@@ -322,11 +322,12 @@ def test_the_comparison_detects_another_booster() -> None:
     assert min(compare("ms+:booster=4", GAUSSIAN, LAZY, 120, 40, other="ms+:booster=32")) < SURE
 
 
-LAWS = [
+CHOICE_CASES = [
     ("ms", BERNOULLI, LAZY, 14, 40),
     ("ms+", GAUSSIAN, LAZY, 14, 40),
     ("ms+:booster=16,c=1,d=1", BERNOULLI, LAZY, 14, 40),
     ("kl-ms", BERNOULLI, LAZY, 14, 40),
+    ("kl-ms+:booster=8,jeffreys=true", BERNOULLI, LAZY, 14, 40),
     ("boltzmann:eta=3,schedule=log", "gaussian-linear:arms=9", LAZY, 14, 40),
     ("ms", BERNOULLI, DIRECT, 14, 40),
     ("ts", GAUSSIAN, LAZY, 14, 40),
@@ -340,7 +341,7 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "text", "engine", "trials", "horizon"), LAWS)
+@pytest.mark.parametrize(("spec", "text", "engine", "trials", "horizon"), CHOICE_CASES)
 def test_choices_follow_the_probabilities_of_their_tallies(
     spec, text, engine, trials, horizon, monkeypatch
 ) -> None:
@@ -542,10 +543,10 @@ def test_a_trial_does_not_depend_on_where_it_pauses(spec, engine, text, monkeypa
     plan = plan_of(spec, text, 30, 5, engine)
     once = finish(plan, 5, monkeypatch)
     # Each launch is four times as long as the one before; without time left, launches shrink to one round.
-    for seconds, spell in ((1e9, 13), (0.0, 10)):
+    for seconds, rounds in ((1e9, 13), (0.0, 10)):
         monkeypatch.setattr(device, "LAUNCH_SECONDS", seconds)
-        monkeypatch.setattr(device, "_first_launch_rounds", lambda _threads, _last, spell=spell: spell)
-        assert np.array_equal(once, finish(plan, 5, monkeypatch)), (seconds, spell)
+        monkeypatch.setattr(device, "_first_launch_rounds", lambda _threads, _last, rounds=rounds: rounds)
+        assert np.array_equal(once, finish(plan, 5, monkeypatch)), (seconds, rounds)
 
 
 @pytest.mark.parametrize("text", [GAUSSIAN, BERNOULLI])
@@ -574,12 +575,12 @@ def refused(policies: Any, problem: str = BERNOULLI, **options: Any) -> str:
 
 @pytest.mark.parametrize("spec", ["adaucb", "phe", "ts-bernoulli", "dmed", "arm:0", "dist:0.1,0.2,0.3,0.4"])
 def test_policies_without_an_engine_are_rejected(spec) -> None:
-    said = refused(["ms", spec])
-    assert said.startswith(
+    message = refused(["ms", spec])
+    assert message.startswith(
         "policy on device 'cuda': expected sampled, indexed and Gaussian-perturbed policies"
     )
-    assert "device='cpu'" in said
-    assert spec.partition(":")[0] in said
+    assert "device='cpu'" in message
+    assert spec.partition(":")[0] in message
 
 
 @pytest.mark.parametrize(
@@ -593,12 +594,12 @@ def test_policies_without_an_engine_are_rejected(spec) -> None:
     ],
 )
 def test_problems_without_an_engine_are_rejected(spec, problem) -> None:
-    said = refused(spec, problem)
-    assert said.startswith(
+    message = refused(spec, problem)
+    assert message.startswith(
         "problem on device 'cuda': expected Gaussian and Bernoulli rewards, observed at once"
     )
-    assert "device='cpu'" in said
-    assert problem[:8] in said
+    assert "device='cpu'" in message
+    assert problem[:8] in message
 
 
 def test_a_delay_of_zero_equals_no_delay() -> None:
@@ -663,12 +664,12 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "engine", "words"), BROKEN)
+@pytest.mark.parametrize(("policy", "engine", "message"), BROKEN)
 @pytest.mark.parametrize("text", [GAUSSIAN, BERNOULLI])
-def test_a_formula_that_returns_nan_is_named(policy, engine, words, text) -> None:
+def test_a_formula_that_returns_nan_is_named(policy, engine, message, text) -> None:
     with pytest.raises(InvalidValue) as caught:
         device.run(plan_of(policy, text, 60, 1, engine), 0, 4, summarize=False)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 class Wild(maillard.Sampled):
@@ -758,14 +759,14 @@ print(there.provenance["device"])
 command = CliRunner().invoke(main, ["simulate", "ms", "--device", "cuda"])
 print(command.exit_code, command.output, end="")
 """
-    said, where, command = python(code).stdout.strip().splitlines()
-    assert said.startswith("device 'cuda': ")
-    assert said.endswith("(device='auto' runs on the CPU where there is no GPU)")
+    message, where, command = python(code).stdout.strip().splitlines()
+    assert message.startswith("device 'cuda': ")
+    assert message.endswith("(device='auto' runs on the CPU where there is no GPU)")
     assert where == "cpu"
-    assert command == f"2 maillard: {said}"
+    assert command == f"2 maillard: {message}"
 
 
-def test_auto_runs_each_policy_where_it_can() -> None:
+def test_auto_runs_each_policy_on_the_gpu_if_it_has_an_engine() -> None:
     both = maillard.simulate(["ms", "phe"], BERNOULLI, 20, 5, seed=3, device="auto")
     here = maillard.simulate(["ms", "phe"], BERNOULLI, 20, 5, seed=3)
     there = maillard.simulate("ms", BERNOULLI, 20, 5, seed=3, device="cuda")
@@ -903,7 +904,7 @@ def test_one_arm(spec) -> None:
 
 def test_the_command_runs_on_a_device(tmp_path) -> None:
     path = tmp_path / "summary.json"
-    words = [
+    arguments = [
         "simulate",
         "ms+",
         "ts",
@@ -916,18 +917,18 @@ def test_the_command_runs_on_a_device(tmp_path) -> None:
         "--seed",
         "2",
     ]
-    words += ["--device", "cuda", "--keep", "summary", "--format", "json", "--output", str(path)]
-    result = CliRunner().invoke(main, words, env={"COLUMNS": "200", "NO_COLOR": "1"})
+    arguments += ["--device", "cuda", "--keep", "summary", "--format", "json", "--output", str(path)]
+    result = CliRunner().invoke(main, arguments, env={"COLUMNS": "200", "NO_COLOR": "1"})
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
     assert printed["provenance"]["device"] == device.device_name()
     expected = maillard.simulate(["ms+", "ts"], BERNOULLI, 6, 5, seed=2, device="cuda")
     assert [row["mean"] for row in printed["summary"]] == pytest.approx(expected.mean[:, -1].tolist())
     assert json.loads(path.read_text())["rounds"] == expected.rounds.tolist()
-    table = CliRunner().invoke(main, words[:-4], env={"COLUMNS": "200", "NO_COLOR": "1"})
+    table = CliRunner().invoke(main, arguments[:-4], env={"COLUMNS": "200", "NO_COLOR": "1"})
     assert table.exit_code == 0
     assert "ms+" in table.output
-    refused = CliRunner().invoke(main, [*words[:-1], str(tmp_path / "trials.npz")])
+    refused = CliRunner().invoke(main, [*arguments[:-1], str(tmp_path / "trials.npz")])
     assert refused.exit_code == 2
     assert refused.output.startswith(
         "maillard: --output with --keep summary: expected a name that ends in .json"

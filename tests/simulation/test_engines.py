@@ -85,7 +85,7 @@ def compare(one: Plan, other: Plan, trials: int = TRIALS) -> list[float]:
     return [*values, *(value for value in means if np.isfinite(value))]
 
 
-def test_every_policy_is_compared_on_two_problems_and_at_length_on_four() -> None:
+def test_every_policy_is_compared_on_two_problems_and_in_torture_tests_on_four() -> None:
     for name in NAMES:
         assert sum(spec == name for spec, _ in CASES) == (2 if has_lazy(name) else 0)
         assert sum(spec == name for spec, _ in [*CASES, *MORE]) >= (4 if has_lazy(name) else 0)
@@ -156,7 +156,7 @@ FROZEN = [
     *[
         (spec, "bernoulli:0.5,0.45,0.45,0.4", t)
         for spec in (
-            "ms+", "kl-ms", "kl-ms:jeffreys=true", "ts", "ts-bernoulli", "imed:family=bernoulli",
+            "ms+", "kl-ms", "kl-ms:jeffreys=true", "kl-ms+", "ts", "ts-bernoulli", "imed:family=bernoulli",
             "epsilon-greedy", "ms:floor=0.2",
         )
         for t in (12, 60, 700)
@@ -448,6 +448,6 @@ class Stubborn(maillard.MaillardSampling):
         return 0
 
 
-def test_a_policy_that_overrides_more_than_formulas_runs_as_it_says() -> None:
+def test_a_policy_that_overrides_choose_is_simulated_with_it() -> None:
     made = run_trials(Plan(Stubborn(sigma2=0.25), problems.problem("bernoulli:0.1,0.9"), (50,), 0), 0, 3)
     assert (made.pulls[:, 0] == 49).all()

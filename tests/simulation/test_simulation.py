@@ -186,7 +186,7 @@ class Raises(maillard.Sampled):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ({"horizon": 0}, "horizon: expected a whole number >= 1"),
         ({"horizon": 2.5}, "horizon"),
@@ -220,11 +220,11 @@ class Raises(maillard.Sampled):
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore::maillard.simulation.SlowFormula")
-def test_bad_input_is_rejected(arguments, words) -> None:
+def test_bad_input_is_rejected(arguments, message) -> None:
     given = {"policies": "ms", "problem": PROBLEM, "horizon": 100, "trials": 2} | arguments
     with pytest.raises(InvalidValue) as caught:
         maillard.simulate(**given)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_user_defined_policy_runs_compiled() -> None:
@@ -298,7 +298,7 @@ def test_ctrl_c_stops_at_once_and_reports_the_finished_trials(where) -> None:
         assert "stopped; trials done: ms" in out
 
 
-def test_saved_results_come_back(single, tmp_path) -> None:
+def test_saved_results_are_loaded_unchanged(single, tmp_path) -> None:
     path = tmp_path / "result.npz"
     single.save(path)
     again = Result.load(path)
@@ -416,6 +416,6 @@ class Overriding(Mixin, Indexed):
         return mean
 
 
-def test_a_policy_that_overrides_its_distribution_runs_as_it_says() -> None:
+def test_a_policy_that_overrides_its_probabilities_is_simulated_with_them() -> None:
     result = maillard.simulate(Overriding(), "bernoulli:0.9,0.1", 20, 2)
     assert result.pulls[0].tolist() == [[1, 19], [1, 19]]

@@ -24,13 +24,13 @@ from maillard.simulation.summary import (
     summarize_trials,
 )
 
-WORLD = "bernoulli:0.5,0.45,0.4"
+PROBLEM = "bernoulli:0.5,0.45,0.4"
 POLICIES = ["ms+", "ts"]
 LEVELS = [0.0, 0.05, 0.3, 0.5, 0.95, 1.0]
 
 
 def run(where: str, keep: str, trials: int = 300, horizon: int = 200, **options) -> Any:
-    return maillard.simulate(POLICIES, WORLD, horizon, trials, seed=4, device=where, keep=keep, **options)
+    return maillard.simulate(POLICIES, PROBLEM, horizon, trials, seed=4, device=where, keep=keep, **options)
 
 
 def check(summary: Summary, result: Result) -> None:
@@ -82,7 +82,7 @@ def test_a_summary_agrees_with_its_trials(whole, short) -> None:
 
 
 def test_other_trials_have_another_summary(whole) -> None:
-    other = maillard.simulate(POLICIES, WORLD, 200, 300, seed=5, keep="summary")
+    other = maillard.simulate(POLICIES, PROBLEM, 200, 300, seed=5, keep="summary")
     with pytest.raises(AssertionError):
         check(other, whole)
 

@@ -32,8 +32,8 @@ class _Group(click.Group):
         except MaillardError as error:
             click.echo(f"maillard: {error}", err=True)
             context.exit(2)
-        except KeyboardInterrupt:
-            click.echo("maillard: stopped", err=True)
+        except KeyboardInterrupt as stopped:
+            click.echo(f"maillard: {str(stopped) or 'stopped'}", err=True)
             context.exit(130)
 
 

@@ -7,11 +7,9 @@ import heapq
 import itertools
 import random
 import signal
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -20,7 +18,6 @@ from rich.text import Text
 
 from maillard.cli.terminal import VERDICT_STYLES, text_table
 from maillard.errors import Conflict, InvalidValue
-from maillard.service.background import running
 
 if TYPE_CHECKING:
     from maillard.client import Client
@@ -33,16 +30,6 @@ _POLICY = "ms+:booster=8,floor=0.1"
 _WINDOW = 3.0  # seconds; without a click in this time the reward is 0
 _MEAN_DELAY = 0.6  # seconds until a click
 _LATE_PROBABILITY, _REPEAT_PROBABILITY = 0.03, 0.1  # of a click
-
-
-@contextlib.contextmanager
-def temporary_service(database: str | None, port: int) -> Iterator[str]:
-    """Run a service during the block and yield its URL. Without a database, its log is temporary."""
-    with (
-        tempfile.TemporaryDirectory(prefix="maillard-demo-") as folder,
-        running(database or Path(folder, "demo.db"), port=port) as url,
-    ):
-        yield url
 
 
 class StopSignal:

@@ -2,94 +2,75 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from maillard.cli.options import (
-    CONFIDENCE,
-    JSON,
-    REWARD_RANGE,
-    SELECTION,
-    THREADS,
-    add_options,
-    check_output_file,
-    parse_numbers,
-    requires_extra,
-)
-from maillard.cli.terminal import row_progress, run_progress
+from maillard.cli import options
+from maillard.cli.options import FILE, JSON, add_options, check_output_file, option, requires_extra
+from maillard.cli.terminal import progress, row_progress
 from maillard.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from maillard.evaluation import Comparison, Report
 
 _EXIT_REFUSED = 3
 _LOG = click.argument("log", nargs=-1, required=True)
-_PAGE = click.option(
-    "--page",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write a report with figures to an .html file.",
-)
-_FIGURE = click.option(
-    "--figure",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write a figure to a .png or .svg file.",
-)
+_PAGE = option("--page", "Also write a report with figures to an .html file.", type=FILE)
+_FIGURE = option("--figure", "Also write a figure to a .png or .svg file.", type=FILE)
+_FLOOR = option(
+    "--floor",
+    "The floor=E of the logging policy: every arm had probability >= E / K. Default: from the log.",
+    type=float, metavar="E",
+)  # fmt: skip
 _QUERY_OPTIONS = (
-    click.option(
-        "--estimator", "estimators", multiple=True, metavar="NAME",
-        help="Such as snips, aipw-two-point or clipped-ips:5; may be repeated. Default: by the log.",
+    option(
+        "--estimator",
+        "Such as snips, aipw-two-point or clipped-ips:5; may be repeated. Default: by the log.",
+        dest="estimators", multiple=True, metavar="NAME",
     ),
-    CONFIDENCE,
-    *SELECTION,
-    REWARD_RANGE,
-    click.option(
-        "--floor", type=float, metavar="E",
-        help="The floor=E of the logging policy: every arm had probability >= E / K. Default: from the log.",
+    options.CONFIDENCE,
+    *options.SELECTION,
+    options.REWARD_RANGE,
+    _FLOOR,
+    option(
+        "--adaptive/--not-adaptive",
+        "Whether the logging policy adapted to the rewards. Default: yes if its probabilities changed.",
+        default=None,
     ),
-    click.option(
-        "--adaptive/--not-adaptive", default=None,
-        help="Whether the logging policy adapted to the rewards. Default: yes if its probabilities changed.",
-    ),
-    click.option(
-        "--cluster", type=click.Choice(["unit"]), help="Allow for dependence between rows of the same unit."
-    ),
-    click.option(
-        "--min-effective-size", type=float, default=30.0, show_default=True,
-        help="Refuse an estimate below this effective sample size.",
-    ),
-    click.option(
-        "--max-unsupported", type=float, default=0.2, show_default=True,
-        help="Largest fraction of rows in which the logging policy could not choose the target's arm.",
+    option("--cluster", "Allow for dependence between rows of the same unit.", type=click.Choice(["unit"])),
+    option("--min-effective-size", "Refuse an estimate below this effective sample size.", default=30.0),
+    option(
+        "--max-unsupported",
+        "Largest fraction of rows in which the logging policy could not choose the target's arm.",
+        default=0.2,
     ),
 )  # fmt: skip
-_MODEL = click.option(
-    "--reward-model", callback=parse_numbers, metavar="ARM=VALUE,...",
-    help="Mean reward of each arm, fixed before the log was collected; for dm, dr and related estimators.",
+_MODEL = option(
+    "--reward-model",
+    "Mean reward of each arm, fixed before the log was collected; for dm, dr and related estimators.",
+    parse=options.parse_numbers, metavar="ARM=VALUE,...",
 )  # fmt: skip
-_INTERVAL = click.option(
-    "--interval", type=click.Choice(["normal", "bernstein"]), default="normal", show_default=True,
-    help="Interval of ips and related estimators. bernstein: valid for small samples, but needs "
+_INTERVAL = option(
+    "--interval",
+    "Interval of ips and related estimators. bernstein: valid for small samples, but needs "
     "independent rows and bounded weights.",
+    type=click.Choice(["normal", "bernstein"]), default="normal",
 )  # fmt: skip
 
 
 @click.command()
 @_LOG
-@click.option(
-    "--target", "targets", multiple=True, required=True, metavar="TARGET",
-    help="arm:NAME, uniform, or dist:NAME=PROBABILITY,...; may be repeated.",
+@option(
+    "--target", "arm:NAME, uniform, or dist:NAME=PROBABILITY,...; may be repeated.",
+    dest="targets", multiple=True, required=True, metavar="TARGET",
 )  # fmt: skip
 @add_options(*_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
-def evaluate(
-    *,
-    log: tuple[str, ...],
-    targets: tuple[str, ...],
-    estimators: tuple[str, ...],
-    as_json: bool,
-    page: Path | None,
-    **options: Any,
-) -> None:
+def evaluate(*, log: tuple[str, ...], as_json: bool, page: Path | None, **settings: Any) -> None:
     """Estimate the mean reward if TARGET had made the decisions in LOG.
 
     LOG is a SQLite log, a postgresql:// URL, a .parquet, .csv, .dsjson or .npz file, several .parquet files,
@@ -109,36 +90,32 @@ def evaluate(
         from maillard.evaluation import evaluate_each
 
     with row_progress("read") as on_rows:
-        reports = evaluate_each(
-            _single_or_list(log), list(targets), list(estimators) or None, on_rows=on_rows, **options
-        )
+        reports = evaluate_each(_single_or_list(log), on_rows=on_rows, **settings)
     if as_json:
-        click.echo(_json({"reports": [each.to_dict() for each in reports]}))
+        _echo_json({"reports": [each.to_dict() for each in reports]})
     else:
         from maillard.cli.output import print_reports
 
         print_reports(reports)
-    _write_page(reports, page)
-    if not all(_has_estimate(each) for each in reports):
-        raise SystemExit(_EXIT_REFUSED)
+    _finish(reports, page)
 
 
 @click.command()
 @_LOG
 @click.argument("first")
 @click.argument("second")
-@add_options(*_QUERY_OPTIONS)
-@click.option("--penalty", type=float, help="Penalty of w-decorrelation.")
-@add_options(JSON, _PAGE)
+@add_options(
+    *_QUERY_OPTIONS,
+    option(
+        "--penalty",
+        "Penalty of w-decorrelation, which requires it. Choose it without looking at the rewards.",
+        type=float,
+    ),
+    JSON,
+    _PAGE,
+)
 def compare(
-    *,
-    log: tuple[str, ...],
-    first: str,
-    second: str,
-    estimators: tuple[str, ...],
-    as_json: bool,
-    page: Path | None,
-    **options: Any,
+    *, log: tuple[str, ...], first: str, second: str, as_json: bool, page: Path | None, **settings: Any
 ) -> None:
     """Estimate the difference in mean reward between the targets FIRST and SECOND.
 
@@ -156,60 +133,44 @@ def compare(
         from maillard.evaluation import compare as run
 
     with row_progress("read") as on_rows:
-        found = run(_single_or_list(log), first, second, list(estimators) or None, on_rows=on_rows, **options)
+        found = run(_single_or_list(log), first, second, on_rows=on_rows, **settings)
     if as_json:
-        click.echo(_json(found.to_dict()))
+        _echo_json(found.to_dict())
     else:
         from maillard.cli.output import print_comparison
 
         print_comparison(found)
-    _write_page(found, page)
-    if not _has_estimate(found):
-        raise SystemExit(_EXIT_REFUSED)
+    _finish(found, page)
 
 
 @click.command()
 @_LOG
-@click.option(
-    "--policy",
-    "policies",
-    multiple=True,
-    required=True,
-    metavar="POLICY",
-    help="Policy spec; may be repeated.",
-)
-@click.option(
-    "--method",
+@option(
+    "--policy", "Policy spec; may be repeated.",
+    dest="policies", multiple=True, required=True, metavar="POLICY",
+)  # fmt: skip
+@option(
+    "--method", "Default: the first method that applies to the log.",
     type=click.Choice(["rejection", "matching", "queues"]),
-    help="Default: the first method that applies to the log.",
-)
-@click.option(
-    "--horizon", type=int, help="Rounds of the learning curve. Default: as many as the log supports."
-)
-@click.option("--replays", type=int, help="Number of replays of the same rows with different random numbers.")
-@click.option("--seed", default=0, show_default=True, help="Random seed.")
-@click.option(
-    "--floor", type=float, metavar="E",
-    help="The floor=E of the logging policy: every arm had probability >= E / K. Default: from the log.",
 )  # fmt: skip
-@click.option(
-    "--guaranteed", type=int, help="For --method queues: rewards per arm that the design guaranteed."
-)
-@click.option(
-    "--arm", "arms", multiple=True, metavar="NAME",
-    help="An arm that the policy may choose; may be repeated, the order matters. Default: all arms.",
+@option("--horizon", "Rounds of the learning curve. Default: as many as the log supports.", type=int)
+@option("--replays", "Number of replays of the same rows with different random numbers.", type=int)
+@option("--seed", "Random seed.", default=0)
+@_FLOOR
+@option("--guaranteed", "For --method queues: rewards per arm that the design guaranteed.", type=int)
+@option(
+    "--arm", "An arm that the policy may choose; may be repeated, the order matters. Default: all arms.",
+    dest="arms", multiple=True, metavar="NAME",
 )  # fmt: skip
-@THREADS
-@add_options(CONFIDENCE, *SELECTION, REWARD_RANGE, JSON, _FIGURE)
+@add_options(options.THREADS, options.CONFIDENCE, *options.SELECTION, options.REWARD_RANGE, JSON, _FIGURE)
 def replay(
     *,
     log: tuple[str, ...],
-    policies: tuple[str, ...],
-    arms: tuple[str, ...],
+    policies: list[str],
     as_json: bool,
     figure: Path | None,
     experiment: str | None,
-    **options: Any,
+    **settings: Any,
 ) -> None:
     """Estimate the learning curve of another POLICY from LOG.
 
@@ -227,20 +188,16 @@ def replay(
         from maillard.evaluation.replays import replay as run
     from maillard.decisions import read_log
 
-    chosen = {name: options.pop(name) for name in ("since", "until", "unit", "epoch", "columns")}
-    with row_progress("read") as on_rows:
-        logs = [read_log(each, experiment, **chosen) for each in log]
-        try:
-            for each in logs:
-                each.on_rows = on_rows
-            found = [run(logs, each, arms=list(arms) or None, **options) for each in policies]
-        finally:
-            for each in logs:
-                each.close()
+    chosen = {name: settings.pop(name) for name in ("since", "until", "unit", "epoch", "columns")}
+    with row_progress("read") as on_rows, contextlib.ExitStack() as stack:
+        logs = [stack.enter_context(read_log(each, experiment, **chosen)) for each in log]
+        for each in logs:
+            each.on_rows = on_rows
+        found = [run(logs, each, **settings) for each in policies]
     from maillard.cli.output import draw_curves, print_replays
 
     if as_json:
-        click.echo(_json({"replays": [each.to_dict() for each in found]}))
+        _echo_json({"replays": [each.to_dict() for each in found]})
     else:
         print_replays(found)
     _write_figure(lambda: draw_curves(found), figure)
@@ -248,48 +205,42 @@ def replay(
 
 @click.command()
 @click.argument("problem")
-@click.option("--horizon", type=int, required=True, help="Rounds of the experiment.")
-@click.option("--policy", default="ms+", show_default=True, help="Policy to which floors are added.")
-@click.option(
-    "--floor", "floors", type=float, multiple=True, metavar="E",
-    help="Every arm has probability >= E / K; may be repeated. Default: 0, 0.01, 0.02, 0.05, 0.1 and 0.2.",
+@option("--horizon", "Rounds of the experiment.", type=int, required=True)
+@option("--policy", "Policy to which floors are added.", default="ms+")
+@option(
+    "--floor",
+    "Every arm has probability >= E / K; may be repeated. Default: 0, 0.01, 0.02, 0.05, 0.1 and 0.2.",
+    dest="floors", type=float, multiple=True, metavar="E",
 )  # fmt: skip
-@click.option(
-    "--decay", "decays", type=float, multiple=True, metavar="D",
-    help="A floor of t^-D / K in round t; may be repeated. Default: 0.7, unless floors are given.",
+@option(
+    "--decay", "A floor of t^-D / K in round t; may be repeated. Default: 0.7, unless floors are given.",
+    dest="decays", type=float, multiple=True, metavar="D",
 )  # fmt: skip
-@click.option(
-    "--booster", "boosters", type=float, multiple=True, metavar="B",
-    help="Booster to try; may be repeated. Default: 1, 4 and 16, if the policy has this parameter.",
+@option(
+    "--booster", "Booster to try; may be repeated. Default: 1, 4 and 16, if the policy has this parameter.",
+    dest="boosters", type=float, multiple=True, metavar="B",
 )  # fmt: skip
-@click.option(
-    "--target", "targets", multiple=True, metavar="TARGET",
-    help="Target to evaluate later: arm:1, uniform, ...; may be repeated. Default: each arm except the best.",
+@option(
+    "--target",
+    "Target to evaluate later: arm:1, uniform, ...; may be repeated. Default: each arm except the best.",
+    multiple=True, metavar="TARGET",
 )  # fmt: skip
-@click.option("--against", metavar="TARGET", help="Estimate the difference from this target.")
-@click.option("--estimator", default="aipw-two-point", show_default=True, help="Estimator to use on the log.")
-@add_options(CONFIDENCE)
-@click.option("--runs", default=200, show_default=True, help="Simulated experiments per policy.")
-@click.option(
-    "--seed", default=0, show_default=True, help="Random seed. The seed and the index of a run determine it."
-)
-@THREADS
-@click.option(
-    "--width", type=float, help="Print the policy with the least regret whose half-width is at most this."
-)
+@option("--against", "Estimate the difference from this target.", metavar="TARGET")
+@option("--estimator", "Estimator to use on the log.", default="aipw-two-point")
+@options.CONFIDENCE
+@option("--runs", "Simulated experiments per policy.", default=200)
+@option("--seed", "Random seed. The seed and the index of a run determine it.", default=0)
+@options.THREADS
+@option("--width", "Print the policy with the least regret whose half-width is at most this.", type=float)
 @add_options(JSON, _FIGURE)
 def plan(
     *,
-    problem: str,
-    horizon: int,
     as_json: bool,
     figure: Path | None,
     width: float | None,
-    targets: tuple[str, ...],
-    floors: tuple[float, ...],
-    decays: tuple[float, ...],
-    boosters: tuple[float, ...],
-    **options: Any,
+    floors: list[float] | None,
+    decays: list[float] | None,
+    **settings: Any,
 ) -> None:
     """Simulate what a probability floor costs in regret and gains in precision.
 
@@ -308,14 +259,14 @@ def plan(
     from maillard.evaluation.evaluation_report import plain
 
     if floors or decays:
-        options |= {"floors": list(floors), "decays": list(decays)}
-    with run_progress() as progress:
-        found = run(
-            problem, horizon,
-            target=list(targets) or None, boosters=list(boosters) or None, progress=progress, **options,
-        )  # fmt: skip
+        settings |= {"floors": floors or [], "decays": decays or []}
+    with progress("compiling", "{:,} of {:,} runs") as on_runs:
+        found = run(progress=on_runs, **settings)
     # Print the result first: choosing by width may fail.
-    click.echo(_json(plain(found.to_dict())) if as_json else str(found))
+    if as_json:
+        _echo_json(plain(found.to_dict()))
+    else:
+        click.echo(str(found))
     _write_figure(found.figure, figure)
     if width is not None:
         best = found.choose(width)
@@ -326,22 +277,21 @@ def _single_or_list(log: tuple[str, ...]) -> str | list[str]:
     return log[0] if len(log) == 1 else list(log)
 
 
-def _has_estimate(found: Any) -> bool:
-    return any(each.value is not None for each in found.values())
+def _echo_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+def _finish(found: Comparison | list[Report], page: Path | None) -> None:
+    """Write the page, and exit with a status of its own if all estimators were refused for a target."""
+    if page is not None:
+        from maillard import __version__
+        from maillard.evaluation.evaluation_page import write_page
 
-
-def _write_page(found: Any, path: Path | None) -> None:
-    if path is None:
-        return
-    from maillard import __version__
-    from maillard.evaluation.evaluation_page import write_page
-
-    write_page(found, path, {"made with": f"maillard {__version__}"})
-    click.echo(f"wrote {path}", err=True)
+        write_page(found, page, {"made with": f"maillard {__version__}"})
+        click.echo(f"wrote {page}", err=True)
+    for each in found if isinstance(found, list) else [found]:
+        if all(estimate.value is None for estimate in each.values()):
+            raise SystemExit(_EXIT_REFUSED)
 
 
 def _write_figure(draw: Callable[[], Any], path: Path | None) -> None:

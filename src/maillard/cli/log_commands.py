@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from maillard.cli.options import EXPERIMENT
+from maillard.cli.options import EXPERIMENT, FILE, FORMAT, option
 from maillard.cli.terminal import VERDICT_STYLES, printable, row_progress, text_table
 
 if TYPE_CHECKING:
@@ -19,25 +19,28 @@ if TYPE_CHECKING:
 
 # The attributes of a Verification that are printed as JSON without conversion.
 _PLAIN_FIELDS = (
-    "verdict",
-    "experiment",
-    "source",
-    "decisions",
-    "recomputed",
-    "not_audited",
-    "largest_error",
-    "problem_count",
-    "audit_verdict",
-    "limit",
-)
+    "verdict", "experiment", "source", "decisions", "recomputed", "not_audited", "largest_error",
+    "problem_count", "audit_verdict", "limit",
+)  # fmt: skip
+
+
+class _FileFormat(click.Choice):  # type: ignore[type-arg]  # not generic in click 8.1
+    """The name of a file format. Its table is imported only when a command needs it."""
+
+    def __init__(self) -> None:
+        self.case_sensitive = True
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]  # an attribute of click.Choice
+        from maillard.decisions.files.file_formats import FORMATS
+
+        return tuple(FORMATS)
 
 
 @click.command()
 @click.argument("log")
 @EXPERIMENT
-@click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format."
-)
+@FORMAT
 def verify(log: str, experiment: str | None, form: str) -> None:
     """Recompute every probability in LOG and test whether the choices agree with them.
 
@@ -62,14 +65,12 @@ def verify(log: str, experiment: str | None, form: str) -> None:
 
 @click.command()
 @click.argument("log")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @EXPERIMENT
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["parquet", "csv", "obp", "dsjson"]),
-    help="File format. Default: by the ending of FILE: .parquet, .csv, .npz (obp), .dsjson.",
-)
+@option(
+    "--format", "File format. Default: by the ending of FILE: .parquet, .csv, .npz (obp), .dsjson.",
+    dest="form", type=_FileFormat(),
+)  # fmt: skip
 def export(log: str, file: Path, experiment: str | None, form: str | None) -> None:
     """Write the decisions of LOG, a path or a postgresql:// URL, to FILE.
 
@@ -90,9 +91,7 @@ def export(log: str, file: Path, experiment: str | None, form: str | None) -> No
 @click.command("import")
 @click.argument("file")
 @click.argument("log")
-@click.option(
-    "--experiment", metavar="NAME", help="Name of the experiment in LOG. Default: its name in FILE."
-)
+@option("--experiment", "Name of the experiment in LOG. Default: its name in FILE.", metavar="NAME")
 def import_(file: str, log: str, experiment: str | None) -> None:
     """Copy the exported log FILE into LOG, a path or a postgresql:// URL. The experiment can continue there.
 

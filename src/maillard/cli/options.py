@@ -14,108 +14,106 @@ import click
 from maillard.errors import InvalidValue, MaillardError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+def option(
+    name: str,
+    help: str,
+    *,
+    dest: str | None = None,
+    parse: Callable[[str, Any], Any] | None = None,
+    **settings: Any,
+) -> Callable[[Command], Command]:
+    """Make a click option. The help shows its default; `parse(name, value)` converts a given value.
+
+    An option with `multiple=True` gives a list, or None if it does not occur.
+    """
+    if parse is None and settings.get("multiple"):
+        parse = _parse_list
+
+    def convert(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
+        return value if parse is None or value is None else parse(name, value)
+
+    settings.setdefault("show_default", settings.get("default") is not None)
+    names = [name] if dest is None else [name, dest]
+    return click.option(*names, help=help, callback=convert, **settings)
 
 
 def add_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
     """Return a decorator that adds these options to a command, in this order."""
 
     def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
+        for each in reversed(options):
+            command = each(command)
         return command
 
     return decorate
 
 
-def _parse_time(_context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
+def _parse_list(_name: str, values: tuple[Any, ...]) -> list[Any] | None:
+    return list(values) or None
+
+
+def _parse_time(name: str, text: str) -> datetime:
     """Parse a time; without a zone it is UTC."""
-    if text is None:
-        return None
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        allowed = "a time such as 2026-03-01 or 2026-03-01T12:00+01:00"
-        raise InvalidValue(f"--{option.name}", text, allowed) from None
+        raise InvalidValue(name, text, "a time such as 2026-03-01 or 2026-03-01T12:00+01:00") from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _parse_range(
-    _context: click.Context, _option: click.Parameter, text: str | None
-) -> tuple[float, float] | None:
-    if text is None:
-        return None
+def _parse_range(name: str, text: str) -> tuple[float, float]:
     low, dots, high = text.partition("..")
     try:
         return float(low), float(high if dots else "")
     except ValueError:
-        raise InvalidValue("--reward-range", text, "LOW..HIGH, such as 0..1") from None
+        raise InvalidValue(name, text, "LOW..HIGH, such as 0..1") from None
 
 
-def _parse_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+def _parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str] | None:
     """Parse "a=b,c=d". A comma that is not followed by "name=" is part of the value."""
     pairs: dict[str, str] = {}
     for text in texts:
         for item in re.split(r",(?=[^,=]+=)", text):
-            name, equals, value = item.partition("=")
-            if not name or not equals or not value or name in pairs:
-                raise InvalidValue(option, text, "NAME=VALUE,..., each name once")
-            pairs[name] = value
-    return pairs
+            key, equals, value = item.partition("=")
+            if not key or not equals or not value or key in pairs:
+                raise InvalidValue(name, text, "NAME=VALUE,..., each name once")
+            pairs[key] = value
+    return pairs or None
 
 
-def _parse_columns(
-    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
-) -> dict[str, str] | None:
-    return _parse_pairs("--columns", texts) or None
-
-
-def parse_numbers(
-    _context: click.Context, option: click.Parameter, text: str | None
-) -> dict[str, float] | None:
+def parse_numbers(name: str, text: str) -> dict[str, float]:
     """Parse a number for each name, as in "red=0.3,blue=0.5"."""
-    if text is None:
-        return None
-    name = f"--{(option.name or '').replace('_', '-')}"
-    pairs = _parse_pairs(name, [text])
+    pairs = _parse_pairs(name, [text]) or {}
     try:
         return {arm: float(value) for arm, value in pairs.items()}
     except ValueError:
         raise InvalidValue(name, text, "a number for each arm, such as red=0.3,blue=0.5") from None
 
 
-def _list_or_none(
-    _context: click.Context, _option: click.Parameter, values: tuple[Any, ...]
-) -> list[Any] | None:
-    return list(values) or None
-
-
-CONFIDENCE = click.option(
-    "--confidence", type=float, default=0.95, show_default=True, help="Confidence level of the intervals."
-)
-EXPERIMENT = click.option(
-    "--experiment", metavar="NAME", help="Which experiment, if the log contains several."
-)
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-THREADS = click.option("--threads", type=int, help="Number of threads. Default: one per core.")
-REWARD_RANGE = click.option(
-    "--reward-range",
-    callback=_parse_range,
-    metavar="LOW..HIGH",
-    help="The range of all rewards, if the log does not declare it.",
-)
+CONFIDENCE = option("--confidence", "Confidence level of the intervals.", type=float, default=0.95)
+EXPERIMENT = option("--experiment", "Which experiment, if the log contains several.", metavar="NAME")
+FORMAT = option(
+    "--format", "Output format.", dest="form",
+    type=click.Choice(["table", "json"]), default="table", show_default=False,
+)  # fmt: skip
+JSON = option("--json", "Print one JSON object.", dest="as_json", is_flag=True)
+THREADS = option("--threads", "Number of threads. Default: one per core.", type=int)
+REWARD_RANGE = option(
+    "--reward-range", "The range of all rewards, if the log does not declare it.",
+    parse=_parse_range, metavar="LOW..HIGH",
+)  # fmt: skip
 SELECTION = (
     EXPERIMENT,
-    click.option(
-        "--since", callback=_parse_time, metavar="TIME", help="Only decisions from TIME on (UTC by default)."
-    ),
-    click.option("--until", callback=_parse_time, metavar="TIME", help="Only decisions before TIME."),
-    click.option("--unit", multiple=True, callback=_list_or_none, help="Only this unit; may be repeated."),
-    click.option(
-        "--epoch", type=int, multiple=True, callback=_list_or_none, help="Only this epoch; may be repeated."
-    ),
-    click.option(
-        "--columns", multiple=True, callback=_parse_columns, metavar="OURS=THEIRS,...",
-        help="Column names of a table from another program, such as arm=item_id,reward=click.",
+    option("--since", "Only decisions from TIME on (UTC by default).", parse=_parse_time, metavar="TIME"),
+    option("--until", "Only decisions before TIME.", parse=_parse_time, metavar="TIME"),
+    option("--unit", "Only this unit; may be repeated.", multiple=True),
+    option("--epoch", "Only this epoch; may be repeated.", type=int, multiple=True),
+    option(
+        "--columns", "Column names of a table from another program, such as arm=item_id,reward=click.",
+        parse=_parse_pairs, multiple=True, metavar="OURS=THEIRS,...",
     ),
 )  # fmt: skip
 

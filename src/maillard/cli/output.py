@@ -144,21 +144,16 @@ def draw_curves(found: Sequence[Replay]) -> Any:
     first = found[0]
     if len(found) == 1:
         return first.curve()
-    names: list[str] = []
-    middle, low, high = series = [], [], []  # type: tuple[list[Any], list[Any], list[Any]]
+    series = []
     for each in found:
         if not np.array_equal(each.rounds, first.rounds):
             raise MaillardError("--figure: these curves have different rounds; give all the same --horizon")
-        parts = [(each.policy, each.mean, each.lower, each.upper)]
         if each.bounded:
-            parts = [
-                (f"{each.policy}, at least", each.least, each.lower, each.least),
-                (f"{each.policy}, at most", each.most, each.most, each.upper),
-            ]
-        for name, *arrays in parts:
-            names.append(name)
-            for values, array in zip(series, arrays, strict=True):
-                values.append(array)
+            series.append((f"{each.policy}, at least", each.least, each.lower, each.least))
+            series.append((f"{each.policy}, at most", each.most, each.most, each.upper))
+        else:
+            series.append((each.policy, each.mean, each.lower, each.upper))
+    names, middle, low, high = map(list, zip(*series, strict=True))
     logged = figures.Reference("as logged", first.rounds, np.full(first.rounds.size, first.logged_mean))
     return figures.curves(
         first.rounds, names, middle, low, high,

@@ -17,14 +17,8 @@ from maillard.policies.table import COLUMNS, table_row
 
 # Short column headers, for terminals with 80 columns.
 _HEADERS = (
-    "policy",
-    "sub-\nUCB",
-    "asympt.\noptimal",
-    "minimax\nratio",
-    "any-\ntime",
-    "closed\nform",
-    "source",
-)
+    "policy", "sub-\nUCB", "asympt.\noptimal", "minimax\nratio", "any-\ntime", "closed\nform", "source",
+)  # fmt: skip
 
 
 @click.command()
@@ -115,12 +109,8 @@ def _print_description(cls: type[Policy]) -> None:
         for column in ("default", "allowed", "meaning"):
             table.add_column(column)
         for name, parameter, default in cls.parameters():
-            table.add_row(
-                name,
-                "" if default is None else str(default),
-                Text(parameter.allowed),
-                Text(parameter.meaning),
-            )
+            shown = "" if default is None else str(default)
+            table.add_row(name, shown, Text(parameter.allowed), Text(parameter.meaning))
         console.print(table)
     console.print(Text(f"\nexample: maillard.policy({_example(cls)})", style="dim"))
 

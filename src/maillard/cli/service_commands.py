@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
+import tempfile
 import webbrowser
-from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 import maillard
-from maillard.cli.options import JSON, requires_extra
+from maillard.cli.options import JSON, option, requires_extra
 from maillard.cli.terminal import printable, text_table
 from maillard.errors import InvalidValue
 
@@ -22,44 +23,28 @@ if TYPE_CHECKING:
     from maillard.decisions.stores import Store
     from maillard.service.api_keys import Key
 
-_DATABASE = click.option(
-    "--database", default="maillard.db", show_default=True, envvar="MAILLARD_DATABASE", show_envvar=True,
-    metavar="PATH|URL", help="A SQLite file, or a postgresql:// URL.",
+_DATABASE = option(
+    "--database", "A SQLite file, or a postgresql:// URL.",
+    default="maillard.db", envvar="MAILLARD_DATABASE", show_envvar=True, metavar="PATH|URL",
 )  # fmt: skip
+_KEY_COLUMNS = ("id", "name", "scopes", "experiments", "rate", "created", "revoked")
 _EXAMPLE = {"experiment": "home", "arms": ["red", "blue"], "policy": "ms+", "reward": {"low": 0, "high": 1}}
 
 
 @click.command()
 @_DATABASE
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on. Callers on other machines need an API key.",
-)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port."
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Number of processes; more than one requires PostgreSQL.",
-)
-@click.option(
-    "--rate-limit",
-    type=float,
-    default=10_000.0,
-    show_default=True,
-    help="Requests per second and caller; 0: no limit.",
-)
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info", show_default=True,
-    help="Level of the log on stderr, one JSON object per line.",
+@option("--host", "Address to listen on. Callers on other machines need an API key.", default="127.0.0.1")
+@option("--port", "0: any free port.", type=click.IntRange(0, 65535), default=8000)
+@option(
+    "--workers", "Number of processes; more than one requires PostgreSQL.",
+    type=click.IntRange(min=1), default=1,
 )  # fmt: skip
-def serve(*, database: str, host: str, port: int, workers: int, rate_limit: float, log_level: str) -> None:
+@option("--rate-limit", "Requests per second and caller; 0: no limit.", default=10_000.0)
+@option(
+    "--log-level", "Level of the log on stderr, one JSON object per line.",
+    type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+)  # fmt: skip
+def serve(*, database: str, workers: int, rate_limit: float, **settings: Any) -> None:
     """Serve decisions over HTTP, with a dashboard.
 
     \b
@@ -80,15 +65,7 @@ def serve(*, database: str, host: str, port: int, workers: int, rate_limit: floa
     def announce(url: str) -> None:
         click.echo(_welcome(_reachable(url), where, keyless=keyless), err=True)
 
-    run(
-        database,
-        host=host,
-        port=port,
-        workers=workers,
-        rate_limit=rate_limit,
-        log_level=log_level,
-        on_listening=announce,
-    )
+    run(database, workers=workers, rate_limit=rate_limit, on_listening=announce, **settings)
 
 
 def _reachable(url: str) -> str:
@@ -109,11 +86,8 @@ def _welcome(url: str, where: str, *, keyless: bool) -> str:
 def check_workers(database: str, workers: int) -> None:
     """Refuse several worker processes on one SQLite file."""
     if workers > 1 and not database.startswith(("postgresql://", "postgres://")):
-        raise InvalidValue(
-            "--workers",
-            workers,
-            "1 with SQLite, which allows one writer; use a postgresql:// database for several workers",
-        )
+        allowed = "1 with SQLite, which allows one writer; use a postgresql:// database for several workers"
+        raise InvalidValue("--workers", workers, allowed)
 
 
 @click.group()
@@ -123,22 +97,17 @@ def keys() -> None:
 
 @keys.command()
 @_DATABASE
-@click.option("--name", required=True, help="A name for the key, of your choice.")
-@click.option(
-    "--scope", "scopes", multiple=True, required=True, metavar="SCOPE",
-    help="decide, reward, read, or admin (includes all others); may be repeated.",
+@option("--name", "A name for the key, of your choice.", required=True)
+@option(
+    "--scope", "decide, reward, read, or admin (includes all others); may be repeated.",
+    dest="scopes", multiple=True, required=True, metavar="SCOPE",
 )  # fmt: skip
-@click.option(
-    "--experiment",
-    "experiments",
-    multiple=True,
-    metavar="KEY",
-    help="Restrict the key to this experiment; may be repeated.",
-)
-@click.option("--rate", type=float, help="Requests per second, instead of the service's --rate-limit.")
-def create(
-    *, database: str, name: str, scopes: tuple[str, ...], experiments: tuple[str, ...], rate: float | None
-) -> None:
+@option(
+    "--experiment", "Restrict the key to this experiment; may be repeated.",
+    dest="experiments", multiple=True, metavar="KEY",
+)  # fmt: skip
+@option("--rate", "Requests per second, instead of the service's --rate-limit.", type=float)
+def create(*, database: str, **settings: Any) -> None:
     """Create an API key and print its secret once.
 
     \b
@@ -150,7 +119,7 @@ def create(
     with _store(database, create=True) as store:
         from maillard.service.api_keys import create as make
 
-        key, secret = make(store, name, scopes, experiments or None, rate)
+        key, secret = make(store, **settings)
         where = store.where
     click.echo(
         f"Key {key.id} ({printable(key.name)}) of {where}, for {_scope_of(key)}: {', '.join(key.scopes)}.\n"
@@ -192,21 +161,18 @@ def revoke(*, id: str, database: str) -> None:
 
 
 @click.command()
-@click.option(
+@option(
     "--database",
+    "Where to keep the log. Default: a temporary folder, removed at the end.",
     metavar="PATH|URL",
-    help="Where to keep the log. Default: a temporary folder, removed at the end.",
 )
-@click.option(
-    "--rate", type=click.FloatRange(0.1, 200), default=20.0, show_default=True, help="Visitors per second."
-)
-@click.option(
-    "--seconds", type=click.FloatRange(min=0), help="Stop after this many seconds. Default: run until Ctrl-C."
-)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the service. Default: any free port."
-)
-@click.option("--open/--no-open", "browse", default=False, help="Open the dashboard in a browser.")
+@option("--rate", "Visitors per second.", type=click.FloatRange(0.1, 200), default=20.0)
+@option("--seconds", "Stop after this many seconds. Default: run until Ctrl-C.", type=click.FloatRange(min=0))
+@option(
+    "--port", "Port of the service. Default: any free port.",
+    type=click.IntRange(0, 65535), default=0, show_default=False,
+)  # fmt: skip
+@option("--open/--no-open", "Open the dashboard in a browser.", dest="browse")
 def demo(*, database: str | None, rate: float, seconds: float | None, port: int, browse: bool) -> None:
     """Run a live experiment on this machine: a service with its dashboard, and simulated visitors.
 
@@ -219,10 +185,15 @@ def demo(*, database: str | None, rate: float, seconds: float | None, port: int,
     maillard demo --seconds 60 --rate 50 --database demo.db
     """  # noqa: D301  # click requires this character
     with requires_extra("demo", "service"):
-        from maillard.cli.demo import StopSignal, Visitors, live_status, print_report, temporary_service
+        from maillard.cli.demo import StopSignal, Visitors, live_status, print_report
+        from maillard.service.background import running
     if database is not None:
         _check_keyless(database)
-    with StopSignal() as stop, temporary_service(database, port) as url:
+    with (
+        StopSignal() as stop,
+        tempfile.TemporaryDirectory(prefix="maillard-demo-") as folder,
+        running(database or Path(folder, "demo.db"), port=port) as url,
+    ):
         click.echo(f"dashboard: {url}/")
         with maillard.Client(url) as client:
             visitors = Visitors(client, rate)
@@ -243,9 +214,8 @@ def _check_keyless(database: str) -> None:
         from maillard.service.api_keys import Keyring
 
         if Keyring(store).any_made:
-            raise InvalidValue(
-                "--database", store.where, "a database without API keys, because the demo uses none"
-            )
+            allowed = "a database without API keys, because the demo uses none"
+            raise InvalidValue("--database", store.where, allowed)
 
 
 def _scope_of(key: Key) -> str:
@@ -254,15 +224,8 @@ def _scope_of(key: Key) -> str:
 
 def _to_json(key: Key) -> dict[str, Any]:
     """Return a key as data for JSON."""
-    return {
-        "id": key.id,
-        "name": key.name,
-        "scopes": key.scopes,
-        "experiments": key.experiments,
-        "rate": key.rate,
-        "created": _format_time(key.created),
-        "revoked": _format_time(key.revoked),
-    }
+    times = {"created": _format_time(key.created), "revoked": _format_time(key.revoked)}
+    return {name: getattr(key, name) for name in _KEY_COLUMNS} | times
 
 
 def _format_time(microseconds: int | None) -> str | None:
@@ -275,7 +238,7 @@ def _format_time(microseconds: int | None) -> str | None:
 
 def _print_keys(found: list[Key]) -> None:
     table = text_table()
-    for name in ("id", "name", "scopes", "experiments", "rate", "created", "revoked"):
+    for name in _KEY_COLUMNS:
         table.add_column(name, no_wrap=name in ("id", "created", "revoked"))
     for key in found:
         cells = (
@@ -287,14 +250,9 @@ def _print_keys(found: list[Key]) -> None:
     Console(highlight=False).print(table)
 
 
-@contextlib.contextmanager
-def _store(database: str, *, create: bool = False) -> Iterator[Store]:
+def _store(database: str, *, create: bool = False) -> contextlib.closing[Store]:
     with requires_extra("keys", "service"):
         import maillard.service.api_keys  # noqa: F401  # before a file is made
     from maillard.decisions.stores import open_store
 
-    store = open_store(database, create=create)
-    try:
-        yield store
-    finally:
-        store.close()
+    return contextlib.closing(open_store(database, create=create))

@@ -13,80 +13,59 @@ from rich.console import Console
 from rich.text import Text
 
 import maillard
+from maillard.cli.options import FILE, FORMAT, THREADS, option, requires_extra
 from maillard.cli.terminal import text_table
 from maillard.errors import InvalidValue, MaillardError
 
 
 @click.command()
 @click.argument("specs", metavar="POLICY...", nargs=-1, required=True)
-@click.option(
-    "--problem", default="gaussian-equal:arms=10", show_default=True, help="The bandit problem, as a spec."
-)
-@click.option("--horizon", default=20_000, show_default=True, help="Rounds per trial.")
-@click.option("--trials", default=200, show_default=True, help="Trials per policy.")
-@click.option(
+@option("--problem", "The bandit problem, as a spec.", default="gaussian-equal:arms=10")
+@option("--horizon", "Rounds per trial.", default=20_000)
+@option("--trials", "Trials per policy.", default=200)
+@option(
     "--seed",
+    "Random seed. A trial does not depend on the threads, the number of trials or the other policies.",
     default=0,
-    show_default=True,
-    help="Random seed. A trial depends only on the seed, the policy and the trial number.",
 )
-@click.option(
+@option(
     "--sigma2",
+    "Reward variance for policies that need it. Default: the variance of the problem.",
     type=float,
-    help="Reward variance for policies that need it. Default: the variance of the problem.",
 )
-@click.option("--threads", type=int, help="Number of threads. Default: one per core.")
-@click.option("--scheduler", metavar="tcp://...", help="Run on the Dask cluster with this scheduler.")
-@click.option(
+@THREADS
+@option("--scheduler", "Run on the Dask cluster with this scheduler.", metavar="tcp://...")
+@option(
     "--engine",
+    "lazy: fastest. direct: evaluates all arms each round. plain: calls the policy in Python. All are exact.",
     type=click.Choice(["lazy", "direct", "plain"]),
-    help="Simulation engine. Default: the fastest exact one.",
 )
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda", "auto"]),
-    default="cpu",
-    show_default=True,
-    help="cuda: an NVIDIA GPU. auto: a GPU if there is one, otherwise the CPU.",
-)
-@click.option(
-    "--keep",
-    type=click.Choice(["trials", "summary"]),
-    default="trials",
-    show_default=True,
-    help="trials: keep the curve and pulls of every trial. summary: keep only summary statistics.",
-)
-@click.option(
+@option(
+    "--device", "cuda: an NVIDIA GPU. auto: a GPU if there is one, otherwise the CPU.",
+    type=click.Choice(["cpu", "cuda", "auto"]), default="cpu",
+)  # fmt: skip
+@option(
+    "--keep", "trials: keep the curve and pulls of every trial. summary: keep only summary statistics.",
+    type=click.Choice(["trials", "summary"]), default="trials",
+)  # fmt: skip
+@option(
     "--output",
-    "outputs",
-    type=click.Path(dir_okay=False, path_type=Path),
-    multiple=True,
-    help="Write a .npz, .json, .csv, .parquet, .png or .svg file; may be repeated. A figure with "
+    "Write a .npz, .json, .csv, .parquet, .png or .svg file; may be repeated. A figure with "
     "'distributions' in its name shows the distributions of the final regret.",
+    dest="outputs", type=FILE, multiple=True,
+)  # fmt: skip
+@FORMAT
+@option(
+    "--progress/--no-progress", "Show a progress bar on stderr. Default: only on a terminal.", default=None
 )
-@click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format."
-)
-@click.option(
-    "--progress/--no-progress",
-    default=None,
-    help="Show a progress bar on stderr. Default: only on a terminal.",
-)
-def simulate(  # noqa: PLR0917  # click passes them by name
+def simulate(
+    *,
     specs: tuple[str, ...],
-    problem: str,
-    horizon: int,
-    trials: int,
-    seed: int,
     sigma2: float | None,
-    threads: int | None,
     scheduler: str | None,
-    engine: str | None,
-    device: str,
-    keep: str,
-    outputs: tuple[Path, ...],
+    outputs: list[Path] | None,
     form: str,
-    progress: bool | None,
+    **settings: Any,
 ) -> None:
     """Simulate policies on a bandit problem and print their regret.
 
@@ -98,24 +77,15 @@ def simulate(  # noqa: PLR0917  # click passes them by name
     from maillard.simulation.plans import check_folder
     from maillard.simulation.result_files import FORMATS, SUMMARY_FORMATS, write
 
+    outputs, summary = outputs or [], settings["keep"] == "summary"
     for path in outputs:
         check_folder("--output", path)
-        if path.suffix not in FORMATS:
-            raise InvalidValue("--output", str(path), "a name that ends in " + ", ".join(FORMATS))
-        if keep == "summary" and path.suffix not in SUMMARY_FORMATS:
-            raise InvalidValue(
-                "--output with --keep summary", str(path), "a name that ends in " + ", ".join(SUMMARY_FORMATS)
-            )
+        endings, mode = (SUMMARY_FORMATS, " with --keep summary") if summary else (FORMATS, "")
+        if path.suffix not in endings:
+            raise InvalidValue(f"--output{mode}", str(path), "a name that ends in " + ", ".join(endings))
     given = [maillard.policy(spec, sigma2=sigma2) if sigma2 is not None else spec for spec in specs]
-    options: dict[str, Any] = {"engine": engine, "device": device, "keep": keep, "progress": progress}
-    try:
-        with _executor(scheduler) as executor:
-            result = maillard.simulate(
-                given, problem, horizon, trials, seed, threads=threads, executor=executor, **options
-            )
-    except KeyboardInterrupt as stopped:
-        click.echo(f"maillard: {stopped or 'stopped'}", err=True)
-        raise SystemExit(130) from None
+    with _executor(scheduler) as executor:
+        result = maillard.simulate(given, executor=executor, **settings)
     for path in outputs:
         write(result, path)
     if form == "json":
@@ -128,49 +98,32 @@ def simulate(  # noqa: PLR0917  # click passes them by name
 
 
 @click.command()
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("reproduction"),
-    show_default=True,
-    help="Folder for the report. An earlier report is replaced when the new one is complete.",
-)
-@click.option(
+@option(
+    "--output", "Folder for the report. An earlier report is replaced when the new one is complete.",
+    type=click.Path(file_okay=False, path_type=Path), default=Path("reproduction"),
+)  # fmt: skip
+@option(
     "--trials",
+    "Trials of the paper's experiments (default 200); the other experiments scale in proportion.",
     type=int,
-    help="Trials of the paper's experiments (default 200); the other experiments scale in proportion.",
 )
-@click.option(
+@option(
     "--horizon",
+    "Rounds of the paper's experiments (default 20000); the other experiments scale in proportion.",
     type=int,
-    help="Rounds of the paper's experiments (default 20000); the other experiments scale in proportion.",
 )
-@click.option(
-    "--seed", default=0, show_default=True, help="Random seed. The same seed gives identical results."
-)
-@click.option(
-    "--only", multiple=True, metavar="EXPERIMENT", help="Run only this experiment; may be repeated."
-)
-@click.option("--quick", is_flag=True, help="Use a tenth of the trials and rounds. Takes seconds.")
-@click.option(
-    "--full", is_flag=True, help="Run the delay experiment at full size: a million rounds, 100 trials."
-)
-@click.option("--threads", type=int, help="Number of threads. Default: one per core.")
-@click.option(
+@option("--seed", "Random seed. The same seed gives identical results.", default=0)
+@option("--only", "Run only this experiment; may be repeated.", multiple=True, metavar="EXPERIMENT")
+@option("--quick", "Use a tenth of the trials and rounds. Takes seconds.", is_flag=True)
+@option("--full", "Run the delay experiment at full size: a million rounds, 100 trials.", is_flag=True)
+@THREADS
+@option(
     "--progress/--no-progress",
+    "Show progress on stderr: a bar on a terminal, lines elsewhere.",
     default=None,
-    help="Show progress on stderr: a bar on a terminal, lines elsewhere.",
 )
-def reproduce(  # noqa: PLR0917  # click passes them by name
-    output: Path,
-    trials: int | None,
-    horizon: int | None,
-    seed: int,
-    only: tuple[str, ...],
-    quick: bool,
-    full: bool,
-    threads: int | None,
-    progress: bool | None,
+def reproduce(
+    *, output: Path, only: list[str] | None, threads: int | None, progress: bool | None, **settings: Any
 ) -> None:
     """Run the paper's experiments, check its claims, and write a report.
 
@@ -180,17 +133,14 @@ def reproduce(  # noqa: PLR0917  # click passes them by name
     maillard reproduce
     maillard reproduce --only booster --only bernoulli --trials 1000 --output more
     """  # noqa: D301  # click looks for this very character
-    try:
+    with requires_extra("reproduce", "reproduction"):
         from maillard.reproduction import ReproductionSettings
         from maillard.reproduction import reproduce as run
-    except ImportError as error:
-        raise MaillardError(f"reproduce needs {error.name}: pip install 'maillard[reproduction]'") from None
-    settings = ReproductionSettings(trials, horizon, seed, only, quick, full)
+    chosen = ReproductionSettings(only=tuple(only or ()), **settings)
     try:
-        report = run(output, settings, threads=threads, show=progress, fork=True)
+        report = run(output, chosen, threads=threads, show=progress, fork=True)
     except KeyboardInterrupt:
-        click.echo("maillard: stopped; repeat the same command to resume", err=True)
-        raise SystemExit(130) from None
+        raise KeyboardInterrupt("stopped; repeat the same command to resume") from None
     _print_claims(report.claims)
     click.echo(f"\n{output / 'index.html'}")
 

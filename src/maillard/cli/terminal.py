@@ -30,23 +30,15 @@ def printable(text: str, keep: str = "") -> str:
 
 
 @contextlib.contextmanager
-def row_progress(verb: str) -> Iterator[Callable[[int], None] | None]:
-    """Yield a callback that shows the number of rows on stderr; None if stderr is not a terminal."""
-    with _status("opening") as show:
-        yield None if show is None else lambda rows: show(f"{rows:,} decisions {verb}")
-
-
-@contextlib.contextmanager
-def run_progress() -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a callback that shows the number of finished runs on stderr; None if stderr is not a terminal."""
-    with _status("compiling") as show:
-        yield None if show is None else lambda done, total: show(f"{done:,} of {total:,} runs")
-
-
-@contextlib.contextmanager
-def _status(initial: str) -> Iterator[Callable[[str], None] | None]:
+def progress(initial: str, template: str) -> Iterator[Callable[..., None] | None]:
+    """Yield a callback that shows its arguments, formatted, on stderr; None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
     with Console(stderr=True).status(initial) as status:
-        yield status.update
+        yield lambda *counts: status.update(template.format(*counts))
+
+
+def row_progress(verb: str) -> contextlib.AbstractContextManager[Callable[[int], None] | None]:
+    """Return `progress` for the number of rows."""
+    return progress("opening", f"{{:,}} decisions {verb}")

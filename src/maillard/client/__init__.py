@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from maillard.client.async_client import AsyncClient
-from maillard.client.sync_client import Client
+from maillard.client.clients import AsyncClient, Client
 
 __all__ = ["AsyncClient", "Client"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from maillard.client.api_calls import ApiCall, Steps, api_path
 from maillard.client.base_client import Scope
-from maillard.client.decoding import check_success, decode, to_dict
-from maillard.decisions.configuration import check_arms, describe_policy
+from maillard.client.decoding import check_success, decode, fetch, to_dict
+from maillard.decisions.configuration import check_arms, check_rule, describe_policy
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidValue, MaillardError, Stale
@@ -20,7 +20,7 @@ _MAX_READS = 5  # of an experiment that others change at the same time
 
 
 def create(
-    scope: Scope,  # noqa: ARG001  # the default experiment plays no role
+    _: Scope,
     experiment: str,
     arms: Sequence[str],
     policy: str | Policy,
@@ -29,22 +29,14 @@ def create(
     sticky: bool = False,
 ) -> Steps[dict[str, Any]]:
     """Create an experiment; returns its configuration. If it exists already, this raises `Conflict`."""
-    rule = Reward() if reward is None else reward
-    if not isinstance(rule, Reward):
-        raise InvalidValue("reward", reward, "Reward(low=..., high=..., ...)")
+    rule = check_rule(reward)
     if not isinstance(sticky, bool):
         raise InvalidValue("sticky", sticky, "true or false")
-    names, spec = check_arms(arms), spec_of("policy", policy)
-    body = {
-        "experiment": check_name("experiment", experiment),
-        "arms": names,
-        "policy": spec,
-        "reward": dataclasses.asdict(rule),
-        "sticky": sticky,
-    }
+    names, spec, name = check_arms(arms), spec_of("policy", policy), check_name("experiment", experiment)
+    body = {"experiment": name, "arms": names, "policy": spec, "reward": asdict(rule), "sticky": sticky}
     response = yield ApiCall("POST", api_path("experiments"), body)
     if response.status == 409 and response.uncertain:  # an earlier attempt may have created it
-        found = decode((yield ApiCall("GET", api_path("experiments", experiment))), ExperimentConfiguration)
+        found = yield from fetch(ApiCall("GET", api_path("experiments", name)), ExperimentConfiguration)
         same = found.arms == names and found.sticky == sticky and found.reward.to_rule() == rule
         if same and _has_policy(found, spec):
             return to_dict(found)
@@ -53,17 +45,13 @@ def create(
 
 def add_arm(scope: Scope, arm: str, *, experiment: str | None = None) -> Steps[None]:
     """Add an arm, or use a retired arm again, with its earlier rewards."""
-    path = api_path("experiments", scope.experiment_name(experiment), "arms")
-    decode(
-        (yield ApiCall("POST", path, {"arm": check_name("arm", arm)}, repeatable=False)),
-        ExperimentConfiguration,
-    )
+    body = {"arm": check_name("arm", arm)}
+    yield from _change(scope, experiment, "arms", body=body, repeatable=False)
 
 
 def retire_arm(scope: Scope, arm: str, *, experiment: str | None = None) -> Steps[None]:
     """Stop choosing an arm. Its tally stays, and rewards of its decisions are still applied."""
-    path = api_path("experiments", scope.experiment_name(experiment), "arms", check_name("arm", arm))
-    decode((yield ApiCall("DELETE", path, repeatable=False)), ExperimentConfiguration)
+    yield from _change(scope, experiment, "arms", check_name("arm", arm), method="DELETE", repeatable=False)
 
 
 def change_policy(
@@ -84,10 +72,10 @@ def change_policy(
             decode(response, ExperimentConfiguration)
             return
         # An earlier attempt may have made the change.
-        if response.uncertain and _has_policy(
-            decode((yield ApiCall("GET", path)), ExperimentConfiguration), spec
-        ):
-            return
+        if response.uncertain:
+            found = yield from fetch(ApiCall("GET", path), ExperimentConfiguration)
+            if _has_policy(found, spec):
+                return
         if etag is not None:
             raise Stale(f"experiment {name!r} has been changed since it had the etag {etag}: read it again")
     raise Stale(
@@ -97,29 +85,29 @@ def change_policy(
 
 def pause(scope: Scope, *, experiment: str | None = None) -> Steps[None]:
     """Make no decisions until `resume`. Rewards are still accepted."""
-    yield from _post_action(scope.experiment_name(experiment), "pause")
+    yield from _change(scope, experiment, verb="pause")
 
 
 def resume(scope: Scope, *, experiment: str | None = None) -> Steps[None]:
     """Make decisions again."""
-    yield from _post_action(scope.experiment_name(experiment), "resume")
+    yield from _change(scope, experiment, verb="resume")
 
 
 def archive(scope: Scope, *, experiment: str | None = None) -> Steps[None]:
     """Make no decisions and accept no changes until `resume`. Rewards are still accepted."""
-    yield from _post_action(scope.experiment_name(experiment), "archive")
+    yield from _change(scope, experiment, verb="archive")
 
 
 def reset(scope: Scope, *, experiment: str | None = None) -> Steps[None]:
     """Start a new epoch with an empty tally. The log keeps everything."""
-    yield from _post_action(scope.experiment_name(experiment), "reset", repeatable=False)
+    yield from _change(scope, experiment, verb="reset", repeatable=False)
 
 
-def _post_action(name: str, verb: str, *, repeatable: bool = True) -> Steps[None]:
-    decode(
-        (yield ApiCall("POST", api_path("experiments", name, verb=verb), repeatable=repeatable)),
-        ExperimentConfiguration,
-    )
+def _change(
+    scope: Scope, experiment: str | None, *parts: str, method: str = "POST", verb: str = "", **options: Any
+) -> Steps[None]:
+    path = api_path("experiments", scope.experiment_name(experiment), *parts, verb=verb)
+    yield from fetch(ApiCall(method, path, **options), ExperimentConfiguration)
 
 
 def spec_of(field: str, policy: str | Policy) -> str:

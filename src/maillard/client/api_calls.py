@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,13 +52,15 @@ class ApiResponse:
         """Whether the status is a success."""
         return 200 <= self.status < 300
 
-    def after(self, *, uncertain: bool) -> ApiResponse:
-        """The same response, marked as uncertain if an earlier attempt was."""
-        return dataclasses.replace(self, uncertain=uncertain) if uncertain else self
-
 
 # The definition of a client method: a generator that yields calls, receives responses and returns the result.
 Steps: TypeAlias = Generator[ApiCall, ApiResponse, Result]
+Yielded = TypeVar("Yielded")
+
+
+def resume(generator: Generator[Yielded, Any, Any], received: object) -> Yielded:
+    """Send a value into a generator, or throw an exception into it; returns what it yields next."""
+    return generator.throw(received) if isinstance(received, Exception) else generator.send(received)
 
 
 def encode(body: Any) -> bytes:

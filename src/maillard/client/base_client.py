@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -40,10 +39,6 @@ class Scope:
             raise InvalidValue("experiment", None, allowed)
         return check_name("experiment", name)
 
-    def with_experiment(self, experiment: str) -> Scope:
-        """The same service with another default experiment."""
-        return dataclasses.replace(self, experiment=check_name("experiment", experiment))
-
 
 def copy_signature(definition: Callable[..., Any]) -> Callable[[Method], Method]:
     """Give a method the name, the signature and the docstring of its definition."""
@@ -68,6 +63,8 @@ def copy_signature(definition: Callable[..., Any]) -> Callable[[Method], Method]
 class BaseClient(Generic[Connections]):
     """What the blocking and the asynchronous client have in common."""
 
+    _connect: Callable[[Transport], Connections]
+
     def __init__(
         self,
         url: str,
@@ -82,12 +79,9 @@ class BaseClient(Generic[Connections]):
             raise InvalidValue("insecure", insecure, "true or false")
         transport = Transport(url, key, insecure=insecure)
         name = None if experiment is None else check_name("experiment", experiment)
-        self._limits, self._scope = RetryLimits(timeout, retries), Scope(transport.address.url, name)
+        self._limits, self._scope = RetryLimits(timeout, retries), Scope(transport.url, name)
         self._connections = self._connect(transport)
         self._shares_connections = False
-
-    def _connect(self, transport: Transport) -> Connections:
-        raise NotImplementedError
 
     @property
     def experiment(self) -> str | None:
@@ -97,7 +91,8 @@ class BaseClient(Generic[Connections]):
     def bandit(self, experiment: str) -> Self:
         """A client for this experiment. It shares the connections of this client, which closes them."""
         bound = copy.copy(self)
-        bound._scope, bound._shares_connections = self._scope.with_experiment(experiment), True
+        bound._scope = Scope(self._scope.url, check_name("experiment", experiment))
+        bound._shares_connections = True
         return bound
 
     def __repr__(self) -> str:

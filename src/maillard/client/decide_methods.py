@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import msgspec
 
+from maillard import wire_schema as wire
 from maillard.client.api_calls import ApiCall, Steps, api_path, encode
 from maillard.client.base_client import Scope
-from maillard.client.decoding import decode, to_decision, to_exception, unexpected_response
+from maillard.client.decoding import decode, fetch, to_decision, to_exception, unexpected_response
 from maillard.decisions.choosing import Request
 from maillard.decisions.configuration import check_request
 from maillard.decisions.decision import Decision
 from maillard.decisions.frames import records_of
-from maillard.decisions.identifiers import check_id, check_name
+from maillard.decisions.identifiers import check_id, check_name, id_of_decision
 from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.timestamps import from_microseconds, to_microseconds
 from maillard.errors import InvalidValue, MaillardError
-from maillard.wire_schema import (
-    MAX_ITEMS,
-    DecisionBatchResponse,
-    DecisionBatchResult,
-    ErrorDetail,
-    RewardBatchResponse,
-    RewardBatchResult,
-    RewardResponse,
-)
-from maillard.wire_schema import Decision as WireDecision
 
 _MAX_BYTES = 2_000_000  # of the entries of one call
 _ANY_REWARD = Reward()
-
-
-BatchResponse = TypeVar("BatchResponse", DecisionBatchResponse, RewardBatchResponse)
 
 
 @overload
@@ -92,8 +80,8 @@ def _choose_one(name: str, request: Request) -> Steps[Decision]:
         (made,) = yield from _choose_many(name, request)
         return made
     path, headers = api_path("experiments", name, "decisions"), {"idempotency-key": key}
-    response = yield ApiCall("POST", path, _decision_request(request), headers)
-    return to_decision(decode(response, WireDecision), key)
+    call = ApiCall("POST", path, _decision_request(request), headers)
+    return to_decision((yield from fetch(call, wire.Decision)), key)
 
 
 def _choose_many(name: str, request: Request) -> Steps[list[Decision]]:
@@ -103,13 +91,15 @@ def _choose_many(name: str, request: Request) -> Steps[list[Decision]]:
     if keys:
         check_name("idempotency_key", keys[-1])  # the longest
     entries = [{**body, "idempotency_key": key} for key in keys]
+    results: list[wire.DecisionBatchResult] = yield from _batch(
+        path, "decision", entries, wire.DecisionBatchResponse
+    )
     made: list[Decision] = []
-    for piece in (yield from _batch(path, "decisions", entries, DecisionBatchResponse)):
-        for result in piece.results:
-            if isinstance(result.error, ErrorDetail):
-                raise to_exception(result.error, result.status, f"POST {path}")
-            assert isinstance(result.decision, WireDecision), "`_batch` checks that every entry has a result"
-            made.append(to_decision(result.decision, keys[len(made)]))
+    for key, result in zip(keys, results, strict=True):
+        if isinstance(result.error, wire.ErrorDetail):
+            raise to_exception(result.error, result.status, f"POST {path}")
+        assert isinstance(result.decision, wire.Decision), "`_batch` checks that every entry has a result"
+        made.append(to_decision(result.decision, key))
     return made
 
 
@@ -119,24 +109,24 @@ def _decision_request(request: Request) -> dict[str, Any]:
 
 
 def reward(
-    scope: Scope,  # noqa: ARG001  # decision ids are unique in the whole service
-    decision: str,
+    _: Scope,
+    decision: str | Decision,
     value: float,
     at: datetime | float | None = None,
     event: str | None = None,
 ) -> Steps[Outcome]:
     """Log a reward of a decision and apply it to the tally; returns the outcome.
 
-    `at` is when the reward occurred: an aware datetime, or seconds since 1970; by default the time of
-    arrival. `event` tells several rewards of one decision apart. The same event with the same value is a
-    "duplicate"; with another value it raises `Conflict`.
+    `decision` is a decision or its id. `at` is when the reward occurred: an aware datetime, or seconds since
+    1970; by default the time of arrival. `event` tells several rewards of one decision apart. The same event
+    with the same value is a "duplicate"; with another value it raises `Conflict`.
     """
-    body = _reward_request(decision, value, at, event)
+    body = _reward_request({"decision": decision, "value": value, "at": at, "event": event})
     path = api_path("decisions", body.pop("decision"), "reward")
-    return decode((yield ApiCall("PUT", path, body)), RewardResponse).outcome
+    return (yield from fetch(ApiCall("PUT", path, body), wire.RewardResponse)).outcome
 
 
-def rewards(scope: Scope, rows: Any) -> Steps[list[Outcome]]:  # noqa: ARG001  # as above
+def rewards(_: Scope, rows: Any) -> Steps[list[Outcome]]:
     """Log many rewards; returns the outcome of each.
 
     `rows` is a pandas or polars frame, an Arrow table, or an iterable of mappings, with `decision`,
@@ -144,33 +134,28 @@ def rewards(scope: Scope, rows: Any) -> Steps[list[Outcome]]:  # noqa: ARG001  #
     contradicts an earlier one has the outcome "conflict"; one that its experiment does not accept,
     "refused".
     """
-    offered = [
-        _reward_request(
-            row.get("decision"), row.get("value"), row.get("at"), row.get("event"), f"rows[{i}]: "
-        )
-        for i, row in enumerate(records_of(rows))
-    ]
-    responses = yield from _batch(api_path("rewards", verb="batch"), "rewards", offered, RewardBatchResponse)
-    return [_outcome(result) for response in responses for result in response.results]
+    offered = [_reward_request(row, f"rows[{i}]: ") for i, row in enumerate(records_of(rows))]
+    path = api_path("rewards", verb="batch")
+    results = yield from _batch(path, "reward", offered, wire.RewardBatchResponse)
+    return [_outcome(result) for result in results]
 
 
 def decision(scope: Scope, decision_id: str, *, experiment: str | None = None) -> Steps[Decision]:
     """A decision from the log. If the client has an experiment, the decision must belong to it."""
     identifier = check_id(decision_id, "decision_id")
-    found = to_decision(decode((yield ApiCall("GET", api_path("decisions", identifier))), WireDecision))
+    found = to_decision((yield from fetch(ApiCall("GET", api_path("decisions", identifier)), wire.Decision)))
     if (experiment or scope.experiment) not in (None, found.experiment):
         allowed = f"a decision of experiment {experiment or scope.experiment!r}, not {found.experiment!r}"
         raise InvalidValue("decision_id", identifier, allowed)
     return found
 
 
-def _reward_request(
-    decision: object, value: object, at: Any, event: object, where: str = ""
-) -> dict[str, Any]:
-    identifier = check_id(decision, f"{where}decision")
+def _reward_request(given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    identifier = id_of_decision(given.get("decision"), f"{where}decision")
+    at, event = given.get("at"), given.get("event")
     row: dict[str, Any] = {
         "decision": identifier,
-        "value": _ANY_REWARD.check(value, f"{where}value"),
+        "value": _ANY_REWARD.check(given.get("value"), f"{where}value"),
         "event": identifier if event is None else check_name(f"{where}event", event),
     }
     if at is not None:
@@ -178,11 +163,11 @@ def _reward_request(
     return row
 
 
-def _outcome(result: RewardBatchResult) -> Outcome:
+def _outcome(result: wire.RewardBatchResult) -> Outcome:
     """The outcome of a reward, also of one that was rejected; any other error is raised."""
     error = result.error
-    if not isinstance(error, ErrorDetail):
-        assert isinstance(result.reward, RewardResponse), "`_batch` checks that every entry has a result"
+    if not isinstance(error, wire.ErrorDetail):
+        assert isinstance(result.reward, wire.RewardResponse), "`_batch` checks that every entry has a result"
         return result.reward.outcome
     if error.code == "conflict":
         return "conflict"
@@ -191,23 +176,20 @@ def _outcome(result: RewardBatchResult) -> Outcome:
     raise to_exception(error, result.status, "a reward")
 
 
-def _batch(
-    path: str, name: str, entries: list[dict[str, Any]], body_type: type[BatchResponse]
-) -> Steps[list[BatchResponse]]:
-    """SendRequest the entries in as many calls as needed; the responses in order."""
-    bodies: list[BatchResponse] = []
+def _batch(path: str, content: str, entries: list[dict[str, Any]], body_type: type[Any]) -> Steps[list[Any]]:
+    """Send the entries in as many calls as needed; the results in order."""
+    results: list[Any] = []
     for chunk in _split([msgspec.Raw(encode(entry)) for entry in entries]):
-        call = ApiCall("POST", path, {name: chunk}, batch=True)
+        call = ApiCall("POST", path, {f"{content}s": chunk}, batch=True)
         response = yield call
-        body = decode(response, body_type)
-        if len(body.results) != len(chunk):
-            raise MaillardError(f"{call}: {len(body.results)} results for {len(chunk)} entries")
-        for result in body.results:
-            content = result.decision if isinstance(result, DecisionBatchResult) else result.reward
-            if content is msgspec.UNSET and result.error is msgspec.UNSET:
+        found = decode(response, body_type).results
+        if len(found) != len(chunk):
+            raise MaillardError(f"{call}: {len(found)} results for {len(chunk)} entries")
+        for result in found:
+            if result.error is msgspec.UNSET and getattr(result, content) is msgspec.UNSET:
                 raise unexpected_response(response, "a result without content")
-        bodies.append(body)
-    return bodies
+        results += found
+    return results
 
 
 def _split(entries: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
@@ -215,7 +197,7 @@ def _split(entries: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
     chunk: list[msgspec.Raw] = []
     size = 0
     for entry in entries:
-        if chunk and (len(chunk) == MAX_ITEMS or size + len(bytes(entry)) > _MAX_BYTES):
+        if chunk and (len(chunk) == wire.MAX_ITEMS or size + len(bytes(entry)) > _MAX_BYTES):
             yield chunk
             chunk, size = [], 0
         chunk.append(entry)

@@ -7,19 +7,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from maillard.client.api_calls import ApiResponse
+from maillard import errors
+from maillard.client.api_calls import ApiCall, ApiResponse, Steps
 from maillard.decisions.decision import Decision
 from maillard.decisions.timestamps import to_microseconds
-from maillard.errors import (
-    Archived,
-    Conflict,
-    InvalidValue,
-    MaillardError,
-    Paused,
-    Stale,
-    Unavailable,
-    UnknownName,
-)
 from maillard.wire_schema import Decision as WireDecision
 from maillard.wire_schema import ErrorDetail, ErrorResponse
 
@@ -40,11 +31,11 @@ class _BatchStatuses(msgspec.Struct):
     results: list[_EntryStatus]
 
 
-class RemoteInvalidValue(InvalidValue):
+class RemoteInvalidValue(errors.InvalidValue):
     """A value that the service rejected, with the service's message. `path` is its JSON path."""
 
     def __init__(self, message: str, path: str | None, field: str, allowed: str) -> None:
-        MaillardError.__init__(self, message, path, field, allowed)
+        errors.MaillardError.__init__(self, message, path, field, allowed)
         self.path, self.field, self.value, self.allowed = path, field, None, allowed
 
     def __str__(self) -> str:
@@ -52,21 +43,21 @@ class RemoteInvalidValue(InvalidValue):
         return f"{message} (at {path})" if path else str(message)
 
 
-class RemoteUnknownName(UnknownName):
+class RemoteUnknownName(errors.UnknownName):
     """A name that the service does not know. The message is the service's."""
 
     def __init__(self, message: str, kind: str, name: str, known: tuple[str, ...]) -> None:
-        MaillardError.__init__(self, message, kind, name, known)
+        errors.MaillardError.__init__(self, message, kind, name, known)
         self.kind, self.name, self.known = kind, name, known
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
-_EXCEPTIONS: dict[str, type[MaillardError]] = {
-    **{error.code: error for error in (Paused, Archived, Conflict, Stale)},
-    "exists": Conflict,
-    "key_reused": Conflict,
+_EXCEPTIONS: dict[str, type[errors.MaillardError]] = {
+    **{error.code: error for error in (errors.Paused, errors.Archived, errors.Conflict, errors.Stale)},
+    "exists": errors.Conflict,
+    "key_reused": errors.Conflict,
 }
 
 
@@ -75,6 +66,11 @@ def check_success(response: ApiResponse) -> ApiResponse:
     if not response.ok:
         raise response_exception(response)
     return response
+
+
+def fetch(call: ApiCall, body_type: type[Body]) -> Steps[Body]:
+    """Send a call; returns the body of the response."""
+    return decode((yield call), body_type)
 
 
 def decode(response: ApiResponse, body_type: type[Body]) -> Body:
@@ -91,10 +87,10 @@ def to_dict(body: msgspec.Struct) -> dict[str, Any]:
     return found
 
 
-def unexpected_response(response: ApiResponse, reason: str) -> MaillardError:
+def unexpected_response(response: ApiResponse, reason: str) -> errors.MaillardError:
     """The exception for a response that a maillard service does not send."""
     content_type, size = response.headers.get("content-type", "without a content type"), len(response.content)
-    return MaillardError(
+    return errors.MaillardError(
         f"{response.call}: the response did not come from a maillard service of a compatible version "
         f"({content_type}, {size} bytes): {reason}"
     )
@@ -103,42 +99,30 @@ def unexpected_response(response: ApiResponse, reason: str) -> MaillardError:
 def to_decision(wire: WireDecision, key: str | None = None) -> Decision:
     """The decision exactly as logged; `key` is the idempotency key of the request."""
     logs = msgspec.json.decode(wire.log_probabilities, type=dict[str, float | None])
-    return Decision(
-        id=wire.id,
-        experiment=wire.experiment,
-        time=to_microseconds("time", wire.time),
-        unit=wire.unit,
-        arm=wire.arm,
-        eligible=tuple(logs),
-        log_probabilities=tuple(-math.inf if log is None else log for log in logs.values()),
-        log_probability=wire.log_probability,
-        policy_version=wire.policy_version,
-        formula_version=wire.formula_version,
-        state=wire.state,
-        epoch=wire.epoch,
-        cold=wire.cold,
-        idempotency_key=wire.idempotency_key or key,
-        position=wire.position,
-        origin=wire.origin,
-    )
+    fields = {name: getattr(wire, name) for name in Decision._fields if name in wire.__struct_fields__}
+    fields["time"] = to_microseconds("time", wire.time)
+    fields["eligible"] = tuple(logs)
+    fields["log_probabilities"] = tuple(-math.inf if log is None else log for log in logs.values())
+    fields["idempotency_key"] = wire.idempotency_key or key
+    return Decision(**fields)
 
 
-def response_exception(response: ApiResponse) -> MaillardError:
+def response_exception(response: ApiResponse) -> errors.MaillardError:
     """The exception for a response that is not a success."""
     detail = _error_detail(response)
     if detail is not None:
         return to_exception(detail, response.status, str(response.call))
     if 300 <= response.status < 400:
         target = response.headers.get("location", "another address")
-        return MaillardError(
+        return errors.MaillardError(
             f"{response.call}: redirected to {target}; the client does not follow redirects, use that address"
         )
-    return MaillardError(
+    return errors.MaillardError(
         f"{response.call}: {describe_error(response)}; check that the address is that of a maillard service"
     )
 
 
-def to_exception(detail: ErrorDetail, status: int, call: str) -> MaillardError:
+def to_exception(detail: ErrorDetail, status: int, call: str) -> errors.MaillardError:
     """The exception that a `Bandit` would raise, rebuilt from the code and the fields of an error."""
     code, message = detail.code, detail.message
     if code in _EXCEPTIONS:
@@ -150,11 +134,11 @@ def to_exception(detail: ErrorDetail, status: int, call: str) -> MaillardError:
         field, allowed = _given(detail.field, detail.path or ""), _given(detail.allowed, "")
         return RemoteInvalidValue(message, detail.path, field, allowed)
     if status in RETRYABLE_STATUSES:
-        return Unavailable(f"{call}: {message}")
+        return errors.Unavailable(f"{call}: {message}")
     if code == "unauthorized":
-        return MaillardError(f"{call}: {message} (pass an API key as key=; it is never shown)")
+        return errors.MaillardError(f"{call}: {message} (pass an API key as key=; it is never shown)")
     request = f" (request {detail.request_id})" if detail.request_id else ""
-    return MaillardError(f"{call}: {status} {code}: {message}{request}")
+    return errors.MaillardError(f"{call}: {status} {code}: {message}{request}")
 
 
 def _given(value: str | msgspec.UnsetType, default: str) -> str:

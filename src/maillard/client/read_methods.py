@@ -7,36 +7,25 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from maillard import wire_schema as wire
 from maillard.client.admin_methods import spec_of
 from maillard.client.api_calls import ApiCall, Steps, api_path
 from maillard.client.base_client import Scope
-from maillard.client.decoding import check_success, decode, to_dict
+from maillard.client.decoding import check_success, decode, fetch, to_dict
 from maillard.decisions.files.output_files import atomic_file, check_report_path
 from maillard.decisions.identifiers import check_name
 from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Policy
 from maillard.policies import policy as policy_of
-from maillard.wire_schema import (
-    Activity,
-    Evaluation,
-    ExperimentConfiguration,
-    ExperimentList,
-    State,
-    Verification,
-)
 
 _JOB_TIMEOUT = 300.0  # seconds: the service may have to read a long log
 _MAGIC = b"PAR1"  # the first and last bytes of a Parquet file
 
 
-def experiments(
-    scope: Scope,  # noqa: ARG001  # the default experiment plays no role
-    *,
-    archived: bool = False,
-) -> Steps[list[dict[str, Any]]]:
+def experiments(_: Scope, *, archived: bool = False) -> Steps[list[dict[str, Any]]]:
     """The configurations of the experiments of the service, with `archived` also of archived ones."""
     query = "?archived=true" if archived else ""
-    found = decode((yield ApiCall("GET", api_path("experiments") + query)), ExperimentList)
+    found = yield from fetch(ApiCall("GET", api_path("experiments") + query), wire.ExperimentList)
     return [to_dict(experiment) for experiment in found.experiments]
 
 
@@ -57,18 +46,17 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
     bound an arm's mean reward; `interval` describes the kind of interval. Pass `etag` to `change_policy`.
     """
     name = scope.experiment_name(experiment)
-    response = yield ApiCall("GET", api_path("experiments", name))
-    configuration = decode(response, ExperimentConfiguration)
-    state = decode((yield ApiCall("GET", api_path("experiments", name, "state"))), State)
-    activity = decode((yield ApiCall("GET", api_path("experiments", name, "activity"))), Activity)
+    path = api_path("experiments", name)
+    response = yield ApiCall("GET", path)
+    configuration = decode(response, wire.ExperimentConfiguration)
+    state = yield from fetch(ApiCall("GET", f"{path}/state"), wire.State)
+    activity = yield from fetch(ApiCall("GET", f"{path}/activity"), wire.Activity)
     counts = {each.arm: each.decisions for each in activity.arms}
+    shown = ("active", "pulls", "sum", "mean", "lower", "upper", "probability")
     return {
         "experiment": name,
         "log": scope.url,
-        "policy": state.policy,
-        "policy_version": state.policy_version,
-        "epoch": state.epoch,
-        "state": state.state,
+        **{field: getattr(state, field) for field in ("policy", "policy_version", "epoch", "state")},
         "paused": state.status != "running",
         "archived": state.status == "archived",
         "sticky": configuration.sticky,
@@ -81,11 +69,7 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
         "arms": {
             each.arm: {
                 "decisions": counts.get(each.arm, 0),
-                **{
-                    name: value
-                    for name, value in to_dict(each).items()
-                    if name not in ("arm", "log_probability")
-                },
+                **{field: getattr(each, field) for field in shown},
             }
             for each in state.arms
         },
@@ -109,25 +93,25 @@ def evaluate(
             raise InvalidValue("estimators", estimators, "a list of names, as in ['snips']")
         body["estimators"] = [check_name("estimators", name) for name in estimators]
     path = api_path("experiments", scope.experiment_name(experiment), "evaluations")
-    return to_dict(decode((yield ApiCall("POST", path, body, response_timeout=_JOB_TIMEOUT)), Evaluation))
+    call = ApiCall("POST", path, body, response_timeout=_JOB_TIMEOUT)
+    return to_dict((yield from fetch(call, wire.Evaluation)))
 
 
 def verify(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, Any]]:
     """Have the service recompute every logged probability from the log; returns the result."""
     path = api_path("experiments", scope.experiment_name(experiment), verb="verify")
-    return to_dict(decode((yield ApiCall("POST", path, response_timeout=_JOB_TIMEOUT)), Verification))
+    call = ApiCall("POST", path, response_timeout=_JOB_TIMEOUT)
+    return to_dict((yield from fetch(call, wire.Verification)))
 
 
 def export(scope: Scope, path: str | os.PathLike[str], *, experiment: str | None = None) -> Steps[Path]:
     """Write the log to a Parquet file, completely or not at all; returns the path."""
     if not isinstance(path, str | os.PathLike):
         raise InvalidValue("path", path, "the path of a file")
-    file, name = Path(path), scope.experiment_name(experiment)
+    file, url_path = Path(path), api_path("experiments", scope.experiment_name(experiment), "export")
     check_report_path(file, ())
     with atomic_file(file) as partial:
-        call = ApiCall(
-            "GET", api_path("experiments", name, "export"), response_timeout=_JOB_TIMEOUT, output_file=partial
-        )
+        call = ApiCall("GET", url_path, response_timeout=_JOB_TIMEOUT, output_file=partial)
         check_success((yield call))
         with partial.open("rb") as written:
             begins, size = written.read(4), written.seek(0, os.SEEK_END)
@@ -137,7 +121,6 @@ def export(scope: Scope, path: str | os.PathLike[str], *, experiment: str | None
     return file
 
 
-def _experiment(scope: Scope) -> Steps[ExperimentConfiguration]:
-    return decode(
-        (yield ApiCall("GET", api_path("experiments", scope.experiment_name(None)))), ExperimentConfiguration
-    )
+def _experiment(scope: Scope) -> Steps[wire.ExperimentConfiguration]:
+    call = ApiCall("GET", api_path("experiments", scope.experiment_name(None)))
+    return (yield from fetch(call, wire.ExperimentConfiguration))

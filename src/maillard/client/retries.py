@@ -5,6 +5,7 @@ The clock and the random numbers are arguments, so that tests can replace them.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
@@ -18,7 +19,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import httpx2
 
-from maillard.client.api_calls import ApiCall, ApiResponse, Steps
+from maillard.client.api_calls import ApiCall, ApiResponse, Steps, resume
 from maillard.client.decoding import RETRYABLE_STATUSES, describe_error, describe_retryable_entries
 from maillard.errors import InvalidValue, Unavailable
 
@@ -72,18 +73,17 @@ class RetryLimits:
 
 def send_with_retries(steps: Steps[Result], limits: RetryLimits, url: str) -> Actions[Result]:
     """Run a method: yields one instruction after the other and returns the result of the method."""
-    step: Callable[..., ApiCall] = steps.send
-    given: ApiResponse | Exception | None = None
+    received: ApiResponse | Exception | None = None
     while True:
         try:
-            call = step(given)
+            call = resume(steps, received)
         except StopIteration as done:
             result: Result = done.value
             return result
         try:
-            given, step = (yield from _send_call(call, limits, url)), steps.send
+            received = yield from _send_call(call, limits, url)
         except Exception as error:  # noqa: BLE001  # the method may have to clean up
-            given, step = error, steps.throw
+            received = error
 
 
 class _FailedAttempt(NamedTuple):
@@ -104,14 +104,12 @@ def _send_call(call: ApiCall, limits: RetryLimits, url: str) -> Actions[ApiRespo
     began, uncertain = limits.clock(), False
     timeout = max(limits.timeout, call.response_timeout)
     deadline = began + max(call.response_timeout, limits.timeout * (limits.retries + 1))
-    until = (
-        math.inf if call.output_file else deadline
-    )  # a download may take any time while data keep arriving
+    until = math.inf if call.output_file else deadline  # a download may last while data keep arriving
     for attempts in itertools.count(1):
         left = max(deadline - limits.clock(), 1e-3)
         result = yield from _attempt(SendRequest(call, min(limits.timeout, left), min(timeout, left), until))
         if isinstance(result, ApiResponse):
-            return result.after(uncertain=uncertain)
+            return dataclasses.replace(result, uncertain=True) if uncertain else result
         failure, uncertain = result, uncertain or result.maybe_done
         wait = failure.wait + limits.random() * min(_MAX_DELAY, _FIRST_DELAY * 2 ** (attempts - 1))
         again = (call.repeatable or failure.rejected) and not failure.permanent

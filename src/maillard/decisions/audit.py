@@ -31,7 +31,7 @@ _FALSE_ALARM_PROBABILITY = 1e-4  # of all scores together, for a correct log
 _MAX_BUFFERED = 400_000  # log probabilities
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Score:
     """A sum with its expectation and variance under the logged probabilities."""
 
@@ -73,11 +73,8 @@ class Audit:
 
     def add(self, row: Decision) -> None:
         """Add a decision."""
-        if (
-            row.origin is not None
-            or row.arm not in row.eligible
-            or len(row.eligible) != len(row.log_probabilities)
-        ):
+        known = row.arm in row.eligible and len(row.eligible) == len(row.log_probabilities)
+        if row.origin is not None or not known:
             self.left_out += 1
             return
         buffer = self._buffer.setdefault(row.eligible, [])
@@ -87,13 +84,9 @@ class Audit:
             self._flush()
 
     def _flush(self) -> None:
-        for arms in list(self._buffer):
-            self._add_buffered(arms)
-        self._buffered = 0
-
-    def _add_buffered(self, arms: tuple[str, ...]) -> None:
-        rows = self._buffer.pop(arms)
-        self.add_batch(arms, np.array([place for place, _ in rows]), np.array([logs for _, logs in rows]))
+        buffer, self._buffer, self._buffered = self._buffer, {}, 0
+        for arms, rows in buffer.items():
+            self.add_batch(arms, np.array([place for place, _ in rows]), np.array([logs for _, logs in rows]))
 
     def add_batch(self, arms: Sequence[str], chosen: NDArray[np.int64], logs: NDArray[np.float64]) -> None:
         """Add decisions with the same eligible arms: indices of chosen arms, and all log probabilities."""
@@ -136,28 +129,14 @@ class Audit:
     def scores(self) -> list[Score]:
         """Return the score of each arm."""
         self._flush()
-        return [
-            Score(
-                name=arm,
-                observed=float(chosen),
-                expected=float(expected),
-                variance=float(variance),
-                largest=1.0,
-            )
-            for arm, (chosen, expected, variance) in self._arms.items()
-        ]
+        sums = [(arm, *each.tolist()) for arm, each in self._arms.items()]
+        return [Score(arm, chosen, expected, variance, 1.0) for arm, chosen, expected, variance in sums]
 
     def weights(self) -> Score:
         """Return the score of the truncated importance weights."""
         self._flush()
         total, expected, variance = self._weights.tolist()
-        return Score(
-            name="weights",
-            observed=total,
-            expected=expected,
-            variance=max(variance, 0.0),
-            largest=self._largest,
-        )
+        return Score("weights", total, expected, max(variance, 0.0), self._largest)
 
     @property
     def limit(self) -> float:

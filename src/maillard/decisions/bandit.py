@@ -9,30 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, overload
 
-from maillard.decisions import ledger
-from maillard.decisions.configuration import (
-    check_arms,
-    check_decision,
-    check_request,
-    check_reward_event,
-    check_snapshot,
-    describe_policy,
-    read_tallies,
-    start_event,
-    tally_for,
-)
+from maillard.decisions import configuration, events, ledger
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import (
-    AddArm,
-    Archive,
-    ChangePolicy,
-    EraseUnit,
-    Pause,
-    Reset,
-    Resume,
-    RetireArm,
-    WarmStart,
-)
+from maillard.decisions.frames import records_of
 from maillard.decisions.identifiers import check_id, check_name
 from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
@@ -79,14 +58,10 @@ class Bandit:
         self.experiment = check_name("experiment", experiment)
         if not isinstance(staleness, int | float) or not 0 <= staleness <= 1e9:
             raise InvalidValue("staleness", staleness, "seconds, from 0 to 1e9")
-        given: dict[str, Any] = {
-            "arms": None if arms is None else check_arms(arms),
-            "policy": policy,
-            "reward": reward,
-            "sticky": sticky,
-        }
+        arms = None if arms is None else configuration.check_arms(arms)
+        given: dict[str, Any] = {"arms": arms, "policy": policy, "reward": reward, "sticky": sticky}
         if arms is not None and _would_create(log):
-            start_event(**given)  # report an invalid argument before creating a file
+            configuration.start_event(**given)  # report an invalid argument before creating a file
         self._arguments = log, staleness
         self._store = open_store(log, create=arms is not None)
         try:
@@ -131,25 +106,26 @@ class Bandit:
         return a list of that many decisions, all sampled from one distribution. A repeated
         `idempotency_key` returns the decisions of the first call with that key.
         """
-        request = check_request(unit, eligible, idempotency_key, 1 if size is None else size)
+        request = configuration.check_request(unit, eligible, idempotency_key, 1 if size is None else size)
         self.session.check_open()
         rows = self.session.decide(request) if request.size else []
         return rows[0] if size is None else rows
 
     def reward(
         self,
-        decision: str,
+        decision: str | Decision,
         value: float,
         at: datetime | float | None = None,
         event: str | None = None,
     ) -> Outcome:
         """Log a reward of a decision, apply it to the tally, and return the outcome.
 
-        `at` is the time at which it occurred (an aware datetime or seconds since 1970; by default now).
+        `decision` is a decision or its id. `at` is the time at which the reward occurred (an aware datetime
+        or seconds since 1970; by default now).
         `event` distinguishes several rewards of one decision. The same event with the same value is a
         "duplicate"; with another value it raises Conflict.
         """
-        row = check_reward_event(self.state.reward, decision, value, at, event)
+        row = configuration.check_reward_event(self.state.reward, decision, value, at, event)
         (outcome,) = self.session.apply_rewards([row])
         if isinstance(outcome, MaillardError):
             raise outcome
@@ -162,12 +138,10 @@ class Bandit:
         optionally `at` and `event`. All rows are checked before any is written. The outcome of a row that
         contradicts an earlier reward is "conflict".
         """
-        from maillard.decisions.frames import records_of
-
         self.session.check_open()
         rule, names = self.state.reward, ("decision", "value", "at", "event")
         offered = [
-            check_reward_event(rule, *map(row.get, names), where=f"rows[{i}]: ")
+            configuration.check_reward_event(rule, *map(row.get, names), where=f"rows[{i}]: ")
             for i, row in enumerate(records_of(rows))
         ]
         outcomes: list[Outcome] = []
@@ -184,12 +158,11 @@ class Bandit:
         now. `verify` checks appended decisions like all others.
         """
         rows = list(decisions)
-        self.session.check_open()
 
         def add(transaction: Transaction, state: State) -> int:
             state = state.after(transaction.events(state.number))
             for row in rows:
-                check_decision(row, self.experiment, state)
+                configuration.check_decision(row, self.experiment, state)
             return ledger.append(transaction, state.reward, rows)
 
         added: int = self.session.write(add)
@@ -200,7 +173,6 @@ class Bandit:
 
         Every write to the log also does this, so there is rarely a reason to call it.
         """
-        self.session.check_open()
         self.session.settle()
 
     # Changes: each one is an administrative event of the log. With `expected`, the number of the last
@@ -211,10 +183,10 @@ class Bandit:
         """Add an arm. A retired arm becomes active again and keeps its tally."""
         arm = check_name("arm", arm)
 
-        def make(state: State) -> AddArm:
+        def make(state: State) -> events.AddArm:
             if arm in state.active_arms:
                 raise InvalidValue("arm", arm, "a name that no active arm has")
-            return AddArm(arm=arm)
+            return events.AddArm(arm=arm)
 
         self.session.change(make, expected)
 
@@ -222,39 +194,39 @@ class Bandit:
         """Stop choosing an arm. It keeps its tally, and rewards of its decisions are still applied."""
         arm = check_name("arm", arm)
 
-        def make(state: State) -> RetireArm:
+        def make(state: State) -> events.RetireArm:
             if arm not in state.active_arms:
                 raise UnknownName("arm", arm, state.active_arms)
             if len(state.active_arms) == 1:
                 raise InvalidValue("arm", arm, "an arm other than the only active one")
-            return RetireArm(arm=arm)
+            return events.RetireArm(arm=arm)
 
         self.session.change(make, expected)
 
     def change_policy(self, policy: str | Policy, *, expected: int | None = None) -> None:
         """Use another policy from now on, as a new policy version. The tally stays."""
 
-        def make(state: State) -> ChangePolicy:
-            spec, formula = describe_policy(policy, state.reward)
-            return ChangePolicy(policy=spec, formula=formula)
+        def make(state: State) -> events.ChangePolicy:
+            spec, formula = configuration.describe_policy(policy, state.reward)
+            return events.ChangePolicy(policy=spec, formula=formula)
 
         self.session.change(make, expected)
 
     def pause(self, *, expected: int | None = None) -> None:
         """Make no decisions until `resume`. Rewards are still accepted."""
-        self.session.change(lambda _: Pause(), expected)
+        self.session.change(lambda _: events.Pause(), expected)
 
     def resume(self, *, expected: int | None = None) -> None:
         """Make decisions again after `pause` or `archive`."""
-        self.session.change(lambda _: Resume(), expected)
+        self.session.change(lambda _: events.Resume(), expected)
 
     def archive(self, *, expected: int | None = None) -> None:
         """Make no decisions and accept no changes until `resume`. Rewards are still accepted."""
-        self.session.change(lambda _: Archive(), expected)
+        self.session.change(lambda _: events.Archive(), expected)
 
     def reset(self, *, expected: int | None = None) -> None:
         """Begin a new epoch with an empty tally. The log keeps all rows."""
-        self.session.change(lambda _: Reset(), expected)
+        self.session.change(lambda _: events.Reset(), expected)
 
     def snapshot(self) -> dict[str, Any]:
         """The arms, policy and tally as plain data, for `restore` in this log or another one."""
@@ -262,7 +234,7 @@ class Bandit:
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Begin a new epoch with the arms, policy and tally of a snapshot."""
-        checked = check_snapshot(snapshot, self.state.reward)
+        checked = configuration.check_snapshot(snapshot, self.state.reward)
         self.session.change(lambda _: checked)
 
     def warm_start(
@@ -274,15 +246,17 @@ class Bandit:
         (a path or URL, and its `experiment`). Arms of a log are matched by name, and only its last epoch
         counts.
         """
-        given = source if isinstance(source, Tally | Mapping) else read_tallies(source, experiment)
-        self.session.change(lambda state: WarmStart(tally=tally_for(given, state)))
+        given = (
+            source if isinstance(source, Tally | Mapping) else configuration.read_tallies(source, experiment)
+        )
+        self.session.change(lambda state: events.WarmStart(tally=configuration.tally_for(given, state)))
 
     def erase_unit(self, unit: str) -> int:
         """Replace a unit's name and idempotency keys by a random token; return the number of changed rows."""
         unit, token = check_name("unit", unit), "erased-" + secrets.token_hex(8)
 
         def erase(transaction: Transaction, state: State) -> int:
-            ledger.change(transaction, state, lambda _: EraseUnit(token=token))
+            ledger.change(transaction, state, lambda _: events.EraseUnit(token=token))
             return transaction.erase_unit(unit, token)
 
         rows: int = self.session.write(erase)
@@ -318,11 +292,8 @@ class Bandit:
         with self._store.reading(self.experiment) as transaction:
             found = transaction.decisions([identifier])
         if not found:
-            raise InvalidValue(
-                "decision_id",
-                identifier,
-                f"a decision of experiment {self.experiment!r} in {self._store.where}",
-            )
+            allowed = f"a decision of experiment {self.experiment!r} in {self._store.where}"
+            raise InvalidValue("decision_id", identifier, allowed)
         return found[identifier]
 
     def summary(self) -> dict[str, Any]:
@@ -333,7 +304,8 @@ class Bandit:
             counts = transaction.counts()
         chosen_from = state.choice_distribution()
         probabilities = dict(zip(chosen_from.arms, chosen_from.probabilities.tolist(), strict=True))
-        pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
+        tally = state.tally
+        arms = zip(state.arms, state.active, tally.pulls.tolist(), tally.sums.tolist(), strict=True)
         return {
             "experiment": self.experiment,
             "log": self._store.where,
@@ -353,12 +325,12 @@ class Bandit:
                 arm: {
                     "active": active,
                     "decisions": counts.decisions.get(arm, 0),
-                    "pulls": pulls[position],
-                    "sum": sums[position],
-                    "mean": sums[position] / pulls[position] if pulls[position] else None,
+                    "pulls": pulls,
+                    "sum": total,
+                    "mean": total / pulls if pulls else None,
                     "probability": probabilities.get(arm, 0.0),
                 }
-                for position, (arm, active) in enumerate(zip(state.arms, state.active, strict=True))
+                for arm, active, pulls, total in arms
             },
         }
 
@@ -367,9 +339,8 @@ class Bandit:
         self.session.close()
 
     def __repr__(self) -> str:
-        return (
-            f"<Bandit {self.experiment!r} on {self._store.where}: {self.policy} over {len(self.arms)} arms>"
-        )
+        arms = len(self.arms)
+        return f"<Bandit {self.experiment!r} on {self._store.where}: {self.policy} over {arms} arms>"
 
     def __enter__(self) -> Bandit:
         return self
@@ -380,10 +351,8 @@ class Bandit:
     def __reduce__(self) -> tuple[Callable[..., Bandit], tuple[Any, ...]]:
         log, staleness = self._arguments
         if not isinstance(log, str | Path):
-            raise MaillardError(
-                f"cannot pickle a bandit whose log is {self._store.where}; "
-                "give log= a path or a URL to share it"
-            )
+            problem = f"cannot pickle a bandit whose log is {self._store.where}"
+            raise MaillardError(f"{problem}; give log= a path or a URL to share it")
         return _reopen, (log, self.experiment, staleness)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -30,94 +30,34 @@ class Repeated(list[Decision]):
     """The decisions of an earlier call with the same idempotency key."""
 
 
-def decide(
-    transaction: Transaction,
-    experiment: str,
-    state: State,
-    requests: Sequence[Request],
-    rng: np.random.Generator,
-) -> list[list[Decision] | MaillardError]:
-    """Make and log the decisions of each request, or return those of an earlier call with the same key."""
-    results: list[list[Decision] | MaillardError] = [[] for _ in requests]
-    new: list[Decision] = []
-    new_keys: dict[str, int] = {}  # key -> index of the first request with it
-    repeated: list[int] = []  # requests that repeat a key of this batch, or of another process
-    maker = _DecisionMaker(transaction, experiment, state, rng, requests)
-    keys = [request.key for request in requests if request.key is not None]
-    stored = transaction.decisions_by_key(keys) if keys else {}
-
-    def lock_order(index: int) -> tuple[str, str]:
-        """Process units and keys in a fixed order, so that two processes cannot deadlock."""
-        unit, key = requests[index].unit, requests[index].key
-        return (unit or "") if state.sticky else "", key or ""
-
-    def decide_one(index: int, request: Request) -> list[Decision]:
-        if request.key is not None and request.key in stored:
-            return _check_repeated(transaction, state, request, stored[request.key])
-        if state.sticky and request.unit is not None:
-            return _decide_for_unit(transaction, maker, request)
-        if request.key in new_keys:
-            repeated.append(index)
-            return []
-        rows = maker.make(request)
-        if request.key is None:
-            new.extend(rows)
-        else:
-            new_keys[request.key] = index
-        return rows
-
-    def run(indices: Sequence[int], find: Callable[[int, Request], list[Decision]]) -> None:
-        for index in indices:
-            try:
-                results[index] = find(index, requests[index])
-            except MaillardError as error:  # it concerns only this request
-                results[index] = error
-
-    run(sorted(range(len(requests)), key=lock_order), decide_one)
-    if new_keys:
-        stored = {key: rows for key, index in new_keys.items() if isinstance(rows := results[index], list)}
-        added = transaction.add_if_absent([rows[0] for rows in stored.values()])
-        lost = {
-            key for key, rows in stored.items() if rows[0].id not in added
-        }  # another process used the key first
-        new += [row for key, rows in stored.items() if key not in lost for row in rows]
-        if lost:
-            stored |= transaction.decisions_by_key(lost)
-        repeated += [new_keys[key] for key in lost]
-        run(
-            repeated,
-            lambda _, request: _check_repeated(transaction, state, request, stored[request.key or ""]),
-        )
-    _log(transaction, state.reward, new)
-    return results
-
-
-def _log(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> None:
-    """Add decisions. The first decision of a request with a key was added before, to claim the key."""
-    rest = [row for row in rows if row.idempotency_key is None or row.position]
-    if rest:
-        transaction.add_decisions(rest)
-    schedule_windows(transaction, rule, rows)
-
-
 def schedule_windows(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> None:
     """Schedule the closing of the decisions' reward windows, if closing one has an effect."""
     if rule.settles and rows:
         transaction.add_pending({row.id: rule.closes(row.time) or 0 for row in rows})
 
 
-class _DecisionMaker:
-    """Samples arms. No other code does, so the logged distribution is the one that was sampled from."""
+class DecisionBatch:
+    """Makes the decisions of several requests in one transaction.
+
+    No other code samples arms, so the logged distribution is the one that was sampled from.
+    """
 
     def __init__(
         self,
         transaction: Transaction,
         experiment: str,
         state: State,
-        rng: np.random.Generator,
         requests: Sequence[Request],
+        rng: np.random.Generator,
     ) -> None:
-        self.experiment, self.state, self.rng, self.now = experiment, state, rng, transaction.now
+        self.transaction, self.experiment, self.state = transaction, experiment, state
+        self.requests, self.rng, self.now = requests, rng, transaction.now
+        self.results: list[list[Decision] | MaillardError] = [[] for _ in requests]
+        self.new: list[Decision] = []
+        self.new_keys: dict[str, int] = {}  # key -> index of the first request with it
+        self.repeated: list[int] = []  # requests that repeat a key of this batch, or of another process
+        keys = [request.key for request in requests if request.key is not None]
+        self.stored = transaction.decisions_by_key(keys) if keys else {}
         self.sizes: dict[frozenset[str] | None, int] = {}
         for request in requests:
             self.sizes[request.eligible] = self.sizes.get(request.eligible, 0) + request.size
@@ -126,10 +66,63 @@ class _DecisionMaker:
         self.ids = iter(new_ids(sum(self.sizes.values()) + spare))
         self.samples: dict[frozenset[str] | None, Iterator[int]] = {}
 
-    def make(self, request: Request) -> list[Decision]:
+    def decide(self) -> list[list[Decision] | MaillardError]:
+        """Make and log the decisions of each request, or return those of an earlier call with its key."""
+        self._run(sorted(range(len(self.requests)), key=self._lock_order), self._decide_one)
+        if self.new_keys:
+            self._claim_keys()
+        self._log(self.new)
+        return self.results
+
+    def _run(self, indices: Iterable[int], find: Callable[[int], list[Decision]]) -> None:
+        for index in indices:
+            try:
+                self.results[index] = find(index)
+            except MaillardError as error:  # it concerns only this request
+                self.results[index] = error
+
+    def _lock_order(self, index: int) -> tuple[str, str]:
+        """Units and keys are processed in a fixed order, so that two processes cannot deadlock."""
+        request = self.requests[index]
+        return (request.unit or "") if self.state.sticky else "", request.key or ""
+
+    def _decide_one(self, index: int) -> list[Decision]:
+        request = self.requests[index]
+        if request.key is not None and request.key in self.stored:
+            return self._repeat_call(index)
+        if self.state.sticky and request.unit is not None:
+            return self._decide_for_unit(index)
+        if request.key in self.new_keys:
+            self.repeated.append(index)
+            return []
+        rows = self._sample(request)
+        if request.key is None:
+            self.new.extend(rows)
+        else:
+            self.new_keys[request.key] = index
+        return rows
+
+    def _claim_keys(self) -> None:
+        """Add the first decision of each new key, unless another process used the key first."""
+        results = {key: self.results[index] for key, index in self.new_keys.items()}
+        made = {key: rows for key, rows in results.items() if isinstance(rows, list)}
+        added = self.transaction.add_if_absent([rows[0] for rows in made.values()])
+        lost = {key for key, rows in made.items() if rows[0].id not in added}
+        self.new += [row for key, rows in made.items() if key not in lost for row in rows]
+        self.stored = made | (self.transaction.decisions_by_key(lost) if lost else {})
+        self._run(self.repeated + [self.new_keys[key] for key in lost], self._repeat_call)
+
+    def _log(self, rows: Sequence[Decision]) -> None:
+        """Add decisions. The first decision of a request with a key was added before, to claim the key."""
+        rest = [row for row in rows if row.idempotency_key is None or row.position]
+        if rest:
+            self.transaction.add_decisions(rest)
+        schedule_windows(self.transaction, self.state.reward, rows)
+
+    def _sample(self, request: Request) -> list[Decision]:
         """New decisions for a request."""
         state, eligible = self.state, request.eligible
-        self.check_running()
+        self._check_running()
         distribution = state.choice_distribution(eligible)
         if eligible not in self.samples:  # sample for all requests with the same eligible arms at once
             self.samples[eligible] = iter(distribution.sample(self.rng, self.sizes[eligible]))
@@ -154,90 +147,78 @@ class _DecisionMaker:
             for position, index in enumerate(islice(self.samples[eligible], request.size))
         ]
 
-    def repeat(self, origin: Decision, request: Request) -> list[Decision]:
-        """Decisions that repeat the arm and the distribution of an earlier one."""
-        self.check_running()
-        return [
-            origin._replace(
-                id=next(self.ids),
-                time=self.now,
-                idempotency_key=request.key,
-                position=position,
-                origin=origin.id,
-            )
-            for position in range(request.size)
-        ]
-
-    def check_running(self) -> None:
-        """Raise Paused or Archived if the experiment makes no decisions."""
+    def _check_running(self) -> None:
         if self.state.archived:
             raise Archived(f"experiment {self.experiment!r} is archived; call resume() first")
         if self.state.paused:
             raise Paused(f"experiment {self.experiment!r} is paused; call resume() first")
 
+    # Idempotency keys.
 
-def _decide_for_unit(transaction: Transaction, maker: _DecisionMaker, request: Request) -> list[Decision]:
-    """Decide for a sticky unit. This writes at once, because the next request may be for the same unit."""
-    key = request.key
-    if key is not None and (
-        stored := transaction.decisions_by_key([key])
-    ):  # by another request of this transaction
-        return _check_repeated(transaction, maker.state, request, stored[key])
-    rows = _decide_sticky(transaction, maker, request)
-    if key is not None and not transaction.add_if_absent(rows[:1]):
-        return _find(transaction, maker.state, request)  # another process used the key first
-    _log(transaction, maker.state.reward, rows)
-    return rows
-
-
-def _find(transaction: Transaction, state: State, request: Request) -> list[Decision]:
-    """The decisions of the first call with this idempotency key."""
-    key = request.key or ""
-    return _check_repeated(transaction, state, request, transaction.decisions_by_key([key])[key])
-
-
-def _check_repeated(
-    transaction: Transaction, state: State, request: Request, stored: list[Decision]
-) -> list[Decision]:
-    """The stored decisions of an idempotency key, or Conflict if the request differs from the first one."""
-    first, difference = stored[0], None
-    if first.unit != request.unit:
-        difference = f"for a unit other than {request.unit!r}"
-    elif len(stored) != request.size:
-        difference = f"for {len(stored)} decisions, not {request.size}"
-    elif not _same_arms(transaction, state, request, first):
-        difference = f"among other arms: {', '.join(map(repr, first.eligible[:20]))}"
-    if difference is not None:
+    def _repeat_call(self, index: int) -> list[Decision]:
+        """The stored decisions of an idempotency key, or Conflict if the request differs from the first."""
+        request = self.requests[index]
+        stored = self.stored[request.key or ""]
+        first = stored[0]
+        if first.unit != request.unit:
+            difference = f"for a unit other than {request.unit!r}"
+        elif len(stored) != request.size:
+            difference = f"for {len(stored)} decisions, not {request.size}"
+        elif not self._has_arms_of(request, first):
+            difference = f"among other arms: {', '.join(map(repr, first.eligible[:20]))}"
+        else:
+            return Repeated(stored)
         raise Conflict(f"idempotency_key {request.key!r} was used by a call {difference}")
-    return Repeated(stored)
 
+    def _has_arms_of(self, request: Request, first: Decision) -> bool:
+        """Whether a request has the same eligible arms as the first decision with its key."""
+        if first.origin is not None:  # the eligible arms are those of another call
+            return request.eligible is None or first.arm in request.eligible
+        return set(first.eligible) == (request.eligible or self._active_arms_at(first.state))
 
-def _same_arms(transaction: Transaction, state: State, request: Request, first: Decision) -> bool:
-    """Whether a request has the same eligible arms as the first decision."""
-    if first.origin is not None:  # the eligible arms are those of another call
-        return request.eligible is None or first.arm in request.eligible
-    return set(first.eligible) == (request.eligible or _active_arms_at(transaction, state, first.state))
+    def _active_arms_at(self, number: int) -> set[str]:
+        """The active arms after event `number`."""
+        if self.state.administrative <= number <= self.state.number:
+            return set(self.state.active_arms)
+        events = [event for event in self.transaction.administrative_events() if event.number <= number]
+        return set(configurations(events)[-1].active_arms)
 
+    # Sticky assignment.
 
-def _active_arms_at(transaction: Transaction, state: State, number: int) -> set[str]:
-    """The active arms after event `number`."""
-    if state.administrative <= number <= state.number:
-        return set(state.active_arms)
-    events = [event for event in transaction.administrative_events() if event.number <= number]
-    *_, configuration = configurations(events)
-    return set(configuration.active_arms)
+    def _decide_for_unit(self, index: int) -> list[Decision]:
+        """Decide for a sticky unit. This writes at once: the next request may be for the same unit."""
+        request, key = self.requests[index], self.requests[index].key
+        if key is not None and self._find(key):  # used by another request of this transaction
+            return self._repeat_call(index)
+        rows = self._keep_or_assign(request)
+        if key is not None and not self.transaction.add_if_absent(rows[:1]):
+            self._find(key)  # another process used it first
+            return self._repeat_call(index)
+        self._log(rows)
+        return rows
 
+    def _find(self, key: str) -> bool:
+        """Look up the stored decisions of a key; return whether there are any."""
+        self.stored |= self.transaction.decisions_by_key([key])
+        return key in self.stored
 
-def _decide_sticky(transaction: Transaction, maker: _DecisionMaker, request: Request) -> list[Decision]:
-    """Repeat the arm that was first chosen for the unit if it is eligible; else choose and assign one."""
-    unit, epoch, eligible = request.unit or "", maker.state.epoch, maker.state.allowed(request.eligible)
-    fresh: list[Decision] = []
-    while True:
-        found = transaction.assignment(epoch, unit)
-        origin = None if found is None else transaction.decisions([found]).get(found)
-        if origin is not None and origin.arm in eligible:
-            return maker.repeat(origin, request)
-        fresh = fresh or maker.make(request._replace(size=1))
-        if transaction.assign(epoch, unit, fresh[0].id, instead_of=found):
-            rest = maker.repeat(fresh[0], request)[1:] if request.size > 1 else []
-            return [*fresh, *rest]
+    def _keep_or_assign(self, request: Request) -> list[Decision]:
+        """Repeat the arm that was first chosen for the unit if it is eligible; else choose and assign one."""
+        unit, state, transaction = request.unit or "", self.state, self.transaction
+        eligible = set(compress(state.arms, state.mask(request.eligible)))
+        fresh: list[Decision] = []
+        while True:
+            found = transaction.assignment(state.epoch, unit)
+            origin = None if found is None else transaction.decisions([found]).get(found)
+            if origin is not None and origin.arm in eligible:
+                return self._repeat_choice(origin, request)
+            fresh = fresh or self._sample(request._replace(size=1))
+            if transaction.assign(state.epoch, unit, fresh[0].id, instead_of=found):
+                rest = self._repeat_choice(fresh[0], request)[1:] if request.size > 1 else []
+                return [*fresh, *rest]
+
+    def _repeat_choice(self, origin: Decision, request: Request) -> list[Decision]:
+        """Decisions that repeat the arm and the distribution of an earlier one."""
+        self._check_running()
+        same = origin._replace(time=self.now, idempotency_key=request.key, origin=origin.id)
+        return [same._replace(id=next(self.ids), position=position) for position in range(request.size)]

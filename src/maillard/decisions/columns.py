@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from maillard.errors import InvalidValue
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.decisions.log import DecisionLog, Row
+    from maillard.decisions.log import DecisionLog
+    from maillard.decisions.stores.contract import Row
 
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
@@ -85,9 +87,8 @@ class Columns:
             return self
         known = ~np.isnan(logs).any(axis=1)
         largest = np.max(logs, axis=1, initial=-np.inf, where=~np.isnan(logs))
-        self._refuse(
-            source, "log_probabilities", largest > LOG_PROBABILITY_TOLERANCE, largest, "numbers <= 0"
-        )
+        above = largest > LOG_PROBABILITY_TOLERANCE
+        self._refuse(source, "log_probabilities", above, largest, "numbers <= 0")
         logged = logs[every, self.arm]
         apart = ~np.isnan(logged) & ~(np.abs(logged - self.log_probability) <= _SUM_TOLERANCE)
         allowed = "the value in log_probabilities for the chosen arm"
@@ -114,30 +115,24 @@ class Columns:
 def columns_of(log: DecisionLog, rows: Iterable[Row]) -> Iterator[Columns]:
     """Convert rows to columns, in batches."""
     place = {arm: i for i, arm in enumerate(log.arms)}
-    batch: list[Row] = []
     max_rows = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(place), 1)))
-    done = 0
-    for row in rows:
-        batch.append(row)
-        if len(batch) == max_rows:
-            yield _columns_of_batch(log, batch, place, done)
-            done, batch = done + len(batch), []
-    if batch:
+    remaining, done = iter(rows), 0
+    while batch := list(islice(remaining, max_rows)):
         yield _columns_of_batch(log, batch, place, done)
+        done += len(batch)
 
 
 def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, int], done: int) -> Columns:
     decisions = [row.decision for row in rows]
     n = len(rows)
-    for number, d in enumerate(decisions, done + 1):
-        if not place.keys() >= set(d.eligible):
-            raise InvalidValue(
-                f"{log.source}, row {number}: eligible", list(d.eligible), "arms of the experiment"
-            )
     logs = np.full((n, len(place)), -np.inf)
     eligible = np.zeros((n, len(place)), np.bool_)
     for i, d in enumerate(decisions):
-        places = [place[arm] for arm in d.eligible]
+        try:
+            places = [place[arm] for arm in d.eligible]
+        except KeyError:
+            where = f"{log.source}, row {done + i + 1}: eligible"
+            raise InvalidValue(where, list(d.eligible), "arms of the experiment") from None
         logs[i, places] = d.log_probabilities
         eligible[i, places] = True
     rewards = [log.reward_of(row) for row in rows]

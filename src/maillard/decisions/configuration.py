@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from maillard.decisions.choosing import Request
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Restore, Start, payload_of, read_tally
-from maillard.decisions.identifiers import check_id, check_name
+from maillard.decisions.events import Configuration, Restore, Start, read_tally
+from maillard.decisions.identifiers import check_id, check_name, id_of_decision
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
 from maillard.decisions.timestamps import END_OF_TIME, NOW, to_microseconds
@@ -26,20 +26,16 @@ _MAX_SIZE = 100_000  # decisions of one call
 
 
 def start_event(
-    arms: Iterable[str] | None, policy: str | Policy | None, reward: Reward | None, sticky: bool | None
+    arms: list[str], policy: str | Policy | None, reward: Reward | None, sticky: bool | None
 ) -> Start:
-    """The first event of a new experiment."""
-    if arms is None:
-        raise InvalidValue("arms", None, "names of arms, such as ['red', 'blue']")
+    """The first event of a new experiment, whose arms have been checked."""
     if policy is None:
         raise InvalidValue("policy", None, "a policy, such as 'ms+:booster=8'")
     rule = check_rule(reward)
     if not isinstance(sticky, bool | None):
         raise InvalidValue("sticky", sticky, "true or false")
     spec, formula = describe_policy(policy, rule)
-    return Start(
-        number=1, arms=tuple(check_arms(arms)), policy=spec, formula=formula, reward=rule, sticky=bool(sticky)
-    )
+    return Start(number=1, arms=tuple(arms), policy=spec, formula=formula, reward=rule, sticky=bool(sticky))
 
 
 def check_rule(reward: Reward | None) -> Reward:
@@ -75,61 +71,46 @@ def describe_policy(given: str | Policy, rule: Reward) -> tuple[str, int]:
             )
             raise InvalidValue(error.field, None, allowed) from None
         raise
-    spec = str(made)
-    try:
+    spec, same = str(made), False
+    with suppress(MaillardError):
         same = policy(spec) == made
-    except MaillardError:
-        same = False
     if not same:
-        raise InvalidValue(
-            "policy", given, "a policy that its spec describes completely, so that the log can store it"
-        )
+        allowed = "a policy that its spec describes completely, so that the log can store it"
+        raise InvalidValue("policy", given, allowed)
     inner = made.policy if isinstance(made, WithFloor) else made
     if getattr(inner, "has_memory", False):
-        raise InvalidValue(
-            "policy", spec, "a policy whose whole state is a tally (this one works only in simulations)"
-        )
-    low, high = made.support
-    least, most = rule.bounds
+        allowed = "a policy whose whole state is a tally (this one works only in simulations)"
+        raise InvalidValue("policy", spec, allowed)
+    (low, high), (least, most) = made.support, rule.bounds
     if least < low or most > high:
-        allowed = f"rewards that {made.name} supports: low >= {low:g}" + (
-            f" and high <= {high:g}" if high < math.inf else ""
-        )
+        limit = f" and high <= {high:g}" if high < math.inf else ""
+        allowed = f"rewards that {made.name} supports: low >= {low:g}{limit}"
         raise InvalidValue("reward: (low, high)", (rule.low, rule.high), allowed)
     return spec, made.formula_version
 
 
-def check_same(given: Mapping[str, Any], start: Start, state: State) -> None:
-    """Raise InvalidValue if the arguments contradict the experiment that is resumed."""
-    rule, started = state.reward, payload_of(start)
-    now = {"arms": state.active_arms, "policy": str(state.policy)}
-    how = {
-        "arms": "open the log without arms=, then add_arm and retire_arm",
-        "policy": "open the log without policy=, then change_policy",
-        "reward": "start another experiment; the reward rule of an experiment cannot change",
-        "sticky": "start another experiment",
+def check_same(given: Mapping[str, Any], first: Configuration, state: State) -> None:
+    """Raise InvalidValue if the arguments contradict the experiment that is resumed.
+
+    A program that is restarted after a change may still give the original arguments, those of `first`.
+    """
+    asked = {name: value for name, value in given.items() if value is not None}
+    if "policy" in asked:
+        asked["policy"] = describe_policy(asked["policy"], state.reward)[0]
+    for name, value in vars(check_rule(asked.pop("reward", state.reward))).items():
+        if value != (logged := getattr(state.reward, name)):
+            how = "start another experiment; the reward rule of an experiment cannot change"
+            raise InvalidValue(f"reward: {name}", value, f"{logged!r}, as in the log (to change it, {how})")
+    arms = [state.active_arms, list(first.arms)]
+    accepted: dict[str, tuple[str, list[Any]]] = {
+        "arms": ("open the log without arms=, then add_arm and retire_arm", arms),
+        "policy": ("open the log without policy=, then change_policy", [str(state.policy), first.spec]),
+        "sticky": ("start another experiment", [state.sticky]),
     }
-    asked: dict[str, Any] = {}
-    if given["arms"] is not None:
-        asked["arms"] = check_arms(given["arms"])
-    if given["policy"] is not None:
-        asked["policy"] = describe_policy(given["policy"], rule)[0]
-    if given["reward"] is not None:
-        asked["reward"] = dataclasses.asdict(check_rule(given["reward"]))
-    if given["sticky"] is not None:
-        asked["sticky"] = given["sticky"]
-    if "reward" in asked:  # field by field, for a precise message
-        for name, value in asked["reward"].items():
-            if value != (kept := started["reward"].get(name)):
-                raise InvalidValue(
-                    f"reward: {name}", value, f"{kept!r}, as in the log (to change it, {how['reward']})"
-                )
     for name, value in asked.items():
-        # A program that is restarted after a change still gives the original arguments.
-        if value not in (started[name], now.get(name)):
-            raise InvalidValue(
-                name, value, f"{now.get(name, started[name])}, as in the log (to change it, {how[name]})"
-            )
+        how, values = accepted[name]
+        if value not in values:
+            raise InvalidValue(name, value, f"{values[0]}, as in the log (to change it, {how})")
 
 
 def check_request(unit: object, eligible: object, idempotency_key: object, size: object = 1) -> Request:
@@ -148,7 +129,7 @@ def check_reward_event(
     rule: Reward, decision: object, value: object, at: Any = None, event: object = None, *, where: str = ""
 ) -> RewardEvent:
     """Check the arguments of `reward`. The transaction that writes the reward sets missing times."""
-    identifier = check_id(decision, f"{where}decision")
+    identifier = id_of_decision(decision, f"{where}decision")
     return RewardEvent(
         decision=identifier,
         event=identifier if event is None else check_name(f"{where}event", event),
@@ -191,21 +172,13 @@ def check_decision(row: object, experiment: str, state: State) -> None:
     for arm in eligible:
         if arm not in state.arms:
             raise UnknownName("decision: eligible arm", str(arm), state.arms)
-    whole = len(set(eligible)) == len(eligible) == len(logs) and all(
-        type(log) is float and log <= 0 for log in logs
-    )
+    valid = all(type(log) is float and log <= 0 for log in logs)
+    whole = valid and len(set(eligible)) == len(eligible) == len(logs)
     if not whole or row.arm not in eligible or row.log_probability != logs[eligible.index(row.arm)]:
-        raise InvalidValue(
-            "decision: log_probabilities",
-            logs,
-            "a number <= 0 for each eligible arm, including the chosen arm",
-        )
-    if (
-        type(row.cold) is not bool
-        or type(row.position) is not int
-        or row.position < 0
-        or row.origin is not None
-    ):
+        allowed = "a number <= 0 for each eligible arm, including the chosen arm"
+        raise InvalidValue("decision: log_probabilities", logs, allowed)
+    placed = type(row.position) is int and row.position >= 0
+    if type(row.cold) is not bool or not placed or row.origin is not None:
         raise InvalidValue("decision", row, "cold true or false, a position >= 0, and no origin")
 
 
@@ -218,9 +191,8 @@ def check_snapshot(snapshot: object, rule: Reward) -> Restore:
     if not isinstance(active, list) or {type(on) for on in active} != {bool} or not any(active):
         raise InvalidValue("snapshot: active", active, "a list of true and false with at least one true")
     if not len(arms) == len(active) == len(tally):
-        raise InvalidValue(
-            "snapshot: tally", len(tally), f"as many arms as there are names ({len(arms)}) and flags"
-        )
+        allowed = f"as many arms as there are names ({len(arms)}) and flags"
+        raise InvalidValue("snapshot: tally", len(tally), allowed)
     _check_range(tally, arms, rule)
     spec, formula = describe_policy(snapshot["policy"], rule)
     return Restore(arms=tuple(arms), active=tuple(active), policy=spec, formula=formula, tally=tally)
@@ -247,8 +219,6 @@ def _single_arm_tally(arm: str, value: object) -> Tally:
         return value
     try:
         pulls, total = list[Any](value)  # type: ignore[call-overload]  # raises TypeError or ValueError
-        if total is None:  # NumPy would read it as nan
-            raise TypeError  # noqa: TRY301  # handled below
         return Tally([pulls], [total])
     except (TypeError, ValueError):
         allowed = "(pulls, sum): the number of rewards and their sum"

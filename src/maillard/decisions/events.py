@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from itertools import accumulate, compress
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.reward_rule import Reward
@@ -38,7 +39,7 @@ class TallyUpdate(NamedTuple):
     "The reward before a revision."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Configuration:
     """The state of an experiment except its tally."""
 
@@ -46,46 +47,54 @@ class Configuration:
     "All arms, including retired ones, in the order of the tally."
     active: tuple[bool, ...]
     "Whether each arm is not retired."
-    policy: str
+    spec: str
+    "The spec of the policy."
+    reward: Reward
+    sticky: bool
+    "Whether a unit keeps its arm."
     policy_version: int = 1
     epoch: int = 1
     paused: bool = False
+    "Whether the experiment makes no decisions."
     archived: bool = False
-    reward: Reward
-    sticky: bool
+    "Whether it also accepts no changes."
 
     @property
     def active_arms(self) -> list[str]:
         """The arms that are not retired."""
-        return [arm for arm, active in zip(self.arms, self.active, strict=True) if active]
+        return list(compress(self.arms, self.active))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+AnyConfiguration = TypeVar("AnyConfiguration", bound=Configuration)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdministrativeEvent:
-    """A change of an experiment that is not a reward. By default it changes nothing.
+    """A change of an experiment that is not a reward. By default it only sets the fields in `changes`.
 
     Event number n turns the state after n - 1 events into the state after n events. The transaction that
     writes an event sets its number and time.
     """
 
     kind: ClassVar[str]
+    changes: ClassVar[Mapping[str, Any]] = {}
     number: int = 0
     time: int = 0
 
-    def configure(self, configuration: Configuration) -> Configuration:
+    def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:
         """The configuration after this event."""
-        return configuration
+        return dataclasses.replace(configuration, **self.changes)
 
     def update_tally(self, tally: Tally, after: Configuration) -> Tally:  # noqa: ARG002
         """The tally after this event, given the configuration after it."""
         return tally
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Start(AdministrativeEvent):
     """The first event of an experiment."""
 
-    kind: ClassVar[str] = "start"
+    kind = "start"
     arms: tuple[str, ...]
     policy: str
     formula: int
@@ -94,103 +103,85 @@ class Start(AdministrativeEvent):
 
     def configuration(self) -> Configuration:
         """The first configuration of the experiment."""
-        active = (True,) * len(self.arms)
-        return Configuration(
-            arms=self.arms, active=active, policy=self.policy, reward=self.reward, sticky=self.sticky
-        )
+        return Configuration(self.arms, (True,) * len(self.arms), self.policy, self.reward, self.sticky)
 
-    def configure(self, configuration: Configuration) -> Configuration:  # noqa: ARG002
+    def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:  # noqa: ARG002
         """Refuse: an experiment starts once."""
         raise InvalidLog("events: kind", self.kind, "one start of the experiment, as its first event")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AddArm(AdministrativeEvent):
     """A new arm, or a retired one that becomes active again and keeps its tally."""
 
-    kind: ClassVar[str] = "add_arm"
+    kind = "add_arm"
     arm: str
 
-    def configure(self, configuration: Configuration) -> Configuration:
+    def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:
         """Add or reactivate the arm."""
-        arms, active = configuration.arms, configuration.active
-        if self.arm not in arms:
-            arms, active = (*arms, self.arm), (*active, True)
-        active = tuple(on or arm == self.arm for arm, on in zip(arms, active, strict=True))
-        return dataclasses.replace(configuration, arms=arms, active=active)
+        active = {*configuration.active_arms, self.arm}
+        arms = tuple(dict.fromkeys((*configuration.arms, self.arm)))
+        return dataclasses.replace(configuration, arms=arms, active=tuple(arm in active for arm in arms))
 
     def update_tally(self, tally: Tally, after: Configuration) -> Tally:
         """Give a new arm an empty tally."""
         return tally if len(tally) == len(after.arms) else Tally.joined([tally, Tally.empty(1)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RetireArm(AdministrativeEvent):
     """An arm that is not chosen any more. It keeps its tally, and its rewards are still applied."""
 
-    kind: ClassVar[str] = "retire_arm"
+    kind = "retire_arm"
     arm: str
 
-    def configure(self, configuration: Configuration) -> Configuration:
+    def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:
         """Deactivate the arm."""
-        pairs = zip(configuration.arms, configuration.active, strict=True)
-        return dataclasses.replace(configuration, active=tuple(on and arm != self.arm for arm, on in pairs))
+        active = {*configuration.active_arms} - {self.arm}
+        return dataclasses.replace(configuration, active=tuple(arm in active for arm in configuration.arms))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ChangePolicy(AdministrativeEvent):
     """A new version of the policy."""
 
-    kind: ClassVar[str] = "policy"
+    kind = "policy"
     policy: str
     formula: int
 
-    def configure(self, configuration: Configuration) -> Configuration:
+    def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:
         """Set the policy and count its version."""
         version = configuration.policy_version + 1
-        return dataclasses.replace(configuration, policy=self.policy, policy_version=version)
+        return dataclasses.replace(configuration, spec=self.policy, policy_version=version)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pause(AdministrativeEvent):
     """No decisions until the experiment is resumed."""
 
-    kind: ClassVar[str] = "pause"
-
-    def configure(self, configuration: Configuration) -> Configuration:
-        """Pause the experiment."""
-        return dataclasses.replace(configuration, paused=True)
+    kind = "pause"
+    changes: ClassVar[Mapping[str, Any]] = {"paused": True}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Resume(AdministrativeEvent):
     """The end of a pause, or of the archive."""
 
-    kind: ClassVar[str] = "resume"
-
-    def configure(self, configuration: Configuration) -> Configuration:
-        """Resume the experiment."""
-        return dataclasses.replace(configuration, paused=False, archived=False)
+    kind = "resume"
+    changes: ClassVar[Mapping[str, Any]] = {"paused": False, "archived": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Archive(AdministrativeEvent):
-    """No decisions and no changes until the experiment is resumed."""
+    """The experiment is archived: until it is resumed, it accepts rewards but no decisions or changes."""
 
-    kind: ClassVar[str] = "archive"
-
-    def configure(self, configuration: Configuration) -> Configuration:
-        """Archive the experiment."""
-        return dataclasses.replace(configuration, paused=True, archived=True)
+    kind = "archive"
+    changes: ClassVar[Mapping[str, Any]] = {"paused": True, "archived": True}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reset(AdministrativeEvent):
     """A new epoch with an empty tally."""
 
-    kind: ClassVar[str] = "reset"
+    kind = "reset"
 
-    def configure(self, configuration: Configuration) -> Configuration:
+    def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:
         """Begin a new epoch."""
         return dataclasses.replace(configuration, epoch=configuration.epoch + 1)
 
@@ -199,27 +190,26 @@ class Reset(AdministrativeEvent):
         return Tally.empty(len(after.arms))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WarmStart(AdministrativeEvent):
     """Rewards from elsewhere, added to the tally."""
 
-    kind: ClassVar[str] = "warm_start"
+    kind = "warm_start"
     tally: Tally
 
     def update_tally(self, tally: Tally, after: Configuration) -> Tally:
         """Add the rewards."""
         if len(self.tally) != len(after.arms):
-            raise InvalidLog(
-                "tally", len(self.tally), f"as many arms as the experiment has ({len(after.arms)})"
-            )
+            allowed = f"as many arms as the experiment has ({len(after.arms)})"
+            raise InvalidLog("tally", len(self.tally), allowed)
         return tally + self.tally
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Restore(AdministrativeEvent):
     """A new epoch with the arms, policy and tally of a snapshot."""
 
-    kind: ClassVar[str] = "restore"
+    kind = "restore"
     arms: tuple[str, ...]
     active: tuple[bool, ...]
     policy: str
@@ -232,51 +222,38 @@ class Restore(AdministrativeEvent):
             lengths = len(self.arms), len(self.active), len(self.tally)
             raise InvalidLog("(arms, active, tally)", lengths, "as many flags and tallies as there are arms")
 
-    def configure(self, configuration: Configuration) -> Configuration:
+    def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:
         """Begin a new epoch. The policy gets a new version if it differs from the current one."""
-        return dataclasses.replace(
-            configuration,
-            arms=self.arms,
-            active=self.active,
-            policy=self.policy,
-            policy_version=configuration.policy_version + (self.policy != configuration.policy),
-            epoch=configuration.epoch + 1,
-        )
+        version = configuration.policy_version + (self.policy != configuration.spec)
+        arms: dict[str, Any] = {"arms": self.arms, "active": self.active, "epoch": configuration.epoch + 1}
+        return dataclasses.replace(configuration, **arms, spec=self.policy, policy_version=version)
 
     def update_tally(self, tally: Tally, after: Configuration) -> Tally:  # noqa: ARG002
         """Replace the tally."""
         return self.tally
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EraseUnit(AdministrativeEvent):
     """The name of a unit was replaced by a random token in every row."""
 
-    kind: ClassVar[str] = "erase_unit"
+    kind = "erase_unit"
     token: str
 
 
 Event = AdministrativeEvent | TallyUpdate
 
-_TYPES: dict[str, type[AdministrativeEvent]] = {
-    each.kind: each
-    for each in (
-        Start, AddArm, RetireArm, ChangePolicy, Pause, Resume, Archive, Reset, WarmStart, Restore, EraseUnit,
-    )
-}  # fmt: skip
+_TYPES = {each.kind: each for each in AdministrativeEvent.__subclasses__()}
 
 
-def configurations(events: Iterable[AdministrativeEvent]) -> Iterator[Configuration]:
+def configurations(events: Sequence[AdministrativeEvent]) -> list[Configuration]:
     """The configuration after each administrative event of an experiment, beginning with its start."""
-    configuration: Configuration | None = None
-    for event in events:
-        if configuration is None:
-            if not isinstance(event, Start):
-                raise InvalidLog("events: kind", event.kind, "the start of the experiment as its first event")
-            configuration = event.configuration()
-        else:
-            configuration = event.configure(configuration)
-        yield configuration
+    if not events:
+        return []
+    if not isinstance(events[0], Start):
+        raise InvalidLog("events: kind", events[0].kind, "the start of the experiment as its first event")
+    first = events[0].configuration()
+    return list(accumulate(events[1:], lambda before, event: event.configure(before), initial=first))
 
 
 # Payloads.

@@ -11,7 +11,8 @@ import numpy as np
 
 from maillard.errors import InvalidValue, UnknownName
 
-_REWARD_COLUMNS = ("decision", "value", "at", "event")
+_REQUIRED = ("decision", "value")
+_REWARD_COLUMNS = (*_REQUIRED, "at", "event")
 _TABLE_CLASSES = {"pandas": "DataFrame", "polars": "DataFrame LazyFrame", "pyarrow": "Table RecordBatch"}
 
 
@@ -40,10 +41,7 @@ def records_of(rows: Any) -> Iterator[Mapping[str, Any]]:
             if name not in _REWARD_COLUMNS:
                 raise UnknownName(f"rows[{place}]: column", str(name), _REWARD_COLUMNS)
         values = {name: _plain(value) for name, value in row.items()}
-        for name in ("at", "event"):
-            if name in values and values[name] is None:
-                del values[name]
-        yield values
+        yield {name: value for name, value in values.items() if value is not None or name in _REQUIRED}
 
 
 def _mappings(rows: Any) -> Iterable[Any]:
@@ -69,9 +67,8 @@ def _plain(value: Any) -> Any:
         return None if np.isnat(value) else value.astype("datetime64[us]").item()
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or type(value).__name__ in ("NaTType", "NAType"):
-        return None
-    if isinstance(value, float) and math.isnan(value):
+    is_nan = isinstance(value, float) and math.isnan(value)
+    if value is None or is_nan or type(value).__name__ in ("NaTType", "NAType"):
         return None
     if isinstance(value, datetime) and type(value) is not datetime and hasattr(value, "to_pydatetime"):
         return value.to_pydatetime(warn=False)  # drops nanoseconds: the log stores microseconds

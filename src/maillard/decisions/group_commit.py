@@ -29,9 +29,11 @@ Call = TypeVar("Call")
 Result = TypeVar("Result")
 
 
-def _run_batch(
-    run: Callable[[Sequence[Call]], Sequence[Result | MaillardError]], calls: Sequence[Call]
-) -> Sequence[Result | BaseException]:
+# Runs a batch of calls.
+Run = Callable[[Sequence[Call]], Sequence[Result | MaillardError]]
+
+
+def _run_batch(run: Run[Call, Result], calls: Sequence[Call]) -> Sequence[Result | BaseException]:
     """Run a batch and return a result or an error for each call."""
     try:
         return run(calls)
@@ -68,11 +70,7 @@ class GroupCommit(Generic[Call, Result]):
     leader.
     """
 
-    def __init__(
-        self,
-        run: Callable[[Sequence[Call]], Sequence[Result | MaillardError]],
-        max_batch: int = _MAX_BATCH,
-    ) -> None:
+    def __init__(self, run: Run[Call, Result], max_batch: int = _MAX_BATCH) -> None:
         self._run, self._max_batch = run, max_batch
         self.renew()
         renew_after_fork(self)
@@ -178,9 +176,7 @@ class AsyncGroupCommit(Generic[Call, Result]):
     Create it in a running event loop.
     """
 
-    def __init__(
-        self, run: Callable[[Sequence[Call]], Sequence[Result | MaillardError]], executor: Executor
-    ) -> None:
+    def __init__(self, run: Run[Call, Result], executor: Executor) -> None:
         self._run, self._executor = run, executor
         self._loop = asyncio.get_running_loop()
         self._queue: list[tuple[Call, asyncio.Future[Result]]] = []
@@ -189,9 +185,8 @@ class AsyncGroupCommit(Generic[Call, Result]):
     async def submit(self, call: Call) -> Result:
         """Run a call in the next batch and return its result once it is durable."""
         if len(self._queue) >= _MAX_WAITING:
-            raise Unavailable(
-                f"{_MAX_WAITING} calls are already waiting for the log. Nothing was acknowledged; try again."
-            )
+            problem = f"{_MAX_WAITING} calls are already waiting for the log"
+            raise Unavailable(f"{problem}. Nothing was acknowledged; try again.")
         future: asyncio.Future[Result] = self._loop.create_future()
         self._queue.append((call, future))
         if not self._running:
@@ -208,9 +203,7 @@ class AsyncGroupCommit(Generic[Call, Result]):
         self._loop.call_soon_threadsafe(self._finish_batch, batch, outcomes)
 
     def _finish_batch(
-        self,
-        batch: list[tuple[Call, asyncio.Future[Result]]],
-        outcomes: Sequence[Result | BaseException],
+        self, batch: list[tuple[Call, asyncio.Future[Result]]], outcomes: Sequence[Result | BaseException]
     ) -> None:
         for (_, future), outcome in zip(batch, outcomes, strict=True):
             if future.done():  # its caller was cancelled

@@ -39,6 +39,11 @@ def check_id(value: object, field: str = "decision") -> str:
     raise InvalidValue(field, value, "the id of a decision (a UUID of version 7)")
 
 
+def id_of_decision(decision: object, field: str = "decision") -> str:
+    """Return the id of a decision, given the decision or its id."""
+    return check_id(getattr(decision, "id", decision), field)
+
+
 def creation_time(identifier: str) -> int:
     """The time at which an id was created, in microseconds since 1970."""
     return int(identifier[:8] + identifier[9:13], 16) * 1000

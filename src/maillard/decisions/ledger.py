@@ -8,14 +8,7 @@ from typing import Literal
 
 from maillard.decisions.choosing import schedule_windows
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import (
-    AdministrativeEvent,
-    Archive,
-    EraseUnit,
-    Resume,
-    TallyUpdate,
-    UpdateKind,
-)
+from maillard.decisions.events import AdministrativeEvent, Archive, EraseUnit, Resume, TallyUpdate, UpdateKind
 from maillard.decisions.identifiers import creation_time
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
@@ -25,21 +18,12 @@ from maillard.errors import Archived, Conflict, InvalidValue, MaillardError, Una
 
 MAX_PARKED = 10_000  # rewards without a known decision, per experiment
 MAX_REWARD_EVENTS = 1_000  # per decision
-_ALLOWED_WHILE_ARCHIVED = (Resume, Archive, EraseUnit)
 _MAX_PARKING_TIME = 86_400_000_000  # microseconds, if the reward rule has no window
 
 Outcome = Literal[
-    "applied",
-    "revised",
-    "unchanged",
-    "duplicate",
-    "parked",
-    "late",
-    "waiting",
-    "old epoch",
-    "conflict",
-    "refused",
-]
+    "applied", "revised", "unchanged", "duplicate", "parked", "late", "waiting", "old epoch",
+    "conflict", "refused",
+]  # fmt: skip
 
 
 def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> int:
@@ -52,9 +36,8 @@ def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> 
     added = transaction.add_if_absent(new)  # an id may exist in another experiment
     new = [row for row in new if row.id in added]
     schedule_windows(transaction, rule, new)
-    parked = transaction.parked([row.id for row in new])
-    if parked:
-        early = [each.row for rewards in parked.values() for each in rewards]
+    parked = transaction.parked([row.id for row in new]).values()
+    if early := [each.row for rewards in parked for each in rewards]:
         transaction.unpark(early)
         apply_rewards(transaction, rule, early)
     return len(new)
@@ -75,27 +58,23 @@ def apply_rewards(
     pending = transaction.pending(ids) if rule.settles else set()
     outcomes: list[Outcome | MaillardError] = []
     new: list[RewardEvent] = []
-    for row in offered:
-        arrived = _timed(row, batch.now)
-        decision = decisions.get(row.decision)
+    for offer in offered:
+        row = _timed(offer, batch.now)
+        decision, before = decisions.get(row.decision), known.setdefault(row.decision, [])
         if decision is None:
             assert parking is not None  # because its id is unknown
-            outcomes.append(parking.add(arrived, rule))
-            continue
-        before = known.setdefault(row.decision, [])
-        if duplicate := _find_duplicate(row, before):
+            outcomes.append(parking.add(row, rule))
+        elif duplicate := _find_duplicate(row, before):
             outcomes.append(duplicate)
-            continue
-        if len(before) >= MAX_REWARD_EVENTS:
-            outcomes.append(
-                InvalidValue("event", row.event, f"at most {MAX_REWARD_EVENTS} reward events per decision")
-            )
-            continue
-        late = _is_late(arrived, decision, rule, before, row.decision in pending)
-        arrived = arrived._replace(late=late) if late else arrived
-        new.append(arrived)
-        outcomes.append("late" if late else batch.apply(decision, before, arrived))
-        before.append(arrived)
+        elif len(before) >= MAX_REWARD_EVENTS:
+            allowed = f"at most {MAX_REWARD_EVENTS} reward events per decision"
+            outcomes.append(InvalidValue("event", row.event, allowed))
+        else:
+            late = _is_late(row, decision, rule, before, row.decision in pending)
+            row = row._replace(late=late) if late else row
+            outcomes.append("late" if late else batch.apply(decision, before, row))
+            new.append(row)
+            before.append(row)
     if parking is not None:
         transaction.park(parking.new)
     transaction.add_reward_events(new)
@@ -120,11 +99,8 @@ class _ParkedRewards:
     """Rewards whose decision is not in the log yet. Their number and storage time are limited."""
 
     def __init__(self, transaction: Transaction, ids: Iterable[str]) -> None:
-        now = transaction.now
-        self.parked = {
-            key: [each for each in rewards if not each.expired(now)]
-            for key, rewards in transaction.parked(ids).items()
-        }
+        found, now = transaction.parked(ids).items(), transaction.now
+        self.parked = {key: [each for each in parked if not each.expired(now)] for key, parked in found}
         self.capacity = MAX_PARKED - transaction.count_parked()
         self.new: list[Parked] = []
 
@@ -136,9 +112,8 @@ class _ParkedRewards:
         closes = rule.closes(since)
         expires = since + _MAX_PARKING_TIME if closes is None else closes
         if expires <= row.arrived:
-            return InvalidValue(
-                "decision", row.decision, "a decision in the log, or one whose reward window is still open"
-            )
+            allowed = "a decision in the log, or one whose reward window is still open"
+            return InvalidValue("decision", row.decision, allowed)
         if len(self.new) >= self.capacity:
             return Unavailable(
                 f"decision {row.decision} is not in the log, "
@@ -155,10 +130,8 @@ def _find_duplicate(row: RewardEvent, before: Sequence[RewardEvent]) -> Outcome 
         if same.event == row.event:
             if same.value == row.value:
                 return "duplicate"
-            return Conflict(
-                f"decision {row.decision}, event {row.event!r}: "
-                f"the reward is already {same.value!r}, not {row.value!r}"
-            )
+            known = f"the reward is already {same.value!r}, not {row.value!r}"
+            return Conflict(f"decision {row.decision}, event {row.event!r}: {known}")
     return None
 
 
@@ -179,7 +152,8 @@ class _TallyUpdates:
 
     def __init__(self, transaction: Transaction, rule: Reward) -> None:
         self.transaction, self.rule = transaction, rule
-        self.now, self.head = transaction.now, _head(transaction)
+        assert transaction.head is not None  # the session has checked that the experiment exists
+        self.now, self.head = transaction.now, transaction.head
         self.events: list[TallyUpdate] = []
         self.settled: list[str] = []
 
@@ -207,8 +181,7 @@ class _TallyUpdates:
 
     def write(self) -> None:
         if self.events:
-            head = self.head._replace(number=self.events[-1].number)
-            self.transaction.add_events(self.events, head)
+            self.transaction.add_events(self.events, self.head._replace(number=self.events[-1].number))
         if self.settled and self.rule.settles:
             self.transaction.remove_pending(self.settled)
 
@@ -218,9 +191,7 @@ def settle(transaction: Transaction, rule: Reward, limit: int) -> int:
 
     Returns the number of windows settled, at most `limit`.
     """
-    if not rule.settles:
-        return 0
-    due = transaction.due_decisions(limit)
+    due = transaction.due_decisions(limit) if rule.settles else []
     if due:
         batch = _TallyUpdates(transaction, rule)
         decisions, known = transaction.decision_summaries(due), transaction.reward_events(due)
@@ -238,17 +209,11 @@ def settle(transaction: Transaction, rule: Reward, limit: int) -> int:
 
 def change(transaction: Transaction, state: State, make: Callable[[State], AdministrativeEvent]) -> State:
     """Write the event that `make` returns for the current state, if the policy can choose after it."""
-    head = _head(transaction)
     state = state.after(transaction.events(state.number))
-    event = dataclasses.replace(make(state), number=head.number + 1, time=transaction.now)
-    if state.archived and not isinstance(event, _ALLOWED_WHILE_ARCHIVED):
+    event = dataclasses.replace(make(state), number=state.number + 1, time=transaction.now)
+    if state.archived and not isinstance(event, Resume | Archive | EraseUnit):
         raise Archived("the experiment is archived; call resume() first")
-    changed = state.after([event]).check()
+    changed = state.after([event])
+    changed.choice_distribution()  # raises if the policy cannot choose
     transaction.add_events([event], Head(event.number, event.number, changed.epoch))
     return changed
-
-
-def _head(transaction: Transaction) -> Head:
-    if transaction.head is None:
-        raise MaillardError("the experiment is no longer in its log; open the log again")
-    return transaction.head

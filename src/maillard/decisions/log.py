@@ -7,36 +7,21 @@ import heapq
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import Any
 
 from maillard.decisions.columns import Columns, columns_of
-from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import (
-    AdministrativeEvent,
-    Configuration,
-    Event,
-    TallyUpdate,
-    configurations,
-)
+from maillard.decisions.decision import Decision
+from maillard.decisions.events import AdministrativeEvent, Configuration, Event, configurations
 from maillard.decisions.reward_rule import Reward
-from maillard.decisions.selection import Names, Numbers, SelectedPart, Selection, Time
+from maillard.decisions.selection import Names, Numbers, Selection, Time, select_part
 from maillard.decisions.state import State, replay
-from maillard.decisions.stores.contract import Parked
+from maillard.decisions.stores.contract import Parked, Row
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, UnknownName
 
 # The errors that a malformed event or row may cause, besides those of this package.
 MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError)
-
-
-class Row(NamedTuple):
-    """A decision with its rewards."""
-
-    decision: Decision
-    rewards: tuple[RewardEvent, ...]
-    applied: tuple[TallyUpdate, ...]
-    "The events that applied the rewards to the tally."
 
 
 class DecisionLog:
@@ -76,7 +61,6 @@ class DecisionLog:
         self.arms_unordered = False
         "Whether the arms are in order of first appearance, for lack of a declared order."
         self.selection = Selection()
-        self._unfiltered: DecisionLog | None = None
 
     def __repr__(self) -> str:
         return f"<log of experiment {self.experiment!r}: {self.source}>"
@@ -122,20 +106,27 @@ class DecisionLog:
 
         Its states cannot be rebuilt, because rows are missing.
         """
-        chosen = Selection.of(since=since, until=until, unit=unit, epoch=epoch)
+        chosen = Selection.of(since, until, unit, epoch)
         if chosen.selects_all:
             return self
         part = copy.copy(self)
-        part.selection, part._release = chosen, None
+        part.selection = chosen
+        # This refers to `self`, whose finalizer closes the store.
         part._rows = lambda: (row for row in self._rows() if chosen.includes(row.decision))
         part.row_count = None
-        part.column_parts = tuple(SelectedPart(each, chosen) for each in self.column_parts)
-        part._unfiltered = self  # it owns the store
+        part.column_parts = tuple(partial(select_part, each, chosen) for each in self.column_parts)
         return part
 
     def history(self) -> Iterator[Event | Row]:
         """Yield events and rows in order: each row follows the event that made the state it was chosen in."""
-        self._check_replayable()
+        if not self.selection.selects_all:
+            problem = "states cannot be rebuilt from a part of a log; read it without a selection"
+            raise MaillardError(f"{self.source}: {problem}")
+        if self.foreign:
+            raise MaillardError(
+                f"{self.source}: this log has no events, so its states cannot be rebuilt. "
+                "It can be evaluated, and its means can be passed to warm_start"
+            )
         order = itertools.count()
         pending: list[tuple[int, int, Event]] = [(event.number, next(order), event) for event in self.events]
         last = 0
@@ -195,7 +186,7 @@ class DecisionLog:
     @cached_property
     def configurations(self) -> list[Configuration]:
         """The configuration after each administrative event."""
-        return list(configurations(self.events))
+        return configurations(self.events)
 
     @property
     def sticky(self) -> bool:
@@ -210,15 +201,13 @@ class DecisionLog:
     @cached_property
     def arms(self) -> tuple[str, ...]:
         """All arms, including retired ones."""
-        names = dict.fromkeys(self._arms)
-        for each in self.configurations:
-            names.update(dict.fromkeys(each.arms))
-        return tuple(names)
+        later = (each.arms for each in self.configurations)
+        return tuple(dict.fromkeys(itertools.chain(self._arms, *later)))
 
     @cached_property
     def policies(self) -> dict[int, str]:
         """The spec of each policy version."""
-        return {each.policy_version: each.policy for each in self.configurations}
+        return {each.policy_version: each.spec for each in self.configurations}
 
     def to_arrow(self) -> Any:
         """Return the decisions as an Arrow table; docs/log-files.md describes its columns."""
@@ -242,25 +231,12 @@ class DecisionLog:
         """Close the store, if this log opened it."""
         if self._release is not None:
             self._release()
-        if self._unfiltered is not None:
-            self._unfiltered.close()
 
     def __enter__(self) -> DecisionLog:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _check_replayable(self) -> None:
-        if not self.selection.selects_all:
-            raise MaillardError(
-                f"{self.source}: states cannot be rebuilt from a part of a log; read it without a selection"
-            )
-        if self.foreign:
-            raise MaillardError(
-                f"{self.source}: this log has no events, so its states cannot be rebuilt. "
-                "It can be evaluated, and its means can be passed to warm_start"
-            )
 
 
 def apply_events(state: State | None, events: Sequence[Event], source: str) -> State:
@@ -284,10 +260,8 @@ def select_experiment(names: Sequence[str], experiment: str | None, source: str)
     if experiment is not None and experiment not in names:
         raise UnknownName("experiment", experiment, names)
     if experiment is None and len(names) != 1:
-        allowed = (
-            "experiment= or --experiment, one of " + ", ".join(map(repr, names))
-            if names
-            else f"one in {source}; it has none"
-        )
+        if not names:
+            raise InvalidValue("log", source, "a log with at least one experiment")
+        allowed = "experiment= or --experiment, one of " + ", ".join(map(repr, names))
         raise InvalidValue("experiment", None, allowed)
     return experiment or names[0]

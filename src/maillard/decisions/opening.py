@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,10 +97,9 @@ def _open_path(path: Path, experiment: str | None, columns: Mapping[str, str] | 
     from maillard.decisions.files import parquet, store_transfer
     from maillard.decisions.files.file_formats import format_of
 
-    try:
+    is_file = is_folder = False
+    with suppress(OSError):
         is_file, is_folder = path.is_file(), path.is_dir()
-    except OSError:
-        is_file = is_folder = False
     if is_folder:
         return parquet.open_files(sorted(path.glob("*.parquet")), experiment, columns, str(path))
     if not is_file:
@@ -139,8 +139,5 @@ def import_log(source: Any, log: str | Path | Store, experiment: str | None = No
     from maillard.decisions.files import store_transfer
 
     opened = read_log(source)
-    try:
+    with nullcontext() if opened is source else opened:
         return store_transfer.write(opened, log, experiment or opened.experiment).rows
-    finally:
-        if opened is not source:
-            opened.close()

@@ -51,14 +51,11 @@ class Reward:
     mature_only: bool = False
 
     def __post_init__(self) -> None:
-        def assign(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
         if isinstance(self.window, timedelta):
-            assign("window", self.window.total_seconds())
+            object.__setattr__(self, "window", self.window.total_seconds())
         for name in ("low", "high", "window", "default"):
             if getattr(self, name) is not None:
-                assign(name, _number(f"reward: {name}", getattr(self, name)))
+                object.__setattr__(self, name, _number(f"reward: {name}", getattr(self, name)))
         low, high = self.bounds
         if not -_LARGEST <= low < high <= _LARGEST:
             allowed = f"low < high, both within {_LARGEST:g}"
@@ -68,11 +65,8 @@ class Reward:
         if not isinstance(self.combine, str) or self.combine not in _COMBINE:
             raise InvalidValue("reward: combine", self.combine, "one of " + ", ".join(_COMBINE))
         if self.combine == "sum" and not low <= 0 <= high:
-            raise InvalidValue(
-                "reward: (low, high)",
-                (self.low, self.high),
-                "a range that contains 0, because combine is 'sum'",
-            )
+            allowed = "a range that contains 0, because combine is 'sum'"
+            raise InvalidValue("reward: (low, high)", (self.low, self.high), allowed)
         if not isinstance(self.mature_only, bool):
             raise InvalidValue("reward: mature_only", self.mature_only, "true or false")
         if self.window is None and (self.default is not None or self.mature_only):
@@ -83,10 +77,8 @@ class Reward:
     @property
     def bounds(self) -> tuple[float, float]:
         """The lowest and the highest possible reward."""
-        return (
-            -_LARGEST if self.low is None else self.low,
-            _LARGEST if self.high is None else self.high,
-        )
+        low = -_LARGEST if self.low is None else self.low
+        return low, _LARGEST if self.high is None else self.high
 
     @property
     def range(self) -> tuple[float, float] | None:

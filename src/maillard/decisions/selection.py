@@ -24,7 +24,7 @@ Names = str | Iterable[str] | None
 Numbers = int | Iterable[int] | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Selection:
     """A filter for decisions. Times are microseconds since 1970; `until` is exclusive. None: no limit."""
 
@@ -34,14 +34,7 @@ class Selection:
     epochs: frozenset[int] | None = None
 
     @classmethod
-    def of(
-        cls,
-        *,
-        since: Time | None = None,
-        until: Time | None = None,
-        unit: Names = None,
-        epoch: Numbers = None,
-    ) -> Selection:
+    def of(cls, since: Time | None, until: Time | None, unit: Names, epoch: Numbers) -> Selection:
         """Check the arguments of `read_log` and make the selection."""
         units = _as_set("unit", unit, str, "a name, or several")
         epochs = _as_set("epoch", epoch, int | np.integer, "a whole number >= 0, or several")
@@ -50,15 +43,11 @@ class Selection:
         for number in epochs or ():
             if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0:
                 raise InvalidValue("epoch", number, "a whole number >= 0")
-        made = cls(
-            since=None if since is None else to_microseconds("since", since),
-            until=None if until is None else to_microseconds("until", until),
-            units=units,
-            epochs=epochs,
-        )
-        if made.since is not None and made.until is not None and made.since >= made.until:
+        first = None if since is None else to_microseconds("since", since)
+        end = None if until is None else to_microseconds("until", until)
+        if first is not None and end is not None and first >= end:
             raise InvalidValue("until", until, f"a time after since, {since}")
-        return made
+        return cls(first, end, units, epochs)
 
     @property
     def selects_all(self) -> bool:
@@ -101,12 +90,6 @@ def _as_set(name: str, given: Any, one: Any, allowed: str) -> frozenset[Any] | N
         raise InvalidValue(name, given, allowed) from None
 
 
-@dataclass(frozen=True)
-class SelectedPart:
-    """The selected decisions of a part of a log, as columns. It can be pickled if the part can."""
-
-    part: Callable[[], Iterable[Columns]]
-    selection: Selection
-
-    def __call__(self) -> Iterator[Columns]:
-        return (batch.filter(self.selection.mask(batch)) for batch in self.part())
+def select_part(part: Callable[[], Iterable[Columns]], selection: Selection) -> Iterator[Columns]:
+    """The selected decisions of a part of a log, as columns."""
+    return (batch.filter(selection.mask(batch)) for batch in part())

@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from maillard.decisions import choosing, ledger
-from maillard.decisions.choosing import Request
+from maillard.decisions import ledger
+from maillard.decisions.choosing import DecisionBatch, Request
 from maillard.decisions.configuration import check_same, start_event
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import AdministrativeEvent, Start
+from maillard.decisions.events import AdministrativeEvent, Configuration, Start
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.group_commit import GroupCommit
 from maillard.decisions.ledger import Outcome
@@ -54,9 +54,7 @@ class Session:
         "The latest state that this process knows."
         self._changes: GroupCommit[Call, Any] = GroupCommit(self.run)
         # Decisions do not change the state. If the store allows it, they do not wait for writes that do.
-        self._decisions: GroupCommit[Call, Any] = (
-            GroupCommit(self.run) if store.concurrent_decisions else self._changes
-        )
+        self._decisions = GroupCommit(self.run) if store.concurrent_decisions else self._changes
         renew_after_fork(self)
 
     def renew(self) -> None:
@@ -78,6 +76,7 @@ class Session:
 
     def settle(self) -> None:
         """Close all reward windows that are due."""
+        self.check_open()
         while self.settle_batch():
             pass
 
@@ -94,10 +93,8 @@ class Session:
 
         def checked(state: State) -> AdministrativeEvent:
             if expected not in (None, state.administrative):
-                raise Stale(
-                    f"experiment {self.experiment!r} has changed: "
-                    f"its last change is event {state.administrative}, not {expected}"
-                )
+                last = f"its last change is event {state.administrative}, not {expected}"
+                raise Stale(f"experiment {self.experiment!r} has changed: {last}")
             return make(state)
 
         self.write(lambda transaction, state: ledger.change(transaction, state, checked))
@@ -109,12 +106,8 @@ class Session:
     def refresh(self) -> State:
         """Read the events of other processes and return the state."""
         self.check_open()
-        known = self.state
         with self.store.reading(self.experiment) as transaction:
-            self._head(transaction, known)
-            known = known.after(transaction.events(known.number))
-        self._publish(known)
-        self._refreshed = time.monotonic()
+            self._current_state(transaction, self.state, staleness=0.0)
         return self.state
 
     def check_open(self) -> None:
@@ -142,14 +135,9 @@ class Session:
         Threads share batches through `decide`, `apply_rewards` and `change`. A server forms its own batches.
         """
         requests = [call.argument for call in calls if call.kind == "decide"]
-        only_decisions = len(requests) == len(calls)
-        rewards = (
-            []
-            if only_decisions
-            else [row for call in calls if call.kind == "rewards" for row in call.argument]
-        )
-        locked = not only_decisions or not self.store.concurrent_decisions
-        exclusive = not only_decisions and any(call.kind == "change" for call in calls)
+        rewards = [row for call in calls if call.kind == "rewards" for row in call.argument]
+        locked = len(requests) < len(calls) or not self.store.concurrent_decisions
+        exclusive = any(call.kind == "change" for call in calls)
         known = self.state
         for eligible in {request.eligible for request in requests}:
             # Compute slow distributions before taking the lock. Errors are raised again for the caller
@@ -157,10 +145,9 @@ class Session:
             with suppress(MaillardError):
                 known.choice_distribution(eligible)
         with self.store.transaction(self.experiment, lock=locked, exclusive=exclusive) as transaction:
-            state = self._current_state(transaction, known)
-            made = iter(
-                choosing.decide(transaction, self.experiment, state, requests, self._rng) if requests else ()
-            )
+            state = self._current_state(transaction, known, self._staleness)
+            batch = (transaction, self.experiment, state, requests, self._rng)
+            made = iter(DecisionBatch(*batch).decide() if requests else ())
             outcomes = iter(ledger.apply_rewards(transaction, state.reward, rewards) if rewards else ())
             answers: list[Any] = []
             for kind, argument in calls:
@@ -169,49 +156,35 @@ class Session:
                 elif kind == "rewards":
                     answers.append([next(outcomes) for _ in argument])
                 else:
-                    answers.append(self._run_change(transaction, state, argument))
-            changed = (
-                self._settle_and_advance(transaction, state, requests, len(rewards)) if locked else state
-            )
-        if changed is not known:
-            self._publish(changed)
+                    try:
+                        answers.append(argument(transaction, state))
+                    except MaillardError as error:  # it concerns only this call, and nothing was written
+                        answers.append(error)
+            if locked:
+                written = sum(request.size for request in requests) + len(rewards)
+                state = self._settle_and_advance(transaction, state, written)
+        if state is not known:
+            self._publish(state)
         return answers
 
-    @staticmethod
-    def _run_change(
-        transaction: Transaction, state: State, change: Callable[[Transaction, State], Any]
-    ) -> Any:
-        try:
-            return change(transaction, state)
-        except MaillardError as error:  # it concerns only this call, and nothing was written
-            return error
-
-    def _current_state(self, transaction: Transaction, known: State) -> State:
+    def _current_state(self, transaction: Transaction, known: State, staleness: float) -> State:
         """The state to choose from: everything committed, or a known state within the allowed staleness."""
-        head = self._head(transaction, known)
+        head = transaction.head
+        if head is None or head.number < known.number:
+            problem = "is no longer in" if head is None else "has fewer events than before in"
+            raise MaillardError(f"experiment {self.experiment!r} {problem} {self.store.where}; open it again")
         if head.number == known.number:
             self._refreshed = time.monotonic()
-        elif head.administrative > known.number or time.monotonic() - self._refreshed >= self._staleness:
+        elif head.administrative > known.number or time.monotonic() - self._refreshed >= staleness:
             known = known.after(transaction.events(known.number))
             self._publish(known)
             self._refreshed = time.monotonic()
         return known
 
-    def _head(self, transaction: Transaction, known: State) -> Head:
-        head = transaction.head
-        if head is None or head.number < known.number:
-            problem = "is no longer in" if head is None else "has fewer events than before in"
-            raise MaillardError(f"experiment {self.experiment!r} {problem} {self.store.where}; open it again")
-        return head
-
     @staticmethod
-    def _settle_and_advance(
-        transaction: Transaction, state: State, requests: Sequence[Request] = (), rewards: int = 0
-    ) -> State:
-        """Close due windows, more than the batch opened; return the state after the transaction's events."""
-        if state.reward.settles:
-            written = sum(request.size for request in requests) + rewards
-            ledger.settle(transaction, state.reward, max(_MAX_SETTLED, 2 * written))
+    def _settle_and_advance(transaction: Transaction, state: State, written: int = 0) -> State:
+        """Close due windows, more than were `written`; return the state after the transaction's events."""
+        ledger.settle(transaction, state.reward, max(_MAX_SETTLED, 2 * written))
         if transaction.head and transaction.head.number == state.number:
             return state
         changed = state.after(transaction.events(state.number))
@@ -225,9 +198,8 @@ class Session:
         if self.state.reward.settles:
             with suppress(Unavailable):
                 with self.store.transaction(self.experiment, lock=True, wait=False) as transaction:
-                    changed = self._settle_and_advance(
-                        transaction, self._current_state(transaction, self.state)
-                    )
+                    known = self._current_state(transaction, self.state, self._staleness)
+                    changed = self._settle_and_advance(transaction, known)
                 self._publish(changed)  # only after the commit
 
     def _publish(self, state: State) -> None:
@@ -236,28 +208,26 @@ class Session:
                 self.state = state
 
     def _open(self, given: dict[str, Any]) -> State:
-        with self.store.reading(self.experiment) as transaction:
-            opened = self._resume(transaction)
+        opened = self._resume()
         if opened is None:
             self._start(given)
-            with self.store.reading(self.experiment) as transaction:
-                opened = self._resume(transaction)
+            opened = self._resume()
         assert opened is not None
-        state, started = opened
-        check_same(given, started, state)
-        return state
+        check_same(given, *opened)
+        return opened[1]
 
-    def _resume(self, transaction: Transaction) -> tuple[State, Start] | None:
-        """The current state and the start event of the experiment, or None if it does not exist."""
-        where = self.store.where
-        if not transaction.head or not transaction.head.number:
-            return None
-        first = transaction.events(0, through=1)
-        state = _read_checkpoint(transaction) or apply_events(None, first, where)
-        (start,) = first
+    def _resume(self) -> tuple[Configuration, State] | None:
+        """The first configuration and the current state of the experiment; None if it does not exist."""
+        with self.store.reading(self.experiment) as transaction:
+            if not transaction.head or not transaction.head.number:
+                return None
+            saved = _read_checkpoint(transaction)
+            events = transaction.events(saved.number if saved else 0)
+            state = apply_events(saved, events, self.store.where)
+            (start,) = transaction.events(0, through=1)
         if not isinstance(start, Start):
-            raise InvalidLog(f"{where}: event 1", start.kind, "the start of the experiment")
-        return apply_events(state, transaction.events(state.number), where), start
+            raise InvalidLog("events: kind", start.kind, "the start of the experiment as its first event")
+        return start.configuration(), state
 
     def _start(self, given: dict[str, Any]) -> None:
         if given["arms"] is None or given["policy"] is None:
@@ -270,7 +240,7 @@ class Session:
                 transaction.create()
             if transaction.head == Head(0, 0, 0):  # otherwise another process created it first
                 event = dataclasses.replace(start, time=transaction.now)
-                replay([event]).check()
+                replay([event]).choice_distribution()  # raises if the policy cannot choose
                 transaction.add_events([event], Head(1, 1, 1))
                 self.created = True
 

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.decisions.events import (
-    AdministrativeEvent,
-    Configuration,
-    Event,
-    Start,
-    read_tally,
-    write_tally,
-)
+from maillard.decisions.events import AdministrativeEvent, Configuration, Start, read_tally, write_tally
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidLog, InvalidValue, UnknownName
 from maillard.policies import Distribution, Policy, policy
@@ -27,7 +21,11 @@ from maillard.tally import Tally
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from maillard.decisions.events import Event
+
 _MAX_CACHED_DISTRIBUTIONS = 64  # sets of eligible arms, per state
+# The fields that a saved state holds as they are.
+_PLAIN_FIELDS = ("number", "administrative", "sticky", "policy_version", "epoch", "paused", "archived")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,19 +46,25 @@ class ChoiceDistribution:
         return [min(bisect_right(cumulative, uniform * total), last) for uniform in rng.random(size).tolist()]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class State:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class State(Configuration):
     """The state of an experiment after event `number`. It is immutable; `after` returns a later state."""
 
     number: int
     "The number of the last event."
     administrative: int
     "The number of the last administrative event."
-    configuration: Configuration
     policy: Policy
     tally: Tally
-    _positions: Mapping[str, int] = field(repr=False)
-    _distributions: dict[frozenset[str] | None, ChoiceDistribution] = field(default_factory=dict, repr=False)
+    # Positions of arms in the tally; states with the same arms share them.
+    _positions: dict[str, int] = field(default_factory=dict, repr=False)
+    _distributions: dict[frozenset[str] | None, ChoiceDistribution] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        if not self._positions:
+            self._positions.update({arm: position for position, arm in enumerate(self.arms)})
 
     def after(self, events: Sequence[Event]) -> State:
         """The state after these further events, whose numbers must follow without a gap."""
@@ -70,54 +74,42 @@ class State:
                 raise InvalidLog("event number", event.number, f"{number + 1}, the next in a gapless order")
             number += 1
             if isinstance(event, AdministrativeEvent):
-                state = state._after_change(event, state.tally if tally is None else tally)
-                tally = None
+                state, tally = state._after_change(event, state.tally if tally is None else tally), None
                 continue
             tally = state.tally.copy() if tally is None else tally
-            try:
-                position = state._positions[event.arm]
-            except KeyError:
-                raise InvalidLog("arm", event.arm, "an arm of the experiment") from None
+            position = state._positions.get(event.arm)
+            if position is None:
+                raise InvalidLog("arm", event.arm, "an arm of the experiment")
             if event.kind == "revision":
                 assert event.previous is not None
                 tally.revise(position, event.previous, event.value)
             else:
                 tally.add(position, event.value)
-        if tally is None:
-            return state
-        return State(number, state.administrative, state.configuration, state.policy, tally, state._positions)
+        return state if tally is None else replace(state, number=number, tally=tally)
 
     def _after_change(self, event: AdministrativeEvent, tally: Tally) -> State:
-        configuration = event.configure(self.configuration)
-        changed = configuration.policy != self.configuration.policy
-        return State(
-            event.number,
-            event.number,
-            configuration,
-            policy(configuration.policy) if changed else self.policy,
-            event.update_tally(tally, configuration),
-            {arm: position for position, arm in enumerate(configuration.arms)},
-        )
+        after = event.configure(self)
+        made = self.policy if after.spec == self.spec else policy(after.spec)
+        number, tally = event.number, event.update_tally(tally, after)
+        return replace(after, number=number, administrative=number, policy=made, tally=tally, _positions={})
 
     def choice_distribution(self, eligible: frozenset[str] | None = None) -> ChoiceDistribution:
         """The distribution of a choice among the eligible arms, by default all that are not retired."""
         found = self._distributions.get(eligible)
-        if found is None:
-            found = self._compute_distribution(self.mask(eligible))
-            if len(self._distributions) < _MAX_CACHED_DISTRIBUTIONS:
-                self._distributions[eligible] = found
-        return found
-
-    def _compute_distribution(self, mask: NDArray[np.bool_]) -> ChoiceDistribution:
-        arms, cold = self.arms, self.tally.pulls == 0
+        if found is not None:
+            return found
+        mask, arms, cold = self.mask(eligible), self.arms, self.tally.pulls == 0
         bound = self.policy.bind(arms)
         if mask.all():
             log = bound.log_probabilities(self.tally)
         else:
-            arms = tuple(arm for arm, use in zip(arms, mask.tolist(), strict=True) if use)
+            arms = tuple(itertools.compress(arms, mask.tolist()))
             log, cold = bound.log_probabilities(self.tally, eligible=mask)[mask], cold[mask]
         p = np.exp(log)
-        return ChoiceDistribution(arms, tuple(log.tolist()), p, tuple(cold.tolist()), p.cumsum().tolist())
+        found = ChoiceDistribution(arms, tuple(log.tolist()), p, tuple(cold.tolist()), p.cumsum().tolist())
+        if len(self._distributions) < _MAX_CACHED_DISTRIBUTIONS:
+            self._distributions[eligible] = found
+        return found
 
     def distribution(self, eligible: frozenset[str]) -> Distribution:
         """The log probabilities of the eligible arms, with a bound on the numerical error of each."""
@@ -126,88 +118,37 @@ class State:
         whole = bound.distribution(self.tally, eligible=None if mask.all() else mask)
         return Distribution(whole.log_probabilities[mask], whole.error[mask])
 
-    def allowed(self, eligible: frozenset[str] | None) -> set[str]:
-        """The arms that may be chosen, as a set of names."""
-        return {arm for arm, use in zip(self.arms, self.mask(eligible).tolist(), strict=True) if use}
-
     def mask(self, eligible: frozenset[str] | None) -> NDArray[np.bool_]:
         """Whether each arm may be chosen."""
         mask = np.array(self.active)
         if eligible is not None:
-            mask &= [arm in eligible for arm in self.arms]
-            for arm in eligible - {arm for arm, use in zip(self.arms, mask.tolist(), strict=True) if use}:
+            for arm in eligible.difference(self.active_arms):
                 if arm not in self.arms:
                     raise UnknownName("eligible arm", arm, self.active_arms)
                 raise InvalidValue("eligible", arm, "arms that are not retired")
+            mask &= [arm in eligible for arm in self.arms]
         if not mask.any():
             raise InvalidValue("eligible", sorted(eligible or ()), "at least one arm that is not retired")
         return mask
 
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """All arms, including retired ones, in the order of the tally."""
-        return self.configuration.arms
-
-    @property
-    def active(self) -> tuple[bool, ...]:
-        """Whether each arm is not retired."""
-        return self.configuration.active
-
-    @property
-    def active_arms(self) -> list[str]:
-        """The arms that are not retired."""
-        return self.configuration.active_arms
-
-    @property
-    def policy_version(self) -> int:
-        """The version of the policy, counted from 1."""
-        return self.configuration.policy_version
-
-    @property
-    def epoch(self) -> int:
-        """The epoch, counted from 1."""
-        return self.configuration.epoch
-
-    @property
-    def paused(self) -> bool:
-        """Whether the experiment makes no decisions."""
-        return self.configuration.paused
-
-    @property
-    def archived(self) -> bool:
-        """Whether the experiment makes no decisions and accepts no changes."""
-        return self.configuration.archived
-
-    @property
-    def reward(self) -> Reward:
-        """The reward rule."""
-        return self.configuration.reward
-
-    @property
-    def sticky(self) -> bool:
-        """Whether a unit keeps its arm."""
-        return self.configuration.sticky
-
-    def check(self) -> State:
-        """Return the state if its policy can choose in it; otherwise raise the policy's error."""
-        self.choice_distribution()
-        return self
-
     def write(self) -> str:
         """The whole state as JSON, for `read`."""
-        numbers = {"number": self.number, "administrative": self.administrative}
-        return json.dumps({**numbers, **dataclasses.asdict(self.configuration), **self.snapshot()})
+        plain = {name: getattr(self, name) for name in _PLAIN_FIELDS}
+        return json.dumps({**plain, "reward": dataclasses.asdict(self.reward), **self.snapshot()})
 
     @classmethod
     def read(cls, text: str) -> State:
         """Parse the state that `write` wrote."""
         data: dict[str, Any] = json.loads(text)
-        names = [each.name for each in dataclasses.fields(Configuration)]
-        values = {name: data[name] for name in names}
-        values |= {"arms": tuple(data["arms"]), "active": tuple(data["active"])}
-        configuration = Configuration(**{**values, "reward": Reward(**data["reward"])})
-        tally = read_tally(data["tally"])
-        return _new_state(data["number"], data["administrative"], configuration, tally)
+        return cls(
+            tuple(data["arms"]),
+            tuple(data["active"]),
+            data["policy"],
+            Reward(**data["reward"]),
+            policy=policy(data["policy"]),
+            tally=read_tally(data["tally"]),
+            **{name: data[name] for name in _PLAIN_FIELDS},
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """The arms, policy and tally as plain data, for `restore`."""
@@ -220,16 +161,11 @@ class State:
         }
 
 
-def _new_state(number: int, administrative: int, configuration: Configuration, tally: Tally) -> State:
-    positions = {arm: position for position, arm in enumerate(configuration.arms)}
-    return State(number, administrative, configuration, policy(configuration.policy), tally, positions)
-
-
-def replay(events: Iterable[Event]) -> State:
+def replay(events: Sequence[Event]) -> State:
     """The state after all of these events, which begin with the start of the experiment."""
-    events = list(events)
     start = events[0] if events else None
     if not isinstance(start, Start) or start.number != 1:
         raise InvalidLog("events", start, "the start of the experiment as event 1")
-    configuration = start.configuration()
-    return _new_state(1, 1, configuration, Tally.empty(len(configuration.arms))).after(events[1:])
+    first, tally = start.configuration(), Tally.empty(len(start.arms))
+    state = State(**vars(first), number=1, administrative=1, policy=policy(start.policy), tally=tally)
+    return state.after(events[1:])

@@ -6,7 +6,8 @@ import itertools
 import math
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +15,13 @@ import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import AdministrativeEvent, Event, Reset, Restore
-from maillard.decisions.log import MALFORMED, DecisionLog, Row, apply_events
+from maillard.decisions.events import Event, Reset, Restore
+from maillard.decisions.log import MALFORMED, DecisionLog, apply_events
 from maillard.decisions.log_locations import redact
 from maillard.decisions.opening import read_log
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
+from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidLog, MaillardError
 
 _TOLERANCE = 1e-12
@@ -105,17 +107,15 @@ def verify(
     opened.on_rows = on_rows or opened.on_rows
     found = Verification(experiment=opened.experiment, source=opened.source)
     audit = Audit()
-    try:
-        if opened.foreign:
+    with nullcontext() if opened is log else opened:
+        if opened.foreign or not opened.selection.selects_all:
             for row in opened.rows():
                 audit.add(row.decision)
                 found.decisions += 1
-            found.not_recomputed["the log has no events to rebuild states from"] = found.decisions
+            reason = "the log has no events" if opened.foreign else "a part of a log does not have all events"
+            found.not_recomputed[f"{reason} to rebuild states from"] = found.decisions
         else:
             _verify_rows(opened, found, audit)
-    finally:
-        if opened is not log:
-            opened.close()
     found.arms, found.weights = audit.scores(), audit.weights()
     found.limit, found.audit_verdict, found.not_audited = audit.limit, audit.verdict, audit.left_out
     if audit.impossible:
@@ -148,10 +148,11 @@ class _RowChecker:
     """Checks rows against the states in which they were chosen."""
 
     def __init__(self, log: DecisionLog, found: Verification) -> None:
-        self.found = found
         assert log.reward is not None  # only a foreign log has no reward rule
-        self.reward_checker = _RewardChecker(log.reward, log.events, found)
-        self.sticky = log.sticky
+        self.found, self.sticky, self.rule = found, log.sticky, log.reward
+        ends = (event.number for event in log.events if isinstance(event, Reset | Restore))
+        self.epoch_ends = dict(enumerate(ends, 1))
+        "The event that ended each epoch, except the last epoch."
         # Decisions of the current state: originals by id, and repeats. Ids of different processes are not in
         # order of time.
         self.state = 0
@@ -168,163 +169,135 @@ class _RowChecker:
         elif self.sticky and decision.unit is not None:
             self.origins[decision.id] = decision
         try:
-            self.reward_checker.check(row)
-            self._check_probabilities(decision, state)
+            for problem in _reward_problems(row, self.rule, self.epoch_ends.get(decision.epoch)):
+                self.found.add_problem(decision.id, problem)
+            if what := _contradiction(decision, state) or self._recompute(decision, state):
+                self.found.add_problem(decision.id, what)
         except (*MALFORMED, MaillardError) as error:
             self.found.add_problem(decision.id, f"cannot be checked in state {state.number}: {error!r}")
 
-    def _check_probabilities(self, decision: Decision, state: State) -> None:
-        if what := _contradiction(decision, state):
-            self.found.add_problem(decision.id, what)
-        elif decision.formula_version != state.policy.formula_version:
-            version = (
-                f"formula version {decision.formula_version} of {state.policy.name} is not the installed one"
-            )
-            self.found.not_recomputed[version] += 1
-        else:
-            self._recompute(decision, state)
-
-    def _recompute(self, decision: Decision, state: State) -> None:
+    def _recompute(self, decision: Decision, state: State) -> str | None:
+        """Recompute the probabilities of a decision; return the problem with the logged ones."""
+        version, policy = decision.formula_version, state.policy
+        if version != policy.formula_version:
+            reason = f"formula version {version} of {policy.name} is not the installed one"
+            self.found.not_recomputed[reason] += 1
+            return None
         eligible = frozenset(decision.eligible)
-        if (
-            state.choice_distribution(eligible).log_probabilities == decision.log_probabilities
-        ):  # usually identical
-            self.found.recomputed += 1
-            return
-        exact = state.distribution(eligible)
-        logged = np.array(decision.log_probabilities)
-        possible = np.isfinite(exact.log_probabilities)
-        scale = np.where(possible, np.maximum(1.0, np.abs(exact.log_probabilities)), 1.0)
-        allowed = np.maximum(_TOLERANCE * scale, 2.0 * exact.error)
-        with np.errstate(invalid="ignore"):
-            error = np.where(logged == exact.log_probabilities, 0.0, np.abs(logged - exact.log_probabilities))
-        bad = ~(error <= allowed)
-        if bad.any():
-            place = int(np.argmax(bad))
-            was, should = float(logged[place]), float(exact.log_probabilities[place])
-            arm = decision.eligible[place]
-            self.found.add_problem(
-                decision.id, f"log probability of {arm!r} is {was!r}, but should be {should!r}"
-            )
-        else:
-            self.found.recomputed += 1
+        if state.choice_distribution(eligible).log_probabilities != decision.log_probabilities:  # rare
+            logged = np.array(decision.log_probabilities)
+            whole = state.distribution(eligible)
+            exact, finite = whole.log_probabilities, np.isfinite(whole.log_probabilities)
+            scale = np.where(finite, np.maximum(1.0, np.abs(exact)), 1.0)
+            with np.errstate(invalid="ignore"):
+                error = np.where(logged == exact, 0.0, np.abs(logged - exact))
+            bad = ~(error <= np.maximum(_TOLERANCE * scale, 2.0 * whole.error))
+            if bad.any():
+                place = int(np.argmax(bad))
+                was, should = float(logged[place]), float(exact[place])
+                return f"log probability of {decision.eligible[place]!r} is {was!r}, but should be {should!r}"
             self.found.largest_error = max(self.found.largest_error, float((error / scale).max()))
+        self.found.recomputed += 1
+        return None
 
     def check_repeats(self) -> None:
         """Check the repeats of the current state, after all of its rows have been read."""
         for row in self.repeats:
             origin = self.origins.get(row.origin or "")
+            other = [name for name in _REPEATED_FIELDS if getattr(row, name) != getattr(origin, name, None)]
             if not self.sticky:
-                self.found.add_problem(row.id, f"repeats {row.origin}, but the experiment is not sticky")
+                problem = "but the experiment is not sticky"
             elif origin is None:
-                self.found.add_problem(
-                    row.id, f"repeats {row.origin}, which was not chosen in state {row.state}"
-                )
+                problem = f"which was not chosen in state {row.state}"
+            elif other:
+                problem = f"but has another {other[0]}"
             else:
-                other = [name for name in _REPEATED_FIELDS if getattr(row, name) != getattr(origin, name)]
-                if other:
-                    self.found.add_problem(row.id, f"repeats {row.origin}, but has another {other[0]}")
+                continue
+            self.found.add_problem(row.id, f"repeats {row.origin}, {problem}")
         self.repeats, self.origins = [], {}
 
 
-class _RewardChecker:
-    """Checks that the rewards applied to the tally agree with the logged reward events."""
+def _reward_problems(row: Row, rule: Reward, epoch_end: int | None) -> Iterator[str]:
+    """Yield how the rewards applied to the tally contradict the logged reward events.
 
-    def __init__(self, rule: Reward, events: Sequence[AdministrativeEvent], found: Verification) -> None:
-        self.rule, self.found = rule, found
-        self.epoch_ends = [event.number for event in events if isinstance(event, Reset | Restore)]
-        "The event that ended each epoch, except the last epoch."
-
-    def check(self, row: Row) -> None:
-        decision, rule = row.decision, self.rule
-        low, high = rule.bounds
-        for each in row.rewards:
-            if not low <= each.value <= high:
-                self.found.add_problem(
-                    decision.id, f"reward {each.event!r} is {each.value!r}, outside the reward range"
-                )
-                return
-        ended = 0 < decision.epoch <= len(self.epoch_ends)
-        timely = [each for each in row.rewards if not each.late]
-        problems = [
-            f"event {event.number} {what}"
-            for place, event in enumerate(row.applied)
-            if (what := self._event_problem(row, timely, place))
-        ]
-        problems += filter(
-            None,
-            [self._lateness_problem(row, timely, ended=ended), self._total_problem(row, timely, ended=ended)],
-        )
-        for problem in problems:
-            self.found.add_problem(decision.id, problem)
-
-    def _event_problem(self, row: Row, timely: Sequence[RewardEvent], place: int) -> str | None:
-        """Return the problem with one of the events that applied a decision's rewards."""
-        decision, rule, event = row.decision, self.rule, row.applied[place]
-        before = row.applied[place - 1] if place else None
-        closes = rule.closes(decision.time)
-        early = closes is not None and event.time < closes
-        what = None
-        if event.number <= decision.state:
-            what = "applied its reward before the decision"
-        elif (
-            0 < decision.epoch <= len(self.epoch_ends) and event.number > self.epoch_ends[decision.epoch - 1]
-        ):
-            what = "applied its reward after its epoch"
-        elif event.arm != decision.arm:
-            what = f"has arm {event.arm!r}, but the decision has {decision.arm!r}"
-        elif event.kind == "revision":
-            if (
-                before is None
-                or before.kind == "default"
-                or rule.mature_only
-                or event.previous != before.value
-            ):
-                what = "revises a reward that was not applied"
-        elif before is not None:
-            what = "applied its reward twice"
-        elif event.kind == "default":
-            if rule.default is None or event.value != rule.default or timely or early:
-                what = f"applied the default {event.value!r}, but there are {len(timely)} rewards"
-        elif rule.mature_only and early:
-            what = "applied its reward before its window closed"
-        return what
-
-    def _lateness_problem(self, row: Row, timely: Sequence[RewardEvent], *, ended: bool) -> str | None:
-        """Return the problem with late flags. A settled window stays closed even if the clock is set back."""
-        rule, closes = self.rule, self.rule.closes(row.decision.time)
-        late = [each for each in row.rewards if each.late]
-        if closes is None:
-            return f"reward {late[0].event!r} is late, but there is no window" if late else None
-        for each in timely:
-            if each.arrived >= closes:
-                return f"reward {each.event!r} arrived after the window closed, but is not late"
-        settled = rule.settles and bool(row.applied or ended or (rule.default is None and not timely))
-        if late and not settled and not any(each.arrived >= closes for each in late):
-            return f"reward {late[0].event!r} is late, but arrived before the window closed"
-        return None
-
-    def _total_problem(self, row: Row, timely: Sequence[RewardEvent], *, ended: bool) -> str | None:
-        """Return the problem with the last applied value. Rewards after the epoch are not applied."""
-        rule, total = self.rule, self.rule.total(timely)
-        if not row.applied:
-            if total is not None and not ended and not rule.mature_only:
-                return f"its reward, {total!r}, was never applied"
-        elif row.applied[0].kind != "default":
-            value = row.applied[-1].value
-            if value != total and (
-                rule.mature_only or not ended or not _is_partial_total(value, timely, rule)
-            ):
-                return f"its reward was applied as {value!r}, but its reward events give {total!r}"
-        return None
+    `epoch_end` is the event that ended the decision's epoch, if one did.
+    """
+    low, high = rule.bounds
+    for each in row.rewards:
+        if not low <= each.value <= high:
+            yield f"reward {each.event!r} is {each.value!r}, outside the reward range"
+            return
+    timely = [each for each in row.rewards if not each.late]
+    for place, event in enumerate(row.applied):
+        if problem := _event_problem(row, place, timely, rule, epoch_end):
+            yield f"event {event.number} {problem}"
+    yield from _lateness_problems(row, timely, rule, epoch_end)
+    yield from _total_problems(row, timely, rule, epoch_end)
 
 
-def _is_partial_total(value: float | None, rows: Sequence[RewardEvent], rule: Reward) -> bool:
+def _event_problem(
+    row: Row, place: int, timely: Sequence[RewardEvent], rule: Reward, epoch_end: int | None
+) -> str | None:
+    """Return the problem with one of the events that applied a decision's rewards."""
+    decision, event, before = row.decision, row.applied[place], row.applied[place - 1] if place else None
+    closes = rule.closes(decision.time)
+    early = closes is not None and event.time < closes
+    revised = before is not None and before.kind != "default" and event.previous == before.value
+    problem = None
+    if event.number <= decision.state:
+        problem = "applied its reward before the decision"
+    elif epoch_end is not None and event.number > epoch_end:
+        problem = "applied its reward after its epoch"
+    elif event.arm != decision.arm:
+        problem = f"has arm {event.arm!r}, but the decision has {decision.arm!r}"
+    elif event.kind == "revision":
+        if not revised or rule.mature_only:
+            problem = "revises a reward that was not applied"
+    elif before is not None:
+        problem = "applied its reward twice"
+    elif event.kind == "default":
+        if rule.default is None or event.value != rule.default or timely or early:
+            problem = f"applied the default {event.value!r}, but there are {len(timely)} rewards"
+    elif rule.mature_only and early:
+        problem = "applied its reward before its window closed"
+    return problem
+
+
+def _lateness_problems(
+    row: Row, timely: Sequence[RewardEvent], rule: Reward, epoch_end: int | None
+) -> Iterator[str]:
+    """Yield a problem with late flags. A settled window stays closed even if the clock is set back."""
+    closes, late = rule.closes(row.decision.time), [each for each in row.rewards if each.late]
+    ended = row.applied or epoch_end is not None or (rule.default is None and not timely)
+    if closes is None:
+        if late:
+            yield f"reward {late[0].event!r} is late, but there is no window"
+    elif missed := [each for each in timely if each.arrived >= closes]:
+        yield f"reward {missed[0].event!r} arrived after the window closed, but is not late"
+    elif late and not (rule.settles and ended) and all(each.arrived < closes for each in late):
+        yield f"reward {late[0].event!r} is late, but arrived before the window closed"
+
+
+def _total_problems(
+    row: Row, timely: Sequence[RewardEvent], rule: Reward, epoch_end: int | None
+) -> Iterator[str]:
+    """Yield a problem with the last applied value. Rewards after the epoch are not applied."""
+    total, ended = rule.total(timely), epoch_end is not None
+    if not row.applied:
+        if total is not None and not ended and not rule.mature_only:
+            yield f"its reward, {total!r}, was never applied"
+    elif row.applied[0].kind != "default":
+        value, complete = row.applied[-1].value, rule.mature_only or not ended
+        if value != total and (complete or not _is_partial_total(value, timely, rule)):
+            yield f"its reward was applied as {value!r}, but its reward events give {total!r}"
+
+
+def _is_partial_total(value: float, rows: Sequence[RewardEvent], rule: Reward) -> bool:
     """Whether a value can be the total of the rewards that arrived before the epoch ended.
 
     These are the first rewards by arrival. If the clock was set back or stood still, they can be any subset.
     """
-    if value is None or rule.combine != "sum":
+    if rule.combine != "sum":
         return any(row.value == value for row in rows)
     if any(rule.total(rows[:size]) == value for size in range(1, len(rows))):
         return True
@@ -343,14 +316,12 @@ def _contradiction(decision: Decision, state: State) -> str | None:
     if state.paused:
         return f"chosen in state {number}, in which the experiment was paused"
     allowed = set(eligible)
-    if (
-        tuple(arm for arm, on in zip(state.arms, state.active, strict=True) if on and arm in allowed)
-        != eligible
-    ):
-        return f"eligible arms {_shorten(eligible)} are not active arms of state {number}, in their order"
+    if tuple(arm for arm in state.active_arms if arm in allowed) != eligible:
+        names = reprlib.repr(list(eligible))
+        return f"eligible arms {names} are not active arms of state {number}, in their order"
     if decision.arm not in allowed or len(logs) != len(eligible):
-        fit = f"do not fit the eligible arms {_shorten(eligible)}"
-        return f"arm {decision.arm!r} and {len(logs)} log probabilities {fit}"
+        names = reprlib.repr(list(eligible))
+        return f"arm {decision.arm!r} and {len(logs)} log probabilities do not fit the eligible arms {names}"
     cold = not state.tally.pulls[state.arms.index(decision.arm)]
     for name, logged, exact in (
         ("epoch", decision.epoch, state.epoch),
@@ -361,7 +332,3 @@ def _contradiction(decision: Decision, state: State) -> str | None:
         if logged != exact:
             return f"{name} is {logged!r}, but was {exact!r} in state {number}"
     return None
-
-
-def _shorten(names: Sequence[str]) -> str:
-    return reprlib.repr(list(names))

@@ -27,22 +27,19 @@ __all__ = [
 
 # Modules are imported on first use: importing numba takes long, and few callers need all of this package.
 _MODULES = {
-    name: module
-    for module, names_of_module in {
-        "comparing": ("Comparison", "compare"),
-        "evaluating": ("evaluate", "evaluate_each", "names"),
-        "planning": ("ExplorationPlan", "plan"),
-        "replays": ("Replay", "replay"),
-        "evaluation_report": ("Estimate", "Report"),
-    }.items()
-    for name in names_of_module
+    "comparing": ("Comparison", "compare"),
+    "evaluating": ("evaluate", "evaluate_each", "names"),
+    "evaluation_report": ("Estimate", "Report"),
+    "planning": ("ExplorationPlan", "plan"),
+    "replays": ("Replay", "replay"),
 }
 
 
 def __getattr__(name: str) -> object:
     """Import the module that defines a public name of this package."""
-    if name in _MODULES:
-        import importlib
+    for module, defined in _MODULES.items():
+        if name in defined:
+            import importlib
 
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -48,8 +48,7 @@ class Target:
     @property
     def chosen_arms(self) -> NDArray[np.bool_]:
         """Which arms the target can choose in some position."""
-        chosen: NDArray[np.bool_] = (self.probabilities != 0).any(axis=0)
-        return chosen
+        return np.asarray((self.probabilities != 0).any(axis=0))
 
     @property
     def only_arm(self) -> int | None:
@@ -81,7 +80,7 @@ def bind_to_log(target: str | Policy | Target, log: EvaluationLog, settings: Set
 
 
 def _first_position(target: Target, log: EvaluationLog, given: int | None) -> int:
-    """0 or 1: the number of the first position in the log."""
+    """Whether the log numbers its slots (`position`) from 0 or from 1."""
     if target.positions == 1 or given is not None:
         return given or 0
     found = log.positions
@@ -89,9 +88,8 @@ def _first_position(target: Target, log: EvaluationLog, given: int | None) -> in
         return 0
     if found and max(found) == target.positions:
         return 1
-    allowed = (
-        f"positions that begin at 0 or at 1, for {target.positions} columns; if unclear, give first_position="
-    )
+    begin = f"positions that begin at 0 or at 1, for {target.positions} columns"
+    allowed = f"{begin}; if unclear, give first_position="
     raise InvalidLog(f"{log.source}: position", sorted(found)[:10], allowed)
 
 
@@ -119,11 +117,8 @@ def _reward_model(model: Any, target: Target, arms: Sequence[str]) -> NDArray[np
 def by_place(target: str | Policy | Target) -> bool:
     """Whether a target names arms by index instead of by name."""
     if isinstance(target, str):
-        target = (
-            policy(target)
-            if policy_class(specs.read(target).name) in (FixedArm, FixedDistribution)
-            else Uniform()
-        )
+        fixed = policy_class(specs.read(target).name) in (FixedArm, FixedDistribution)
+        target = policy(target) if fixed else Uniform()
     inner = target.policy if isinstance(target, WithFloor) else target
     if isinstance(inner, FixedArm):
         return not isinstance(inner.arm, str)
@@ -153,24 +148,22 @@ def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
     if isinstance(bound, FixedDistribution) and np.ndim(bound.arm_probabilities) == 2:
         matrix = np.array(bound.arm_probabilities, np.float64).T
         if matrix.shape[1] != len(arms):
-            raise InvalidValue(
-                f"target {made.name}", matrix.shape[::-1], f"a matrix of {len(arms)} arms x positions"
-            )
+            allowed = f"a matrix of {len(arms)} arms x positions"
+            raise InvalidValue(f"target {made.name}", matrix.shape[::-1], allowed)
         name = f"dist over {matrix.shape[1]} arms x {len(matrix)} positions"
         return Target(name, matrix / matrix.sum(axis=1, keepdims=True))
     name = target if isinstance(target, str) else str(made)
-    return Target(
-        name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…",
-        _fixed_probabilities(bound, len(arms))[np.newaxis],
-    )
+    if len(name) > _MAX_NAME_LENGTH:
+        name = name[: _MAX_NAME_LENGTH - 1] + "…"
+    return Target(name, _fixed_probabilities(bound, len(arms))[np.newaxis])
 
 
 def _fixed_probabilities(target: Policy, arms: int) -> NDArray[np.float64]:
     """The distribution of a target that does not learn."""
     inner = target.policy if isinstance(target, WithFloor) else target
-    probabilities = (
-        np.full(arms, 1.0 / arms) if isinstance(inner, Uniform) else inner.constant_probabilities(arms)
-    )
+    probabilities = inner.constant_probabilities(arms)
+    if isinstance(inner, Uniform):
+        probabilities = np.full(arms, 1.0 / arms)
     decays = isinstance(target, WithFloor) and target.decay > 0
     if probabilities is None or not abs(probabilities.sum() - 1.0) < 1e-9 or decays:
         raise _not_fixed(str(target))

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maillard.errors import InvalidValue, UnknownName
-from maillard.evaluation.bound_targets import Target
-from maillard.evaluation.estimates import (
-    Evidence,
-    normal_estimate,
-    refusal_of_estimator,
-    refusal_of_log,
-    too_few,
-)
+from maillard.evaluation import estimates
+from maillard.evaluation.estimates import Evidence, Refused
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, EFFECTIVE_SIZE, Estimator
 from maillard.evaluation.evaluating import run_query
-from maillard.evaluation.evaluation_log import EvaluationLog, open_log
-from maillard.evaluation.evaluation_report import Estimate, Estimates, Report, lines_of, plain
+from maillard.evaluation.evaluation_log import open_log
+from maillard.evaluation.evaluation_report import Estimate, Estimates, Report, lines_of
 from maillard.evaluation.log_sums import rows_by_target
 from maillard.evaluation.moments import Moments
 from maillard.evaluation.query import Options, Query, Settings
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
+from maillard.evaluation.weighted_rows import WeightedRows
 from maillard.policies import Policy
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.weighted_rows import WeightedRows
-
-_SHARED = "in the rows that both targets share,"
 # Both reports contain these. A refusal of the first applies to all estimators that use weights.
 _WEIGHTED = ["ips", "snips"]
 
@@ -61,27 +50,19 @@ class Comparison(Estimates):
     first: Report
     second: Report
 
+    json_fields: ClassVar = ("first", "second", "confidence", "estimates", "best", "refusals")
+
+    @property
+    def target(self) -> str:
+        """The difference, as text."""
+        return f"{self.first.target} minus {self.second.target}"
+
     @property
     def adaptive(self) -> bool:
         return self.first.adaptive
 
-    def to_dict(self) -> dict[str, Any]:
-        """The comparison as values that JSON supports."""
-        made: dict[str, Any] = plain(
-            {
-                "first": self.first.to_dict(),
-                "second": self.second.to_dict(),
-                "confidence": self.confidence,
-                "estimates": {name: dataclasses.asdict(each) for name, each in self.estimates.items()},
-                "best": None if self.best is None else self.best.name,
-                "refusals": self.refusals,
-            }
-        )
-        return made
-
     def __str__(self) -> str:
-        title = f"{self.first.target} minus {self.second.target} on {self.first.source}"
-        return "\n".join([title, *lines_of(self)])
+        return "\n".join([f"{self.target} on {self.first.source}", *lines_of(self)])
 
 
 def compare(
@@ -113,23 +94,21 @@ def compare(
     if settings.interval != "normal":
         raise InvalidValue("interval", settings.interval, "'normal', the only interval that compare supports")
     names = _checked_names(estimators)
-    opened = open_log(log, settings)
-    try:
+    with open_log(log, settings) as opened:
         # Each of the two confidence sequences may fail with half of the probability.
         halved = replace(settings, confidence=0.5 + confidence / 2)
-        sequences = [name for name in names if _interval(name) == CONFIDENCE_SEQUENCE]
+        general = [name for name in names if name in all_estimators()]
+        sequences = [name for name in general if all_estimators()[name].interval == CONFIDENCE_SEQUENCE]
         query = Query.of(opened, [a, b], [*_WEIGHTED, *sequences], halved)
         difference = query.targets[0] - query.targets[1]
         if not difference.probabilities.any():
             raise InvalidValue("b", str(b), f"a target that differs from {query.targets[0].name}")
         first, second = run_query(opened, query)
-        normal = [name for name in names if name in all_estimators() and name not in sequences]
+        normal = [name for name in general if name not in sequences]
         paired_query = Query.of(opened, [difference], normal or _WEIGHTED, settings)
-        paired = _read_pairs(opened, paired_query, query.targets, keep=bool(set(names) & set(_TWO_ARMS)))
-    finally:
-        opened.close()
-    evidence = replace(first.evidence, query=paired_query, target=difference)
-    pair = _Pair(first, second, paired, evidence)
+        evidence = replace(first.evidence, query=paired_query, target=difference)
+        pair = _Pair(first, second, evidence)
+        pair.read(keep=bool(set(names) & set(_TWO_ARMS)))
     made = {name: _estimate(name, pair, penalty) for name in names}
     return Comparison(first=first, second=second, confidence=confidence, estimates=made)
 
@@ -144,23 +123,28 @@ def _checked_names(estimators: Sequence[str] | None) -> list[str]:
     return names
 
 
-def _interval(name: str) -> str:
-    return all_estimators()[name].interval if name in all_estimators() else ""
+class _Pair:
+    """The reports of two targets, the evidence of their difference, and sums over shared rows."""
 
-
-class _PairedRows:
-    """Sums over the rows that both targets share."""
-
-    def __init__(self, runner: SequentialRunner, targets: tuple[Target, ...], *, keep: bool) -> None:
-        self.runner, self.targets, self.keep = runner, targets, keep
+    def __init__(self, first: Report, second: Report, evidence: Evidence) -> None:
+        self.first, self.second, self.evidence = first, second, evidence
+        self.targets = first.evidence.target, second.evidence.target
+        self.runner = SequentialRunner(evidence.log, evidence.query, evidence.target)
         self.moments: Moments | None = None
         "Of w and w r of the first target, then of the second."
         self.kept: list[tuple[NDArray[Any], ...]] = []
         self.roots = 0.0
         "The sum of √e, where e is the propensity of the difference."
 
-    def advance(self, rows: WeightedRows) -> None:
-        """Process more rows."""
+    @np.errstate(over="ignore", invalid="ignore")
+    def read(self, *, keep: bool) -> None:
+        """Read the log. `keep`: whether to keep the arm, reward and state of each row."""
+        log = self.evidence.log
+        for columns in log.columns():
+            if len(columns):
+                self._advance(rows_by_target(columns, log, self.evidence.query)[0][0][0], keep=keep)
+
+    def _advance(self, rows: WeightedRows, *, keep: bool) -> None:
         if not len(rows):
             return
         self.runner.advance(rows)
@@ -174,7 +158,7 @@ class _PairedRows:
         terms = np.stack([weights[0], weights[0] * rows.reward, weights[1], weights[1] * rows.reward])
         moments = Moments.of(terms, rows.unit)
         self.moments = moments if self.moments is None else self.moments + moments
-        if self.keep:
+        if keep:
             self.kept.append((rows.arm, rows.reward, rows.state))
 
     def effective_size(self, which: int) -> float:
@@ -184,140 +168,121 @@ class _PairedRows:
         squares = self.moments.scatter[2 * which, 2 * which] + n * mean**2
         return float((n * mean) ** 2 / squares) if squares else 0.0
 
-
-@np.errstate(over="ignore", invalid="ignore")
-def _read_pairs(log: EvaluationLog, query: Query, targets: tuple[Target, ...], *, keep: bool) -> _PairedRows:
-    """One pass over the rows that both targets share; the query's target is their difference."""
-    paired = _PairedRows(SequentialRunner(log, query, query.targets[0]), targets, keep=keep)
-    for columns in log.columns():
-        if len(columns):
-            paired.advance(rows_by_target(columns, log, query)[0][0][0])
-    return paired
-
-
-@dataclass(frozen=True, eq=False)
-class _Pair:
-    """The reports of both targets, and the rows and the evidence of their difference."""
-
-    first: Report
-    second: Report
-    rows: _PairedRows
-    evidence: Evidence
+    @property
+    def effective_pulls(self) -> float:
+        """The effective pulls of the difference."""
+        assert self.moments is not None
+        return self.roots**2 / self.moments.count
 
 
 def _estimate(name: str, pair: _Pair, penalty: float | None) -> Estimate:
     """The difference by one estimator, or why it is refused."""
-    if pair.rows.moments is None or not pair.rows.moments.count:
-        return Estimate(name=name, refusal="in no row could all arms of both targets have been chosen")
-    two_arms = _TWO_ARMS.get(name)
-    estimator = None if two_arms else all_estimators()[name]()
+    try:
+        return _difference(name, pair, penalty)
+    except Refused as refusal:
+        return Estimate(name=name, refusal=str(refusal))
+
+
+def _difference(name: str, pair: _Pair, penalty: float | None) -> Estimate:
+    if pair.moments is None or not pair.moments.count:
+        raise Refused("in no row could all arms of both targets have been chosen")
+    estimator = None if name in _TWO_ARMS else all_estimators()[name]()
     for which, report in enumerate((pair.first, pair.second)):
         why = _refusal(estimator, which, report, pair)
         if why is not None:
-            return Estimate(name=name, refusal=f"{report.target}: {why}")
-    if two_arms is not None:
-        return _two_arm_estimate(name, two_arms, pair, penalty)
-    if name in pair.first and _interval(name) == CONFIDENCE_SEQUENCE:
+            raise Refused(f"{report.target}: {why}")
+    if estimator is None:
+        return _two_arm_estimate(name, pair, penalty)
+    if estimator.interval == CONFIDENCE_SEQUENCE:
         return _difference_of_sequences(name, pair)
-    assert estimator is not None
     if estimator.sequential:
-        value, error = pair.rows.runner.result(estimator)  # type: ignore[arg-type]  # it is sequential
+        value, error = pair.runner.result(estimator)  # type: ignore[arg-type]  # it is sequential
         assumes = estimator.assumes
     else:
-        value, gradient = estimator.difference(pair.rows.moments.mean)  # type: ignore[attr-defined]  # additive
-        error = math.sqrt(pair.rows.moments.variance(gradient))
+        value, gradient = estimator.difference(pair.moments.mean)  # type: ignore[attr-defined]  # additive
+        error = math.sqrt(pair.moments.variance(gradient))
         assumes = "many rows, none of which dominates the variance: probabilities bounded away from 0"
-    return normal_estimate(name, value, error, pair.evidence, assumes=assumes, caveat=pair.evidence.caveat)
+    texts = {"assumes": assumes, "caveat": pair.evidence.caveat}
+    return estimates.normal_estimate(name, value, error, pair.evidence, **texts)
 
 
 def _refusal(estimator: Estimator | None, which: int, report: Report, pair: _Pair) -> str | None:
     """Why one of the two targets cannot be evaluated, or None."""
     if estimator is None:
-        return refusal_of_log(report.evidence)
+        return estimates.refusal_of_log(report.evidence)
     weighted = estimator.sample_size == EFFECTIVE_SIZE
     if estimator.name in report:
         why = report[estimator.name].refusal
     else:
-        why = report[_WEIGHTED[0]].refusal if weighted else refusal_of_log(report.evidence)
+        why = report[_WEIGHTED[0]].refusal if weighted else estimates.refusal_of_log(report.evidence)
     if why is not None or estimator.interval == CONFIDENCE_SEQUENCE:
         return why
     if weighted:
-        why = too_few(
-            pair.rows.effective_size(which), f"{_SHARED} the effective sample size is", pair.evidence
-        )
-    elif pair.rows.moments is not None:
-        pulls = pair.rows.roots**2 / pair.rows.moments.count
-        why = too_few(pulls, f"{_SHARED} the effective pulls are", pair.evidence)
-    return why or (refusal_of_estimator([estimator], report.evidence) if estimator.sequential else None)
+        size, what = pair.effective_size(which), "the effective sample size is"
+    else:
+        size, what = pair.effective_pulls, "the effective pulls are"
+    why = estimates.too_few(size, f"in the rows that both targets share, {what}", pair.evidence)
+    if why is None and estimator.sequential:
+        why = estimates.refusal_of_estimator([estimator], report.evidence)
+    return why
 
 
 def _difference_of_sequences(name: str, pair: _Pair) -> Estimate:
-    a, b = pair.first[name], pair.second[name]
-    ends = (a.value, a.lower, a.upper, b.value, b.lower, b.upper)
-    a_value, a_lower, a_upper, b_value, b_lower, b_upper = (
-        math.nan if each is None else each for each in ends
-    )
+    ends = [(each.value, each.lower, each.upper) for each in (pair.first[name], pair.second[name])]
+    (value, lower, upper), (other_value, other_lower, other_upper) = np.array(ends, np.float64).tolist()
     return Estimate(
         name=name,
-        value=a_value - b_value,
-        lower=a_lower - b_upper,
-        upper=a_upper - b_lower,
+        value=value - other_value,
+        lower=lower - other_upper,
+        upper=upper - other_lower,
         interval="two confidence sequences, simultaneously valid",
-        assumes=a.assumes,
+        assumes=pair.first[name].assumes,
         caveat="; ".join(dict.fromkeys([*pair.first.evidence.doubts, *pair.second.evidence.doubts])),
     )
 
 
-_TwoArms = Callable[..., dict[str, Any] | str]
-
-
-def _two_arm_estimate(name: str, method: _TwoArms, pair: _Pair, penalty: float | None) -> Estimate:
-    arms = [target.only_arm for target in pair.rows.targets]
+def _two_arm_estimate(name: str, pair: _Pair, penalty: float | None) -> Estimate:
+    arms = [target.only_arm for target in pair.targets]
     if None in arms:
-        return Estimate(name=name, refusal="it is for the difference of two arms")
+        raise Refused("it is for the difference of two arms")
     if pair.evidence.sums.repeated or pair.evidence.query.by_unit:
-        return Estimate(name=name, refusal="it needs rows that are chosen independently")
-    columns = [np.concatenate(each) for each in zip(*pair.rows.kept, strict=True)]
+        raise Refused("it needs rows that are chosen independently")
+    columns = [np.concatenate(each) for each in zip(*pair.kept, strict=True)]
     try:
-        found = method(*columns, *arms, confidence=pair.evidence.query.settings.confidence, penalty=penalty)
+        found, interval, assumes = _TWO_ARMS[name](
+            columns, arms, pair.evidence.query.settings.confidence, penalty
+        )
     except InvalidValue as error:
-        found = str(error)
-    return Estimate(name=name, refusal=found) if isinstance(found, str) else Estimate(name=name, **found)
+        raise Refused(str(error)) from None
+    ends = {end: getattr(found, end) for end in ("value", "lower", "upper")}
+    return Estimate(name=name, interval=interval, assumes=assumes, **ends)
 
 
-def _batched(
-    arm: Any, reward: Any, batch: Any, one: int, other: int, *, confidence: float, penalty: float | None
-) -> dict[str, Any] | str:
+def _batched(columns: list[Any], arms: list[Any], confidence: float, _: float | None) -> tuple[Any, str, str]:
     from maillard.evaluation.differences.batched_difference import batched_difference
 
-    del penalty
-    found = batched_difference(arm, reward, batch, one, other, confidence=confidence)
-    return {
-        "value": found.value,
-        "lower": found.lower,
-        "upper": found.upper,
-        "interval": f"least squares in each of {found.batches:,} batches",
-        "assumes": "batches (those of the log's states) whose ends do not depend on their rewards, "
-        "and the same variance for both arms",
-    }
+    found = batched_difference(*columns, *arms, confidence=confidence)
+    assumes = (
+        "batches (those of the log's states) whose ends do not depend on their rewards, and the same "
+        "variance for both arms"
+    )
+    return found, f"least squares in each of {found.batches:,} batches", assumes
 
 
 def _decorrelated(
-    arm: Any, reward: Any, batch: Any, one: int, other: int, *, confidence: float, penalty: float | None
-) -> dict[str, Any] | str:
+    columns: list[Any], arms: list[Any], confidence: float, penalty: float | None
+) -> tuple[Any, str, str]:
     from maillard.evaluation.differences.decorrelation import decorrelated_difference
 
-    del batch
     if penalty is None:
-        return "it needs penalty=..., chosen without the rewards (differences.decorrelation.choose_penalty)"
-    found = decorrelated_difference(arm, reward, one, other, penalty=penalty, confidence=confidence)
-    return {
-        "value": found.value,
-        "lower": found.lower,
-        "upper": found.upper,
-        "interval": "W-decorrelation",
-        "assumes": "the same variance for both arms, and a penalty chosen without the rewards",
-    }
+        raise Refused(
+            "it needs penalty=..., chosen without the rewards (differences.decorrelation.choose_penalty)"
+        )
+    found = decorrelated_difference(*columns[:2], *arms, penalty=penalty, confidence=confidence)
+    assumes = "the same variance for both arms, and a penalty chosen without the rewards"
+    return found, "W-decorrelation", assumes
 
 
-_TWO_ARMS: dict[str, _TwoArms] = {"bols": _batched, "w-decorrelation": _decorrelated}
+# By name: a function of (arms, rewards and batches of the rows), (the two arms), the confidence and the
+# penalty. It returns the difference, the type of its interval and what that assumes.
+_TWO_ARMS = {"bols": _batched, "w-decorrelation": _decorrelated}

@@ -7,44 +7,29 @@ to estimators that do not shrink weights, without a reward model, target positio
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from maillard.array_types import Floats, Ints
 from maillard.decisions.audit import Audit
+from maillard.decisions.columns import Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
-from maillard.decisions.files.arrow import pyarrow
+from maillard.decisions.files.arrow import cast, pyarrow
 from maillard.decisions.files.parquet import ParquetPart
-from maillard.decisions.files.table_columns import TableColumns, cast, places_of
-from maillard.evaluation.diagnostics import MAX_POWER, MIN_POWER, Overlap, Spread, WeightTest
+from maillard.decisions.files.table_columns import TableColumns, places_of
+from maillard.evaluation.diagnostics import MAX_POWER, MIN_POWER, Spread, WeightTest
+from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.log_sums import LogSums, TargetSums, sums_of, total_of
 from maillard.evaluation.moments import PRODUCT, REWARD, WEIGHT, Moments
+from maillard.evaluation.query import Query
 from maillard.evaluation.sequential.kernels import compiled
 from maillard.evaluation.weighted_rows import MIN_PROBABILITY
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from maillard.decisions.columns import Columns
-    from maillard.evaluation.evaluation_log import EvaluationLog
-    from maillard.evaluation.query import Query
-
-    Floats = NDArray[np.float64]
-
 _BATCH_ROWS = 1 << 17
 # Columns that the kernel ignores: a table that has one of them is processed row by row in log_sums.py.
-_UNSUPPORTED = {
-    "eligible",
-    "log_probabilities",
-    "state",
-    "epoch",
-    "position",
-    "origin",
-    "closed",
-    "experiment",
-}
+_IGNORED = {"eligible", "log_probabilities", "state", "epoch", "position", "origin", "closed", "experiment"}
 # The sums of a target; w is the weight of a row, r its reward minus the center.
 _W, _R, _WR, _WW, _RR, _WWR, _WRR, _WWRR, _LARGEST, _POSITIVE, _LOW, _HIGH, _AT_LOW, _AT_HIGH = range(14)
 _SIZE = 14
@@ -57,7 +42,7 @@ def accepts_part(part: Any, log: EvaluationLog, query: Query) -> bool:
         isinstance(part, TableColumns)
         and isinstance(part.batches, ParquetPart)
         and "reward" in part.names
-        and not _UNSUPPORTED & set(part.names)
+        and not _IGNORED & set(part.names)
         and _accepts(log, query)
     )
 
@@ -108,7 +93,7 @@ def compiled_sums(columns: Columns, log: EvaluationLog, query: Query) -> LogSums
 
 
 def _sums(  # noqa: PLR0917
-    arm: NDArray[np.int64],
+    arm: Ints,
     probability: Floats,
     reward: Floats,
     log: EvaluationLog,
@@ -129,18 +114,16 @@ def _sums(  # noqa: PLR0917
         return None
     with np.errstate(divide="ignore"):
         extremes = {0: np.log(overlap[3:])}
-    made = tuple(
-        TargetSums(
-            {epoch: _spread(n, each, counts, center)}, {_PLAIN: _moments(n, each)}, WeightTest(), Counter()
-        )
-        for each, counts in zip(sums, histogram, strict=True)
-    )
-    return LogSums(n, False, False, 0, Counter(), Audit(), Overlap({epoch: overlap[:4]}), extremes, made)
+    made = []
+    for each, counts in zip(sums, histogram, strict=True):
+        spread, moments = _spread(n, each, counts, center), _moments(n, each)
+        made.append(TargetSums({epoch: spread}, {_PLAIN: moments}, WeightTest(), Counter()))
+    return LogSums(n, False, False, 0, Counter(), Audit(), {epoch: overlap[:4]}, extremes, tuple(made))
 
 
 @compiled
 def _add(  # noqa: PLR0917  # compiled functions take no keywords
-    arm: NDArray[np.int64],
+    arm: Ints,
     probability: Floats,
     reward: Floats,
     targets: Floats,
@@ -149,7 +132,7 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
     limits: tuple[float, float, float, float],
     powers: tuple[int, int],
     sums: Floats,
-    histogram: NDArray[np.int64],
+    histogram: Ints,
     overlap: Floats,
 ) -> bool:
     """Add rows to the sums; false if one of them is invalid."""
@@ -193,13 +176,10 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
     return True
 
 
-def _spread(count: int, sums: Floats, histogram: NDArray[np.int64], center: float) -> Spread:
-    w, ww, product = float(sums[_W]), float(sums[_WW]), float(sums[_WR] + center * sums[_W])
-    ends = int(sums[_AT_LOW]), int(sums[_AT_HIGH])
-    most, positive = float(sums[_LARGEST]), int(sums[_POSITIVE])
-    return Spread(
-        count, w, ww, product, most, positive, histogram, float(sums[_LOW]), float(sums[_HIGH]), ends
-    )
+def _spread(count: int, sums: Floats, histogram: Ints, center: float) -> Spread:
+    w, _, wr, ww, *_, largest, positive, low, high, at_low, at_high = sums.tolist()
+    product, ends = wr + center * w, (int(at_low), int(at_high))
+    return Spread(count, w, ww, product, largest, int(positive), histogram, low, high, *ends)
 
 
 def _moments(count: int, sums: Floats) -> Moments:

@@ -4,85 +4,70 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats, Ints
 from maillard.decisions.audit import TRUNCATION, Score
+from maillard.decisions.columns import Columns
+from maillard.evaluation.evaluation_log import EvaluationLog
+from maillard.evaluation.mergeable_sums import MergeableSums, merged
+from maillard.evaluation.query import Query
+from maillard.evaluation.weighted_rows import WeightedRows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.decisions.columns import Columns
-    from maillard.evaluation.weighted_rows import WeightedRows
-
-    Floats = NDArray[np.float64]
+    from maillard.evaluation.log_sums import LogSums
 
 MIN_POWER, MAX_POWER = -10, 30  # powers of two between which weights are counted
 
 
-@dataclass(frozen=True, eq=False)
-class Overlap:
-    """For each epoch and arm: rows in which it was eligible, how often it was chosen, Σ p, the smallest p."""
+def overlap_of(columns: Columns, arms: int) -> dict[int, Floats]:
+    """By epoch, for each arm: rows in which it was eligible, how often it was chosen, Σ p, the smallest p.
 
-    epochs: Mapping[int, Floats] = field(default_factory=dict)
+    If the log has only the probabilities of chosen arms, Σ p is NaN and the smallest p is that of chosen
+    arms.
+    """
+    found = {}
+    for epoch in np.unique(columns.epoch):
+        part = columns.filter(columns.epoch == epoch)
+        eligible = np.full(arms, len(part)) if part.eligible is None else part.eligible.sum(axis=0)
+        if part.log_probabilities is None or not part.has_all_probabilities:
+            total, least = np.full(arms, np.nan), np.full(arms, np.inf)
+            np.minimum.at(least, part.arm, np.exp(part.log_probability))
+        else:
+            p, can = np.exp(part.log_probabilities), True if part.eligible is None else part.eligible
+            total, least = p.sum(axis=0), np.min(p, axis=0, initial=np.inf, where=can)
+        chosen = np.bincount(part.arm, minlength=arms)
+        found[int(epoch)] = np.array([eligible, chosen, total, least])
+    return found
 
-    @classmethod
-    def of(cls, columns: Columns, arms: int) -> Overlap:
-        """The overlap in these rows.
 
-        If the log has only the probabilities of chosen arms, Σ p is NaN and the smallest p is that of chosen
-        arms.
-        """
-        found = {}
-        for epoch in np.unique(columns.epoch):
-            part = columns.filter(columns.epoch == epoch)
-            chosen = np.bincount(part.arm, minlength=arms).astype(np.float64)
-            if part.log_probabilities is None or not part.has_all_probabilities:
-                eligible = (
-                    np.full(arms, float(len(part))) if part.eligible is None else part.eligible.sum(axis=0)
-                )
-                total, least = np.full(arms, np.nan), np.full(arms, np.inf)
-                np.minimum.at(least, part.arm, np.exp(part.log_probability))
-            else:
-                p = np.exp(part.log_probabilities)
-                can = np.ones_like(p, np.bool_) if part.eligible is None else part.eligible
-                eligible, total = can.sum(axis=0), p.sum(axis=0)
-                least = np.min(p, axis=0, initial=np.inf, where=can)
-            found[int(epoch)] = np.array([eligible, chosen, total, least])
-        return cls(found)
+def merge_overlaps(one: Mapping[int, Floats], other: Mapping[int, Floats]) -> dict[int, Floats]:
+    """The overlap in the rows of both."""
+    return merged(one, other, lambda a, b: np.vstack([a[:3] + b[:3], np.minimum(a[3], b[3])]))
 
-    def __add__(self, other: Overlap) -> Overlap:
-        epochs = dict(self.epochs)
-        for epoch, table in other.epochs.items():
-            mine = epochs.get(epoch)
-            epochs[epoch] = (
-                table if mine is None else np.vstack([mine[:3] + table[:3], np.minimum(mine[3], table[3])])
-            )
-        return Overlap(epochs)
 
-    def table(self, arms: Sequence[str]) -> list[dict[str, object]]:
-        """A dictionary for each epoch and arm."""
-        rows: list[dict[str, object]] = []
-        for epoch, (eligible, chosen, total, least) in sorted(self.epochs.items()):
-            for place, arm in enumerate(arms):
-                if eligible[place]:
-                    rows.append(
-                        {
-                            "epoch": epoch,
-                            "arm": arm,
-                            "rows": int(eligible[place]),
-                            "chosen": int(chosen[place]),
-                            "mean_probability": _number(total[place] / eligible[place]),
-                            "smallest_probability": _number(least[place]),
-                        }
-                    )
-        return rows
+def _overlap_table(overlap: Mapping[int, Floats], arms: Sequence[str]) -> list[dict[str, object]]:
+    """A dictionary for each epoch and arm."""
+    return [
+        {
+            "epoch": epoch,
+            "arm": arm,
+            "rows": int(eligible),
+            "chosen": int(chosen),
+            "mean_probability": _number(total / eligible),
+            "smallest_probability": _number(least),
+        }
+        for epoch, table in sorted(overlap.items())
+        for arm, (eligible, chosen, total, least) in zip(arms, table.T, strict=True)
+        if eligible
+    ]
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class Spread(MergeableSums):
     """Sums over weights: count, Σ w, Σ w², Σ w r, the largest, the number above 0, a histogram."""
 
     count: int
@@ -91,29 +76,16 @@ class Spread:
     product: float
     largest: float
     positive: int
-    histogram: NDArray[np.int64]
+    histogram: Ints
     low: float = np.inf
     high: float = -np.inf
     "The smallest and largest reward with a positive weight."
-    ends: tuple[int, int] = (0, 0)
+    at_low: int = 0
+    at_high: int = 0
     "How many of those rewards are at either end of the reward range."
     roots: float = np.nan
     "Σ √e, e = 1 / Σ π² / p; NaN without the probabilities of all arms."
-
-    def __add__(self, other: Spread) -> Spread:
-        return Spread(
-            self.count + other.count,
-            self.total + other.total,
-            self.squares + other.squares,
-            self.product + other.product,
-            max(self.largest, other.largest),
-            self.positive + other.positive,
-            self.histogram + other.histogram,
-            min(self.low, other.low),
-            max(self.high, other.high),
-            (self.ends[0] + other.ends[0], self.ends[1] + other.ends[1]),
-            self.roots + other.roots,
-        )
+    merge_by: ClassVar = {"largest": max, "low": min, "high": max}
 
     @property
     def effective_size(self) -> float:
@@ -128,11 +100,9 @@ class Spread:
     @property
     def error(self) -> float:
         """The standard error of the mean weight, as if rows were independent."""
-        return (
-            math.sqrt(max(self.squares / self.count - self.mean**2, 0.0) / self.count)
-            if self.count
-            else math.nan
-        )
+        if not self.count:
+            return math.nan
+        return math.sqrt(max(self.squares / self.count - self.mean**2, 0.0) / self.count)
 
     @property
     def mean(self) -> float:
@@ -156,16 +126,14 @@ def spread_of(rows: WeightedRows) -> Spread:
         histogram,
         float(rows.reward.min(initial=np.inf, where=positive)),
         float(rows.reward.max(initial=-np.inf, where=positive)),
-        (
-            int((positive & (rows.reward == rows.bounds[0])).sum()),
-            int((positive & (rows.reward == rows.bounds[1])).sum()),
-        ),
+        int((positive & (rows.reward == rows.bounds[0])).sum()),
+        int((positive & (rows.reward == rows.bounds[1])).sum()),
         np.nan if rows.propensity is None else float(np.sqrt(rows.propensity).sum()),
     )
 
 
-@dataclass(frozen=True)
-class WeightTest:
+@dataclass(frozen=True, eq=False)
+class WeightTest(MergeableSums):
     """A test of the mean weight, from weights with p >= 0.01.
 
     The fields are their sum, its conditional expectation and variance, and the largest possible weight.
@@ -175,22 +143,13 @@ class WeightTest:
     expected: float = 0.0
     variance: float = 0.0
     largest: float = 0.0
-
-    def __add__(self, other: WeightTest) -> WeightTest:
-        return WeightTest(
-            self.observed + other.observed,
-            self.expected + other.expected,
-            self.variance + other.variance,
-            max(self.largest, other.largest),
-        )
+    merge_by: ClassVar = {"largest": max}
 
     @property
     def z(self) -> float | None:
         """The deviation from the expectation, in standard deviations; None without enough data."""
-        variance = max(self.variance, 0.0)
-        return Score(
-            name="", observed=self.observed, expected=self.expected, variance=variance, largest=self.largest
-        ).z
+        sums = vars(self) | {"variance": max(self.variance, 0.0)}
+        return Score(name="", **sums).z
 
 
 def weight_test(rows: WeightedRows) -> WeightTest:
@@ -262,19 +221,11 @@ class Diagnostics:
     "The number of weights in [2^k, 2^(k + 1)), by k; weights of 0 are not counted."
 
     @classmethod
-    def of(
-        cls,
-        spread: Mapping[int, Spread],
-        test: WeightTest,
-        left_out: Mapping[str, int],
-        audit: str,
-        overlap: list[dict[str, object]],
-        *,
-        floor: float | None,
-        adaptive: bool,
-    ) -> Diagnostics:
-        """Diagnostics from the sums over weights by epoch."""
-        whole = sum_of(spread)
+    def of(cls, log: EvaluationLog, query: Query, sums: LogSums, place: int) -> Diagnostics:
+        """Diagnostics of the query's target at this place, from the sums of the log."""
+        found, floors, adaptive = sums.targets[place], log.floor_probabilities, query.settings.adaptive
+        whole, left_out = _sum_of(found.spread), sums.left_out + found.left_out
+        at_ends, chosen_arms = (whole.at_low, whole.at_high), query.targets[place].chosen_arms
         unsupported = left_out.get("without support", 0)
         return cls(
             rows=whole.count,
@@ -285,16 +236,16 @@ class Diagnostics:
             positive=whole.positive,
             effective_pulls=whole.effective_pulls,
             alike=whole.low >= whole.high,
-            rare=min(whole.ends) if sum(whole.ends) == whole.positive else None,
-            mean_weight_z=test.z,
+            rare=min(at_ends) if sum(at_ends) == whole.positive else None,
+            mean_weight_z=found.test.z,
             mean_weight_error=whole.error,
-            audit=audit,
+            audit=sums.verdict(),
             unsupported=unsupported / max(whole.count + unsupported, 1),
             missing=left_out.get("without a reward", 0)
             / max(whole.count + sum(left_out.values()) - left_out.get("window not closed", 0), 1),
-            floor=floor,
-            adaptive=adaptive,
-            overlap=overlap,
+            floor=None if floors is None else float(floors[chosen_arms].min(initial=1.0)),
+            adaptive=(not sums.constant) if adaptive is None else adaptive,
+            overlap=_overlap_table(sums.overlap, log.arms),
             epochs={
                 epoch: EpochDiagnostics(
                     rows=each.count,
@@ -303,13 +254,13 @@ class Diagnostics:
                     max_weight=each.largest,
                     snips=each.product / each.total if each.total else None,
                 )
-                for epoch, each in sorted(spread.items())
+                for epoch, each in sorted(found.spread.items())
             },
             histogram={k + MIN_POWER: int(count) for k, count in enumerate(whole.histogram) if count},
         )
 
 
-def sum_of(spread: Mapping[int, Spread]) -> Spread:
+def _sum_of(spread: Mapping[int, Spread]) -> Spread:
     """The sum over all epochs."""
     nothing = Spread(0, 0.0, 0.0, 0.0, 0.0, 0, np.zeros(MAX_POWER - MIN_POWER + 1, np.int64))
     first, *others = list(spread.values()) or [nothing]

@@ -6,36 +6,32 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from maillard.decisions.audit import Audit
+from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.diagnostics import Diagnostics
 from maillard.evaluation.estimators.estimator import (
     ALL_PROBABILITIES,
     CONFIDENCE_SEQUENCE,
     EFFECTIVE_PULLS,
-    EFFECTIVE_SIZE,
     NO_INTERVAL,
     REWARD_RANGE,
     Estimator,
 )
+from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.evaluation_report import Estimate
-from maillard.evaluation.level_selection import choose, independent_widths
+from maillard.evaluation.level_selection import choose, independent_widths, student_quantile
+from maillard.evaluation.log_sums import LogSums, TargetSums
 from maillard.evaluation.moments import WEIGHT
 from maillard.evaluation.promised_floors import floor_for
-
-if TYPE_CHECKING:
-    from maillard.evaluation.bound_targets import Target
-    from maillard.evaluation.diagnostics import Diagnostics
-    from maillard.evaluation.evaluation_log import EvaluationLog
-    from maillard.evaluation.log_sums import LogSums, TargetSums
-    from maillard.evaluation.query import Query
-    from maillard.evaluation.sequential.sequential_runner import SequentialRunner
+from maillard.evaluation.query import Query
+from maillard.evaluation.sequential.sequential_runner import SequentialRunner
 
 _MIN_RARE = 10  # rewards of the rarer value, from which a sum of them is close to normal
 _MIN_UNITS = 10
-_SIZES = {EFFECTIVE_SIZE: "the effective sample size is", EFFECTIVE_PULLS: "the effective pulls are"}
 _REQUIREMENTS = {
     ALL_PROBABILITIES: "it needs the probability of every arm, and some rows have only that of "
     "the chosen arm",
@@ -53,7 +49,11 @@ _EQUAL = (
 _OVERFLOW = "rewards or weights are too large to be squared, or all weights are 0"
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+class Refused(Exception):
+    """An estimator cannot answer; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
 class Evidence:
     """What one pass over the log found about one target."""
 
@@ -121,10 +121,17 @@ class Evidence:
 @np.errstate(over="ignore", invalid="ignore")
 def estimate(name: str, estimators: Sequence[Any], evidence: Evidence, runner: SequentialRunner) -> Estimate:
     """The estimate, or its refusal. Several `estimators` are levels of one, of which the data choose one."""
+    try:
+        return _estimate(name, estimators, evidence, runner)
+    except Refused as refusal:
+        return Estimate(name=name, refusal=str(refusal))
+
+
+def _estimate(name: str, estimators: Sequence[Any], evidence: Evidence, runner: SequentialRunner) -> Estimate:
     first = estimators[0]
     refusal = refusal_of_log(evidence) or refusal_of_estimator(estimators, evidence)
     if refusal:
-        return Estimate(name=name, refusal=refusal)
+        raise Refused(refusal)
     if not first.sequential:
         return _additive(name, estimators, evidence, runner)
     if first.interval != CONFIDENCE_SEQUENCE:
@@ -133,11 +140,10 @@ def estimate(name: str, estimators: Sequence[Any], evidence: Evidence, runner: S
     value, lower, upper = runner.bounds(first)
     if math.isnan(value):
         alpha = 1.0 - evidence.query.settings.confidence
-        why = (
+        raise Refused(
             f"it excludes every value. If the log is correct, this has a probability of at most {alpha:.3g}; "
             "otherwise the means of arms changed, or the probabilities are wrong"
         )
-        return Estimate(name=name, refusal=why)
     return Estimate(
         name=name,
         value=value,
@@ -150,13 +156,13 @@ def estimate(name: str, estimators: Sequence[Any], evidence: Evidence, runner: S
 
 
 def normal_estimate(name: str, value: float, error: float, evidence: Evidence, **more: Any) -> Estimate:
-    """An estimate with a normal interval, or a refusal if there is no standard error."""
+    """An estimate with a normal interval; it is refused if there is no standard error."""
     if math.isnan(error):
-        return Estimate(name=name, refusal="fewer than three rows: there is no standard error")
+        raise Refused("fewer than three rows: there is no standard error")
     if not (math.isfinite(value) and math.isfinite(error)):
-        return Estimate(name=name, refusal=_OVERFLOW)
+        raise Refused(_OVERFLOW)
     if not error > 0:
-        return Estimate(name=name, refusal=_EQUAL)
+        raise Refused(_EQUAL)
     return Estimate(
         name=name,
         value=value,
@@ -168,9 +174,7 @@ def normal_estimate(name: str, value: float, error: float, evidence: Evidence, *
     )
 
 
-def _additive(  # noqa: PLR0911  # one for each refusal
-    name: str, estimators: Sequence[Any], evidence: Evidence, runner: SequentialRunner
-) -> Estimate:
+def _additive(name: str, estimators: Sequence[Any], evidence: Evidence, runner: SequentialRunner) -> Estimate:
     sums, d = evidence.target_sums.sums, evidence.diagnostics
     model, center = evidence.modelled, evidence.log.center
     solved = [each.estimate(sums[each.key], model=model, center=center) for each in estimators]
@@ -179,17 +183,16 @@ def _additive(  # noqa: PLR0911  # one for each refusal
     if chosen_level:
         widths = runner.level_widths(estimators) if d.adaptive else independent_widths(variances, d.rows)
         if widths is None:
-            why = (
+            raise Refused(
                 "on an adaptive log only confidence sequences can choose the level, and they need "
                 f"reward_range; give a level, as in {name}:{estimators[0].levels[2]:g}"
             )
-            return Estimate(name=name, refusal=why)
         best = choose(values, widths)
     estimator, value, variance = estimators[best], values[best], variances[best]
     if not sums[estimator.key].count:
-        return Estimate(name=name, refusal="no row has an arm that the target would have chosen")
+        raise Refused("no row has an arm that the target would have chosen")
     if not (math.isfinite(value) and math.isfinite(variance)):
-        return Estimate(name=name, refusal=_OVERFLOW)
+        raise Refused(_OVERFLOW)
     interval, assumes = estimator.interval_and_assumption(model=model)
     if interval == NO_INTERVAL:
         return Estimate(name=name, value=value, interval=interval, assumes=assumes)
@@ -206,15 +209,15 @@ def _additive(  # noqa: PLR0911  # one for each refusal
     if evidence.query.by_unit:
         units = len(sums[estimator.key].units)
         if units < _MIN_UNITS:
-            why = f"there are {units} units, and an interval by unit needs at least {_MIN_UNITS}"
-            return Estimate(name=name, refusal=why)
+            raise Refused(f"there are {units} units, and an interval by unit needs at least {_MIN_UNITS}")
         # Student's t instead of the normal quantile: there are as many independent sums as units.
-        variance *= (_student(evidence.query.settings.confidence, units - 1) / evidence.z) ** 2
+        student = student_quantile(0.5 + evidence.query.settings.confidence / 2, units - 1)
+        variance *= (student / evidence.z) ** 2
     removed = "" if chosen_level else _removed_weight(estimator, evidence)
     caveat = "; ".join(filter(None, [evidence.caveat, removed]))
     more = {"assumes": assumes, "caveat": caveat, "level": estimator.level}
     made = normal_estimate(name, value, math.sqrt(variance), evidence, **more)
-    if not chosen_level or made.value is None:
+    if not chosen_level:
         return made
     # A level chosen for its small variance may be biased. The least shrunken form has the widest interval:
     # use that.
@@ -238,25 +241,17 @@ def _removed_weight(estimator: Any, evidence: Evidence) -> str:
     return f"its level removes {1 - left:.0%} of the weight, which biases the estimate" if left < 0.95 else ""
 
 
-def _student(confidence: float, freedom: int) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, 0.5 + confidence / 2))
-
-
 def _bernstein(name: str, estimator: Any, value: float, variance: float, evidence: Evidence) -> Estimate:
     """An estimate with Maurer and Pontil's interval."""
     log, d = evidence.log, evidence.diagnostics
     largest = min(estimator.max_weight(), log.max_weight(evidence.target) or math.inf)
     if not estimator.mean_of_terms or not math.isfinite(largest) or log.reward_range is None:
-        why = (
+        raise Refused(
             "an empirical Bernstein interval needs ips or a shrunken form of it, a reward_range, "
             "and a floor or a level that bounds the weights"
         )
-        return Estimate(name=name, refusal=why)
     if d.adaptive or evidence.query.by_unit:
-        why = "empirical Bernstein needs independent rows; on an adaptive log use cs-bernstein"
-        return Estimate(name=name, refusal=why)
+        raise Refused("empirical Bernstein needs independent rows; on an adaptive log use cs-bernstein")
     low, high = log.reward_range
     span = largest * (max(high, 0.0) - min(low, 0.0))
     half = bernstein_halfwidth(variance, d.rows, span, 1.0 - evidence.query.settings.confidence)
@@ -294,9 +289,8 @@ def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one fo
     """Why no estimator can answer, or None."""
     d, settings = evidence.diagnostics, evidence.query.settings
     if d.audit == "broken":
-        where = f": the mean weight is {d.mean_weight:.3g}"
-        if evidence.all_probabilities:
-            where = " (maillard verify says where)"
+        said = f": the mean weight is {d.mean_weight:.3g}"
+        where = " (maillard verify says where)" if evidence.all_probabilities else said
         return f"the chosen arms do not agree with the logged probabilities{where}. No weight can be trusted"
     if d.mean_weight_z is not None and abs(d.mean_weight_z) > Audit.limit_for(len(evidence.log.arms)):
         return (
@@ -339,10 +333,9 @@ def refusal_of_estimator(estimators: Sequence[Estimator], evidence: Evidence) ->
                 "it needs rows that are chosen independently; for rows that repeat a choice, or are "
                 "clustered by unit, use ips or snips"
             )
-        missing = evidence.log.missing_requirements(first)
         if ALL_PROBABILITIES in first.requires and not evidence.all_probabilities:
             return _REQUIREMENTS[ALL_PROBABILITIES]
-        if missing:
+        if missing := evidence.log.missing(first.requires):
             return _REQUIREMENTS[missing[0]]
     if first.uses_model and d.adaptive and (not evidence.modelled or first.fits_model):
         return (
@@ -356,15 +349,14 @@ def refusal_of_estimator(estimators: Sequence[Estimator], evidence: Evidence) ->
         return _EQUAL
     if chosen_level and d.adaptive and first.uses_model:
         example = f"{first.name}:{first.levels[2]:g}"
-        return f"its level can be chosen only from independent rows; give one, as in {example}"
+        return f"its shrinkage level cannot be chosen from an adaptive log; give one, as in {example}"
     if not first.clusters and evidence.query.by_unit:
         return "it has no interval by unit"
     if not first.sample_size:
         return None
-    size = d.effective_sample_size
     if first.sample_size == EFFECTIVE_PULLS and d.effective_pulls is not None:
-        return too_few(d.effective_pulls, _SIZES[EFFECTIVE_PULLS], evidence)
-    return too_few(size, _SIZES[EFFECTIVE_SIZE], evidence)
+        return too_few(d.effective_pulls, "the effective pulls are", evidence)
+    return too_few(d.effective_sample_size, "the effective sample size is", evidence)
 
 
 def too_few(found: float, what: str, evidence: Evidence) -> str | None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
@@ -68,11 +68,8 @@ def evaluate_each(
     settings = Settings.of(confidence, options)
     if isinstance(targets, str | Policy) or not targets:
         raise InvalidValue("targets", targets, "a list of at least one target")
-    opened = open_log(log, settings)
-    try:
+    with open_log(log, settings) as opened:
         return run_query(opened, Query.of(opened, targets, estimators, settings))
-    finally:
-        opened.close()
 
 
 def run_query(log: EvaluationLog, query: Query) -> list[Report]:
@@ -83,21 +80,9 @@ def run_query(log: EvaluationLog, query: Query) -> list[Report]:
 
 
 def _report(log: EvaluationLog, query: Query, sums: LogSums, place: int, runner: SequentialRunner) -> Report:
-    settings, target, found = query.settings, query.targets[place], sums.targets[place]
-    floors = log.floor_probabilities
-    diagnostics = Diagnostics.of(
-        found.spread,
-        found.test,
-        sums.left_out + found.left_out,
-        sums.verdict(),
-        sums.overlap.table(log.arms),
-        floor=None if floors is None else float(floors[target.chosen_arms].min(initial=1.0)),
-        adaptive=(not sums.constant) if settings.adaptive is None else settings.adaptive,
-    )
+    target, diagnostics = query.targets[place], Diagnostics.of(log, query, sums, place)
     _check(log, query, target, diagnostics.max_weight, has_units=sums.units)
-    evidence = Evidence(
-        log=log, query=query, target=target, sums=sums, target_sums=found, diagnostics=diagnostics
-    )
+    evidence = Evidence(log, query, target, sums, sums.targets[place], diagnostics)
     estimates = {
         name: estimate(name, estimators, evidence, runner)
         for name, estimators in query.estimators.items()
@@ -108,7 +93,7 @@ def _report(log: EvaluationLog, query: Query, sums: LogSums, place: int, runner:
         target=target.name,
         source=log.source,
         experiment=log.experiment,
-        confidence=settings.confidence,
+        confidence=query.settings.confidence,
         estimates=estimates,
         diagnostics=diagnostics,
         evidence=evidence,
@@ -122,17 +107,13 @@ def _check(log: EvaluationLog, query: Query, target: Target, weight: float, *, h
         allowed = f"at most {limit:.6g}, the largest weight that the floor allows"
         raise InvalidLog(f"{log.source}: largest weight", weight, allowed)
     if query.settings.cluster == "unit" and not has_units:
-        raise InvalidLog(
-            f"{log.source}: unit", None, "a unit in at least one row, because cluster='unit' was requested"
-        )
+        allowed = "a unit in at least one row, because cluster='unit' was requested"
+        raise InvalidLog(f"{log.source}: unit", None, allowed)
 
 
 def _read(log: EvaluationLog, query: Query, runners: Sequence[SequentialRunner]) -> LogSums:
     """The sums of the whole log; the sequential estimators see its rows in order."""
     from maillard.evaluation.compiled_sums import accepts_part
-
-    def advance(place: int, rows: Any) -> None:
-        runners[place].advance(rows)
 
     executor, active = query.settings.executor, runners[0].active
     threads = executor is None and not active and all(accepts_part(part, log, query) for part in log.parts)
@@ -142,10 +123,10 @@ def _read(log: EvaluationLog, query: Query, runners: Sequence[SequentialRunner])
             total = total_of(_in_parallel(workers, parts, log.detached(), query.detached()))
         for columns in log.columns() if active else ():
             for place, (rows, _) in enumerate(rows_by_target(columns, log, query)[0]):
-                advance(place, rows)
+                runners[place].advance(rows)
     else:
-        on_rows = advance if active else None
-        total = total_of(sums_of(columns, log, query, on_rows) for columns in log.columns() if len(columns))
+        used = runners if active else ()
+        total = total_of(sums_of(columns, log, query, used) for columns in log.columns() if len(columns))
     if total is None:
         raise CannotAnswer(f"{log.source}: no row is selected; an evaluation needs at least one decision")
     return total
@@ -170,17 +151,5 @@ def _portable(part: Any) -> Iterable[Any]:
 
     inner = getattr(part, "part", part)
     if isinstance(getattr(inner, "batches", None), ParquetPart):
-        yield part
-        return
-    for columns in part():
-        yield _InMemory(columns)
-
-
-@dataclass(frozen=True, eq=False)
-class _InMemory:
-    """A part of a log whose columns are in memory."""
-
-    columns: Any
-
-    def __call__(self) -> Iterable[Any]:
-        return (self.columns,)
+        return [part]
+    return (partial(tuple, (columns,)) for columns in part())

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from maillard import problems
+from maillard.array_types import Floats
 from maillard.decisions import read_log
 from maillard.decisions.columns import MAX_BATCH_ROWS, Columns
 from maillard.errors import CannotAnswer, InvalidValue, MaillardError
-from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, REWARD_RANGE, Estimator
+from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, ONLY_CHOSEN_PROBABILITY, REWARD_RANGE
 from maillard.evaluation.promised_floors import min_probabilities, promised_decay, promised_probabilities
 from maillard.simulation import Log
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.bound_targets import Target
     from maillard.evaluation.query import Settings
 
+_SHARED_WITH_DECISION_LOG = (
+    "source", "experiment", "arms", "foreign", "requires_closed_windows", "arms_unordered", "sticky",
+)  # fmt: skip
 _MAX_MEMORY = 1 << 28  # bytes of a log kept in memory; a longer one goes to a temporary file
 _ROUNDING = 1e-9  # of a quotient of probabilities
-
-
-def _nothing() -> None:
-    """Close a log that has no open files."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,13 +50,12 @@ class EvaluationLog:
     arms_unordered: bool = False
     "Whether the arms are listed in the order in which they occur, which means nothing."
     reward_range: tuple[float, float] | None = None
-    floor_probabilities: NDArray[np.float64] | None = None
+    floor_probabilities: Floats | None = None
     "A lower bound, by design, on the probability of each arm; None if there is none."
     floor_decay: float | None = None
     "The exponent with which the floor decays; 0 for a constant floor, None if no floor is known."
     sticky: bool = False
     "Whether a decision may repeat the choice of an earlier one of the same unit."
-    close: Callable[[], None] = _nothing
 
     @property
     def reward_bounds(self) -> tuple[float, float]:
@@ -68,9 +65,8 @@ class EvaluationLog:
     @property
     def has_floor(self) -> bool:
         """Whether a floor is known that is constant or decays no faster than t^-0.7."""
-        return self.floor_probabilities is not None or (
-            self.floor_decay is not None and self.floor_decay <= 0.7
-        )
+        slow = self.floor_decay is not None and self.floor_decay <= 0.7
+        return slow or self.floor_probabilities is not None
 
     @cached_property
     def _first_columns(self) -> Columns:
@@ -100,10 +96,14 @@ class EvaluationLog:
         """Every position in the log; this reads all of it."""
         return {int(each) for columns in self.columns() for each in np.unique(columns.position)}
 
-    def missing_requirements(self, estimator: Estimator) -> list[str]:
-        """What the estimator requires and the log does not have."""
-        has = {ALL_PROBABILITIES: self.has_all_probabilities, REWARD_RANGE: self.reward_range is not None}
-        return [each for each in estimator.requires if not has[each]]
+    def missing(self, requirements: Sequence[str]) -> list[str]:
+        """Those of an estimator's requirements that the log does not satisfy."""
+        has = {
+            ALL_PROBABILITIES: self.has_all_probabilities,
+            ONLY_CHOSEN_PROBABILITY: not self.has_all_probabilities,
+            REWARD_RANGE: self.reward_range is not None,
+        }
+        return [each for each in requirements if not has[each]]
 
     def max_weight(self, target: Target) -> float | None:
         """The largest weight that the floor allows; None without a floor."""
@@ -113,18 +113,20 @@ class EvaluationLog:
 
     def detached(self) -> EvaluationLog:
         """A copy without open files, which can be sent to another process."""
-        made = replace(self, parts=(), columns=tuple, close=_nothing)
+        made = replace(self, parts=(), columns=tuple)
         object.__setattr__(made, "center", self.center)
         return made
 
 
-def open_log(log: Any, settings: Settings) -> EvaluationLog:
+@contextmanager
+def open_log(log: Any, settings: Settings) -> Iterator[EvaluationLog]:
     """Open anything that `read_log` accepts, or a simulated log."""
     if isinstance(log, Log):
         for name, value in settings.selection.items():
             if value is not None:
                 raise InvalidValue(name, value, "None: a simulated log cannot be selected from")
-        return _with_settings(_simulated(log), settings)
+        yield _with_settings(_simulated(log), settings)
+        return
     with ExitStack() as closing:
         opened = read_log(log, **settings.selection)
         if opened is not log:
@@ -133,25 +135,19 @@ def open_log(log: Any, settings: Settings) -> EvaluationLog:
             opened.on_rows = settings.on_rows
         parts, size, columns = opened.column_parts, opened.row_count, opened.columns
         if not parts or size is None:
-            spool = closing.enter_context(_Spool())
-            spool.fill(columns())
-            parts, size, columns = (spool,), spool.rows, spool
+            file = closing.enter_context(tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY))
+            size, columns = _store(columns(), file), partial(_stored, file)
+            parts = (columns,)
         made = EvaluationLog(
-            source=opened.source,
-            experiment=opened.experiment,
-            arms=opened.arms,
+            **{name: getattr(opened, name) for name in _SHARED_WITH_DECISION_LOG},
             parts=parts,
             size=size,
             columns=columns,
-            foreign=opened.foreign,
-            requires_closed_windows=opened.requires_closed_windows,
-            arms_unordered=opened.arms_unordered,
             reward_range=None if opened.reward is None else opened.reward.range,
             floor_probabilities=promised_probabilities(opened.policies.values(), opened.arms),
             floor_decay=promised_decay(opened.policies.values()),
-            sticky=opened.sticky,
         )
-        return replace(_with_settings(made, settings), close=closing.pop_all().close)
+        yield _with_settings(made, settings)
 
 
 def _with_settings(log: EvaluationLog, settings: Settings) -> EvaluationLog:
@@ -166,8 +162,7 @@ def _with_settings(log: EvaluationLog, settings: Settings) -> EvaluationLog:
 def _simulated(log: Log) -> EvaluationLog:
     """A simulated log without its first rounds, in which each arm is chosen once, whatever the policy."""
     problem, names = simulated_problem(log)
-    columns = partial(_simulated_columns, log)
-    spec = log.provenance["policy"]
+    columns, spec = partial(_simulated_columns, log), log.provenance["policy"]
     return EvaluationLog(
         source=f"log of {spec}",
         experiment="simulated",
@@ -199,15 +194,14 @@ def _simulated_columns(log: Log) -> Iterator[Columns]:
     for first in range(log.forced, log.arms.size, MAX_BATCH_ROWS):
         part = slice(first, min(first + MAX_BATCH_ROWS, log.arms.size))
         row = np.arange(part.start + 1, part.stop + 1)
+        every = log.log_probabilities
         none, no = np.broadcast_to(np.int64(0), row.size), np.broadcast_to(np.False_, row.size)
         yield Columns(
             row=row,
             arm=log.arms[part],
             reward=log.rewards[part],
             log_probability=log.log_probability[part],
-            log_probabilities=None
-            if log.log_probabilities is None
-            else np.asfortranarray(log.log_probabilities[part]),
+            log_probabilities=None if every is None else np.asfortranarray(every[part]),
             position=none,
             epoch=none,
             state=row,
@@ -217,32 +211,23 @@ def _simulated_columns(log: Log) -> Iterator[Columns]:
         )
 
 
-class _Spool:
-    """Columns kept for several passes: in memory, or in a temporary file once they are large."""
+def _store(columns: Iterable[Columns], file: IO[bytes]) -> int:
+    """Keep columns for several passes; returns the number of rows."""
+    rows = 0
+    for batch in columns:
+        pickle.dump(batch, file)
+        rows += len(batch)
+    return rows
 
-    def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY)  # noqa: SIM115  # closed by __exit__
-        self.rows = 0
 
-    def fill(self, columns: Iterable[Columns]) -> None:
-        """Store the columns."""
-        for batch in columns:
-            pickle.dump(batch, self._file)
-            self.rows += len(batch)
-
-    def __enter__(self) -> _Spool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def __call__(self) -> Iterator[Columns]:
-        place = 0
-        while True:
-            self._file.seek(place)
-            try:
-                batch = pickle.load(self._file)  # written by `fill`
-            except EOFError:
-                return
-            place = self._file.tell()
-            yield batch
+def _stored(file: IO[bytes]) -> Iterator[Columns]:
+    """The columns that `_store` wrote. Several passes may take turns."""
+    place = 0
+    while True:
+        file.seek(place)
+        try:
+            batch = pickle.load(file)
+        except EOFError:
+            return
+        place = file.tell()
+        yield batch

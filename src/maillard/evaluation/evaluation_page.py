@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.decisions.files.output_files import atomic_file, check_report_path
 from maillard.errors import InvalidValue
 from maillard.evaluation.comparing import Comparison
+from maillard.evaluation.diagnostics import Diagnostics
 from maillard.evaluation.estimate_formatting import decimals_of, grouped
-from maillard.evaluation.evaluation_report import Estimate, Report
-
-if TYPE_CHECKING:
-    from maillard.evaluation.diagnostics import Diagnostics
+from maillard.evaluation.evaluation_report import Report
 
 _FIGURE_TITLES = {"forest": "Estimates with their intervals", "weights": "Distribution of the weights"}
 _MAX_LISTED_ARMS = 6  # in the description of a target
@@ -64,7 +63,7 @@ def render(
         figure_titles=_FIGURE_TITLES,
         overlap=first.diagnostics.overlap,  # of the log: the same for all targets
         assumptions=grouped(
-            (each.name, each.assumes) for section in sections for each in section.estimates.values()
+            (each.name, each.assumes) for section in sections for each in section.result.values()
         ),
         facts=[*_log_facts(first), *(facts or {}).items()],
     )
@@ -88,34 +87,27 @@ def _log_facts(report: Report) -> list[tuple[str, object]]:
     ]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TargetSection:
+@dataclass(frozen=True, eq=False)
+class ResultSection:
     """The section of the page about one target, or about the difference of two."""
 
-    title: str
+    result: Report | Comparison
     description: str
     "The question that the section answers."
-    estimates: Mapping[str, Estimate]
-    confidence: float
-    best: str | None
-    "The estimator to read first."
-    diagnostics: Diagnostics | None = None
-    "None for a difference."
 
     @property
-    def refusals(self) -> list[tuple[str, str]]:
-        """Estimators that refused, with the reason."""
-        return grouped((each.name, each.refusal or "") for each in self.estimates.values())
+    def diagnostics(self) -> Diagnostics | None:
+        """None for a difference."""
+        return self.result.diagnostics if isinstance(self.result, Report) else None
 
-    @property
-    def caveats(self) -> list[tuple[str, str]]:
-        """Estimators whose assumptions are not known to be satisfied, with the explanation."""
-        return grouped((each.name, each.caveat) for each in self.estimates.values())
+    def texts(self, field: str) -> list[tuple[str, str]]:
+        """The texts of the estimates in this field, each with the names of the estimators that share it."""
+        return grouped((each.name, getattr(each, field) or "") for each in self.result.values())
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
         """Rows of the table: estimator, value, both ends, standard error, level and type of the interval."""
-        digits = decimals_of(self.estimates.values())
+        digits = decimals_of(self.result.values())
 
         def text(value: float | None, extra_digits: int = 0) -> str:
             return "–" if value is None else f"{value:,.{digits + extra_digits}f}".replace("-", "−")
@@ -128,41 +120,21 @@ class TargetSection:
                 "–" if each.level is None else f"{each.level:g}",
                 each.interval,
             )
-            for each in self.estimates.values()
+            for each in self.result.values()
             if each.value is not None
         ]
 
-    @property
-    def answered(self) -> bool:
-        """Whether at least one estimator gave an estimate."""
-        return any(each.value is not None for each in self.estimates.values())
 
-
-def _sections(given: Report | Comparison) -> list[TargetSection]:
-    best = None if given.best is None else given.best.name
+def _sections(given: Report | Comparison) -> list[ResultSection]:
     if isinstance(given, Report):
-        return [
-            TargetSection(
-                title=given.target,
-                description=f"How much reward would a decision have had with {_describe_target(given)}?",
-                estimates=given.estimates,
-                confidence=given.confidence,
-                best=best,
-                diagnostics=given.diagnostics,
-            )
-        ]
-    first, second = given.first, given.second
-    difference = TargetSection(
-        title=f"{first.target} minus {second.target}",
-        description=f"How much more reward would a decision have had with {_describe_target(first)} "
-        f"than with {_describe_target(second)}?",
-        estimates=given.estimates,
-        confidence=given.confidence,
-        best=best,
-    )
+        target = _describe_target(given)
+        return [ResultSection(given, f"How much reward would a decision have had with {target}?")]
+    first, second = _describe_target(given.first), _describe_target(given.second)
+    question = f"How much more reward would a decision have had with {first} than with {second}?"
     joint = f"Both intervals together have a confidence of {100 * given.confidence:.4g}%."
-    targets = [section for report in (first, second) for section in _sections(report)]
-    return [difference, *(replace(each, description=f"{each.description} {joint}") for each in targets)]
+    targets = [section for report in (given.first, given.second) for section in _sections(report)]
+    joined = [replace(each, description=f"{each.description} {joint}") for each in targets]
+    return [ResultSection(given, question), *joined]
 
 
 def _describe_target(report: Report) -> str:
@@ -181,60 +153,48 @@ def _describe_target(report: Report) -> str:
     return " and ".join(f"“{arms[place]}” {probabilities[place]:.4g} of the time" for place in places)
 
 
-def _drawings(sections: Sequence[TargetSection]) -> dict[str, Any]:
+def _drawings(sections: Sequence[ResultSection]) -> dict[str, Any]:
     """The figures of all sections as elements of the page."""
     from maillard.figures import svg
     from maillard.html_report import inline_figure
 
+    ends = np.concatenate([_ends(each) for each in sections if each.diagnostics is not None])
+    axis = None if np.isnan(ends).all() else (float(np.nanmin(ends)), float(np.nanmax(ends)))
     drawings = {}
     for place, section in enumerate(sections):
-        figures = {"forest": _forest(section, _common_axis(sections, section)), "weights": _weights(section)}
-        for name, figure in figures.items():
+        # All targets share the limits of the axis; a difference has its own.
+        forest = _forest(section, None if section.diagnostics is None else axis)
+        for name, figure in (("forest", forest), ("weights", _weights(section))):
             if figure is not None:
                 title = f"{_FIGURE_TITLES[name]}; the numbers are in the tables below"
                 drawings[f"{name}{place}"] = inline_figure(svg(figure, prefix=f"{name}{place}-", title=title))
     return drawings
 
 
-def _common_axis(sections: Sequence[TargetSection], section: TargetSection) -> tuple[float, float] | None:
-    """The limits of the axis, which all targets share; a difference has its own."""
-    if section.diagnostics is None:
-        return None
-    ends = [
-        end
-        for each in sections
-        if each.diagnostics is not None
-        for estimate in each.estimates.values()
-        for end in (estimate.lower, estimate.value, estimate.upper)
-        if end is not None
-    ]
-    return (min(ends), max(ends)) if ends else None
+def _ends(section: ResultSection) -> Floats:
+    """The value and both ends of each estimate; NaN if there is none."""
+    ends = [(each.value, each.lower, each.upper) for each in section.result.values()]
+    return np.array(ends, np.float64)
 
 
-def _forest(section: TargetSection, span: tuple[float, float] | None) -> Any:
+def _forest(section: ResultSection, span: tuple[float, float] | None) -> Any:
     """A figure of the estimates with their intervals; None if there is no estimate."""
     from maillard import figures
 
-    if not section.answered:
+    if not section.result.answered:
         return None
-    estimates = list(section.estimates.values())
-    ends = [
-        [np.nan if end is None else end for end in (each.value, each.lower, each.upper)] for each in estimates
-    ]
+    estimates = list(section.result.values())
     sequences = [int(each.anytime_valid) for each in estimates]
     marks = ["circle: valid at the end of the log"] * (0 in sequences)
     marks += ["square: valid at any time"] * (1 in sequences)
     hollow = [each.name for each in estimates if each.caveat]
     marks += ["hollow: with a caveat"] * bool(hollow)
-    values, low, high = zip(*ends, strict=True)
     difference = section.diagnostics is None
     return figures.forest(
         [each.name for each in estimates],
-        values,
-        low,
-        high,
+        *_ends(section).T,
         label="difference in mean reward" if difference else "mean reward of a decision",
-        title=f"Estimates with {100 * section.confidence:.4g}% intervals",
+        title=f"Estimates with {100 * section.result.confidence:.4g}% intervals",
         style_indices=sequences,
         hollow=hollow,
         reference=0.0 if difference else None,
@@ -243,7 +203,7 @@ def _forest(section: TargetSection, span: tuple[float, float] | None) -> Any:
     )
 
 
-def _weights(section: TargetSection) -> Any:
+def _weights(section: ResultSection) -> Any:
     """A histogram of the weights; None if there are none."""
     from maillard import figures
 
@@ -251,11 +211,10 @@ def _weights(section: TargetSection) -> Any:
     if d is None or not d.histogram:
         return None
     low, high = min(d.histogram), max(d.histogram)
-    powers = range(low, high + 1)
     zeros = d.rows - sum(d.histogram.values())
     return figures.histogram(
         2.0 ** np.arange(low, high + 2),
-        [d.histogram.get(k, 0) for k in powers],
+        [d.histogram.get(power, 0) for power in range(low, high + 1)],
         xlabel="weight: the target's probability over the logged one",
         ylabel="rows",
         title="Weights",

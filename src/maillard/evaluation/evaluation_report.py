@@ -6,7 +6,9 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from maillard.errors import UnknownName
 from maillard.evaluation.diagnostics import Diagnostics
@@ -54,6 +56,8 @@ class Estimates(Mapping[str, Estimate]):
 
     confidence: float
     estimates: Mapping[str, Estimate]
+    json_fields: ClassVar[tuple[str, ...]]
+    "What `to_dict` returns, in this order."
 
     def __getitem__(self, name: str) -> Estimate:
         if name not in self.estimates:
@@ -71,6 +75,13 @@ class Estimates(Mapping[str, Estimate]):
         """Whether the log is assumed to be adaptive: its policy learned from it."""
         raise NotImplementedError
 
+    def to_dict(self) -> dict[str, Any]:
+        """The result as values that JSON supports."""
+        values = {name: getattr(self, name) for name in self.json_fields}
+        values["best"] = None if self.best is None else self.best.name
+        made: dict[str, Any] = plain(values)
+        return made
+
     @property
     def best(self) -> Estimate | None:
         """The estimate to read first, chosen by its assumptions, not by its value; None if each has a caveat.
@@ -84,6 +95,11 @@ class Estimates(Mapping[str, Estimate]):
             key=lambda each: known[each.name].priority[self.adaptive] if each.name in known else math.inf,
         )
         return next((each for each in ordered if each.lower is not None and not each.caveat), None)
+
+    @property
+    def answered(self) -> bool:
+        """Whether at least one estimator gave an estimate."""
+        return any(each.value is not None for each in self.estimates.values())
 
     @property
     def refusals(self) -> dict[str, str]:
@@ -106,30 +122,19 @@ class Report(Estimates):
     experiment: str
     diagnostics: Diagnostics
     evidence: Evidence = field(repr=False, compare=False)
+    json_fields: ClassVar = (
+        "target", "source", "experiment", "confidence", "refusals", "best", "estimates", "diagnostics",
+    )  # fmt: skip
 
     @property
     def adaptive(self) -> bool:
         return self.diagnostics.adaptive
 
-    def to_dict(self) -> dict[str, Any]:
-        """The report as values that JSON supports."""
-        made: dict[str, Any] = {
-            name: getattr(self, name) for name in ("target", "source", "experiment", "confidence", "refusals")
-        }
-        made["best"] = None if self.best is None else self.best.name
-        made["estimates"] = {name: dataclasses.asdict(each) for name, each in self.estimates.items()}
-        made["diagnostics"] = dataclasses.asdict(self.diagnostics)
-        plain_values: dict[str, Any] = plain(made)
-        return plain_values
-
     def __str__(self) -> str:
         d = self.diagnostics
-        lines = [
-            f"{self.target} on {self.source}: {d.rows:,} rows, "
-            f"effective size {d.effective_sample_size:,.1f}, mean weight {d.mean_weight:.4g}, "
-            f"largest {d.max_weight:.4g}"
-        ]
-        return "\n".join([*lines, *lines_of(self)])
+        sizes = f"{d.rows:,} rows, effective size {d.effective_sample_size:,.1f}"
+        weights = f"mean weight {d.mean_weight:.4g}, largest {d.max_weight:.4g}"
+        return "\n".join([f"{self.target} on {self.source}: {sizes}, {weights}", *lines_of(self)])
 
 
 def lines_of(estimates: Estimates) -> list[str]:
@@ -139,10 +144,9 @@ def lines_of(estimates: Estimates) -> list[str]:
         if each.value is None:
             lines.append(f"  {name:{wide}}  refused: {each.refusal}")
             continue
-        bounds = (
-            "" if each.lower is None else f"  {estimates.confidence:.0%} [{each.lower:.6g}, {each.upper:.6g}]"
-        )
-        star = "*" if each is best else " "
+        star, bounds = "*" if each is best else " ", ""
+        if each.lower is not None:
+            bounds = f"  {estimates.confidence:.0%} [{each.lower:.6g}, {each.upper:.6g}]"
         lines.append(f"{star} {name:{wide}}  {each.value:.6g}{bounds}  {each.interval}")
         if each.caveat:
             lines.append(f"  {'':{wide}}  but {each.caveat}")
@@ -151,6 +155,12 @@ def lines_of(estimates: Estimates) -> list[str]:
 
 def plain(value: Any) -> Any:
     """The value in types that JSON supports; None for a number that is not finite."""
+    if isinstance(value, Estimates):
+        return value.to_dict()
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

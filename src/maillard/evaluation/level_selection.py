@@ -12,11 +12,16 @@ DELTA = 0.1
 _C = math.sqrt(6.0) - 1.0
 
 
-def independent_widths(variances: Sequence[float], count: int) -> list[float]:
-    """One-sided Student half-widths of estimates from independent rows."""
+def student_quantile(probability: float, freedom: int) -> float:
+    """The quantile of Student's t distribution."""
     from scipy.special import stdtrit
 
-    quantile = float(stdtrit(count - 1, 1.0 - DELTA))
+    return float(stdtrit(freedom, probability))
+
+
+def independent_widths(variances: Sequence[float], count: int) -> list[float]:
+    """One-sided Student half-widths of estimates from independent rows."""
+    quantile = student_quantile(1.0 - DELTA, count - 1)
     return [quantile * math.sqrt(variance * count / (count - 1)) for variance in variances]
 
 

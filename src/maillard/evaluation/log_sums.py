@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.decisions.audit import Audit, Score, verdict_for
+from maillard.decisions.columns import Columns
 from maillard.errors import InvalidLog
-from maillard.evaluation.diagnostics import Overlap, Spread, WeightTest, spread_of, weight_test
+from maillard.evaluation import diagnostics
+from maillard.evaluation.evaluation_log import EvaluationLog
+from maillard.evaluation.mergeable_sums import MergeableSums, merged
+from maillard.evaluation.query import Query
+from maillard.evaluation.sequential.sequential_runner import SequentialRunner
 from maillard.evaluation.weighted_rows import WeightedRows, rewarded_columns, weighted_rows
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.decisions.columns import Columns
-    from maillard.evaluation.evaluation_log import EvaluationLog
-    from maillard.evaluation.query import Query
-
-    Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
-class TargetSums:
+class TargetSums(MergeableSums):
     """The sums of one target: weights by epoch, moments by key, the weight test, rows left out by reason."""
 
-    spread: Mapping[int, Spread]
+    spread: Mapping[int, diagnostics.Spread]
     sums: Mapping[tuple[str, float | None], Any]
-    test: WeightTest
+    test: diagnostics.WeightTest
     "Of all rows, with or without a reward."
     left_out: Counter[str]
+    merge_by: ClassVar = {"spread": merged, "sums": merged}
 
-    def __add__(self, other: TargetSums) -> TargetSums:
-        return TargetSums(
-            merged(self.spread, other.spread),
-            merged(self.sums, other.sums),
-            self.test + other.test,
-            self.left_out + other.left_out,
-        )
+
+def _merge_extremes(one: Mapping[int, Floats], other: Mapping[int, Floats]) -> dict[int, Floats]:
+    return merged(one, other, lambda a, b: np.array([np.minimum(a[0], b[0]), np.maximum(a[1], b[1])]))
+
+
+def _merge_targets(one: tuple[TargetSums, ...], other: tuple[TargetSums, ...]) -> tuple[TargetSums, ...]:
+    return tuple(map(operator.add, one, other))
 
 
 @dataclass(frozen=True, eq=False)
-class LogSums:
-    """All sums of a part of a log; `+` gives those of two parts."""
+class LogSums(MergeableSums):
+    """All sums of a part of a log."""
 
     rows: int
     all_probabilities: bool
@@ -55,31 +54,21 @@ class LogSums:
     repeated: int
     left_out: Counter[str]
     audit: Audit
-    overlap: Overlap
+    overlap: Mapping[int, Floats]
     extremes: Mapping[int, Floats]
     "By position, the smallest and largest log probability with which each arm was chosen."
     targets: tuple[TargetSums, ...]
-
-    def __add__(self, other: LogSums) -> LogSums:
-        extremes = dict(self.extremes)
-        for position, (low, high) in other.extremes.items():
-            mine = extremes.get(position, np.array([np.full_like(low, np.inf), np.full_like(low, -np.inf)]))
-            extremes[position] = np.array([np.minimum(mine[0], low), np.maximum(mine[1], high)])
-        return LogSums(
-            self.rows + other.rows,
-            self.all_probabilities and other.all_probabilities,
-            self.units or other.units,
-            self.repeated + other.repeated,
-            self.left_out + other.left_out,
-            self.audit + other.audit,
-            self.overlap + other.overlap,
-            extremes,
-            tuple(one + another for one, another in zip(self.targets, other.targets, strict=True)),
-        )
+    merge_by: ClassVar = {
+        "all_probabilities": operator.and_,
+        "units": operator.or_,
+        "overlap": diagnostics.merge_overlaps,
+        "extremes": _merge_extremes,
+        "targets": _merge_targets,
+    }
 
     def chosen(self) -> Floats:
         """How often each arm was chosen."""
-        total: Floats = sum((table[1] for table in self.overlap.epochs.values()), np.zeros(1))
+        total: Floats = sum((table[1] for table in self.overlap.values()), np.zeros(1))
         return total
 
     def verdict(self) -> str:
@@ -87,16 +76,11 @@ class LogSums:
 
         Without the probabilities of all arms, this can be tested only if each arm's probability is constant.
         """
-        if (
-            self.all_probabilities
-            or not self.constant
-            or len(self.extremes) > 1
-            or len(self.overlap.epochs) > 1
-            or self.repeated
-        ):
+        testable = self.constant and len(self.extremes) == len(self.overlap) == 1
+        if self.all_probabilities or self.repeated or not testable:
             return self.audit.verdict
         [(low, _)] = self.extremes.values()
-        [(eligible, chosen, *_)] = self.overlap.epochs.values()
+        [(eligible, chosen, *_)] = self.overlap.values()
         known = np.isfinite(low)
         p, n = np.exp(low[known]), eligible[known]
         if p.sum() > 1.0 + 1e-6 and (n == self.rows).all():
@@ -127,15 +111,12 @@ def rows_by_target(
 
 @np.errstate(over="ignore", invalid="ignore")  # overflow is refused later, with the estimate
 def sums_of(
-    columns: Columns,
-    log: EvaluationLog,
-    query: Query,
-    on_rows: Callable[[int, WeightedRows], None] | None = None,
+    columns: Columns, log: EvaluationLog, query: Query, runners: Sequence[SequentialRunner] = ()
 ) -> LogSums:
-    """The sums of some rows; `on_rows` is called with the index of each target and its rows."""
+    """The sums of some rows; the runner of each target, if there is one, processes its rows."""
     from maillard.evaluation.compiled_sums import accepts_columns, compiled_sums
 
-    fast = on_rows is None and accepts_columns(columns, log, query)
+    fast = not runners and accepts_columns(columns, log, query)
     if fast and (made := compiled_sums(columns, log, query)) is not None:
         return made
     k = len(log.arms)
@@ -149,14 +130,17 @@ def sums_of(
     found, left_out = rows_by_target(columns, log, query)
     targets = []
     for place, (rows, uninformative) in enumerate(found):
-        if on_rows is not None:
-            on_rows(place, rows)
+        if runners:
+            runners[place].advance(rows)
         every = rows
         if any(left_out.values()):
             every = weighted_rows(columns, log, query.targets[place], by_unit=query.by_unit)[0]
-        spread = {int(epoch): spread_of(rows.filter(rows.epoch == epoch)) for epoch in np.unique(rows.epoch)}
+        spread = {
+            int(epoch): diagnostics.spread_of(rows.filter(rows.epoch == epoch))
+            for epoch in np.unique(rows.epoch)
+        }
         sums = {each.key: each.sums(rows) for each in query.additive}
-        targets.append(TargetSums(spread, sums, weight_test(every), Counter(uninformative)))
+        targets.append(TargetSums(spread, sums, diagnostics.weight_test(every), Counter(uninformative)))
     return LogSums(
         len(columns),
         columns.has_all_probabilities,
@@ -164,7 +148,7 @@ def sums_of(
         int(columns.repeated.sum()),
         Counter(left_out),
         audit,
-        Overlap.of(columns, k),
+        diagnostics.overlap_of(columns, k),
         _extremes(columns, k, by_position=any(target.positions > 1 for target in query.targets)),
         tuple(targets),
     )
@@ -198,11 +182,3 @@ def total_of(parts: Iterable[LogSums | None]) -> LogSums | None:
         if each is not None:
             total = each if total is None else total + each
     return total
-
-
-def merged(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The union of two mappings, in which values of the same key are added."""
-    both = dict(one)
-    for key, value in other.items():
-        both[key] = both[key] + value if key in both else value
-    return both

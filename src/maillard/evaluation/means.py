@@ -41,17 +41,13 @@ rounding error, which convexity bounds.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import gammaln, xlogy
 
+from maillard.array_types import Floats
 from maillard.errors import InvalidValue
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    Numbers = NDArray[np.float64]
 
 _EPSILON = 2.0**-52
 _MAX_ITERATIONS = 100  # of Newton's method, which needs fewer than ten
@@ -80,9 +76,8 @@ def mean_intervals(
     span = high - low
     scaled = (total - count * low) / span
     error = _EPSILON * ((np.abs(total) + 2.0 * np.abs(count * low)) / span + 2.0 * np.abs(scaled))
-    possible = (scaled >= -_SUM_TOLERANCE * count - error) & (
-        scaled <= count * (1.0 + _SUM_TOLERANCE) + error
-    )
+    least, most = -_SUM_TOLERANCE * count - error, count * (1.0 + _SUM_TOLERANCE) + error
+    possible = (scaled >= least) & (scaled <= most)
     observed = possible & (count > 0)
     lower, upper = np.full(count.size, float(low)), np.full(count.size, float(high))
     scaled_ends = _ends(count[observed], scaled[observed], error[observed], -math.log1p(-confidence))
@@ -95,7 +90,7 @@ def mean_intervals(
 
 def _checked(
     pulls: ArrayLike, sums: ArrayLike, low: float, high: float, confidence: float
-) -> tuple[Numbers, Numbers]:
+) -> tuple[Floats, Floats]:
     """The pulls and the sums as arrays of floats."""
     if not -math.inf < low < high < math.inf:
         raise InvalidValue("(low, high)", (low, high), "two finite numbers, the lower first")
@@ -109,7 +104,7 @@ def _checked(
     return count, total
 
 
-def _ends(count: Numbers, scaled: Numbers, error: Numbers, threshold: float) -> tuple[Numbers, Numbers]:
+def _ends(count: Floats, scaled: Floats, error: Floats, threshold: float) -> tuple[Floats, Floats]:
     """Both ends in [0, 1], for sums with a rounding error of at most `error`; `threshold` is ln(1 / α)."""
     # The lower end increases with the sum: use the smallest possible sum. For the upper end use the largest
     # one.
@@ -121,7 +116,7 @@ def _ends(count: Numbers, scaled: Numbers, error: Numbers, threshold: float) -> 
     return won[0] * np.exp(log_ratio[0]) / count, (lost[1] - won[1] * np.expm1(log_ratio[1])) / count
 
 
-def _log_ratio(won: Numbers, lost: Numbers, threshold: float) -> Numbers:
+def _log_ratio(won: Floats, lost: Floats, threshold: float) -> Floats:
     """y = ln(m / p) at the lower end m, where p = won / (won + lost); -inf if the lower end is 0."""
     count = won + lost
     level = threshold - _log_mixture_at_mean(won, lost, count)
@@ -144,24 +139,20 @@ def _log_ratio(won: Numbers, lost: Numbers, threshold: float) -> Numbers:
     return log_ratio
 
 
-def _divergence(won: Numbers, lost: Numbers, y: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def _divergence(won: Floats, lost: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
     """The two terms of N kl(p, p e^y), whose difference it is, and minus its derivative with respect to y."""
     fraction = -np.expm1(y)
     ratio = np.divide(won * fraction, lost, out=np.zeros_like(y), where=lost > 0)
     return -won * y, lost * np.log1p(ratio), won * (won + lost) * fraction / (lost + won * fraction)
 
 
-def _log_mixture_at_mean(won: Numbers, lost: Numbers, count: Numbers) -> Numbers:
+def _log_mixture_at_mean(won: Floats, lost: Floats, count: Floats) -> Floats:
     """ln E(p), the constant c."""
-    return (
-        _stirling_half(won)
-        + _stirling_half(lost)
-        - _stirling_whole(count)
-        - 0.5 * np.log(0.5 * math.pi * count)
-    )
+    small = _stirling_half(won) + _stirling_half(lost) - _stirling_whole(count)
+    return small - 0.5 * np.log(0.5 * math.pi * count)
 
 
-def _stirling_half(x: Numbers) -> Numbers:
+def _stirling_half(x: Floats) -> Floats:
     """r(x) = ln Γ(x + 1/2) - x ln x + x - ln(2π) / 2."""
     square = 1.0 / np.square(np.maximum(x, _MIN_STIRLING))
     series = -1 / 24 + square * (7 / 2880 + square * (-31 / 40320 + square * (127 / 215040)))
@@ -170,7 +161,7 @@ def _stirling_half(x: Numbers) -> Numbers:
     return np.where(x >= _MIN_STIRLING, series * np.sqrt(square), direct)
 
 
-def _stirling_whole(x: Numbers) -> Numbers:
+def _stirling_whole(x: Floats) -> Floats:
     """q(x) = ln Γ(x + 1) - (x + 1/2) ln x + x - ln(2π) / 2, for x > 0."""
     square = 1.0 / np.square(np.maximum(x, _MIN_STIRLING))
     series = 1 / 12 + square * (-1 / 360 + square * (1 / 1260 + square * (-1 / 1680)))

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.weighted_rows import WeightedRows
-
-    Floats = NDArray[np.float64]
+from maillard.array_types import Floats
+from maillard.evaluation.mergeable_sums import merged
+from maillard.evaluation.weighted_rows import WeightedRows
 
 # Indices in a row's vector: ω, ω r, ω q(a), Σ π q, r; ω is the shrunken weight, q the reward model.
 # The center is subtracted from rewards and model.
@@ -58,11 +54,7 @@ class Moments:
             return self
         apart = other.mean - self.mean
         fraction = other.count / count
-        units = None
-        if self.units is not None and other.units is not None:
-            units = dict(self.units)
-            for name, sums in other.units.items():
-                units[name] = units[name] + sums if name in units else sums
+        units = None if self.units is None or other.units is None else merged(self.units, other.units)
         scatter = self.scatter + other.scatter + np.outer(apart, apart) * (self.count * fraction)
         return Moments(count, self.mean + apart * fraction, scatter, units)
 

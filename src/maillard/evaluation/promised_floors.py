@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.errors import InvalidValue, MaillardError
 from maillard.policies import Policy, Uniform, WithFloor, policy
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
-
-def promised_probabilities(specs: Iterable[str], arms: Sequence[str]) -> NDArray[np.float64] | None:
+def promised_probabilities(specs: Iterable[str], arms: Sequence[str]) -> Floats | None:
     """A lower bound on each arm's probability that all policies of a log guarantee; None if there is none.
 
     >>> promised_probabilities(["ms:floor=0.1,sigma2=1", "uniform"], ["red", "blue"])
     array([0.05, 0.05])
     """
-    least: NDArray[np.float64] | None = None
+    least: Floats | None = None
     for spec in specs:
         try:
             made = _policy_of(spec).bind(arms)
@@ -66,7 +64,7 @@ def _policy_of(spec: str) -> Policy:
         return policy(spec, sigma2=1.0)
 
 
-def min_probabilities(floor: Any, arms: int) -> NDArray[np.float64]:
+def min_probabilities(floor: Any, arms: int) -> Floats:
     """The smallest probability of each of K arms under a floor: floor / K, or the given one for each.
 
     >>> min_probabilities(0.2, 2)

@@ -167,8 +167,11 @@ class Query:
 
 
 def _default_estimators(log: EvaluationLog) -> dict[str, tuple[Estimator, ...]]:
-    chosen = [cls for cls in all_estimators().values() if cls.is_default(log)]
-    return {cls.name: (cls(),) for cls in sorted(chosen, key=lambda cls: cls.order)}
+    return {
+        cls.name: (cls(),)
+        for cls in sorted(all_estimators().values(), key=lambda cls: cls.order)
+        if cls.default_for is not None and not log.missing(cls.default_for)
+    }
 
 
 def _named_estimators(specs: Sequence[str]) -> dict[str, tuple[Estimator, ...]]:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from maillard.array_types import Bools, Floats, Ints
+from maillard.decisions.columns import Columns
 from maillard.errors import InvalidLog
+from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.evaluation_log import EvaluationLog
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from maillard.decisions.columns import Columns
-    from maillard.evaluation.bound_targets import Target
-    from maillard.evaluation.evaluation_log import EvaluationLog
-
-    Floats = NDArray[np.float64]
-    Integers = NDArray[np.int64]
-
+_SHARED_WITH_COLUMNS = ("row", "arm", "reward", "log_probability", "epoch", "state", "repeated")
 MIN_PROBABILITY = 1e-100  # of a chosen arm: a smaller one would never be chosen
 
 
@@ -29,8 +24,8 @@ MIN_PROBABILITY = 1e-100  # of a chosen arm: a smaller one would never be chosen
 class WeightedRows:
     """Rows in which every arm of the target could have been chosen, in log order."""
 
-    row: Integers
-    arm: Integers
+    row: Ints
+    arm: Ints
     reward: Floats
     log_probability: Floats
     "Of the chosen arm."
@@ -38,7 +33,7 @@ class WeightedRows:
     "w = π(a) / p(a) of the chosen arm."
     target_probabilities: Floats
     "π, P x K."
-    target_row: Integers
+    target_row: Ints
     "The row of `target_probabilities` that applies."
     model: Floats
     "The reward model's prediction q(a) for the chosen arm, minus the center; 0 without a model."
@@ -51,9 +46,9 @@ class WeightedRows:
     "p of every arm, n x K; None if the log does not have them."
     propensity: Floats | None
     "1 / Σ π² / p; for a single arm this is its probability."
-    epoch: Integers
-    state: Integers
-    repeated: NDArray[np.bool_]
+    epoch: Ints
+    state: Ints
+    repeated: Bools
     "Whether the row repeats the choice of an earlier decision."
     unit: NDArray[np.object_] | None
 
@@ -66,7 +61,7 @@ class WeightedRows:
         low, high = self.bounds
         return np.clip((self.reward - low) / (high - low), 0.0, 1.0)
 
-    def filter(self, mask: NDArray[np.bool_]) -> WeightedRows:
+    def filter(self, mask: Bools) -> WeightedRows:
         """The rows for which the mask is true."""
         if mask.all():
             return self
@@ -96,7 +91,7 @@ def rewarded_columns(columns: Columns, log: EvaluationLog) -> tuple[Columns, Map
     return columns, left_out
 
 
-def check_range(reward: Floats, row: Integers, limits: tuple[float, float] | None, source: str) -> None:
+def check_range(reward: Floats, row: Ints, limits: tuple[float, float] | None, source: str) -> None:
     """Raise an error that names the first reward outside a known range."""
     if limits is None:
         return
@@ -142,10 +137,7 @@ def weighted_rows(
         model = apart[target_row, columns.arm]
         base = (target.probabilities * apart).sum(axis=1)[target_row]
     rows = WeightedRows(
-        row=columns.row,
-        arm=columns.arm,
-        reward=columns.reward,
-        log_probability=columns.log_probability,
+        **{name: getattr(columns, name) for name in _SHARED_WITH_COLUMNS},
         weight=weight,
         target_probabilities=target.probabilities,
         target_row=target_row,
@@ -155,15 +147,12 @@ def weighted_rows(
         bounds=log.reward_bounds,
         probabilities=probabilities,
         propensity=propensity,
-        epoch=columns.epoch,
-        state=columns.state,
-        repeated=columns.repeated,
         unit=_units(columns) if by_unit else None,
     )
     return rows, left_out
 
 
-def _check_floor(weight: Floats, row: Integers, log: EvaluationLog, target: Target) -> None:
+def _check_floor(weight: Floats, row: Ints, log: EvaluationLog, target: Target) -> None:
     """Raise an error if a weight exceeds what the floor of the logging policy allows."""
     limit = log.max_weight(target)
     if limit is not None and weight.size and weight.max() > limit:
@@ -181,7 +170,7 @@ def _units(columns: Columns) -> NDArray[np.object_]:
     return np.where(known, columns.unit, rows)
 
 
-def _target_rows(columns: Columns, target: Target, source: str) -> Integers:
+def _target_rows(columns: Columns, target: Target, source: str) -> Ints:
     """The row of the target's matrix for each logged row: that of its position."""
     count, first = target.positions, target.first_position
     if count == 1:
@@ -194,14 +183,11 @@ def _target_rows(columns: Columns, target: Target, source: str) -> Integers:
     return row
 
 
-def _propensity(probabilities: Floats, squares: Floats, target_row: Integers) -> Floats:
+def _propensity(probabilities: Floats, squares: Floats, target_row: Ints) -> Floats:
     """1 / Σ π² / p."""
     arms = np.flatnonzero(squares.any(axis=0))
     if arms.size == 1:
-        alone: Floats = probabilities[:, arms[0]] / squares[target_row, arms[0]]
-        return alone
-    ratio = np.divide(
-        squares[target_row], probabilities, out=np.zeros_like(probabilities), where=probabilities > 0
-    )
-    several: Floats = 1.0 / ratio.sum(axis=1)
-    return several
+        return np.asarray(probabilities[:, arms[0]] / squares[target_row, arms[0]])
+    out = np.zeros_like(probabilities)
+    ratio = np.divide(squares[target_row], probabilities, out=out, where=probabilities > 0)
+    return np.asarray(1.0 / ratio.sum(axis=1))

@@ -14,23 +14,16 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from maillard.figures.axis_scales import axis_fractions, select_non_overlapping, tick_values
 from maillard.figures.drawing import LINE_HEIGHT, axes_size, draw_line, draw_text, figure_size, line_segments
 from maillard.figures.style import GRID, INK, LARGE, MUTED, NORMAL, SMALL
-from maillard.figures.text_layout import LINE_SPACING, format_tick, line_count, text_width, wrap_text
+from maillard.figures.text_layout import format_tick, line_count, text_height, text_width, wrap_text
 
 _EDGE = 6.0  # points between text and the edge of the figure
 _TICK = 3.0  # the length of a tick, in points
-
-
-@dataclass(frozen=True)
-class ReservedSpace:
-    """Space next to the axes that must stay free, in points."""
-
-    right: float = 0.0  # width at the right
-    height: float = 0.0  # minimum height of the axes
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,8 @@ def draw_frame(
     xlabel: str,
     ylabel: str = "",
     note: str = "",
-    reserved: ReservedSpace | None = None,
+    right: float = 0.0,
+    height: float = 0.0,
     xticks: Sequence[float] | None = None,
     rows: Sequence[str] | None = None,
     bold: Collection[str] = (),
@@ -58,39 +52,29 @@ def draw_frame(
     """Set the margins; draw ticks, title, axis labels and a note. `rows` are names instead of vertical ticks.
 
     The label of the vertical axis is horizontal and above the axis, which is easier to read and saves width.
-    If the figure is too low for its names, its height is increased.
+    `right` is the width in points that stays free at the right, and `height` the minimum height of the axes.
+    If the figure is too low for that or for its names, its height is increased.
     """
     wide, high = figure_size(axes)
-    reserved = reserved or ReservedSpace()
     usable = wide - 2 * _EDGE
     heading, note = wrap_text(title, usable, LARGE, "bold"), wrap_text(note, usable)
     xlabel, ylabel = wrap_text(xlabel, usable, NORMAL), wrap_text(ylabel, usable, NORMAL)
-    top = (
-        _EDGE
-        + line_count(heading) * LINE_SPACING * LARGE
-        + line_count(ylabel) * LINE_SPACING * NORMAL
-        + (8 if ylabel else 5)
-    )
-    bottom = (
-        _TICK
-        + 4
-        + LINE_HEIGHT
-        + line_count(xlabel) * LINE_SPACING * NORMAL
-        + line_count(note) * LINE_HEIGHT
-        + _EDGE
-    )
+    top = _EDGE + text_height(heading, LARGE) + text_height(ylabel, NORMAL) + (8 if ylabel else 5)
+    bottom = _TICK + 4 + LINE_HEIGHT + text_height(xlabel, NORMAL) + text_height(note) + _EDGE
 
-    up = _tick_marks(axes, "y", None) if rows is None else _row_marks(axes, rows, bold, 0.42 * wide)
-    crowd = 0.0 if rows is None else 1.04 * LINE_HEIGHT * len(up) * _row_spacing(up)
-    if (needed := top + bottom + max(reserved.height, crowd)) > high:
+    if rows is None:
+        up = _tick_marks(axes.yaxis, None)
+    else:
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        up = _row_marks(axes.yaxis, rows, bold, 0.42 * wide)
+        height = max(height, 1.04 * LINE_HEIGHT * len(up) * _row_spacing(up))
+    if (needed := top + bottom + height) > high:
         high = needed
         figure.set_size_inches(wide / 72, high / 72)
-    across = _tick_marks(axes, "x", xticks)
+    across = _tick_marks(axes.xaxis, xticks)
     left = _EDGE + max((text_width(mark.text, SMALL, mark.weight) for mark in up), default=0.0) + _TICK + 4
-    overhang = max(
-        (text_width(mark.text) / 2 - (1 - mark.place) * 0.4 * wide for mark in across), default=0.0
-    )
-    right = _EDGE + max(reserved.right, overhang)
+    overhangs = [text_width(mark.text) / 2 - (1 - mark.place) * 0.4 * wide for mark in across]
+    right = _EDGE + max(right, *overhangs, 0.0)
     span, rise = wide - left - right, high - top - bottom
     axes.set_position((left / wide, bottom / high, span / wide, rise / high))
 
@@ -105,33 +89,43 @@ def draw_frame(
     write(_EDGE, high - _EDGE, heading, LARGE, INK, va="top", weight="bold")
     write(_EDGE, high - top + 6, ylabel, NORMAL, MUTED, va="bottom")
     half = text_width(xlabel, NORMAL) / 2 + _EDGE
-    write(
-        min(max(left + span / 2, half), wide - half),
-        bottom - _TICK - 4 - LINE_HEIGHT,
-        xlabel,
-        NORMAL,
-        MUTED,
-        va="top",
-        ha="center",
-    )
-    write(_EDGE, _EDGE + line_count(note) * LINE_HEIGHT, note, SMALL, MUTED, va="top")
+    middle = min(max(left + span / 2, half), wide - half)
+    write(middle, bottom - _TICK - 4 - LINE_HEIGHT, xlabel, NORMAL, MUTED, va="top", ha="center")
+    write(_EDGE, _EDGE + text_height(note), note, SMALL, MUTED, va="top")
 
 
-def _tick_marks(axes: Axes, which: str, wanted: Sequence[float] | None) -> list[_Mark]:
-    axis = axes.xaxis if which == "x" else axes.yaxis
+def draw_frame_with_values(
+    figure: Figure,
+    axes: Axes,
+    names: Sequence[str],
+    values: Sequence[str],
+    *,
+    gap: float,
+    bold: Collection[str] = (),
+    **frame: Any,
+) -> None:
+    """Draw a frame with a row for each name, and the text of its value at the right, after a gap."""
+    weights = ["bold" if name in bold else "normal" for name in names]
+    right = gap + max(text_width(text, SMALL, weight) for text, weight in zip(values, weights, strict=True))
+    draw_frame(figure, axes, rows=names, bold=bold, right=right, **frame)
+    places = axis_fractions(axes.yaxis, np.arange(len(names)))
+    for place, text, weight in zip(places, values, weights, strict=True):
+        draw_text(axes, 1 + right / axes_size(axes)[0], float(place), text, ha="right", weight=weight)
+
+
+def _tick_marks(axis: Axis, wanted: Sequence[float] | None) -> list[_Mark]:
     low, high = (float(v) for v in axis.get_view_interval())
     values = tick_values(low, high, axis.get_scale()) if wanted is None else wanted
     marks = zip(axis_fractions(axis, values), values, strict=True)
     return [_Mark(float(place), format_tick(value)) for place, value in marks if -1e-6 <= place <= 1 + 1e-6]
 
 
-def _row_marks(axes: Axes, names: Sequence[str], bold: Collection[str], max_width: float) -> list[_Mark]:
-    weights = ["bold" if name in bold else "normal" for name in names]
-    places = axis_fractions(axes.yaxis, np.arange(len(names)))
-    return [
-        _Mark(float(place), wrap_text(name, max_width, SMALL, weight), weight)
-        for place, name, weight in zip(places, names, weights, strict=True)
-    ]
+def _row_marks(axis: Axis, names: Sequence[str], bold: Collection[str], max_width: float) -> list[_Mark]:
+    marks = []
+    for place, name in zip(axis_fractions(axis, np.arange(len(names))), names, strict=True):
+        weight = "bold" if name in bold else "normal"
+        marks.append(_Mark(float(place), wrap_text(name, max_width, SMALL, weight), weight))
+    return marks
 
 
 def _row_spacing(marks: Sequence[_Mark]) -> float:
@@ -150,13 +144,12 @@ def _draw_axes(axes: Axes, across: Sequence[_Mark], up: Sequence[_Mark], *, name
     """Draw the grid, both axes with ticks, and their labels; an axis of names has neither grid nor ticks."""
     wide, high = axes_size(axes)
     x, y = [mark.place for mark in across], [] if named else [mark.place for mark in up]
-    grid: dict[str, Any] = {"color": GRID, "linewidth": 0.7, "zorder": 0.5, "axes_coordinates": True}
     draw_line(
         axes,
         line_segments(x + [0.0] * len(y), x + [1.0] * len(y)),
         line_segments([0.0] * len(x) + y, [1.0] * len(x) + y),
-        **grid,
-    )
+        color=GRID, linewidth=0.7, zorder=0.5, axes_coordinates=True,
+    )  # fmt: skip
     draw_line(
         axes,
         [0.0, 0.0, 1.0, np.nan, *line_segments(x, x), *line_segments([0.0] * len(y), -_TICK / wide)],

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.ticker import MaxNLocator, NullLocator
+from numpy.typing import ArrayLike
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from numpy.typing import ArrayLike, NDArray
-
-    Floats = NDArray[np.float64]
+from maillard.array_types import Floats
 
 
 def plottable_values(values: ArrayLike, scale: str = "linear") -> Floats:
@@ -68,19 +66,13 @@ def add_headroom(axes: Axes, fraction: float) -> None:
 
 def set_scale(axes: Axes, axis: str, scale: str, low: float, high: float, *, threshold: float = 1.0) -> None:
     """Set the scale and limits of the "x" or "y" axis. Below `threshold`, a "symlog" scale is linear."""
-    every: dict[str, dict[str, Any]] = {
+    options: dict[str, dict[str, Any]] = {
         "symlog": {"linthresh": threshold, "linscale": 0.3},
         "log": {"nonpositive": "mask"},
     }
-    options = every.get(scale, {})
-    if axis == "x":
-        axes.set_xscale(scale, **options)
-        axes.set_xlim(low, high)
-        axes.xaxis.set_minor_locator(NullLocator())
-    else:
-        axes.set_yscale(scale, **options)
-        axes.set_ylim(low, high)
-        axes.yaxis.set_minor_locator(NullLocator())
+    getattr(axes, f"set_{axis}scale")(scale, **options.get(scale, {}))
+    getattr(axes, f"set_{axis}lim")(low, high)
+    getattr(axes, f"{axis}axis").set_minor_locator(NullLocator())
 
 
 def tick_values(

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
+from numpy.typing import ArrayLike
 
-from maillard.figures.axes_frame import ReservedSpace, draw_frame
-from maillard.figures.axis_scales import axis_fractions, set_scale
-from maillard.figures.drawing import axes_size, draw_line, draw_text, line_segments, new_figure
-from maillard.figures.style import COLOURS, INK, MUTED, PANEL, RC, SMALL, series_styles
-from maillard.figures.text_layout import format_number, text_width
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike, NDArray
-
-    Floats = NDArray[np.float64]
+from maillard.array_types import Floats
+from maillard.figures.axes_frame import draw_frame_with_values
+from maillard.figures.axis_scales import set_scale
+from maillard.figures.drawing import draw_line, line_segments, new_figure, styled
+from maillard.figures.style import INK, MUTED, PANEL, series_styles
+from maillard.figures.text_layout import format_number
 
 _THICK = 0.36  # half of the thickness of a bar, in rows
 _ROWS = 7  # with fewer bars than this, bars are not thicker
 _GAP = 9.0  # points before the printed values
 
 
+@styled
 def bars(
     names: Sequence[str],
     means: ArrayLike,
@@ -50,40 +46,23 @@ def bars(
     `style_indices` are given.
     """
     mean, deviation = np.asarray(means, float), np.asarray(deviations, float)
-    reach = mean + deviation
-    end = _axis_end(reach) if limit is None else limit
-    colours = (
-        [COLOURS[0]] * len(names)
-        if style_indices is None
-        else [style.colour for style in series_styles(len(names), style_indices)]
+    end = _axis_end(mean + deviation) if limit is None else limit
+    styles = series_styles(len(names), style_indices or (0,) * len(names))
+    figure, axes = new_figure(size)
+    set_scale(axes, "x", "linear", min(0.0, float(mean.min())), end)
+    thick = _THICK * min(1.0, len(names) / _ROWS)
+    for i, name in enumerate(names):
+        colour, opacity = (MUTED, 0.42) if name in shaded else (styles[i].colour, 0.85)
+        for part in _bar_corners(i, float(mean[i]), end, thick):
+            axes.add_artist(Polygon(part, linewidth=0, color=colour, alpha=opacity))
+            if name in hatched:
+                lines = Polygon(part, fill=False, hatch="/////", linewidth=0, edgecolor=INK, alpha=0.75)
+                axes.add_artist(lines)
+    _draw_deviations(axes, mean, deviation, end, cap=thick * 0.45)
+    values = [f"{format_number(m)} ± {format_number(s)}" for m, s in zip(mean, deviation, strict=True)]
+    draw_frame_with_values(
+        figure, axes, names, values, gap=_GAP, bold=emphasised, title=title, xlabel=label, note=note
     )
-    with mpl.rc_context(RC):
-        figure, axes = new_figure(size)
-        set_scale(axes, "x", "linear", min(0.0, float(mean.min())), end)
-        axes.set_ylim(len(names) - 0.4, -0.6)
-        thick = _THICK * min(1.0, len(names) / _ROWS)
-        for i, name in enumerate(names):
-            shape = _bar_corners(i, float(mean[i]), end, thick)
-            fill: dict[str, Any] = (
-                {"color": MUTED, "alpha": 0.42} if name in shaded else {"color": colours[i], "alpha": 0.85}
-            )
-            for part in shape:
-                axes.add_artist(Polygon(part, linewidth=0, **fill))
-                if name in hatched:
-                    axes.add_artist(
-                        Polygon(part, fill=False, hatch="/////", linewidth=0, edgecolor=INK, alpha=0.75)
-                    )
-        _draw_deviations(axes, mean, deviation, end, cap=thick * 0.45)
-        values = [f"{format_number(m)} ± {format_number(s)}" for m, s in zip(mean, deviation, strict=True)]
-        weights = ["bold" if name in emphasised else "normal" for name in names]
-        widest = max(text_width(text, SMALL, weight) for text, weight in zip(values, weights, strict=True))
-        draw_frame(
-            figure, axes, title=title, xlabel=label, note=note, rows=names, bold=emphasised,
-            reserved=ReservedSpace(right=_GAP + widest),
-        )  # fmt: skip
-        for i, (text, weight) in enumerate(zip(values, weights, strict=True)):
-            height = float(axis_fractions(axes.yaxis, [i])[0])
-            draw_text(axes, 1 + (_GAP + widest) / axes_size(axes)[0], height, text, ha="right", weight=weight)
     return figure
 
 

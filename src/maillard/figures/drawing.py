@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from maillard.figures.style import INK, SMALL
+from maillard.array_types import Floats
+from maillard.figures.style import INK, RC, SMALL
 from maillard.figures.text_layout import LINE_SPACING
 
 LINE_HEIGHT = LINE_SPACING * SMALL  # of small text, in points
+
+styled = mpl.rc_context(RC)  # decorates functions that draw in the common style
 
 
 def new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
@@ -34,7 +38,7 @@ def axes_size(axes: Axes) -> tuple[float, float]:
 def figure_size(axes: Axes) -> tuple[float, float]:
     """Return the width and height of the whole figure in points."""
     figure = axes.get_figure(root=True)
-    assert figure is not None  # `canvas` made them together
+    assert figure is not None  # `new_figure` made them together
     wide, high = figure.get_size_inches()
     return float(wide) * 72, float(high) * 72
 
@@ -48,7 +52,7 @@ def draw_line(
     axes.add_artist(Line2D(np.asarray(x, float), np.asarray(y, float), **style))
 
 
-def line_segments(begins: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
+def line_segments(begins: ArrayLike, ends: ArrayLike) -> Floats:
     """Return coordinates of separate line segments as a single path with breaks (NaN)."""
     first, last = np.atleast_1d(np.asarray(begins, float)), np.atleast_1d(np.asarray(ends, float))
     first, last = np.broadcast_arrays(first, last)

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
+from maillard.array_types import Floats
 from maillard.figures.axes_frame import draw_frame
 from maillard.figures.axis_scales import axis_fractions, axis_limits, set_scale
-from maillard.figures.drawing import LINE_HEIGHT, axes_size, draw_line, draw_text, new_figure
+from maillard.figures.drawing import LINE_HEIGHT, axes_size, draw_line, draw_text, new_figure, styled
 from maillard.figures.labels import Box, find_free_position
-from maillard.figures.style import INK, PANEL, RC, SMALL, series_styles
+from maillard.figures.style import INK, PANEL, SMALL, series_styles
 from maillard.figures.text_layout import text_width
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike, NDArray
-
-    Floats = NDArray[np.float64]
 
 _DOT = 3.5  # half of the size of a marker, in points
 
 
+@styled
 def frontier(
     names: Sequence[str],
     means: Sequence[ArrayLike],
@@ -48,75 +42,42 @@ def frontier(
     """
     across = [np.atleast_1d(np.asarray(row, float)) for row in means]
     up = [np.atleast_1d(np.asarray(row, float)) for row in deviations]
-    with mpl.rc_context(RC):
-        figure, axes = new_figure(size)
-        set_scale(axes, "x", xscale, *axis_limits(np.concatenate(across), xscale, margin=0.08))
-        set_scale(axes, "y", yscale, *axis_limits(np.concatenate(up), yscale, margin=0.1))
-        styles = series_styles(len(names), style_indices)
-        for x, y, style in zip(across, up, styles, strict=True):
-            draw_line(
-                axes,
-                x,
-                y,
-                color=style.colour,
-                linestyle=style.dash,
-                linewidth=1.3,
-                marker=style.marker,
-                markersize=5.5,
-            )
-        draw_frame(figure, axes, title=title, xlabel=xlabel, ylabel=ylabel, note=note)
-        wide, high = axes_size(axes)
-        spots = [
-            np.column_stack([axis_fractions(axes.xaxis, x) * wide, axis_fractions(axes.yaxis, y) * high])
-            for x, y in zip(across, up, strict=True)
-        ]
-        wanted = [
-            _PointLabel(name, "bold", style.colour, spot[-1])
-            for name, style, spot in zip(names, styles, spots, strict=True)
-        ]
-        wanted += [
-            _PointLabel(text, "normal", INK, spot)
-            for texts, path in zip(labels, spots, strict=True)
-            for text, spot in zip(texts, path, strict=True)
-            if text
-        ]
-        _draw_point_labels(axes, wanted, spots)
-    return figure
-
-
-@dataclass(frozen=True)
-class _PointLabel:
-    """A text to be drawn near a point."""
-
-    text: str
-    weight: str
-    colour: str
-    spot: Floats
-
-
-def _draw_point_labels(axes: Axes, wanted: Sequence[_PointLabel], paths: Sequence[Floats]) -> None:
-    """Draw each text at the nearest position that is free of markers and texts and, if possible, of paths."""
+    figure, axes = new_figure(size)
+    set_scale(axes, "x", xscale, *axis_limits(np.concatenate(across), xscale, margin=0.08))
+    set_scale(axes, "y", yscale, *axis_limits(np.concatenate(up), yscale, margin=0.1))
+    styles = series_styles(len(names), style_indices)
+    for x, y, style in zip(across, up, styles, strict=True):
+        draw_line(
+            axes, x, y, color=style.colour, linestyle=style.dash, linewidth=1.3, marker=style.marker,
+            markersize=5.5,
+        )  # fmt: skip
+    draw_frame(figure, axes, title=title, xlabel=xlabel, ylabel=ylabel, note=note)
     wide, high = axes_size(axes)
+    paths = [
+        np.column_stack([axis_fractions(axes.xaxis, x) * wide, axis_fractions(axes.yaxis, y) * high])
+        for x, y in zip(across, up, strict=True)
+    ]
     taken = _boxes_around(np.concatenate(paths), _DOT)
     crossed = _boxes_around(np.concatenate([_points_along(path) for path in paths]), 1.0)
-    for want in wanted:
-        size = (text_width(want.text, SMALL, want.weight) + 2, LINE_HEIGHT)
-        anchor, inside = (float(want.spot[0]), float(want.spot[1])), (0.0, 0.0, wide, high)
-        place = find_free_position(
-            anchor, size, [*taken, *crossed], within=inside, reach=18.0
-        ) or find_free_position(
-            anchor, size, taken, within=inside, reach=60.0 if want.weight == "bold" else 12.0
-        )
-        if place is not None:
-            taken.append(place)
-            draw_text(
-                axes,
-                (place[0] + 1) / wide,
-                (place[1] + LINE_HEIGHT / 2) / high,
-                want.text,
-                weight=want.weight,
-                color=want.colour,
-            )
+
+    def write(text: str, point: Floats, colour: str, weight: str, reach: float) -> None:
+        """Draw a text at the nearest position without markers and texts and, if possible, without paths."""
+        extent = (text_width(text, SMALL, weight) + 2, LINE_HEIGHT)
+        for avoided, distance in (([*taken, *crossed], 18.0), (taken, reach)):
+            box = find_free_position(point, extent, avoided, within=(0.0, 0.0, wide, high), reach=distance)
+            if box is not None:
+                taken.append(box)
+                x, y = (box[0] + 1) / wide, (box[1] + LINE_HEIGHT / 2) / high
+                draw_text(axes, x, y, text, weight=weight, color=colour)
+                return
+
+    for name, style, path in zip(names, styles, paths, strict=True):
+        write(name, path[-1], style.colour, "bold", 60.0)
+    for texts, path in zip(labels, paths, strict=True):
+        for text, point in zip(texts, path, strict=True):
+            if text:
+                write(text, point, INK, "normal", 12.0)
+    return figure
 
 
 def _points_along(path: Floats) -> Floats:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from maillard.figures.axes_frame import ReservedSpace
+from maillard.array_types import Floats
+from maillard.figures.axes_frame import draw_frame
 from maillard.figures.drawing import LINE_HEIGHT, axes_size, draw_line, draw_text, figure_size
-from maillard.figures.style import INK, Dash
-from maillard.figures.text_layout import line_count, text_width, wrap_text
+from maillard.figures.style import INK, MUTED, SMALL, Dash
+from maillard.figures.text_layout import text_height, text_width, wrap_text
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_LEADER, _SAMPLE, _GAP = (
-    6.0,
-    22.0,
-    4.0,
-)  # points: line from the curve, sample of its style, gap before its name
+_LEADER = 6.0  # points from the axes to the sample of a line
+_SAMPLE = 22.0  # the length of the sample
+_GAP = 4.0  # points before the name
 _SHARE = 0.34  # of the figure width: longer names are wrapped
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top
@@ -39,6 +38,10 @@ class LegendEntry:
     marker: str = ""
     ink: str = INK
     thickness: float = 1.8
+
+
+# A label at the top of the axes: the position (0 to 1) where its line ends, and its text.
+InsideLabel = tuple[float, str]
 
 
 def spread_labels(centres: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
@@ -68,52 +71,51 @@ def spread_labels(centres: Sequence[float], heights: Sequence[float], low: float
     return [float(v) for v in placed]
 
 
-def legend_space(axes: Axes, names: Sequence[str]) -> ReservedSpace:
-    """Return the space that a legend with these names needs."""
-    texts = _wrap_names(axes, names)
-    return ReservedSpace(
-        right=_LEADER + _SAMPLE + _GAP + max(text_width(text) for text in texts),
-        height=sum(line_count(text) for text in texts) * LINE_HEIGHT,
-    )
+def draw_frame_with_legend(
+    figure: Figure,
+    axes: Axes,
+    entries: Sequence[LegendEntry],
+    inside: Sequence[InsideLabel] = (),
+    *,
+    leaders: bool = True,
+    **frame: Any,
+) -> None:
+    """Draw a frame, a legend at the right of the axes, and labels inside the axes.
 
-
-def draw_legend(axes: Axes, ends: Sequence[LegendEntry], *, leaders: bool = True) -> None:
-    """Draw the legend at the right of the axes; thin lines connect entries with the ends of their curves."""
+    Leaders are thin lines from the entries to the ends of their curves.
+    """
+    texts = [wrap_text(entry.name, _SHARE * figure_size(axes)[0]) for entry in entries]
+    heights = [text_height(text) for text in texts]
+    space = _LEADER + _SAMPLE + _GAP + max(text_width(text) for text in texts)
+    draw_frame(figure, axes, right=space, height=sum(heights), **frame)
     wide, high = axes_size(axes)
-    texts = _wrap_names(axes, [end.name for end in ends])
-    heights = [line_count(text) * LINE_HEIGHT for text in texts]
-    for end, text, y in zip(
-        ends, texts, spread_labels([end.height * high for end in ends], heights, 0.0, high), strict=True
-    ):
-        start, stop = 1 + _LEADER / wide, 1 + (_LEADER + _SAMPLE) / wide
+    start, stop = 1 + _LEADER / wide, 1 + (_LEADER + _SAMPLE) / wide
+    centres = spread_labels([entry.height * high for entry in entries], heights, 0.0, high)
+    for entry, text, centre in zip(entries, texts, centres, strict=True):
+        y = centre / high
+        style: dict[str, Any] = {"color": entry.colour, "axes_coordinates": True}
         if leaders:
-            draw_line(
-                axes,
-                [end.place, start],
-                [end.height, y / high],
-                color=end.colour,
-                linewidth=0.7,
-                alpha=0.7,
-                axes_coordinates=True,
-            )
-        style: dict[str, Any] = {
-            "color": end.colour,
-            "linestyle": end.dash,
-            "linewidth": end.thickness,
-            "axes_coordinates": True,
-        }
-        draw_line(
-            axes, [start, (start + stop) / 2, stop], [y / high] * 3, marker=end.marker, markevery=[1], **style
-        )
-        draw_text(axes, stop + _GAP / wide, y / high, text, color=end.ink)
-
-
-def _wrap_names(axes: Axes, names: Sequence[str]) -> list[str]:
-    return [wrap_text(name, _SHARE * figure_size(axes)[0]) for name in names]
+            draw_line(axes, [entry.place, start], [entry.height, y], linewidth=0.7, alpha=0.7, **style)
+        style |= {"linestyle": entry.dash, "linewidth": entry.thickness}
+        middle = (start + stop) / 2
+        draw_line(axes, [start, middle, stop], [y] * 3, marker=entry.marker, markevery=[1], **style)
+        draw_text(axes, stop + _GAP / wide, y, text, color=entry.ink)
+    for row, (place, name) in enumerate(sorted(inside, key=itemgetter(0))):
+        # To the left of the line, above the rising curves, if there is enough space; otherwise to the right.
+        left = place * wide - 4 >= text_width(name)
+        axes.text(
+            place + (-4 if left else 4) / wide, 1 - (row * LINE_HEIGHT + 1) / high, name,
+            transform=axes.transAxes, color=MUTED, fontsize=SMALL, va="top", ha="right" if left else "left",
+        )  # fmt: skip
 
 
 def find_free_position(
-    anchor: tuple[float, float], size: tuple[float, float], taken: Sequence[Box], *, within: Box, reach: float
+    anchor: tuple[float, float] | Floats,
+    size: tuple[float, float],
+    taken: Sequence[Box],
+    *,
+    within: Box,
+    reach: float,
 ) -> Box | None:
     """Return the nearest box of this size around a point that overlaps no taken box; None without one."""
     (x, y), (wide, high) = anchor, size

@@ -44,6 +44,11 @@ def line_count(text: str) -> int:
     return text.count("\n") + 1 if text else 0
 
 
+def text_height(text: str, size: float = SMALL) -> float:
+    """Return the height of all lines in points."""
+    return line_count(text) * LINE_SPACING * size
+
+
 def format_number(value: float) -> str:
     """Format a number with three significant digits and a comma for thousands.
 

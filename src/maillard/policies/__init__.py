@@ -84,11 +84,7 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     if values:
         raise InvalidValue(f"spec {spec!r}", values[0], "parameters as key=value")
     context = _context(cls, parameters, options)
-    for key in set(options) & set(context):
-        if options[key] != context[key]:
-            raise InvalidValue(
-                f"{name}: {key}", context[key], f"{options[key]}, the value in the spec, or no keyword"
-            )
+    _check_conflicts(name, context, options, "as in the spec (or leave the keyword out)")
     options = {**context, **options}
     floor = _take_floor(options)
     _check_known(cls, options)
@@ -108,16 +104,22 @@ def _floored(made: Policy, floor: Any, decay: Any) -> Policy:
     return WithFloor(made, floor, decay=0.0 if decay is None else decay)
 
 
-def _known(cls: type[Policy]) -> list[str]:
-    fields = [name for name, _, _ in cls.parameters()]
-    return [*fields, "reward_range"] if hasattr(cls, "reward_range") else fields
-
-
 def _check_known(cls: type[Policy], options: dict[str, Any]) -> None:
     known = [*_known(cls), "floor", "floor_decay"]
     for key in options:
         if key not in known:
             raise UnknownName(f"parameter of {cls.name}", key, known)
+
+
+def _known(cls: type[Policy]) -> list[str]:
+    fields = [name for name, _, _ in cls.parameters()]
+    return [*fields, "reward_range"] if hasattr(cls, "reward_range") else fields
+
+
+def _check_conflicts(name: str, given: dict[str, Any], existing: dict[str, Any], reason: str) -> None:
+    for key, value in given.items():
+        if existing.get(key) not in (None, value):
+            raise InvalidValue(f"{name}: {key}", value, f"{existing[key]} {reason}")
 
 
 def _context(cls: type[Policy], parameters: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -132,23 +134,18 @@ def _context(cls: type[Policy], parameters: dict[str, Any], options: dict[str, A
 
 
 def _fill(given: Policy, parameters: dict[str, Any]) -> Policy:
+    """Return a policy with the parameters that it does not have yet."""
     parameters = dict(parameters)
     floor, decay = _take_floor(parameters)
     if isinstance(given, WithFloor):
         if floor is not None or decay is not None:
-            second = decay if floor is None else floor
-            raise InvalidValue(
-                "floor", second, f"no second floor; the policy already has the floor {given.epsilon}"
-            )
+            allowed = f"no second floor; the policy already has the floor {given.epsilon}"
+            raise InvalidValue("floor", decay if floor is None else floor, allowed)
         return dataclasses.replace(given, policy=_fill(given.policy, parameters))
     parameters = _context(type(given), parameters, {})
     _check_known(type(given), parameters)
     parameters.pop("reward_range", None)  # an existing policy already has its sigma2
-    for key, value in parameters.items():
-        if getattr(given, key) not in (None, value):
-            raise InvalidValue(
-                f"{given.name}: {key}", value, f"{getattr(given, key)}, the value that the policy already has"
-            )
+    _check_conflicts(given.name, parameters, vars(given), "as in the policy (or leave the keyword out)")
     # Every subclass is a dataclass by Policy.__init_subclass__, which mypy cannot see here.
     filled: Policy = dataclasses.replace(given, **parameters)  # type: ignore[type-var]
     return _floored(filled, floor, decay)

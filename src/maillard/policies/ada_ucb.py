@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.indexed_policy import Pooled
-from maillard.policies.base.shared_parameters import KnownHorizon, ScaledWidth, SubGaussianRewards
+from maillard.policies.base import Guarantees, KnownHorizon, Pooled, ScaledWidth, SubGaussianRewards
 
 
 class AdaUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Pooled):

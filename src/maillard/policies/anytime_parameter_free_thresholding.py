@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.indexed_policy import Indexed
-from maillard.policies.base.parameters import real
+from maillard.policies.base import Guarantees, Indexed, real
 
 
 class AnytimeParameterFreeThresholding(Indexed):

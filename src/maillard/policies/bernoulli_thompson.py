@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.perturbed_policy import Perturbed
+from maillard.policies.base import Guarantees, Perturbed
 from maillard.policies.numerics.score_distributions import BETA, ScoreDistribution
 
 
@@ -22,7 +21,6 @@ class BernoulliThompson(Perturbed):
         sub_ucb=True,
         asymptotically_optimal=True,
         minimax_ratio="√(log T)",
-        closed_form_probability=False,
         source="Kaufmann et al. 2012; Agrawal and Goyal 2017; Qin et al. 2023, Table 1",
         note="For Bernoulli rewards; Qin et al. 2023 list the ratio √(log K).",
     )

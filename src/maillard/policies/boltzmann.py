@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.parameters import choice, real
-from maillard.policies.base.sampled_policy import Sampled
+from maillard.policies.base import Guarantees, Sampled, choice, linear_regret, real
 from maillard.policies.numerics.elementwise import where
 
 
@@ -22,13 +20,9 @@ class Boltzmann(Sampled):
     monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ exp(η_t mean), η_t = η or η ln t"
     reference: ClassVar[str] = "Sutton 1990; Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
-    guarantees: ClassVar[Guarantees] = Guarantees(
-        sub_ucb=False,
-        asymptotically_optimal=False,
-        minimax_ratio="linear regret",
-        closed_form_probability=True,
-        source="Cesa-Bianchi, Gentile, Lugosi and Neu 2017",
-        note="Linear with the constant schedule; no monotone schedule is optimal.",
+    guarantees: ClassVar[Guarantees] = linear_regret(
+        "Cesa-Bianchi, Gentile, Lugosi and Neu 2017",
+        "Linear with the constant schedule; no monotone schedule is optimal.",
     )
 
     derived: ClassVar[tuple[str, ...]] = ("grows",)

@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.perturbed_policy import Perturbed
-from maillard.policies.base.shared_parameters import SubGaussianRewards
+from maillard.policies.base import Guarantees, Perturbed, SubGaussianRewards
 from maillard.policies.numerics.score_distributions import GUMBEL, ScoreDistribution
 
 
@@ -25,7 +23,6 @@ class BoltzmannGumbel(SubGaussianRewards, Perturbed):
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=False,
         minimax_ratio="log K",
-        closed_form_probability=False,
         source="Cesa-Bianchi, Gentile, Lugosi and Neu 2017",
         note="Its gap-dependent bound is of order log² T.",
     )

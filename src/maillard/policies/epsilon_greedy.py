@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.indexed_policy import Indexed
-from maillard.policies.base.parameters import real
-from maillard.policies.base.policy import ProbabilityKind
+from maillard.array_types import Floats
+from maillard.policies.base import Guarantees, Indexed, ProbabilityKind, linear_regret, real
 from maillard.policies.floors import mix_uniform
-
-if TYPE_CHECKING:
-    from maillard.policies.base.policy import Floats
 
 
 class EpsilonGreedy(Indexed):
@@ -30,13 +25,7 @@ class EpsilonGreedy(Indexed):
     formula: ClassVar[str] = "p = (1 - ε) [leader] / leaders + ε / K"
     reference: ClassVar[str] = "Sutton and Barto 2018, Section 2.2"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
-    guarantees: ClassVar[Guarantees] = Guarantees(
-        sub_ucb=False,
-        asymptotically_optimal=False,
-        minimax_ratio="linear regret",
-        closed_form_probability=True,
-        source="immediate: ε T / K pulls of every arm",
-    )
+    guarantees: ClassVar[Guarantees] = linear_regret("immediate: ε T / K pulls of every arm")
 
     epsilon: float = real("ε: probability of a uniformly random choice", default=0.1, at_least=0, at_most=1)
 

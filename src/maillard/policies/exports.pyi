@@ -17,6 +17,7 @@ from maillard.policies.indexed_minimum_empirical_divergence import (
     IndexedMinimumEmpiricalDivergence as IndexedMinimumEmpiricalDivergence,
 )
 from maillard.policies.kl_maillard_sampling import KLMaillardSampling as KLMaillardSampling
+from maillard.policies.kl_maillard_sampling_plus import KLMaillardSamplingPlus as KLMaillardSamplingPlus
 from maillard.policies.kl_ucb import KLUCB as KLUCB
 from maillard.policies.kl_ucb_plus_plus import KLUCBPlusPlus as KLUCBPlusPlus
 from maillard.policies.maillard_sampling import MaillardSampling as MaillardSampling

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from maillard import specs
+from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.policy import Policy, rounding_error
+from maillard.policies.base import Policy, linear_regret
+from maillard.policies.base.policy import rounding_error
+from maillard.tally import Tally
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from maillard.policies.base.policy import Floats
-    from maillard.tally import Tally
-
-_LINEAR = Guarantees(
-    sub_ucb=False,
-    asymptotically_optimal=False,
-    minimax_ratio="linear regret",
-    closed_form_probability=True,
-    source="immediate: a floor pulls every arm at a constant rate",
-    note="In exchange, its log can evaluate every arm.",
+_LINEAR = linear_regret(
+    "immediate: a floor pulls every arm at a constant rate", "In exchange, its log can evaluate every arm."
 )
 _DECAYING = dataclasses.replace(
     _LINEAR,
@@ -116,29 +106,21 @@ class WithFloor(Policy, kw_only=False):
         self.policy._check_use(tally)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
-        log, error = self.policy._solve(n, s, t)
-        return self._mix(log, error, self._scaled(self.epsilon, t))
+        return self._mix(*self.policy._solve(n, s, t), self._floor(t))
 
-    def _solve_eligible(self, mask: NDArray[np.bool_], tally: Tally, t: int) -> tuple[Floats, Floats | None]:
-        log, error = self.policy._solve_eligible(mask, tally, t)
-        epsilon = self.epsilon
-        if isinstance(epsilon, tuple):
-            epsilon = tuple(np.asarray(epsilon)[mask].tolist())
-        return self._mix(log, error, self._scaled(epsilon, t))
+    def _solve_eligible(self, mask: Bools, tally: Tally, t: int) -> tuple[Floats, Floats | None]:
+        floor = self._floor(t)
+        own = floor if isinstance(floor, float) else floor[mask]
+        return self._mix(*self.policy._solve_eligible(mask, tally, t), own)
 
-    def _scaled(self, epsilon: float | tuple[float, ...], t: int) -> float | tuple[float, ...]:
-        """Return the floor of round t."""
-        if not self.decay:
-            return epsilon
-        scale = float(t) ** -self.decay
-        return tuple(scale * each for each in epsilon) if isinstance(epsilon, tuple) else scale * epsilon
+    def _floor(self, t: int) -> float | Floats:
+        """Return the floor of round t: one number, or one per arm."""
+        scale = float(t) ** -self.decay if self.decay else 1.0
+        return scale * (self.epsilon if isinstance(self.epsilon, float) else np.array(self.epsilon))
 
     @staticmethod
-    def _mix(
-        log: Floats, error: Floats | None, epsilon: float | tuple[float, ...]
-    ) -> tuple[Floats, Floats | None]:
-        per_arm = isinstance(epsilon, tuple)
-        mixed = mix(log, np.array(epsilon)) if per_arm else mix_uniform(log, float(epsilon))  # type: ignore[arg-type]
+    def _mix(log: Floats, error: Floats | None, floor: float | Floats) -> tuple[Floats, Floats | None]:
+        mixed = mix_uniform(log, floor) if isinstance(floor, float) else mix(log, floor)
         if error is None:
             return mixed, None
         # Only the part of the probability that comes from the policy has an error.

@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.parameters import real
-from maillard.policies.base.perturbed_policy import DiscretelyPerturbed
+from maillard.policies.base import DiscretelyPerturbed, Guarantees, real
 from maillard.policies.numerics.elementwise import where
 
 
@@ -25,7 +23,6 @@ class GarbageInRewardOut(DiscretelyPerturbed):
     formula: ClassVar[str] = "argmax Bin(n, (S + k) / n) / n, n = N + 2 k, k = a N rounded at random"
     reference: ClassVar[str] = "Kveton, Szepesvari, Vaswani, Wen, Ghavamzadeh and Lattimore 2019 (ICML)"
     guarantees: ClassVar[Guarantees] = Guarantees(
-        closed_form_probability=False,
         source="Kveton et al. 2019 (ICML)",
         note="For 0/1 rewards; gap-dependent bound of order K log T / Δ.",
     )

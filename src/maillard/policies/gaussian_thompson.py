@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.perturbed_policy import Perturbed
-from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
+from maillard.policies.base import Guarantees, Perturbed, ScaledWidth, SubGaussianRewards
 from maillard.policies.numerics.score_distributions import GAUSSIAN, ScoreDistribution
 
 
@@ -26,7 +24,6 @@ class GaussianThompson(ScaledWidth, SubGaussianRewards, Perturbed):
     noise: ClassVar[ScoreDistribution] = GAUSSIAN
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=True,
-        closed_form_probability=False,
         source="Korda, Kaufmann and Munos 2013",
         note="For Gaussian rewards only; none for sub-Gaussian ones.",
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.parameters import flag
-from maillard.policies.base.sampled_policy import Sampled
+from maillard.policies.base import Guarantees, Sampled, flag
 from maillard.policies.numerics.elementwise import where
 from maillard.policies.numerics.families import bernoulli
 
@@ -27,7 +25,6 @@ class KLMaillardSampling(Sampled):
         sub_ucb=True,
         asymptotically_optimal=True,
         minimax_ratio="√(log K)",
-        closed_form_probability=True,
         source="Qin, Jun and Zhang 2023, Theorems 2 to 4",
         note="Rewards in [0, 1]; asymptotically optimal for Bernoulli rewards. "
         "The theorems are for jeffreys=false.",

@@ -6,10 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.indexed_policy import Indexed
-from maillard.policies.base.parameters import choice, flag
-from maillard.policies.base.shared_parameters import FamilyRewards, KnownHorizon, ScaledWidth
+from maillard.policies.base import FamilyRewards, Guarantees, Indexed, KnownHorizon, ScaledWidth, choice, flag
 from maillard.policies.numerics.elementwise import where
 from maillard.policies.numerics.families import FAMILIES
 

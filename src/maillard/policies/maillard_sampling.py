@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.sampled_policy import Sampled
-from maillard.policies.base.shared_parameters import SubGaussianRewards
+from maillard.policies.base import Guarantees, Sampled, SubGaussianRewards
 from maillard.policies.numerics.families import gaussian_exponent
 
 
@@ -26,7 +24,6 @@ class MaillardSampling(SubGaussianRewards, Sampled):
         sub_ucb=True,
         asymptotically_optimal=True,
         minimax_ratio="√(log T)",
-        closed_form_probability=True,
         source="Bian and Jun 2022, Table 1",
         note="Qin, Jun and Zhang 2023, Remark 7, improve the ratio to √(log K).",
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.sampled_policy import Sampled
-from maillard.policies.base.shared_parameters import FamilyRewards
+from maillard.policies.base import FamilyRewards, Guarantees, Sampled
 
 
 class ExponentialFamilyMaillardSampling(FamilyRewards, Sampled):
@@ -18,7 +16,6 @@ class ExponentialFamilyMaillardSampling(FamilyRewards, Sampled):
     reference: ClassVar[str] = "Baudry, Suzuki and Honda 2023"
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=True,
-        closed_form_probability=True,
         source="Baudry, Suzuki and Honda 2023, A General Recipe",
         note="For rewards of that family.",
     )

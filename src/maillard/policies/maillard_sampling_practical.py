@@ -6,10 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.parameters import real
-from maillard.policies.base.sampled_policy import Sampled
-from maillard.policies.base.shared_parameters import SubGaussianRewards
+from maillard.policies.base import Guarantees, Sampled, SubGaussianRewards, real
 from maillard.policies.numerics.families import gaussian_exponent
 
 
@@ -27,7 +24,6 @@ class PracticalMaillardSampling(SubGaussianRewards, Sampled):
         sub_ucb=True,
         asymptotically_optimal=True,
         minimax_ratio="√(log T)",
-        closed_form_probability=True,
         source="this project: the paper's proof for MS with B carried through (docs/paper-notes.md)",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base import Guarantees, linear_regret
 from maillard.policies.maillard_sampling_practical import PracticalMaillardSampling
 from maillard.policies.numerics.families import gaussian_exponent
 
@@ -19,12 +19,8 @@ class PrintedMaillardSampling(PracticalMaillardSampling):
     monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ B^[leader] exp(-d² / (2 σ²))"
     reference: ClassVar[str] = "Bian and Jun 2022, Eq. (4), as printed"
-    guarantees: ClassVar[Guarantees] = Guarantees(
-        sub_ucb=False,
-        asymptotically_optimal=False,
-        minimax_ratio="linear regret",
-        closed_form_probability=True,
-        source="this project: p of a bad arm tends to a positive constant (docs/paper-notes.md)",
+    guarantees: ClassVar[Guarantees] = linear_regret(
+        "this project: p of a bad arm tends to a positive constant (docs/paper-notes.md)"
     )
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:

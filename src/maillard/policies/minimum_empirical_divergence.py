@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from maillard.policies.base.guarantees import Guarantees
+from maillard.policies.base import Guarantees
 from maillard.policies.maillard_sampling_exponential_family import ExponentialFamilyMaillardSampling
 
 
@@ -19,7 +19,6 @@ class MinimumEmpiricalDivergence(ExponentialFamilyMaillardSampling):
     reference: ClassVar[str] = "Honda and Takemura 2011"
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=True,
-        closed_form_probability=True,
         source="Honda and Takemura 2011; Bian and Jun 2022, Section 3",
         note="Proved for rewards of finite support; family=gaussian has every guarantee of ms.",
     )

@@ -6,10 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.indexed_policy import Indexed
-from maillard.policies.base.parameters import real
-from maillard.policies.base.shared_parameters import KnownHorizon, ScaledWidth, SubGaussianRewards
+from maillard.policies.base import Guarantees, Indexed, KnownHorizon, ScaledWidth, SubGaussianRewards, real
 
 
 class OptimallyConfidentUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):

@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.parameters import real
-from maillard.policies.base.perturbed_policy import DiscretelyPerturbed
+from maillard.policies.base import DiscretelyPerturbed, Guarantees, real
 
 
 class PerturbedHistoryExploration(DiscretelyPerturbed):
@@ -22,7 +20,6 @@ class PerturbedHistoryExploration(DiscretelyPerturbed):
     reference: ClassVar[str] = "Kveton, Szepesvari, Ghavamzadeh and Boutilier 2019 (IJCAI)"
     guarantees: ClassVar[Guarantees] = Guarantees(
         minimax_ratio="√(log T)",
-        closed_form_probability=False,
         source="Kveton et al. 2019 (IJCAI)",
         note="For rewards in [0, 1] and a > 1; gap-dependent bound of order K log T / Δ.",
     )

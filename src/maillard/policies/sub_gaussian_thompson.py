@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.perturbed_policy import Perturbed
-from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
+from maillard.policies.base import Guarantees, Perturbed, ScaledWidth, SubGaussianRewards
 from maillard.policies.numerics.score_distributions import GAUSSIAN, ScoreDistribution
 
 
@@ -27,7 +25,6 @@ class SubGaussianThompson(ScaledWidth, SubGaussianRewards, Perturbed):
         sub_ucb=True,
         asymptotically_optimal=False,
         minimax_ratio="√(log K)",
-        closed_form_probability=False,
         source="Bian and Jun 2022, Table 1",
     )
 

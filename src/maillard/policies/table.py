@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.policy import Policy
+from maillard.policies.base import Guarantees, Policy
 
 COLUMNS = (
     "policy",

@@ -5,28 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from maillard import specs
+from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue, UnknownName
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.policy import Policy, ProbabilityKind
+from maillard.policies.base import Guarantees, Policy, ProbabilityKind, linear_regret
+from maillard.tally import Tally
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.policies.base.policy import Floats
-    from maillard.tally import Tally
-
-_FIXED = Guarantees(
-    sub_ucb=False,
-    asymptotically_optimal=False,
-    minimax_ratio="linear regret",
-    closed_form_probability=True,
-    source="immediate: it does not learn",
-)
+_FIXED = linear_regret("immediate: it does not learn")
 
 
 class _Target(Policy):
@@ -36,19 +25,15 @@ class _Target(Policy):
     engine_shape: ClassVar[str | None] = "constant"
     guarantees: ClassVar[Guarantees] = _FIXED
 
-    def _probabilities_over(self, k: int) -> Floats:
-        """Return the probability of each of k arms."""
-        raise NotImplementedError
-
     def constant_probabilities(self, arms: int) -> Floats:
-        return self._probabilities_over(arms)
+        raise NotImplementedError
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, None]:
         with np.errstate(divide="ignore"):
-            return np.log(self._probabilities_over(n.size)), None
+            return np.log(self.constant_probabilities(n.size)), None
 
-    def _solve_eligible(self, mask: NDArray[np.bool_], tally: Tally, t: int) -> tuple[Floats, None]:
-        probabilities = self._probabilities_over(len(tally))[mask]
+    def _solve_eligible(self, mask: Bools, tally: Tally, t: int) -> tuple[Floats, None]:
+        probabilities = self.constant_probabilities(len(tally))[mask]
         total = math.fsum(probabilities)
         if not total > 0:
             raise InvalidValue("eligible", mask.tolist(), f"at least one arm that {self} can choose")
@@ -97,12 +82,12 @@ class FixedArm(_Target, kw_only=False):
             raise InvalidValue("arm", self.arm, allowed)
         return self
 
-    def _probabilities_over(self, k: int) -> Floats:
+    def constant_probabilities(self, arms: int) -> Floats:
         if isinstance(self.arm, str):
             raise InvalidValue("FixedArm: arm", self.arm, "a position; call bind(names) to replace the name")
-        if self.arm >= k:
-            raise InvalidValue("FixedArm: arm", self.arm, f"a position from 0 to {k - 1}")
-        probabilities: Floats = np.eye(1, k, self.arm)[0]
+        if self.arm >= arms:
+            raise InvalidValue("FixedArm: arm", self.arm, f"a position from 0 to {arms - 1}")
+        probabilities: Floats = np.eye(1, arms, self.arm)[0]
         return probabilities
 
 
@@ -122,9 +107,8 @@ class FixedDistribution(_Target, kw_only=False):
 
     def __post_init__(self) -> None:
         given = self.arm_probabilities
-        if isinstance(given, Mapping) or _is_pairs(
-            given
-        ):  # pairs: the stored form, passed by dataclasses.replace
+        # Pairs are the stored form, passed by dataclasses.replace.
+        if isinstance(given, Mapping) or _is_pairs(given):
             pairs = sorted((str(name), _check_probability(value)) for name, value in dict(given).items())
             _check_total([value for _, value in pairs], given)
             canonical: object = tuple(pairs)
@@ -160,15 +144,14 @@ class FixedDistribution(_Target, kw_only=False):
             probabilities[_position(name, arms)] = value
         return FixedDistribution(probabilities)
 
-    def _probabilities_over(self, k: int) -> Floats:
+    def constant_probabilities(self, arms: int) -> Floats:
         if _is_pairs(self.arm_probabilities):
             allowed = "a vector; call bind(names) to replace names by positions"
             raise InvalidValue("FixedDistribution", dict(self.arm_probabilities), allowed)
         given = np.array(self.arm_probabilities)
-        if given.shape != (k,):
-            raise InvalidValue(
-                "FixedDistribution", given.shape, f"a vector of {k} probabilities, one per arm"
-            )
+        if given.shape != (arms,):
+            allowed = f"a vector of {arms} probabilities, one per arm"
+            raise InvalidValue("FixedDistribution", given.shape, allowed)
         probabilities: Floats = given / math.fsum(given)
         return probabilities
 

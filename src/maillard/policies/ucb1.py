@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.indexed_policy import Indexed
-from maillard.policies.base.shared_parameters import ScaledWidth, SubGaussianRewards
+from maillard.policies.base import Guarantees, Indexed, ScaledWidth, SubGaussianRewards
 
 
 class UCB1(ScaledWidth, SubGaussianRewards, Indexed):

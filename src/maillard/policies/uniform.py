@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.sampled_policy import Sampled
+from maillard.policies.base import Guarantees, Sampled, linear_regret
 
 
 class Uniform(Sampled):
@@ -15,13 +14,7 @@ class Uniform(Sampled):
     monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p = 1 / K"
     reference: ClassVar[str] = "a randomised experiment"
-    guarantees: ClassVar[Guarantees] = Guarantees(
-        sub_ucb=False,
-        asymptotically_optimal=False,
-        minimax_ratio="linear regret",
-        closed_form_probability=True,
-        source="immediate: the regret is T times the mean gap",
-    )
+    guarantees: ClassVar[Guarantees] = linear_regret("immediate: the regret is T times the mean gap")
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
         return 0.0 * n

@@ -68,12 +68,13 @@ def _linear(arms: Any) -> list[float]:
     return means
 
 
-_FAMILIES: dict[str, Callable[..., Problem]] = {
-    "gaussian-equal": lambda arms=2, **rest: Gaussian(_equal(1.0, 0.5, arms), **rest),  # type: ignore[arg-type]
-    "gaussian-linear": lambda arms=10, **rest: Gaussian(_linear(arms), **rest),  # type: ignore[arg-type]
-    "bernoulli-equal": lambda arms=2, **rest: Bernoulli(_equal(0.1, 0.05, arms), **rest),  # type: ignore[arg-type]
-    "bernoulli-linear": lambda arms=10, **rest: Bernoulli(_linear(arms), **rest),  # type: ignore[arg-type]
-    "bernoulli-dynamic": lambda arms=10, **rest: DynamicBernoulli(arms, **rest),
+# The class of each family of problems, and its means (or the number of arms) from the option `arms`.
+_FAMILIES: dict[str, tuple[type[Problem], Callable[..., Any]]] = {
+    "gaussian-equal": (Gaussian, lambda arms=2: _equal(1.0, 0.5, arms)),
+    "gaussian-linear": (Gaussian, lambda arms=10: _linear(arms)),
+    "bernoulli-equal": (Bernoulli, lambda arms=2: _equal(0.1, 0.05, arms)),
+    "bernoulli-linear": (Bernoulli, lambda arms=10: _linear(arms)),
+    "bernoulli-dynamic": (DynamicBernoulli, lambda arms=10: arms),
 }
 _CLASSES: dict[str, type[Problem]] = {
     cls.name: cls for cls in (Gaussian, Bernoulli, Poisson, Exponential, UniformNoise, Bounded)
@@ -95,25 +96,21 @@ def problem(given: str | Problem) -> Problem:
     if not isinstance(given, str):
         raise InvalidValue("problem", given, "a Problem or its spec, as in gaussian-equal:arms=10")
     name, values, options = specs.read(given)
-    known = {"delay", "threshold", "epsilon"}
-    if name in _FAMILIES:
-        known |= {"arms"} | ({"variance"} if name.startswith("gaussian") else set())
-        known |= {"rate", "a", "b"} if name == "bernoulli-dynamic" else set()
-        _check(name, options, known)
-        if values:
-            raise InvalidValue(f"problem {given!r}", values[0], "arms=..., no means")
-        made = _FAMILIES[name](**options)
-        return dataclasses.replace(made, label=specs.write(specs.Spec(name, (), options)))
-    if name not in _CLASSES:
+    if name not in names():
         raise UnknownName("problem", name, names())
-    fields = {field.name for field in dataclasses.fields(_CLASSES[name])}
-    _check(name, options, fields - {"means", "probabilities", "label"})
-    if not values:
-        raise InvalidValue(f"problem {given!r}", values, f"one value for each arm, as in {name}:0.5,0.25")
-    return _CLASSES[name](values, **options)  # type: ignore[call-arg, arg-type]  # checked there
-
-
-def _check(name: str, options: dict[str, Any], known: set[str]) -> None:
+    cls = _CLASSES[name] if name in _CLASSES else _FAMILIES[name][0]
+    known = {field.name for field in dataclasses.fields(cls)} - {"means", "probabilities", "label"}
+    known |= {"arms"} if name in _FAMILIES else set()
     for key in options:
         if key not in known:
             raise UnknownName(f"parameter of {name}", key, sorted(known))
+    make: Any = cls  # the constructor checks the values
+    if name in _CLASSES:
+        if not values:
+            raise InvalidValue(f"problem {given!r}", values, f"one value for each arm, as in {name}:0.5,0.25")
+        return make(values, **options)  # type: ignore[no-any-return]
+    if values:
+        raise InvalidValue(f"problem {given!r}", values[0], "arms=..., no means")
+    label = specs.write(specs.Spec(name, (), options))
+    arms = {"arms": options.pop("arms")} if "arms" in options else {}
+    return make(_FAMILIES[name][1](**arms), **options, label=label)  # type: ignore[no-any-return]

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class RewardDistribution(NamedTuple):
     """The reward distributions of all arms as engines read them.
 
-    A code, two numbers and a finite support per arm.
+    A code, two numbers per arm, and the values of a finite support and where their probabilities end.
     """
 
     code: int
     first: Floats
     second: Floats
-    values: Floats
-    ends: Floats
+    values: Floats = np.zeros((0, 0))
+    ends: Floats = np.zeros((0, 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +52,17 @@ class Problem:
     code: ClassVar[int]  # of the reward distribution
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delay", delay(self.delay))
+        self._set("delay", delay(self.delay))
         if self.threshold is not None:
-            object.__setattr__(self, "threshold", number("threshold", self.threshold))
-        object.__setattr__(self, "epsilon", number("epsilon", self.epsilon, least=0.0))
+            self._set("threshold", number("threshold", self.threshold))
+        self._set("epsilon", number("epsilon", self.epsilon, least=0.0))
         if "means" in self.__dataclass_fields__:
             least, most = self.mean_limits
-            object.__setattr__(self, "means", numbers("means", self.means, least=least, most=most))  # type: ignore[attr-defined]
+            self._set("means", numbers("means", self.means, least=least, most=most))  # type: ignore[attr-defined]
+
+    def _set(self, name: str, value: Any) -> None:
+        """Replace a field of this frozen dataclass by its checked value."""
+        object.__setattr__(self, name, value)
 
     @property
     def true_means(self) -> Floats:
@@ -73,9 +77,7 @@ class Problem:
     @property
     def gaps(self) -> Floats:
         """The difference between the best mean and each arm's mean."""
-        means = self.true_means
-        gaps: Floats = means.max() - means
-        return gaps
+        return np.asarray(self.true_means.max() - self.true_means)
 
     @property
     def support(self) -> tuple[float, float]:
@@ -105,10 +107,7 @@ class Problem:
 
     @property
     def churn(self) -> tuple[float, ...]:
-        """For arms that are replaced.
-
-        The probability per round, and the Beta parameters of new means. Otherwise empty.
-        """
+        """The probability per round that an arm is replaced, and the Beta parameters of means; or empty."""
         return ()
 
     def reward_distribution(self) -> RewardDistribution:
@@ -117,10 +116,11 @@ class Problem:
 
     def spec(self) -> specs.Spec:
         """Return the problem as a spec."""
-        fields = [field for field in dataclasses.fields(self) if field.name not in ("means", "label")]
-        values = {field.name: getattr(self, field.name) for field in fields}
-        changed = {field.name: values[field.name] for field in fields if values[field.name] != field.default}
-        options = {name: str(value) if isinstance(value, Delay) else value for name, value in changed.items()}
+        options = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name not in ("means", "label") and value != field.default:
+                options[field.name] = str(value) if isinstance(value, Delay) else value
         return specs.Spec(self.name, tuple(getattr(self, "means", ())), options)
 
     def __str__(self) -> str:
@@ -130,10 +130,7 @@ class Problem:
 def distribution_with(code: int, first: Any, second: Any = 0.0) -> RewardDistribution:
     """Return a distribution with two numbers per arm; the second may be shared."""
     means = np.array(first, np.float64)
-    empty = np.zeros((0, 0))
-    return RewardDistribution(
-        code, means, np.broadcast_to(np.float64(second), means.shape).copy(), empty, empty
-    )
+    return RewardDistribution(code, means, np.full(means.shape, second, np.float64))
 
 
 def number(name: str, value: Any, *, least: float = -math.inf, most: float = math.inf) -> float:
@@ -159,17 +156,6 @@ def numbers(
         place = int(np.argmax(bad))
         raise InvalidValue(name if one else f"{name}[{place}]", float(array[place]), allowed)
     return tuple(array.tolist())
-
-
-def table(name: str, given: Any, allowed: str) -> Floats:
-    """Check rows of numbers."""
-    try:
-        rows = np.atleast_2d(np.asarray(given, np.float64))
-    except (TypeError, ValueError):
-        raise InvalidValue(name, given, allowed) from None
-    if rows.ndim != 2 or not rows.size:
-        raise InvalidValue(name, given, allowed)
-    return rows
 
 
 def count(name: str, value: Any) -> int:

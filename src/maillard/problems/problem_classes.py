@@ -12,15 +12,7 @@ import numpy as np
 from maillard import specs
 from maillard.errors import InvalidValue
 from maillard.problems import codes
-from maillard.problems.problem import (
-    Problem,
-    RewardDistribution,
-    count,
-    distribution_with,
-    number,
-    numbers,
-    table,
-)
+from maillard.problems.problem import Problem, RewardDistribution, count, distribution_with, number, numbers
 
 if TYPE_CHECKING:
     from maillard.problems.problem import Floats
@@ -43,10 +35,9 @@ class Gaussian(Problem):
         one = np.ndim(self.variance) == 0
         variance = numbers("variance", [self.variance] if one else self.variance, least=0.0)
         if not one and len(variance) != len(self.means):
-            raise InvalidValue(
-                "variance", self.variance, f"one number, or one for each of {len(self.means)} arms"
-            )
-        object.__setattr__(self, "variance", variance[0] if one else variance)
+            allowed = f"one number, or one for each of {len(self.means)} arms"
+            raise InvalidValue("variance", self.variance, allowed)
+        self._set("variance", variance[0] if one else variance)
 
     @property
     def sigma2(self) -> float | None:
@@ -109,7 +100,7 @@ class UniformNoise(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "width", number("width", self.width, least=0.0))
+        self._set("width", number("width", self.width, least=0.0))
 
     @property
     def support(self) -> tuple[float, float]:
@@ -140,32 +131,21 @@ class Bounded(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        allowed = "rows of numbers >= 0 that add up to 1, one row per arm"
-        probabilities = table("probabilities", self.probabilities, allowed)
-        if not (
-            (probabilities >= 0).all() and np.allclose(probabilities.sum(axis=1), 1.0, rtol=0, atol=1e-9)
-        ):
+        rows = _rows(self.probabilities)
+        if not (rows.size and (rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, rtol=0, atol=1e-9)):
+            allowed = "rows of numbers >= 0 that add up to 1, one row per arm"
             raise InvalidValue("probabilities", self.probabilities, allowed)
-        values = table(
-            "values", self.values, f"{probabilities.shape[1]} finite numbers, or a row of them for each arm"
-        )
-        if (
-            values.shape not in ((1, probabilities.shape[1]), probabilities.shape)
-            or not np.isfinite(values).all()
-        ):
-            raise InvalidValue(
-                "values", self.values, f"{probabilities.shape[1]} finite numbers, or a row for each arm"
-            )
-        object.__setattr__(self, "probabilities", tuple(map(tuple, probabilities.tolist())))
-        shared = values.shape[0] == 1
-        object.__setattr__(
-            self, "values", tuple(values[0].tolist()) if shared else tuple(map(tuple, values.tolist()))
-        )
+        values, columns = _rows(self.values), rows.shape[1]
+        if values.shape not in ((1, columns), rows.shape) or not np.isfinite(values).all():
+            allowed = f"{columns} finite numbers, or a row of them for each arm"
+            raise InvalidValue("values", self.values, allowed)
+        self._set("probabilities", tuple(map(tuple, rows.tolist())))
+        shared = len(values) == 1
+        self._set("values", tuple(values[0].tolist()) if shared else tuple(map(tuple, values.tolist())))
 
     @property
     def true_means(self) -> Floats:
-        means: Floats = (np.array(self.probabilities) * np.array(self.values)).sum(axis=1)
-        return means
+        return np.asarray((np.array(self.probabilities) * np.array(self.values)).sum(axis=1))
 
     @property
     def support(self) -> tuple[float, float]:
@@ -180,9 +160,8 @@ class Bounded(Problem):
         ends = np.cumsum(probabilities, axis=1)
         ends[ends >= ends[:, -1:]] = np.inf  # the last possible value takes the rounding error
         values = np.broadcast_to(np.array(self.values, np.float64), probabilities.shape)
-        return RewardDistribution(
-            codes.FINITE, np.zeros(len(probabilities)), np.zeros(len(probabilities)), values.copy(), ends
-        )
+        unused = np.zeros(len(probabilities))
+        return RewardDistribution(codes.FINITE, unused, unused, values.copy(), ends)
 
     def spec(self) -> specs.Spec:
         options = super().spec().options
@@ -191,6 +170,15 @@ class Bounded(Problem):
         if np.ndim(self.values) != 1:  # for people: it cannot be parsed
             return specs.Spec(self.name, (*self.probabilities, *self.values), options)
         return specs.Spec(self.name, self.probabilities, {**options, "values": self.values})
+
+
+def _rows(given: Any) -> Floats:
+    """Return rows of numbers as a matrix; an empty one if they are none."""
+    try:
+        rows = np.atleast_2d(np.asarray(given, np.float64))
+    except (TypeError, ValueError):
+        rows = np.zeros((0, 0))
+    return rows if rows.ndim == 2 else np.zeros((0, 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,8 +207,7 @@ class Custom(Problem):
             low = high = math.nan
         if not low < high:
             raise InvalidValue("limits", self.limits, "(low, high), low < high")
-        limits = low, high
-        object.__setattr__(self, "limits", limits)
+        self._set("limits", (low, high))
 
     @property
     def support(self) -> tuple[float, float]:
@@ -251,10 +238,9 @@ class DynamicBernoulli(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "arms", count("arms", self.arms))
-        object.__setattr__(self, "rate", number("rate", self.rate, least=0.0, most=1.0))
-        object.__setattr__(self, "a", number("a", self.a, least=1e-3, most=1e6))
-        object.__setattr__(self, "b", number("b", self.b, least=1e-3, most=1e6))
+        self._set("arms", count("arms", self.arms))
+        for name, least, most in (("rate", 0.0, 1.0), ("a", 1e-3, 1e6), ("b", 1e-3, 1e6)):
+            self._set(name, number(name, getattr(self, name), least=least, most=most))
         if self.threshold is not None:
             raise InvalidValue("threshold", self.threshold, "None: arms are replaced during a trial")
 

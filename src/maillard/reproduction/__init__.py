@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import signal
 import threading
@@ -20,7 +19,7 @@ from maillard.reproduction.paper_experiments import PAPER, ReproductionSettings,
 from maillard.reproduction.progress import Progress, progress
 from maillard.reproduction.report_content import ClaimResult, ReportSection, ReproductionReport
 from maillard.reproduction.report_files import write_json, write_page, write_results
-from maillard.reproduction.section_figures import DrawnSection, draw
+from maillard.reproduction.section_figures import draw
 from maillard.reproduction.sections import sections
 from maillard.reproduction.thompson_probabilities import seconds
 from maillard.simulation.plans import versions, workers_for
@@ -62,13 +61,14 @@ def reproduce(
         shown.say("drawing")
         section_makers = sections(results)
         times = seconds(settings.seed)  # measured once, before the processes are forked
-        drawn: dict[int, DrawnSection] = {}
-        for place, one in draw(section_makers, work.report / "figures", workers if fork else 1):
-            drawn[place] = one
+        made: list[ReportSection] = []
+        svgs: dict[str, str] = {}
+        for section, texts in draw(section_makers, work.report / "figures", workers if fork else 1):
+            made.append(section)
+            svgs |= texts
             shown.advance(drawing / len(section_makers))
-        made = [drawn[place] for place in range(len(section_makers))]
-        report = _report(results, claims, tuple(section for section, _ in made))
-        write_page(report, dict(itertools.chain(*(texts.items() for _, texts in made))), work.report)
+        report = _report(results, claims, tuple(made))
+        write_page(report, svgs, work.report)
         vectors = [dict(zip(("arms", "how", "seconds"), row, strict=True)) for row in times]
         write_json({"seconds to simulate": simulated, "one vector": vectors}, work.report / "timings.json")
         work.publish([part_file_name(part) for part in all_parts])

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import special
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+from maillard.array_types import Floats
 
 CONFIDENCE = 0.95
 _POWER = 0.8  # probability that the suggested number of trials decides an open claim
@@ -36,7 +33,7 @@ class TrialEstimate:
 
     def __add__(self, other: TrialEstimate | float) -> TrialEstimate:
         if not isinstance(other, TrialEstimate):
-            return TrialEstimate(self.value + other, self.variance, self.freedom, self.trials, self.third)
+            return replace(self, value=self.value + other)
         variance = self.variance + other.variance
         # Welch and Satterthwaite
         spread = sum(each.variance**2 / each.freedom for each in (self, other) if each.variance)
@@ -132,12 +129,15 @@ def fisher_p_value(events: int, trials: int, others: int, other_trials: int) -> 
     return ways / math.comb(total, both)
 
 
+def times(value: float) -> str:
+    """A logarithm as a factor."""
+    return f"×{math.exp(value):.3g}" if value < 30 else "> ×1e13"
+
+
 def average(estimates: Sequence[TrialEstimate]) -> TrialEstimate:
     """The average of independent estimates."""
-    total = estimates[0]
-    for each in estimates[1:]:
-        total = total + each
-    return total * (1 / len(estimates))
+    first, *others = estimates
+    return sum(others, first) * (1 / len(estimates))
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,17 @@ class Check:
     form: Callable[[float], str] = "{:.3g}".format
     among: int = 1  # the number of candidates from which the quantity was chosen by its value
     others: tuple[Check, ...] = ()  # alternatives: the check fails only if all of them fail
+
+    @classmethod
+    def ratio(cls, what: str, log_ratio: TrialEstimate, factor: float = 1.0, **options: Any) -> Check:
+        """The check that a ratio, given by its logarithm, is above a factor, or below it."""
+        return cls(what, log_ratio, math.log(factor), form=times, **options)
+
+    @classmethod
+    def within(cls, what: str, log_ratio: TrialEstimate, factor: float) -> tuple[Check, Check]:
+        """Checks that a ratio, given by its logarithm, is within a factor, in both directions."""
+        limit = math.log(factor)
+        return cls(what, log_ratio, limit, below=True, form=times), cls(what, log_ratio, -limit, form=times)
 
     @property
     def text(self) -> str:
@@ -211,9 +222,15 @@ def stricter(confidence: float, parts: int) -> float:
     return 1 - (1 - confidence) / parts
 
 
-def trials_for(outcome: Callable[[int], str], trials: int) -> int | None:
-    """The number of trials, a power of 2 times as many, that would decide the claim if fractions stay."""
-    return next((trials * 2**power for power in range(1, 12) if outcome(2**power) != "open"), None)
+def judge_counts(outcome: Callable[[int], str], trials: int) -> Verdict:
+    """The verdict of a test on counts; `outcome` returns it for a multiple of all counts.
+
+    The number of trials that would decide an open claim is a power of 2 times as many, with equal fractions.
+    """
+    if outcome(1) != "open":
+        return Verdict(outcome(1))
+    enough = (trials * 2**power for power in range(1, 12) if outcome(2**power) != "open")
+    return Verdict("open", next(enough, None))
 
 
 def trials_needed(margin: TrialEstimate, confidence: float) -> float:

@@ -59,7 +59,9 @@ def open_working_folder(output: str | Path) -> Iterator[WorkingFolder]:
     """The working folder, locked by this run; errors of the file system become `MaillardError`."""
     given = Path(output)
     if not str(output) or "\0" in str(output) or not given.resolve().name:
-        raise InvalidValue("output", str(output), "the name of a folder")
+        raise InvalidValue(
+            "output", str(output), "a folder below the root of the file system, such as 'reproduction'"
+        )
     work = WorkingFolder(given.resolve())
     started = False
     try:
@@ -83,24 +85,18 @@ def open_working_folder(output: str | Path) -> Iterator[WorkingFolder]:
 def _check_folders(work: WorkingFolder) -> None:
     """Raise an error if the folders contain anything but a report or a run, before anything is changed."""
     output, partial = work.output, work.path
-    allowed = "a new folder, an empty folder, or one that contains only an earlier report"
-    if not output.parent.is_dir():
-        raise InvalidValue("output", str(output), "a folder whose parent exists")
-    if output == Path.cwd() or output in Path.cwd().parents or output.is_mount():
-        raise InvalidValue(
-            "output",
-            str(output),
-            "a folder that can be replaced: not the current folder, a parent of it, or a mount point",
-        )
-    if output.exists() and not (output.is_dir() and (_is_report(output) or not any(output.iterdir()))):
-        raise InvalidValue("output", str(output), allowed)
     own = {path.name for path in (work.parts, work.report, work.before, work.lock)}
-    if partial.exists() and not (partial.is_dir() and {path.name for path in partial.iterdir()} <= own):
-        raise InvalidValue(
-            "output",
-            str(output),
-            f"another folder: {partial.name} next to it, which a run would use, contains other files",
-        )
+    if not output.parent.is_dir():
+        expected = "a folder whose parent exists"
+    elif output == Path.cwd() or output in Path.cwd().parents or output.is_mount():
+        expected = "a folder that can be replaced: not the current folder, a parent of it, or a mount point"
+    elif output.exists() and not (output.is_dir() and (_is_report(output) or not any(output.iterdir()))):
+        expected = "a new folder, an empty folder, or one that contains only an earlier report"
+    elif partial.exists() and not (partial.is_dir() and {path.name for path in partial.iterdir()} <= own):
+        expected = f"another folder: {partial.name} next to it, which a run would use, contains other files"
+    else:
+        return
+    raise InvalidValue("output", str(output), expected)
 
 
 def _is_report(folder: Path) -> bool:

@@ -34,28 +34,20 @@ def progress(total: float, show: bool | None) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def _bar(total: float) -> Iterator[Progress]:
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bar
     from rich.table import Column
 
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     columns = (
-        BarColumn(24),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("about"),
-        TimeRemainingColumn(),
-        TextColumn(
-            "left  {task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
-        ),
+        bars.BarColumn(24),
+        bars.TaskProgressColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("about"),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("left  {task.description}", table_column=rest),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True, expand=True) as shown:
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as shown:
         task = shown.add_task("starting", total=total)
         yield Progress(
             lambda units: shown.advance(task, units), lambda text: shown.update(task, description=text)

@@ -23,10 +23,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from maillard.array_types import Floats
 from maillard.policies.numerics.families import FAMILIES
 from maillard.problems import Gaussian, Problem
 
-Floats = NDArray[np.float64]
 Function = Callable[[Floats], Floats]
 
 # Grids of ln c for the minimisation. The best c is near 1 for MS and of order (B/(Dℓ))^¼ for MS+. The fine

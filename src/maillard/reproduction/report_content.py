@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,13 @@ class DataTable:
     """A table of the report."""
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[str | int | float | bool | None, ...], ...]
+    rows: tuple[tuple[Any, ...], ...]
     title: str = ""  # not needed below a figure or a claim
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, object]], title: str = "") -> DataTable:
+        """A table from rows that map columns to values."""
+        return cls(tuple(rows[0]), tuple(tuple(row.values()) for row in rows), title)
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,10 @@ _makers: Sequence[Callable[[], ReportSection]] = ()
 _folder = Path()
 
 
-def draw(
-    makers: Sequence[Callable[[], ReportSection]], folder: Path, workers: int
-) -> Iterator[tuple[int, DrawnSection]]:
-    """Make every section, write its figures as SVG and PNG, and yield its index and content.
+def draw(makers: Sequence[Callable[[], ReportSection]], folder: Path, workers: int) -> Iterator[DrawnSection]:
+    """Make every section, write its figures as SVG and PNG, and yield its content, in order.
 
-    Sections are yielded as they finish. With several workers the process is forked, which is safe only in a
-    program without other threads.
+    With several workers the process is forked, which is safe only in a program without other threads.
     """
     global _makers, _folder  # for the forked processes
     _makers, _folder = makers, folder
@@ -35,10 +32,10 @@ def draw(
         yield from map(_draw, range(len(makers)))
         return
     with multiprocessing.get_context("fork").Pool(workers, _ignore_interrupts) as pool:
-        yield from pool.imap_unordered(_draw, range(len(makers)))
+        yield from pool.imap(_draw, range(len(makers)))
 
 
-def _draw(place: int) -> tuple[int, DrawnSection]:
+def _draw(place: int) -> DrawnSection:
     section, texts = _makers[place](), {}
     for panel in section.panels:
         text = figures.svg(panel.figure, prefix=f"{panel.name}-", title=panel.title, description=panel.alt)
@@ -46,7 +43,7 @@ def _draw(place: int) -> tuple[int, DrawnSection]:
         figures.save(panel.figure, _folder / f"{panel.name}.png", dpi=_DPI)
         texts[panel.name] = text
     panels = tuple(dataclasses.replace(panel, figure=None) for panel in section.panels)
-    return place, (dataclasses.replace(section, panels=panels), texts)
+    return dataclasses.replace(section, panels=panels), texts
 
 
 def _ignore_interrupts() -> None:

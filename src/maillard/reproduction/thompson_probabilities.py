@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+import timeit
+from typing import NamedTuple
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.policies import policy
 from maillard.problems import problem
 from maillard.simulation.cpu_backend import run_trials
 from maillard.simulation.plans import make_plan
 from maillard.tally import Tally
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 ARMS = (10, 100)
 DRAWS = (100, 1000, 10_000)
@@ -109,18 +104,10 @@ def seconds(seed: int) -> tuple[tuple[int, str, float], ...]:
     ms, ts = policy("ms", sigma2=0.25), policy("ts", sigma2=0.25)
     for arms in ARMS:
         tally = _state(arms, seed)
-        rows.append((arms, "MS, closed form", _best(lambda: ms.probabilities(tally))))  # noqa: B023  # used at once
-        rows.append((arms, "TS, quadrature", _best(lambda: ts.probabilities(tally))))  # noqa: B023  # used at once
-        for draws in DRAWS:
-            took = _best(lambda: _draw(tally, draws, rng))  # noqa: B023  # used at once
-            rows.append((arms, f"TS, {draws:,} draws", took))
+        methods: dict[str, functools.partial[Floats]] = {
+            "MS, closed form": functools.partial(ms.probabilities, tally),
+            "TS, quadrature": functools.partial(ts.probabilities, tally),
+        }
+        methods |= {f"TS, {draws:,} draws": functools.partial(_draw, tally, draws, rng) for draws in DRAWS}
+        rows += [(arms, how, min(timeit.repeat(run, number=1, repeat=7))) for how, run in methods.items()]
     return tuple(rows)
-
-
-def _best(function: Callable[[], object]) -> float:
-    times = []
-    for _ in range(7):
-        started = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - started)
-    return min(times)

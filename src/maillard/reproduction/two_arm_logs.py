@@ -7,20 +7,15 @@ in which the arm was chosen, as one would log for Thompson sampling without a fo
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
+from maillard.array_types import Bools, Floats
 from maillard.policies import policy
 from maillard.problems import problem
 from maillard.reproduction.claim_statistics import log_deviation
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Booleans = NDArray[np.bool_]
 
 PROBLEM = "bernoulli:0.6,0.4"
 COUNT, ROUNDS = 2000, 500  # number of logs whose estimates are averaged; rounds of each
@@ -33,44 +28,34 @@ _ERROR_LOGS = 500  # number of logs for these errors
 class Logs(NamedTuple):
     """Simulated logs, as arrays of rounds x logs."""
 
-    probability: Floats
-    "The probability of the worse arm."
-    worse: Booleans
-    "Whether the worse arm was chosen."
+    probability: Floats  # of the worse arm
+    worse: Bools  # whether the worse arm was chosen
     reward: Floats
 
 
-def _probability_function(name: str) -> Any:
-    """A function from pulls and sums of both arms to the exact probability of the worse arm."""
-    made: Any = policy(name, sigma2=problem(PROBLEM).sigma2)
+def _worse_probability(name: str, made: Any, n: Floats, s: Floats) -> Floats:
+    """The exact probability of the worse arm, from the pulls and sums of both arms."""
+    p_worse: Floats
     if name == "ts":
-
-        def thompson(n: Floats, s: Floats) -> Floats:
-            mean, deviation = made.score(n, s)
-            p_worse: Floats = special.ndtr((mean[0] - mean[1]) / np.hypot(*deviation))
-            return p_worse
-
-        return thompson
-
-    def sampled(n: Floats, s: Floats) -> Floats:
+        mean, deviation = made.score(n, s)
+        p_worse = special.ndtr((mean[0] - mean[1]) / np.hypot(*deviation))
+    else:
         mean = s / n
         best = mean.max(axis=0)
         log = np.where(mean == best, made.leader(n, None), made.rival(n, mean, best, None))
-        p_worse: Floats = special.expit(log[0] - log[1])
-        return p_worse
-
-    return sampled
+        p_worse = special.expit(log[0] - log[1])
+    return p_worse
 
 
 def simulate_logs(name: str, count: int, rounds: int, seed: int, floor: float = 0.0) -> Logs:
     """Simulate `count` logs of "ms" or "ts": each arm is pulled once, then `rounds` rounds are logged."""
     rng = np.random.default_rng([seed, *name.encode(), rounds, round(1000 * floor)])
-    truth, probability_of = true_means()[:, np.newaxis], _probability_function(name)
+    truth, made = true_means()[:, np.newaxis], policy(name, sigma2=problem(PROBLEM).sigma2)
     n, s = np.ones((2, count)), (rng.random((2, count)) < truth).astype(np.float64)
     probability, reward = np.empty((rounds, count)), np.empty((rounds, count))
     worse = np.empty((rounds, count), np.bool_)
     for t in range(rounds):
-        p = (1.0 - floor) * probability_of(n, s) + floor / 2
+        p = (1.0 - floor) * _worse_probability(name, made, n, s) + floor / 2
         choice, outcome = rng.random((2, count))
         chosen = choice < p
         y = outcome < np.where(chosen, *truth)
@@ -109,9 +94,8 @@ def single_errors(seed: int) -> dict[str, tuple[Floats, Floats]]:
     The arrays have one value for each of `ERROR_ROUNDS`.
     """
     found = {}
-    plain, floored = (
-        simulate_logs("ms", _ERROR_LOGS, ERROR_ROUNDS[-1], seed, floor) for floor in (0.0, FLOOR)
-    )
+    rounds = ERROR_ROUNDS[-1]
+    plain, floored = (simulate_logs("ms", _ERROR_LOGS, rounds, seed, floor) for floor in (0.0, FLOOR))
     for who, logs, better in (
         ("better arm, MS", plain, True),
         ("worse arm, MS", plain, False),
@@ -127,12 +111,9 @@ def single_errors(seed: int) -> dict[str, tuple[Floats, Floats]]:
 class SampledPropensities(NamedTuple):
     """Estimates of the worse arm's mean on logs of Thompson sampling, for one type of logged probability."""
 
-    draws: int
-    "The number of samples; 0 for the exact probability."
-    estimates: Floats
-    "One for each log."
-    expected: float
-    "The expectation of p / logged p, averaged over rows: the mean of 1 - (1 - p)^draws."
+    draws: int  # the number of samples; 0 for the exact probability
+    estimates: Floats  # one for each log
+    expected: float  # the expectation of p / logged p, averaged over rows: the mean of 1 - (1 - p)^draws
 
 
 @functools.cache

@@ -74,10 +74,7 @@ def create(
     True
     """
     check_name("name", name)
-    chosen = _scopes(scopes)
-    limited = _experiments(experiments)
-    if rate is not None:
-        rate = _rate(rate)
+    chosen, limited, own_rate = _scopes(scopes), _experiments(experiments), _rate(rate)
     with store.transaction("", lock=False) as transaction:
         taken = transaction.documents(_DOCUMENT_KIND)
         while (identifier := secrets.token_hex(_ID_LENGTH // 2)) in taken:
@@ -88,7 +85,7 @@ def create(
             name=name,
             scopes=chosen,
             experiments=limited,
-            rate=rate,
+            rate=own_rate,
             created=transaction.now,
             revoked=None,
             digest=_digest(secret).hex(),
@@ -115,16 +112,18 @@ def revoke(store: Store, id: str) -> Key:
 
 def every(store: Store) -> list[Key]:
     """All readable keys, including revoked ones, oldest first."""
-    with store.reading("") as transaction:
-        kept = _read(transaction.documents(_DOCUMENT_KIND))
-    return sorted(kept.values(), key=lambda key: (key.created, key.id))
+    return sorted(_read(_documents(store)).values(), key=lambda key: (key.created, key.id))
 
 
 def unreadable(store: Store) -> list[str]:
     """The ids of keys that cannot be read. They give no access."""
-    with store.reading("") as transaction:
-        documents = transaction.documents(_DOCUMENT_KIND)
+    documents = _documents(store)
     return sorted(documents.keys() - _read(documents).keys())
+
+
+def _documents(store: Store) -> Mapping[str, str]:
+    with store.reading("") as transaction:
+        return transaction.documents(_DOCUMENT_KIND)
 
 
 class Keyring:
@@ -145,18 +144,14 @@ class Keyring:
 
     def refresh(self) -> None:
         """Read the keys again. Blocks; other threads may call `find` at the same time."""
-        with self._store.reading("") as transaction:
-            documents = transaction.documents(_DOCUMENT_KIND)
+        documents = _documents(self._store)
         if documents == self._documents:
             return
-        live = {
-            key.id: (bytes.fromhex(key.digest), key)
-            for key in _read(documents).values()
-            if key.revoked is None
-        }
+        valid = [key for key in _read(documents).values() if key.revoked is None]
         # Once a key exists, keys stay required, even if all documents disappear.
         self.any_made = self.any_made or bool(documents)
-        self._kept, self._documents = live, documents
+        self._kept = {key.id: (bytes.fromhex(key.digest), key) for key in valid}
+        self._documents = documents
 
     def find(self, secret: str) -> Key | None:
         """The key with this secret; None if there is none, or if it was revoked."""
@@ -171,17 +166,12 @@ class Keyring:
 
 def check_exposure(store: Store, host: str) -> None:
     """Raise if other machines could reach a service that requires no keys."""
-    if is_loopback(host):
-        return
-    with store.reading("") as transaction:
-        if transaction.documents(_DOCUMENT_KIND):
-            return
-    raise InvalidValue(
-        "host",
-        host,
-        "127.0.0.1 or another loopback address as long as there is no API key "
-        "(maillard keys create creates the first one)",
-    )
+    if not is_loopback(host) and not _documents(store):
+        allowed = (
+            "127.0.0.1 or another loopback address as long as there is no API key "
+            "(maillard keys create creates the first one)"
+        )
+        raise InvalidValue("host", host, allowed)
 
 
 def _digest(secret: str) -> bytes:
@@ -220,7 +210,9 @@ def _experiments(experiments: Sequence[str] | None) -> tuple[str, ...] | None:
     return tuple(sorted({check_name("experiments", name) for name in experiments}))
 
 
-def _rate(rate: float) -> float:
+def _rate(rate: float | None) -> float | None:
+    if rate is None:
+        return None
     if isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate <= _MAX_RATE:
         return float(rate)
     raise InvalidValue("rate", rate, f"requests per second, more than 0 and at most {_MAX_RATE:g}")

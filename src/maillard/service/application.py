@@ -15,25 +15,17 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from maillard.service.access_log import RequestLine
 from maillard.service.api_keys import Key
-from maillard.service.authorization import authorize, charge_batch
+from maillard.service.authorization import Scope, authorize, charge_batch
 from maillard.service.handlers.request_context import RequestContext
-from maillard.service.http_responses import (
-    HttpError,
-    HttpResponse,
-    decoding_error,
-    error_response,
-    http_error,
-)
+from maillard.service.http_responses import HttpError, HttpResponse, decode_error, error_response, http_error
 from maillard.service.operations import OPERATIONS, Operation
 from maillard.service.service_state import Service
 
-Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -41,17 +33,21 @@ ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 _MAX_BODY = 1 << 20  # bytes
 _MAX_BATCH_BODY = 4 << 20
 _encode = msgspec.json.Encoder().encode
-_COMMON_HEADERS = (
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-)
-_CONTENT_SECURITY_POLICY = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    b"require-trusted-types-for 'script'; trusted-types 'none'"
-)
+_COMMON_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+_DASHBOARD_HEADERS = {
+    "cache-control": "no-cache",
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_REQUEST_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_REQUEST_ID_CHARACTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 # Request ids, where the caller sends none: a random prefix for each process, then a counter, which needs no
 # system call.
@@ -59,44 +55,16 @@ _ID_PREFIX = secrets.token_hex(6) + "-"
 _counter = itertools.count(1)
 
 
-class _ServiceReference:
-    """Refers to the service, which exists only after startup."""
-
-    service: Service
-
-
 def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
     """The ASGI application. Its lifespan starts and stops the service."""
-    reference = _ServiceReference()
 
     @asynccontextmanager
-    async def lifespan(_: Router) -> AsyncIterator[None]:
-        reference.service = await start()
-        async with reference.service:
-            yield
-
-    async def reject_unknown_route(status: int, scope: Scope, send: Send) -> None:
-        method, path, request_id = scope["method"], scope["path"], _request_id(dict(scope["headers"]))
-        message = f"There is no operation {method} {path!r:.200}; /openapi.json lists all operations."
-        if status == 405:
-            methods = {
-                name for route in routes if route.path_regex.match(path) for name in route.methods or ()
-            }
-            allowed = ", ".join(sorted(methods))
-            error = HttpError(405, "method_not_allowed", message, None, ((b"allow", allowed.encode()),))
-        else:
-            error = HttpError(status, "not_found", message)
-        response = error_response(error, request_id)
-        await _send(response, request_id, send, head=method == "HEAD")
-        service = reference.service
-        service.metrics.count_request("none", status, 0.0)
-        if not service.access_log.quiet:
-            line = RequestLine(time.time(), "info", "request", request_id, "none", status, 0, None, None)
-            service.access_log.log_request(line)
+    async def lifespan(_: Router) -> AsyncIterator[dict[str, Service]]:
+        async with await start() as service:
+            yield {"service": service}  # the `state` of every request
 
     routes = [
-        Route(operation.path, _Endpoint(operation, reference), methods=[operation.method])
-        for operation in OPERATIONS
+        Route(operation.path, _Endpoint(operation), methods=[operation.method]) for operation in OPERATIONS
     ]
     routes += _dashboard_routes()
     router = Router(routes, lifespan=lifespan, redirect_slashes=False)
@@ -108,7 +76,19 @@ def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
         try:
             await router(scope, receive, send)
         except HTTPException as error:
-            await reject_unknown_route(error.status_code, scope, send)
+            await reject(error.status_code, scope, send)
+
+    async def reject(status: int, scope: Scope, send: Send) -> None:
+        """Respond to a request for which there is no route."""
+        method, path, request_id = scope["method"], scope["path"], _request_id(dict(scope["headers"]))
+        message = f"There is no operation {method} {path!r:.200}; /openapi.json lists all operations."
+        matching = [route.methods or () for route in routes if route.path_regex.match(path)]
+        allowed = ", ".join(sorted({name for methods in matching for name in methods}))
+        headers = ((b"allow", allowed.encode()),) if allowed else ()
+        code = "method_not_allowed" if allowed else "not_found"
+        response = error_response(HttpError(status, code, message, None, headers), request_id)
+        await _send(response, request_id, scope, send)
+        _record(scope["state"]["service"], "none", request_id, response, seconds=0.0, key=None)
 
     return serve
 
@@ -116,66 +96,40 @@ def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
 class _Endpoint:
     """The ASGI endpoint of one operation."""
 
-    def __init__(self, operation: Operation, reference: _ServiceReference) -> None:
-        self._operation, self._reference = operation, reference
-        self._decode: Callable[[bytes], Any] | None = None
-        if operation.body is not None:
-            self._decode = msgspec.json.Decoder(operation.body).decode
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(operation.body or Any).decode
         self._max_body = _MAX_BATCH_BODY if operation.items else _MAX_BODY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        started, service, operation = time.perf_counter(), self._reference.service, self._operation
+        started, service, operation = time.perf_counter(), scope["state"]["service"], self._operation
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id, key = _request_id(headers), None
         try:
             key = authorize(service, operation, scope, headers)
-            body = (
-                None if self._decode is None else self._decode_body(await self._read_body(headers, receive))
-            )
+            body = None if operation.body is None else await self._read_body(headers, receive)
             if operation.items:
                 charge_batch(service, scope, key, len(getattr(body, operation.items)) - 1)
             query = _query(scope) if operation.query else {}
-            handling = operation.handler(
-                RequestContext(service, scope["path_params"], query, body, headers, key)
-            )
+            context = RequestContext(service, scope["path_params"], query, body, headers, key)
+            handling = operation.handler(context)
             response = await (_while_connected(handling, receive) if operation.long_running else handling)
         except asyncio.CancelledError:  # the time for a graceful shutdown is over
-            response = error_response(
-                HttpError(
-                    503, "unavailable", "The service is stopping; the operation may have been carried out."
-                ),
-                request_id,
-            )
-            await _send(response, request_id, send, head=scope["method"] == "HEAD")
+            message = "The service is stopping; the operation may have been carried out."
+            response = error_response(HttpError(503, "unavailable", message), request_id)
+            await _send(response, request_id, scope, send)
             raise
         except Exception as error:  # noqa: BLE001  # every request gets a response
             failure = http_error(error, operation.fields)
             if failure.status >= 500:
                 _log_error(service, request_id, error, failure.status)
             response = error_response(failure, request_id)
-        await _send(response, request_id, send, head=scope["method"] == "HEAD")
-        self._record(service, started, request_id, response, key)
+        await _send(response, request_id, scope, send)
+        _record(service, operation.name, request_id, response, seconds=time.perf_counter() - started, key=key)
 
-    def _record(
-        self, service: Service, started: float, request_id: str, response: HttpResponse, key: Key | None
-    ) -> None:
-        """Count the request and log it."""
-        seconds, name, status = time.perf_counter() - started, self._operation.name, response.status
-        service.metrics.count_request(name, status, seconds)
-        if not service.access_log.quiet or status >= 500:
-            key_id, microseconds, decision = (
-                None if key is None else key.id,
-                int(1e6 * seconds),
-                response.decision_id,
-            )
-            line = RequestLine(
-                time.time(), "info", "request", request_id, name, status, microseconds, decision, key_id
-            )
-            service.access_log.log_request(line)
-
-    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """The body of a request. `http_protocol` handles clients that send it slowly."""
+    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> Any:
+        """The decoded body of a request. `http_protocol` handles clients that send it slowly."""
         media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if media_type != b"application/json":
             got = media_type.decode("latin-1") or "none"
@@ -186,23 +140,17 @@ class _Endpoint:
             raise self._too_large()
         part = await receive()
         body: bytes = part.get("body", b"")
-        while part.get("more_body"):
-            if len(body) > self._max_body:
-                raise self._too_large()
+        while part.get("more_body") and len(body) <= self._max_body:
             part = await receive()
             body += part.get("body", b"")
         if part["type"] == "http.disconnect":
             raise HttpError(408, "timeout", "The body did not arrive in time.")
         if len(body) > self._max_body:
             raise self._too_large()
-        return body
-
-    def _decode_body(self, body: bytes) -> Any:
-        assert self._decode is not None  # only operations with a body get here
         try:
             return self._decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise decoding_error(error) from None
+            raise decode_error(error) from None
 
     def _too_large(self) -> HttpError:
         close = ((b"connection", b"close"),)  # so that the rest need not be read
@@ -220,7 +168,6 @@ async def _while_connected(handling: Awaitable[HttpResponse], receive: Receive) 
     try:
         await asyncio.wait((working, disconnected), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            working.cancel()
             raise HttpError(499, "gone", "The caller has disconnected.")
         return working.result()
     finally:
@@ -236,17 +183,14 @@ async def _disconnected(receive: Receive) -> None:
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
     """The caller's X-Request-Id if it is short and has no special characters, otherwise a new id."""
-    given = headers.get(b"x-request-id")
-    if (
-        given is not None
-        and 0 < len(given) <= 64
-        and _REQUEST_ID_CHARACTERS.issuperset(text := given.decode("latin-1"))
-    ):
-        return text
+    given = headers.get(b"x-request-id", b"")
+    if 0 < len(given) <= 64 and _REQUEST_ID_CHARACTERS.issuperset(given):
+        return given.decode()
     return f"{_ID_PREFIX}{next(_counter):x}"
 
 
-async def _send(response: HttpResponse, request_id: str, send: Send, *, head: bool) -> None:
+async def _send(response: HttpResponse, request_id: str, scope: Scope, send: Send) -> None:
+    head = scope["method"] == "HEAD"
     body = response.body if isinstance(response.body, bytes) else _encode(response.body)
     headers = [
         (b"content-type", response.media_type),
@@ -264,6 +208,19 @@ async def _send(response: HttpResponse, request_id: str, send: Send, *, head: bo
     await send({"type": "http.response.body", "body": b"" if head else body})
 
 
+def _record(
+    service: Service, name: str, request_id: str, response: HttpResponse, *, seconds: float, key: Key | None
+) -> None:
+    """Count a request and log it."""
+    status = response.status
+    service.metrics.count_request(name, status, seconds)
+    if not service.access_log.quiet or status >= 500:
+        now, duration, decision = time.time(), int(1e6 * seconds), response.decision_id
+        key_id = None if key is None else key.id
+        line = RequestLine(now, "info", "request", request_id, name, status, duration, decision, key_id)
+        service.access_log.log_request(line)
+
+
 def _log_error(service: Service, request_id: str, error: Exception, status: int) -> None:
     """Write an error to the log, with a traceback only if it is unexpected."""
     fields: dict[str, Any] = {"request_id": request_id, "error": f"{type(error).__name__}: {error}"}
@@ -275,25 +232,8 @@ def _log_error(service: Service, request_id: str, error: Exception, status: int)
 def _dashboard_routes() -> Iterable[Route]:
     """A route for each file of the dashboard. index.html is at /."""
     for file in files("maillard.service").joinpath("dashboard").iterdir():
-        suffix = "." + file.name.rpartition(".")[2]
-        if suffix in _MEDIA_TYPES:
+        media_type = _MEDIA_TYPES.get("." + file.name.rpartition(".")[2])
+        if media_type is not None:
             path = "/" if file.name == "index.html" else f"/{file.name}"
-            yield Route(
-                path, _page(file.read_bytes(), f"{_MEDIA_TYPES[suffix]}; charset=utf-8"), methods=["GET"]
-            )
-
-
-def _page(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    headers = {
-        "cache-control": "no-cache",
-        "content-security-policy": _CONTENT_SECURITY_POLICY.decode(),
-        "cross-origin-opener-policy": "same-origin",
-        "cross-origin-resource-policy": "same-origin",
-        "referrer-policy": "no-referrer",
-        "x-content-type-options": "nosniff",
-    }
-
-    async def page(_: Request) -> Response:
-        return Response(content, 200, headers, media_type)
-
-    return page
+            page = Response(file.read_bytes(), 200, _DASHBOARD_HEADERS, f"{media_type}; charset=utf-8")
+            yield Route(path, page, methods=["GET"])

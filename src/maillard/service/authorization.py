@@ -77,13 +77,8 @@ def _check_rate(service: Service, scope: Scope, key: Key | None) -> None:
     wait = service.limiter.acquire(_caller(scope, key), rate=None if key is None else key.rate)
     if wait:
         seconds = str(max(1, -int(-wait // 1))).encode()
-        raise HttpError(
-            429,
-            "too_many_requests",
-            "Too many requests; Retry-After says how many seconds to wait.",
-            None,
-            ((b"retry-after", seconds),),
-        )
+        message = "Too many requests; Retry-After says how many seconds to wait."
+        raise HttpError(429, "too_many_requests", message, None, ((b"retry-after", seconds),))
 
 
 def charge_batch(service: Service, scope: Scope, key: Key | None, more: int) -> None:

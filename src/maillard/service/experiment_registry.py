@@ -23,11 +23,8 @@ from maillard.errors import InvalidValue, MaillardError
 from maillard.service.service_errors import Busy, ExperimentExists, NotFound
 
 _GENERATION_SIZE = 25_000  # decisions; two generations of them are remembered with their experiment
-_COMMIT_THREADS, _ADMIN_THREADS, _READ_THREADS = (
-    16,
-    4,
-    4,
-)  # separate, so that decisions wait for neither changes nor reads
+# Separate threads, so that decisions wait for neither changes nor reads.
+_COMMIT_THREADS, _ADMIN_THREADS, _READ_THREADS = 16, 4, 4
 _MAX_CALLS = 500  # concurrent calls of `run` and `change`
 
 Result = TypeVar("Result")
@@ -38,7 +35,7 @@ class OpenExperiment:
 
     def __init__(self, bandit: Bandit, threads: ThreadPoolExecutor, created_at: int) -> None:
         self.bandit, self.created_at = bandit, created_at
-        self._changes: AsyncGroupCommit[Call, Any] = AsyncGroupCommit(bandit.session.run, threads)
+        self._changes = AsyncGroupCommit[Call, Any](bandit.session.run, threads)
         # Decisions change no state. If the store allows, they do not wait for rewards and changes.
         concurrent = bandit.session.store.concurrent_decisions
         self._decisions = AsyncGroupCommit(bandit.session.run, threads) if concurrent else self._changes
@@ -78,12 +75,8 @@ class ExperimentRegistry:
         # whole.
         self._recent: dict[str, str] = {}
         self._older: dict[str, str] = {}
-        self._lookups: AsyncGroupCommit[str, str | None] = AsyncGroupCommit(
-            self._look_up, self._commit_threads
-        )
-        self._parking: AsyncGroupCommit[RewardEvent, Outcome] = AsyncGroupCommit(
-            self._park, self._commit_threads
-        )
+        self._lookups = AsyncGroupCommit[str, str | None](self._look_up, self._commit_threads)
+        self._parking = AsyncGroupCommit[RewardEvent, Outcome](self._park, self._commit_threads)
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Run a function that reads the log in a thread."""
@@ -195,10 +188,9 @@ class ExperimentRegistry:
 
     # Parked rewards: their decisions are not in the log yet.
 
-    async def park(self, row: RewardEvent) -> Outcome:
+    def park(self, row: RewardEvent) -> Awaitable[Outcome]:
         """Keep a reward until its decision is known."""
-        outcome: Outcome = await self._parking.submit(row)
-        return outcome
+        return self._parking.submit(row)
 
     def _park(self, rows: Sequence[RewardEvent]) -> list[Outcome | MaillardError]:
         with self.store.transaction("", lock=True, exclusive=True) as transaction:

@@ -89,9 +89,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        self._timeouts.start(
-            self
-        )  # a closing transport still waits until the client has read the last response
+        # A closing transport still waits until the client has read the last response.
+        self._timeouts.start(self)
 
     # Callbacks of the parser, which reports exceptions as parse errors.
 

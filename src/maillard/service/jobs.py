@@ -11,27 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from maillard import specs
+from maillard import errors, specs
 from maillard.decisions import DecisionLog, Verification, read_log, verify, write_log
-from maillard.errors import (
-    CannotAnswer,
-    InvalidLog,
-    InvalidValue,
-    MaillardError,
-    OpenWindows,
-    Unavailable,
-    UnknownName,
-)
 from maillard.policies import Policy, Uniform
 from maillard.policies.targets import FixedArm, FixedDistribution
 from maillard.service.worker_process import without_secrets
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from maillard.evaluation.bound_targets import Target
     from maillard.evaluation.evaluation_log import EvaluationLog
     from maillard.evaluation.evaluation_report import Report
@@ -58,26 +46,25 @@ def what_if(
     supports. If the log only bounds that mean, the result has an interval but no value.
     """
     with _open(database, experiment) as log:
-        query = _parse_target(target, log.arms)
+        spec, estimand, bound = _parse_target(target, log.arms)
         try:
-            if query.bound is None:
-                result = _replay(log, query.spec, estimators, confidence)
+            if bound is None:
+                result = _replay(log, spec, estimators, confidence)
             else:
-                result = _evaluate(log, query.bound, estimators, confidence)
-        except OpenWindows as error:
-            result = {"refusal": _sentence(str(error)) + _window_advice(log)}
-        except (CannotAnswer, InvalidLog) as error:
-            result = {"refusal": _sentence(str(error))}
-        except (InvalidValue, UnknownName, Unavailable):  # the query is wrong, or the log cannot be reached
-            raise
-        except MaillardError as error:  # the log is damaged
+                result = _evaluate(log, bound, estimators, confidence)
+        except (errors.CannotAnswer, errors.InvalidLog) as error:
+            advice = _window_advice(log) if isinstance(error, errors.OpenWindows) else ""
+            result = {"refusal": _sentence(str(error)) + advice}
+        except (errors.InvalidValue, errors.UnknownName, errors.Unavailable):
+            raise  # the query is wrong, or the log cannot be reached
+        except errors.MaillardError as error:  # the log is damaged
             result = {"refusal": _sentence(without_secrets(str(error), database))}
     defaults: dict[str, Any] = {
-        "question": query.question,
-        "kind": "replay" if query.bound is None else "evaluation",
+        "estimand": estimand,
+        "kind": "replay" if bound is None else "evaluation",
         "target": target,
         "experiment": experiment,
-        "answered": "refusal" not in result,
+        "has_estimate": "refusal" not in result,
         "confidence": confidence,
         "assumes": "",
         "caveat": "",
@@ -93,7 +80,7 @@ def check(database: str, experiment: str) -> dict[str, Any]:
     try:
         with _open(database, experiment) as log:
             found = verify(log)
-    except InvalidLog as error:
+    except errors.InvalidLog as error:
         found = Verification(experiment=experiment, source="")
         found.add_problem(None, f"the log cannot be read: {without_secrets(str(error), database)}")
     result = {
@@ -120,62 +107,58 @@ def _open(database: str, experiment: str) -> Iterator[DecisionLog]:
     """Open the log of an experiment. Messages name the experiment, because callers must not see the path."""
     try:
         log = read_log(database, experiment)
-    except InvalidLog:
+    except errors.InvalidLog:
         raise
-    except InvalidValue:  # the service opened this database before, so the caller is not at fault
-        raise Unavailable("the log cannot be opened now; try again later") from None
+    except errors.InvalidValue:  # the service opened this database before, so the caller is not at fault
+        raise errors.Unavailable("the log cannot be opened now; try again later") from None
     with log:
         log.source = f"experiment {experiment!r}"
         yield log
 
 
-class _TargetQuery(NamedTuple):
-    """A parsed target."""
+def _parse_target(target: object, arms: Sequence[str]) -> tuple[str, str, Target | None]:
+    """The spec of a target, what it estimates, and the target (None if it is a policy that learns).
 
-    spec: str
-    question: str
-    bound: Target | None
-    "None if the target is a policy that learns."
-
-
-def _parse_target(target: object, arms: Sequence[str]) -> _TargetQuery:
-    """Parse a target, which must refer to arms by name and not by index."""
+    A target must refer to arms by name and not by index.
+    """
     if not isinstance(target, str):
-        raise InvalidValue("target", target, _ALLOWED)
+        raise errors.InvalidValue("target", target, _ALLOWED)
     if target in arms and target not in Policy.registry:
-        raise InvalidValue("target", target, f"arm:{target}, if the arm of that name is meant")
+        raise errors.InvalidValue("target", target, f"arm:{target}, if the arm of that name is meant")
     kind, _, name = target.partition(":")
     # The name of an arm needs no quotes here, even if it contains special characters.
     spec = specs.write(specs.Spec("arm", (name,), {})) if kind == "arm" and name in arms else target
     try:
         policy_name, _, options = specs.read(spec)
-    except InvalidValue:
-        raise InvalidValue("target", target, _ALLOWED) from None
+    except errors.InvalidValue:
+        raise errors.InvalidValue("target", target, _ALLOWED) from None
     if policy_name not in Policy.registry:
-        raise UnknownName("target", policy_name, sorted(Policy.registry))
+        raise errors.UnknownName("target", policy_name, sorted(Policy.registry))
     if not issubclass(Policy.registry[policy_name], Uniform | FixedArm | FixedDistribution):
-        return _TargetQuery(spec, f"the mean reward if the policy had been {target}", None)
+        return spec, f"the mean reward if the policy had been {target}", None
     if "floor_decay" in options:
-        raise InvalidValue("target", target, "a target with constant probabilities, so no floor_decay")
+        raise errors.InvalidValue("target", target, "a target with constant probabilities, so no floor_decay")
     bound = _bind(spec, arms, target)
-    return _TargetQuery(spec, _question(bound, arms), bound)
+    return spec, _estimand(bound, arms), bound
 
 
 def _bind(spec: str, arms: Sequence[str], target: str) -> Target:
     from maillard.evaluation.bound_targets import bind, by_place
 
-    with suppress(InvalidValue):  # its message is about Python classes
+    with suppress(errors.InvalidValue):  # its message is about Python classes
         if not by_place(spec):
             return bind(spec, arms)
     allowed = "arm:NAME, or dist:NAME=PROBABILITY,... with probabilities >= 0 that add up to 1, of the arms"
-    raise InvalidValue("target", target, f"{allowed} {', '.join(map(repr, arms[:_MAX_LISTED]))}{_more(arms)}")
+    raise errors.InvalidValue(
+        "target", target, f"{allowed} {', '.join(map(repr, arms[:_MAX_LISTED]))}{_more(arms)}"
+    )
 
 
-def _question(target: Target, arms: Sequence[str]) -> str:
+def _estimand(target: Target, arms: Sequence[str]) -> str:
     """What an evaluation of the target estimates.
 
     >>> from maillard.evaluation.bound_targets import bind
-    >>> _question(bind("dist:red=0.75,blue=0.25", ["red", "green", "blue"]), ["red", "green", "blue"])
+    >>> _estimand(bind("dist:red=0.75,blue=0.25", ["red", "green", "blue"]), ["red", "green", "blue"])
     "the mean reward if the arms had been shown with these probabilities: 'red' 0.75, 'blue' 0.25"
     """
     [probabilities] = target.probabilities.tolist()
@@ -204,18 +187,13 @@ def _evaluate(
     from maillard.evaluation.query import Query, Settings
 
     settings = Settings.of(confidence, {})
-    opened = open_log(log, settings)
-    try:
+    with open_log(log, settings) as opened:
         if not opened.size:
             return {"refusal": "The experiment has no decisions yet."}
         query = Query.of(opened, [target], estimators, settings)
         [report] = run_query(opened, query)
         logged_mean = _mean_reward(opened, query)
-    finally:
-        opened.close()
-    details = report.to_dict()
-    del details["source"]
-    result = {"rows": report.diagnostics.rows, "logged_mean": logged_mean, "details": details}
+    result = {"rows": report.diagnostics.rows, "logged_mean": logged_mean, "details": _details(report)}
     best = report.best
     if best is None:
         return result | {"refusal": " ".join([_sentence(_refusal(report)), *_advice(report, log)])}
@@ -248,9 +226,7 @@ def _refusal(report: Report) -> str:
     start = f"the estimate to read first would be {first.name}"
     if first.value is None:
         return f"{start}, but it was refused: {first.refusal}"
-    interval = (
-        "without an interval" if first.lower is None else f"from {first.lower:.4g} to {first.upper:.4g}"
-    )
+    interval = "without an interval" if first.lower is None else _between(first.lower, first.upper)
     return f"{start}. It is {first.value:.4g}, {interval}, but {first.caveat or first.assumes}"
 
 
@@ -293,27 +269,22 @@ def _replay(
     from maillard.evaluation.replays.replay_runner import replay
 
     if estimators is not None:
-        raise InvalidValue(
-            "estimators", estimators, "None: a policy that learns is replayed, without estimators"
-        )
+        allowed = "None: a policy that learns is replayed, without estimators"
+        raise errors.InvalidValue("estimators", estimators, allowed)
     events = [read_rows(log)]
     found = replay(events, spec, confidence=confidence)
-    details = found.to_dict()
+    details = _details(found)
     own: Replay | None = None
-    with suppress(MaillardError):  # some policies cannot be replayed
+    with suppress(errors.MaillardError):  # some policies cannot be replayed
         own = replay(events, log.policies[len(log.policies)], confidence=confidence)
-        details["own"] = own.to_dict()
-        del details["own"]["source"]
-    del details["source"]
+        details["own"] = _details(own)
     result = {"rows": found.rows, "logged_mean": found.logged_mean, "details": details}
     low, high = (log.reward and log.reward.range) or (-math.inf, math.inf)
     without_reward = float(found.most[-1] - found.least[-1]) / (high - low)
     reason = ""
     if without_reward > _MAX_WITHOUT_REWARD:
-        bounds = _last_bounds(found.least, found.most)
-        reason = (
-            f"the log has no reward for {without_reward:.0%} of the policy's rounds: its mean is {bounds}"
-        )
+        reason = f"the log has no reward for {without_reward:.0%} of the policy's rounds: its mean is "
+        reason += _between(found.least[-1], found.most[-1])
     elif found.upper[-1] - found.lower[-1] >= high - low:
         reason = "the interval is as wide as the range of rewards; more decisions would help"
     if reason:
@@ -340,10 +311,10 @@ def _caveats(found: Replay, own: Replay | None) -> Iterator[str]:
             "when the policy had more rewards"
         )
     if own is not None:
-        bounds = _last_bounds(own.lower, own.upper)
+        bounds = _between(own.lower[-1], own.upper[-1])
         yield f"the log's own policy, {own.policy}, replayed in the same way, has a mean {bounds}"
     if math.isnan(found.mean[-1]):
-        bounds = _last_bounds(found.least, found.most)
+        bounds = _between(found.least[-1], found.most[-1])
         yield (
             f"the log has no reward for some rounds, so the mean is only known to be {bounds}; "
             "the interval includes both bounds"
@@ -357,9 +328,13 @@ def _caveats(found: Replay, own: Replay | None) -> Iterator[str]:
         yield f"decisions that were left out: {', '.join(omitted)}"
 
 
-def _last_bounds(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> str:
-    """The bounds at the last round, as text."""
-    return f"from {lower[-1]:.4g} to {upper[-1]:.4g}"
+def _details(found: Report | Replay) -> dict[str, Any]:
+    """The complete result, without the path of the log."""
+    return {name: value for name, value in found.to_dict().items() if name != "source"}
+
+
+def _between(lower: float | None, upper: float | None) -> str:
+    return f"from {lower:.4g} to {upper:.4g}"
 
 
 def _sentence(text: str) -> str:

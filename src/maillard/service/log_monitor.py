@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,14 +72,6 @@ class _ExperimentStatistics:
             self.series.add(event.time, event.arm, event.value)
 
 
-@dataclass
-class _Backlog:
-    """A range of older decisions of one experiment that are still to be read."""
-
-    after: str
-    before: str
-
-
 class Monitor:
     """Keeps statistics of a log.
 
@@ -106,7 +98,8 @@ class Monitor:
         self._lock = threading.Lock()
         self._experiments: dict[str, _ExperimentStatistics] = {}
         self._position = "0"  # the last decision that was read
-        self._backlogs: dict[str, _Backlog] = {}
+        # Older decisions of experiments that are still to be read: those with ids between these two.
+        self._backlogs: dict[str, tuple[str, str]] = {}
         self._as_of: int | None = None
         self._incomplete = True
         self._sources: deque[Callable[[], bool]] = deque()  # functions that read the rest of this round
@@ -175,7 +168,7 @@ class Monitor:
     def _read_decisions(self, horizon: int) -> bool:
         """Read a batch of new decisions. Returns whether there may be more."""
         rows, more = self._read_batch(self._position, _first_id(horizon // 1000 + 1))
-        self._register({row.experiment for row in rows} - {""}, self._position)
+        self._register({row.experiment for row in rows}, self._position)
         until = horizon if not more else _time_of(rows[-1].id)
         with self._lock:
             self._count(rows)
@@ -185,13 +178,14 @@ class Monitor:
 
     def _read_backlog(self) -> None:
         """Read a batch of the older decisions of an experiment."""
-        name, backlog = next(iter(self._backlogs.items()))
-        rows, more = self._read_batch(backlog.after, backlog.before)
+        name, (after, before) = next(iter(self._backlogs.items()))
+        rows, more = self._read_batch(after, before)
         with self._lock:
             self._count(row for row in rows if row.experiment == name)
-            backlog.after = rows[-1].id if rows else backlog.after
-        if not more:
-            del self._backlogs[name]
+            if more:
+                self._backlogs[name] = (rows[-1].id, before)
+            else:
+                del self._backlogs[name]
 
     def _read_batch(self, after: str, before: str) -> tuple[list[Decision], bool]:
         size = self._batch_size
@@ -205,7 +199,6 @@ class Monitor:
         by_experiment: dict[str, list[Decision]] = {}
         for row in rows:
             by_experiment.setdefault(row.experiment, []).append(row)
-        by_experiment.pop("", None)  # rows without an experiment do not occur
         for name, decisions in by_experiment.items():
             self._experiments[name].count(decisions)
 
@@ -217,7 +210,7 @@ class Monitor:
             last = transaction.head.number if transaction.head else 0
             events = transaction.events(statistics.number, through) if last > statistics.number else []
         if statistics.number == 0 and events and _time_of(statistics.since) > events[0].time:
-            self._backlogs[name] = _Backlog("0", statistics.since)
+            self._backlogs[name] = ("0", statistics.since)
         with self._lock:
             for event in events:
                 statistics.apply(event)
@@ -251,31 +244,26 @@ class Monitor:
                 "audit": _audit(statistics.audit, named, total),
             }
 
-    def calibration(self) -> Iterator[tuple[str, str, float]]:
+    def calibration(self) -> list[tuple[str, str, float]]:
         """Triples of experiment, arm and z score of the audit, for arms with enough data."""
         with self._lock:
-            scores = [(name, statistics.audit.scores()) for name, statistics in self._experiments.items()]
-        for name, each in scores:
-            for score in each:
-                if (z := score.z) is not None:
-                    yield name, score.name, z
+            audits = [(name, each.audit.scores()) for name, each in self._experiments.items()]
+        return [(name, each.name, each.z) for name, scores in audits for each in scores if each.z is not None]
 
 
 def _audit(audit: Audit, arms: Iterable[str], decisions: int) -> dict[str, Any]:
-    scores = {score.name: score for score in audit.scores()}
-    weights, counted = audit.weights(), decisions - audit.left_out
+    scores, weights, counted = audit.scores(), audit.weights(), decisions - audit.left_out
+    choices = {
+        score.name: {"chosen": int(score.observed), "expected": score.expected, "z": score.z}
+        for score in scores
+    }
     no_choices = {"chosen": 0, "expected": 0.0, "z": None}
     return {
-        "verdict": "broken" if audit.impossible else verdict_for([*scores.values(), weights]),
+        "verdict": "broken" if audit.impossible else verdict_for([*scores, weights]),
         "limit": Audit.limit_for(len(scores)),
         "left_out": audit.left_out,
         "impossible": audit.impossible,
-        "arms": [
-            {"arm": arm, **no_choices}
-            if (score := scores.get(arm)) is None
-            else {"arm": arm, "chosen": int(score.observed), "expected": score.expected, "z": score.z}
-            for arm in dict.fromkeys([*arms, *scores])
-        ],
+        "arms": [{"arm": arm, **choices.get(arm, no_choices)} for arm in dict.fromkeys([*arms, *choices])],
         "weights": {
             "mean": weights.observed / counted if counted else None,
             "expected": weights.expected / counted if counted else None,

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 import maillard
-from maillard import wire_schema
+from maillard import wire_schema as wire
 from maillard.service.operations import OPERATIONS, Operation
 
 _REFERENCE = "#/components/schemas/{name}"
-_PARAMETERS = {
-    "experiment": {"type": "string", "minLength": 1, "maxLength": 512, "pattern": "^[^/\\x00]+$"},
-    "id": {
-        "type": "string",
-        "pattern": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$",
-    },
-    "arm": {"type": "string", "minLength": 1, "maxLength": 512},
+_TEXT = {"type": "string", "minLength": 1, "maxLength": 512}
+_PATH_PARAMETERS = {
+    "experiment": {**_TEXT, "pattern": "^[^/\\x00]+$"},
+    "id": {"type": "string", "pattern": wire.DECISION_ID},
+    "arm": _TEXT,
 }
 
 
 def openapi_document() -> dict[str, Any]:
     """The OpenAPI document of all operations."""
-    types = {operation.body for operation in OPERATIONS} | {
-        body_type for operation in OPERATIONS for body_type, _ in operation.responses.values()
-    }
-    structs = sorted((each for each in types - {None, dict} if each), key=lambda each: str(each.__name__))
-    _, components = msgspec.json.schema_components(
-        [*structs, wire_schema.ErrorResponse], ref_template=_REFERENCE
-    )
+    types = {operation.body for operation in OPERATIONS}
+    types |= {body for operation in OPERATIONS for body, _ in operation.responses.values()}
+    structs = [each for each in types if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    structs.sort(key=lambda struct: struct.__name__)
+    _, components = msgspec.json.schema_components([*structs, wire.ErrorResponse], ref_template=_REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         path = operation.path.replace(":anything}", "}")
@@ -51,57 +48,39 @@ def openapi_document() -> dict[str, Any]:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    summary = " ".join((operation.handler.__doc__ or "").split())
+    failures = {status: (wire.ErrorResponse, text) for status, text in operation.failures.items()}
+    responses = dict(sorted(operation.responses.items())) | failures
     document: dict[str, Any] = {
         "operationId": operation.name,
-        "summary": summary,
-        "parameters": [*_path_parameters(operation.path), *_other_parameters(operation)],
+        "summary": " ".join((operation.handler.__doc__ or "").split()),
+        "parameters": list(_parameters(operation)),
         "responses": {
-            **{str(status): _success(operation, status) for status in sorted(operation.responses)},
-            **{
-                str(status): _json(description, wire_schema.ErrorResponse)
-                for status, description in operation.failures.items()
-            },
+            str(status): {"description": description, "content": _content(body_type)}
+            for status, (body_type, description) in responses.items()
         },
     }
     if operation.scope is not None:
         document["security"] = [{"key": []}, {}]
-        document["description"] = (
-            "Any key." if operation.scope == "any" else f"Needs the scope `{operation.scope}`."
-        )
+        needs = "Any key." if operation.scope == "any" else f"Needs the scope `{operation.scope}`."
+        document["description"] = needs
     if operation.body is not None:
-        schema = {"$ref": _REFERENCE.format(name=operation.body.__name__)}
-        document["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        document["requestBody"] = {"required": True, "content": _content(operation.body)}
     return document
 
 
-def _path_parameters(path: str) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "in": "path", "required": True, "schema": _PARAMETERS[name]}
-        for name in re.findall(r"{(\w+)", path)
-    ]
+def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+    for name in re.findall(r"{(\w+)", operation.path):
+        yield {"name": name, "in": "path", "required": True, "schema": _PATH_PARAMETERS[name]}
+    for name, required, description in operation.headers:
+        header = {"name": name, "in": "header", "required": required, "description": description}
+        yield {**header, "schema": _TEXT}
+    for name, description in operation.query:
+        yield {"name": name, "in": "query", "description": description, "schema": {"type": "boolean"}}
 
 
-def _other_parameters(operation: Operation) -> list[dict[str, Any]]:
-    text = {"type": "string", "minLength": 1, "maxLength": 512}
-    headers = [
-        {"name": name, "in": "header", "required": required, "description": description, "schema": text}
-        for name, required, description in operation.headers
-    ]
-    query = [
-        {"name": name, "in": "query", "description": description, "schema": {"type": "boolean"}}
-        for name, description in operation.query
-    ]
-    return headers + query
-
-
-def _success(operation: Operation, status: int) -> dict[str, Any]:
-    body_type, description = operation.responses[status]
-    if body_type is not None:
-        return _json(description, body_type)
-    return {"description": description, "content": {operation.media_type: {}}}
-
-
-def _json(description: str, body_type: type) -> dict[str, Any]:
+def _content(body_type: type | str) -> dict[str, Any]:
+    """A body of this type as JSON, or of this media type."""
+    if isinstance(body_type, str):
+        return {body_type: {}}
     schema = {"type": "object"} if body_type is dict else {"$ref": _REFERENCE.format(name=body_type.__name__)}
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
+    return {"application/json": {"schema": schema}}

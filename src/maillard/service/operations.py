@@ -5,43 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from maillard.service.handlers import (
-    decision_handlers,
-    experiment_handlers,
-    read_handlers,
-    reward_handlers,
-    service_handlers,
-)
+from maillard import wire_schema as wire
+from maillard.service.handlers import decision_handlers as decisions
+from maillard.service.handlers import experiment_handlers as experiments
+from maillard.service.handlers import read_handlers as reads
+from maillard.service.handlers import reward_handlers as rewards
+from maillard.service.handlers import service_handlers as service
 from maillard.service.handlers.request_context import RequestContext
 from maillard.service.http_responses import HttpResponse
-from maillard.wire_schema import (
-    Activity,
-    Decision,
-    DecisionBatchRequest,
-    DecisionBatchResponse,
-    DecisionRequest,
-    ErrorResponse,
-    Evaluation,
-    EvaluationRequest,
-    ExperimentConfiguration,
-    ExperimentList,
-    Health,
-    NewArm,
-    NewExperiment,
-    Permissions,
-    Policies,
-    PolicyChange,
-    RewardBatchRequest,
-    RewardBatchResponse,
-    RewardRequest,
-    RewardResponse,
-    State,
-    Verification,
-)
 
 
 class _RestOfPath(StringConvertor):
@@ -53,49 +29,49 @@ class _RestOfPath(StringConvertor):
 register_url_convertor("anything", _RestOfPath())
 
 Handler = Callable[[RequestContext], Awaitable[HttpResponse]]
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+RequiredScope = Literal["decide", "reward", "read", "admin", "any"] | None
 
 
 @dataclass(frozen=True)
 class Operation:
     """One method of one path."""
 
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    method: Method
     path: str
     handler: Handler
-    scope: Literal["decide", "reward", "read", "admin", "any"] | None
+    scope: RequiredScope
     "The scope that a key needs. `any`: a key with any scope; None: no key."
     responses: dict[int, tuple[Any, str]]
-    "For each status, the type of the body (None: not JSON) and a description."
+    "For each status, the type of the body (its media type if it is not JSON) and a description."
     _: KW_ONLY
     body: type | None = None
     headers: tuple[tuple[str, bool, str], ...] = ()
     "Request headers: name, whether it is required, description."
     query: tuple[tuple[str, str], ...] = ()
     "Query parameters: name, description."
-    media_type: str = "application/json"
-    "The media type of a successful response."
     items: str | None = None
     "The field with the items of a batch."
     long_running: bool = False
     "Whether it may take minutes. It is cancelled if the caller disconnects."
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The operationId of the OpenAPI document."""
         return self.handler.__name__
 
-    @property
+    @cached_property
     def fields(self) -> tuple[str, ...]:
         """The names of the body's fields and of the path's parameters, as errors name them."""
         path = re.findall(r"{(\w+)", self.path.replace("{id}", "{decision}"))
         return (*getattr(self.body, "__struct_fields__", ()), *path)
 
-    @property
+    @cached_property
     def names_experiment(self) -> bool:
         """Whether the path contains the name of an experiment."""
         return "{experiment}" in self.path
 
-    @property
+    @cached_property
     def failures(self) -> dict[int, str]:
         """The statuses of errors that many operations share, with their descriptions."""
         found = {
@@ -109,26 +85,30 @@ class Operation:
         if "{" in self.path:
             found |= {404: "Not found.", 422: "A value is not allowed."}
         if self.body is not None or self.query:
-            found |= {
-                413: "The body is too large.",
-                415: "The body is not JSON.",
-                422: "A value is not allowed.",
-            }
+            found |= {413: "The body is too large.", 415: "The body is not JSON."}
+            found[422] = "A value is not allowed."
         return {status: text for status, text in sorted(found.items()) if status not in self.responses}
 
 
 _EXPERIMENT = "/v1/experiments/{experiment}"
 _IF_MATCH = ("If-Match", False, "The ETag of the experiment, to change only this version of it.")
-_ARCHIVED = (ErrorResponse, "The experiment is archived.")
-_STALE = (ErrorResponse, "If-Match is not the current version of the experiment.")
+_CHANGE_FAILURES = {
+    409: (wire.ErrorResponse, "The experiment is archived."),
+    412: (wire.ErrorResponse, "If-Match is not the current version of the experiment."),
+}
 
 
-def _change(
-    method: Literal["POST", "DELETE"], path: str, handler: Handler, status: int = 200, **options: Any
-) -> Operation:
+def _change(method: Method, path: str, handler: Handler, status: int = 200, **options: Any) -> Operation:
     """An operation that changes an experiment and returns it."""
-    responses = {status: (ExperimentConfiguration, "The changed experiment."), 409: _ARCHIVED, 412: _STALE}
+    responses = {status: (wire.ExperimentConfiguration, "The changed experiment."), **_CHANGE_FAILURES}
     return Operation(method, _EXPERIMENT + path, handler, "admin", responses, headers=(_IF_MATCH,), **options)
+
+
+def _get(
+    path: str, handler: Handler, body: Any, description: str, scope: RequiredScope = "read", **options: Any
+) -> Operation:
+    """An operation that returns `body` and changes nothing."""
+    return Operation("GET", path, handler, scope, {200: (body, description)}, **options)
 
 
 # The router tries them in this order, so the most frequent ones come first.
@@ -136,161 +116,121 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "POST",
         f"{_EXPERIMENT}/decisions",
-        decision_handlers.decide,
+        decisions.decide,
         "decide",
         {
-            201: (Decision, "A new decision, durable."),
-            200: (Decision, "The decision of an earlier request with the same idempotency key."),
-            409: (ErrorResponse, "The experiment is paused or archived."),
+            201: (wire.Decision, "A new decision, durable."),
+            200: (wire.Decision, "The decision of an earlier request with the same idempotency key."),
+            409: (wire.ErrorResponse, "The experiment is paused or archived."),
         },
-        body=DecisionRequest,
+        body=wire.DecisionRequest,
         headers=(("Idempotency-Key", False, "A repeated key and body return the same decision."),),
     ),
     Operation(
         "PUT",
         "/v1/decisions/{id}/reward",
-        reward_handlers.reward,
+        rewards.reward,
         "reward",
         {
-            201: (RewardResponse, "A new reward, durable."),
-            200: (RewardResponse, "The same reward again, or a reward after the window has closed."),
-            202: (RewardResponse, "The decision is not known yet; the reward waits for it."),
-            409: (ErrorResponse, "This decision and event already have a reward with another value."),
+            201: (wire.RewardResponse, "A new reward, durable."),
+            200: (wire.RewardResponse, "The same reward again, or a reward after the window has closed."),
+            202: (wire.RewardResponse, "The decision is not known yet; the reward waits for it."),
+            409: (wire.ErrorResponse, "This decision and event already have a reward with another value."),
         },
-        body=RewardRequest,
+        body=wire.RewardRequest,
     ),
     Operation(
         "POST",
         f"{_EXPERIMENT}/decisions:batch",
-        decision_handlers.decide_batch,
+        decisions.decide_batch,
         "decide",
-        {200: (DecisionBatchResponse, "A status for each decision.")},
-        body=DecisionBatchRequest,
+        {200: (wire.DecisionBatchResponse, "A status for each decision.")},
+        body=wire.DecisionBatchRequest,
         items="decisions",
     ),
     Operation(
         "POST",
         "/v1/rewards:batch",
-        reward_handlers.reward_batch,
+        rewards.reward_batch,
         "reward",
-        {200: (RewardBatchResponse, "A status for each reward.")},
-        body=RewardBatchRequest,
+        {200: (wire.RewardBatchResponse, "A status for each reward.")},
+        body=wire.RewardBatchRequest,
         items="rewards",
     ),
     Operation(
         "POST",
         "/v1/experiments",
-        experiment_handlers.create_experiment,
+        experiments.create_experiment,
         "admin",
         {
-            201: (ExperimentConfiguration, "The new experiment, which makes decisions from now on."),
-            409: (ErrorResponse, "An experiment with this name exists."),
+            201: (wire.ExperimentConfiguration, "The new experiment, which makes decisions from now on."),
+            409: (wire.ErrorResponse, "An experiment with this name exists."),
         },
-        body=NewExperiment,
+        body=wire.NewExperiment,
     ),
-    Operation(
-        "GET",
+    _get(
         "/v1/experiments",
-        experiment_handlers.list_experiments,
-        "read",
-        {200: (ExperimentList, "The experiments that the key allows.")},
+        experiments.list_experiments,
+        wire.ExperimentList,
+        "The experiments that the key allows.",
         query=(("archived", "Whether to include archived experiments."),),
     ),
-    Operation(
-        "GET",
-        f"{_EXPERIMENT}/state",
-        read_handlers.read_state,
-        "read",
-        {200: (State, "The current state.")},
-    ),
-    Operation(
-        "GET",
-        f"{_EXPERIMENT}/activity",
-        read_handlers.read_activity,
-        "read",
-        {200: (Activity, "As of a few seconds ago.")},
-    ),
-    Operation(
-        "GET",
+    _get(f"{_EXPERIMENT}/state", reads.read_state, wire.State, "The current state."),
+    _get(f"{_EXPERIMENT}/activity", reads.read_activity, wire.Activity, "As of a few seconds ago."),
+    _get(
         f"{_EXPERIMENT}/export",
-        read_handlers.export,
-        "read",
-        {200: (None, "The log of the experiment, as `maillard export` writes it.")},
-        media_type="application/vnd.apache.parquet",
+        reads.export,
+        "application/vnd.apache.parquet",
+        "The log of the experiment, as `maillard export` writes it.",
         long_running=True,
     ),
     Operation(
         "POST",
         f"{_EXPERIMENT}/evaluations",
-        read_handlers.evaluate,
+        reads.evaluate,
         "read",
-        {200: (Evaluation, "An estimate with its interval, or the reason why there is none.")},
-        body=EvaluationRequest,
+        {200: (wire.Evaluation, "An estimate with its interval, or the reason why there is none.")},
+        body=wire.EvaluationRequest,
         long_running=True,
     ),
     Operation(
         "POST",
         f"{_EXPERIMENT}:verify",
-        read_handlers.verify,
+        reads.verify,
         "read",
-        {200: (Verification, "The result.")},
+        {200: (wire.Verification, "The result.")},
         long_running=True,
     ),
-    _change("POST", ":pause", experiment_handlers.pause),
-    _change("POST", ":resume", experiment_handlers.resume),
-    _change("POST", ":reset", experiment_handlers.reset),
-    _change("POST", ":archive", experiment_handlers.archive),
-    _change("POST", "/arms", experiment_handlers.add_arm, 201, body=NewArm),
-    _change("DELETE", "/arms/{arm:anything}", experiment_handlers.retire_arm),
-    Operation(
-        "GET",
+    _change("POST", ":pause", experiments.pause),
+    _change("POST", ":resume", experiments.resume),
+    _change("POST", ":reset", experiments.reset),
+    _change("POST", ":archive", experiments.archive),
+    _change("POST", "/arms", experiments.add_arm, 201, body=wire.NewArm),
+    _change("DELETE", "/arms/{arm:anything}", experiments.retire_arm),
+    _get(
         _EXPERIMENT,
-        experiment_handlers.read_experiment,
-        "read",
-        {200: (ExperimentConfiguration, "The experiment. Its ETag is for If-Match.")},
+        experiments.read_experiment,
+        wire.ExperimentConfiguration,
+        "The experiment. Its ETag is for If-Match.",
     ),
     Operation(
         "PATCH",
         _EXPERIMENT,
-        experiment_handlers.change_experiment,
+        experiments.change_experiment,
         "admin",
         {
-            200: (ExperimentConfiguration, "The experiment with its new policy."),
-            409: _ARCHIVED,
-            412: _STALE,
-            428: (ErrorResponse, "If-Match is missing."),
+            200: (wire.ExperimentConfiguration, "The experiment with its new policy."),
+            428: (wire.ErrorResponse, "If-Match is missing."),
+            **_CHANGE_FAILURES,
         },
-        body=PolicyChange,
+        body=wire.PolicyChange,
         headers=(("If-Match", True, "The ETag of the experiment, or *."),),
     ),
-    Operation(
-        "GET",
-        "/v1/decisions/{id}",
-        decision_handlers.read_decision,
-        "read",
-        {200: (Decision, "The decision as it was made.")},
-    ),
-    Operation(
-        "GET", "/v1/policies", service_handlers.list_policies, "any", {200: (Policies, "All policies.")}
-    ),
-    Operation(
-        "GET",
-        "/v1/me",
-        service_handlers.read_permissions,
-        "any",
-        {200: (Permissions, "What the key allows.")},
-    ),
-    Operation(
-        "GET",
-        "/metrics",
-        service_handlers.read_metrics,
-        "read",
-        {200: (None, "Metrics in Prometheus text format.")},
-        media_type="text/plain",
-    ),
-    Operation("GET", "/healthz", service_handlers.health, None, {200: (Health, "The process is alive.")}),
-    Operation("GET", "/readyz", service_handlers.readiness, None, {200: (Health, "The log can be written.")}),
-    Operation(
-        "GET", "/openapi.json", service_handlers.read_description, None, {200: (dict, "This document.")}
-    ),
+    _get("/v1/decisions/{id}", decisions.read_decision, wire.Decision, "The decision as it was made."),
+    _get("/v1/policies", service.list_policies, wire.Policies, "All policies.", "any"),
+    _get("/v1/me", service.read_permissions, wire.Permissions, "What the key allows.", "any"),
+    _get("/metrics", service.read_metrics, "text/plain", "Metrics in Prometheus text format."),
+    _get("/healthz", service.health, wire.Health, "The process is alive.", None),
+    _get("/readyz", service.readiness, wire.Health, "The log can be written.", None),
+    _get("/openapi.json", service.read_description, dict, "This document.", None),
 )

@@ -30,7 +30,6 @@ class RewardSeries:
     "For each bucket and arm, the number of rewards and their sum."
     latest: dict[str, int] = field(default_factory=dict)
     "For each arm, the bucket of its latest reward."
-    cells: int = 0
 
     def add(self, at: int, arm: str, value: float) -> None:
         """Add a reward that was applied at this time, in microseconds since 1970."""
@@ -41,7 +40,6 @@ class RewardSeries:
             cell[1] += value
             return
         self.buckets[bucket][arm] = [1, value]
-        self.cells += 1
         while len(self.buckets) > 1 and self._overflows():
             self._double()
 
@@ -51,7 +49,8 @@ class RewardSeries:
             self.buckets[self.latest[arm]][arm][1] += difference
 
     def _overflows(self) -> bool:
-        return self.cells > _MAX_CELLS or max(self.buckets) - min(self.buckets) >= _MAX_BUCKETS
+        cells = sum(map(len, self.buckets.values()))
+        return cells > _MAX_CELLS or max(self.buckets) - min(self.buckets) >= _MAX_BUCKETS
 
     def _double(self) -> None:
         narrow, self.buckets, self.width = self.buckets, {}, 2 * self.width
@@ -62,7 +61,6 @@ class RewardSeries:
                 cell[0] += count
                 cell[1] += total
         self.latest = {arm: bucket // 2 for arm, bucket in self.latest.items()}
-        self.cells = sum(map(len, self.buckets.values()))
 
     def points(self) -> Iterator[dict[str, Any]]:
         """All buckets from the first to the last, empty ones included."""

@@ -50,19 +50,14 @@ def run(
     finally:
         store.close()
     if not store.concurrent_decisions and workers > 1:
-        raise InvalidValue(
-            "workers", workers, f"1, for {redact(database)} is a SQLite file, which has one writer"
-        )
+        allowed = f"1, for {redact(database)} is a SQLite file, which has one writer"
+        raise InvalidValue("workers", workers, allowed)
     with _listen(host, port) as listening:
         address = listening.getsockname()
         name = f"[{address[0]}]" if ":" in address[0] else address[0]
-        options: dict[str, Any] = {
-            "database": database,
-            "exposed": not is_loopback(host),
-            "rate_limit": rate_limit,
-            "log_level": log_level,
-        }
-        config = uvicorn_config(partial(_application, **options), workers=workers)
+        options = {"exposed": not is_loopback(host), "rate_limit": rate_limit}
+        make = partial(_application, database, log_level, **options)
+        config = uvicorn_config(make, workers=workers)
         if on_listening is not None:
             on_listening(f"http://{name}:{address[1]}")
         if workers == 1:
@@ -93,7 +88,7 @@ def uvicorn_config(make: Callable[[], ASGI], *, workers: int = 1) -> uvicorn.Con
     )
 
 
-def _application(*, database: str, exposed: bool, rate_limit: float, log_level: str) -> ASGI:
+def _application(database: str, log_level: str, **options: Any) -> ASGI:
     """The application of one server process."""
     sys.setswitchinterval(_SWITCH_INTERVAL)
     access_log = AccessLog(quiet=LEVELS.index(log_level) > LEVELS.index("info"))
@@ -104,7 +99,7 @@ def _application(*, database: str, exposed: bool, rate_limit: float, log_level: 
         while True:
             try:
                 store = open_store(database, connections=_CONNECTIONS)
-                return Service(store, database, rate_limit=rate_limit, exposed=exposed, access_log=access_log)
+                return Service(store, database, access_log, **options)
             except Unavailable as error:
                 access_log.log_event("warning", "the log cannot be opened", error=str(error))
                 await asyncio.sleep(_RETRY_INTERVAL)

@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import IO
 
 import msgspec
@@ -39,7 +38,7 @@ class Service:
     """The shared state of all handlers. Create it inside the event loop; `async with` starts and stops it."""
 
     def __init__(
-        self, store: Store, database: str, *, rate_limit: float, exposed: bool, access_log: AccessLog
+        self, store: Store, database: str, access_log: AccessLog, *, rate_limit: float, exposed: bool
     ) -> None:
         self.store, self.access_log, self._exposed = store, access_log, exposed
         self.experiments = ExperimentRegistry(store)
@@ -70,9 +69,8 @@ class Service:
 
     async def _advance_monitor(self) -> None:
         try:
-            await self.experiments.run(self.monitor.advance, _MONITOR_TIME)
-        except Exception as error:  # noqa: BLE001  # the monitor still has its older counts
-            self._warn("reading the log failed", error)
+            with self._log_failure("reading the log failed"):  # the monitor still has its older counts
+                await self.experiments.run(self.monitor.advance, _MONITOR_TIME)
         finally:
             self._updating = None
 
@@ -133,23 +131,16 @@ class Service:
         try:
             yield
         except Exception as error:  # noqa: BLE001  # the service goes on
-            self._warn(what, error)
-
-    def _warn(self, what: str, error: Exception) -> None:
-        self.access_log.log_event("warning", what, error=f"{type(error).__name__}: {error}")
+            self.access_log.log_event("warning", what, error=f"{type(error).__name__}: {error}")
 
     async def __aenter__(self) -> Service:
         gc.collect()
         gc.freeze()  # what exists now stays; the collector need not look at it again
-        self._tasks = [
-            asyncio.ensure_future(loop)
-            for loop in (self._refresh_periodically(), self._maintain_periodically())
-        ]
+        loops = (self._refresh_periodically(), self._maintain_periodically())
+        self._tasks = [asyncio.ensure_future(loop) for loop in loops]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

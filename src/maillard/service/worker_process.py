@@ -9,6 +9,7 @@ priority, errors without secrets, and a worker that ends with its parent and aft
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import reprlib
@@ -70,7 +71,6 @@ class WorkerProcess:
         self._database, self._max_waiting, self._idle_timeout = str(database), max_waiting, idle_timeout
         self.timeout = timeout
         self._turn = anyio.Lock()  # first come, first served
-        self._limiter = anyio.CapacityLimiter(1)
         self._callers = 0
         self._running: anyio.CancelScope | None = None
         self._closed = False
@@ -81,7 +81,14 @@ class WorkerProcess:
             raise Busy(f"{self._max_waiting} jobs are already waiting; try again later")
         self._callers += 1
         try:
-            result = await self._run_in_turn(job, arguments)
+            with anyio.move_on_after(self.timeout) as waiting:
+                await self._turn.acquire()
+            if waiting.cancelled_caught:
+                raise Busy(f"other jobs have taken more than {self.timeout:g} seconds; try again later")
+            try:
+                result = await self._run_now(job, arguments)
+            finally:
+                self._turn.release()
         finally:
             self._callers -= 1
         if result.traceback is not None:
@@ -98,29 +105,13 @@ class WorkerProcess:
         async with self._turn:
             pass
 
-    async def _run_in_turn(self, job: Job, arguments: tuple[Any, ...]) -> _JobResult:
-        with anyio.move_on_after(self.timeout) as waiting:
-            await self._turn.acquire()
-        if waiting.cancelled_caught:
-            raise Busy(f"other jobs have taken more than {self.timeout:g} seconds; try again later")
-        try:
-            return await self._run_now(job, arguments)
-        finally:
-            self._turn.release()
-
     async def _run_now(self, job: Job, arguments: tuple[Any, ...]) -> _JobResult:
         if self._closed:
             raise Busy(_STOPPING)
         try:
             with anyio.move_on_after(self.timeout) as self._running:
                 return await anyio.to_process.run_sync(
-                    _run_job,
-                    self._database,
-                    self._idle_timeout,
-                    job,
-                    arguments,
-                    cancellable=True,
-                    limiter=self._limiter,
+                    _run_job, self._database, self._idle_timeout, job, arguments, cancellable=True
                 )
         except anyio.BrokenWorkerProcess:
             raise Busy("the worker process ended before the job was done; try again") from None
@@ -141,16 +132,15 @@ class _Watchdog:
     """Ends the worker when its parent has died, or when it has had no job for a while."""
 
     def __init__(self, idle_timeout: float) -> None:
-        self._idle_timeout = idle_timeout
-        self.busy = True
-        self.idle_since = 0.0
-        self._parent = os.getppid()
+        self._idle_timeout, self._parent = idle_timeout, os.getppid()
+        self.idle_since = math.inf
+        "When the last job ended, by the monotonic clock; infinity while a job runs."
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
         while os.getppid() == self._parent:
             time.sleep(min(_WATCH_INTERVAL, self._idle_timeout))
-            if not self.busy and time.monotonic() - self.idle_since > self._idle_timeout:
+            if time.monotonic() - self.idle_since > self._idle_timeout:
                 break
         os._exit(1)
 
@@ -166,7 +156,7 @@ def _run_job(database: str, idle_timeout: float, job: Job, arguments: tuple[Any,
         with suppress(OSError):  # Linux only: if memory runs out, this process is killed and not the service
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         _watchdog = _Watchdog(idle_timeout)
-    _watchdog.busy = True
+    _watchdog.idle_since = math.inf
     try:
         return _JobResult(value=job(database, *arguments))
     except MaillardError as error:
@@ -175,7 +165,7 @@ def _run_job(database: str, idle_timeout: float, job: Job, arguments: tuple[Any,
         failed = JobFailed(f"the job failed: an unexpected {type(error).__name__}")
         return _JobResult(error=failed, traceback=without_secrets(traceback.format_exc(), database))
     finally:
-        _watchdog.busy, _watchdog.idle_since = False, time.monotonic()
+        _watchdog.idle_since = time.monotonic()
 
 
 def _plain_error(error: MaillardError, database: str) -> MaillardError:

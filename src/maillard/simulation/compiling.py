@@ -18,6 +18,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import dis
+import functools
 import hashlib
 import re
 import types as python_types
@@ -36,6 +37,8 @@ from maillard.policies.numerics.elementwise import branch, where
 
 _F8 = types.float64
 _FORMULA = _F8(types.CPointer(_F8), _F8, _F8, _F8, _F8, _F8)
+# The types of the arrays that compiled loops take.
+NUMBERS, PLACES, TABLE = types.Array(_F8, 1, "C"), types.Array(types.int64, 1, "C"), types.Array(_F8, 2, "C")
 C_FORMULA = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, *[ctypes.c_double] * 5)
 
 
@@ -88,16 +91,22 @@ def _overload_borrowed(array):  # type: ignore[no-untyped-def]
     return lambda array: _borrow(array)  # noqa: PLW0108  # numba wants a function
 
 
-@overload(where)
-def _overload_where(condition, yes, no):  # type: ignore[no-untyped-def]
-    return lambda condition, yes, no: yes + 0.0 if condition else no + 0.0
+# Numba compares the parameters of these two functions with those of the overloads, annotations included.
+def where_number(condition, yes, no):  # type: ignore[no-untyped-def]
+    """Return what `where` does, for single numbers."""
+    return yes + 0.0 if condition else no + 0.0
 
 
-@overload(branch)
-def _overload_branch(condition, yes, no, x, y):  # type: ignore[no-untyped-def]
-    return lambda condition, yes, no, x, y: yes(x, y) + 0.0 if condition else no(x, y) + 0.0
+def branch_number(condition, yes, no, x, y):  # type: ignore[no-untyped-def]
+    """Return what `branch` does, for single numbers."""
+    return yes(x, y) + 0.0 if condition else no(x, y) + 0.0
 
 
+overload(where)(lambda condition, yes, no: where_number)  # noqa: ARG005
+overload(branch)(lambda condition, yes, no, x, y: branch_number)  # noqa: ARG005
+
+
+@functools.cache
 def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signature: Any) -> Any:
     """Compile the closure that `build(*parts, fingerprint)` returns for one signature, without the GIL.
 
@@ -124,36 +133,35 @@ def rare(function: Any) -> Any:
     return function
 
 
-_FOREIGN = ("numba", "numpy")  # packages whose functions numba implements itself
 _REGISTERED: set[Any] = {call, borrowed, branch, where}  # functions with an overload
 
 
-def jitable(function: Any) -> None:
-    """Let compiled code call this function and all functions that it reaches."""
-    for reached in _reached(function, set()):
-        _register(reached)
-
-
 def _register(function: Any) -> None:
+    """Let compiled code call this function."""
     if function not in _REGISTERED:
         _REGISTERED.add(function)
         # Inlining pays for functions that every round calls.
         register_jitable(error_model="numpy", forceinline=not hasattr(function, "rare"))(function)
 
 
-def _reached(function: Any, seen: set[Any]) -> Iterator[python_types.FunctionType]:
-    """Yield a function and every plain function that it names, in its globals or its closure, recursively."""
-    if not isinstance(function, python_types.FunctionType) or function in seen:
-        return
-    if (function.__module__ or "").split(".")[0] in _FOREIGN:
-        return
-    seen.add(function)
-    yield function
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    named = [function.__globals__.get(name) for name in _names(function.__code__)]
-    for value in (*named, *cells):
-        for each in value if isinstance(value, tuple) else (value,):
+def is_foreign(function: Any) -> bool:
+    """Return whether numba has its own implementation of a function."""
+    return (function.__module__ or "").split(".")[0] in ("numba", "numpy")
+
+
+def _reached(value: Any, seen: set[Any]) -> Iterator[python_types.FunctionType]:
+    """Yield a function (or those in a tuple) and all functions that it names, recursively.
+
+    It names them in its globals or its closure.
+    """
+    if isinstance(value, tuple):
+        for each in value:
             yield from _reached(each, seen)
+    elif isinstance(value, python_types.FunctionType) and value not in seen and not is_foreign(value):
+        seen.add(value)
+        yield value
+        named = tuple(value.__globals__.get(name) for name in _names(value.__code__))
+        yield from _reached((*named, *(cell.cell_contents for cell in value.__closure__ or ())), seen)
 
 
 def _names(code: python_types.CodeType) -> list[str]:
@@ -163,18 +171,16 @@ def _names(code: python_types.CodeType) -> list[str]:
 
 def _fingerprint(*functions: Any) -> int:
     digest = hashlib.sha256(numba.__version__.encode())
-    for function in (compile_function, _register, _compile_formula):  # part of how functions are compiled
-        _digest_code(digest, function.__code__)
-    seen: set[Any] = set()
-    for function in functions:
-        for each in _reached(function, seen):
-            digest.update(f"{each.__qualname__} {hasattr(each, 'rare')}".encode())
-            _digest_code(digest, each.__code__)
-            digest.update(repr((each.__defaults__, each.__kwdefaults__)).encode())
-            for name in _names(each.__code__):
-                value = each.__globals__.get(name)
-                if isinstance(value, int | float | str | tuple) and not _holds_functions(value):
-                    digest.update(f"{name}={value!r}".encode())
+    for how in (compile_function.__wrapped__, _register, _compile_formula):  # how functions are compiled
+        _digest_code(digest, how.__code__)
+    for each in _reached(functions, set()):
+        digest.update(f"{each.__qualname__} {hasattr(each, 'rare')}".encode())
+        _digest_code(digest, each.__code__)
+        digest.update(repr((each.__defaults__, each.__kwdefaults__)).encode())
+        for name in _names(each.__code__):
+            value = each.__globals__.get(name)
+            if isinstance(value, int | float | str | tuple) and not _holds_functions(value):
+                digest.update(f"{name}={value!r}".encode())
     return int.from_bytes(digest.digest()[:7], "big") + 1
 
 
@@ -224,19 +230,11 @@ def stand_in(fields: tuple[str, ...]) -> Any:
     return globals()[name]
 
 
-def adapt_formula(
-    formula: Any,
-    cls: Any,
-    count: int,
-    arity: int,
-    part: int,
-    w: Any,
-    x: Any,
-    y: Any,
-    z: Any,
-    fingerprint: int,
-) -> Any:
+def adapt_formula(policy: Any, name: str, arity: int, part: int, fingerprint: int) -> Any:
     """Return a formula as a function of the array from `parameters_of` and five numbers."""
+    formula, fields, others = getattr(type(policy), name), numbers_of(policy), others_of(policy)
+    cls, count = stand_in((*fields, *others)), len(fields)
+    w, x, y, z = others.values()
 
     def adapted(parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
         if fingerprint == 0:  # never: but only variables that the code uses enter the cache key
@@ -258,10 +256,9 @@ _COMPILED: dict[Any, Any] = {}
 
 def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int, Any]:
     """Return the address of a formula (or of one element of it), and the object that keeps it valid."""
-    formula, others = getattr(type(policy), name), others_of(policy)
-    key = (formula, tuple(others.items()), tuple(numbers_of(policy)), part)
+    key = (getattr(type(policy), name), tuple(others_of(policy).items()), tuple(numbers_of(policy)), part)
     if key not in _COMPILED:
-        _COMPILED[key] = _compile_formula(formula, policy, others, arity, part)
+        _COMPILED[key] = _compile_formula(policy, name, arity, part)
     made = _COMPILED[key]
     if made is None:
         made = _callback(getattr(policy, name), arity, part)
@@ -269,24 +266,21 @@ def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int,
     return made.address, made
 
 
-def _compile_formula(formula: Any, policy: Any, others: dict[str, Any], arity: int, part: int) -> Any:
-    numbers = numbers_of(policy)
+def _compile_formula(policy: Any, name: str, arity: int, part: int) -> Any:
+    formula, others = getattr(type(policy), name), tuple(others_of(policy).values())
     try:
-        if len(numbers) > _MAX_NUMBERS or len(others) > _MAX_OTHERS:
+        if len(numbers_of(policy)) > _MAX_NUMBERS or len(others) > _MAX_OTHERS:
             raise TypeError(f"more than {_MAX_NUMBERS} numbers or {_MAX_OTHERS} flags")  # noqa: TRY301
-        if any(_may_raise(each) for each in _reached(formula, set())):
+        reached = list(_reached(formula, set()))
+        if any(_may_raise(each) for each in reached):
             raise TypeError("it may raise an exception, which compiled formulas cannot")  # noqa: TRY301
-        cls = stand_in((*numbers, *others))
-        for each in (formula, *others.values()):
-            jitable(each)
-        values = tuple(others.values())
-        fingerprint = _fingerprint(formula, *values)
-        w, x, y, z = values
-        adapted = adapt_formula(formula, cls, len(numbers), arity, part, w, x, y, z, fingerprint)
+        for each in _reached((formula, *others), set()):
+            _register(each)
+        adapted = adapt_formula(policy, name, arity, part, _fingerprint(formula, *others))
         _name(adapted, formula)
         # Cache only our own formulas: a user's formula may depend on things that the fingerprint does not
         # cover.
-        ours = all((each.__module__ or "").startswith("maillard.") for each in _reached(formula, set()))
+        ours = all((each.__module__ or "").startswith("maillard.") for each in reached)
         return numba.cfunc(_FORMULA, cache=ours, error_model="numpy")(adapted)
     # Numba raises many types: a formula of a user may contain anything.
     except Exception as error:  # noqa: BLE001

@@ -14,14 +14,7 @@ from maillard.errors import InvalidValue
 from maillard.problems import Custom, Problem, codes
 from maillard.simulation import compiling
 from maillard.simulation.backends import CPU, Stopped, TrialBatch
-from maillard.simulation.compiled_plans import (
-    DIRECT,
-    CompiledPlan,
-    compile_plan,
-    engine_functions,
-    engines_for,
-    raise_failure,
-)
+from maillard.simulation.compiled_plans import CompiledPlan, compile_plan, engines_for, raise_failure
 from maillard.simulation.engines import trial_loop
 from maillard.simulation.random_streams import policy_key, trial_bit_generator
 from maillard.simulation.summary import PartialSummary, summarize_trials
@@ -42,9 +35,10 @@ def check(plan: Plan) -> None:
         raise InvalidValue(f"engine of {plan.policy.name} on this problem", plan.engine, " or ".join(engines))
 
 
-def prepare(plan: Plan) -> None:
+@functools.lru_cache(maxsize=4096)
+def prepare(plan: Plan) -> CompiledPlan:
     """Compile the plan, or load it from the cache: seconds the first time on a machine, then milliseconds."""
-    _compile(plan)
+    return compile_plan(plan, trial_loop)
 
 
 def batch_size(plan: Plan, trials: int, workers: int) -> int:
@@ -57,23 +51,12 @@ def run(
 ) -> TrialBatch | PartialSummary:
     """Run the trials `first`, ..., `first + count - 1`."""
     made = run_trials(plan, first, count, stop=stop)
-    return summarize_trials(made.regret, made.pulls) if summarize else TrialBatch(made.regret, made.pulls)
+    return summarize_trials(made.regret, made.pulls) if summarize else made
 
 
 def device_name() -> str:
     """Return the name of the device for provenance."""
     return CPU
-
-
-@functools.cache
-def _loop(engine: str, shape: str) -> Any:
-    return trial_loop.compile_loop(*engine_functions(engine, shape), nonstationary=engine == DIRECT)
-
-
-@functools.lru_cache(maxsize=4096)
-def _compile(plan: Plan) -> CompiledPlan:
-    build = functools.partial(trial_loop.build, nonstationary=True, fingerprint=1)
-    return compile_plan(plan, _loop, build)
 
 
 class UserSampler:
@@ -114,12 +97,10 @@ def problem_arguments(problem: Problem, sampler: UserSampler) -> tuple[Any, ...]
     return code, sampler.address, *arrays, problem.true_means.copy(), *delays, churn
 
 
-@dataclass
-class TrialResults:
+@dataclass(frozen=True, eq=False)
+class TrialResults(TrialBatch):
     """The results of consecutive trials, and the final state of the last one."""
 
-    regret: NDArray[np.float64]  # trial x checkpoint
-    pulls: NDArray[np.int64]  # trial x arm
     tally: Tally  # the rewards that the last trial has observed
     choices: NDArray[np.int64]  # how often each arm was chosen in additional choices from that state
 
@@ -131,7 +112,7 @@ def run_trials(
 
     Then choose `choices` times from the last one's final state.
     """
-    compiled, problem = _compile(plan), plan.problem
+    compiled, problem = prepare(plan), plan.problem
     arms, checkpoints = problem.arms, np.array(plan.checkpoints, np.int64)
     regret, pulls = np.zeros((count, checkpoints.size)), np.zeros((count, arms), np.int64)
     observed_pulls, observed_sums, chosen = np.zeros(arms), np.zeros(arms), np.zeros(arms, np.int64)
@@ -149,8 +130,8 @@ def run_trials(
             # Setting the state is faster than new generators, which compiled code would have to unbox.
             bits[place].state = trial_bit_generator(plan.seed, key, first + trial).state
         status = compiled.run(
-            compiled.addresses, *problem_values, *compiled.arguments, goal, checkpoints, regret[block],
-            pulls[block], observed_pulls, observed_sums, chosen, choices if block.stop == count else 0, stop,
+            *compiled.arguments, *problem_values, goal, checkpoints, regret[block], pulls[block],
+            observed_pulls, observed_sums, chosen, choices if block.stop == count else 0, stop,
             block.stop - start, rngs,
         )  # fmt: skip
         if sampler.error:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from maillard.simulation.compiled_plans import CompiledPlan, compile_plan, engine_functions, raise_failure
+from maillard.simulation.compiled_plans import CompiledPlan, compile_plan, raise_failure
 from maillard.simulation.engines import replay_loop
 from maillard.simulation.random_streams import trial_generator
 
@@ -21,11 +19,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Places = NDArray[np.int64]
 
-_NO_ROWS, _NO_NUMBERS = np.zeros(0, np.int64), np.zeros(0)
 
-
-@dataclass(frozen=True, eq=False)
-class LoggedRewards:
+class LoggedRewards(NamedTuple):
     """The logged rewards that take the place of a problem, for one of two replay methods.
 
     *Thinned* (rejection sampling): a choice takes the reward of the next row that has `arms` equal to the
@@ -34,9 +29,9 @@ class LoggedRewards:
     """
 
     rewards: Floats
-    arms: Places = dataclasses.field(default_factory=lambda: _NO_ROWS)
-    keep: Floats = dataclasses.field(default_factory=lambda: _NO_NUMBERS)
-    starts: Places = dataclasses.field(default_factory=lambda: _NO_ROWS)
+    arms: Places = np.zeros(0, np.int64)
+    keep: Floats = np.zeros(0)
+    starts: Places = np.zeros(0, np.int64)
 
 
 class ReplayedRun(NamedTuple):
@@ -50,9 +45,10 @@ class ReplayedRun(NamedTuple):
     "Number of rounds."
 
 
-def prepare(plan: Plan) -> None:
+@functools.lru_cache(maxsize=256)
+def prepare(plan: Plan) -> CompiledPlan:
     """Compile the plan, or load it from the cache."""
-    _compile(plan)
+    return compile_plan(plan, replay_loop)
 
 
 def replay_trial(plan: Plan, rows: LoggedRewards, arm_values: Floats, trial: int) -> ReplayedRun:
@@ -61,24 +57,14 @@ def replay_trial(plan: Plan, rows: LoggedRewards, arm_values: Floats, trial: int
     `arm_values` has one number per arm; the result contains their sum over the chosen arms. The result
     depends on the rows, the plan's seed, its policy and the trial number only.
     """
-    compiled = _compile(plan)
+    compiled = prepare(plan)
     checkpoints = np.array(plan.checkpoints, np.int64)
     sums, value_sums, ended = np.zeros(checkpoints.size), np.zeros(checkpoints.size), np.zeros(2, np.int64)
     n, s = np.zeros(arm_values.size), np.zeros(arm_values.size)
     status = compiled.run(
-        compiled.addresses, *compiled.arguments, rows.arms, rows.keep, rows.rewards, rows.starts, arm_values,
-        checkpoints, sums, value_sums, ended, n, s, trial_generator(plan.seed, plan.policy, trial),
+        *compiled.arguments, rows.arms, rows.keep, rows.rewards, rows.starts, arm_values, checkpoints, sums,
+        value_sums, ended, n, s, trial_generator(plan.seed, plan.policy, trial),
     )  # fmt: skip
     if status:
         raise_failure(plan, compiled, status, int(ended[1]), n, s)
     return ReplayedRun(sums, value_sums, int(ended[0]))
-
-
-@functools.lru_cache(maxsize=256)
-def _compile(plan: Plan) -> CompiledPlan:
-    return compile_plan(plan, _loop, functools.partial(replay_loop.build, fingerprint=1))
-
-
-@functools.cache
-def _loop(engine: str, shape: str) -> Any:
-    return replay_loop.compile_loop(*engine_functions(engine, shape))

@@ -62,7 +62,6 @@ def make_experiment(
     horizon: int,
     trials: int,
     seed: int,
-    *,
     checkpoints: ArrayLike | None = None,
     engine: str | None = None,
     device: str = "cpu",
@@ -80,7 +79,7 @@ def make_experiment(
     plans = [make_plan(each, made, horizon, seed, checkpoints, engine, device=where) for each in given]
     if device == AUTO:
         plans = [_on_gpu_if_possible(plan) for plan in plans]
-    return Experiment(tuple(plans), tuple(_label(each) for each in given), trials, keep)
+    return Experiment(tuple(plans), tuple(str(each) for each in given), trials, keep)
 
 
 def make_plan(
@@ -105,7 +104,7 @@ def make_plan(
             del context["horizon"]
     elif not isinstance(given, Policy):
         raise InvalidValue("policies", given, "policies and their specs")
-    elif given.needs_horizon is False or _has_horizon(given):
+    elif given.needs_horizon is False or getattr(without_floor(given), "horizon", None) is not None:
         context = {}
     made = policy(given, **context).bind(names or [str(arm) for arm in range(problem.arms)])
     plan = Plan(made, problem, _check_checkpoints(checkpoints, int(horizon)), int(seed), engine, device)
@@ -131,11 +130,9 @@ def check_plan(plan: Plan) -> None:
         return
     # A formula that returns no number mostly does so at once: try it on a few arms with two pulls each.
     arms = min(problem.arms, 4)
-    sums = (
-        np.ones(arms)
-        if problem.binary
-        else 2.0 * np.clip(problem.true_means[:arms], 1e-3 if low == 0 else low, high)
-    )
+    sums = 2.0 * np.clip(problem.true_means[:arms], 1e-3 if low == 0 else low, high)
+    if problem.binary:
+        sums = np.ones(arms)
     inner.log_probabilities(Tally(np.full(arms, 2), sums))
 
 
@@ -150,15 +147,6 @@ def _on_gpu_if_possible(plan: Plan) -> Plan:
     return on_gpu
 
 
-def _has_horizon(given: Policy) -> bool:
-    inner = getattr(given, "policy", given)
-    return getattr(inner, "horizon", None) is not None
-
-
-def _label(given: str | Policy) -> str:
-    return given if isinstance(given, str) else str(given)
-
-
 def _check_checkpoints(given: ArrayLike | None, horizon: int) -> tuple[int, ...]:
     if given is None:
         spaced = np.rint(np.geomspace(1, horizon, _CHECKPOINTS)).astype(np.int64)
@@ -169,9 +157,8 @@ def _check_checkpoints(given: ArrayLike | None, horizon: int) -> tuple[int, ...]
         whole = rounds.astype(np.int64)
     except (TypeError, ValueError, OverflowError):
         raise InvalidValue("checkpoints", given, allowed) from None
-    if rounds.ndim != 1 or not rounds.size or (whole != rounds).any() or (np.diff(whole) <= 0).any():
-        raise InvalidValue("checkpoints", given, allowed)
-    if whole[0] < 1 or whole[-1] != horizon:
+    increasing = rounds.ndim == 1 and rounds.size and (whole == rounds).all() and (np.diff(whole) > 0).all()
+    if not increasing or whole[0] < 1 or whole[-1] != horizon:
         raise InvalidValue("checkpoints", given, allowed)
     return tuple(whole.tolist())
 

@@ -70,4 +70,4 @@ def mixed_in(policy: Policy, arms: int) -> MixedIn:
 
 def forced_rounds(policy: Policy, arms: int) -> int:
     """Return how many initial rounds pull the arms in order: none if the policy needs no rewards to begin."""
-    return 0 if policy.has_prior else arms
+    return 0 if without_floor(policy).has_prior else arms

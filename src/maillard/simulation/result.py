@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_FORMAT = "maillard simulation 1"
-_QUANTILES = (0.5, 0.95)
+_FORMAT, _ARRAYS = "maillard simulation 1", ("rounds", "values", "pulls")
 
 
 class Outcome:
@@ -79,18 +78,17 @@ class Outcome:
     def summary(self) -> list[dict[str, Any]]:
         """Return one row per policy with statistics at the horizon."""
         last = self.final
-        quantiles = np.quantile(last, _QUANTILES, axis=1)
-        mean, error, deviation = self.mean[:, -1], self.standard_error[:, -1], self.sd[:, -1]
+        median, high = np.quantile(last, (0.5, 0.95), axis=1)
+        columns = {
+            "mean": self.mean[:, -1],
+            "standard error": self.standard_error[:, -1],
+            "deviation": self.sd[:, -1],
+            "median": median,
+            "95%": high,
+            "max": last.max(axis=1),
+        }
         return [
-            {
-                "policy": name,
-                "mean": float(mean[i]),
-                "standard error": float(error[i]),
-                "deviation": float(deviation[i]),
-                "median": float(quantiles[0, i]),
-                "95%": float(quantiles[1, i]),
-                "max": float(last[i].max()),
-            }
+            {"policy": name} | {column: float(values[i]) for column, values in columns.items()}
             for i, name in enumerate(self.policies)
         ]
 
@@ -159,23 +157,14 @@ class Result(Outcome):
 
     def save(self, path: str | Path) -> None:
         """Write everything to an .npz file that `Result.load` reads."""
-        header = {
-            "format": _FORMAT,
-            "labels": self.policies,
-            "measure": self.measure,
-            "provenance": self.provenance,
-        }
+        header: dict[str, Any] = {"format": _FORMAT, "labels": self.policies, "measure": self.measure}
+        header["provenance"] = self.provenance
         path = Path(path)
         if path.suffix != ".npz":
             raise InvalidValue("path", str(path), "a name that ends in .npz")
         with path.open("wb") as file:
-            np.savez_compressed(
-                file,
-                header=np.array(json.dumps(header)),
-                rounds=self.rounds,
-                values=self.values,
-                pulls=self.pulls,
-            )
+            arrays = {name: getattr(self, name) for name in _ARRAYS}
+            np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
@@ -183,7 +172,7 @@ class Result(Outcome):
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 header = json.loads(str(stored["header"]))
-                arrays = {name: stored[name] for name in ("rounds", "values", "pulls")}
+                arrays = {name: stored[name] for name in _ARRAYS}
                 if header["format"] != _FORMAT:
                     raise KeyError("format")  # noqa: TRY301  # reported like every other defect of the file
                 labels, measure, provenance = tuple(header["labels"]), header["measure"], header["provenance"]
@@ -192,4 +181,4 @@ class Result(Outcome):
         except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
             reason = f"a file written by Result.save ({type(error).__name__}: {error})"
             raise InvalidValue("path", str(path), reason) from None
-        return cls(labels, measure, arrays["rounds"], arrays["values"], arrays["pulls"], provenance)
+        return cls(labels, measure, **arrays, provenance=provenance)

@@ -6,12 +6,15 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from maillard.errors import InvalidValue, MaillardError
 from maillard.simulation.result import Outcome, Result
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def write(result: Outcome, path: str | Path) -> None:
@@ -53,11 +56,9 @@ def _csv(result: Result, path: Path) -> None:
     with path.open("w", newline="", encoding="utf8") as file:
         out = csv.writer(file)
         out.writerow(["policy", "trial", result.measure, *(f"pulls_{arm}" for arm in range(arms))])
-        for i, name in enumerate(result.policies):
-            for trial in range(result.values.shape[1]):
-                out.writerow(
-                    [name, trial, float(result.values[i, trial, -1]), *result.pulls[i, trial].tolist()]
-                )
+        for name, finals, pulls in zip(result.policies, result.final, result.pulls, strict=True):
+            for trial, final in enumerate(finals.tolist()):
+                out.writerow([name, trial, final, *pulls[trial].tolist()])
 
 
 def pyarrow() -> tuple[Any, Any]:
@@ -70,15 +71,20 @@ def pyarrow() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
+def list_column(values: NDArray[Any]) -> Any:
+    """Return a Parquet column of lists: the rows of an array."""
+    pa, _ = pyarrow()
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[-1])
+
+
 def _parquet(result: Result, path: Path) -> None:
     pa, pq = pyarrow()
-    policies, trials, arms = result.pulls.shape
-    pulls = pa.FixedSizeListArray.from_arrays(pa.array(result.pulls.ravel()), arms)
+    policies, trials, _ = result.pulls.shape
     columns = {
-        "policy": pa.array(np.repeat(result.policies, trials)),
-        "trial": pa.array(np.tile(np.arange(trials), policies)),
-        result.measure: pa.array(result.values[:, :, -1].ravel()),
-        "pulls": pulls,
+        "policy": np.repeat(result.policies, trials),
+        "trial": np.tile(np.arange(trials), policies),
+        result.measure: result.final.ravel(),
+        "pulls": list_column(result.pulls),
     }
     table = pa.table(columns).replace_schema_metadata({"maillard": json.dumps(result.provenance)})
     pq.write_table(table, path)
@@ -90,13 +96,9 @@ def _figure(result: Outcome, path: Path) -> None:
     figures.save(result.plot("distributions" if "distributions" in path.stem else "curves"), path)
 
 
-def _npz(result: Result, path: Path) -> None:
-    result.save(path)
-
-
 SUMMARY_FORMATS = (".json", ".png", ".svg")
 FORMATS: dict[str, Callable[[Any, Path], None]] = {
-    ".npz": _npz,
+    ".npz": Result.save,
     ".json": _json,
     ".csv": _csv,
     ".parquet": _parquet,

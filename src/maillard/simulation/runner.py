@@ -49,24 +49,10 @@ def simulate(
 
 
 @overload
-def simulate(
-    policies: str | Policy | Sequence[str | Policy],
-    problem: str | Problem,
-    horizon: int,
-    trials: int = 200,
-    seed: int = 0,
-    threads: int | None = None,
-    executor: Executor | None = None,
-    *,
-    keep: Literal["summary"],
-    checkpoints: ArrayLike | None = None,
-    engine: str | None = None,
-    device: str = "cpu",
-    progress: bool | None = None,
-) -> Summary: ...
+def simulate(*arguments: Any, keep: Literal["summary"], **options: Any) -> Summary: ...
 
 
-def simulate(
+def simulate(  # type: ignore[misc]  # the second signature accepts any options
     policies: str | Policy | Sequence[str | Policy],
     problem: str | Problem,
     horizon: int,
@@ -83,7 +69,7 @@ def simulate(
 ) -> Result | Summary:
     """Run every policy on the problem, `trials` times for `horizon` rounds, and return regret and pulls.
 
-    A trial depends only on the seed, the policy and the trial number. It does not depend on the number of
+    A trial is determined by its plan, the seed and its number. It does not depend on the number of
     threads, on the other policies, or on the machine. Policies given by name get sigma2 from the problem, and
     the horizon if they need one.
 
@@ -105,22 +91,11 @@ def simulate(
     check_device(device)
     if keep not in KEEP:
         raise InvalidValue("keep", keep, " or ".join(KEEP))
-    experiment = make_experiment(
-        policies,
-        problem,
-        horizon,
-        trials,
-        seed,
-        checkpoints=checkpoints,
-        engine=engine,
-        device=device,
-        keep=keep,
-    )
+    experiment = make_experiment(policies, problem, horizon, trials, seed, checkpoints, engine, device, keep)
     workers = workers_for(threads)
     if executor is not None and not isinstance(executor, Executor):
-        raise InvalidValue(
-            "executor", executor, "a concurrent.futures.Executor (Dask: client.get_executor())"
-        )
+        allowed = "a concurrent.futures.Executor (Dask: client.get_executor())"
+        raise InvalidValue("executor", executor, allowed)
     if executor is not None and device != AUTO and backend_for(device).SERIAL:
         raise InvalidValue(f"executor with device {device!r}", executor, "None: the device runs all trials")
     done = np.zeros(len(experiment.plans), np.int64)
@@ -152,6 +127,7 @@ def run_experiments(
     run.
     """
     stop = np.zeros(1, np.int64)
+    visible_stop = stop if executor is None else None  # other processes cannot see it
     running: dict[int, _Collector] = {}
     completed: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
     futures: dict[Future[Any], tuple[int, int, int, int]] = {}
@@ -173,27 +149,27 @@ def run_experiments(
     with contextlib.ExitStack() as stack:
         # On exit the pools wait for their batches, which end within milliseconds of `stop`.
         pool = executor or stack.enter_context(concurrent.futures.ThreadPoolExecutor(workers))
-        serial_pool = stack.enter_context(
-            concurrent.futures.ThreadPoolExecutor(1)
-        )  # starts no thread until used
+        # It starts no thread until it is used.
+        serial_pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
         try:
             for index, experiment in enumerate(experiments):
-                backends = [backend_for(plan.device) for plan in experiment.plans]
-                for i, (plan, backend) in enumerate(zip(experiment.plans, backends, strict=True)):
+                plans = [(plan, backend_for(plan.device)) for plan in experiment.plans]
+                for i, (plan, backend) in enumerate(plans):
                     if executor is None and (not backend.SERIAL or i == 0):
                         backend.prepare(plan)
                 running[index] = _Collector(experiment)
-                for i, first, count in _batches(experiment, workers):
-                    plan, backend = experiment.plans[i], backends[i]
-                    if backend.SERIAL and i > 0 and first == 0:
+                for i, (plan, backend) in enumerate(plans):
+                    size = backend.batch_size(plan, experiment.trials, workers)
+                    if backend.SERIAL and i > 0:
                         backend.prepare(plan)
                         yield from collect(wait=False)
-                    visible_stop = stop if executor is None else None  # other processes cannot see it
-                    future = (serial_pool if backend.SERIAL else pool).submit(
-                        _run_batch, plan, first, count, experiment.keep == SUMMARY, visible_stop
-                    )
-                    futures[future] = (index, i, first, count)
-                    future.add_done_callback(completed.put)
+                    for first in range(0, experiment.trials, size):
+                        count = min(size, experiment.trials - first)
+                        future = (serial_pool if backend.SERIAL else pool).submit(
+                            _run_batch, plan, first, count, experiment.keep == SUMMARY, visible_stop
+                        )
+                        futures[future] = (index, i, first, count)
+                        future.add_done_callback(completed.put)
                 yield from collect(wait=False)
             while futures:
                 yield from collect(wait=True)
@@ -202,14 +178,6 @@ def run_experiments(
             for future in futures:
                 future.cancel()
             raise
-
-
-def _batches(experiment: Experiment, workers: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the index of the policy, the first trial and the number of trials of each batch."""
-    for i, plan in enumerate(experiment.plans):
-        size = backend_for(plan.device).batch_size(plan, experiment.trials, workers)
-        for first in range(0, experiment.trials, size):
-            yield i, first, min(size, experiment.trials - first)
 
 
 def _run_batch(plan: Plan, first: int, count: int, summarize: bool, stop: NDArray[np.int64] | None) -> Any:
@@ -279,15 +247,9 @@ def _progress_bar(total: int, progress: bool | None) -> Iterator[Callable[[int],
         yield lambda _count: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    columns = (
-        TextColumn("simulating"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("trials"),
-        TimeRemainingColumn(),
-    )
+    columns = ("simulating", BarColumn(), MofNCompleteColumn(), "trials", TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task("", total=total)
         yield lambda count: shown.advance(task, count)

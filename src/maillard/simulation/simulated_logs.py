@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import json
 from collections import deque
 from collections.abc import Iterator
@@ -16,9 +17,14 @@ from maillard.errors import InvalidValue
 from maillard.policies import Policy
 from maillard.problems import Problem
 from maillard.problems import problem as problem_of
-from maillard.simulation.log_recorder import record
+from maillard.simulation import compiled_plans
+from maillard.simulation.compiling import compile_function
+from maillard.simulation.cpu_backend import UserSampler, problem_arguments
+from maillard.simulation.engines import direct_engines, recording_loop
 from maillard.simulation.plans import Plan, check_count, check_folder, make_plan, workers_for
-from maillard.simulation.result_files import pyarrow
+from maillard.simulation.policy_formulas import engine_shape, forced_rounds, mixed_in
+from maillard.simulation.random_streams import trial_generator
+from maillard.simulation.result_files import list_column, pyarrow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,20 +57,10 @@ def simulate_log(
 
 
 @overload
-def simulate_log(
-    policy: str | Policy,
-    problem: str | Problem,
-    horizon: int,
-    seed: int = 0,
-    *,
-    runs: int,
-    path: str | Path | None = None,
-    probabilities: str = "all",
-    threads: int | None = None,
-) -> list[Log]: ...
+def simulate_log(*arguments: Any, runs: int, **options: Any) -> list[Log]: ...
 
 
-def simulate_log(
+def simulate_log(  # type: ignore[misc]  # the second signature accepts any options
     policy: str | Policy,
     problem: str | Problem,
     horizon: int,
@@ -88,40 +84,70 @@ def simulate_log(
     plan = make_plan(policy, problem_of(problem), horizon, seed)
     if probabilities not in ("all", "chosen"):
         raise InvalidValue("probabilities", probabilities, "all or chosen")
-    workers = workers_for(threads)
+    every_arm, workers = probabilities == "all", workers_for(threads)
     check_count("horizon", horizon, 10**9)  # every round is recorded
     if path is not None:
         check_folder("path", path)
     if runs is None:
         if path is None:
-            return _log(plan, 0, probabilities)
+            return record(plan, 0, every_arm=every_arm)
         runs = 1
     check_count("runs", runs, 2**40)
-    made = _logs(plan, runs, probabilities, workers)
+    made = _record_all(plan, runs, every_arm, workers)
     if path is None:
         return list(made)
     _write(path, made)
     return []
 
 
-def _log(plan: Plan, run: int, probabilities: str) -> Log:
-    recorded = record(plan, run, every_arm=probabilities == "all")
-    provenance = {
-        "policy": str(plan.policy),
-        "problem": str(plan.problem),
-        "horizon": plan.horizon,
-        "seed": plan.seed,
-        "run": run,
-    }
-    return Log(*recorded, provenance)
+def record(plan: Plan, run: int, *, every_arm: bool) -> Log:
+    """Record one run of a plan, with the log probabilities of every arm or of the chosen one only."""
+    compiled, problem, horizon = prepare_recorder(plan), plan.problem, plan.horizon
+    chosen, rewards, log_chosen = np.zeros(horizon, np.int64), np.zeros(horizon), np.zeros(horizon)
+    log_all = np.zeros((horizon, problem.arms) if every_arm else (0, 0))
+    n, s = np.zeros(problem.arms), np.zeros(problem.arms)
+    sampler = UserSampler(problem)
+    sampler.rng = trial_generator(plan.seed, plan.policy, run)
+    status = compiled.run(
+        *compiled.arguments, *problem_arguments(problem, sampler), chosen, rewards, log_chosen, log_all, n, s,
+        sampler.rng,
+    )  # fmt: skip
+    if sampler.error:
+        raise sampler.error
+    if status:
+        compiled_plans.raise_failure(plan, compiled, status, int(chosen[0]), n, s)
+    provenance: dict[str, Any] = {"policy": str(plan.policy), "problem": str(problem), "horizon": horizon}
+    provenance |= {"seed": plan.seed, "run": run}
+    forced = min(forced_rounds(plan.policy, problem.arms), horizon)
+    return Log(chosen, rewards, log_chosen, log_all if every_arm else None, forced, provenance)
 
 
-def _logs(plan: Plan, runs: int, probabilities: str, workers: int) -> Iterator[Log]:
+@functools.lru_cache(maxsize=64)
+def prepare_recorder(plan: Plan) -> compiled_plans.CompiledPlan:
+    """Compile the recorder of a plan.
+
+    Without a compiled distribution, it calls `policy.log_probabilities`.
+    """
+    shape = engine_shape(compiled_plans.formula_policy(plan.policy))
+    if shape in direct_engines.DISTRIBUTIONS:
+        functions = direct_engines.DISTRIBUTIONS[shape], direct_engines.ENGINES[shape][2]
+        run = compile_function(recording_loop.build, functions, recording_loop.SIGNATURE)
+        return compiled_plans.formula_plan(plan, run, mixed_in(plan.policy, plan.problem.arms))
+
+    def compute(_f: Any, w: Any, _arms: int, t: int) -> int:
+        w[direct_engines.LOG] = plan.policy.log_probabilities(compiled_plans.tally_of(w), round=t)
+        w[direct_engines.PROBABILITY] = np.exp(w[direct_engines.LOG])
+        return 0
+
+    return compiled_plans.plain_plan(plan, recording_loop.build(compute, direct_engines.update, 1))
+
+
+def _record_all(plan: Plan, runs: int, every_arm: bool, workers: int) -> Iterator[Log]:
     """Yield the logs in order, computing a few ahead of the consumer."""
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         ahead: deque[Any] = deque()
         for run in range(runs):
-            ahead.append(pool.submit(_log, plan, run, probabilities))
+            ahead.append(pool.submit(record, plan, run, every_arm=every_arm))
             if len(ahead) > 2 * workers:
                 yield ahead.popleft().result()
         while ahead:
@@ -139,17 +165,14 @@ def _write(path: str | Path, logs: Iterator[Log]) -> None:
     try:
         for log in logs:
             columns = {
-                "run": pa.array(np.full(log.arms.size, log.provenance["run"])),
-                "round": pa.array(np.arange(1, log.arms.size + 1)),
-                "arm": pa.array(log.arms),
-                "reward": pa.array(log.rewards),
-                "log_probability": pa.array(log.log_probability),
+                "run": np.full(log.arms.size, log.provenance["run"]),
+                "round": np.arange(1, log.arms.size + 1),
+                "arm": log.arms,
+                "reward": log.rewards,
+                "log_probability": log.log_probability,
             }
             if log.log_probabilities is not None:
-                flat = pa.array(log.log_probabilities.ravel())
-                columns["log_probabilities"] = pa.FixedSizeListArray.from_arrays(
-                    flat, log.log_probabilities.shape[1]
-                )
+                columns["log_probabilities"] = list_column(log.log_probabilities)
             table = pa.table(columns)
             if writer is None:
                 metadata = {"maillard": json.dumps({**log.provenance, "forced": log.forced})}

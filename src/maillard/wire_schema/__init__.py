@@ -4,11 +4,5 @@ A struct that mirrors a Python class, such as `Decision` or `Reward`, has the na
 field names. The service derives its OpenAPI document from these structs.
 """
 
-from maillard.wire_schema import requests, responses
 from maillard.wire_schema.requests import *  # noqa: F403  # every request body
 from maillard.wire_schema.responses import *  # noqa: F403  # every response body
-from maillard.wire_schema.value_types import MAX_ITEMS, Status
-
-__all__ = ["MAX_ITEMS", "Status"]
-__all__ += requests.__all__
-__all__ += responses.__all__

@@ -6,39 +6,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from maillard.wire_schema.requests import Reward
-from maillard.wire_schema.value_types import Outcome, Status, UtcTime
+from maillard.wire_schema.requests import Reward, UtcTime
 
-__all__ = [
-    "Activity",
-    "ArmCalibration",
-    "ArmScore",
-    "ArmState",
-    "ArmTraffic",
-    "Audit",
-    "Decision",
-    "DecisionBatchResponse",
-    "DecisionBatchResult",
-    "ErrorDetail",
-    "ErrorResponse",
-    "Evaluation",
-    "ExperimentConfiguration",
-    "ExperimentList",
-    "Health",
-    "IntervalInfo",
-    "MeanWeight",
-    "Permissions",
-    "Policies",
-    "PolicyInfo",
-    "RewardBatchResponse",
-    "RewardBatchResult",
-    "RewardResponse",
-    "RewardSeries",
-    "RewardSeriesPoint",
-    "State",
-    "Verification",
-    "VerificationProblem",
-]
+Status = Literal["running", "paused", "archived"]
+Outcome = Literal["applied", "revised", "unchanged", "waiting", "old epoch", "duplicate", "parked", "late"]
 
 
 class _Response(Struct, kw_only=True):
@@ -304,11 +275,11 @@ class Activity(_Response):
 class Evaluation(_Response):
     """The mean reward under another policy, with its interval, or why the log cannot answer."""
 
-    question: str
+    estimand: str
     kind: Literal["evaluation", "replay"]
     target: str
     experiment: str
-    answered: bool
+    has_estimate: bool
     estimator: str | None
     value: float | None
     lower: float | None

@@ -1,1 +1,1 @@
-"""Log files in formats that other programs read. Each format is one module; `file_formats` finds them."""
+"""Log files in formats that other programs read. Each format is one module; `file_formats` lists them."""

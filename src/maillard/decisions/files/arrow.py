@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
 from maillard.decisions.files.metadata import read_header, write_header
 from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values_of
-from maillard.decisions.files.table_logs import open_table, rename_columns
+from maillard.decisions.files.table_logs import Table, open_table, rename_columns
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue, MaillardError
@@ -24,34 +26,44 @@ def pyarrow() -> Any:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
-        raise MaillardError(
-            "Parquet files and data frames need pyarrow: pip install 'maillard[decisions]'"
-        ) from None
+        reason = "Parquet files and data frames need pyarrow"
+        raise MaillardError(f"{reason}: pip install 'maillard[decisions]'") from None
     return pyarrow
 
 
-def column_types(times: Any, policy: Any) -> dict[str, Any]:
-    """Return the Arrow type of each column, given the types of times and of the column `policy`."""
+@cache
+def column_types(*, plain: bool = False) -> dict[str, Any]:
+    """Return the Arrow type of each column. Times are integers if `plain`, else timestamps."""
     pa = pyarrow()
-    plain = {
+    types = {
         "string": pa.string(),
         "integer": pa.int64(),
         "float": pa.float64(),
         "boolean": pa.bool_(),
-        "time": times,
+        "time": pa.int64() if plain else pa.timestamp("us", tz="UTC"),
         "strings": pa.list_(pa.string()),
         "floats": pa.list_(pa.float64()),
     }
-    plain["rewards"] = pa.list_(pa.struct([(name, plain[kind]) for name, kind in REWARDS.items()]))
-    plain["applied"] = pa.list_(pa.struct([(name, plain[kind]) for name, kind in APPLIED.items()]))
-    return {name: plain[kind] for name, kind in COLUMNS.items()} | {"policy": policy}
+    for name, fields in (("rewards", REWARDS), ("applied", APPLIED)):
+        types[name] = pa.list_(pa.struct([(field, types[kind]) for field, kind in fields.items()]))
+    return {name: types[kind] for name, kind in COLUMNS.items()}
+
+
+def cast(batch: Any, name: str, source: str) -> Any:
+    """Return a column, cast to its plain type."""
+    pa, column, exact = pyarrow(), batch.column(name), column_types()[name]
+    try:
+        # Via microseconds, because times may have any unit and time zone.
+        return column.cast(exact).cast(column_types(plain=True)[name])
+    except (pa.ArrowException, ValueError) as error:
+        allowed = f"values of type {exact} ({error})"
+        raise InvalidValue(f"{source}: {name}", str(column.type), allowed) from None
 
 
 def schema() -> Any:
     """Return the Arrow schema of the table."""
     pa = pyarrow()
-    dictionary = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema(list(column_types(pa.timestamp("us", tz="UTC"), dictionary).items()))
+    return pa.schema(list((column_types() | {"policy": pa.dictionary(pa.int32(), pa.string())}).items()))
 
 
 def batches_of(log: DecisionLog) -> Iterator[Any]:
@@ -61,9 +73,8 @@ def batches_of(log: DecisionLog) -> Iterator[Any]:
     size = 0
 
     def batch() -> Any:
-        values = zip(*buffer, strict=True)
-        arrays = [pa.array(list(each), type=field.type) for each, field in zip(values, columns, strict=True)]
-        return pa.record_batch(arrays, schema=columns)
+        pairs = zip(zip(*buffer, strict=True), columns, strict=True)
+        return pa.record_batch([pa.array(each, type=field.type) for each, field in pairs], schema=columns)
 
     for row in log.rows():
         buffer.append(values_of(log, row))
@@ -95,8 +106,6 @@ def to_polars(log: DecisionLog) -> Any:
 
 
 def _import(library: str) -> Any:
-    import importlib
-
     try:
         return importlib.import_module(library)
     except ImportError:
@@ -105,8 +114,8 @@ def _import(library: str) -> Any:
 
 def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | None = None) -> DecisionLog:
     """Open the log in a data frame or table."""
-    pa, library = pyarrow(), library_of(frame)
-    header = None
+    pa, library, header = pyarrow(), library_of(frame), None
+    source = f"{library} table"
     try:
         if library == "pandas":
             header = frame.attrs.get(METADATA_KEY)
@@ -115,28 +124,20 @@ def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | 
             table = _collected(frame).to_arrow()
         else:
             table = pa.Table.from_batches([frame]) if type(frame).__name__ == "RecordBatch" else frame
-        ours = rename_columns(table.column_names, columns, f"{library} table")
+        ours = rename_columns(table.column_names, columns, source)
         if ours != table.column_names:
-            table = table.rename_columns(ours)
+            table = table.rename_columns(ours)  # this drops the metadata
         if {"state", "id"} <= set(table.column_names):
             table = table.sort_by([("state", "ascending"), ("id", "ascending")])
     except InvalidValue:
         raise
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise InvalidValue(
-            "frame", type(frame).__name__, f"a data frame that can be converted to Arrow ({error})"
-        ) from None
-    header = header or (table.schema.metadata or {}).get(METADATA_KEY.encode())
-    head = None if header is None else read_header(header, "metadata")
-    source = f"{library} table"
-    return open_table(
-        lambda: records_of(table.to_batches(), source),
-        table.column_names,
-        head,
-        source,
-        experiment,
-        parts=[ArrowPart(table)] if len(table) else [],
-    )
+        allowed = f"a data frame that can be converted to Arrow ({error})"
+        raise InvalidValue("frame", type(frame).__name__, allowed) from None
+    header = read_header(header or (table.schema.metadata or {}).get(METADATA_KEY.encode()), "metadata")
+    parts = [ArrowPart(table, len(table))] if len(table) else []
+    read = partial(records_of, table.to_batches(), source)
+    return open_table(Table(source, table.column_names, read, parts), header, experiment)
 
 
 def _collected(frame: Any) -> Any:
@@ -154,12 +155,8 @@ class ArrowPart:
     """All rows of a table in memory."""
 
     table: Any
+    rows: int
     start: int = 0
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return len(self.table)
 
     def __call__(self, names: Sequence[str], rows: int = MAX_BATCH_ROWS, /) -> Iterator[Any]:
         yield from self.table.select(list(names)).to_batches(max_chunksize=rows)
@@ -168,18 +165,10 @@ class ArrowPart:
 def records_of(batches: Iterable[Any], source: str) -> Iterator[Mapping[str, Any]]:
     """Yield the values of each row as plain Python objects, for the known columns."""
     pa = pyarrow()
-    microseconds = pa.timestamp("us", tz="UTC")
-    exact, plain = column_types(microseconds, pa.string()), column_types(pa.int64(), pa.string())
     try:
         for batch in batches:
-            columns = {}
-            for name in [name for name in batch.schema.names if name in COLUMNS]:
-                try:
-                    # Via microseconds, because times may have any unit and time zone.
-                    columns[name] = batch.column(name).cast(exact[name]).cast(plain[name])
-                except (pa.ArrowException, ValueError) as error:
-                    allowed = f"values of type {exact[name]} ({error})"
-                    raise InvalidValue(f"{source}: {name}", str(batch.column(name).type), allowed) from None
+            known = [name for name in batch.schema.names if name in COLUMNS]
+            columns = {name: cast(batch, name, source) for name in known}
             yield from pa.RecordBatch.from_pydict(columns).to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InvalidValue(source, str(error), "a readable table") from None

@@ -15,11 +15,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from maillard.decisions.files.file_formats import FileFormat, WriteResult
-from maillard.decisions.files.metadata import Header, iso, read_header, read_iso, write_header
+from maillard.decisions.files.file_formats import WriteResult
+from maillard.decisions.files.metadata import FROM_JSON, TO_JSON, iso, read_header, read_iso, write_header
 from maillard.decisions.files.output_files import atomic_file, check_export_path
-from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values_of
-from maillard.decisions.files.table_logs import open_table, rename_columns
+from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, convert_values, fields_of, values_of
+from maillard.decisions.files.table_logs import Table, open_table, rename_columns
 from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.errors import InvalidValue
 
@@ -27,14 +27,14 @@ from maillard.errors import InvalidValue
 def write(log: DecisionLog, path: Path) -> WriteResult:
     """Write the rows and the metadata."""
     check_export_path(_metadata_path(path), log.source)
-    rows = 0
+    rows, writers = 0, [_CONVERSIONS[kind][0] for kind in COLUMNS.values()]
     with atomic_file(path) as rows_file, atomic_file(_metadata_path(path)) as metadata_file:
         with rows_file.open("w", newline="", encoding="utf8") as file:
             out = csv.writer(file)
             out.writerow(COLUMNS)
             for rows, row in enumerate(log.rows(), 1):  # noqa: B007  # used after the loop
-                values = zip(COLUMNS.values(), values_of(log, row), strict=True)
-                out.writerow(["" if value is None else _WRITE[kind](value) for kind, value in values])
+                values = zip(writers, values_of(log, row), strict=True)
+                out.writerow(["" if value is None else to_text(value) for to_text, value in values])
         metadata_file.write_text(write_header(log, rows=rows), encoding="utf8")
         path.unlink(missing_ok=True)  # never leave old rows next to new metadata
     return WriteResult(rows, 0)
@@ -42,25 +42,15 @@ def write(log: DecisionLog, path: Path) -> WriteResult:
 
 def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | None = None) -> DecisionLog:
     """Open the log in a file; without a metadata file it is a foreign log."""
-    metadata = _metadata_path(path)
-    header = _read_metadata(metadata) if metadata.is_file() and not columns else None
-    names = next(_lines(path), [])
-    if len(set(names)) < len(names):
-        raise InvalidValue(f"{path}: columns", names, "each column once")
-
-    names = rename_columns(names, columns, str(path))
-
-    def records() -> Iterator[Mapping[str, Any]]:
-        return _records(path, names, None if header is None else header.rows)
-
-    return open_table(records, names, header, str(path), experiment)
-
-
-def _read_metadata(path: Path) -> Header:
-    try:
-        return read_header(path.read_bytes(), str(path))
-    except OSError as error:
-        raise InvalidValue("log", str(path), f"a readable file ({error.strerror})") from None
+    metadata, header = _metadata_path(path), None
+    if metadata.is_file() and not columns:
+        try:
+            header = read_header(metadata.read_bytes(), str(metadata))
+        except OSError as error:
+            raise InvalidValue("log", str(metadata), f"a readable file ({error.strerror})") from None
+    names = rename_columns(next(_lines(path), []), columns, str(path))
+    count = None if header is None else header.rows
+    return open_table(Table(str(path), names, lambda: _records(path, names, count)), header, experiment)
 
 
 def _metadata_path(path: Path) -> Path:
@@ -80,7 +70,8 @@ def _lines(path: Path) -> Iterator[list[str]]:
 def _records(path: Path, names: Sequence[str], rows: int | None) -> Iterator[Mapping[str, Any]]:
     lines = _lines(path)
     next(lines, [])
-    places = [(place, name, _READ[COLUMNS[name]]) for place, name in enumerate(names) if name in COLUMNS]
+    known = [(place, name) for place, name in enumerate(names) if name in COLUMNS]
+    places = [(place, name, _CONVERSIONS[COLUMNS[name]][1]) for place, name in known]
     count = 0
     for count, line in enumerate(lines, 1):
         if len(line) != len(names):
@@ -103,11 +94,6 @@ def _records(path: Path, names: Sequence[str], rows: int | None) -> Iterator[Map
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-@lru_cache(maxsize=256)
-def _write_names(names: tuple[str, ...]) -> str:
-    return _json(names)
-
-
 def _write_logs(logs: tuple[float, ...]) -> str:
     return _json([None if log == -math.inf else "NaN" if math.isnan(log) else log for log in logs])
 
@@ -117,48 +103,25 @@ def _read_logs(value: str) -> list[float]:
     return [-math.inf if log is None else math.nan if log == "NaN" else log for log in logs]
 
 
-def _write_structs(columns: Mapping[str, str]) -> Callable[[list[dict[str, Any]]], str]:
-    times = [name for name, kind in columns.items() if kind == "time"]
-    return lambda rows: _json([row | {name: iso(row[name]) for name in times} for row in rows])
+def _write_structs(types: Mapping[str, str]) -> Callable[[list[dict[str, Any]]], str]:
+    fields = fields_of(TO_JSON, types)
+    return lambda rows: _json([convert_values(fields, row) for row in rows])
 
 
-def _read_structs(columns: Mapping[str, str]) -> Callable[[str], list[dict[str, Any]]]:
-    def read(value: str) -> list[dict[str, Any]]:
-        return [
-            {name: _struct_value(row[name], kind) for name, kind in columns.items()}
-            for row in json.loads(value)
-        ]
-
-    return read
+def _read_structs(types: Mapping[str, str]) -> Callable[[str], list[dict[str, Any]]]:
+    fields = fields_of(FROM_JSON, types)
+    return lambda value: [convert_values(fields, row) for row in json.loads(value)]
 
 
-def _struct_value(value: Any, kind: str) -> Any:
-    if kind == "time":
-        return read_iso(value, "time")
-    return float(value) if kind == "float" and value is not None else value
-
-
-_WRITE: dict[str, Callable[[Any], str]] = {
-    "string": str,
-    "integer": str,
-    "float": repr,
-    "boolean": lambda value: "true" if value else "false",
-    "time": iso,
-    "strings": _write_names,
-    "floats": _write_logs,
-    "rewards": _write_structs(REWARDS),
-    "applied": _write_structs(APPLIED),
+_TRUTH = {"true": True, "false": False}
+_CONVERSIONS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    "string": (str, str),
+    "integer": (str, int),
+    "float": (repr, float),
+    "boolean": (_json, lambda value: _TRUTH[value.lower()]),
+    "time": (iso, lambda value: read_iso(value, "time")),
+    "strings": (lru_cache(maxsize=256)(_json), json.loads),
+    "floats": (_write_logs, _read_logs),
+    "rewards": (_write_structs(REWARDS), _read_structs(REWARDS)),
+    "applied": (_write_structs(APPLIED), _read_structs(APPLIED)),
 }
-_READ: dict[str, Callable[[str], Any]] = {
-    "string": str,
-    "integer": int,
-    "float": float,
-    "boolean": lambda value: {"true": True, "false": False}[value.lower()],
-    "time": lambda value: read_iso(value, "time"),
-    "strings": json.loads,
-    "floats": _read_logs,
-    "rewards": _read_structs(REWARDS),
-    "applied": _read_structs(APPLIED),
-}
-
-FORMAT = FileFormat("csv", (".csv",), write, open_file, renames_columns=True)

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from maillard.decisions.decision import Decision
-from maillard.decisions.files.file_formats import FileFormat, WriteResult
+from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.foreign_logs import foreign_log, foreign_row
 from maillard.decisions.files.metadata import iso, read_iso
 from maillard.decisions.files.output_files import atomic_file
-from maillard.decisions.log import MALFORMED, DecisionLog, Row
+from maillard.decisions.files.row_codec import make_rows
+from maillard.decisions.log import MALFORMED, DecisionLog
+from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidValue
 
 _OWN_FIELDS = (
@@ -44,12 +46,7 @@ def write(log: DecisionLog, path: Path) -> WriteResult:
 def _line(d: Decision, reward: float, policy: str | None) -> str:
     chosen = d.eligible.index(d.arm)
     order = [chosen, *(place for place in range(len(d.eligible)) if place != chosen)]
-    ours: dict[str, Any] = {name: getattr(d, name) for name in _OWN_FIELDS}
-    ours["policy"] = policy
-    ours["log_probabilities"] = [None if log == -math.inf else log for log in d.log_probabilities]
-    unknown = any(map(math.isnan, d.log_probabilities))
-    if unknown:
-        del ours["log_probabilities"]
+    ours: dict[str, Any] = {name: getattr(d, name) for name in _OWN_FIELDS} | {"policy": policy}
     content: dict[str, Any] = {
         "_label_cost": 0.0 - reward,
         "_label_probability": d.probability,
@@ -60,12 +57,11 @@ def _line(d: Decision, reward: float, policy: str | None) -> str:
         "EventId": d.id,
         "a": [place + 1 for place in order],
         "c": {"_multi": [{"Arm": {"name": arm}} for arm in d.eligible]},
-        "p": [math.exp(d.log_probabilities[place]) for place in order],
-        "maillard": ours,
     }
-    if unknown:
-        del content["p"]
-    return _json(content) + "\n"
+    if not any(map(math.isnan, d.log_probabilities)):
+        ours["log_probabilities"] = [None if log == -math.inf else log for log in d.log_probabilities]
+        content["p"] = [math.exp(d.log_probabilities[place]) for place in order]
+    return _json(content | {"maillard": ours}) + "\n"
 
 
 def open_file(path: Path, experiment: str | None, _columns: object = None) -> DecisionLog:
@@ -74,31 +70,26 @@ def open_file(path: Path, experiment: str | None, _columns: object = None) -> De
     def rows() -> Iterator[Row]:
         try:
             with path.open("rb") as file:
-                place = 0
-                for number, line in enumerate(file, 1):
-                    row = _read(line, place, f"{path}, line {number}")
-                    if row is not None:
-                        place += 1
-                        yield row
+                yield from make_rows(_read, file, f"{path}, line")
         except OSError as error:
             raise InvalidValue("log", str(path), f"a readable file ({error.strerror})") from None
 
     return foreign_log(rows, str(path), experiment)
 
 
-def _read(line: bytes, place: int, where: str) -> Row | None:
+def _read(line: bytes, place: int) -> Row | None:
     """Read the decision in a line; None if the line has none."""
     try:
         data = json.loads(line) if line.strip() else None
         if data is None or ("RewardValue" in data and "a" not in data):  # a reward without its decision
             return None
         return foreign_row(_values(data), place)
-    except InvalidValue as error:
-        raise error.with_location(where) from None
+    except InvalidValue:
+        raise
     except MALFORMED as error:
         shown = line[:60].decode(errors="replace")
         allowed = f"a decision in the dsjson format of Vowpal Wabbit ({type(error).__name__}: {error})"
-        raise InvalidValue(where, shown, allowed) from None
+        raise InvalidValue("content", shown, allowed) from None
 
 
 def _values(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,21 +107,17 @@ def _values(data: Mapping[str, Any]) -> dict[str, Any]:
         "id": data.get("EventId"),
         **{name: ours[name] for name in _OWN_FIELDS if name in ours},
     }
+    if "_label_probability" in data:
+        values["probability"] = float(data["_label_probability"])
     if ours.get("log_probabilities") is not None:
-        values["log_probabilities"] = [
-            -math.inf if log is None else float(log) for log in ours["log_probabilities"]
-        ]
+        logs = ours["log_probabilities"]
+        values["log_probabilities"] = [-math.inf if log is None else float(log) for log in logs]
     elif "p" in data:
         if sorted(order) != list(range(len(arms))) or len(data["p"]) != len(order):
             raise InvalidValue("a", data["a"], f"each of {len(arms)} arms once, and one p for each")
-        probabilities = dict(zip(order, map(float, data["p"]), strict=True))
-        values["log_probabilities"] = [
-            math.log(probabilities[i]) if probabilities[i] > 0 else -math.inf for i in range(len(arms))
-        ]
+        probabilities = [p for _, p in sorted(zip(order, map(float, data["p"]), strict=True))]
+        values["log_probabilities"] = [math.log(p) if p > 0 else -math.inf for p in probabilities]
         values["probability"] = probabilities[chosen]
-    values.setdefault(
-        "probability", float(data["_label_probability"]) if "_label_probability" in data else None
-    )
     return values
 
 
@@ -142,14 +129,9 @@ def _place(value: object, count: int) -> int:
 
 def _names(arms: list[Mapping[str, Any]]) -> list[str]:
     """Return the names of the arms, or their numbers if they have no names."""
-    named = []
-    for arm in arms:
-        features = arm.get("Arm")
-        name = features.get("name") if isinstance(features, dict) else None
-        named.append(name if isinstance(name, str) else "")
-    if all(named) and len(set(named)) == len(named):
-        return named
+    features = [arm.get("Arm") for arm in arms]
+    named = [each.get("name") if isinstance(each, dict) else None for each in features]
+    names = [name for name in named if isinstance(name, str) and name]
+    if len(set(names)) == len(arms):
+        return names
     return [str(number) for number in range(1, len(arms) + 1)]
-
-
-FORMAT = FileFormat("dsjson", (".dsjson", ".jsonl", ".json"), write, open_file)

@@ -1,15 +1,13 @@
-"""The registry of file formats for logs.
+"""The file formats of logs. The table `FORMATS` is the only list of them.
 
-A format is a module of this package with a constant `FORMAT`. To add a format, add such a module.
+A format is a module of this package with two functions: `write(log, path)` and
+`open_file(path, experiment, columns)`. The modules are imported when they are used.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,60 +19,53 @@ if TYPE_CHECKING:
 
 
 class WriteResult(NamedTuple):
-    """The number of decisions that were written to a file."""
+    """The numbers of decisions that were written to a file and that were left out."""
 
     rows: int
     left_out: int
     "Decisions without a reward, where the format cannot represent them."
 
 
-@dataclass(frozen=True)
-class FileFormat:
-    """A file format: its name, the endings that select it, and its functions to write and open files."""
+class FileFormat(NamedTuple):
+    """A file format: its name, which is the name of its module, and the endings that select it."""
 
     name: str
     endings: tuple[str, ...]
-    write: Callable[[DecisionLog, Path], WriteResult]
-    open: Callable[[Path, str | None, Mapping[str, str] | None], DecisionLog]
-    "Takes the path, the experiment or None, and the caller's column names (see `read_log`)."
     renames_columns: bool = False
     "Whether `open` accepts column names."
 
+    def write(self, log: DecisionLog, path: Path) -> WriteResult:
+        """Write a log to a file."""
+        result: WriteResult = importlib.import_module(f"{__package__}.{self.name}").write(log, path)
+        return result
 
-@cache
-def file_formats() -> dict[str, FileFormat]:
-    """All formats by name."""
-    package = __name__.rpartition(".")[0]
-    paths = importlib.import_module(package).__path__
-    modules = [
-        importlib.import_module(f"{package}.{module.name}")
-        for module in pkgutil.iter_modules(paths)
-        if module.name != __name__.rpartition(".")[2]
-    ]
-    formats = [module.FORMAT for module in modules if hasattr(module, "FORMAT")]
-    return {each.name: each for each in formats}
+    def open(self, path: Path, experiment: str | None, columns: Mapping[str, str] | None) -> DecisionLog:
+        """Open a file. `columns` are the caller's column names (see `read_log`)."""
+        module = importlib.import_module(f"{__package__}.{self.name}")
+        log: DecisionLog = module.open_file(path, experiment, columns)
+        return log
 
 
-def file_endings() -> tuple[str, ...]:
-    """The file endings of all formats."""
-    return tuple(ending for each in file_formats().values() for ending in each.endings)
+_ALL = (
+    FileFormat("parquet", (".parquet",), renames_columns=True),
+    FileFormat("csv", (".csv",), renames_columns=True),
+    FileFormat("obp", (".npz",)),
+    FileFormat("dsjson", (".dsjson", ".jsonl", ".json")),
+)
+FORMATS = {each.name: each for each in _ALL}
+ENDINGS = tuple(ending for each in _ALL for ending in each.endings)
 
 
 def format_of(path: Path) -> FileFormat | None:
     """Return the format that a file's ending selects; None for other endings, such as .db."""
-    for each in file_formats().values():
-        if path.suffix.lower() in each.endings:
-            return each
-    return None
+    return next((each for each in FORMATS.values() if path.suffix.lower() in each.endings), None)
 
 
 def format_to_write(path: Path, name: str | None = None) -> FileFormat:
     """Return the named format, or the one that the file's ending selects."""
-    if name is not None:
-        if name not in file_formats():
-            raise InvalidValue("format", name, "one of " + ", ".join(file_formats()))
-        return file_formats()[name]
-    found = format_of(path)
+    if name is not None and name not in FORMATS:
+        raise InvalidValue("format", name, "one of " + ", ".join(FORMATS))
+    found = format_of(path) if name is None else FORMATS[name]
     if found is None:
-        raise InvalidValue("file", redact(path), f"a name that ends in {', '.join(file_endings())}")
+        raise InvalidValue("file", redact(path), f"a name that ends in {', '.join(ENDINGS)}")
     return found

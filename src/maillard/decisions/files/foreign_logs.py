@@ -8,41 +8,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, RewardEvent
-from maillard.decisions.files.row_codec import make_decision
+from maillard.decisions.files.row_codec import CHECKS, make_decision
 from maillard.decisions.identifiers import check_name
-from maillard.decisions.log import DecisionLog, Row, select_experiment
+from maillard.decisions.log import DecisionLog, select_experiment
+from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidValue
 
 _DEFAULTS = {
-    "time": 0, "unit": None, "policy_version": 0, "formula_version": 0, "epoch": 0, "cold": False,
-    "idempotency_key": None, "position": 0, "origin": None,
+    "arm": None, "time": 0, "unit": None, "policy_version": 0, "formula_version": 0, "epoch": 0,
+    "cold": False, "idempotency_key": None, "position": 0, "origin": None,
 }  # fmt: skip
 
 
 def foreign_row(values: Mapping[str, Any], place: int, arms: Sequence[str] = ()) -> Row:
     """Make a row from plain values. `place` is its index; `arms` are eligible by default."""
     given = {name: value for name, value in values.items() if value is not None}
-    known = {"state": place, **_DEFAULTS, **given}
+    known = {"state": place, "eligible": list(arms), **_DEFAULTS, **given}
     known["log_probability"] = log = _chosen_log_probability(given)
-    if "eligible" not in given:
-        known["eligible"] = list(arms)
     if "log_probabilities" not in given:
         arm = given.get("arm")
         known["log_probabilities"] = [log if name == arm else math.nan for name in known["eligible"]]
-    known.setdefault("arm", None)
     identifier = check_name("id", given.get("id", f"{place:09}"))
     decision = make_decision(known, identifier, check_name("experiment", given.get("experiment", "default")))
-    reward = given.get("reward")
-    if reward is None:
+    if "reward" not in given:
         return Row(decision, (), ())
-    if not isinstance(reward, float) or not math.isfinite(reward):
-        raise InvalidValue("reward", reward, "a finite number")
-    time = decision.time
-    seen = RewardEvent(decision=identifier, event=identifier, value=reward, at=time, arrived=time)
-    return Row(decision, (seen,), ())
+    reward, time = CHECKS["float"]("reward", given["reward"]), decision.time
+    event = RewardEvent(decision=identifier, event=identifier, value=reward, at=time, arrived=time)
+    return Row(decision, (event,), ())
 
 
 def _chosen_log_probability(given: Mapping[str, Any]) -> float:
@@ -61,31 +57,21 @@ def foreign_log(
     """Make a foreign log. The rows are read once to find their experiments and arms."""
     experiments: dict[str, None] = {}
     names = dict.fromkeys(arms)
-    for row in check_row_order(rows(), source):
+    for row in rows():
         d = row.decision
         experiments[d.experiment] = None
         if d.arm not in names or not names.keys() >= set(d.eligible):
             names.update(dict.fromkeys(d.eligible))
     only = select_experiment(sorted(experiments) or ["default"], experiment, source)
-
-    def chosen() -> Iterator[Row]:
-        return (row for row in rows() if row.decision.experiment == only)
-
+    chosen = partial(rows_of_experiment, rows, only)
     log = DecisionLog(chosen, experiment=only, source=source, arms=tuple(names))
     log.arms_unordered = bool(arms) and not are_indices(log.arms)
     return log
 
 
-def check_row_order(rows: Iterable[Row], source: str) -> Iterator[Row]:
-    """Yield the rows, and check that those of an experiment are in order of state and id."""
-    before: dict[str, tuple[int, str]] = {}
-    for row in rows:
-        d = row.decision
-        if (d.state, d.id) <= before.get(d.experiment, (-1, "")):
-            allowed = "rows in this order, each once"
-            raise InvalidValue(f"{source}: (state, id)", (d.state, d.id), allowed)
-        before[d.experiment] = d.state, d.id
-        yield row
+def rows_of_experiment(rows: Callable[[], Iterable[Row]], experiment: str) -> Iterator[Row]:
+    """Return those rows that belong to the experiment."""
+    return (row for row in rows() if row.decision.experiment == experiment)
 
 
 def complete_arms(names: Iterable[str]) -> list[str]:

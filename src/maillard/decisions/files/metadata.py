@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from maillard.decisions.decision import RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Start, parse_event, payload_of
-from maillard.decisions.files.row_codec import check_real, check_whole
-from maillard.decisions.identifiers import check_id, check_name
-from maillard.decisions.log import MALFORMED
+from maillard.decisions.files.row_codec import CHECKS, Converter, convert_values, fields_of
+from maillard.decisions.identifiers import check_name
+from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.decisions.stores.contract import Parked
 from maillard.decisions.timestamps import from_microseconds, to_microseconds
 from maillard.errors import InvalidLog, InvalidValue, MaillardError
 
-if TYPE_CHECKING:
-    from maillard.decisions.log import DecisionLog
-
 SCHEMA = 2
-_PARKED = ("decision", "event", "value")
+_PARKED = {
+    "decision": "id", "event": "string", "value": "float", "at": "time", "arrived": "time", "expires": "time",
+}  # fmt: skip
 
 
 class Header(NamedTuple):
@@ -36,39 +35,33 @@ class Header(NamedTuple):
 
 def write_header(log: DecisionLog, **more: object) -> str:
     """Return the metadata of a log as JSON."""
-    events = [
-        {"number": each.number, "kind": each.kind, "time": iso(each.time), "payload": payload_of(each)}
-        for each in log.events
-    ]
-    parked = [
-        {
-            **{name: getattr(each.row, name) for name in _PARKED},
-            "at": iso(each.row.at),
-            "arrived": iso(each.row.arrived),
-            "expires": None if each.expires is None else iso(each.expires),
-        }
-        for each in log.parked
-    ]
+    fields = fields_of(TO_JSON, _PARKED)
     content = {
         "schema": SCHEMA,
         "experiment": log.experiment,
         "number": log.number,
-        "events": events,
-        "parked": parked,
+        "events": [
+            {"number": each.number, "kind": each.kind, "time": iso(each.time), "payload": payload_of(each)}
+            for each in log.events
+        ],
+        "parked": [
+            convert_values(fields, each.row._asdict() | {"expires": each.expires}) for each in log.parked
+        ],
         "exported": iso(log.as_of),
     }
     try:
         made = json.dumps({**content, **more}, ensure_ascii=False)
         made.encode()
     except (ValueError, RecursionError) as error:
-        raise InvalidValue(
-            f"{log.source}: events", str(error), "values that can be written as JSON in UTF-8"
-        ) from None
+        allowed = "values that can be written as JSON in UTF-8"
+        raise InvalidValue(f"{log.source}: events", str(error), allowed) from None
     return made
 
 
-def read_header(content: str | bytes, where: str) -> Header:
-    """Read the metadata of a file. `final_state` applies the events, and checks them completely."""
+def read_header(content: str | bytes | None, where: str) -> Header | None:
+    """Read the metadata of a file, if it has any. `final_state` applies the events, and checks them."""
+    if content is None:
+        return None
     try:
         data = json.loads(content)
         if not isinstance(data, dict) or type(data.get("schema")) is not int:
@@ -76,33 +69,23 @@ def read_header(content: str | bytes, where: str) -> Header:
         if data["schema"] > SCHEMA:
             allowed = f"{SCHEMA} or older; a newer maillard wrote this file"
             raise InvalidValue("schema", data["schema"], allowed)  # noqa: TRY301  # the same
-        rows = data.get("rows")
-        return Header(
-            check_name("experiment", data["experiment"]),
-            check_whole(data["number"], "number"),
-            _events(data["events"], data["number"]),
-            [_parked(each) for each in data["parked"]],
-            read_iso(data["exported"], "exported"),
-            None if rows is None else check_whole(rows, "rows"),
-        )
+        name, number, rows = check_name("experiment", data["experiment"]), data["number"], data.get("rows")
+        CHECKS["integer"]("number", number)
+        events = [_event(each) for each in data["events"]]
+        check_events(events, number)
+        parked, exported = [_parked(each) for each in data["parked"]], read_iso(data["exported"], "exported")
+        if rows is not None:
+            CHECKS["integer"]("rows", rows)
+        return Header(name, number, events, parked, exported, rows)
     except InvalidValue as error:
         raise error.with_location(where) from None
     except (*MALFORMED, MaillardError) as error:
         raise InvalidValue(where, str(error), "the metadata of a log") from None
 
 
-def _events(data: list[Mapping[str, Any]], last: int) -> list[AdministrativeEvent]:
-    events = [
-        parse_event(
-            check_whole(each["number"], "events: number"),
-            each["kind"],
-            read_iso(each["time"], "events: time"),
-            each["payload"],
-        )
-        for each in data
-    ]
-    check_events(events, last)
-    return events
+def _event(each: Mapping[str, Any]) -> AdministrativeEvent:
+    number = CHECKS["integer"]("events: number", each["number"])
+    return parse_event(number, each["kind"], read_iso(each["time"], "events: time"), each["payload"])
 
 
 def check_events(events: Sequence[AdministrativeEvent], last: int) -> None:
@@ -118,15 +101,9 @@ def check_events(events: Sequence[AdministrativeEvent], last: int) -> None:
 
 
 def _parked(each: Mapping[str, Any]) -> Parked:
-    row = RewardEvent(
-        decision=check_id(each["decision"], "parked: decision"),
-        event=check_name("parked: event", each["event"]),
-        value=check_real(each["value"], "parked: value"),
-        at=read_iso(each["at"], "parked: at"),
-        arrived=read_iso(each["arrived"], "parked: arrived"),
-    )
-    expires = each["expires"]
-    return Parked(row, None if expires is None else read_iso(expires, "parked: expires"))
+    values = convert_values(fields_of(FROM_JSON, _PARKED, "parked: "), each)
+    *row, expires = convert_values(fields_of(CHECKS, _PARKED, "parked: "), values).values()
+    return Parked(RewardEvent(*row), expires)
 
 
 def iso(time: int) -> str:
@@ -139,7 +116,14 @@ def read_iso(value: object, field: str) -> int:
     try:
         moment = datetime.fromisoformat(value)  # type: ignore[arg-type]  # checked by failing
     except (TypeError, ValueError):
-        moment = None
-    if moment is None:
-        raise InvalidValue(field, value, "a time such as 2026-11-15T00:00:00.000000Z")
+        allowed = "a time such as 2026-11-15T00:00:00.000000Z"
+        raise InvalidValue(field, value, allowed) from None
     return to_microseconds(field, moment)
+
+
+# The values of these types differ in JSON. Values that are read are not checked.
+TO_JSON: dict[str, Converter] = {"time": lambda _, value: iso(value)}
+FROM_JSON: dict[str, Converter] = {
+    "time": lambda field, value: read_iso(value, field),
+    "float": lambda _, value: float(value) if type(value) is int else value,
+}

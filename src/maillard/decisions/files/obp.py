@@ -8,23 +8,23 @@ so `context` and `position` are in it only if they are arrays.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from maillard.array_types import Bools, Floats
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES, Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
-from maillard.decisions.files.file_formats import FileFormat, WriteResult
-from maillard.decisions.files.foreign_logs import check_row_order, foreign_row
+from maillard.decisions.files.file_formats import WriteResult
+from maillard.decisions.files.foreign_logs import foreign_row
 from maillard.decisions.files.output_files import atomic_file
-from maillard.decisions.log import DecisionLog, Row, select_experiment
+from maillard.decisions.files.row_codec import make_rows
+from maillard.decisions.log import DecisionLog, select_experiment
+from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidValue
-
-if TYPE_CHECKING:
-    from maillard.decisions.columns import Floats, Integers
 
 
 def to_obp(log: DecisionLog) -> dict[str, Any]:
@@ -43,10 +43,8 @@ def to_obp(log: DecisionLog) -> dict[str, Any]:
 
 def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
     place = {arm: i for i, arm in enumerate(log.arms)}
-    ids: list[str] = []
-    origins: list[str] = []
-    chosen: list[tuple[int, float, float]] = []
-    distributions: list[np.ndarray[Any, np.dtype[np.float64]]] = []
+    rounds: list[tuple[int, float, float, str, str]] = []
+    distributions: list[Floats] = []
     left_out = 0
     for row in log.rows():
         reward, d = log.final_reward_of(row), row.decision
@@ -58,12 +56,10 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
         distribution = np.zeros(len(place))
         distribution[[place[arm] for arm in d.eligible]] = list(map(math.exp, d.log_probabilities))
         distributions.append(distribution)
-        ids.append(d.id)
-        origins.append(d.origin or "")
-        chosen.append((place[d.arm], reward, d.probability))
-    actions, rewards, probabilities = zip(*chosen, strict=True) if chosen else ((), (), ())
+        rounds.append((place[d.arm], reward, d.probability, d.id, d.origin or ""))
+    actions, rewards, probabilities, ids, origins = zip(*rounds, strict=True) if rounds else ((),) * 5
     feedback: dict[str, Any] = {
-        "n_rounds": len(chosen),
+        "n_rounds": len(rounds),
         "n_actions": len(place),
         "context": None,
         "action": np.array(actions, dtype=np.int64),
@@ -74,9 +70,9 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
         "id": np.array(ids, dtype=np.str_),
         "origin": np.array(origins, dtype=np.str_),
     }
-    has_all_probabilities = np.array(distributions).reshape(len(chosen), len(place), 1)
-    if not np.isnan(has_all_probabilities).any():
-        feedback["pi_b"] = has_all_probabilities
+    pi_b = np.array(distributions).reshape(len(rounds), len(place), 1)
+    if not np.isnan(pi_b).any():
+        feedback["pi_b"] = pi_b
     return feedback, left_out
 
 
@@ -84,7 +80,7 @@ def write(log: DecisionLog, path: Path) -> WriteResult:
     """Write the dict as a .npz file."""
     feedback, left_out = _feedback(log)
     arrays = {name: value for name, value in feedback.items() if value is not None}
-    with atomic_file(path) as partial, partial.open("wb") as file:
+    with atomic_file(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)
     return WriteResult(feedback["n_rounds"], left_out)
 
@@ -107,193 +103,161 @@ def open_feedback(
 
     Without `pi_b`, all arms are eligible and only the probability of the chosen arm is known.
     """
-    actions = _array(feedback, "action", "iu", source)
-    count = len(actions)
-    rewards = _array(feedback, "reward", "fiub", source, count).astype(np.float64)
-    probabilities = _array(feedback, "pscore", "fiu", source, count).astype(np.float64)
-    positions = None
-    if feedback.get("position") is not None:
-        positions = _array(feedback, "position", "iu", source, count).astype(np.int64)
-    distributions = _read_distributions(feedback, positions, count, source)
-    arms = _arms(feedback, actions, distributions, source)
-    ids, origins = (_names(feedback, name, count, source) for name in ("id", "origin"))
-    if count and not 0 <= actions.min() <= actions.max() < len(arms):
-        allowed = f"indices of {len(arms)} arms, from 0"
-        worst = actions.min() if actions.min() < 0 else actions.max()
-        raise InvalidValue(f"{source}: action", int(worst), allowed)
-    if len(set(arms)) < len(arms):
-        raise InvalidValue(f"{source}: arms", list(arms), "each name once")
-    if distributions is not None and not (distributions >= 0).all():
-        at = int((~(distributions >= 0)).any(axis=1).argmax())
-        raise InvalidValue(f"{source}, round {at}: pi_b", distributions[at].tolist(), "numbers >= 0")
-    if distributions is not None and not (distributions[np.arange(count), actions] > 0).all():
-        raise InvalidValue(f"{source}: pi_b", 0.0, "a probability > 0 for every chosen action")
-
-    def rows() -> Iterator[Row]:
-        for place in range(count):
-            values: dict[str, Any] = {
-                "arm": arms[int(actions[place])],
-                "probability": float(probabilities[place]),
-                "reward": float(rewards[place]),
-                "position": 0 if positions is None else int(positions[place]),
-                "id": None if ids is None else ids[place],
-                "origin": None if origins is None else origins[place] or None,
-            }
-            if distributions is not None:
-                values["eligible"] = [arm for arm, p in zip(arms, distributions[place], strict=True) if p > 0]
-                values["log_probabilities"] = [math.log(p) for p in distributions[place].tolist() if p > 0]
-            try:
-                row = foreign_row(values, place, arms)
-            except InvalidValue as error:
-                raise error.with_location(f"{source}, round {place}") from None
-            yield row
-
-    log = DecisionLog(
-        lambda: check_row_order(rows(), source),
-        experiment=select_experiment(["default"], experiment, source),
-        source=source,
-        arms=arms,
-    )
-    rounds = _Rounds(actions, rewards, probabilities, positions, distributions, origins)
-    if count:
-        log.set_column_parts(partial(_columns, rounds, source), row_count=count)
+    rounds = _Rounds(feedback, source)
+    rows = partial(make_rows, rounds.row, range(rounds.count), f"{source}, round", first=0)
+    only = select_experiment(["default"], experiment, source)
+    log = DecisionLog(rows, experiment=only, source=source, arms=rounds.arms)
+    if rounds.count:
+        log.set_column_parts(rounds.columns, row_count=rounds.count)
     return log
 
 
-class _Rounds(NamedTuple):
-    """The checked arrays of an Open Bandit Pipeline `bandit_feedback` dict, one entry per round."""
+class _Rounds:
+    """The checked arrays of a `bandit_feedback` dict, one entry per round."""
 
-    actions: Integers
-    rewards: Floats
-    probabilities: Floats
-    positions: Integers | None
-    distributions: Floats | None
-    origins: list[str] | None
+    def __init__(self, feedback: Mapping[str, Any], source: str) -> None:
+        self.feedback, self.source = feedback, source
+        self.count = 0
+        self.actions = self.numbers("action", "iu")
+        self.count = len(self.actions)
+        self.rewards = self.numbers("reward", "fiub")
+        self.probabilities = self.numbers("pscore", "fiu")
+        self.positions = None if feedback.get("position") is None else self.numbers("position", "iu")
+        self.distributions = None if feedback.get("pi_b") is None else self.read_distributions()
+        self.arms = self.read_arms()
+        self.ids, self.origins = self.names("id", self.count), self.names("origin", self.count)
+        self.check()
+        self.feedback = {}  # a reference would keep the caller's arrays in memory
 
+    def error(self, name: str, value: object, allowed: str) -> InvalidValue:
+        """An error about an array; arrays of a wrong type or shape are described."""
+        shown = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else value
+        return InvalidValue(f"{self.source}: {name}", shown, allowed)
 
-def _columns(rounds: _Rounds, source: str) -> Iterator[Columns]:
-    """Yield the rounds as columns."""
-    actions, rewards, probabilities, positions, distributions, origins = rounds
-    count = len(actions)
-    most = max(
-        1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // (1 if distributions is None else distributions.shape[1]))
-    )
-    for first in range(0, count, most):
-        part = slice(first, min(first + most, count))
-        row = np.arange(part.start, part.stop)
-        for name, bad, values, allowed in (
-            (
-                "probability",
-                ~((probabilities[part] > 0) & (probabilities[part] <= 1 + LOG_PROBABILITY_TOLERANCE)),
-                probabilities,
-                "a number > 0 and <= 1",
-            ),
-            ("reward", ~np.isfinite(rewards[part]), rewards, "a finite number"),
-        ):
-            if bad.any():
-                at = first + int(bad.argmax())
-                raise InvalidValue(f"{source}, round {at}: {name}", float(values[at]), allowed)
-        none = np.broadcast_to(np.int64(0), row.size)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = None if distributions is None else np.log(np.asfortranarray(distributions[part]))
-        yield Columns(
+    def refuse_round(self, name: str, good: Bools, values: Floats, allowed: str, start: int = 0) -> None:
+        """Raise an error about the first round that is not good, if there is one."""
+        if not good.all():
+            at = int(good.argmin())
+            where = f"{self.source}, round {start + at}: {name}"
+            raise InvalidValue(where, values[at].tolist(), allowed)
+
+    def numbers(self, name: str, kinds: str) -> Any:
+        """Return an array with one number per round."""
+        if name not in self.feedback:
+            raise self.error("keys", list(self.feedback), "action, reward and pscore")
+        array = _asarray(self.feedback[name])
+        numeric = array.ndim == 1 and (array.dtype.kind in kinds or not len(array))
+        if not numeric or len(array) != (self.count or len(array)):
+            allowed = "a number for each round" + ("" if name == "action" else f", {self.count} of them")
+            raise self.error(name, array, allowed)
+        return array.astype(np.int64 if kinds == "iu" else np.float64)
+
+    def names(self, name: str, count: int) -> list[str] | None:
+        """Return an array of names as a list; None if there is none."""
+        if self.feedback.get(name) is None:
+            return None
+        names = np.asarray(self.feedback[name])
+        if names.ndim != 1 or names.dtype.kind != "U" or len(names) != count:
+            raise self.error(name, names, f"{count} names")
+        return names.tolist()  # type: ignore[no-any-return]  # strings
+
+    def read_distributions(self) -> Floats:
+        """Return the probabilities of all arms in each round, at the position of the round."""
+        given, count, positions = _asarray(self.feedback["pi_b"]), self.count, self.positions
+        array = given[:, :, np.newaxis] if given.ndim == 2 else given
+        good = array.ndim == 3 and array.dtype.kind in "fiu" and len(array) == count and array.shape[1] > 0
+        if good and array.shape[2] != 1:
+            good = positions is not None and (
+                not count or 0 <= positions.min() <= positions.max() < array.shape[2]
+            )
+        if not good:
+            allowed = f"shape ({count}, arms, positions), and a position for each round if there are several"
+            raise self.error("pi_b", array, allowed)
+        chosen = array[:, :, 0] if array.shape[2] == 1 else array[np.arange(count), :, positions]
+        return chosen.astype(np.float64)
+
+    def read_arms(self) -> list[str]:
+        """Return the names of the arms, or their numbers if they have no names."""
+        count, given = self.feedback.get("n_actions"), self.feedback.get("arms")
+        if self.distributions is not None:
+            count = self.distributions.shape[1]
+        elif count is not None:
+            array = np.asarray(count)
+            if array.ndim or array.dtype.kind not in "iu" or not 0 < int(array) <= 10**6:
+                raise InvalidValue(f"{self.source}: n_actions", count, "a number of arms")
+            count = int(array)
+        else:
+            count = len(given) if given is not None else int(self.actions.max(initial=-1)) + 1
+        return self.names("arms", count) or [str(arm) for arm in range(count)]
+
+    def check(self) -> None:
+        """Check the arrays against each other."""
+        actions, arms, distributions = self.actions, self.arms, self.distributions
+        if self.count and not 0 <= actions.min() <= actions.max() < len(arms):
+            worst = actions.min() if actions.min() < 0 else actions.max()
+            raise self.error("action", int(worst), f"indices of {len(arms)} arms, from 0")
+        if len(set(arms)) < len(arms):
+            raise self.error("arms", arms, "each name once")
+        if distributions is None:
+            return
+        if not (distributions >= 0).all():
+            self.refuse_round("pi_b", distributions.min(axis=1) >= 0, distributions, "numbers >= 0")
+        if not (distributions[np.arange(self.count), actions] > 0).all():
+            raise self.error("pi_b", 0.0, "a probability > 0 for every chosen action")
+
+    def row(self, place: int, _: int) -> Row:
+        """Make the row of one round."""
+        values: dict[str, Any] = {
+            "arm": self.arms[int(self.actions[place])],
+            "probability": float(self.probabilities[place]),
+            "reward": float(self.rewards[place]),
+            "position": 0 if self.positions is None else int(self.positions[place]),
+            "id": None if self.ids is None else self.ids[place],
+            "origin": None if self.origins is None else self.origins[place] or None,
+        }
+        if self.distributions is not None:
+            given = zip(self.arms, self.distributions[place].tolist(), strict=True)
+            possible = {arm: math.log(p) for arm, p in given if p > 0}
+            values |= {"eligible": list(possible), "log_probabilities": list(possible.values())}
+        return foreign_row(values, place, self.arms)
+
+    def columns(self) -> Iterator[Columns]:
+        """Yield the rounds as columns."""
+        width = 1 if self.distributions is None else self.distributions.shape[1]
+        size = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // width))
+        for start in range(0, self.count, size):
+            yield self.batch(slice(start, start + size))
+
+    def batch(self, part: slice) -> Columns:
+        """Return some rounds as columns."""
+        row = np.arange(part.start, min(part.stop, self.count))
+        reward, probability, logs = self.rewards[part], self.probabilities[part], None
+        possible = (probability > 0) & (probability <= 1 + LOG_PROBABILITY_TOLERANCE)
+        self.refuse_round("probability", possible, probability, "a number > 0 and <= 1", part.start)
+        self.refuse_round("reward", np.isfinite(reward), reward, "a finite number", part.start)
+        none, repeated = np.broadcast_to(np.int64(0), row.size), np.broadcast_to(np.False_, row.size)
+        if self.origins is not None:
+            repeated = np.array([bool(each) for each in self.origins[part]])
+        if self.distributions is not None:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                logs = np.log(np.asfortranarray(self.distributions[part]))
+        return Columns(
             row=row,
-            arm=actions[part],
-            reward=rewards[part],
-            log_probability=np.log(probabilities[part]),
+            arm=self.actions[part],
+            reward=reward,
+            log_probability=np.log(probability),
             log_probabilities=logs,
-            eligible=None,
-            position=none if positions is None else positions[part],
+            position=none if self.positions is None else self.positions[part],
             epoch=none,
             state=row,
             time=none,
             closed=np.broadcast_to(np.False_, row.size),
-            repeated=np.broadcast_to(np.False_, row.size)
-            if origins is None
-            else np.array([bool(each) for each in origins[part]]),
-        ).check(source)
+            repeated=repeated,
+        ).check(self.source)
 
 
-def _array(
-    feedback: Mapping[str, Any], name: str, kinds: str, source: str, count: int | None = None
-) -> np.ndarray[Any, Any]:
-    """Return an array with one number per round."""
+def _asarray(value: Any) -> np.ndarray[Any, Any]:
     try:
-        array = np.asarray(feedback[name])
-    except KeyError:
-        allowed = "action, reward and pscore"
-        raise InvalidValue(f"{source}: keys", list(feedback), allowed) from None
+        return np.asarray(value)
     except ValueError:  # ragged
-        array = np.asarray(None)
-    if (
-        array.ndim != 1
-        or (array.dtype.kind not in kinds and len(array))
-        or len(array) != (count or len(array))
-    ):
-        allowed = "a number for each round" + ("" if count is None else f", {count} of them")
-        raise InvalidValue(f"{source}: {name}", f"{array.dtype}{list(array.shape)}", allowed)
-    return array.astype(np.int64) if kinds == "iu" else array
-
-
-def _read_distributions(
-    feedback: Mapping[str, Any], positions: np.ndarray[Any, Any] | None, count: int, source: str
-) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-    """Return the probabilities of all arms in each round, at the position of the round."""
-    if feedback.get("pi_b") is None:
-        return None
-    try:
-        distributions = np.asarray(feedback["pi_b"])
-    except ValueError:  # ragged
-        distributions = np.asarray(None)
-    if distributions.ndim == 2:
-        distributions = distributions[:, :, np.newaxis]
-    good = (
-        distributions.ndim == 3
-        and distributions.dtype.kind in "fiu"
-        and len(distributions) == count
-        and distributions.shape[1] > 0
-    )
-    if good and distributions.shape[2] != 1:
-        good = positions is not None and (
-            not count or 0 <= positions.min() <= positions.max() < distributions.shape[2]
-        )
-    if not good:
-        allowed = f"shape ({count}, arms, positions), and a position for each round if there are several"
-        raise InvalidValue(f"{source}: pi_b", f"{distributions.dtype}{list(distributions.shape)}", allowed)
-    if distributions.shape[2] > 1 and positions is not None:
-        return distributions[np.arange(count), :, positions].astype(np.float64)
-    return distributions[:, :, 0].astype(np.float64)
-
-
-def _arms(
-    feedback: Mapping[str, Any], actions: np.ndarray[Any, Any], distributions: Any, source: str
-) -> Sequence[str]:
-    """Return the names of the arms, or their numbers if they have no names."""
-    if distributions is not None:
-        count = distributions.shape[1]
-    elif feedback.get("n_actions") is not None:
-        count = _count(feedback["n_actions"], source)
-    else:
-        count = (
-            len(feedback["arms"]) if feedback.get("arms") is not None else int(actions.max(initial=-1)) + 1
-        )
-    return _names(feedback, "arms", count, source) or [str(arm) for arm in range(count)]
-
-
-def _count(value: object, source: str) -> int:
-    array = np.asarray(value)
-    if array.ndim or array.dtype.kind not in "iu" or not 0 < int(array) <= 10**6:
-        raise InvalidValue(f"{source}: n_actions", value, "a number of arms")
-    return int(array)
-
-
-def _names(feedback: Mapping[str, Any], name: str, count: int, source: str) -> list[str] | None:
-    if feedback.get(name) is None:
-        return None
-    names = np.asarray(feedback[name])
-    if names.ndim != 1 or names.dtype.kind != "U" or len(names) != count:
-        raise InvalidValue(f"{source}: {name}", f"{names.dtype}{list(names.shape)}", f"{count} names")
-    return names.tolist()  # type: ignore[no-any-return]  # strings
-
-
-FORMAT = FileFormat("obp", (".npz",), write, open_file)
+        return np.asarray(None)

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from maillard.decisions.files.file_formats import ENDINGS, format_of
 from maillard.decisions.log_locations import redact
 from maillard.errors import InvalidValue
 
 
 def check_export_path(path: Path, source: str) -> None:
     """Refuse an export that would overwrite the exported log or a file that is not an export."""
-    from maillard.decisions.files.file_formats import file_endings, format_of
-
     with _checking(path) as exists:
         if not exists:
             return
@@ -25,7 +24,7 @@ def check_export_path(path: Path, source: str) -> None:
             raise InvalidValue("file", redact(path), "a file other than the log that is exported")
         # A SQLite log has another ending and, while it is open, a write-ahead log next to it.
         if format_of(path) is None or Path(f"{path}-wal").exists():
-            allowed = f"a new file, or an existing one whose name ends in {', '.join(file_endings())}"
+            allowed = f"a new file, or an existing one whose name ends in {', '.join(ENDINGS)}"
             raise InvalidValue("file", redact(path), allowed)
 
 

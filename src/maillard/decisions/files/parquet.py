@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from maillard.decisions.columns import MAX_BATCH_ROWS
-from maillard.decisions.files.arrow import METADATA_KEY, batches_of, pyarrow, records_of, schema
-from maillard.decisions.files.file_formats import FileFormat, WriteResult
+from maillard.decisions.files import arrow
+from maillard.decisions.files.arrow import METADATA_KEY, pyarrow
+from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.metadata import read_header, write_header
 from maillard.decisions.files.output_files import atomic_file
 from maillard.decisions.files.row_codec import COLUMNS
-from maillard.decisions.files.table_logs import open_table, rename_columns
+from maillard.decisions.files.table_logs import Table, open_table, rename_columns
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue
 
@@ -25,10 +26,10 @@ _MAX_PART_ROWS = 1_000_000  # a part is read by one worker
 def write(log: DecisionLog, path: Path) -> WriteResult:
     """Write a log, one row group at a time."""
     pq = pyarrow().parquet
-    columns = schema().with_metadata({METADATA_KEY: write_header(log)})
+    columns = arrow.schema().with_metadata({METADATA_KEY: write_header(log)})
     rows = 0
     with atomic_file(path) as partial, pq.ParquetWriter(partial, columns, compression="zstd") as writer:
-        for batch in batches_of(log):
+        for batch in arrow.batches_of(log):
             writer.write_batch(batch)
             rows += batch.num_rows
     return WriteResult(rows, 0)
@@ -49,53 +50,41 @@ def open_files(
     if not paths:
         raise InvalidValue("log", source, "a folder with .parquet files")
     pa, source = pyarrow(), source or str(paths[0])
-    schemas = []
+    files = []
     for path in paths:
         if not path.is_file():
             raise InvalidValue("log", str(path), "a .parquet file that exists")
         try:
-            schemas.append(pa.parquet.read_schema(path))
+            with pa.parquet.ParquetFile(path) as file:
+                files.append((path, file.schema_arrow, file.metadata))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InvalidValue("log", str(path), f"a Parquet file ({error})") from None
-    theirs = schemas[0].names
-    for path, other in zip(paths, schemas, strict=True):
-        if set(other.names) != set(theirs):
-            raise InvalidValue(
-                f"{path}: columns", other.names, f"the columns of {paths[0]}: {', '.join(theirs)}"
-            )
-    ours = rename_columns(theirs, columns, source)
+        schema, other = files[0][1], files[-1][1]
+        if set(other.names) != set(schema.names):
+            allowed = f"the columns of {paths[0]}: {', '.join(schema.names)}"
+            raise InvalidValue(f"{path}: columns", other.names, allowed)
+    ours = rename_columns(schema.names, columns, source)
+    names = dict(zip(ours, schema.names, strict=True))
+    string_arms = "arm" in names and schema.field(names["arm"]).type in (pa.string(), pa.large_string())
 
     parts: list[ParquetPart] = []
-    string_arms = "arm" in ours and schemas[0].field(theirs[ours.index("arm")]).type in (
-        pa.string(),
-        pa.large_string(),
-    )
-    for path in paths:
-        with pa.parquet.ParquetFile(path) as file:
-            for group in range(file.metadata.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                start = parts[-1].start + parts[-1].rows if parts else 0
-                if parts and parts[-1].path == path and parts[-1].rows + rows <= _MAX_PART_ROWS:
-                    last = parts.pop()
-                    parts.append(
-                        dataclasses.replace(last, groups=(*last.groups, group), rows=last.rows + rows)
-                    )
-                else:
-                    parts.append(
-                        ParquetPart(path, (group,), start, rows, tuple(theirs), tuple(ours), string_arms)
-                    )
-    header = (
-        (schemas[0].metadata or {}).get(METADATA_KEY.encode())
-        if len(paths) == 1 and columns is None
-        else None
-    )
-    head = None if header is None else read_header(header, source)
+    start = 0
+    for path, _, metadata in files:
+        for group in range(metadata.num_row_groups):
+            rows = metadata.row_group(group).num_rows
+            if not parts or parts[-1].path != path or parts[-1].rows + rows > _MAX_PART_ROWS:
+                parts.append(ParquetPart(path, (), start, 0, names, string_arms))
+            last = parts[-1]
+            parts[-1] = dataclasses.replace(last, groups=(*last.groups, group), rows=last.rows + rows)
+            start += rows
+    content = (schema.metadata or {}).get(METADATA_KEY.encode())
+    header = read_header(content if len(paths) == 1 and columns is None else None, source)
     known = [name for name in ours if name in COLUMNS]
 
     def records() -> Iterator[Mapping[str, Any]]:
-        return records_of(itertools.chain.from_iterable(part(known, 2_000) for part in parts), source)
+        return arrow.records_of(itertools.chain.from_iterable(part(known, 2_000) for part in parts), source)
 
-    return open_table(records, ours, head, source, experiment, parts=parts)
+    return open_table(Table(source, ours, records, parts), header, experiment)
 
 
 @dataclass(frozen=True)
@@ -106,18 +95,16 @@ class ParquetPart:
     groups: tuple[int, ...]
     start: int
     rows: int
-    theirs: tuple[str, ...]
-    ours: tuple[str, ...]
+    names: dict[str, str]
+    "The name of each column in the file, by its name in this package."
     string_arms: bool
     "Whether the arm column contains strings."
 
     def __call__(self, names: Sequence[str], rows: int = MAX_BATCH_ROWS, /) -> Iterator[Any]:
         """Yield batches of these columns, with the names of this package."""
-        wanted = [self.theirs[self.ours.index(name)] for name in names]
+        wanted = [self.names[name] for name in names]
         # Dictionary encoding: a log has many rows and few arms.
-        encoded = [
-            theirs for theirs, name in zip(wanted, names, strict=True) if name == "arm" and self.string_arms
-        ]
+        encoded = [self.names["arm"]] if self.string_arms and "arm" in names else []
         pa = pyarrow()
         try:
             with pa.parquet.ParquetFile(self.path, read_dictionary=encoded) as file:
@@ -125,6 +112,3 @@ class ParquetPart:
                     yield batch.select(wanted).rename_columns(list(names))
         except (pa.ArrowException, OSError) as error:
             raise InvalidValue("log", str(self.path), f"a readable Parquet file ({error})") from None
-
-
-FORMAT = FileFormat("parquet", (".parquet",), write, open_file, renames_columns=True)

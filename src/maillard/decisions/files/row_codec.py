@@ -7,19 +7,20 @@ All table formats contain the same values. Values read from a file are checked h
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, Decision, RewardEvent
-from maillard.decisions.events import TallyUpdate
+from maillard.decisions.events import UPDATE_KINDS, TallyUpdate
 from maillard.decisions.identifiers import check_id, check_name
-from maillard.decisions.log import Row
+from maillard.decisions.log import DecisionLog
+from maillard.decisions.stores.contract import Row
 from maillard.decisions.timestamps import END_OF_TIME
 from maillard.errors import InvalidValue
 
-if TYPE_CHECKING:
-    from maillard.decisions.log import DecisionLog
+Values = Mapping[str, Any]  # by column
 
 # The type of each column; `strings`, `floats`, `rewards` and `applied` are lists.
 COLUMNS = {
@@ -35,7 +36,55 @@ APPLIED = {"number": "integer", "kind": "string", "value": "float", "previous": 
 # readers.
 NEEDED = COLUMNS.keys() - {"experiment", "probability", "policy", "reward", "closed"}
 
-_KINDS = ("reward", "revision", "default")
+_OPTIONAL = {"unit", "idempotency_key", "origin", "previous", "expires"}
+# The columns of a decision whose values are checked by their types alone.
+_CHECKED_TOGETHER = {"id", "experiment", "arm", "log_probability", "eligible", "log_probabilities"}
+_PLAIN_COLUMNS = {name: COLUMNS[name] for name in Decision._fields if name not in _CHECKED_TOGETHER}
+Converter = Callable[[str, Any], Any]  # receives the name of a field and its value
+
+
+def _within(cls: type, low: Any, high: Any, allowed: str) -> Converter:
+    """Return a function that checks the type and the range of a value."""
+
+    def check(field: str, value: Any) -> Any:
+        if type(value) is not cls or not low <= value <= high:
+            raise InvalidValue(field, value, allowed)
+        return value
+
+    return check
+
+
+# The check of each type of value.
+CHECKS: dict[str, Converter] = {
+    "id": lambda field, value: check_id(value, field),
+    "string": check_name,
+    "integer": _within(int, 0, 2**63 - 1, "a whole number >= 0"),
+    "float": _within(float, -sys.float_info.max, sys.float_info.max, "a finite number"),
+    "boolean": _within(bool, False, True, "true or false"),
+    "time": _within(int, 0, END_OF_TIME - 1, "a time within the years 1970 to 9999"),
+}
+
+
+def fields_of(
+    converters: Mapping[str, Converter], types: Mapping[str, str], where: str = ""
+) -> list[tuple[str, str, Converter]]:
+    """Return for each field its name, its name in errors, and the converter of its type."""
+
+    def optional(convert: Converter) -> Converter:
+        return lambda field, value: None if value is None else convert(field, value)
+
+    found = [(name, converters.get(kind, lambda _, value: value)) for name, kind in types.items()]
+    return [(name, where + name, optional(each) if name in _OPTIONAL else each) for name, each in found]
+
+
+def convert_values(fields: Iterable[tuple[str, str, Converter]], values: Values) -> dict[str, Any]:
+    """Convert these fields of a record."""
+    return {name: convert(field, values[name]) for name, field, convert in fields}
+
+
+_DECISION_FIELDS = fields_of(CHECKS, _PLAIN_COLUMNS)
+_REWARD_FIELDS = fields_of(CHECKS, REWARDS, "rewards: ")
+_APPLIED_FIELDS = fields_of(CHECKS, APPLIED, "applied: ")
 
 
 def values_of(log: DecisionLog, row: Row) -> tuple[Any, ...]:
@@ -51,112 +100,91 @@ def values_of(log: DecisionLog, row: Row) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def rows_of(records: Iterable[Mapping[str, Any]], experiment: str, source: str) -> Iterator[Row]:
-    """Convert plain values to rows; the inverse of `values_of`. Errors name the row."""
-    before: tuple[int, str] | None = None
-    for place, values in enumerate(records, 1):
+def make_rows(
+    make: Callable[[Any, int], Row | None], items: Iterable[Any], where: str, first: int = 1
+) -> Iterator[Row]:
+    """Make rows from items. `make` receives an item and the row's index, and may return None to skip it.
+
+    The rows of an experiment must be in order of state and id. An error names the item: `where` and its
+    number, counted from `first`.
+    """
+    before: dict[str, tuple[int, str]] = {}
+    place = 0
+    for number, values in enumerate(items, first):
         try:
-            row = _row(values, experiment)
+            row = make(values, place)
+            if row is None:
+                continue
+            experiment, here = row.decision.experiment, (row.decision.state, row.decision.id)
+            if here <= before.get(experiment, (-1, "")):
+                allowed = "rows in order of state and id, each once"
+                raise InvalidValue("(state, id)", here, allowed)  # noqa: TRY301  # one place to add `where`
         except InvalidValue as error:
-            raise error.with_location(f"{source}, row {place}") from None
-        here = row.decision.state, row.decision.id
-        if before is not None and here <= before:
-            allowed = "rows in order of state and id, each once"
-            raise InvalidValue(f"{source}, row {place}: (state, id)", here, allowed)
-        before = here
+            raise error.with_location(f"{where} {number}") from None
+        before[experiment] = here
+        place += 1
         yield row
 
 
-def _row(values: Mapping[str, Any], experiment: str) -> Row:
+def row_of(experiment: str, values: Values, _place: int) -> Row:
+    """Make a row of an experiment from plain values; the inverse of `values_of`."""
     decision = make_decision(values, check_id(values["id"], "id"), experiment)
     if any(map(math.isnan, decision.log_probabilities)):
         raise InvalidValue("log_probabilities", math.nan, "numbers <= 0")
-    rewards = tuple(_reward_event(each, decision) for each in _items(values["rewards"] or [], "rewards"))
-    applied = tuple(_applied_event(each, decision) for each in _items(values["applied"] or [], "applied"))
-    return Row(decision, rewards, applied)
+    rewards = [
+        RewardEvent(decision.id, **convert_values(_REWARD_FIELDS, each))
+        for each in _items(values["rewards"] or [], "rewards")
+    ]
+    applied = [_applied_event(each, decision) for each in _items(values["applied"] or [], "applied")]
+    return Row(decision, tuple(rewards), tuple(applied))
 
 
-def make_decision(values: Mapping[str, Any], identifier: str, experiment: str) -> Decision:
+def make_decision(values: Values, identifier: str, experiment: str) -> Decision:
     """Make a decision from plain values."""
     arm, eligible = values["arm"], _names(values["eligible"])
     logs = _items(values["log_probabilities"], "log_probabilities")
     if arm not in eligible or len(logs) != len(eligible):
-        allowed = (
-            f"a list with the chosen arm ({arm!r}) and with one log probability per arm ({len(logs)} given)"
-        )
-        raise InvalidValue("eligible", list(eligible), allowed)
+        given = f"with one log probability per arm ({len(logs)} given)"
+        raise InvalidValue("eligible", list(eligible), f"a list with the chosen arm ({arm!r}) and {given}")
     log = values["log_probability"]
     if not isinstance(log, float) or not -math.inf < log <= LOG_PROBABILITY_TOLERANCE:
         raise InvalidValue("log_probability", log, "a finite number <= 0")
     return Decision(
         id=identifier,
         experiment=experiment,
-        time=check_time(values["time"], "time"),
-        unit=_optional(values, "unit"),
         arm=arm,
         eligible=eligible,
         log_probabilities=tuple(map(_log, logs)),
         log_probability=log,
-        policy_version=check_whole(values["policy_version"], "policy_version"),
-        formula_version=check_whole(values["formula_version"], "formula_version"),
-        state=check_whole(values["state"], "state"),
-        epoch=check_whole(values["epoch"], "epoch"),
-        cold=_truth(values["cold"], "cold"),
-        idempotency_key=_optional(values, "idempotency_key"),
-        position=check_whole(values["position"], "position"),
-        origin=_optional(values, "origin"),
+        **convert_values(_DECISION_FIELDS, values),
     )
 
 
-def _reward_event(each: Mapping[str, Any], decision: Decision) -> RewardEvent:
-    return RewardEvent(
-        decision=decision.id,
-        event=check_name("rewards: event", each["event"]),
-        value=check_real(each["value"], "rewards: value"),
-        at=check_time(each["at"], "rewards: at"),
-        arrived=check_time(each["arrived"], "rewards: arrived"),
-        late=_truth(each["late"], "rewards: late"),
-    )
-
-
-def _applied_event(each: Mapping[str, Any], decision: Decision) -> TallyUpdate:
-    number, kind, previous = check_whole(each["number"], "number"), each["kind"], each["previous"]
+def _applied_event(each: Values, decision: Decision) -> TallyUpdate:
+    values = convert_values(_APPLIED_FIELDS, each)
+    number, kind, revises = values["number"], values["kind"], values["previous"] is not None
     if number <= decision.state:
         raise InvalidValue("applied: number", number, f"more than {decision.state}, the decision's state")
-    if kind not in _KINDS or (kind == "revision") == (previous is None):
+    if kind not in UPDATE_KINDS or revises != (kind == "revision"):
         raise InvalidValue("applied: kind", kind, "reward or default, or revision with its previous value")
-    return TallyUpdate(
-        number=number,
-        kind=kind,
-        time=check_time(each["time"], "applied: time"),
-        decision=decision.id,
-        arm=decision.arm,
-        value=check_real(each["value"], "applied: value"),
-        previous=None if previous is None else check_real(previous, "applied: previous"),
-    )
-
-
-def check_time(value: object, field: str) -> int:
-    """Check a time in microseconds since 1970."""
-    if type(value) is not int or not 0 <= value < END_OF_TIME:
-        raise InvalidValue(field, value, "a time within the years 1970 to 9999")
-    return value
+    return TallyUpdate(decision=decision.id, arm=decision.arm, **values)
 
 
 def _names(value: object) -> tuple[str, ...]:
-    names = _items(value, "eligible")
-    if not all(isinstance(name, str) for name in names):
-        raise InvalidValue("eligible", value, "names of arms")
-    return _check_names(tuple(names))
+    try:
+        return _check_names(tuple(_items(value, "eligible")))
+    except TypeError:  # a list in the list, which cannot be cached
+        raise InvalidValue("eligible", value, "names of arms") from None
 
 
 @lru_cache(maxsize=256)
-def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+def _check_names(names: tuple[Any, ...]) -> tuple[str, ...]:
     """Check names. Cached, because most rows have the same eligible arms."""
-    for name in names:
-        check_name("eligible", name)
-    if len(set(names)) < len(names):
-        raise InvalidValue("eligible", list(names), "each name once")
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidValue("eligible", list(names), "names of arms")
+    checked = [check_name("eligible", name) for name in names]
+    if len(set(checked)) < len(checked):
+        raise InvalidValue("eligible", checked, "each name once")
     return names
 
 
@@ -166,37 +194,11 @@ def _log(value: object) -> float:
         return math.nan
     if not isinstance(value, float) or value > LOG_PROBABILITY_TOLERANCE:
         raise InvalidValue("log_probabilities", value, "numbers <= 0")
-    return (
-        math.nan if math.isnan(value) else value
-    )  # always the same NaN object, so that equal rows compare equal
+    # Always the same NaN object, so that equal rows compare equal.
+    return math.nan if math.isnan(value) else value
 
 
 def _items(value: Any, field: str) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, list | tuple):
         raise InvalidValue(field, value, "a list")
-    return value
-
-
-def _optional(values: Mapping[str, Any], name: str) -> str | None:
-    value = values[name]
-    return None if value is None else check_name(name, value)
-
-
-def check_whole(value: object, field: str) -> int:
-    """Check an integer >= 0."""
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise InvalidValue(field, value, "a whole number >= 0")
-    return value
-
-
-def check_real(value: object, field: str) -> float:
-    """Check a finite number."""
-    if not isinstance(value, float) or not math.isfinite(value):
-        raise InvalidValue(field, value, "a finite number")
-    return value
-
-
-def _truth(value: object, field: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidValue(field, value, "true or false")
     return value

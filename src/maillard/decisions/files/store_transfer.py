@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import AdministrativeEvent, Event, Start
+from maillard.decisions.events import Event, Start
 from maillard.decisions.files.metadata import check_events
 from maillard.decisions.identifiers import check_name
-from maillard.decisions.log import DecisionLog, Row, select_experiment
+from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
 from maillard.decisions.stores import Store, open_store
-from maillard.decisions.stores.contract import Head, Transaction
+from maillard.decisions.stores.contract import Head, Row, Transaction
 from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
 
 _MAX_INSERTED_ROWS = 1_000  # per batch
@@ -25,57 +25,49 @@ _MAX_INSERTED_ROWS = 1_000  # per batch
 def open_owned(store: Store, experiment: str | None) -> DecisionLog:
     """Open a log in a store, and close the store with the log."""
     try:
-        return _open(store, experiment, owned=True)
+        return open_shared(store, experiment, store.close)
     except BaseException:
         store.close()
         raise
 
 
-def open_shared(store: Store, experiment: str | None) -> DecisionLog:
+def open_shared(store: Store, experiment: str | None, close: Callable[[], None] | None = None) -> DecisionLog:
     """Open a log in a store that others use. Later rewards are not part of the log."""
-    return _open(store, experiment, owned=False)
-
-
-def _open(store: Store, experiment: str | None, *, owned: bool) -> DecisionLog:
     name = select_experiment(store.experiments(), experiment, store.where)
     with store.reading(name) as transaction:
         number, now = (transaction.head or Head(0, 0, 0)).number, transaction.now
         events = transaction.administrative_events() if number else []
-        parked = sorted(
-            transaction.all_parked(), key=lambda each: (each.row.arrived, each.row.decision, each.row.event)
-        )
+        parked = transaction.all_parked()
     if not number:
         raise MaillardError(f"{store.where}: experiment {name!r} has not begun")
-    start = _check(store, name, events, number)
+    try:
+        check_name("experiment", name)
+        check_events(events, number)
+        if not events or not isinstance(events[0], Start):
+            raise InvalidLog("events", [], "the start of the experiment as event 1")
+    except InvalidValue as error:
+        raise InvalidLog(f"{store.where}: {error.field}", error.value, error.allowed) from None
+    mature_only = events[0].reward.mature_only
     return DecisionLog(
-        lambda: _rows(store, name, number, mature_only=start.reward.mature_only),
+        lambda: _rows(store, name, number, mature_only=mature_only),
         experiment=name,
         source=store.where,
         events=events,
         number=number,
-        parked=parked,
+        parked=sorted(parked, key=lambda each: (each.row.arrived, each.row.decision, each.row.event)),
         as_of=now,
-        close=store.close if owned else None,
+        close=close,
     )
-
-
-def _check(store: Store, experiment: str, events: Sequence[AdministrativeEvent], number: int) -> Start:
-    try:
-        check_name("experiment", experiment)
-        check_events(events, number)
-        if not events or not isinstance(events[0], Start):
-            raise InvalidLog("events", [], "the start of the experiment as event 1")
-        return events[0]
-    except InvalidValue as error:
-        raise InvalidLog(f"{store.where}: {error.field}", error.value, error.allowed) from None
 
 
 def _rows(store: Store, experiment: str, number: int, *, mature_only: bool) -> Iterator[Row]:
     """Yield the rows as they were after the event with this number."""
     rows, end = store.rows(experiment), None
     for place, (decision, rewards, applied) in enumerate(rows):
-        if not place:
-            end = _end(store, experiment, number)  # after the first row: the rows are a snapshot from before
+        if not place:  # after the first row: the rows are a snapshot from before
+            with store.reading(experiment) as transaction:
+                following = transaction.events(number, through=number + 1)
+            end = following[0].time if following else None
         if decision.state > number:
             return
         if end is not None:
@@ -86,13 +78,6 @@ def _rows(store: Store, experiment: str, number: int, *, mature_only: bool) -> I
             )
             applied = tuple(event for event in applied if event.number <= number)  # noqa: PLW2901
         yield Row(decision, tuple(sorted(rewards, key=lambda each: (each.arrived, each.event))), applied)
-
-
-def _end(store: Store, experiment: str, number: int) -> int | None:
-    """Return the time of the next event; None if there is none yet."""
-    with store.reading(experiment) as transaction:
-        later = transaction.events(number, through=number + 1)
-    return later[0].time if later else None
 
 
 class Imported(NamedTuple):
@@ -106,10 +91,8 @@ def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> Impo
     """Copy a log into a store, in one transaction."""
     check_name("experiment", experiment)
     if log.foreign:
-        raise MaillardError(
-            f"{log.source}: a log without events cannot be imported. "
-            "Keep it as a file, or pass its means to warm_start"
-        )
+        advice = "Keep it as a file, or pass its means to warm_start"
+        raise MaillardError(f"{log.source}: a log without events cannot be imported. {advice}")
     state = log.final_state()  # finds any error in the log before anything is written
     with _opened(target) as store:
         _check_new(log, store, experiment)
@@ -118,7 +101,7 @@ def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> Impo
                 transaction.create()
             if transaction.head != Head(0, 0, 0):  # another process may just have created it
                 raise Conflict(f"{store.where} has an experiment {experiment!r} already")
-            rows = _LogCopy(log, transaction, experiment, state.epoch).run()
+            rows = _copy(log, transaction, experiment, state.epoch)
             transaction.save_checkpoint(state.number, state.write())
         return Imported(rows, store.where)
 
@@ -155,89 +138,51 @@ def _is_empty(store: Store) -> bool:
 def _check_new(log: DecisionLog, store: Store, experiment: str) -> None:
     """Refuse a second copy of the log in the same store, because ids are unique in a store."""
     ids = [row.decision.id for row in itertools.islice(log.rows(), 1)]
-    for name in store.experiments():
-        if name != experiment:
-            with store.reading(name) as transaction:
-                if transaction.decision_summaries(ids):
-                    raise Conflict(f"{store.where} has these decisions already, as experiment {name!r}")
+    with store.reading("") as transaction:
+        owners = set(transaction.experiments_of(ids).values()) - {experiment}
+    if owners:
+        raise Conflict(f"{store.where} has these decisions already, as experiment {min(owners)!r}")
 
 
-class _LogCopy:
-    """Copies a log into a transaction, in batches."""
+def _copy(log: DecisionLog, transaction: Transaction, experiment: str, epoch: int) -> int:
+    """Copy a log into a transaction, in batches. Return the number of decisions. `epoch` is the last one."""
+    head = Head(log.number, log.events[-1].number, epoch)
+    assigned: dict[tuple[int, str], tuple[int, str]] = {}
+    history, count = log.history(), 0
+    while batch := list(itertools.islice(history, _MAX_INSERTED_ROWS)):
+        transaction.add_events([each for each in batch if isinstance(each, Event)], head)
+        rows = [each for each in batch if isinstance(each, Row)]
+        decisions = [row.decision._replace(experiment=experiment) for row in rows]
+        _add_decisions(transaction, decisions, log.source)
+        transaction.add_reward_events([each for row in rows for each in row.rewards])
+        transaction.add_pending(_pending(log, rows, epoch, transaction.now))
+        count += len(rows)
+        for row in decisions if log.sticky else ():
+            if row.unit is not None and row.origin is None:
+                place, chosen = (row.epoch, row.unit), (row.time, row.id)
+                assigned[place] = max(chosen, assigned.get(place, chosen))
+    for (epoch_of_unit, unit), (_, identifier) in assigned.items():
+        transaction.assign(epoch_of_unit, unit, identifier, instead_of=None)
+    known = transaction.decision_summaries([each.row.decision for each in log.parked])
+    transaction.park([each for each in log.parked if each.row.decision not in known])
+    return count
 
-    def __init__(self, log: DecisionLog, transaction: Transaction, experiment: str, epoch: int) -> None:
-        self.log, self.transaction, self.experiment = log, transaction, experiment
-        self.head = Head(0, 0, 0)
-        self.now = transaction.now
-        self.epoch = epoch  # the last one
-        pairs = zip(log.events, log.configurations, strict=True)
-        self.epochs = {event.number: after.epoch for event, after in pairs}
-        self.events: list[Event] = []
-        self.rows: list[Row] = []
-        self.count = 0
-        self.assigned: dict[tuple[int, str], tuple[int, str]] = {}
 
-    def run(self) -> int:
-        for each in self.log.history():
-            if isinstance(each, Event):
-                self.events.append(each)
-            else:
-                self.rows.append(each)
-            if len(self.events) + len(self.rows) >= _MAX_INSERTED_ROWS:
-                self.flush()
-        self.flush()
-        for (epoch, unit), (_, identifier) in self.assigned.items():
-            self.transaction.assign(epoch, unit, identifier, instead_of=None)
-        parked = self.log.parked
-        known = self.transaction.decision_summaries([each.row.decision for each in parked])
-        self.transaction.park([each for each in parked if each.row.decision not in known])
-        return self.count
+def _add_decisions(transaction: Transaction, decisions: Sequence[Decision], source: str) -> None:
+    ids = {row.id for row in decisions}
+    if len(ids) < len(decisions) or transaction.decision_summaries(ids):
+        raise InvalidValue(source, min(ids), "decisions with unique ids")
+    transaction.add_decisions([row for row in decisions if row.idempotency_key is None])
+    for row in decisions:
+        if row.idempotency_key is not None and not transaction.add_if_absent([row]):
+            where = f"{source}: idempotency_key"
+            raise InvalidValue(where, row.idempotency_key, "each key once at each position")
 
-    def flush(self) -> None:
-        self.add_events()
-        rows, self.rows = self.rows, []
-        decisions = [self.with_experiment(row.decision) for row in rows]
-        ids = {row.id for row in decisions}
-        if len(ids) < len(decisions) or self.transaction.decision_summaries(ids):
-            raise InvalidValue(self.log.source, min(ids), "decisions with unique ids")
-        self.transaction.add_decisions([row for row in decisions if row.idempotency_key is None])
-        for row in decisions:
-            if row.idempotency_key is not None and not self.transaction.add_if_absent([row]):
-                allowed = "each key once at each position"
-                raise InvalidValue(f"{self.log.source}: idempotency_key", row.idempotency_key, allowed)
-        self.transaction.add_reward_events([each for row in rows for each in row.rewards])
-        self.transaction.add_pending(self.pending(rows))
-        self.note_assignments(decisions)
-        self.count += len(rows)
 
-    def add_events(self) -> None:
-        events, self.events = self.events, []
-        if events:
-            numbers = [event.number for event in events if isinstance(event, AdministrativeEvent)]
-            administrative = max(numbers, default=self.head.administrative)
-            self.head = Head(events[-1].number, administrative, self.epochs.get(administrative, 0))
-            self.transaction.add_events(events, self.head)
-
-    def with_experiment(self, row: Decision) -> Decision:
-        return row if row.experiment == self.experiment else row._replace(experiment=self.experiment)
-
-    def pending(self, rows: Sequence[Row]) -> dict[str, int]:
-        """Return the decisions whose windows are not settled yet, with the times at which they close."""
-        rule = self.log.reward
-        if rule is None or not rule.settles:
-            return {}
-        open_rows = [row.decision for row in rows if not row.applied]
-        closing = {row.id: (row, rule.closes(row.time) or 0) for row in open_rows}
-        return {
-            key: closes
-            for key, (row, closes) in closing.items()
-            if row.epoch == self.epoch or closes > self.now
-        }
-
-    def note_assignments(self, decisions: Sequence[Decision]) -> None:
-        """Record the last assignment of each sticky unit."""
-        if self.log.sticky:
-            for row in decisions:
-                if row.unit is not None and row.origin is None:
-                    place, drawn = (row.epoch, row.unit), (row.time, row.id)
-                    self.assigned[place] = max(drawn, self.assigned.get(place, drawn))
+def _pending(log: DecisionLog, rows: Sequence[Row], epoch: int, now: int) -> dict[str, int]:
+    """Return the decisions whose windows are not settled yet, with the times at which they close."""
+    rule = log.reward
+    if rule is None or not rule.settles:
+        return {}
+    closing = [(row.decision, rule.closes(row.decision.time) or 0) for row in rows if not row.applied]
+    return {row.id: closes for row, closes in closing if row.epoch == epoch or closes > now}

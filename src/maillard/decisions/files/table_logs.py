@@ -3,105 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from maillard.decisions.files.foreign_logs import (
-    are_indices,
-    check_row_order,
-    complete_arms,
-    foreign_log,
-    foreign_row,
-)
+from maillard.decisions.files import foreign_logs
 from maillard.decisions.files.metadata import Header
-from maillard.decisions.files.row_codec import COLUMNS, NEEDED, rows_of
-from maillard.decisions.log import DecisionLog, Row, select_experiment
+from maillard.decisions.files.row_codec import COLUMNS, NEEDED, make_rows, row_of
+from maillard.decisions.log import DecisionLog, select_experiment
+from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidValue, UnknownName
 
 if TYPE_CHECKING:
-    from maillard.decisions.files.table_columns import Batches
+    from maillard.decisions.files.arrow import ArrowPart
+    from maillard.decisions.files.parquet import ParquetPart
+
+    Batches: TypeAlias = "ArrowPart | ParquetPart"
 
 # Columns that an earlier schema of our files had under another name.
 _FORMER_NAMES = {"learned": "applied"}
 
-Records = Callable[[], Iterable[Mapping[str, Any]]]
+
+class Table(NamedTuple):
+    """A table of decisions in any format."""
+
+    source: str
+    names: Sequence[str]
+    "The names of its columns."
+    records: Callable[[], Iterable[Mapping[str, Any]]]
+    "Reads the rows as plain values."
+    parts: Sequence[Batches] = ()
+    "Read the rows as Arrow, if that is possible."
 
 
-def open_table(
-    records: Records,
-    columns: Sequence[str],
-    header: Header | None,
-    source: str,
-    experiment: str | None,
-    *,
-    parts: Sequence[Batches] = (),
-) -> DecisionLog:
-    """Open the log in a table; without events it is foreign. `parts` are its rows as Arrow, if available."""
+def open_table(table: Table, header: Header | None, experiment: str | None) -> DecisionLog:
+    """Open the log in a table; without events it is foreign."""
     if header is None or not header.events:
-        return _open_foreign(records, columns, source, experiment, parts)
-    select_experiment([header.experiment], experiment, source)
-    if missing := sorted(NEEDED - set(columns)):
-        raise InvalidValue(f"{source}: columns", list(columns), "these too: " + ", ".join(missing))
+        return _open_foreign(table, experiment)
+    select_experiment([header.experiment], experiment, table.source)
+    if missing := sorted(NEEDED - set(table.names)):
+        allowed = "these too: " + ", ".join(missing)
+        raise InvalidValue(f"{table.source}: columns", list(table.names), allowed)
+    fields = header._asdict()
+    del fields["rows"]
+    make = partial(row_of, header.experiment)
     log = DecisionLog(
-        lambda: rows_of(records(), header.experiment, source),
-        experiment=header.experiment,
-        source=source,
-        events=header.events,
-        number=header.number,
-        parked=header.parked,
-        as_of=header.as_of,
+        lambda: make_rows(make, table.records(), f"{table.source}, row"), source=table.source, **fields
     )
-    if {"reward", "closed"} <= set(columns):
-        _set_column_parts(log, parts, columns)
+    if {"reward", "closed"} <= set(table.names):
+        _set_column_parts(log, table, sum(part.rows for part in table.parts))
     return log
 
 
-def _set_column_parts(
-    log: DecisionLog, parts: Sequence[Batches], names: Sequence[str], size: int | None = None
-) -> None:
-    """Make the log read its columns from Arrow."""
-    if parts:
+def _set_column_parts(log: DecisionLog, table: Table, row_count: int) -> None:
+    """Make the log read its columns from Arrow, if that is possible."""
+    if table.parts:
         from maillard.decisions.files.table_columns import TableColumns
 
-        made = [TableColumns(part, tuple(names), log.arms, log.source, log.experiment) for part in parts]
-        log.set_column_parts(*made, row_count=sum(part.rows for part in parts) if size is None else size)
+        rest = tuple(table.names), log.arms, log.source, log.experiment
+        log.set_column_parts(*(TableColumns(part, *rest) for part in table.parts), row_count=row_count)
 
 
-def _open_foreign(
-    records: Records, columns: Sequence[str], source: str, experiment: str | None, parts: Sequence[Batches]
-) -> DecisionLog:
+def _open_foreign(table: Table, experiment: str | None) -> DecisionLog:
     """Open a foreign log. It needs `arm`, and `probability` or `log_probability`."""
-    if "arm" not in columns or not {"probability", "log_probability"} & set(columns):
+    source, names = table.source, table.names
+    if "arm" not in names or not {"probability", "log_probability"} & set(names):
         allowed = "arm and probability; reward and the other columns of a log are optional"
-        raise InvalidValue(f"{source}: columns", list(columns), allowed)
+        raise InvalidValue(f"{source}: columns", list(names), allowed)
     arms: Sequence[str] = ()
-    if not parts and "eligible" not in columns:
-        arms = complete_arms(
-            dict.fromkeys(values["arm"] for values in records() if values["arm"] is not None)
-        )
 
-    def rows(known: Sequence[str]) -> Iterator[Row]:
-        for place, values in enumerate(records()):
-            try:
-                row = foreign_row(values, place, known)
-            except InvalidValue as error:
-                raise error.with_location(f"{source}, row {place + 1}") from None
-            yield row
+    def rows() -> Iterator[Row]:
+        make = partial(foreign_logs.foreign_row, arms=arms)
+        return make_rows(make, table.records(), f"{source}, row")
 
-    if not parts:
-        return foreign_log(lambda: rows(tuple(arms)), source, experiment, arms)
+    if not table.parts:
+        if "eligible" not in names:
+            chosen = (values["arm"] for values in table.records())
+            arms = foreign_logs.complete_arms(dict.fromkeys(arm for arm in chosen if arm is not None))
+        return foreign_logs.foreign_log(rows, source, experiment, arms)
     from maillard.decisions.files.table_columns import contents_of
 
-    found = contents_of(parts, columns, source)
-    arms = found.arms
-    only = select_experiment(sorted(found.experiments), experiment, source)
-
-    def chosen() -> Iterator[Row]:
-        return check_row_order((row for row in rows(tuple(arms)) if row.decision.experiment == only), source)
-
-    log = DecisionLog(chosen, experiment=only, source=source, arms=arms)
-    log.has_windows = found.windows
-    log.arms_unordered = "eligible" not in columns and not are_indices(arms)
-    _set_column_parts(log, parts, columns, found.experiments[only])
+    arms, sizes, has_windows = contents_of(table)
+    only = select_experiment(sorted(sizes), experiment, source)
+    of_experiment = partial(foreign_logs.rows_of_experiment, rows, only)
+    log = DecisionLog(of_experiment, experiment=only, source=source, arms=arms)
+    log.has_windows = has_windows
+    log.arms_unordered = "eligible" not in names and not foreign_logs.are_indices(arms)
+    _set_column_parts(log, table, sizes[only])
     return log
 
 
@@ -116,9 +103,8 @@ def rename_columns(names: Sequence[str], columns: Mapping[str, str] | None, sour
         if name not in COLUMNS:
             raise UnknownName("column", name, list(COLUMNS))
         if theirs not in names:
-            raise InvalidValue(
-                f"{source}: columns", list(names), f"a table with the column {theirs!r} for {name}"
-            )
+            allowed = f"a table with the column {theirs!r} for {name}"
+            raise InvalidValue(f"{source}: columns", list(names), allowed)
     back = {theirs: name for name, theirs in ours.items()}
     back |= {former: name for former, name in _FORMER_NAMES.items() if name not in names and name not in ours}
     # A column that has one of our names, but is mapped to nothing, must not be mistaken for ours.

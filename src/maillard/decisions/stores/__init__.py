@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from maillard.decisions.files.file_formats import ENDINGS
 from maillard.decisions.log_locations import redact
 from maillard.decisions.stores.contract import Store
 from maillard.decisions.stores.memory import MemoryStore
@@ -31,14 +32,9 @@ def open_store(
         name = str(log)
         if redact(name) != name:  # it may hold a password
             raise InvalidValue("log", redact(name), _ALLOWED)
-        from maillard.decisions.files.file_formats import file_endings
-
-        if name.lower().endswith(file_endings()):
-            raise InvalidValue(
-                "log",
-                name,
-                "a name for a SQLite log, such as decisions.db (this extension belongs to exported files)",
-            )
+        if name.lower().endswith(ENDINGS):
+            allowed = "a name for a SQLite log, such as decisions.db"
+            raise InvalidValue("log", name, f"{allowed} (this extension belongs to exported files)")
         if not name or "\0" in name or not name.isprintable():
             raise InvalidValue("log", name, "a path of printable characters")
         from maillard.decisions.stores.sqlite import SQLiteStore

@@ -39,8 +39,17 @@ class Parked(NamedTuple):
     expires: int | None
 
     def expired(self, now: int) -> bool:
-        """Whether the reward has expired at this time."""
+        """Whether it is time to drop the reward because its decision was never logged."""
         return self.expires is not None and self.expires <= now
+
+
+class Row(NamedTuple):
+    """A decision with its rewards."""
+
+    decision: Decision
+    rewards: tuple[RewardEvent, ...]
+    applied: tuple[TallyUpdate, ...]
+    "The events that applied the rewards to the tally."
 
 
 class Counts(NamedTuple):
@@ -190,9 +199,7 @@ class Store(Protocol):
     def experiments(self) -> list[str]:
         """The names of all experiments."""
 
-    def rows(
-        self, experiment: str
-    ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
+    def rows(self, experiment: str) -> Iterator[Row]:
         """Every decision with its reward events and tally updates, ordered by state and id."""
 
     def scrub(self) -> None:

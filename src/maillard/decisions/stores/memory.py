@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import threading
-from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
-from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked
+from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked, Row
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import Unavailable
 
@@ -25,9 +25,11 @@ class _Experiment:
     decisions: dict[str, Decision] = field(default_factory=dict)
     keys: dict[str, list[str]] = field(default_factory=dict)
     reward_events: dict[str, list[RewardEvent]] = field(default_factory=dict)
-    parked: dict[str, list[Parked]] = field(default_factory=dict)
+    parked: dict[str, dict[str, Parked]] = field(default_factory=dict)
+    "By decision and event."
     closing: dict[str, int] = field(default_factory=dict)
     schedule: list[tuple[int, str]] = field(default_factory=list)
+    "A heap of the times at which windows close."
     assigned: dict[tuple[int, str], str] = field(default_factory=dict)
 
 
@@ -47,33 +49,26 @@ class MemoryStore:
         self._documents: dict[str, dict[str, str]] = {}
 
     @contextmanager
-    def transaction(
-        self,
-        experiment: str,
-        *,
-        lock: bool,  # noqa: ARG002  # always exclusive
-        exclusive: bool = False,  # noqa: ARG002
-        wait: bool = True,  # noqa: ARG002
-    ) -> Iterator[MemoryTransaction]:
-        """Begin a transaction. It cannot roll back, which is safe: `ledger` checks before it writes."""
+    def transaction(self, experiment: str, **_options: bool) -> Iterator[MemoryTransaction]:
+        """Begin a transaction, which is always exclusive.
+
+        It cannot roll back, which is safe: `ledger` checks before it writes.
+        """
         if os.getpid() != self._process:
-            raise Unavailable(
-                "a log in memory cannot be used in another process; give log= a path to share it"
-            )
+            reason = "a log in memory cannot be used in another process"
+            raise Unavailable(f"{reason}; give log= a path to share it")
         with self._lock:
             yield MemoryTransaction(self, experiment, self._clock)
 
     def reading(self, experiment: str) -> AbstractContextManager[MemoryTransaction]:
         """Begin a read-only transaction."""
-        return self.transaction(experiment, lock=False)
+        return self.transaction(experiment)
 
     def experiments(self) -> list[str]:
         """The names of all experiments."""
         return sorted(self._experiments)
 
-    def rows(
-        self, experiment: str
-    ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
+    def rows(self, experiment: str) -> Iterator[Row]:
         """Every decision with its reward events and tally updates, ordered by state and id."""
         with self.reading(experiment):
             data = self._experiments.get(experiment, _Experiment())
@@ -82,7 +77,7 @@ class MemoryStore:
                 if isinstance(event, TallyUpdate):
                     updates.setdefault(event.decision, []).append(event)
             made = [
-                (row, tuple(data.reward_events.get(row.id, ())), tuple(updates.get(row.id, ())))
+                Row(row, tuple(data.reward_events.get(row.id, ())), tuple(updates.get(row.id, ())))
                 for row in sorted(data.decisions.values(), key=lambda row: (row.state, row.id))
             ]
         yield from made
@@ -126,9 +121,8 @@ class MemoryTransaction:
         self._data.head = head
 
     def decision_summaries(self, ids: Iterable[str]) -> dict[str, DecisionSummary]:
-        return {
-            key: DecisionSummary(row.arm, row.epoch, row.time) for key, row in self.decisions(ids).items()
-        }
+        found = self.decisions(ids)
+        return {key: DecisionSummary(row.arm, row.epoch, row.time) for key, row in found.items()}
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         return {key: self._data.decisions[key] for key in ids if key in self._data.decisions}
@@ -161,32 +155,24 @@ class MemoryTransaction:
             self._data.reward_events.setdefault(row.decision, []).append(row)
 
     def parked(self, ids: Iterable[str]) -> dict[str, list[Parked]]:
-        return {key: list(self._data.parked[key]) for key in ids if key in self._data.parked}
+        found = {key: self._data.parked.get(key) for key in ids}
+        return {key: list(rows.values()) for key, rows in found.items() if rows}
 
     def all_parked(self) -> list[Parked]:
-        return [each for rows in self._data.parked.values() for each in rows]
+        return [each for rows in self._data.parked.values() for each in rows.values()]
 
     def count_parked(self) -> int:
-        now = self.now
-        parked = (each for rows in self._data.parked.values() for each in rows)
-        return sum(not each.expired(now) for each in parked)
+        return sum(not each.expired(self.now) for each in self.all_parked())
 
     def park(self, rows: Sequence[Parked]) -> None:
-        now, parked = self.now, self._data.parked
-        for key, rewards in list(parked.items()):
-            parked[key] = [each for each in rewards if not each.expired(now)]
-            if not parked[key]:
-                del parked[key]
-        for each in rows:
-            self._data.parked.setdefault(each.row.decision, []).append(each)
+        kept = [each for each in self.all_parked() if not each.expired(self.now)]
+        self._data.parked = {}
+        for each in (*kept, *rows):
+            self._data.parked.setdefault(each.row.decision, {})[each.row.event] = each
 
     def unpark(self, rows: Iterable[RewardEvent]) -> None:
-        gone = {(row.decision, row.event) for row in rows}
-        for key in {decision for decision, _ in gone} & self._data.parked.keys():
-            left = [each for each in self._data.parked[key] if (key, each.row.event) not in gone]
-            self._data.parked[key] = left
-            if not left:
-                del self._data.parked[key]
+        for row in rows:
+            self._data.parked.get(row.decision, {}).pop(row.event, None)
 
     def pending(self, ids: Iterable[str]) -> set[str]:
         return self._data.closing.keys() & set(ids)
@@ -194,7 +180,7 @@ class MemoryTransaction:
     def add_pending(self, rows: Mapping[str, int]) -> None:
         for key, closes in rows.items():
             self._data.closing[key] = closes
-            insort(self._data.schedule, (closes, key))
+            heapq.heappush(self._data.schedule, (closes, key))
 
     def remove_pending(self, ids: Iterable[str]) -> None:
         for key in ids:
@@ -202,14 +188,11 @@ class MemoryTransaction:
 
     def due_decisions(self, limit: int) -> list[str]:
         found: list[str] = []
-        now, schedule, passed = self.now, self._data.schedule, 0
-        for closes, key in schedule:
-            if closes > now or len(found) == limit:
-                break
-            passed += 1
+        schedule = self._data.schedule
+        while schedule and schedule[0][0] <= self.now and len(found) < limit:
+            _, key = heapq.heappop(schedule)
             if key in self._data.closing:
                 found.append(key)
-        del schedule[:passed]
         return found
 
     def assignment(self, epoch: int, unit: str) -> str | None:
@@ -223,12 +206,8 @@ class MemoryTransaction:
 
     def counts(self) -> Counts:
         observed = [row for rows in self._data.reward_events.values() for row in rows]
-        return Counts(
-            Counter(row.arm for row in self._data.decisions.values()),
-            len(observed),
-            sum(row.late for row in observed),
-            sum(map(len, self._data.parked.values())),
-        )
+        arms = Counter(row.arm for row in self._data.decisions.values())
+        return Counts(arms, len(observed), sum(row.late for row in observed), len(self.all_parked()))
 
     def erase_unit(self, unit: str, token: str) -> int:
         rows = [row for row in self._data.decisions.values() if row.unit == unit]
@@ -251,10 +230,8 @@ class MemoryTransaction:
         return {key: name for name, data in self._all.items() for key in wanted if key in data.decisions}
 
     def decisions_between(self, after: str, before: str, limit: int) -> list[Decision]:
-        rows = [
-            row for data in self._all.values() for row in data.decisions.values() if after < row.id < before
-        ]
-        return sorted(rows)[:limit]
+        rows = (row for data in self._all.values() for row in data.decisions.values())
+        return sorted(row for row in rows if after < row.id < before)[:limit]
 
     def documents(self, kind: str) -> dict[str, str]:
         return dict(sorted(self._documents.get(kind, {}).items()))

@@ -9,14 +9,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import TallyUpdate
 from maillard.decisions.forks import renew_after_fork
-from maillard.decisions.stores.contract import Counts
-from maillard.decisions.stores.postgresql_connection import Connection, Context, conninfo_to_dict, psycopg
-from maillard.decisions.stores.schema import MIGRATIONS
-from maillard.decisions.stores.sql import SELECT_HEAD, SELECT_ROWS, SQLTransaction
-from maillard.errors import InvalidLog, InvalidValue, Unavailable
+from maillard.decisions.stores import schema
+from maillard.decisions.stores.contract import Counts, Row
+from maillard.decisions.stores.postgresql_connection import Connection, conninfo_to_dict, psycopg
+from maillard.decisions.stores.sql import SELECT_HEAD, SELECT_ROWS, SQLStore, SQLTransaction
+from maillard.errors import InvalidLog, InvalidValue
 
 _LOCK = 0x4D41494C  # "MAIL": the advisory lock for creating and migrating tables
 _COLUMN_TYPES = {
@@ -39,24 +37,23 @@ SELECT (SELECT count(*) FROM pg_namespace WHERE nspname = 'maillard'),
     (SELECT count(*) FROM pg_tables WHERE schemaname = 'maillard' AND tablename = 'version')
 """
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-_WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _SCAN_TIMEOUT_FACTOR = 12  # for statements that read every row
-_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
-class _Lock(NamedTuple):
-    """The locks that a transaction takes on its experiment."""
+class _Mode(NamedTuple):
+    """How a transaction begins, and which locks it takes on its experiment."""
 
-    advisory: str
+    begin: str
+    advisory: str = ""
     "The PostgreSQL function that takes the advisory lock, or ''."
-    row: str
+    row: str = ""
     "The locking clause of the SELECT of the experiment's row, or ''."
 
 
-_NO_LOCK = _Lock("", "")
+_READING = _Mode("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
 
-class PostgreSQLStore:
+class PostgreSQLStore(SQLStore):
     """Tables in the schema `maillard` of a database. Committed data is on the server's disk.
 
     `timeout` is the number of seconds to wait for a connection, for other transactions, and for a silent
@@ -72,16 +69,10 @@ class PostgreSQLStore:
     concurrent_decisions = True
 
     def __init__(
-        self,
-        url: str,
-        *,
-        timeout: float = 5.0,
-        clock: Callable[[], int] | None = None,
-        pool_size: int = 4,
+        self, url: str, *, timeout: float = 5.0, clock: Callable[[], int] | None = None, pool_size: int = 4
     ) -> None:
         self._url, self._timeout, self._clock, self._size = url, timeout, clock, pool_size
-        self._secrets: list[str] = []
-        self.where = self._describe()
+        self.where, self._secrets = self._describe()
         self._generation = 0
         self.renew()
         renew_after_fork(self)
@@ -94,26 +85,28 @@ class PostgreSQLStore:
         self._mutex = threading.Lock()
         self._permits = threading.BoundedSemaphore(self._size)
 
-    def _describe(self) -> str:
-        """The location of the log without secrets. Refuse a URL whose password may appear in another part."""
+    def _describe(self) -> tuple[str, list[str]]:
+        """The location of the log without secrets, and the secrets.
+
+        Refuse a URL whose password may appear in another part.
+        """
         authority, _, path = self._url.partition("://")[2].partition("?")[0].partition("/")
         try:
             parts = {name: str(value) for name, value in conninfo_to_dict(self._url).items()}
         except (psycopg.Error, UnicodeError):
             parts = None
-        odd_port = (
-            not parts or not parts.get("port", "1").replace(",", "").isdigit()
-        )  # it may be part of a password
-        if parts is None or odd_port or authority.count("@") > 1 or "@" in path:
+        # A port that is no number may be part of a password.
+        good_port = parts and parts.get("port", "1").replace(",", "").isdigit()
+        if parts is None or not good_port or authority.count("@") > 1 or "@" in path:
             allowed = (
                 "a URL such as postgresql://user:password@host:5432/database; "
                 "write @, / and ? in a password as %40, %2F and %3F"
             )
             raise InvalidValue("log", "postgresql://...", allowed)
-        self._secrets = [parts[name] for name in ("password", "sslpassword") if parts.get(name)]
+        secrets = [parts[name] for name in ("password", "sslpassword") if parts.get(name)]
         host = quote(parts.get("host", parts.get("hostaddr", "")), safe=":,")
         port = f":{parts['port']}" if "port" in parts else ""
-        return f"postgresql://{host}{port}/{quote(parts.get('dbname', ''))}"
+        return f"postgresql://{host}{port}/{quote(parts.get('dbname', ''))}", secrets
 
     # Connections.
 
@@ -122,7 +115,7 @@ class PostgreSQLStore:
         options: dict[str, Any] = {"client_encoding": "UTF8", "fallback_application_name": "maillard"}
         if "connect_timeout" not in conninfo_to_dict(self._url):
             options["connect_timeout"] = max(2, round(self._timeout))  # libpq's minimum is 2
-        connection = Connection.connect(self._url, autocommit=True, context=Context(), **options)
+        connection = Connection.connect(self._url, autocommit=True, **options)
         try:
             # Slightly longer than the server's lock timeout, whose error message is more informative.
             connection.response_timeout = self._timeout + 0.3
@@ -139,7 +132,7 @@ class PostgreSQLStore:
         *_, encoding, exists = _one(connection.execute(_SETTINGS, settings))
         if encoding != "UTF8":
             raise InvalidLog("log: encoding of the database", encoding, "UTF8")
-        if self._version(connection, exists) == len(MIGRATIONS):
+        if self._version(connection, exists) == len(schema.MIGRATIONS):
             return
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
@@ -152,62 +145,48 @@ class PostgreSQLStore:
             if not tables:
                 connection.execute("CREATE TABLE maillard.version (number BIGINT NOT NULL)")
                 connection.execute("INSERT INTO maillard.version VALUES (0)")
-            for migration in MIGRATIONS[version:]:
+            for migration in schema.MIGRATIONS[version:]:
                 # Collation "C" sorts by bytes, as SQLite and Python do.
                 statements = migration.format(**_COLUMN_TYPES).replace(" TEXT", ' TEXT COLLATE "C"')
                 connection.execute(statements.encode())
-            connection.execute("UPDATE maillard.version SET number = %s", [len(MIGRATIONS)])
+            connection.execute("UPDATE maillard.version SET number = %s", [len(schema.MIGRATIONS)])
 
     def _version(self, connection: Connection, exists: bool) -> int:
         """The version of the log's tables; 0 if there are none."""
-        version = _one(connection.execute("SELECT number FROM maillard.version"))[0] if exists else 0
-        if version > len(MIGRATIONS):
-            allowed = f"a log of version {len(MIGRATIONS)} or older; a newer maillard wrote this one"
-            raise InvalidLog("log version", version, allowed)
-        return int(version)
+        query = "SELECT number FROM maillard.version"
+        return schema.check_version(_one(connection.execute(query))[0] if exists else 0)
 
-    @contextmanager
-    def _connection_slot(self) -> Iterator[None]:
+    def _connection_slot(self) -> AbstractContextManager[None]:
         """Wait for one of the pool's connections."""
-        permits = self._permits
-        if not permits.acquire(timeout=self._timeout):
-            raise Unavailable(
-                f"log {self.where}: all {self._size} connections were in use for {self._timeout:g} seconds. "
-                "Nothing was acknowledged; try again."
-            )
-        try:
-            yield
-        finally:
-            permits.release()
+        return self._acquired(self._permits, f"all {self._size} connections were in use for")
 
     @contextmanager
-    def _transaction(self, begin: str, experiment: str, lock: _Lock) -> Iterator[_Transaction]:
+    def _transaction(self, experiment: str, mode: _Mode) -> Iterator[_Transaction]:
         with self._translate_errors(), self._connection_slot(), ExitStack() as stack:
             with self._mutex:
                 idle = self._idle.pop() if self._idle else None
             transaction = None
             if idle is not None:
                 try:
-                    transaction = stack.enter_context(self._run_on(idle, begin, experiment, lock))
+                    transaction = stack.enter_context(self._run_on(idle, experiment, mode))
                 except psycopg.OperationalError:
                     # The server may have restarted. Only reads were sent, so retry on a new connection.
                     if not idle.lost:
                         raise
             if transaction is None:
-                transaction = stack.enter_context(self._run_on(self._connect(), begin, experiment, lock))
+                transaction = stack.enter_context(self._run_on(self._connect(), experiment, mode))
             yield transaction
 
     @contextmanager
-    def _run_on(
-        self, connection: Connection, begin: str, experiment: str, lock: _Lock
-    ) -> Iterator[_Transaction]:
+    def _run_on(self, connection: Connection, experiment: str, mode: _Mode) -> Iterator[_Transaction]:
         """A transaction on this connection, which becomes idle again if the transaction succeeds."""
         try:
             # A pipeline sends statements without waiting for the results of the previous ones.
             with connection.pipeline() as pipeline:
+                connection.current_pipeline = pipeline
                 try:
-                    connection.execute(begin)
-                    yield _Transaction(connection, pipeline, experiment, self._clock, lock)
+                    connection.execute(mode.begin)
+                    yield _Transaction(connection, experiment, self._clock, mode)
                     end = connection.execute("COMMIT")
                     pipeline.sync()
                     connection.skip_io = True  # the end of the pipeline would cost another round trip
@@ -215,7 +194,9 @@ class PostgreSQLStore:
                     connection.discard(error)
                     raise
             connection.skip_io = False
-            _check_committed(end)
+            if end.statusmessage != "COMMIT":  # COMMIT of a failed transaction responds ROLLBACK, no error
+                reason = f"the server responded {end.statusmessage} to COMMIT"
+                raise psycopg.OperationalError(reason)  # noqa: TRY301  # one place discards the connection
         except BaseException as error:
             connection.discard(error)
             raise
@@ -240,34 +221,25 @@ class PostgreSQLStore:
         """
         advisory = "pg_advisory_xact_lock" + ("" if exclusive else "_shared") if exclusive or not lock else ""
         row = (" FOR UPDATE" if wait else " FOR UPDATE NOWAIT") if lock else ""
-        return self._transaction(_WRITING, experiment, _Lock(advisory, row))
+        begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+        return self._transaction(experiment, _Mode(begin, advisory, row))
 
     def reading(self, experiment: str) -> AbstractContextManager[SQLTransaction]:
         """Begin a read-only transaction."""
-        return self._transaction(_READING, experiment, _NO_LOCK)
+        return self._transaction(experiment, _READING)
 
-    def experiments(self) -> list[str]:
-        """The names of all experiments."""
-        with self._transaction(_READING, "", _NO_LOCK) as transaction:
-            return transaction.names()
-
-    def rows(
-        self, experiment: str
-    ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
+    def rows(self, experiment: str) -> Iterator[Row]:
         """Every decision with its reward events and tally updates, ordered by state and id."""
-        with self._translate_errors():
-            connection = self._connect()  # outside the pool, because reading a whole log takes long
-            try:
-                connection.response_timeout *= _SCAN_TIMEOUT_FACTOR
-                connection.execute(_READING)
-                connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-                transaction = _Transaction(connection, None, experiment, self._clock, _NO_LOCK)
-                with connection.cursor(name="rows", binary=True) as cursor:
-                    cursor.execute(_to_psycopg(SELECT_ROWS), [transaction.experiment])
-                    while chunk := cursor.fetchmany(1000):
-                        yield from transaction.with_rewards(chunk)
-            finally:
-                connection.close()
+        # Outside the pool, because reading a whole log takes long.
+        with self._translate_errors(), closing(self._connect()) as connection:
+            connection.response_timeout *= _SCAN_TIMEOUT_FACTOR
+            connection.execute(_READING.begin)
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            transaction = _Transaction(connection, experiment, self._clock, _READING)
+            with connection.cursor(name="rows", binary=True) as cursor:
+                cursor.execute(_to_psycopg(SELECT_ROWS), [transaction.experiment])
+                while chunk := cursor.fetchmany(1000):
+                    yield from transaction.with_rewards(chunk)
 
     def scrub(self) -> None:
         """Vacuum the tables, so that no erased data is left in old row versions."""
@@ -293,41 +265,30 @@ class PostgreSQLStore:
             reason = shown = " ".join((primary or str(error)).split())
             for secret in self._secrets:
                 shown = shown.replace(secret, "***")
-            raise Unavailable(
-                f"log {self.where}: {shown}. Nothing was acknowledged; try again when the database works."
-            ) from (error if shown == reason else None)
+            cause = error if shown == reason else None
+            raise self._unavailable(shown, "try again when the database works") from cause
 
 
 class _Transaction(SQLTransaction):
+    IN = "= ANY(?)"
+    connection: Connection
+
     def __init__(
-        self,
-        connection: Connection,
-        pipeline: psycopg.Pipeline | None,
-        name: str,
-        clock: Callable[[], int] | None,
-        lock: _Lock,
+        self, connection: Connection, name: str, clock: Callable[[], int] | None, mode: _Mode
     ) -> None:
         super().__init__(name)
-        self.connection, self._pipeline, self._clock, self._lock = connection, pipeline, clock, lock
+        self.connection, self._clock, self._mode = connection, clock, mode
         self.load()
 
     def load(self) -> None:
         """Lock and read the experiment's head, then read the clock: waiting for the lock may take time."""
-        if self._lock.advisory:
-            self._execute(f"SELECT {self._lock.advisory}(hashtextextended(?, ?))", [self.name, _LOCK])
-        found = self._execute(SELECT_HEAD + self._lock.row, [self.name])
+        if self._mode.advisory:
+            self._execute(f"SELECT {self._mode.advisory}(hashtextextended(?, ?))", [self.name, _LOCK])
+        found = self._execute(SELECT_HEAD + self._mode.row, [self.name])
         # A separate statement, because PostgreSQL may evaluate a locking SELECT before it waits for the lock.
         clock = self._execute(f"SELECT {_CLOCK}") if self._clock is None else None
         self.set_head(found.fetchall())
-        self._now = int(_one(clock)[0]) if clock is not None else self._clock()  # type: ignore[misc]  # one of the two
-
-    @property
-    def now(self) -> int:
-        return self._now
-
-    def names(self) -> list[str]:
-        """The names of all experiments."""
-        return [name for (name,) in self._fetch("SELECT name FROM experiments ORDER BY name")]
+        self.now = int(_one(clock)[0]) if clock is not None else self._clock()  # type: ignore[misc]
 
     def counts(self) -> Counts:
         with self._longer_timeout():
@@ -340,10 +301,8 @@ class _Transaction(SQLTransaction):
     @contextmanager
     def _longer_timeout(self) -> Iterator[None]:
         """Raise the response timeout for statements that read every row."""
-        normal, self.connection.response_timeout = (
-            self.connection.response_timeout,
-            self.connection.response_timeout * _SCAN_TIMEOUT_FACTOR,
-        )
+        normal = self.connection.response_timeout
+        self.connection.response_timeout = normal * _SCAN_TIMEOUT_FACTOR
         try:
             yield
         finally:
@@ -360,28 +319,24 @@ class _Transaction(SQLTransaction):
             self.connection.cursor().executemany(_to_psycopg(statement), rows)
 
     def _insert(self, statement: str, rows: Sequence[Sequence[Any]], clause: str) -> list[Any]:
+        if not rows:
+            return []
         cursor = self.connection.cursor(binary=True)
         cursor.executemany(_to_psycopg(statement + clause), rows, returning=True)
-        found: list[Any] = []
-        while rows:
+        found: list[Any] = cursor.fetchall()
+        while cursor.nextset():
             found += cursor.fetchall()
-            if not cursor.nextset():
-                break
         return found
 
     def _execute_counted(self, statement: str, parameters: Sequence[Any]) -> int:
         cursor = self._execute(statement, parameters)
-        if self._pipeline is not None:
-            self._pipeline.sync()
+        if self.connection.current_pipeline is not None:
+            self.connection.current_pipeline.sync()
         return cursor.rowcount
 
-    def _in_condition(self, column: str, values: Iterable[str]) -> tuple[str, Any]:
-        return f"{column} = ANY(?)", list(values)
-
-
-def _check_committed(end: psycopg.Cursor[Any]) -> None:
-    if end.statusmessage != "COMMIT":  # COMMIT of a failed transaction responds ROLLBACK without an error
-        raise psycopg.OperationalError(f"the server responded {end.statusmessage} to COMMIT")
+    @staticmethod
+    def _list(values: Iterable[str]) -> Any:
+        return list(values)
 
 
 @lru_cache(maxsize=256)

@@ -10,26 +10,13 @@ from maillard.errors import MaillardError
 
 try:
     import psycopg
-    from psycopg.adapt import AdaptersMap
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.types.numeric import Int8BinaryDumper
 except ImportError as missing:
-    raise MaillardError(
-        f"a log in PostgreSQL requires psycopg: pip install 'maillard[postgresql]' ({missing})"
-    ) from None
+    advice = f"pip install 'maillard[postgresql]' ({missing})"
+    raise MaillardError(f"a log in PostgreSQL requires psycopg: {advice}") from None
 
-__all__ = ["Connection", "Context", "conninfo_to_dict", "psycopg"]
-
-# One type for all integers, so that each statement is prepared once, not once per integer size.
-_types = AdaptersMap(psycopg.adapters)
-_types.register_dumper(int, Int8BinaryDumper)
-
-
-class Context:
-    """The type adapters of every connection."""
-
-    adapters = _types
-    connection = None
+__all__ = ["Connection", "conninfo_to_dict", "psycopg"]
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -39,8 +26,15 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     generation = 0
     skip_io = False
     "Whether `wait` returns at once, without communicating with the server."
+    current_pipeline: psycopg.Pipeline | None = None
+    "The pipeline of the transaction in progress."
     lost = False
     "Whether the server has closed the connection."
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        # One type for all integers, so that each statement is prepared once, not once per integer size.
+        self.adapters.register_dumper(int, Int8BinaryDumper)
 
     def wait(self, gen: Any, *rest: Any, **more: Any) -> Any:
         """Wait as psycopg does, with a timeout."""

@@ -6,6 +6,8 @@ a newer log is refused. Released migrations are never edited: every change is a 
 
 from __future__ import annotations
 
+from maillard.errors import InvalidLog
+
 # Each database substitutes its own types: {identity}, {whole} (64-bit integer), {real} (double), {table}
 # (options).
 _FIRST = """
@@ -99,3 +101,11 @@ CREATE TABLE documents (
 """
 
 MIGRATIONS: tuple[str, ...] = (_FIRST, _DOCUMENTS)
+
+
+def check_version(version: int) -> int:
+    """Return the version of a log's tables, unless it is newer than the migrations."""
+    if version > len(MIGRATIONS):
+        allowed = f"a log of version {len(MIGRATIONS)} or older; a newer maillard wrote this one"
+        raise InvalidLog("log version", version, allowed)
+    return version

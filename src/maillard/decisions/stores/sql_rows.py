@@ -13,14 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, Decision, RewardEvent
-from maillard.decisions.events import (
-    UPDATE_KINDS,
-    AdministrativeEvent,
-    Event,
-    TallyUpdate,
-    parse_event,
-    payload_of,
-)
+from maillard.decisions.events import UPDATE_KINDS, AdministrativeEvent, TallyUpdate, parse_event, payload_of
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.stores.contract import Parked
 from maillard.decisions.timestamps import END_OF_TIME
@@ -32,10 +25,10 @@ DECISION = (
     "id, time, unit, arm, log_probability, eligible, log_probabilities, policy_version, formula_version, "
     "state, epoch, cold, idempotency_key, position, origin"
 )
-REWARD = "decision, event, value, at, arrived"
+REWARD = "decision, event, value, at, arrived"  # the first fields of a RewardEvent
 
 
-def write_event(event: Event) -> tuple[Any, ...]:
+def write_event(event: AdministrativeEvent | TallyUpdate) -> tuple[Any, ...]:
     """The row of an event."""
     if isinstance(event, AdministrativeEvent):
         payload = payload_of(event)
@@ -44,16 +37,15 @@ def write_event(event: Event) -> tuple[Any, ...]:
     return (*event, None)
 
 
-def read_event(row: Sequence[Any]) -> Event:
+def read_event(row: Sequence[Any]) -> AdministrativeEvent | TallyUpdate:
     """The event of a row."""
     return read_administrative_event(row) if row[3] is None else read_update(row)
 
 
 def read_administrative_event(row: Sequence[Any]) -> AdministrativeEvent:
     """The administrative event of a row."""
-    number, kind, time, *_, text = check_row(
-        "events", row[0], row, "whole text time text? text? real? real? text?"
-    )
+    types = "whole text time text? text? real? real? text?"
+    number, kind, time, *_, text = check_row("events", row[0], row, types)
     try:
         payload = json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:
@@ -75,28 +67,22 @@ def read_update(row: Sequence[Any]) -> TallyUpdate:
 _numbers = json.JSONDecoder(parse_int=float)
 
 
-@lru_cache(maxsize=256)
-def _write_arms(arms: tuple[str, ...]) -> str:
-    return json.dumps(arms, ensure_ascii=False)
+_write_arms = lru_cache(maxsize=256)(json.JSONEncoder(ensure_ascii=False).encode)
 
 
 @lru_cache(maxsize=256)
 def _read_arms(content: str) -> tuple[str, ...]:
     arms = json.loads(content)
-    if (
-        not isinstance(arms, list)
-        or not arms
-        or len({check_name("eligible", arm) for arm in arms}) < len(arms)
-    ):
+    names = [check_name("eligible", arm) for arm in arms] if isinstance(arms, list) else []
+    if not names or len(set(names)) < len(names):
         raise ValueError("eligible: a list of different names")
-    return tuple(arms)
+    return tuple(names)
 
 
 @lru_cache(maxsize=256)
 def _write_logs(logs: tuple[float, ...]) -> str:
     """Log probabilities as JSON, with null for -inf."""
-    text = repr(list(logs))
-    return text.replace("-inf", "null")
+    return repr(list(logs)).replace("-inf", "null")
 
 
 @lru_cache(maxsize=256)
@@ -114,16 +100,14 @@ def write_decision(row: Decision) -> tuple[Any, ...]:
     return (
         row.id, row.time, row.unit, row.arm, row.log_probability, _write_arms(row.eligible),
         _write_logs(row.log_probabilities), row.policy_version, row.formula_version, row.state, row.epoch,
-        int(row.cold),
-        row.idempotency_key, row.position, row.origin,
+        int(row.cold), row.idempotency_key, row.position, row.origin,
     )  # fmt: skip
 
 
 def read_decision(row: Sequence[Any], experiment: str) -> Decision:
     """The decision of a row."""
-    identifier, time, unit, arm, log, eligible, logs, *rest = check_row(
-        "decisions", row[0], row, _DECISION_TYPES
-    )
+    check_row("decisions", row[0], row, _DECISION_TYPES)
+    identifier, time, unit, arm, log, eligible, logs, *rest = row
     version, formula, state, epoch, cold, key, position, origin = rest
     try:
         arms, log_probabilities = _read_arms(eligible), _read_logs(logs)
@@ -138,17 +122,11 @@ def read_decision(row: Sequence[Any], experiment: str) -> Decision:
     )  # fmt: skip
 
 
-def write_reward(row: RewardEvent) -> tuple[Any, ...]:
-    """The row of a reward event, without its last column."""
-    return row.decision, row.event, row.value, row.at, row.arrived
-
-
 def read_reward(row: Sequence[Any]) -> RewardEvent:
     """The reward event of a row."""
-    decision, event, value, at, arrived, late = check_row(
-        "rewards", row[0], row, "text text real time time truth"
-    )
-    return RewardEvent(decision=decision, event=event, value=value, at=at, arrived=arrived, late=late == 1)
+    check_row("rewards", row[0], row, "text text real time time truth")
+    decision, event, value, at, arrived, late = row
+    return RewardEvent(decision, event, value, at, arrived, late == 1)
 
 
 def read_parked(row: Sequence[Any]) -> Parked:
@@ -181,5 +159,7 @@ def check_row(table: str, key: object, row: Sequence[Any], types: str) -> Sequen
                 continue
         elif value is None and optional:
             continue
-        raise InvalidLog(f"{table}, row {key!r}", value, f"values of the types {types}")
+        bounds = "" if low is None else f" from {low:g} to {high:g}"
+        allowed = f"a value of type {cls.__name__}{bounds}{' or NULL' * optional}"
+        raise InvalidLog(f"{table}, row {key!r}", value, allowed)
     return row

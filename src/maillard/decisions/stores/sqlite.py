@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import TallyUpdate
 from maillard.decisions.forks import quiesce_during_fork
-from maillard.decisions.stores.schema import MIGRATIONS
-from maillard.decisions.stores.sql import SELECT_ROWS, SQLTransaction
-from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
+from maillard.decisions.stores import schema
+from maillard.decisions.stores.contract import Row
+from maillard.decisions.stores.sql import SELECT_ROWS, SQLStore, SQLTransaction
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Unavailable
 
@@ -27,12 +27,13 @@ _COLUMN_TYPES = {
 }
 _CHECKPOINT_BYTES = 4 << 20  # of the write-ahead log; SQLite's default is 1,000 pages of 4 KiB
 _CHECKPOINT_COMMITS = 250
+_MAX_ROWS = 64  # in one statement
 
 
 _inherited: dict[Path, Any] = {}  # connections of the parent process; a child must not even close them
 
 
-class SQLiteStore:
+class SQLiteStore(SQLStore):
     """A SQLite database in WAL mode with synchronous=FULL: committed data is on disk.
 
     `timeout` is the number of seconds to wait for transactions of other processes. `connect` opens a
@@ -54,14 +55,11 @@ class SQLiteStore:
         create: bool = True,
     ) -> None:
         if sqlite3.sqlite_version_info < (3, 37):
-            raise MaillardError(
-                f"a log requires SQLite 3.37 or newer; this Python has {sqlite3.sqlite_version}"
-            )
+            found = sqlite3.sqlite_version
+            raise MaillardError(f"a log requires SQLite 3.37 or newer; this Python has {found}")
         self.where = str(path)
-        try:
-            self._path = Path(path).absolute()  # the working directory may change
-        except OSError as error:
-            raise InvalidValue("log", self.where, f"a path ({error.strerror})") from None
+        self._create = create and not read_only
+        self._path = self._check_path()
         self._wal = self._path.with_name(self._path.name + "-wal")
         self._commits = self._size = 0  # commits since the last checkpoint; size of the write-ahead log then
         self._timeout, self._clock = timeout, clock or system_clock
@@ -69,14 +67,13 @@ class SQLiteStore:
         self._synchronous, self._read_only = synchronous, read_only
         self._writer: Any = None
         self._shared = False
-        self._create = create and not read_only
         self._file: tuple[int, int] | None = None  # device and inode, once it exists
-        self._check_path()
         self.renew()
         quiesce_during_fork(self)
         if read_only:
             with self._reader() as connection:
-                self._check_version(connection)
+                if not self._check_version(connection):
+                    raise InvalidValue("log", self.where, "a log of decisions (this file is empty)")
         else:
             with self._lock, self._translate_errors():
                 self._write_connection()
@@ -93,13 +90,14 @@ class SQLiteStore:
         """Before a fork: wait for readers, and close the file."""
         with self._readers_changed:
             self._forking = True
-            self._readers_changed.wait_for(self._only_own_readers, self._timeout)
+            # The forking thread cannot wait for itself.
+            mine = threading.get_ident()
+            self._readers_changed.wait_for(
+                lambda: {each for each, _ in self._readers} <= {mine}, self._timeout
+            )
             self._shared = bool(self._readers) or (self._writer is not None and self._writer.in_transaction)
         if not self._shared:
             self.close()
-
-    def _only_own_readers(self) -> bool:
-        return set(self._readers) <= {threading.get_ident()}  # the forking thread cannot wait for itself
 
     def release(self) -> None:
         """After a fork, in the parent: allow access again."""
@@ -113,7 +111,7 @@ class SQLiteStore:
         if self._shared:
             _inherited[self._path.resolve()] = self._writer, self._readers
         self._writer, self._lock = None, threading.RLock()
-        self._readers: dict[int, list[Any]] = {}
+        self._readers: set[tuple[int, Any]] = set()  # threads and their connections
         self._readers_changed, self._forking = threading.Condition(), False
 
     def _open(self, path: str) -> sqlite3.Connection:
@@ -121,16 +119,18 @@ class SQLiteStore:
             path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=256
         )
 
-    def _check_path(self) -> None:
-        """Raise InvalidValue unless a log exists, or can be created, at the path."""
+    def _check_path(self) -> Path:
+        """Return the absolute path, or raise InvalidLog unless a log exists, or can be created, there."""
         try:
-            exists, is_folder, folder = self._path.exists(), self._path.is_dir(), self._path.parent.is_dir()
+            path = Path(self.where).absolute()  # the working directory may change
+            exists, is_folder, folder = path.exists(), path.is_dir(), path.parent.is_dir()
         except OSError as error:
             raise InvalidLog("log", self.where, f"a path ({error.strerror})") from None
         if is_folder or not folder:
             raise InvalidLog("log", self.where, "a file, in a folder that exists")
         if not exists and not self._create:
             raise InvalidLog("log", self.where, "a file that exists")
+        return path
 
     def _check_file(self) -> None:
         """Raise Unavailable if the file was removed or replaced: writes to it would be lost."""
@@ -139,14 +139,10 @@ class SQLiteStore:
         except OSError:
             if self._create:
                 return
-            raise Unavailable(
-                f"log {self.where}: the file no longer exists. Nothing was acknowledged."
-            ) from None
+            reason = "the file no longer exists. Nothing was acknowledged."
+            raise Unavailable(f"log {self.where}: {reason}") from None
         if self._file not in (None, (found.st_dev, found.st_ino)):
-            raise Unavailable(
-                f"log {self.where}: the file was replaced by another one. "
-                "Nothing was acknowledged; open the log again."
-            )
+            raise self._unavailable("the file was replaced by another one", "open the log again")
 
     def _write_connection(self) -> Any:
         try:
@@ -168,26 +164,25 @@ class SQLiteStore:
 
     def _prepare(self, connection: Any) -> None:
         """Set up the connection, and create or migrate the tables if necessary."""
-        if self._check_version(connection) < len(MIGRATIONS):
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            if mode != "wal":
-                raise MaillardError(
-                    f"{self.where}: SQLite cannot use a write-ahead log here (journal_mode is {mode})"
-                )
+        version = self._check_version(connection)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()  # see `_checkpoint_if_due`
         # `erase_unit` must overwrite the data in the file.
         connection.execute("PRAGMA secure_delete = ON").fetchall()
-        if self._check_version(connection) == len(MIGRATIONS):
+        if version == len(schema.MIGRATIONS):
             return
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            reason = f"SQLite cannot use a write-ahead log here (journal_mode is {mode})"
+            raise MaillardError(f"{self.where}: {reason}")
         try:
             connection.execute("BEGIN IMMEDIATE")
             version = self._check_version(connection)  # another process may have migrated it
-            for migration in MIGRATIONS[version:]:
+            for migration in schema.MIGRATIONS[version:]:
                 for statement in migration.format(**_COLUMN_TYPES).split(";"):
                     connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            connection.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS)}")
             connection.execute("COMMIT")
         except BaseException:
             self._roll_back(connection)
@@ -200,47 +195,23 @@ class SQLiteStore:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION_ID and (tables or application):
-            raise InvalidLog(
-                "log", self.where, "a log of decisions, or a new file (this database is another's)"
-            )
-        if version > len(MIGRATIONS):
-            allowed = f"a log of version {len(MIGRATIONS)} or older; a newer maillard wrote this one"
-            raise InvalidLog("log version", version, allowed)
-        return int(version)
+            allowed = "a log of decisions, or a new file (this database is another's)"
+            raise InvalidLog("log", self.where, allowed)
+        return schema.check_version(version)
 
     @contextmanager
-    def transaction(
-        self,
-        experiment: str,
-        *,
-        lock: bool,  # noqa: ARG002  # always exclusive
-        exclusive: bool = False,  # noqa: ARG002
-        wait: bool = True,  # noqa: ARG002
-    ) -> Iterator[SQLTransaction]:
-        """Begin a transaction that takes the write lock at its start."""
-        with self._thread_lock(), self._translate_errors():
+    def transaction(self, experiment: str, **_options: bool) -> Iterator[SQLTransaction]:
+        """Begin a transaction, which is always exclusive: it takes the write lock at its start."""
+        with self._acquired(self._lock, "other writes took more than"), self._translate_errors():
             connection = self._write_connection()
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                yield SQLiteTransaction(connection, experiment, self._clock)
+                yield _Transaction(connection, experiment, self._clock)
                 connection.execute("COMMIT")
             except BaseException:
                 self._roll_back(connection)
                 raise
             self._checkpoint_if_due(connection)
-
-    @contextmanager
-    def _thread_lock(self) -> Iterator[None]:
-        """Take the lock of this process's threads, with a timeout."""
-        if not self._lock.acquire(timeout=self._timeout):
-            raise Unavailable(
-                f"log {self.where}: other writes took more than {self._timeout:g} seconds. "
-                "Nothing was acknowledged; try again."
-            )
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     def _checkpoint_if_due(self, connection: Any) -> None:
         """Copy the write-ahead log into the database from time to time, while no other process writes.
@@ -250,13 +221,11 @@ class SQLiteStore:
         passive checkpoint does not wait for readers.
         """
         self._commits += 1
-        with suppress(
-            sqlite3.Error, OSError, MaillardError
-        ):  # the commit is durable; the next checkpoint may work
+        # An error is no problem: the commit is durable, and the next checkpoint may work.
+        with suppress(sqlite3.Error, OSError, MaillardError):
             size = self._wal.stat().st_size  # it does not shrink when SQLite restarts the log
-            if size < self._size + _CHECKPOINT_BYTES and (
-                self._commits < _CHECKPOINT_COMMITS or size < _CHECKPOINT_BYTES
-            ):
+            grown = size >= self._size + _CHECKPOINT_BYTES
+            if not grown and (self._commits < _CHECKPOINT_COMMITS or size < _CHECKPOINT_BYTES):
                 return
             self._commits, self._size = 0, size
             try:
@@ -279,39 +248,36 @@ class SQLiteStore:
         """Begin a read-only transaction."""
         with self._reader() as connection:
             connection.execute("BEGIN")
-            yield SQLiteTransaction(connection, experiment, self._clock)
+            yield _Transaction(connection, experiment, self._clock)
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:
         with self._translate_errors():
-            mine = threading.get_ident()
             with self._readers_changed:
                 self._readers_changed.wait_for(lambda: not self._forking)
                 connection = self._open_connection()
-                self._readers.setdefault(mine, []).append(connection)
+                reader = threading.get_ident(), connection
+                self._readers.add(reader)
             try:
                 yield connection
             finally:
                 connection.close()
                 with self._readers_changed:
-                    self._readers[mine].remove(connection)
-                    if not self._readers[mine]:
-                        del self._readers[mine]
+                    self._readers.discard(reader)
                     self._readers_changed.notify_all()
 
     def _open_connection(self) -> Any:
         if _inherited and self._path.resolve() in _inherited:
-            raise Unavailable(
-                f"log {self.where}: this process was forked while its parent was reading the log, "
-                "so SQLite cannot use it. "
-                "Nothing was acknowledged; start worker processes with spawn, or fork when the log is idle."
+            raise self._unavailable(
+                "this process was forked while its parent was reading the log, so SQLite cannot use it",
+                "start worker processes with spawn, or fork when the log is idle",
             )
         self._check_file()  # SQLite would create a missing file
         return self._open_read_only() if self._read_only else self._connect(str(self._path))
 
     def _open_read_only(self) -> sqlite3.Connection:
         """Open a connection that writes nothing; mode=ro would leave lock files behind."""
-        address = self._path.absolute().as_uri() + "?mode="
+        address = self._path.as_uri() + "?mode="
         options: dict[str, Any] = {"uri": True, "timeout": self._timeout, "isolation_level": None}
         connection: sqlite3.Connection = sqlite3.connect(address + "rw", **options)
         try:
@@ -326,17 +292,9 @@ class SQLiteStore:
             connection = sqlite3.connect(address + "ro&immutable=1", **options)
         return connection
 
-    def experiments(self) -> list[str]:
-        """The names of all experiments."""
-        with self._reader() as connection:
-            return [name for (name,) in connection.execute("SELECT name FROM experiments ORDER BY name")]
-
-    def rows(
-        self, experiment: str
-    ) -> Iterator[tuple[Decision, tuple[RewardEvent, ...], tuple[TallyUpdate, ...]]]:
+    def rows(self, experiment: str) -> Iterator[Row]:
         """Every decision with its reward events and tally updates, ordered by state and id."""
         with self.reading(experiment) as transaction:
-            assert isinstance(transaction, SQLiteTransaction)
             cursor = transaction.connection.execute(SELECT_ROWS, [transaction.experiment])
             while chunk := cursor.fetchmany(1000):
                 yield from transaction.with_rewards(chunk)
@@ -346,10 +304,8 @@ class SQLiteStore:
         with self._lock, self._translate_errors():
             (busy, *_) = self._write_connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
-            raise Unavailable(
-                f"log {self.where}: another process is reading it, "
-                f"so erased data may still be in {self.where}-wal; erase again later"
-            )
+            reason = f"another process is reading it, so erased data may still be in {self.where}-wal"
+            raise Unavailable(f"log {self.where}: {reason}; erase again later")
 
     def close(self) -> None:
         """Close the file."""
@@ -364,9 +320,53 @@ class SQLiteStore:
             yield
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite may quote damaged text
             if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
-                raise InvalidLog(
-                    "log", self.where, "a log of decisions (this file is no SQLite database)"
-                ) from None
-            raise Unavailable(
-                f"log {self.where}: {error}. Nothing was acknowledged; try again when the file can be used."
-            ) from error
+                allowed = "a log of decisions (this file is no SQLite database)"
+                raise InvalidLog("log", self.where, allowed) from None
+            raise self._unavailable(str(error), "try again when the file can be used") from error
+
+
+@lru_cache(maxsize=1024)
+def _for_row_count(statement: str, size: int) -> str:
+    """Turn an INSERT of one row into an INSERT of `size` rows."""
+    _, values = statement.rsplit("VALUES ", 1)
+    return statement + f", {values}" * (size - 1)
+
+
+class _Transaction(SQLTransaction):
+    connection: sqlite3.Connection
+    IN = "IN (SELECT value FROM json_each(?))"
+
+    def __init__(self, connection: Any, name: str, clock: Callable[[], int]) -> None:
+        super().__init__(name)
+        self.connection, self.now = connection, clock()
+        self.load()
+
+    @staticmethod
+    def _list(values: Iterable[str]) -> Any:
+        return json.dumps(list(values))
+
+    def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        return self.connection.execute(statement, parameters).fetchall()
+
+    def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        # Every step of a statement releases the interpreter lock and competes with other threads to get it
+        # back. One statement with many rows has fewer steps.
+        if " VALUES " in statement:
+            self._insert(statement, rows, "")
+        else:
+            self.connection.executemany(statement, rows)
+
+    def _insert(self, statement: str, rows: Sequence[Sequence[Any]], clause: str) -> list[Any]:
+        found: list[Any] = []
+        start = 0
+        while start < len(rows):
+            # Sizes are powers of two, so that few different statements are prepared and cached.
+            chunk = rows[start : start + min(_MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1)]
+            start += len(chunk)
+            sql = _for_row_count(statement, len(chunk)) + clause
+            found += self.connection.execute(sql, [value for row in chunk for value in row]).fetchall()
+        return found
+
+    def _execute_counted(self, statement: str, parameters: Sequence[Any]) -> int:
+        self.connection.execute(statement, parameters)
+        return int(self._fetch("SELECT changes()")[0][0])

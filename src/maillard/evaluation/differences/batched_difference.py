@@ -12,18 +12,14 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
+from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.evaluation.differences.row_checks import check_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    Floats = NDArray[np.float64]
 
 _PRECISION = 1e-3  # standard error of the coverage of a simulated quantile
 _NORMAL = 1e-3  # the normal quantile is used if Student's deviation exceeds 1 by less than this
@@ -65,42 +61,30 @@ def batched_difference(
     >>> found.lower < 0.3 < found.upper, found.batches
     (True, 4)
     """
-    arms, rewards, batches = check_rows(arm, reward, batch)
-    if not 0 < confidence < 1:
-        raise InvalidValue("confidence", confidence, "a number between 0 and 1")
-    if first == second:
-        raise InvalidValue("second", second, "an arm other than the first")
+    arms, rewards, batches = check_rows(arm, reward, batch, (first, second), confidence)
     groups, place = np.unique(batches, return_inverse=True)
     counts, means, residual = _least_squares(arms, rewards, place, groups.size, (first, second))
     freedom = counts.sum(axis=0) - 2
     # A batch with constant rewards has no σ̂; any weight for it would be arbitrary.
     used = (counts > 0).all(axis=0) & (freedom > 0) & (residual > 0)
     if not used.any():
-        allowed = (
-            f"a batch in which arms {first} and {second} were pulled, with at least three rewards that are "
-            f"not all equal"
-        )
+        both = f"a batch in which arms {first} and {second} were pulled"
+        allowed = f"{both}, with at least three rewards that are not all equal"
         raise InvalidValue("batch", f"{groups.size} batches", allowed)
     (one, zero), freedom = counts[:, used], freedom[used]
     weight = np.sqrt(one * zero / (one + zero) * freedom / residual[used])
     total, number = float(weight.sum()), int(used.sum())
     value = float(weight @ (means[0] - means[1])[used]) / total
     simulated = bool(_excess(freedom) > _NORMAL)
-    quantile = (
-        _simulated_quantile(tuple(sorted(freedom.tolist())), confidence, seed)
-        if simulated
-        else float(special.ndtri(0.5 + confidence / 2))
-    )
+    quantile = float(special.ndtri(0.5 + confidence / 2))
+    if simulated:
+        quantile = _simulated_quantile(tuple(sorted(freedom.tolist())), confidence, seed)
     half = quantile * math.sqrt(number) / total
     return BatchedDifference(value, value - half, value + half, number, groups.size - number, simulated)
 
 
 def _least_squares(
-    arms: NDArray[np.int64],
-    rewards: Floats,
-    place: NDArray[np.int64],
-    groups: int,
-    pair: tuple[int, int],
+    arms: Ints, rewards: Floats, place: Ints, groups: int, pair: tuple[int, int]
 ) -> tuple[Floats, Floats, Floats]:
     """Pulls and means by arm and batch, and the sum of squared residuals by batch."""
     counts, means, residual = np.zeros((2, groups)), np.zeros((2, groups)), np.zeros(groups)

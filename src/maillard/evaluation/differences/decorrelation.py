@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
+from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.evaluation.differences.row_checks import check_rows
 from maillard.policies import Policy
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from maillard.problems import Problem
-
-    Floats = NDArray[np.float64]
+from maillard.problems import Problem
 
 _ORDER = 10  # the quantile is the value of this order statistic
 
@@ -61,13 +56,9 @@ def decorrelated_difference(
     >>> found.value, round(found.upper - found.value, 4)
     (1.0, 1.5495)
     """
-    arms, rewards, _ = check_rows(arm, reward)
+    arms, rewards, _ = check_rows(arm, reward, None, (first, second), confidence)
     if not penalty >= 0 or math.isinf(penalty):
         raise InvalidValue("penalty", penalty, "a finite number >= 0")
-    if not 0 < confidence < 1:
-        raise InvalidValue("confidence", confidence, "a number between 0 and 1")
-    if first == second:
-        raise InvalidValue("second", second, "an arm other than the first")
     for name, place in (("first", first), ("second", second)):
         if not (arms == place).any():
             raise InvalidValue(name, place, "an arm with rewards among the rows")
@@ -87,7 +78,7 @@ def _decorrelate(rewards: Floats, rho: float) -> tuple[float, float]:
     return mean + float(weights @ (rewards - mean)), float(weights @ weights)
 
 
-def _residual_variance(arms: NDArray[np.int64], rewards: Floats) -> float:
+def _residual_variance(arms: Ints, rewards: Floats) -> float:
     """The residual variance of least squares on all arms in the rows."""
     _, place = np.unique(arms, return_inverse=True)
     counts = np.bincount(place)
@@ -119,8 +110,7 @@ def choose_penalty(
     if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 2:
         raise InvalidValue("samples", samples, "a whole number >= 2")
     null = problem_of(problem)
-    means = null.true_means
-    if np.ptp(means) != 0:
+    if np.ptp(null.true_means) != 0:
         raise InvalidValue("problem", str(null), "one whose arms all have the same mean")
     result = simulate(policy, null, int(samples), _ORDER * int(samples) if runs is None else runs, seed=seed)
     least = result.pulls[0].min(axis=1) / math.log(samples)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import ArrayLike
 
+from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 
 def check_rows(
-    arm: ArrayLike, reward: ArrayLike, batch: ArrayLike | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    arm: ArrayLike, reward: ArrayLike, batch: ArrayLike | None, pair: tuple[int, int], confidence: float
+) -> tuple[Ints, Floats, Ints]:
     """Arms, rewards and batches as arrays of equal length, in log order.
 
-    By default all rows are in one batch.
+    If `batch` is None, all rows are in one batch. The two arms of `pair` and the confidence are checked too.
 
-    >>> check_rows([0, 1], [0.5, 1])[1]
+    >>> check_rows([0, 1], [0.5, 1], None, (0, 1), 0.95)[1]
     array([0.5, 1. ])
     """
     arms, rewards = _integers("arm", arm), np.asarray(reward, np.float64)
@@ -31,10 +28,14 @@ def check_rows(
     if bad.any():
         row = int(np.argmax(bad))
         raise InvalidValue(f"reward[{row}]", float(rewards[row]), "a finite number")
+    if not 0 < confidence < 1:
+        raise InvalidValue("confidence", confidence, "a number between 0 and 1")
+    if pair[0] == pair[1]:
+        raise InvalidValue("second", pair[1], "an arm other than the first")
     return arms, rewards, batches
 
 
-def _integers(name: str, given: ArrayLike) -> NDArray[np.int64]:
+def _integers(name: str, given: ArrayLike) -> Ints:
     array = np.asarray(given)
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
         raise InvalidValue(name, f"{array.dtype} of shape {array.shape}", "whole numbers, one for each row")

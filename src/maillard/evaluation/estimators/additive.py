@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.evaluation.estimators.estimator import NORMAL, Estimator
 from maillard.evaluation.moments import REWARD, WEIGHT, Moments, moments_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.weighted_rows import WeightedRows
-
-    Floats = NDArray[np.float64]
+from maillard.evaluation.weighted_rows import WeightedRows
 
 
 class Solution(NamedTuple):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from maillard.errors import InvalidValue
 
-if TYPE_CHECKING:
-    from maillard.evaluation.evaluation_log import EvaluationLog
-
 # What an estimator may require of a log.
 ALL_PROBABILITIES, REWARD_RANGE = "all_probabilities", "reward_range"
+ONLY_CHOSEN_PROBABILITY = "only_chosen_probability"
 # The interval that it returns.
 NORMAL, CONFIDENCE_SEQUENCE, NO_INTERVAL = "normal", "confidence sequence", "none"
 # The diagnostic that says whether the log is large enough for it.
@@ -44,6 +42,8 @@ class Estimator:
     "Whether it has no interval if all rewards are equal."
     compares: ClassVar[bool] = False
     "Whether `compare` offers it."
+    default_for: ClassVar[tuple[str, ...] | None] = None
+    "What a log must have for the default report to include the estimator; None: it is never included."
     order: ClassVar[int] = 0
     "Its place in the default report."
     priority: ClassVar[tuple[int, int]] = (_LAST, _LAST)
@@ -70,8 +70,3 @@ class Estimator:
     def accepts(cls, level: float) -> bool:
         """Whether a level is valid."""
         return bool(cls.levels) and 0 < level < float("inf")
-
-    @classmethod
-    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
-        """Whether the default report of this log includes it."""
-        return False

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
 from maillard.evaluation.moments import PRODUCT, Moments
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.evaluation_log import EvaluationLog
-
-    Floats = NDArray[np.float64]
 
 
 class InversePropensity(AdditiveEstimator):
@@ -25,11 +19,8 @@ class InversePropensity(AdditiveEstimator):
     equivariant: ClassVar[bool] = False
     mean_of_terms: ClassVar[bool] = True
     compares: ClassVar[bool] = True
+    default_for: ClassVar[tuple[str, ...] | None] = ()
     order: ClassVar[int] = 1
-
-    @classmethod
-    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
-        return True
 
     def solve(self, sums: Moments, constant: float | None) -> Solution:  # noqa: ARG002  # it has no model
         return Solution(float(sums.mean[PRODUCT]), np.eye(5)[PRODUCT])

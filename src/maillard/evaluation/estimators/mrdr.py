@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.evaluation.estimators.additive import AdditiveEstimator
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.weighted_rows import WeightedRows
-
-    Floats = NDArray[np.float64]
+from maillard.evaluation.weighted_rows import WeightedRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +61,8 @@ class MoreRobust(AdditiveEstimator):
         mean = float(r.mean()) if len(rows) else 0.0
         return CellSums(target, np.array(sums, np.float64).reshape(len(parts), positions, arms), mean)
 
-    def estimate(
-        self,
-        sums: CellSums,
-        *,
-        model: bool = False,  # noqa: ARG002  # it fits its own model
-        center: float = 0.0,
-    ) -> tuple[float, float]:
+    def estimate(self, sums: CellSums, *, center: float = 0.0, **_: Any) -> tuple[float, float]:
+        # It fits its own model, so it ignores `model`.
         count, w, wr, ww, wwr, wwrr, fit, fitted = sums.sums
         q = np.divide(fitted, fit, out=np.full_like(fit, sums.mean), where=fit > 0)
         base, n = (sums.target_probabilities * q).sum(axis=1), count.sum(axis=1)

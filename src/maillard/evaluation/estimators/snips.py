@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
 from maillard.evaluation.moments import PRODUCT, WEIGHT, Moments
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.evaluation_log import EvaluationLog
-
-    Floats = NDArray[np.float64]
 
 
 class SelfNormalised(AdditiveEstimator):
@@ -23,12 +17,9 @@ class SelfNormalised(AdditiveEstimator):
     name: ClassVar[str] = "snips"
     formula: ClassVar[str] = "Σ w r / Σ w"
     compares: ClassVar[bool] = True
+    default_for: ClassVar[tuple[str, ...] | None] = ()
     order: ClassVar[int] = 2
     priority: ClassVar[tuple[int, int]] = (0, 99)
-
-    @classmethod
-    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
-        return True
 
     def solve(self, sums: Moments, constant: float | None) -> Solution:  # noqa: ARG002  # it has no model
         gradient, total = np.zeros(5), float(sums.mean[WEIGHT])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.errors import InvalidValue, UnknownName
 from maillard.evaluation.planning.plan_result import ExplorationPlan
 from maillard.policies import Policy, Uniform, WithFloor
@@ -17,11 +17,6 @@ from maillard.policies.targets import FixedArm, FixedDistribution
 from maillard.problems import Problem
 from maillard.problems import problem as problem_of
 from maillard.tally import Tally
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 _DEFAULT_BOOSTERS = (1.0, 4.0, 16.0)
 
@@ -64,29 +59,22 @@ def plan(
     from maillard.evaluation.sequential.aipw import WEIGHTINGS
     from maillard.simulation.plans import make_plan, workers_for
 
-    checked = _check_problem(problem)
-    _check_sizes(checked.arms, horizon, runs)
+    checked = _check_problem(problem, horizon, runs)
     if estimator not in WEIGHTINGS:
         raise UnknownName("estimator", estimator, WEIGHTINGS)
     if not 0 < _number("confidence", confidence) < 1:
         raise InvalidValue("confidence", confidence, "a number between 0 and 1")
     if progress is not None and not callable(progress):
-        raise InvalidValue(
-            "progress", progress, "a function of two numbers, the runs done and all runs, or None"
-        )
+        allowed = "a function of two numbers, the runs done and all runs, or None"
+        raise InvalidValue("progress", progress, allowed)
     base = make_plan(policy, checked, horizon, seed).policy
     if isinstance(base, WithFloor):
         raise InvalidValue("policy", str(base), "a policy without a floor (plan adds the floors)")
     names, target_probabilities = _targets(target, against, checked)
-    grid = list(_grid(base, _check_floors(floors, decays), _check_boosters(boosters, base)))
-    found = run_all(
-        [make_plan(each, checked, horizon, seed) for each in grid],
-        target_probabilities,
-        weighting=WEIGHTINGS.index(estimator),
-        runs=int(runs),
-        workers=workers_for(threads),
-        progress=progress or _no_progress,
-    )
+    grid = _grid(base, _check_floors(floors, decays), _check_boosters(boosters, base))
+    plans = [make_plan(each, checked, horizon, seed) for each in grid]
+    weighting, workers = WEIGHTINGS.index(estimator), workers_for(threads)
+    found = run_all(plans, target_probabilities, weighting, int(runs), workers, progress)
     truth = target_probabilities @ checked.true_means
     return ExplorationPlan(
         problem=str(checked),
@@ -99,31 +87,28 @@ def plan(
         runs=int(runs),
         seed=int(seed),
         rows=tuple(
-            summarise_runs(each, logs, truth, int(horizon), float(confidence))
-            for each, logs in zip(grid, found, strict=True)
+            summarise_runs(each, logs, truth, float(confidence))
+            for each, logs in zip(plans, found, strict=True)
         ),
     )
 
 
-def _check_sizes(arms: int, horizon: int, runs: int) -> None:
+def _check_problem(given: str | Problem, horizon: int, runs: int) -> Problem:
     from maillard.simulation.plans import check_count
 
-    check_count("horizon", horizon, 10**9)
-    check_count("runs", runs, 10**6)
-    if horizon < arms + 3:
-        raise InvalidValue(
-            "horizon", horizon, f"a whole number >= {arms + 3}: each arm once, and three more rows"
-        )
-    if runs < 2:
-        raise InvalidValue("runs", runs, "a whole number >= 2")
-
-
-def _check_problem(given: str | Problem) -> Problem:
     checked = problem_of(given)
     if checked.arms < 2:
         raise InvalidValue("problem", given, "at least two arms")
     if checked.threshold is not None or checked.churn:
         raise InvalidValue("problem", given, "one with regret, and with arms whose means do not change")
+    check_count("horizon", horizon, 10**9)
+    check_count("runs", runs, 10**6)
+    least = checked.arms + 3
+    if horizon < least:
+        allowed = f"a whole number >= {least}: each arm once, and three more rows"
+        raise InvalidValue("horizon", horizon, allowed)
+    if runs < 2:
+        raise InvalidValue("runs", runs, "a whole number >= 2")
     return checked
 
 
@@ -160,15 +145,12 @@ def _check_boosters(boosters: Sequence[float] | None, base: Policy) -> list[floa
         return list(_DEFAULT_BOOSTERS) if known else [None]
     if not known:
         raise InvalidValue("boosters", boosters, f"None, because {base.name} has no booster")
-    checked = _sequence("boosters", boosters)
-    if not checked:
+    if not (checked := _sequence("boosters", boosters)):
         raise InvalidValue("boosters", boosters, "at least one number >= 1")
     return [*checked]
 
 
-def _grid(
-    base: Policy, floors: Sequence[tuple[float, float]], boosters: Sequence[float | None]
-) -> Iterator[Policy]:
+def _grid(base: Policy, floors: list[tuple[float, float]], boosters: list[float | None]) -> Iterator[Policy]:
     """The policies of the plan: every booster with every floor."""
     for booster, (epsilon, decay) in itertools.product(boosters, floors):
         # Policy.__init_subclass__ makes every subclass a dataclass, which mypy does not know.
@@ -195,9 +177,7 @@ def _targets(
     differs = np.any(target_probabilities != 0, axis=1)
     if not differs.any() or not (differs.all() or target is None):
         raise InvalidValue("against", str(against), "a policy other than the target")
-    return tuple(
-        str(each) for each, kept in zip(targets, differs.tolist(), strict=True) if kept
-    ), target_probabilities[differs]
+    return tuple(itertools.compress(map(str, targets), differs)), target_probabilities[differs]
 
 
 def _target_probabilities(field: str, given: str | Policy, arms: int) -> Floats:
@@ -205,11 +185,6 @@ def _target_probabilities(field: str, given: str | Policy, arms: int) -> Floats:
         raise InvalidValue(field, given, "a target, as in arm:1, dist:0.5,0.5 or uniform")
     made = policy_of(given).bind([str(arm) for arm in range(arms)])
     if not isinstance(made, FixedArm | FixedDistribution | Uniform):
-        raise InvalidValue(
-            field, str(given), "a target that does not learn, as in arm:1, dist:0.5,0.5 or uniform"
-        )
+        allowed = "a target that does not learn, as in arm:1, dist:0.5,0.5 or uniform"
+        raise InvalidValue(field, str(given), allowed)
     return made.probabilities(Tally.empty(arms))
-
-
-def _no_progress(_done: int, _total: int) -> None:
-    """Report nothing."""

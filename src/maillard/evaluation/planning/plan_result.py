@@ -46,12 +46,12 @@ class PlanOption:
     @property
     def floor_label(self) -> str:
         """The floor as text: none, 5%, t^-0.7, 20% t^-0.5."""
-        percent = f"{100 * self.floor:g}%"
         if not self.floor:
             return "none"
+        constant = f"{100 * self.floor:g}%"
         if not self.decay:
-            return percent
-        return f"t^-{self.decay:g}" if self.floor == 1 else f"{percent} t^-{self.decay:g}"
+            return constant
+        return f"t^-{self.decay:g}" if self.floor == 1 else f"{constant} t^-{self.decay:g}"
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,9 @@ class ExplorationPlan:
     @property
     def frontier(self) -> tuple[PlanOption, ...]:
         """The valid rows that no other valid row beats in both regret and width, by increasing regret."""
-        rows = sorted(
-            (row for row in self.rows if row.valid and row.width < math.inf),
-            key=lambda row: (row.regret, row.width),
-        )
-        best, kept = math.inf, []
-        for row in rows:
-            if row.width < best:
-                best = row.width
+        kept: list[PlanOption] = []
+        for row in sorted(self.rows, key=lambda row: (row.regret, row.width)):
+            if row.valid and row.width < (kept[-1].width if kept else math.inf):
                 kept.append(row)
         return tuple(kept)
 
@@ -90,15 +85,10 @@ class ExplorationPlan:
         for row in self.frontier:
             if row.width <= width:
                 return row
-        if not self.frontier:
-            raise InvalidValue(
-                "width", width, "a plan with at least one valid interval (there is none: raise the floors)"
-            )
-        least = self.frontier[-1].width
-        allowed = (
-            f"at least {least:.3g}, the narrowest here (a longer horizon or a higher floor gives narrower "
-            f"ones)"
-        )
+        allowed = "a plan with at least one valid interval (there is none: raise the floors)"
+        if self.frontier:
+            narrowest = f"at least {self.frontier[-1].width:.3g}, the narrowest here"
+            allowed = f"{narrowest} (a longer horizon or a higher floor gives narrower ones)"
         raise InvalidValue("width", width, allowed)
 
     def figure(self) -> Figure:
@@ -115,7 +105,7 @@ class ExplorationPlan:
         width = [[row.width for row in path] for path in paths.values()]
         # The floors are the same along every path, so only the longest path gets labels.
         longest = max(paths, key=lambda each: _path_length(paths[each]))
-        floors = [row.floor_label for row in paths[longest]]
+        floors = ", ".join(row.floor_label for row in paths[longest])
         return figures.frontier(
             [self.policy if each is None else f"B = {each:g}" for each in paths],
             regret,
@@ -130,9 +120,7 @@ class ExplorationPlan:
             ylabel=f"half-width of the {100 * self.confidence:g}% interval",
             xscale=_scale(regret),
             yscale=_scale(width),
-            note=(
-                f"Along a path the floor rises: {', '.join(floors)}. {self.runs} runs each, {self.estimator}"
-            ),
+            note=f"Along a path the floor rises: {floors}. {self.runs} runs each, {self.estimator}",
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -151,11 +139,8 @@ class ExplorationPlan:
         first = f"{self.policy} on {self.problem}, {self.horizon:,} rounds, {self.runs} runs"
         second = f"{self.estimator}, {100 * self.confidence:g}% intervals of {of}"
         marks = ["*  on the frontier: no other policy has both less regret and a narrower interval"]
-        marks += (
-            ["!  the interval is not valid: its coverage is too low"]
-            if not all(row.valid for row in self.rows)
-            else []
-        )
+        if not all(row.valid for row in self.rows):
+            marks.append("!  the interval is not valid: its coverage is too low")
         return "\n".join([first, second, "", *(line.rstrip() for line in lines), "", *marks])
 
 

@@ -7,50 +7,38 @@ import dataclasses
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.evaluation.planning.plan_result import PlanOption
 from maillard.evaluation.sequential.aipw import estimate
-from maillard.policies import Policy, WithFloor
-from maillard.simulation.log_recorder import record
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.simulation.plans import Plan as SimulationPlan
-
-    Floats = NDArray[np.float64]
+from maillard.policies import WithFloor
+from maillard.simulation.plans import Plan as SimulationPlan
+from maillard.simulation.simulated_logs import record
 
 _ROUNDS_PER_TASK = 1_000_000  # a fraction of a second
 _COVERAGE_TOLERANCE = 0.02  # shortfall that is accepted from a normal interval
 _MIN_DECAY = 0.7  # smallest α of the two-point weighting, which needs a floor of at least c t^-α
 
 
-@dataclass(frozen=True)
-class Run:
-    """The regret of one simulated log and, for each target, its estimate.
-
-    The arrays contain the value, its standard error, and the effective sample size as a fraction of the rows.
-    """
+class Run(NamedTuple):
+    """The regret of one simulated log and, for each target, its estimate."""
 
     regret: float
-    values: Floats
-    errors: Floats
-    effective_fractions: Floats
+    estimates: Floats
+    "3 x targets: value, standard error, and the effective sample size as a fraction of the rows."
 
 
-def run_all(
+def run_all(  # noqa: PLR0917
     plans: Sequence[SimulationPlan],
     targets: Floats,
-    *,
     weighting: int,
     runs: int,
     workers: int,
-    progress: Callable[[int, int], None],
+    progress: Callable[[int, int], None] | None,
 ) -> list[list[Run]]:
     """Run all policies on threads; after Ctrl-C each thread stops at the end of its current run."""
     stopped = threading.Event()
@@ -69,7 +57,8 @@ def run_all(
             futures = [pool.submit(work, *task) for task in tasks]
             for (place, _), future in zip(tasks, futures, strict=True):
                 found[place] += future.result()
-                progress(sum(map(len, found)), runs * len(plans))
+                if progress is not None:
+                    progress(sum(map(len, found)), runs * len(plans))
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -79,52 +68,49 @@ def run_all(
 
 def _run(plan: SimulationPlan, run: int, targets: Floats, weighting: int) -> Run:
     """Simulate a log and evaluate it without its forced first rounds."""
-    arms, rewards, log, logs, forced = record(plan, run, every_arm=True)
-    assert logs is not None
-    arm, reward, p = arms[forced:], rewards[forced:], np.exp(log[forced:])
-    probabilities, no_groups = np.exp(logs[forced:]), np.zeros(arms.size - forced, np.int64)
+    log = record(plan, run, every_arm=True)
+    assert log.log_probabilities is not None
+    free = slice(log.forced, None)
+    arm, reward, p = log.arms[free], log.rewards[free], np.exp(log.log_probability[free])
+    probabilities, one_row = np.exp(log.log_probabilities[free]), np.zeros(arm.size, np.int64)
     decay = max(_MIN_DECAY, plan.policy.decay if isinstance(plan.policy, WithFloor) else 0.0)
     found = np.empty((3, len(targets)))
     for place, target in enumerate(targets):
         weight, support = target[arm] / p, np.flatnonzero(target)
         with np.errstate(divide="ignore"):  # without a floor, a probability may underflow to 0
             propensity = 1.0 / (target[support] ** 2 / probabilities[:, support]).sum(axis=1)
-        row = estimate(arm, reward, weight, propensity, no_groups, target[None], float(arm.size), decay)[
-            weighting
-        ]
+        rows = (arm, reward, weight, propensity, one_row, target[None])
+        value, error = estimate(rows, float(arm.size), decay)[weighting]
         squares = float(np.square(weight).sum())  # a dot product would start the threads of BLAS
         effective = float(np.abs(weight).sum()) ** 2 / squares / arm.size if squares else 0.0
-        found[:, place] = *row, effective
-    return Run(float(plan.problem.gaps[arms].sum()), *found)
+        found[:, place] = value, error, effective
+    return Run(float(plan.problem.gaps[log.arms].sum()), found)
 
 
-def summarise_runs(
-    policy: Policy, runs: Sequence[Run], truth: Floats, horizon: int, confidence: float
-) -> PlanOption:
+def summarise_runs(plan: SimulationPlan, runs: Sequence[Run], truth: Floats, confidence: float) -> PlanOption:
     """The row of the plan for a policy, from its runs."""
     regret = np.array([run.regret for run in runs])
-    values, errors = np.array([run.values for run in runs]), np.array([run.errors for run in runs])
+    values, errors, effective = np.stack([run.estimates for run in runs], axis=1)  # each runs x targets
     widths = NormalDist().inv_cdf((1 + confidence) / 2) * errors
     with np.errstate(invalid="ignore"):
         covered = (np.abs(values - truth) <= widths).mean(axis=0)  # a log without an interval does not cover
     mean = np.where(np.isnan(widths).any(axis=0), np.inf, widths.mean(axis=0))
     widest, coverage, root = int(mean.argmax()), float(covered.min()), math.sqrt(len(runs))
-    epsilon, decay = (policy.epsilon, policy.decay) if isinstance(policy, WithFloor) else (0.0, 0.0)
-    inner = policy.policy if isinstance(policy, WithFloor) else policy
+    floored = plan.policy if isinstance(plan.policy, WithFloor) else WithFloor(plan.policy, 0.0)
     deviation = math.sqrt(confidence * (1 - confidence) / len(runs))
-    assert isinstance(epsilon, float)
+    assert isinstance(floored.epsilon, float)
     return PlanOption(
-        policy=str(policy),
-        floor=epsilon,
-        decay=decay,
-        booster=getattr(inner, "booster", None),
-        exploration=epsilon * _power_sum(horizon, decay),
+        policy=str(plan.policy),
+        floor=floored.epsilon,
+        decay=floored.decay,
+        booster=getattr(floored.policy, "booster", None),
+        exploration=floored.epsilon * _power_sum(plan.horizon, floored.decay),
         regret=float(regret.mean()),
         regret_error=float(regret.std(ddof=1)) / root,
         width=float(mean[widest]),
         width_error=float(widths[:, widest].std(ddof=1)) / root,
         coverage=coverage,
-        effective_share=float(np.mean([run.effective_fractions for run in runs], axis=0).min()),
+        effective_share=float(effective.mean(axis=0).min()),
         valid=coverage >= confidence - _COVERAGE_TOLERANCE - 2 * deviation,
     )
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from maillard.errors import CannotAnswer, InvalidValue
+from maillard.evaluation.replays.logged_rows import LoggedRows
 from maillard.evaluation.replays.replay_intervals import MIN_PARTS
 from maillard.evaluation.replays.replay_methods import QUEUES, ReplayMethod, reliable_rounds
 from maillard.simulation.log_replay import LoggedRewards
 from maillard.simulation.plans import check_count
-
-if TYPE_CHECKING:
-    from maillard.evaluation.replays.logged_rows import LoggedRows
 
 _DEFAULT_PARTS, _MAX_PARTS = 8, 64  # over all logs; for each log
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.errors import InvalidValue
+from maillard.evaluation.replays.logged_rows import LoggedRows
 from maillard.problems import Problem
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.replays.logged_rows import LoggedRows
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class LoggedProblem(Problem):
         return self.known_sigma2
 
 
-def reward_variances(logs: Sequence[LoggedRows]) -> NDArray[np.float64]:
+def reward_variances(logs: Sequence[LoggedRows]) -> Floats:
     """The variance of the rewards of each arm over all logs.
 
     An arm with fewer than two rewards gets the variance of all rewards.

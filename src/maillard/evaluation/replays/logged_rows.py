@@ -5,26 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions import DecisionLog, read_log
 from maillard.decisions.audit import Audit
+from maillard.decisions.columns import Columns
 from maillard.errors import CannotAnswer, InvalidValue, OpenWindows, UnknownName
 from maillard.evaluation.evaluation_log import simulated_problem
 from maillard.evaluation.promised_floors import promised_probabilities
 from maillard.evaluation.weighted_rows import check_range
 from maillard.simulation import Log
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.decisions.columns import Columns
-
-    Floats = NDArray[np.float64]
-    Integers = NDArray[np.int64]
-
+_ROW_COLUMNS = ("row", "arm", "reward", "probability", "min_probability", "eligible")
 _CERTAIN = 1.0 - 1e-9  # larger probabilities are 1 up to rounding
 
 
@@ -37,16 +32,16 @@ class LoggedRows:
     "The arms that the replayed policy may choose."
     logged_arms: int
     "The number of arms of the log."
-    row: Integers
+    row: Ints
     "The row number in the source."
-    arm: Integers
+    arm: Ints
     "The index in `arms` of the chosen arm; -1 if it is not among them."
     reward: Floats
     probability: Floats
     "The logged probability of the chosen arm."
     min_probability: Floats
     "The smallest known probability of any of `arms`."
-    eligible: Integers
+    eligible: Ints
     "The number of eligible arms; 0 if not all of `arms` were eligible."
     promised: float = 0.0
     "The minimum probability of every arm that the log's policies guarantee; 0 if none is known."
@@ -57,12 +52,9 @@ class LoggedRows:
     def __len__(self) -> int:
         return self.arm.size
 
-    def filter(self, mask: NDArray[np.bool_]) -> LoggedRows:
+    def filter(self, mask: Bools) -> LoggedRows:
         """The rows for which the mask is true."""
-        chosen: dict[str, Any] = {
-            name: getattr(self, name)[mask]
-            for name in ("row", "arm", "reward", "probability", "min_probability", "eligible")
-        }
+        chosen: dict[str, Any] = {name: getattr(self, name)[mask] for name in _ROW_COLUMNS}
         return replace(self, **chosen)
 
     def randomized_rows(self) -> LoggedRows:
@@ -71,12 +63,9 @@ class LoggedRows:
         if self.logged_arms > 1:
             random = np.flatnonzero(self.probability < _CERTAIN)
             forced = int(random[0]) if random.size else len(self)
-        whole = self.eligible > 0
-        left_out = {
-            "forced at the beginning": forced,
-            "not all arms eligible": int((~whole[forced:]).sum()),
-        }
-        mask = whole.copy()
+        mask = self.eligible > 0
+        excluded = int((~mask[forced:]).sum())
+        left_out = {"forced at the beginning": forced, "not all arms eligible": excluded}
         mask[:forced] = False
         return replace(self.filter(mask), left_out=self.left_out | left_out)
 
@@ -117,18 +106,18 @@ def rows_from_arrays(
     names = tuple(map(str, range(arms))) if isinstance(arms, int) else tuple(arms)
     reward = np.ascontiguousarray(reward, np.float64)
     probability = np.minimum(np.exp(np.asarray(log_probability, np.float64)), 1.0)
-    check_range(reward, np.arange(1, reward.size + 1), reward_range, source)
+    least = probability if log_probabilities is None else np.exp(np.min(log_probabilities, axis=1))
+    row = np.arange(1, reward.size + 1)
+    check_range(reward, row, reward_range, source)
     return LoggedRows(
         source=source,
         arms=names,
         logged_arms=len(names),
-        row=np.arange(1, reward.size + 1),
+        row=row,
         arm=np.ascontiguousarray(arm, np.int64),
         reward=reward,
         probability=probability,
-        min_probability=probability
-        if log_probabilities is None
-        else np.exp(np.min(log_probabilities, axis=1)),
+        min_probability=least,
         eligible=np.full(reward.size, len(names), np.int64),
         reward_range=reward_range,
         **more,
@@ -141,8 +130,7 @@ def _decision_rows(
     """The rows of a decision log that have a reward and a closed window, and that are not duplicates."""
     names = _check_arms(arms, log.arms, log.source)
     places = np.array([log.arms.index(name) for name in names], np.int64)
-    rule = log.reward
-    own = None if rule is None else rule.range
+    limits = log.reward.range if reward_range is None and log.reward is not None else reward_range
     among = np.full(len(log.arms), -1, np.int64)
     among[places] = np.arange(places.size)
     left_out = {"without a reward": 0, "window still open": 0, "repeated": 0}
@@ -162,23 +150,19 @@ def _decision_rows(
             f"{log.source}: the choices do not agree with the logged probabilities, so the log cannot be "
             "replayed; run maillard verify for details"
         )
-    arrays = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else []
-    if not arrays or not arrays[0].size:
+    if not any(part[0].size for part in parts):
         error = OpenWindows if left_out["window still open"] else CannotAnswer
-        raise error(f"{log.source}: no decision has a reward{_reasons(left_out)}; there is nothing to replay")
-    row, arm, reward, probability, min_probability, eligible = arrays
-    limits = own if reward_range is None else reward_range
-    check_range(reward, row, limits, log.source)
+        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
+        why = f" ({reasons})" if reasons else ""
+        raise error(f"{log.source}: no decision has a reward{why}; there is nothing to replay")
+    joined = map(np.concatenate, zip(*parts, strict=True))
+    arrays: dict[str, Any] = dict(zip(_ROW_COLUMNS, joined, strict=True))
+    check_range(arrays["reward"], arrays["row"], limits, log.source)
     return LoggedRows(
         source=log.source,
         arms=names,
         logged_arms=len(log.arms),
-        row=row,
-        arm=arm,
-        reward=reward,
-        probability=probability,
-        min_probability=min_probability,
-        eligible=eligible,
+        **arrays,
         promised=_promised(log.policies.values(), log.arms, places),
         reward_range=limits,
         sigma2=None if limits is None else _max_variance(limits),
@@ -186,16 +170,13 @@ def _decision_rows(
     )
 
 
-def _probabilities(columns: Columns, places: Integers, arms: int) -> tuple[Floats, Floats, Integers]:
+def _probabilities(columns: Columns, places: Ints, arms: int) -> tuple[Floats, Floats, Ints]:
     """For each row: probability of the chosen arm, smallest one among `places`, number of eligible arms."""
     probability = np.minimum(np.exp(columns.log_probability), 1.0)
     min_probability = np.where(np.isin(columns.arm, places), probability, 1.0)
     if columns.log_probabilities is not None:
-        log_probabilities = columns.log_probabilities[:, places]
-        min_probability = np.minimum(
-            min_probability,
-            np.exp(np.min(np.where(np.isnan(log_probabilities), 0.0, log_probabilities), axis=1)),
-        )
+        known = np.nan_to_num(columns.log_probabilities[:, places], nan=0.0, neginf=-np.inf)
+        min_probability = np.minimum(min_probability, np.exp(np.min(known, axis=1)))
     count = np.full(len(columns), arms, np.int64)
     if columns.eligible is not None:
         count = np.where(columns.eligible[:, places].all(axis=1), columns.eligible.sum(axis=1), 0)
@@ -208,11 +189,8 @@ def _simulated_rows(
     """The rows of a log of `simulate_log`."""
     problem, names = simulated_problem(log)
     if problem is not None and problem.churn:
-        raise InvalidValue(
-            "log",
-            str(problem),
-            "a log whose arms do not change: a replay needs constant reward distributions",
-        )
+        allowed = "a log whose arms do not change: a replay needs constant reward distributions"
+        raise InvalidValue("log", str(problem), allowed)
     if arms is not None and tuple(arms) != names:
         raise InvalidValue("arms", arms, "all arms, because the log is simulated")
     limits, sigma2 = reward_range, None
@@ -233,7 +211,7 @@ def _simulated_rows(
     )
 
 
-def _promised(specs: Iterable[str], arms: Sequence[str], places: Integers) -> float:
+def _promised(specs: Iterable[str], arms: Sequence[str], places: Ints) -> float:
     """The minimum probability that every version of the log's policy guarantees to each of these arms."""
     promised = promised_probabilities(specs, arms)
     return 0.0 if promised is None else float(promised[places].min())
@@ -250,11 +228,6 @@ def _check_arms(given: Sequence[str] | None, known: Sequence[str], source: str) 
     if len(set(given)) < len(given):
         raise InvalidValue("arms", list(given), "each name once")
     return tuple(given)
-
-
-def _reasons(left_out: dict[str, int]) -> str:
-    reasons = [f"{count} {reason}" for reason, count in left_out.items() if count]
-    return f" ({', '.join(reasons)})" if reasons else ""
 
 
 def _max_variance(limits: tuple[float, float]) -> float:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Integers = NDArray[np.int64]
+from maillard.array_types import Floats, Ints
 
 LOGS, PARTS, CHOICES = "independent logs", "parts of the log", "choices made"
 MIN_PARTS = 5  # logs or parts that Student's t needs
@@ -25,7 +21,7 @@ class PartTotals(NamedTuple):
     "Sums of rewards."
     variances: Floats
     "Sums of the reward variances of the chosen arms."
-    lengths: Integers
+    lengths: Ints
     "The number of rounds of each replay."
 
 
@@ -48,7 +44,7 @@ def interval_basis(logs: int, parts: int) -> str:
 
 def summarise(
     parts: Sequence[PartTotals],
-    rounds: Integers,
+    rounds: Ints,
     basis: str,
     *,
     queued: bool,
@@ -107,7 +103,7 @@ def _mean_and_half_width(
     return centre, np.where(half > 0, half, np.where(np.isnan(centre), np.nan, np.inf))
 
 
-def _martingale_half_width(noise: Sequence[Floats], rounds: Integers, confidence: float) -> Floats:
+def _martingale_half_width(noise: Sequence[Floats], rounds: Ints, confidence: float) -> Floats:
     """The half-width z √(Σ σ²(arm)) / n, summed over the choices made.
 
     It uses the martingale variance of one replay, an upper bound on the variance of the mean over replays.
@@ -115,5 +111,4 @@ def _martingale_half_width(noise: Sequence[Floats], rounds: Integers, confidence
     from scipy.special import ndtri
 
     variance = np.sum([np.nanmean(each, axis=0) for each in noise], axis=0) / len(noise) ** 2
-    half: Floats = -float(ndtri((1.0 - confidence) / 2)) * np.sqrt(variance) / rounds
-    return half
+    return np.asarray(-float(ndtri((1.0 - confidence) / 2)) * np.sqrt(variance) / rounds)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
 from maillard.evaluation.promised_floors import min_probabilities
-
-if TYPE_CHECKING:
-    from maillard.evaluation.replays.logged_rows import LoggedRows
+from maillard.evaluation.replays.logged_rows import LoggedRows
 
 REJECTION, MATCHING, QUEUES = METHODS = ("rejection", "matching", "queues")
 _UNIFORM_TOLERANCE = 1e-6  # relative deviation from 1 / K
@@ -121,9 +119,8 @@ def _check_guaranteed(logs: Sequence[LoggedRows], guaranteed: Any) -> int:
     if isinstance(guaranteed, bool) or not isinstance(guaranteed, int | np.integer) or guaranteed < 0:
         raise InvalidValue("guaranteed", guaranteed, "a whole number >= 0")
     if guaranteed > shortest:
-        raise InvalidValue(
-            "guaranteed", guaranteed, f"at most {shortest}, the number of rewards in the shortest queue"
-        )
+        allowed = f"at most {shortest}, the number of rewards in the shortest queue"
+        raise InvalidValue("guaranteed", guaranteed, allowed)
     return int(guaranteed)
 
 

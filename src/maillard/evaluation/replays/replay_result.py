@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maillard.array_types import Floats, Ints
+from maillard.evaluation.evaluation_report import plain
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 _PRINTED_ROUNDS = 6
 
@@ -24,7 +24,7 @@ class Replay:
     policy: str
     method: str
     source: str
-    rounds: NDArray[np.int64]
+    rounds: Ints
     mean: Floats
     "The estimate; NaN if only bounds are known."
     least: Floats
@@ -80,29 +80,25 @@ class Replay:
         """A figure of the mean reward per round with its interval or bounds, and the mean of the log."""
         from maillard import figures
 
-        title = f"{self.policy}, replayed by {self.method}" if title is None else title
-        middle, low, high, names = self.mean, self.lower, self.upper, [self.policy]
+        names, curves = [self.policy], np.array([self.mean, self.lower, self.upper])
         if self.bounded:
             names = ["at least", "at most"]
-            middle = np.array([self.least, self.most])
-            low, high = np.array([self.lower, self.most]), np.array([self.least, self.upper])
+            curves = np.array([[self.least, self.most], [self.lower, self.most], [self.least, self.upper]])
         logged = figures.Reference("as logged", self.rounds, np.full(self.rounds.size, self.logged_mean))
         return figures.curves(
             self.rounds,
             names,
-            middle,
-            low,
-            high,
+            *curves,
             label="mean reward of a round",
-            title=title,
+            title=f"{self.policy}, replayed by {self.method}" if title is None else title,
             references=[logged],
         )
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values, for JSON; a number that is not finite becomes None."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        values["reward"] = self.reward
-        return {name: _plain(value) for name, value in values.items()}
+        values = {name: getattr(self, name) for name in [*self.__dataclass_fields__, "reward"]}
+        made: dict[str, Any] = plain(values)
+        return made
 
     def __str__(self) -> str:
         """A short report: the method, the curve at a few rounds, and the assumptions."""
@@ -122,13 +118,3 @@ class Replay:
         left_out = [f"{count} {reason}" for reason, count in self.left_out.items() if count]
         lines += [f"left out: {', '.join(left_out)}"] if left_out else []
         return "\n".join([*lines, "assumes:", *(f"  - {each}" for each in self.assumes)])
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return [_plain(each) for each in value.tolist()]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, tuple):
-        return list(value)
-    return value

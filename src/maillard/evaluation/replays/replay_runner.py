@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import math
-from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from maillard.array_types import Floats
 from maillard.errors import CannotAnswer, InvalidValue
+from maillard.evaluation.mergeable_sums import merged
 from maillard.evaluation.replays.log_parts import plan_parts, split_rows
 from maillard.evaluation.replays.logged_problem import problem_of_logs, reward_variances
 from maillard.evaluation.replays.logged_rows import LoggedRows, read_rows
@@ -18,15 +21,10 @@ from maillard.evaluation.replays.replay_assumptions import assumptions
 from maillard.evaluation.replays.replay_intervals import CurveEstimate, PartTotals, interval_basis, summarise
 from maillard.evaluation.replays.replay_methods import QUEUES, choose_method
 from maillard.evaluation.replays.replay_result import Replay
+from maillard.policies import Policy
 from maillard.policies.targets import FixedArm, FixedDistribution
 from maillard.simulation.log_replay import LoggedRewards, ReplayedRun, prepare, replay_trial
-from maillard.simulation.plans import check_count, make_plan, workers_for
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from maillard.policies import Policy
-    from maillard.simulation.plans import Plan
+from maillard.simulation.plans import Plan, check_count, make_plan, workers_for
 
 _DEFAULT_REPLAYS = 100
 _STREAMS_PER_PART = 2**32  # replay r of part p uses random stream p * _STREAMS_PER_PART + r
@@ -86,14 +84,8 @@ def replay(
     rows = [part for each in used for part in split_rows(each, chosen, parts_per_log, length)]
     parts = _play_parts(plan, rows, reward_variances(used), count, workers_for(threads))
     rounds, basis = np.array(plan.checkpoints, np.int64), interval_basis(len(logs), len(parts))
-    curve = summarise(
-        parts,
-        rounds,
-        basis,
-        queued=queued,
-        reward_range=logs[0].reward_range,
-        confidence=float(confidence),
-    )
+    limits = logs[0].reward_range
+    curve = summarise(parts, rounds, basis, queued=queued, reward_range=limits, confidence=float(confidence))
     if not curve.reached[0]:
         raise CannotAnswer(
             f"{logs[0].source}: no replay got past the first round ({sum(map(len, used))} rows, each "
@@ -122,7 +114,7 @@ def replay(
         acceptance_probability=chosen.acceptance_probability,
         guaranteed=chosen.guaranteed,
         logged_mean=float(np.mean(np.concatenate([each.reward for each in logs]))),
-        left_out=_add([each.left_out for each in used]),
+        left_out=functools.reduce(merged, (each.left_out for each in used)),
         seed=seed,
     )
 
@@ -142,17 +134,15 @@ def _read_logs(
 
 
 def _play_parts(
-    plan: Plan, rows: Sequence[LoggedRewards], variances: NDArray[np.float64], count: int, workers: int
+    plan: Plan, rows: Sequence[LoggedRewards], variances: Floats, count: int, workers: int
 ) -> list[PartTotals]:
     """Replay each part `count` times, on threads."""
     prepare(plan)
     chunk = max(1, -(-count * len(rows) // (4 * workers)))
 
     def play_chunk(part: int, first: int) -> list[ReplayedRun]:
-        numbers = range(first, min(first + chunk, count))
-        return [
-            replay_trial(plan, rows[part], variances, part * _STREAMS_PER_PART + number) for number in numbers
-        ]
+        streams = (part * _STREAMS_PER_PART + number for number in range(first, min(first + chunk, count)))
+        return [replay_trial(plan, rows[part], variances, stream) for stream in streams]
 
     totals = []
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
@@ -163,21 +153,11 @@ def _play_parts(
         try:
             for of_part in futures:
                 played = (one for future in of_part for one in future.result())
-                sums, variance_sums, lengths = zip(*played, strict=True)
-                totals.append(
-                    PartTotals(np.array(sums), np.array(variance_sums), np.array(lengths, np.int64))
-                )
+                totals.append(PartTotals(*map(np.array, zip(*played, strict=True))))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return totals
-
-
-def _add(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
-    return dict(total)
 
 
 def _check_range(given: Any) -> tuple[float, float] | None:

@@ -28,23 +28,17 @@ r - r_1 and use running means, so that rewards such as 1e6 ± 1 keep their varia
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue, MaillardError
+from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, EFFECTIVE_PULLS
-from maillard.evaluation.sequential.kernels import compiled, places
+from maillard.evaluation.evaluation_log import EvaluationLog
+from maillard.evaluation.sequential.kernels import checked_target, compiled, places
 from maillard.evaluation.sequential.sequential_runner import SequentialEstimator
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.bound_targets import Target
-    from maillard.evaluation.evaluation_log import EvaluationLog
-
-    Numbers = NDArray[np.float64]
-    Places = NDArray[np.int64]
 
 WEIGHTINGS = ("aipw", "aipw-sqrt", "aipw-propensity", "aipw-two-point")
 
@@ -55,26 +49,28 @@ _ROWS, _SHIFT, _OVERALL, _STICK, _RUN = 0, 1, 2, 3, 4
 # and the sum of squared deviations of Γ weighted by h².
 _H, _MEAN, _H2, _MEAN2, _SQUARES, _SUMS = 0, 1, 2, 3, 4, 5
 
+# `run`, `sums`, and by arm the number of rows and the mean of r - r_1.
+State = tuple[Floats, Floats, Ints, Floats]
+# arm, reward, weight, propensity and target_row of each row, and target_probabilities.
+Rows = tuple[Ints, Floats, Floats, Floats, Ints, Floats]
+
 
 @compiled
-def advance(  # noqa: PLR0917  # compiled functions take no keywords
-    run: Numbers,
-    sums: Numbers,
-    pulls: Places,
-    means: Numbers,
-    arm: Places,
-    reward: Numbers,
-    weight: Numbers,
-    propensity: Numbers,
-    target_row: Places,
-    target_probabilities: Numbers,
-    horizon: float,
-    decay: float,
-) -> None:
-    """Update `run`, `sums`, `pulls` and `means` in place, row by row.
+def start(arms: int) -> State:
+    """The state before the first row."""
+    run = np.zeros(_RUN)
+    run[_STICK] = 1.0
+    return run, np.zeros((4, _SUMS)), np.zeros(arms, np.int64), np.zeros(arms)
 
-    If `propensity` is empty, only the first of the four `WEIGHTINGS` (uniform weights) is updated.
+
+@compiled
+def advance(state: State, rows: Rows, horizon: float, decay: float) -> None:
+    """Update the state in place, row by row.
+
+    If the propensity is empty, only the first of the four `WEIGHTINGS` (uniform weights) is updated.
     """
+    run, sums, pulls, means = state
+    arm, reward, weight, propensity, target_row, target_probabilities = rows
     arms = means.size
     has_propensity = propensity.size == reward.size
     weightings = 4 if has_propensity else 1
@@ -121,7 +117,7 @@ def advance(  # noqa: PLR0917  # compiled functions take no keywords
 
 
 @compiled
-def finish(run: Numbers, sums: Numbers, total: float) -> Numbers:
+def finish(run: Floats, sums: Floats, total: float) -> Floats:
     """Value and standard error of each weighting: float64[4, 2], nan where the weights are 0.
 
     `total` is the sum of the target's probabilities: 1, or 0 for the difference of two targets.
@@ -138,37 +134,12 @@ def finish(run: Numbers, sums: Numbers, total: float) -> Numbers:
 
 
 @compiled
-def estimate(  # noqa: PLR0917  # compiled functions take no keywords
-    arm: Places,
-    reward: Numbers,
-    weight: Numbers,
-    propensity: Numbers,
-    target_row: Places,
-    target_probabilities: Numbers,
-    horizon: float,
-    decay: float,
-) -> Numbers:
+def estimate(rows: Rows, horizon: float, decay: float) -> Floats:
     """Value and standard error of each weighting for one whole log: float64[4, 2]."""
-    arms = target_probabilities.shape[1]
-    run = np.zeros(_RUN)
-    run[_STICK] = 1.0
-    sums = np.zeros((4, _SUMS))
-    pulls, means = np.zeros(arms, np.int64), np.zeros(arms)
-    advance(
-        run,
-        sums,
-        pulls,
-        means,
-        arm,
-        reward,
-        weight,
-        propensity,
-        target_row,
-        target_probabilities,
-        horizon,
-        decay,
-    )
-    return finish(run, sums, target_probabilities[0].sum())
+    target_probabilities = rows[5]
+    state = start(target_probabilities.shape[1])
+    advance(state, rows, horizon, decay)
+    return finish(state[0], state[1], target_probabilities[0].sum())
 
 
 @dataclass(frozen=True)
@@ -188,22 +159,13 @@ class Weighted:
 
     horizon: float
     decay: float
-    run: Numbers
-    sums: Numbers
-    pulls: Places
-    means: Numbers
+    state: State
     seen: dict[str, Any]
     "The sum of the target's probabilities, and whether every row so far had its propensity."
 
-    columns: ClassVar[dict[str, str]] = {
-        "arm": "arm",
-        "reward": "reward",
-        "weight": "weight",
-        "propensity": "propensity",
-        "target_row": "target_row",
-        "target_probabilities": "target_probabilities",
-    }
+    columns: ClassVar = ("arm", "reward", "weight", "propensity", "target_row", "target_probabilities")
     requires: ClassVar[tuple[str, ...]] = ()
+    scales_rewards: ClassVar[bool] = False
 
     @classmethod
     def of(cls, log: EvaluationLog, target: Target, confidence: float) -> Weighted:  # noqa: ARG003
@@ -222,12 +184,7 @@ class Weighted:
             raise InvalidValue("horizon", horizon, "a whole number >= 1, at least as many as there are rows")
         if not 0 <= decay < 1:
             raise InvalidValue("decay", decay, "a number in [0, 1)")
-        run = np.zeros(_RUN)
-        run[_STICK] = 1.0
-        pulls, means = np.zeros(arms, np.int64), np.zeros(arms)
-        return cls(
-            float(horizon), float(decay), run, np.zeros((4, _SUMS)), pulls, means, {"has_propensity": True}
-        )
+        return cls(float(horizon), float(decay), start(arms), {"has_propensity": True})
 
     def advance(
         self,
@@ -241,7 +198,6 @@ class Weighted:
     ) -> None:
         """Process rows in log order. Without `propensity` only the uniform weighting is available."""
         reward, weight = np.ascontiguousarray(reward, np.float64), np.ascontiguousarray(weight, np.float64)
-        target_probabilities = np.ascontiguousarray(target_probabilities, np.float64)
         precision = np.ascontiguousarray([] if propensity is None else propensity, np.float64)
         if reward.size == 0:
             return
@@ -249,44 +205,30 @@ class Weighted:
             raise InvalidValue(
                 "weight, propensity", (weight.shape, precision.shape), f"one for each row, {reward.shape}"
             )
-        if target_probabilities.ndim != 2 or target_probabilities.shape[1] != self.means.size:
-            allowed = f"rows of {self.means.size} probabilities, one for each arm"
-            raise InvalidValue("target_probabilities", target_probabilities.shape, allowed)
-        if self.run[_ROWS] + reward.size > self.horizon:
-            rows = int(self.run[_ROWS]) + reward.size
-            raise InvalidValue("horizon", int(self.horizon), f"at least as many as there are rows ({rows})")
+        arms = self.state[3].size
+        target_probabilities = checked_target(target_probabilities, arms)
+        if (count := self.rows + reward.size) > self.horizon:
+            raise InvalidValue("horizon", int(self.horizon), f"at least as many as there are rows ({count})")
         totals = target_probabilities.sum(axis=1)
         total = self.seen.setdefault("total", float(totals[0]))
         if not np.allclose(totals, total, rtol=0, atol=1e-9):
             raise InvalidValue("target_probabilities", totals.tolist(), f"rows that all sum to {total:g}")
         self.seen["has_propensity"] &= propensity is not None
-        advance(
-            self.run,
-            self.sums,
-            self.pulls,
-            self.means,
-            places("arm", arm, reward.size, self.means.size),
-            reward,
-            weight,
-            precision,
-            places("target_row", target_row, reward.size, len(target_probabilities)),
-            target_probabilities,
-            self.horizon,
-            self.decay,
-        )
+        arm = places("arm", arm, reward.size, arms)
+        target_row = places("target_row", target_row, reward.size, len(target_probabilities))
+        rows = (arm, reward, weight, precision, target_row, target_probabilities)
+        advance(self.state, rows, self.horizon, self.decay)
 
     @property
     def rows(self) -> int:
         """The number of rows so far; the first of them only initialises the model."""
-        return int(self.run[_ROWS])
+        return int(self.state[0][_ROWS])
 
     def estimates(self) -> dict[str, tuple[float, float]]:
         """Value and standard error by weighting; nan with fewer than 2 rows (the value) or 3 (its error)."""
-        found = finish(self.run, self.sums, self.seen.get("total", 1.0))
+        found = finish(*self.state[:2], self.seen.get("total", 1.0))
         names = WEIGHTINGS if self.seen["has_propensity"] else WEIGHTINGS[:1]
-        return {
-            name: (float(value), float(error)) for name, (value, error) in zip(names, found, strict=False)
-        }
+        return {name: (value, error) for name, (value, error) in zip(names, found.tolist(), strict=False)}
 
     def __add__(self, other: object) -> Weighted:
         raise MaillardError(
@@ -303,13 +245,10 @@ class Aipw(SequentialEstimator):
     assumes: ClassVar[str] = (
         "many rows, none of which dominates the variance: probabilities bounded away from 0"
     )
+    default_for: ClassVar[tuple[str, ...] | None] = ()
     order: ClassVar[int] = 3
     priority: ClassVar[tuple[int, int]] = (4, 99)
     state: ClassVar[type[Weighted]] = Weighted
-
-    @classmethod
-    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
-        return True
 
     def result(self, state: Weighted) -> tuple[float, ...]:
         return state.estimates()[self.name]
@@ -324,13 +263,10 @@ class AipwSqrt(Aipw):
         "many rows, and probabilities that decay more slowly than 1 / t, or converge: a floor"
     )
     requires: ClassVar[tuple[str, ...]] = (ALL_PROBABILITIES,)
+    default_for: ClassVar[tuple[str, ...] | None] = (ALL_PROBABILITIES,)
     sample_size: ClassVar[str] = EFFECTIVE_PULLS
     order: ClassVar[int] = 4
     priority: ClassVar[tuple[int, int]] = (3, 1)
-
-    @classmethod
-    def is_default(cls, log: EvaluationLog) -> bool:
-        return log.has_all_probabilities
 
 
 class AipwPropensity(AipwSqrt):
@@ -339,12 +275,9 @@ class AipwPropensity(AipwSqrt):
     name: ClassVar[str] = "aipw-propensity"
     formula: ClassVar[str] = "Σ h Γ / Σ h, h = e"
     assumes: ClassVar[str] = "many rows, and probabilities that converge"
+    default_for: ClassVar[tuple[str, ...] | None] = None
     order: ClassVar[int] = 5
     priority: ClassVar[tuple[int, int]] = (99, 99)
-
-    @classmethod
-    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
-        return False
 
 
 class AipwTwoPoint(AipwSqrt):

@@ -23,27 +23,14 @@ mean is 1 - v.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.errors import InvalidValue
-from maillard.evaluation.sequential.confidence_sequence import (
-    ConfidenceSequence,
-    SequenceEstimator,
-    checked,
-    horizon_of,
-    level_of,
-    path_of,
-)
+from maillard.array_types import Floats
+from maillard.evaluation.estimators.estimator import REWARD_RANGE
+from maillard.evaluation.sequential import confidence_sequence as base
 from maillard.evaluation.sequential.kernels import compiled
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.evaluation_log import EvaluationLog
-
-    Numbers = NDArray[np.float64]
 
 # Columns of `run`, which has a row for each of the two bounds: rows, Σ λ, Σ λ X, the latter minus all
 # penalties, 1/2 + Σ X, 1/4 + Σ (X - X̂)², the largest lower bound so far.
@@ -51,7 +38,7 @@ _ROWS, _LAMBDA, _WEIGHED, _EVIDENCE, _SUM, _SQUARES, _BEST = 0, 1, 2, 3, 4, 5, 6
 
 
 @compiled
-def start() -> Numbers:
+def start() -> Floats:
     """The state before the first row."""
     run = np.zeros((2, 7))
     run[:, _SUM] = 0.5
@@ -61,7 +48,7 @@ def start() -> Numbers:
 
 @compiled
 def _bound(  # noqa: PLR0917  # compiled functions take no keywords
-    line: Numbers, term: float, logarithm: float, level: float, k: float, horizon: float
+    line: Floats, term: float, logarithm: float, level: float, k: float, horizon: float
 ) -> float:
     """Process one term, which is at least -k and has the mean v; returns the largest lower bound so far."""
     unit = 1.0 / (k + 1.0)
@@ -84,7 +71,7 @@ def _bound(  # noqa: PLR0917  # compiled functions take no keywords
 
 @compiled
 def advance(  # noqa: PLR0917  # compiled functions take no keywords
-    run: Numbers, lower: Numbers, upper: Numbers, level: float, k: float, horizon: float, path: Numbers
+    run: Floats, lower: Floats, upper: Floats, level: float, k: float, horizon: float, path: Floats
 ) -> None:
     """Process terms with means v and 1 - v; write the bounds after each row to `path` unless it is empty."""
     for row in range(lower.size):
@@ -96,23 +83,17 @@ def advance(  # noqa: PLR0917  # compiled functions take no keywords
             path[row, 1] = high
 
 
-@compiled
-def excluded_at(  # noqa: PLR0917  # compiled functions take no keywords
-    lower: Numbers, upper: Numbers, value: float, level: float, k: float, horizon: float
+def excluded_at(  # noqa: PLR0917  # like `advance`
+    lower: Floats, upper: Floats, value: float, level: float, k: float, horizon: float
 ) -> int:
     """The first row (from 1) whose bounds exclude this value; 0 if no row does."""
-    run = start()
-    for row in range(lower.size):
-        logarithm = np.log(2.0 + run[0, _ROWS])
-        low = _bound(run[0], lower[row], logarithm, level, k, horizon)
-        high = 1.0 - _bound(run[1], upper[row], logarithm, level, k, horizon)
-        if low > value or high < value:
-            return row + 1
-    return 0
+    path = np.empty((lower.size, 2))
+    advance(start(), lower, upper, level, k, horizon, path)
+    return base.first_exclusion(path, value)
 
 
 @dataclass(frozen=True)
-class EmpiricalBernstein(ConfidenceSequence):
+class EmpiricalBernstein(base.ConfidenceSequence):
     """The empirical Bernstein sequence of w r and w (1 - r).
 
     >>> rng = np.random.default_rng(1)
@@ -130,19 +111,14 @@ class EmpiricalBernstein(ConfidenceSequence):
 
         `alpha` and `horizon`, the row at which the interval should be narrowest, must be chosen in advance.
         """
-        return cls(level_of(alpha), horizon_of(horizon), start())
+        return cls(base.level_of(alpha), base.horizon_of(horizon), start())
 
-    def advance(self, *, weight: Any, reward: Any, path: bool = False) -> Numbers:
+    def advance(self, *, weight: Any, reward: Any, path: bool = False) -> Floats:
         """Process rows in log order; returns the bounds after each of them if `path` is true."""
-        weight, reward = checked("weight", weight), checked("reward", reward, 1)
-        if weight.shape != reward.shape:
-            raise InvalidValue("weight", weight.shape, f"as many as rewards, {reward.shape}")
-        bounds = path_of(reward.size, path)
+        weight, reward = base.checked_rows(weight, reward)
+        bounds = base.path_of(reward.size, path)
         advance(self.run, weight * reward, weight * (1.0 - reward), self.level, 0.0, self.horizon, bounds)
         return bounds
-
-    def interval(self) -> tuple[float, float]:
-        return interval_of(self.run)
 
     def centre(self) -> float:
         return centre_of(self.run, 0.0)
@@ -159,12 +135,7 @@ class EmpiricalBernstein(ConfidenceSequence):
         return float((line[_WEIGHED] - line[_EVIDENCE] + self.level) / line[_LAMBDA])
 
 
-def interval_of(run: Numbers) -> tuple[float, float]:
-    """The tightest of all bounds so far."""
-    return float(run[0, _BEST]), float(1.0 - run[1, _BEST])
-
-
-def centre_of(run: Numbers, k: float) -> float:
+def centre_of(run: Floats, k: float) -> float:
     """The mean of the two weighted means that the lower and the upper bound are based on."""
     if run[0, _ROWS] == 0:
         return float("nan")
@@ -172,15 +143,12 @@ def centre_of(run: Numbers, k: float) -> float:
     return float((lower + 1.0 - upper) / 2.0)
 
 
-class BernsteinSequence(SequenceEstimator):
+class BernsteinSequence(base.SequenceEstimator):
     """Waudby-Smith et al. (2022): the empirical Bernstein confidence sequence."""
 
     name: ClassVar[str] = "cs-bernstein"
     formula: ClassVar[str] = "empirical Bernstein of w r"
+    default_for: ClassVar[tuple[str, ...] | None] = (REWARD_RANGE,)
     order: ClassVar[int] = 8
     priority: ClassVar[tuple[int, int]] = (99, 4)
-    state: ClassVar[type[ConfidenceSequence]] = EmpiricalBernstein
-
-    @classmethod
-    def is_default(cls, log: EvaluationLog) -> bool:
-        return log.reward_range is not None
+    state: ClassVar[type[base.ConfidenceSequence]] = EmpiricalBernstein

@@ -35,28 +35,16 @@ constraints, λ₂ = √(2 ln(2/α) / (R t)) and λ₁ = -λ₂ S12 / S11, a reg
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.errors import InvalidValue
-from maillard.evaluation.sequential.confidence_sequence import (
-    ConfidenceSequence,
-    SequenceEstimator,
-    checked,
-    horizon_of,
-    level_of,
-    path_of,
-)
+from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.evaluation_log import EvaluationLog
+from maillard.evaluation.sequential import confidence_sequence as base
 from maillard.evaluation.sequential.kernels import compiled
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.bound_targets import Target
-    from maillard.evaluation.evaluation_log import EvaluationLog
-
-    Numbers = NDArray[np.float64]
 
 _CELLS = 32
 _GRID = (1.0 - np.cos(np.pi * np.arange(_CELLS + 1) / _CELLS)) / 2.0
@@ -64,14 +52,14 @@ _GRID = (1.0 - np.cos(np.pi * np.arange(_CELLS + 1) / _CELLS)) / 2.0
 # the value.
 _PRODUCT, _LOG, _BAR = 0, 1, 2
 # Columns of `run`, which has a row for each of the two bounds: the number of rows (plus one artificial row at
-# the start), the sums of w - 1, w r, their squares and their product, the largest lower bound so far, and the
-# last grid value below it.
-_ROWS, _SUM1, _SUM2, _SQUARE1, _CROSS, _SQUARE2, _BEST, _PLACE = 0, 1, 2, 3, 4, 5, 6, 7
+# the start), the sums of w - 1, w r, their squares and their product, the largest lower bound so far, and
+# before it the last grid value below it.
+_ROWS, _SUM1, _SUM2, _SQUARE1, _CROSS, _SQUARE2, _PLACE, _BEST = 0, 1, 2, 3, 4, 5, 6, 7
 _MIN_FACTOR = 0.5
 
 
 @compiled
-def start(level: float) -> tuple[Numbers, Numbers]:
+def start(level: float) -> tuple[Floats, Floats]:
     """`run` and `wealth` before the first row; the moments are those of one artificial row."""
     run = np.zeros((2, 8))
     run[:, _ROWS] = 1.0
@@ -114,8 +102,8 @@ def bets(gap: float, s11: float, s12: float, s22: float, highest: float) -> tupl
 
 @compiled
 def _bound(  # noqa: PLR0917  # compiled functions take no keywords
-    line: Numbers,
-    wealth: Numbers,
+    line: Floats,
+    wealth: Floats,
     weight: float,
     reward: float,
     level: float,
@@ -168,14 +156,14 @@ def _bound(  # noqa: PLR0917  # compiled functions take no keywords
 
 @compiled
 def advance(  # noqa: PLR0917  # compiled functions take no keywords
-    run: Numbers,
-    wealth: Numbers,
-    weight: Numbers,
-    reward: Numbers,
+    run: Floats,
+    wealth: Floats,
+    weight: Floats,
+    reward: Floats,
     level: float,
     highest: float,
     horizon: float,
-    path: Numbers,
+    path: Floats,
 ) -> None:
     """Process rows in order; write the bounds after each row to `path`, unless it is empty."""
     for row in range(reward.size):
@@ -186,22 +174,17 @@ def advance(  # noqa: PLR0917  # compiled functions take no keywords
             path[row, 1] = high
 
 
-@compiled
-def excluded_at(  # noqa: PLR0917  # compiled functions take no keywords
-    weight: Numbers, reward: Numbers, value: float, level: float, highest: float, horizon: float
+def excluded_at(  # noqa: PLR0917  # like `advance`
+    weight: Floats, reward: Floats, value: float, level: float, highest: float, horizon: float
 ) -> int:
     """The first row (from 1) whose bounds exclude this value; 0 if no row does."""
-    run, wealth = start(level)
-    for row in range(reward.size):
-        low = _bound(run[0], wealth[0], weight[row], reward[row], level, highest, horizon)
-        high = 1.0 - _bound(run[1], wealth[1], weight[row], 1.0 - reward[row], level, highest, horizon)
-        if low > value or high < value:
-            return row + 1
-    return 0
+    path = np.empty((reward.size, 2))
+    advance(*start(level), weight, reward, level, highest, horizon, path)
+    return base.first_exclusion(path, value)
 
 
 @dataclass(frozen=True)
-class Betting(ConfidenceSequence):
+class Betting(base.ConfidenceSequence):
     """The betting confidence sequence.
 
     >>> rng = np.random.default_rng(1)
@@ -214,7 +197,7 @@ class Betting(ConfidenceSequence):
     """
 
     highest: float
-    wealth: Numbers
+    wealth: Floats
 
     @classmethod
     def of(cls, log: EvaluationLog, target: Target, confidence: float) -> Betting:
@@ -229,24 +212,16 @@ class Betting(ConfidenceSequence):
         """
         if highest is not None and not highest >= 1:
             raise InvalidValue("highest", highest, "a number >= 1 (the mean of all weights), or None")
-        level = level_of(alpha)
+        level, most = base.level_of(alpha), float("inf") if highest is None else float(highest)
         run, wealth = start(level)
-        return cls(
-            level, horizon_of(horizon), run, float("inf") if highest is None else float(highest), wealth
-        )
+        return cls(level, base.horizon_of(horizon), run, most, wealth)
 
-    def advance(self, *, weight: Any, reward: Any, path: bool = False) -> Numbers:
+    def advance(self, *, weight: Any, reward: Any, path: bool = False) -> Floats:
         """Process rows in log order; returns the bounds after each of them if `path` is true."""
-        most = self.highest * (1 + 1e-9)  # rounding of pi / p
-        weight, reward = checked("weight", weight, most), checked("reward", reward, 1)
-        if weight.shape != reward.shape:
-            raise InvalidValue("weight", weight.shape, f"as many as rewards, {reward.shape}")
-        bounds = path_of(reward.size, path)
+        weight, reward = base.checked_rows(weight, reward, self.highest * (1 + 1e-9))  # rounding of pi / p
+        bounds = base.path_of(reward.size, path)
         advance(self.run, self.wealth, weight, reward, self.level, self.highest, self.horizon, bounds)
         return bounds
-
-    def interval(self) -> tuple[float, float]:
-        return float(self.run[0, _BEST]), float(1.0 - self.run[1, _BEST])
 
     def centre(self) -> float:
         """The mean of w r, corrected by regression for the deviation of the mean weight from 1."""
@@ -259,15 +234,13 @@ class Betting(ConfidenceSequence):
         return float(mean - slope * off)
 
 
-class BettingSequence(SequenceEstimator):
+class BettingSequence(base.SequenceEstimator):
     """Karampatziakis et al. (2021): the betting confidence sequence."""
 
     name: ClassVar[str] = "cs-betting"
     formula: ClassVar[str] = "Π (1 + λ₁ (w - 1) + λ₂ (w r - v)) < 2 / α"
+    # Without a reward range it is refused, and the refusal asks for one.
+    default_for: ClassVar[tuple[str, ...] | None] = ()
     order: ClassVar[int] = 10
     priority: ClassVar[tuple[int, int]] = (99, 2)
-    state: ClassVar[type[ConfidenceSequence]] = Betting
-
-    @classmethod
-    def is_default(cls, log: EvaluationLog) -> bool:  # noqa: ARG003
-        return True  # without a reward range it is refused, and the refusal asks for one
+    state: ClassVar[type[base.ConfidenceSequence]] = Betting

@@ -11,22 +11,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.errors import InvalidValue, MaillardError
+from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, REWARD_RANGE
+from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.sequential.sequential_runner import SequentialEstimator
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.bound_targets import Target
-    from maillard.evaluation.evaluation_log import EvaluationLog
-
-    Numbers = NDArray[np.float64]
-    Places = NDArray[np.int64]
 
 
 def level_of(alpha: float) -> float:
@@ -36,7 +30,7 @@ def level_of(alpha: float) -> float:
     return math.log(2 / alpha)
 
 
-def checked(field: str, values: Any, highest: float = math.inf) -> Numbers:
+def checked(field: str, values: Any, highest: float = math.inf) -> Floats:
     """The values as an array of numbers from 0 to `highest`, and at most 1e100 so that squares are finite."""
     array, highest = np.ascontiguousarray(values, np.float64), min(highest, 1e100)
     if array.ndim != 1:
@@ -47,6 +41,14 @@ def checked(field: str, values: Any, highest: float = math.inf) -> Numbers:
     return array
 
 
+def checked_rows(weight: Any, reward: Any, highest: float = math.inf) -> tuple[Floats, Floats]:
+    """Weights from 0 to `highest` and rewards from 0 to 1, one of each for every row."""
+    weights, rewards = checked("weight", weight, highest), checked("reward", reward, 1)
+    if weights.shape != rewards.shape:
+        raise InvalidValue("weight", weights.shape, f"as many as rewards, {rewards.shape}")
+    return weights, rewards
+
+
 @dataclass(frozen=True)
 class ConfidenceSequence(ABC):
     """Bounds on a target's value that are valid at every row simultaneously, in constant memory."""
@@ -55,11 +57,12 @@ class ConfidenceSequence(ABC):
     "ln(2 / alpha)."
     horizon: float
     "The row at which it should be narrowest; 0 if there is none. It is valid at every row in both cases."
-    run: Numbers
-    "The state: one row for the lower bound, one for the upper."
+    run: Floats
+    "The state: one row for the lower bound, one for the upper. Its last column is the tightest bound so far."
 
-    columns: ClassVar[dict[str, str]] = {"weight": "weight", "reward": "scaled_reward"}
+    columns: ClassVar[tuple[str, ...]] = ("weight", "reward")
     requires: ClassVar[tuple[str, ...]] = ()
+    scales_rewards: ClassVar[bool] = True
 
     @classmethod
     def of(cls, log: EvaluationLog, target: Target, confidence: float) -> ConfidenceSequence:  # noqa: ARG003
@@ -67,13 +70,13 @@ class ConfidenceSequence(ABC):
         made: ConfidenceSequence = cls.start(alpha=1.0 - confidence)  # type: ignore[attr-defined]  # of subclasses
         return made
 
-    @abstractmethod
     def interval(self) -> tuple[float, float]:
         """The tightest of all bounds so far.
 
         If the lower bound exceeds the upper one, every value is excluded: the log violates an assumption, or
         this is an event that has at most probability alpha.
         """
+        return float(self.run[0, -1]), float(1.0 - self.run[1, -1])
 
     @abstractmethod
     def centre(self) -> float:
@@ -87,8 +90,8 @@ class ConfidenceSequence(ABC):
 
     def __add__(self, other: object) -> ConfidenceSequence:
         raise MaillardError(
-            "a confidence sequence depends on the order of the rows, so those of two parts of a log cannot "
-            "be merged; process the parts in order instead"
+            "a confidence sequence depends on the order of the rows, so the sequences of two parts of a log "
+            "cannot be merged; process the parts in order instead"
         )
 
 
@@ -117,6 +120,12 @@ def horizon_of(horizon: int | None) -> float:
     return float(horizon)
 
 
-def path_of(rows: int, wanted: bool) -> Numbers:
+def first_exclusion(path: Floats, value: float) -> int:
+    """The first row (from 1) whose bounds exclude this value; 0 if no row does."""
+    excluded = (path[:, 0] > value) | (path[:, 1] < value)
+    return int(excluded.argmax()) + 1 if excluded.any() else 0
+
+
+def path_of(rows: int, wanted: bool) -> Floats:
     """An array for the bounds after every row, or an empty one."""
     return np.empty((rows if wanted else 0, 2))

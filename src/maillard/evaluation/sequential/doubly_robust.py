@@ -20,52 +20,33 @@ This was not so for 1, 3, 30 and 60.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue
+from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, REWARD_RANGE
+from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.sequential import bernstein
-from maillard.evaluation.sequential.confidence_sequence import (
-    ConfidenceSequence,
-    SequenceEstimator,
-    checked,
-    horizon_of,
-    level_of,
-    path_of,
-)
-from maillard.evaluation.sequential.kernels import compiled, places
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.evaluation.bound_targets import Target
-    from maillard.evaluation.evaluation_log import EvaluationLog
-
-    Numbers = NDArray[np.float64]
-    Places = NDArray[np.int64]
+from maillard.evaluation.sequential import confidence_sequence as base
+from maillard.evaluation.sequential.kernels import checked_target, compiled, places
 
 DEFAULT_K = 10.0
 
+# arm, reward, weight, the probabilities of all arms and target_row of each row, and target_probabilities.
+Rows = tuple[Ints, Floats, Floats, Floats, Ints, Floats]
+
 
 @compiled
-def terms(  # noqa: PLR0917  # compiled functions take no keywords
-    pulls: Numbers,
-    sums: Numbers,
-    arm: Places,
-    reward: Numbers,
-    weight: Numbers,
-    probabilities: Numbers,
-    target_row: Places,
-    target_probabilities: Numbers,
-    k: float,
-) -> tuple[Numbers, Numbers]:
+def terms(pulls: Floats, sums: Floats, rows: Rows, k: float) -> tuple[Floats, Floats]:
     """Return the doubly robust term φ (see the module docstring) of each row, for r and for 1 - r.
 
     An arm's model is its mean reward so far, the overall mean if it has no rewards, and 1/2 before the first
     row. `pulls` and `sums` are updated in place; their last entry is the total over all arms.
     """
+    arm, reward, weight, probabilities, target_row, target_probabilities = rows
     arms = target_probabilities.shape[1]
     lower, upper = np.empty(reward.size), np.empty(reward.size)
     for row in range(reward.size):
@@ -92,28 +73,15 @@ def terms(  # noqa: PLR0917  # compiled functions take no keywords
     return lower, upper
 
 
-def excluded_at(
-    *,
-    arm: Places,
-    reward: Numbers,
-    weight: Numbers,
-    probabilities: Numbers,
-    target_row: Places,
-    target_probabilities: Numbers,
-    value: float,
-    level: float,
-    k: float = DEFAULT_K,
-    horizon: float = 0.0,
-) -> int:
+def excluded_at(rows: Rows, *, value: float, level: float, k: float = DEFAULT_K, horizon: float = 0.0) -> int:
     """The first row (from 1) of a whole log whose bounds exclude this value; 0 if no row does."""
-    size = target_probabilities.shape[1] + 1
-    pulls, sums = np.zeros(size), np.zeros(size)
-    lower, upper = terms(pulls, sums, arm, reward, weight, probabilities, target_row, target_probabilities, k)
+    size = rows[-1].shape[1] + 1
+    lower, upper = terms(np.zeros(size), np.zeros(size), rows, k)
     return bernstein.excluded_at(lower, upper, value, level, k, horizon)
 
 
 @dataclass(frozen=True)
-class DoublyRobustState(ConfidenceSequence):
+class DoublyRobustState(base.ConfidenceSequence):
     """The empirical Bernstein sequence of φ.
 
     >>> rng = np.random.default_rng(1)
@@ -127,17 +95,10 @@ class DoublyRobustState(ConfidenceSequence):
     """
 
     k: float
-    pulls: Numbers
-    sums: Numbers
+    pulls: Floats
+    sums: Floats
 
-    columns: ClassVar[dict[str, str]] = {
-        "arm": "arm",
-        "reward": "scaled_reward",
-        "weight": "weight",
-        "probabilities": "probabilities",
-        "target_row": "target_row",
-        "target_probabilities": "target_probabilities",
-    }
+    columns: ClassVar = ("arm", "reward", "weight", "probabilities", "target_row", "target_probabilities")
     requires: ClassVar[tuple[str, ...]] = (ALL_PROBABILITIES,)
 
     @classmethod
@@ -157,7 +118,7 @@ class DoublyRobustState(ConfidenceSequence):
             raise InvalidValue("arms", arms, "a whole number >= 1")
         if not 0 <= k < np.inf:
             raise InvalidValue("k", k, "a finite number >= 0")
-        level, until = level_of(alpha), horizon_of(horizon)
+        level, until = base.level_of(alpha), base.horizon_of(horizon)
         return cls(level, until, bernstein.start(), float(k), np.zeros(arms + 1), np.zeros(arms + 1))
 
     def advance(
@@ -170,20 +131,15 @@ class DoublyRobustState(ConfidenceSequence):
         target_row: Any,
         target_probabilities: Any,
         path: bool = False,
-    ) -> Numbers:
+    ) -> Floats:
         """Process rows in log order; returns the bounds after each of them if `path` is true."""
-        reward, weight = checked("reward", reward, 1), checked("weight", weight)
+        weight, reward = base.checked_rows(weight, reward)
         probabilities = np.ascontiguousarray(probabilities, np.float64)
-        target_probabilities = np.ascontiguousarray(target_probabilities, np.float64)
         arms = self.pulls.size - 1
         if probabilities.shape != (reward.size, arms):
             allowed = f"one for each row and arm, {(reward.size, arms)}"
             raise InvalidValue("probabilities", probabilities.shape, allowed)
-        if weight.shape != reward.shape:
-            raise InvalidValue("weight", weight.shape, f"as many as rewards, {reward.shape}")
-        if target_probabilities.ndim != 2 or target_probabilities.shape[1] != arms:
-            allowed = f"rows of {arms} probabilities, one for each arm"
-            raise InvalidValue("target_probabilities", target_probabilities.shape, allowed)
+        target_probabilities = checked_target(target_probabilities, arms)
         totals = target_probabilities.sum(axis=1)
         if not ((target_probabilities >= 0).all() and np.allclose(totals, 1.0, rtol=0, atol=1e-9)):
             allowed = "numbers >= 0, with a sum of 1 in each row"
@@ -191,28 +147,22 @@ class DoublyRobustState(ConfidenceSequence):
         arm = places("arm", arm, reward.size, arms)
         target_row = places("target_row", target_row, reward.size, len(target_probabilities))
         rows = arm, reward, weight, probabilities, target_row, target_probabilities
-        lower, upper = terms(self.pulls, self.sums, *rows, self.k)
-        bounds = path_of(reward.size, path)
+        lower, upper = terms(self.pulls, self.sums, rows, self.k)
+        bounds = base.path_of(reward.size, path)
         bernstein.advance(self.run, lower, upper, self.level, self.k, self.horizon, bounds)
         return bounds
-
-    def interval(self) -> tuple[float, float]:
-        return bernstein.interval_of(self.run)
 
     def centre(self) -> float:
         return bernstein.centre_of(self.run, self.k)
 
 
-class DoublyRobustSequence(SequenceEstimator):
+class DoublyRobustSequence(base.SequenceEstimator):
     """Waudby-Smith et al. (2022): the doubly robust confidence sequence."""
 
     name: ClassVar[str] = "cs-dr"
     formula: ClassVar[str] = "empirical Bernstein of Σ π m + w (r - m)"
     requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE, ALL_PROBABILITIES)
+    default_for: ClassVar[tuple[str, ...] | None] = (REWARD_RANGE, ALL_PROBABILITIES)
     order: ClassVar[int] = 9
     priority: ClassVar[tuple[int, int]] = (99, 3)
-    state: ClassVar[type[ConfidenceSequence]] = DoublyRobustState
-
-    @classmethod
-    def is_default(cls, log: EvaluationLog) -> bool:
-        return log.reward_range is not None and log.has_all_probabilities
+    state: ClassVar[type[base.ConfidenceSequence]] = DoublyRobustState

@@ -1,4 +1,4 @@
-"""The decorator of the compiled kernels, and the check of their array indices."""
+"""The decorator of the compiled kernels, and checks of their arguments."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
+from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -23,7 +24,16 @@ def compiled(function: Function) -> Function:
     return cast("Function", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
-def places(field: str, values: Any, rows: int, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def checked_target(values: Any, arms: int) -> Floats:
+    """The values as the probabilities of a target: one for each arm, in one row or several."""
+    array = np.ascontiguousarray(values, np.float64)
+    if array.ndim != 2 or array.shape[1] != arms:
+        allowed = f"rows of {arms} probabilities, one for each arm"
+        raise InvalidValue("target_probabilities", array.shape, allowed)
+    return array
+
+
+def places(field: str, values: Any, rows: int, most: int) -> Ints:
     """The values as indices below `most`, one for each row. Compiled code does not check its indices."""
     array = np.ascontiguousarray(values, np.int64)
     if array.shape != (rows,):

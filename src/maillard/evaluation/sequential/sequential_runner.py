@@ -4,41 +4,29 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
+from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.estimators.additive import AdditiveEstimator
 from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, Estimator
+from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.level_selection import DELTA
-
-if TYPE_CHECKING:
-    from maillard.evaluation.bound_targets import Target
-    from maillard.evaluation.estimators.additive import AdditiveEstimator
-    from maillard.evaluation.evaluation_log import EvaluationLog
-    from maillard.evaluation.query import Query
-    from maillard.evaluation.weighted_rows import WeightedRows
-
-
-class SequentialState(Protocol):
-    """What an estimator keeps between rows. Estimators with the same class of state share one."""
-
-    columns: ClassVar[dict[str, str]]
-    "The arguments of `advance`, each with the field of `WeightedRows` that it takes."
-    requires: ClassVar[tuple[str, ...]]
-
-    @classmethod
-    def of(cls, log: EvaluationLog, target: Target, confidence: float) -> SequentialState:
-        """The state before the first row."""
-
-    def advance(self, **columns: Any) -> Any:
-        """Process more rows, in log order."""
+from maillard.evaluation.query import Query
+from maillard.evaluation.weighted_rows import WeightedRows
 
 
 class SequentialEstimator(Estimator):
-    """An estimator that is valid on adaptive logs: model, weights and bets depend only on earlier rows."""
+    """An estimator that is valid on adaptive logs: model, weights and bets depend only on earlier rows.
+
+    `state` is the class of what it keeps between rows; estimators with the same class share one. Its method
+    `of(log, target, confidence)` returns the state before the first row, and `advance` processes more rows.
+    `columns` are the arguments of `advance`, which are fields of `WeightedRows`. `advance` takes rewards on
+    the scale from 0 to 1 if `scales_rewards` is true. `requires` is what each row must have.
+    """
 
     sequential: ClassVar[bool] = True
     compares: ClassVar[bool] = True
     state: ClassVar[type[Any]]
-    "The class of its state."
 
     @abstractmethod
     def result(self, state: Any) -> tuple[float, ...]:
@@ -56,19 +44,14 @@ class SequentialRunner:
 
         self._low, high = log.reward_bounds
         self._span = high - self._low
-        ranged = log.reward_range is not None
+        choose_levels = log.reward_range is not None and query.settings.adaptive is not False
         self._states: dict[type[Any], Any] = {}
         self._level_sequences: dict[Any, tuple[AdditiveEstimator, EmpiricalBernstein]] = {}
         for estimators in query.estimators.values():
             first = estimators[0]
-            if first.sequential and not log.missing_requirements(first):
+            if first.sequential and not log.missing(first.requires):
                 self._states.setdefault(first.state, first.state.of(log, target, query.settings.confidence))
-            if (
-                len(estimators) > 1
-                and not first.uses_model
-                and ranged
-                and query.settings.adaptive is not False
-            ):
+            if choose_levels and len(estimators) > 1 and not first.uses_model:
                 for each in estimators:
                     self._level_sequences[each.key] = (each, EmpiricalBernstein.start(2 * DELTA))
 
@@ -82,7 +65,10 @@ class SequentialRunner:
         for state in self._states.values():
             if rows.probabilities is None and ALL_PROBABILITIES in state.requires:
                 continue  # the estimator is refused at the end
-            state.advance(**{name: getattr(rows, field) for name, field in state.columns.items()})
+            columns = {name: getattr(rows, name) for name in state.columns}
+            if state.scales_rewards:
+                columns["reward"] = rows.scaled_reward
+            state.advance(**columns)
         for estimator, sequence in self._level_sequences.values():
             weight = estimator.shrink(rows.weight, estimator.level or 0.0)
             sequence.advance(weight=weight, reward=rows.scaled_reward)

@@ -16,9 +16,16 @@ class Guarantees:
     asymptotically_optimal: bool | None = None
     minimax_ratio: str | None = None
     anytime: bool = True
-    closed_form_probability: bool | None = None  # None: not applicable, the choice is deterministic
+    closed_form_probability: bool | None = None  # by default, `Policy` derives it from `probability_kind`
     source: str
     note: str = ""
-    optimality_is_open: bool = (
-        False  # not proved to be asymptotically optimal, but it might be: the paper's ✗*
-    )
+    # Not proved to be asymptotically optimal, but it might be: the paper's ✗*.
+    optimality_is_open: bool = False
+
+
+def linear_regret(source: str, note: str = "") -> Guarantees:
+    """Return the guarantees of a policy with linear regret and closed-form probabilities."""
+    return Guarantees(
+        sub_ucb=False, asymptotically_optimal=False, minimax_ratio="linear regret",
+        closed_form_probability=True, source=source, note=note,
+    )  # fmt: skip

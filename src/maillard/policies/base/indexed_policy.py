@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.errors import InvalidValue
 from maillard.policies.base.policy import Policy, ProbabilityKind, as_arm_vector, include_cold_arms
 from maillard.policies.numerics.pooled_pulls import pooled_pulls
-
-if TYPE_CHECKING:
-    from maillard.policies.base.policy import Floats
 
 
 class Indexed(Policy):

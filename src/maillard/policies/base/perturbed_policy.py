@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.errors import InvalidValue
 from maillard.policies.base.policy import (
     Policy,
@@ -17,7 +18,6 @@ from maillard.policies.base.policy import (
 from maillard.policies.numerics.score_distributions import ScoreDistribution
 
 if TYPE_CHECKING:
-    from maillard.policies.base.policy import Floats
     from maillard.policies.numerics.support_cells import BinomialScores
 
 

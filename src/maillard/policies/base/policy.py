@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform, overload
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, dataclass_transform, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from maillard import specs
+from maillard.array_types import Bools, Floats, Indices
 from maillard.errors import InvalidValue, UnknownName
-from maillard.policies.base import parameters
 from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.parameters import Parameter
+from maillard.policies.base.parameters import Parameter, choice, flag, real, whole
 from maillard.tally import Tally
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    Floats = NDArray[np.float64]
-
 ProbabilityKind = Literal["closed form", "quadrature", "deterministic"]
-_FORMULAS = ("leader", "rival", "estimate", "index", "divergence", "upper")
+_FORMULAS = {"leader", "rival", "estimate", "index", "divergence", "upper"}
 # Other methods that define the distribution. A class that overrides one of them must declare its
 # `engine_shape`.
-_DISTRIBUTION_METHODS = (
+_DISTRIBUTION_METHODS = {
     "choose", "probabilities", "log_probabilities", "distribution", "indices",
     "_solve", "_weights", "_ties", "_win",
-)  # fmt: skip
+}  # fmt: skip
 # Bound on the relative rounding error of a closed form: a few operations, and a divergence that loses a
 # factor 40.
 _ROUNDING = 64 * np.finfo(np.float64).eps
@@ -45,13 +40,7 @@ class Distribution:
 @dataclass_transform(
     kw_only_default=True,
     frozen_default=True,
-    field_specifiers=(
-        parameters.real,
-        parameters.whole,
-        parameters.flag,
-        parameters.choice,
-        dataclasses.field,
-    ),
+    field_specifiers=(real, whole, flag, choice, dataclasses.field),
 )
 class Policy:
     """Base class of all policies: its fields are parameters and its methods are pure formulas.
@@ -77,16 +66,17 @@ class Policy:
 
     def __init_subclass__(cls, *, kw_only: bool = True, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        if "monotone" not in cls.__dict__ and any(formula in cls.__dict__ for formula in _FORMULAS):
+        if "monotone" not in cls.__dict__ and not _FORMULAS.isdisjoint(cls.__dict__):
             cls.monotone = False  # a declaration about inherited formulas does not cover new ones
         declared = next(i for i, base in enumerate(cls.__mro__) if "engine_shape" in base.__dict__)
-        if any(
-            method in base.__dict__ for base in cls.__mro__[:declared] for method in _DISTRIBUTION_METHODS
-        ):
+        if any(not _DISTRIBUTION_METHODS.isdisjoint(base.__dict__) for base in cls.__mro__[:declared]):
             cls.engine_shape = None  # the distribution is no longer that of the formulas
         # Policy defines __repr__, __eq__ and __hash__ for all: generating them per class would double the
         # import time.
         dataclasses.dataclass(frozen=True, kw_only=kw_only, repr=False, eq=False)(cls)
+        if cls.guarantees.closed_form_probability is None:
+            closed = {"closed form": True, "quadrature": False}.get(getattr(cls, "probability_kind", ""))
+            cls.guarantees = dataclasses.replace(cls.guarantees, closed_form_probability=closed)
         name = cls.__dict__.get("name")
         if not isinstance(name, str):  # an abstract class, or a wrapper that takes the name of its policy
             if getattr(cls, "name", None) not in Policy.registry:
@@ -94,16 +84,11 @@ class Policy:
             return
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # it was made a dataclass above
             if not field.metadata and cls.spec is Policy.spec:
-                where = f"{cls.__name__}.{field.name}"
-                raise InvalidValue(
-                    where,
-                    field.default,
-                    "a parameter declared by real(...), whole(...), flag(...) or choice(...)",
-                )
+                allowed = "a parameter declared by real(...), whole(...), flag(...) or choice(...)"
+                raise InvalidValue(f"{cls.__name__}.{field.name}", field.default, allowed)
         if specs.read(name) != specs.Spec(name, (), {}):
-            raise InvalidValue(
-                f"{cls.__name__}.name", name, "a letter, then lower-case letters, digits, + or -"
-            )
+            allowed = "a letter, then lower-case letters, digits, + or -"
+            raise InvalidValue(f"{cls.__name__}.name", name, allowed)
         taken = Policy.registry.get(name)
         if taken and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
             raise InvalidValue(f"{cls.__name__}.name", name, f"an unused name; {taken} has this one")
@@ -197,7 +182,7 @@ class Policy:
         round: int | None = None,
         eligible: ArrayLike | None = None,
         size: int,
-    ) -> NDArray[np.intp]: ...
+    ) -> Indices: ...
 
     def choose(
         self,
@@ -207,7 +192,7 @@ class Policy:
         round: int | None = None,
         eligible: ArrayLike | None = None,
         size: int | None = None,
-    ) -> int | NDArray[np.intp]:
+    ) -> int | Indices:
         """Sample an arm, or `size` arms, from exactly `probabilities`."""
         if not isinstance(rng, np.random.Generator):
             raise InvalidValue("rng", rng, "a numpy.random.Generator, such as numpy.random.default_rng()")
@@ -236,7 +221,7 @@ class Policy:
         error[mask] = some_error
         return log, error
 
-    def _solve_eligible(self, mask: NDArray[np.bool_], tally: Tally, t: int) -> tuple[Floats, Floats | None]:
+    def _solve_eligible(self, mask: Bools, tally: Tally, t: int) -> tuple[Floats, Floats | None]:
         return self._solve(tally.pulls[mask].astype(np.float64), tally.sums[mask], t)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
@@ -268,13 +253,13 @@ class Policy:
             raise InvalidValue(where, float(s[arm]), f"{allowed} {limit}")
 
 
-def sample_arms(probabilities: Floats, rng: np.random.Generator, size: int) -> NDArray[np.intp]:
+def sample_arms(probabilities: Floats, rng: np.random.Generator, size: int) -> Indices:
     """Sample `size` independent indices with the given probabilities."""
     ends = probabilities.cumsum()
     arms = ends.searchsorted(rng.random(size) * ends[-1], side="right")
     # The product may be rounded up to the total, which would select an arm after the last possible one.
     last = ends.searchsorted(ends[-1], side="left")
-    within: NDArray[np.intp] = np.minimum(arms, last)
+    within: Indices = np.minimum(arms, last)
     return within
 
 
@@ -301,9 +286,7 @@ def log_normalise(weights: Floats) -> Floats:
     return log
 
 
-def include_cold_arms(
-    warm: NDArray[np.bool_], log: Floats, error: Floats | None
-) -> tuple[Floats, Floats | None]:
+def include_cold_arms(warm: Bools, log: Floats, error: Floats | None) -> tuple[Floats, Floats | None]:
     """Give each cold arm (without rewards) probability 1/K and scale those of the warm arms to the rest."""
     k, cold = warm.size, warm.size - np.count_nonzero(warm)
     full = np.full(k, -np.log(k))
@@ -329,13 +312,12 @@ def _check_round(round: int, tally: Tally) -> int:
         raise InvalidValue("round", round, "a whole number")
     most = int(tally.pulls.max())
     if not most < round <= 2**53:
-        raise InvalidValue(
-            "round", round, f"a whole number greater than the pulls of every arm ({most}) and at most 2**53"
-        )
+        allowed = f"a whole number greater than the pulls of every arm ({most}) and at most 2**53"
+        raise InvalidValue("round", round, allowed)
     return int(round)
 
 
-def _check_eligible(eligible: ArrayLike, arms: int) -> NDArray[np.bool_]:
+def _check_eligible(eligible: ArrayLike, arms: int) -> Bools:
     try:
         mask = np.asarray(eligible)
     except ValueError:  # rows have different lengths

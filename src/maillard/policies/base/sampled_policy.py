@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.errors import InvalidValue
 from maillard.policies.base.policy import Policy, ProbabilityKind, as_arm_vector, log_normalise
-
-if TYPE_CHECKING:
-    from maillard.policies.base.policy import Floats
 
 
 class Sampled(Policy):
@@ -49,20 +47,15 @@ class Sampled(Policy):
         if n.all():
             weights = self._weights(n, s, t)
         else:
-            weights, warm = (
-                np.zeros(n.size),
-                n > 0,
-            )  # an arm without rewards has log weight 0, a rival's in the limit N = 0
+            # An arm without rewards has log weight 0, a rival's in the limit N = 0.
+            weights, warm = np.zeros(n.size), n > 0
             if warm.any():
                 weights[warm] = self._weights(n[warm], s[warm], t)
         log = log_normalise(weights)
         if not log[0] <= 0.0:  # one NaN or inf among the weights makes every log probability NaN
             arm = int(np.argmax(~(weights < np.inf)))
-            raise InvalidValue(
-                f"{self.name}: log weight of arm {arm}",
-                float(weights[arm]),
-                "a number < inf",
-            )
+            where = f"{self.name}: log weight of arm {arm}"
+            raise InvalidValue(where, float(weights[arm]), "a number < inf")
         return log, None
 
     def _weights(self, n: Floats, s: Floats, t: int) -> Floats:

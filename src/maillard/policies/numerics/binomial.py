@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.policies.numerics.families import poisson
-
-if TYPE_CHECKING:
-    from maillard.policies.base.policy import Floats
 
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 

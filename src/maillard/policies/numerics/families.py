@@ -17,9 +17,8 @@ from maillard.policies.numerics.elementwise import branch, where
 # Newton steps for the root of a convex function, from a start to the right of it. Ten steps reach float
 # accuracy for levels above 1e-9, unless the result is 1 up to rounding.
 _STEPS = 12
-_TINY = (
-    1e-150  # smaller means are treated as 0: no digit of a divergence changes, and 1 / mean cannot overflow
-)
+# Smaller means are treated as 0: no digit of a divergence changes, and 1 / mean cannot overflow.
+_TINY = 1e-150
 _ODD = tuple(1.0 / k for k in range(15, 1, -2))  # 1/15, ..., 1/5, 1/3: enough for |z| < 0.1
 
 
@@ -109,11 +108,11 @@ def poisson(a: Any, b: Any, sigma2: Any) -> Any:
 def poisson_upper(a: Any, level: Any, sigma2: Any) -> Any:
     """Solve by Newton steps in z = b/a - 1, from the root of the bound z^2 / (2 (1 + z)) <= z - log1p(z)."""
     some = where(a > _TINY, a, 1.0)
-    share = level / some
-    z = share + np.sqrt(share * share + 2.0 * share)
+    relative_level = level / some
+    z = relative_level + np.sqrt(relative_level * relative_level + 2.0 * relative_level)
     for _ in range(_STEPS):
         slope = np.maximum(z / (1.0 + z), 1e-300)
-        z = np.maximum(z - np.maximum(residual(z, 1.0 + z) - share, 0.0) / slope, 0.0)
+        z = np.maximum(z - np.maximum(residual(z, 1.0 + z) - relative_level, 0.0) / slope, 0.0)
     return where(a > _TINY, some * (1.0 + z), level)
 
 

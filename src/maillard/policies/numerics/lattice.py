@@ -16,11 +16,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.policies.numerics.support_cells import BinomialScores, cells
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Floats]:

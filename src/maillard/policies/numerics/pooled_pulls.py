@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from maillard.policies.base.policy import Floats
+from maillard.array_types import Floats
 
 
 def pooled_pulls(n: Floats, rho: float) -> Floats:

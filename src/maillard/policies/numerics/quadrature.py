@@ -8,17 +8,14 @@ separately, in log space (`rare_arms`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
+from maillard.array_types import Bools, Floats, Indices
 from maillard.policies.numerics.rare_arms import TOLERANCE, InterpolationTable, log_integrals
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.policies.base.policy import Floats
-    from maillard.policies.numerics.score_distributions import ScoreDistribution
+from maillard.policies.numerics.score_distributions import ScoreDistribution
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _EPS = float(np.finfo(np.float64).eps)
@@ -77,7 +74,7 @@ def win_log_probabilities(noise: ScoreDistribution, a: Floats, b: Floats) -> tup
     return log[back][place], error[back][place]
 
 
-def _arrange(noise: ScoreDistribution, a: Floats, b: Floats, count: Floats) -> tuple[_Arms, NDArray[np.intp]]:
+def _arrange(noise: ScoreDistribution, a: Floats, b: Floats, count: Floats) -> tuple[_Arms, Indices]:
     low, high = noise.ends(a, b)
     if noise.shifts:
         # The narrow distributions that matter are near the highest lower end. With the origin there, x - a is
@@ -119,10 +116,8 @@ def _integrate(arms: _Arms) -> tuple[Floats, Floats]:
         mass_middle = np.exp(_log_maximum_cdf(arms, middle[keep]))
         whole = halves[:, np.repeat(keep, 2)]
         left, middle, right = left[keep], middle[keep], right[keep]
-        mass_left, mass_right = (
-            _interleave(mass_left[keep], mass_middle),
-            _interleave(mass_middle, mass_right[keep]),
-        )
+        mass_left = _interleave(mass_left[keep], mass_middle)
+        mass_right = _interleave(mass_middle, mass_right[keep])
         left, right = _interleave(left, middle), _interleave(middle, right)
     return value, error
 
@@ -132,21 +127,21 @@ def _interleave(first: Floats, second: Floats) -> Floats:
     return np.stack([first, second], axis=1).ravel()
 
 
-def _too_wide(arms: _Arms, left: Floats, right: Floats) -> NDArray[np.bool_]:
+def _too_wide(arms: _Arms, left: Floats, right: Floats) -> Bools:
     """Return which panels are much wider than a distribution that varies on them, and could miss its peak."""
     near = arms.first(int(np.count_nonzero(arms.high > left.min())))
     varies = (near.low[:, None] < right) & (near.high[:, None] > left)
-    wide: NDArray[np.bool_] = np.any(varies & (MAX_PANEL_WIDTH * near.spread[:, None] < right - left), axis=0)
+    wide: Bools = np.any(varies & (MAX_PANEL_WIDTH * near.spread[:, None] < right - left), axis=0)
     return wide
 
 
-def _may_miss_bend(arms: _Arms, left: Floats, right: Floats) -> NDArray[np.bool_]:
+def _may_miss_bend(arms: _Arms, left: Floats, right: Floats) -> Bools:
     """Return which intervals are much wider than a distribution whose ln F bends on them."""
     if arms.a.size * left.size > MAX_COMPARISONS:
         return np.ones(left.size, np.bool_)
     peak = arms.noise.peak(arms.a, arms.b)
     bends = ((peak - 4.0 * arms.spread)[:, None] < right) & (arms.high[:, None] > left)
-    hides: NDArray[np.bool_] = np.any(bends & (MAX_PANEL_WIDTH * arms.spread[:, None] < right - left), axis=0)
+    hides: Bools = np.any(bends & (MAX_PANEL_WIDTH * arms.spread[:, None] < right - left), axis=0)
     return hides
 
 
@@ -189,7 +184,7 @@ def _log_maximum_cdf_and_slope(arms: _Arms, x: Floats) -> tuple[Floats, Floats]:
     return total, slope
 
 
-def _rare(arms: _Arms, rare: NDArray[np.intp]) -> tuple[Floats, Floats]:
+def _rare(arms: _Arms, rare: Indices) -> tuple[Floats, Floats]:
     """Return log probabilities of rare arms, and bounds on their errors.
 
     Such an arm has the largest score only if its own score is high and all other scores are low.
@@ -209,12 +204,8 @@ def _rare(arms: _Arms, rare: NDArray[np.intp]) -> tuple[Floats, Floats]:
     log, error = np.empty(rare.size), np.empty(rare.size)
     with np.errstate(all="ignore"):
         points = max(grid.size + 64, RARE_EVALUATIONS // arms.a.size)
-        table = InterpolationTable(
-            lambda x: _log_maximum_cdf_and_slope(arms, x),
-            lambda left, right: _may_miss_bend(arms, left, right),
-            grid,
-            points,
-        )
+        function, too_wide = partial(_log_maximum_cdf_and_slope, arms), partial(_may_miss_bend, arms)
+        table = InterpolationTable(function, too_wide, grid, points)
         for first in range(0, rare.size, RARE_BLOCK):
             part = slice(first, first + RARE_BLOCK)
             some = rare[part]

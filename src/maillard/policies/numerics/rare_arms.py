@@ -9,15 +9,12 @@ integrated over an interval around the peak of its own integrand.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from maillard.array_types import Bools, Floats, Indices
 
-    from maillard.policies.base.policy import Floats
-
+Integrand = Callable[[Floats], Floats]
 # Panel edges between the outer end of the interval (0) and the peak (1). The integrand rises fastest near the
 # outer end, and it may bend sharply near the peak, where the distribution of a narrow rival ends.
 _EDGES = np.array([0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 3 / 4, 15 / 16, 63 / 64, 255 / 256, 1023 / 1024, 1])
@@ -43,7 +40,7 @@ class InterpolationTable:
     def __init__(
         self,
         function: Callable[[Floats], tuple[Floats, Floats]],
-        too_wide: Callable[[Floats, Floats], NDArray[np.bool_]],
+        too_wide: Callable[[Floats, Floats], Bools],
         grid: Floats,
         points: int,
     ) -> None:
@@ -80,7 +77,7 @@ class InterpolationTable:
     def _clip(value: Floats, slope: Floats) -> tuple[Floats, Floats]:
         return np.maximum(value, _LOWEST), np.where(value > _LOWEST, np.nan_to_num(slope), 0.0)
 
-    def interval_index(self, x: Floats) -> NDArray[np.intp]:
+    def interval_index(self, x: Floats) -> Indices:
         """Return the index of the interval that contains x."""
         return np.clip(np.searchsorted(self.x, x, side="right") - 1, 0, self.x.size - 2)
 
@@ -102,7 +99,7 @@ class InterpolationTable:
 
 
 def log_integrals(
-    integrand: Callable[[Floats], Floats], low: Floats, peak: Floats, high: Floats
+    integrand: Integrand, low: Floats, peak: Floats, high: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Return ln ∫ exp(integrand) for each arm, an error estimate, and points where most of the mass lies.
 
@@ -117,8 +114,8 @@ def log_integrals(
     few = top.size <= _MANY
     edges, orders, bend = (_EDGES, (10, 16), 0.0) if few else (_COARSE, (6, 8), _BEND)
     rough, fine = (_rule(integrand, (left, top, right), edges, order) for order in orders)
-    shares = np.linspace(0.0, 0.6, 7)
-    core = np.concatenate([top[:, None] + shares * (end - top)[:, None] for end in (left, right)], axis=1)
+    fractions = np.linspace(0.0, 0.6, 7)
+    core = np.concatenate([top[:, None] + fractions * (end - top)[:, None] for end in (left, right)], axis=1)
     # If floats are too coarse to resolve the interval, use the height of the peak.
     lost = ~np.isfinite(fine)
     height = floor[:, 0] + _DEPTH
@@ -126,7 +123,7 @@ def log_integrals(
     return fine, bend + 4.0 * np.abs(fine - rough) + 64 * _EPS * np.abs(floor[:, 0]), core
 
 
-def _zoom_to_peak(integrand: Callable[[Floats], Floats], low: Floats, high: Floats) -> Floats:
+def _zoom_to_peak(integrand: Integrand, low: Floats, high: Floats) -> Floats:
     """Return the maximum, by grids that become finer around their best point until values are close."""
     for _ in range(24):
         x = low[:, None] + (high - low)[:, None] * _FRACTIONS
@@ -140,7 +137,7 @@ def _zoom_to_peak(integrand: Callable[[Floats], Floats], low: Floats, high: Floa
     return peak
 
 
-def _zoom_to_end(integrand: Callable[[Floats], Floats], top: Floats, outer: Floats, floor: Floats) -> Floats:
+def _zoom_to_end(integrand: Integrand, top: Floats, outer: Floats, floor: Floats) -> Floats:
     """Return a point at or just outside the one where the integrand falls below the floor."""
     inner = top
     for _ in range(24):
@@ -153,27 +150,22 @@ def _zoom_to_end(integrand: Callable[[Floats], Floats], top: Floats, outer: Floa
     return outer
 
 
-def _pick(x: Floats, column: NDArray[np.intp]) -> Floats:
+def _pick(x: Floats, column: Indices) -> Floats:
     picked: Floats = np.take_along_axis(x, column[:, None], axis=1)[:, 0]
     return picked
 
 
-def _rule(
-    integrand: Callable[[Floats], Floats],
-    window: tuple[Floats, Floats, Floats],
-    edges: Floats,
-    order: int,
-) -> Floats:
+def _rule(integrand: Integrand, window: tuple[Floats, Floats, Floats], edges: Floats, order: int) -> Floats:
     """Return ln of the integral by Gauss-Legendre panels on both sides of the peak."""
     left, top, right = window
     nodes, weights = np.polynomial.legendre.leggauss(order)
     half = 0.5 * np.diff(edges)[:, None]
     fractions = (0.5 * (edges[1:] + edges[:-1])[:, None] + half * nodes).ravel()
-    shares = (half * weights).ravel()
+    relative_weights = (half * weights).ravel()
     below, above = (top - left)[:, None], (right - top)[:, None]
     x = np.concatenate([left[:, None] + below * fractions, right[:, None] - above * fractions], axis=1)
     log = integrand(x)
     peak = log.max(axis=1, keepdims=True)
-    total = np.exp(log - peak) * np.concatenate([below * shares, above * shares], axis=1)
+    total = np.exp(log - peak) * np.concatenate([below * relative_weights, above * relative_weights], axis=1)
     rule: Floats = peak[:, 0] + np.log(total.sum(axis=1))
     return rule

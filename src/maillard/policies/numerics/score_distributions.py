@@ -6,16 +6,12 @@ is a location, and quadrature may move the origin so that narrow distributions a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from maillard.array_types import Bools, Floats
 from maillard.policies.numerics.binomial import log_binomial
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from maillard.policies.base.policy import Floats
 
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 _SQRT_HALF = np.sqrt(0.5)
@@ -28,7 +24,7 @@ class ScoreDistribution:
     allowed: ClassVar[str] = "two finite numbers, the second > 0"
     code: ClassVar[int] = -1  # identifies the family in compiled simulation; -1 if it is not available there
 
-    def usable(self, a: Floats, b: Floats) -> NDArray[np.bool_]:
+    def usable(self, a: Floats, b: Floats) -> Bools:
         """Return which pairs of parameters are valid."""
         return np.isfinite(a) & np.isfinite(b) & (b > 0.0)
 
@@ -115,10 +111,9 @@ class _Beta(ScoreDistribution):
     code: ClassVar[int] = 2
     allowed: ClassVar[str] = "two finite numbers >= 1"
 
-    def usable(self, a: Floats, b: Floats) -> NDArray[np.bool_]:
-        return (
-            super().usable(a, b) & (a >= 1.0) & (b >= 1.0)
-        )  # otherwise the density has a pole, which quadrature misses
+    def usable(self, a: Floats, b: Floats) -> Bools:
+        # Below 1 the density has a pole, which quadrature misses.
+        return super().usable(a, b) & (a >= 1.0) & (b >= 1.0)
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         from scipy.special import betainc, betaincc, expit

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from maillard.array_types import Floats, Ints
 from maillard.policies.numerics.binomial import log_binomial
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 BUDGET = 2**20  # maximum number of listed support points (or 12 per component); above it, points share cells
 
@@ -60,7 +57,7 @@ def cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, Int
 
 def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> Ints:
     """Return component and first J of each cell; cells are smallest where the largest score is likely."""
-    mean, share = scores.trials * scores.probability, copies[scores.arm] * scores.weight
+    mean, count = scores.trials * scores.probability, copies[scores.arm] * scores.weight
     unit = np.maximum(np.sqrt(mean * (1 - scores.probability)), 1)
     centre, scale = ((scores.offset + mean) / scores.size)[:, None], (unit / scores.size)[:, None]
     # A rough approximation, used only to place cells: P(largest < ends[0]) ~ exp(-25), P(largest > ends[1]) ~
@@ -68,7 +65,7 @@ def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> Ints
     ends, width = np.full(2, centre.min()), (centre + 10 * scale).max() - centre.min()
     for step in width / 2.0 ** np.arange(1, 31):
         z = np.clip((ends + step - centre) / scale, -40, 40)
-        deficit = share @ np.where(z < 0, 0.7 + z * z / 2, 0.5 * np.exp(-z * z / 2))
+        deficit = count @ np.where(z < 0, 0.7 + z * z / 2, 0.5 * np.exp(-z * z / 2))
         ends += step * (deficit > [25, 1e-10])
     z, top = ((ends - centre) / scale).T
     left = np.clip(mean + unit * np.clip(z, -9, 3), low, high)

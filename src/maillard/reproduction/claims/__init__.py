@@ -33,15 +33,16 @@ def claims() -> tuple[dict[str, Any], ...]:
         if "on" not in claim:
             expanded.append(claim | {"test of": claim["id"], "where": ""})
         for where in claim.get("on", ()):
-            specific = {name: claim[name] for name in ("needs", "section", "reading")}
-            specific["needs"] = [need.format(on=where) for need in specific["needs"]]
-            specific["section"] = specific["section"].format(on=where)
-            specific["reading"] = f"{content['on'][where]} {specific['reading']}"
-            if where == "bernoulli":
-                specific |= {"quote": content["same"]["quote"], "source": content["same"]["source"]}
-            expanded.append(
-                claim | specific | {"id": f"{claim['id']}-{where}", "test of": claim["id"], "where": where}
-            )
+            specific = {
+                "id": f"{claim['id']}-{where}",
+                "test of": claim["id"],
+                "where": where,
+                "needs": [need.format(on=where) for need in claim["needs"]],
+                "section": claim["section"].format(on=where),
+                "reading": f"{content['on'][where]} {claim['reading']}",
+            }
+            same = content["same"] if where == "bernoulli" else {}
+            expanded.append(claim | specific | same)
     return tuple(expanded)
 
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from maillard.reproduction.claim_statistics import CONFIDENCE, Verdict, binomial_bounds, stricter, trials_for
+from maillard.array_types import Floats
+from maillard.reproduction.claim_statistics import CONFIDENCE, binomial_bounds, judge_counts, stricter
 from maillard.reproduction.claims.comparison_claims import MS16
 from maillard.reproduction.claims.findings import Finding, tests
 from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.report_content import DataTable
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 QUOTED = 450.5
 
@@ -47,84 +41,67 @@ def far_from_linear(results: ExperimentResults, _where: str) -> Finding:
     counts = [(int((regret >= tenth).sum()), regret.size) for regret in found.values()]
 
     def outcome(more: int) -> str:
-        ends = [binomial_bounds(events * more, trials * more) for events, trials in counts]
-        strict = [
-            binomial_bounds(events * more, trials * more, stricter(CONFIDENCE, 2))
-            for events, trials in counts
-        ]
-        if any(_probability_in_200(low) > 0.5 for low, _ in strict):
-            return "fails"
-        return "holds" if all(_probability_in_200(high) < 0.5 for _, high in ends) else "open"
+        def bounds(confidence: float) -> list[tuple[float, float]]:
+            return [binomial_bounds(more * events, more * trials, confidence) for events, trials in counts]
 
-    rows: list[tuple[str | int | float, ...]] = [
-        (
-            name,
-            *count,
-            float(found[name].max()),
-            *(_probability_in_200(end) for end in binomial_bounds(*count)),
-        )
-        for name, count in zip(found, counts, strict=True)
-    ]
-    statistic = "; ".join(
-        f"{row[0]}: {row[1]} of {row[2]:,} trials reach {tenth:,.0f}, the largest is {row[3]:,.1f}"
-        for row in rows
-    )
-    bounds = (f"of 200, at least ({CONFIDENCE:.0%})", f"of 200, at most ({CONFIDENCE:.0%})")
-    table = DataTable(
-        ("noise and sigma2", f"regrets ≥ {tenth:,.0f}", "trials", "largest", *bounds), tuple(rows)
-    )
-    needed = trials_for(outcome, counts[0][1]) if outcome(1) == "open" else None
-    return Finding(statistic, verdict=Verdict(outcome(1), needed), evidence=table)
+        if any(_probability_in_200(low) > 0.5 for low, _ in bounds(stricter(CONFIDENCE, 2))):
+            return "fails"
+        low_enough = all(_probability_in_200(high) < 0.5 for _, high in bounds(CONFIDENCE))
+        return "holds" if low_enough else "open"
+
+    rows, texts = [], []
+    for (name, regret), (events, trials) in zip(found.items(), counts, strict=True):
+        low, high = (_probability_in_200(end) for end in binomial_bounds(events, trials))
+        row = {
+            "noise and sigma2": name,
+            f"regrets ≥ {tenth:,.0f}": events,
+            "trials": trials,
+            "largest": float(regret.max()),
+            f"of 200, at least ({CONFIDENCE:.0%})": low,
+            f"of 200, at most ({CONFIDENCE:.0%})": high,
+        }
+        rows.append(row)
+        reached = f"{events} of {trials:,} trials reach {tenth:,.0f}"
+        texts.append(f"{name}: {reached}, the largest is {regret.max():,.1f}")
+    verdict = judge_counts(outcome, counts[0][1])
+    return Finding("; ".join(texts), verdict=verdict, evidence=DataTable.of(rows))
 
 
 @tests("maximum")
 def maximum(results: ExperimentResults, _where: str) -> Finding:
     """Under which interpretation of the noise the quoted maximum is less extreme."""
     found = readings(results)
-    first, second, *_ = found
+    first, second, *_ = found.values()
 
     def outcome(more: int) -> str:
-        (_, low, high), (_, low_other, high_other) = (
-            _tail_probability(found[name], more) for name in (first, second)
-        )
+        _, low, high = _tail_probability(first, more)
+        _, low_other, high_other = _tail_probability(second, more)
         return "holds" if low > high_other else "fails" if high < low_other else "open"
 
-    bounds = {name: _tail_probability(found[name]) for name in (first, second)}
-    statistic = "; ".join(
-        f"under {name} the two-sided tail probability of {QUOTED} is {value:.3f} (from {least:.3f} to "
-        f"{most:.3f})"
-        for name, (value, least, most) in bounds.items()
-    )
-    rows: list[tuple[str | int | float, ...]] = []
+    rows, texts = [], []
     for name, regret in found.items():
         events = int((regret >= QUOTED).sum())
-        middle = tuple(
-            float(np.quantile(regret, q ** (1 / 200), method="higher")) for q in (0.025, 0.5, 0.975)
+        value, least, most = _tail_probability(regret)
+        texts.append(
+            f"under {name} the two-sided tail probability of {QUOTED} is {value:.3f} (from {least:.3f} to "
+            f"{most:.3f})"
         )
-        rows.append(
-            (
-                name,
-                events,
-                regret.size,
-                _probability_in_200(events / regret.size),
-                *_tail_probability(regret),
-                *middle,
-            )
-        )
-    columns = (
-        "noise and sigma2",
-        f"regrets ≥ {QUOTED}",
-        "trials",
-        f"P(maximum of 200 ≥ {QUOTED})",
-        "two-sided tail probability",
-        "at least",
-        "at most",
-        "2.5% of maxima",
-        "median maximum",
-        "97.5%",
-    )
-    needed = trials_for(outcome, found[first].size) if outcome(1) == "open" else None
-    return Finding(statistic, verdict=Verdict(outcome(1), needed), evidence=DataTable(columns, tuple(rows)))
+        quantiles = [np.quantile(regret, q ** (1 / 200), method="higher") for q in (0.025, 0.5, 0.975)]
+        row = {
+            "noise and sigma2": name,
+            f"regrets ≥ {QUOTED}": events,
+            "trials": regret.size,
+            f"P(maximum of 200 ≥ {QUOTED})": _probability_in_200(events / regret.size),
+            "two-sided tail probability": value,
+            "at least": least,
+            "at most": most,
+            "2.5% of maxima": float(quantiles[0]),
+            "median maximum": float(quantiles[1]),
+            "97.5%": float(quantiles[2]),
+        }
+        rows.append(row)
+    verdict = judge_counts(outcome, first.size)
+    return Finding("; ".join(texts[:2]), verdict=verdict, evidence=DataTable.of(rows))
 
 
 def _tail_probability(regret: Floats, more: int = 1) -> tuple[float, float, float]:

@@ -13,18 +13,8 @@ from numpy.typing import ArrayLike
 from maillard import policies
 from maillard.problems import problem as problem_of
 from maillard.reproduction import thompson_probabilities
-from maillard.reproduction.claim_statistics import Check, TrialEstimate, log_growth, log_mean, mean
-from maillard.reproduction.claims.findings import (
-    MEAN,
-    Finding,
-    computed_finding,
-    estimates_text,
-    nearest_text,
-    ratio,
-    ratio_check,
-    tests,
-    times,
-)
+from maillard.reproduction.claim_statistics import Check, TrialEstimate, log_growth, log_mean, mean, times
+from maillard.reproduction.claims.findings import Finding, all_pairs, tests
 from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.paper_experiments import label
 from maillard.reproduction.regret_bounds import (
@@ -48,46 +38,41 @@ def bound_of(policy: str, problem: str, horizons: ArrayLike) -> RegretBound:
     return maillard_sampling_plus(bandit.gaps, sigma2, horizons, booster=made.booster, c=made.c, d=made.d)
 
 
+def theoretical_slope(results: ExperimentResults, experiment: str) -> float:
+    """The slope of regret in ln t by the theorems, on the only problem of an experiment."""
+    (part,) = results.parts_of(experiment)
+    problem = problem_of(part.problem)
+    return sub_gaussian_slope(problem.gaps, problem.sigma2 or 1.0)
+
+
 @tests("closing-printed", policy="ms-printed", most=9.0)
 @tests("closing-meant", policy="ms-practical", most=3.0)
 def closing(results: ExperimentResults, _where: str, *, policy: str, most: float) -> Finding:
     """The growth of regret over the last tenfold of rounds, for Eq. (4) as printed and with N."""
     early, late = (results.regret("closing", None, policy, share) for share in (0.1, 1.0))
     grown = log_growth(early, late)
-    check = ratio_check("growth of regret over the last tenfold of rounds", grown, most, below=True)
-    return Finding(
-        f"regret grows from {early.mean():,.1f} to {late.mean():,.1f}, {times(grown.value)}", (check,)
-    )
+    check = Check.ratio("growth of regret over the last tenfold of rounds", grown, most, below=True)
+    statistic = f"regret grows from {early.mean():,.1f} to {late.mean():,.1f}, {times(grown.value)}"
+    return Finding(statistic, [check])
 
 
 @tests("replacement")
 def replacement(results: ExperimentResults, _where: str) -> Finding:
     """Eq. (4) with N against Boltzmann exploration."""
-    checks = [
-        ratio_check(
-            f"{label(policy)} over Eq. (4) with N",
-            ratio(results, ("closing", None), MEAN, policy, "ms-practical"),
-        )
-        for policy in results.result("closing").policies
-        if policy.startswith("boltzmann")
-    ]
-    return Finding(estimates_text(checks), tuple(checks))
+    others = [policy for policy in results.result("closing").policies if policy.startswith("boltzmann")]
+    return Finding.estimates(all_pairs(results, "closing", others, ["ms-practical"]))
 
 
 def slope(results: ExperimentResults, policy: str) -> TrialEstimate:
     """Regret per unit of ln t over the last tenfold of the rounds, over the theory's 2 sigma2 / gap."""
-    problem = problem_of(results.result("slopes").provenance["problem"])
-    theory = sub_gaussian_slope(problem.gaps, problem.sigma2 or 1.0)
     grown = results.regret("slopes", None, policy) - results.regret("slopes", None, policy, 0.1)
-    return mean(grown) * (1 / (math.log(10) * theory))
+    return mean(grown) * (1 / (math.log(10) * theoretical_slope(results, "slopes")))
 
 
 def _slopes(results: ExperimentResults, checks: list[Check]) -> Finding:
-    texts = [
-        f"{label(policy)} {slope(results, policy).value:.2f} ± {slope(results, policy).error:.2f}"
-        for policy in results.result("slopes").policies
-    ]
-    return Finding("slope over 2 sigma2 / gap: " + ", ".join(texts), tuple(checks))
+    found = {label(policy): slope(results, policy) for policy in results.result("slopes").policies}
+    shown = ", ".join(f"{name} {one.value:.2f} ± {one.error:.2f}" for name, one in found.items())
+    return Finding(f"slope over 2 sigma2 / gap: {shown}", checks)
 
 
 @tests("slopes", chosen=("ms", "ms+:booster=4"))
@@ -144,44 +129,37 @@ def worst_case(
     horizon = float(results.result("worst-case", results.problems("worst-case")[0]).rounds[-1])
     # The growth of the ratio if regret had an additional factor √(ln T).
     allowed = 0.5 * math.log(math.log(horizon) / math.log(horizon / 10))
-    counts, checks = arm_counts(results), []
+    counts, checks, last = arm_counts(results), [], {}
     for arms in counts:
-        grown = _growth_of_worst(results, policy, arms) - 0.5 * math.log(
-            rate(arms, horizon) / rate(arms, horizon / 10)
-        )
-        checks.append(
-            Check(f"K = {arms}: growth over the last tenfold of T", grown, allowed, below=True, form=times)
-        )
-    last = {
-        arms: worst(results, policy, arms, 1.0)[1] - 0.5 * math.log(rate(arms, horizon)) for arms in counts
-    }
+        expected = 0.5 * math.log(rate(arms, horizon) / rate(arms, horizon / 10))
+        grown = _growth_of_worst(results, policy, arms) - expected
+        what = f"K = {arms}: growth over the last tenfold of T"
+        checks.append(Check(what, grown, allowed, below=True, form=times))
+        last[arms] = worst(results, policy, arms, 1.0)[1] - 0.5 * math.log(rate(arms, horizon))
     for fewer, more in itertools.pairwise(counts[-2:]):
         what = f"growth from K = {fewer} to {more}"
-        checks.append(ratio_check(what, last[more] - last[fewer], 1.25, below=True))
+        checks.append(Check.ratio(what, last[more] - last[fewer], 1.25, below=True))
     ratios = ", ".join(f"K = {arms}: {math.exp(found.value):.2f}" for arms, found in last.items())
-    return Finding(f"worst regret over the rate at T: {ratios}; {nearest_text(checks)}", tuple(checks))
+    return Finding.nearest(checks, f"worst regret over the rate at T: {ratios}; ")
 
 
 @tests("bounds")
 def bounds(results: ExperimentResults, _where: str) -> Finding:
     """The summed bounds that are not vacuous, compared with mean regrets at the horizon."""
     checks, silent = [], 0
-    for experiment in ("gaussian-1", "gaussian-quarter", "bernoulli"):
-        for problem in results.problems(experiment):
-            horizon = results.result(experiment, problem).rounds[-1:]
-            for policy in BOUNDED:
-                bound = bound_of(policy, problem, horizon)
-                if bound.summed[0] >= bound.most[0]:
-                    silent += 1
-                    continue
-                regret = log_mean(results.regret(experiment, problem, policy))
-                what = f"{problem}: bound over {label(policy)}'s mean"
-                checks.append(ratio_check(what, -(regret - math.log(bound.summed[0]))))
-    statistic = (
-        f"{silent} of {silent + len(checks)} bounds are vacuous here, more than any policy can lose; of the "
-        f"others, {nearest_text(checks)}"
+    for part in results.parts_of("gaussian-1", "gaussian-quarter", "bernoulli"):
+        for policy in BOUNDED:
+            bound = bound_of(policy, part.problem, [part.horizon])
+            if bound.summed[0] >= bound.most[0]:
+                silent += 1
+                continue
+            regret = log_mean(results.regret(part.experiment, part.problem, policy))
+            what = f"{part.problem}: bound over {label(policy)}'s mean"
+            checks.append(Check.ratio(what, -(regret - math.log(bound.summed[0]))))
+    total = silent + len(checks)
+    return Finding.nearest(
+        checks, f"{silent} of {total} bounds are vacuous here, more than any policy can lose; of the others, "
     )
-    return Finding(statistic, tuple(checks))
 
 
 @tests("thompson-two-arms")
@@ -195,7 +173,7 @@ def two_arms(_results: ExperimentResults, _where: str) -> Finding:
         f"the bound lies above everywhere: {'yes' if below else 'no'}; ln p over ln p is {1 + apart:.3f} at "
         f"x = {table.x[-1]:g}, and falls towards 1: {'yes' if closer else 'no'}"
     )
-    return computed_finding(statistic, holds=below and closer and apart < 0.05, evidence=_two_arms_table())
+    return Finding.computed(statistic, holds=below and closer and apart < 0.05, evidence=_two_arms_table())
 
 
 @tests("thompson-half")
@@ -205,9 +183,8 @@ def thompson_half(_results: ExperimentResults, _where: str) -> Finding:
     asked = (table.x >= 1) & (table.x <= 10)
     factor = np.exp(table.thompson - (np.log(0.5) - table.x))[asked]
     statistic = f"for x from 1 to 10 it is between ×{factor.min():.2f} and ×{factor.max():.2f} of ½ exp(-x)"
-    return computed_finding(
-        statistic, holds=bool((factor >= 0.5).all() and (factor <= 2).all()), evidence=_two_arms_table()
-    )
+    holds = bool((factor >= 0.5).all() and (factor <= 2).all())
+    return Finding.computed(statistic, holds=holds, evidence=_two_arms_table())
 
 
 @tests("ms-explores-more")
@@ -217,16 +194,15 @@ def ms_explores_more(_results: ExperimentResults, _where: str) -> Finding:
     more = bool((table.maillard > table.thompson).all())
     factor = np.exp(table.maillard - table.thompson)
     statistic = f"MS's probability of the worse arm is ×{factor.min():.2f} to ×{factor.max():.1f} Thompson's"
-    return computed_finding(statistic, holds=more, evidence=_two_arms_table())
+    return Finding.computed(statistic, holds=more, evidence=_two_arms_table())
 
 
 def _two_arms_table() -> DataTable:
     table = thompson_probabilities.two_arms()
-    rows = tuple(
-        (float(x), float(np.exp(ts)), float(np.exp(ms)), float(np.exp(bound)), float(ts / ms))
-        for x, ts, ms, bound in zip(table.x, table.thompson, table.maillard, table.bound, strict=True)
-    )
-    return DataTable(("x", "Thompson, exact", "MS, exact", "the printed bound", "ln p over ln p"), rows)
+    ts, ms = table.thompson, table.maillard
+    columns = np.column_stack([table.x, np.exp(ts), np.exp(ms), np.exp(table.bound), ts / ms])
+    names = ("x", "Thompson, exact", "MS, exact", "the printed bound", "ln p over ln p")
+    return DataTable(names, tuple(tuple(row) for row in columns.tolist()))
 
 
 @tests("thompson-simulated")
@@ -240,4 +216,4 @@ def simulated(results: ExperimentResults, _where: str) -> Finding:
         for arms, draws, _, relative, never, _ in most
     )
     table = DataTable(thompson_probabilities.COLUMNS, rows)
-    return computed_finding(statistic, holds=all(row[3] > 0.1 for row in most), evidence=table)
+    return Finding.computed(statistic, holds=all(row[3] > 0.1 for row in most), evidence=table)

@@ -13,10 +13,9 @@ from maillard.reproduction.sections import (
     paper_sections,
     theory_sections,
 )
+from maillard.reproduction.sections.paper_sections import COMPARED
 
 __all__ = ["sections"]
-
-_COMPARED = ("gaussian-1", "gaussian-quarter", "bernoulli")
 
 # In page order: the experiments that a section shows, and its function. Sections without experiments are
 # always shown.
@@ -24,7 +23,7 @@ _SECTIONS: tuple[tuple[tuple[str, ...], Callable[[ExperimentResults], ReportSect
     (("booster",), paper_sections.booster),
     *(
         ((name, f"{name}-others"), functools.partial(paper_sections.comparison, experiment=name))
-        for name in _COMPARED
+        for name in COMPARED
     ),
     (("maximum-1", "maximum-quarter", "maximum-mixed"), paper_sections.maximum),
     (("width",), theory_sections.width),
@@ -35,8 +34,8 @@ _SECTIONS: tuple[tuple[tuple[str, ...], Callable[[ExperimentResults], ReportSect
     ((), theory_sections.two_arms),
     ((), theory_sections.simulated),
     ((), off_policy_section.off_policy),
-    (_COMPARED, paper_sections.spread),
-    *(((name,), functools.partial(paper_sections.over_time, experiment=name)) for name in _COMPARED),
+    (tuple(COMPARED), paper_sections.spread),
+    *(((name,), functools.partial(paper_sections.over_time, experiment=name)) for name in COMPARED),
     (("delay-static", "delay-dynamic"), extension_sections.delay),
     (("frontier",), extension_sections.frontier),
     (("wrong-sigma2",), extension_sections.sigma2),

@@ -10,12 +10,13 @@ from maillard import figures
 from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.paper_experiments import label
 from maillard.reproduction.report_content import DataTable, Panel, ReportSection
-from maillard.reproduction.sections.panels import lines, option, style_indices, title_of
+from maillard.reproduction.sections.panels import final_means, lines, option, style_indices, title_of
 
 
 def delay(results: ExperimentResults) -> ReportSection:
     """Regret against the batch size, on static and on dynamic arms."""
     panels, size = [], ""
+    axis = "rounds between observations"
     for experiment, title in (("delay-static", "Static arms"), ("delay-dynamic", "Arms that are replaced")):
         if experiment not in results.experiments():
             continue
@@ -23,27 +24,26 @@ def delay(results: ExperimentResults) -> ReportSection:
         found = [results.result(experiment, problem) for problem in problems]
         batches = [float(problem.rpartition(":")[2]) for problem in problems]
         specs = found[0].policies
-        series = {
-            label(spec): (
-                np.array([result.mean[i, -1] for result in found]),
-                np.array([result.standard_error[i, -1] for result in found]),
-            )
-            for i, spec in enumerate(specs)
+        finals = np.array([final_means(result, specs) for result in found])  # problem x 2 x policy
+        series = {label(spec): (finals[:, 0, i], finals[:, 1, i]) for i, spec in enumerate(specs)}
+        indices = style_indices(specs)
+        absolute = lines(
+            experiment, title, batches, series,
+            xlabel=axis, label="regret", yscale="log", style_indices=indices,
+        )  # fmt: skip
+        base, base_error = series.pop("MS")
+        ratios = {
+            name: (mean / base, mean / base * np.hypot(error / mean, base_error / base))
+            for name, (mean, error) in series.items()
         }
+        relative = lines(
+            f"{experiment}-relative", f"{title}: relative to MS", batches, ratios,
+            xlabel=axis, label="regret over that of MS",
+            style_indices=[index for spec, index in zip(specs, indices, strict=True) if spec != "ms"],
+            references=[figures.Reference("MS", batches, np.ones(len(batches)))],
+        )  # fmt: skip
+        panels += [absolute, relative]
         size = f" {found[0].values.shape[1]:,} trials of {found[0].rounds[-1]:,} rounds."
-        panels.append(
-            lines(
-                experiment,
-                title,
-                batches,
-                series,
-                xlabel="rounds between observations",
-                label="regret",
-                yscale="log",
-                style_indices=style_indices(specs),
-            )
-        )
-        panels.append(_relative(experiment, title, batches, series, specs))
     text = (
         "Rewards arrive in batches: none for a number of rounds, then all at once. Within a batch a UCB "
         "policy repeats one arm; a randomised policy does not. The static problem has ten Bernoulli arms "
@@ -57,85 +57,45 @@ def delay(results: ExperimentResults) -> ReportSection:
     return ReportSection("delay", "Delayed rewards", text, tuple(panels), beyond=True)
 
 
-def _relative(
-    experiment: str,
-    title: str,
-    batches: list[float],
-    series: dict[str, tuple[np.ndarray, np.ndarray]],
-    specs: tuple[str, ...],
-) -> Panel:
-    base, error = series["MS"]
-    ratios = {
-        name: (mean / base, mean / base * np.hypot(own / mean, error / base))
-        for name, (mean, own) in series.items()
-        if name != "MS"
-    }
-    others = [spec for spec in specs if spec != "ms"]
-    even = figures.Reference("MS", batches, np.ones(len(batches)))
-    return lines(
-        f"{experiment}-relative",
-        f"{title}: relative to MS",
-        batches,
-        ratios,
-        xlabel="rounds between observations",
-        label="regret over that of MS",
-        style_indices=style_indices(others, specs),
-        references=[even],
-    )
-
-
 def frontier(results: ExperimentResults) -> ReportSection:
     """Mean against standard deviation over the booster, with the other policies of the same problem."""
     panels = []
     for problem in results.problems("frontier"):
         result = results.result("frontier", problem)
         boosters = [f"{option(spec, 'booster'):g}" for spec in result.policies]
-        names, means, deviations = ["MS+"], [result.mean[:, -1]], [result.sd[:, -1]]
-        labels = [[f"B={value}" for value in boosters]]
         others: tuple[str, ...] = ()
+        points = [np.column_stack([result.mean[:, -1], result.sd[:, -1]])]
         compared = "bernoulli" if problem.startswith("bernoulli") else "gaussian-1"
         if compared in results.experiments():
             beside = results.result(compared, problem)
             others = ("ms", "ts", "aoucb", "ocucb", "ucb+", "moss")
-            for spec in others:
-                i = beside.policies.index(spec)
-                names.append(label(spec))
-                means.append(beside.mean[i, -1:])
-                deviations.append(beside.sd[i, -1:])
-                labels.append([""])
-        title = title_of(problem)
+            chosen = [beside.policies.index(spec) for spec in others]
+            points += [np.array([[beside.mean[i, -1], beside.sd[i, -1]]]) for i in chosen]
+        title, names = title_of(problem), [label(spec) for spec in others]
         figure = figures.frontier(
-            names,
-            means,
-            deviations,
-            labels,
+            ["MS+", *names],
+            [point[:, 0] for point in points],
+            [point[:, 1] for point in points],
+            [[f"B={value}" for value in boosters], *([""] for _ in others)],
             title=title,
             xscale="log",
             yscale="log",
             style_indices=[1, *style_indices(others)] if others else None,
         )
+        called = [*(f"MS+, B = {value}" for value in boosters), *names]
+        values = np.concatenate(points).tolist()
         rows = [
-            (f"MS+, B = {value}", float(mean), float(deviation))
-            for value, mean, deviation in zip(boosters, means[0], deviations[0], strict=True)
+            {"policy": name, "mean regret": mean, "standard deviation": deviation}
+            for name, (mean, deviation) in zip(called, values, strict=True)
         ]
-        rows += [
-            (name, float(mean[0]), float(deviation[0]))
-            for name, mean, deviation in zip(names[1:], means[1:], deviations[1:], strict=True)
-        ]
+        (first_mean, first_deviation), *_, (last_mean, last_deviation) = points[0]
         alt = (
             f"{title}: as the booster grows from {boosters[0]} to {boosters[-1]}, mean regret goes from "
-            f"{means[0][0]:.0f} to {means[0][-1]:.0f} and its deviation from {deviations[0][0]:.0f} to "
-            f"{deviations[0][-1]:.0f}."
+            f"{first_mean:.0f} to {last_mean:.0f} and its deviation from {first_deviation:.0f} to "
+            f"{last_deviation:.0f}."
         )
-        panels.append(
-            Panel(
-                f"frontier-{problem.partition('-')[0]}",
-                title,
-                alt,
-                figure,
-                DataTable(("policy", "mean regret", "standard deviation"), tuple(rows)),
-            )
-        )
+        name = f"frontier-{problem.partition('-')[0]}"
+        panels.append(Panel(name, title, alt, figure, DataTable.of(rows)))
     text = (
         "The benefit and the cost of a booster: mean regret against its standard deviation as B grows from "
         "1 to 128, with other policies on the same problem.",
@@ -147,7 +107,6 @@ def sigma2(results: ExperimentResults) -> ReportSection:
     """Regret if sigma2 is not the variance of the noise."""
     result = results.result("wrong-sigma2")
     families = {"ms": "ms:", "ms+:booster=4": "ms+:booster=4,", "ts": "ts:", "aoucb": "aoucb:"}
-    values: list[float] = []
     series, spread = {}, {}
     for spec, begin in families.items():
         chosen = [i for i, each in enumerate(result.policies) if each.startswith(begin)]
@@ -159,17 +118,10 @@ def sigma2(results: ExperimentResults) -> ReportSection:
         "yscale": "log",
         "style_indices": style_indices(tuple(families)),
     }
+    deviation = {"label": "standard deviation of regret", "note": "", **options}
     panels = (
         lines("wrong-sigma2", "Mean", values, series, label="mean regret", **options),
-        lines(
-            "wrong-sigma2-deviation",
-            "Standard deviation",
-            values,
-            spread,
-            label="standard deviation of regret",
-            note="",
-            **options,
-        ),
+        lines("wrong-sigma2-deviation", "Standard deviation", values, spread, **deviation),
     )
     text = (
         "Ten Gaussian arms of variance 1 with means 0.9, 0.8, ..., 0. The policies are given a wrong "

@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from maillard.reproduction import two_arm_logs
 from maillard.reproduction.claim_statistics import mean
 from maillard.reproduction.claims.off_policy_claims import propensity_table
 from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.report_content import ReportSection
-from maillard.reproduction.sections.panels import lines
+from maillard.reproduction.sections.panels import lines, values_and_errors
 
 
 def off_policy(results: ExperimentResults) -> ReportSection:
     """Inverse propensity scoring, with exact probabilities and with estimated ones."""
-    seed, truth = results.settings.seed, float(two_arm_logs.true_means()[0])
+    seed, (worse, better) = results.settings.seed, two_arm_logs.true_means()
     error = lines(
         "off-policy-error",
         "Error of a single estimate",
-        list(two_arm_logs.ERROR_ROUNDS),
+        two_arm_logs.ERROR_ROUNDS,
         two_arm_logs.single_errors(seed),
         xlabel="rounds of the log",
         label="standard deviation",
         yscale="log",
     )
-    exact, *found = [mean(each.estimates) * (1 / truth) for each in two_arm_logs.sampled_propensities(seed)]
-    counts = list(two_arm_logs.SAMPLES)
-    series = {
-        "exact probabilities": (np.full(len(counts), exact.value), np.full(len(counts), exact.error)),
-        "estimated probabilities": (
-            np.array([each.value for each in found]),
-            np.array([each.error for each in found]),
-        ),
-    }
+    found, title = two_arm_logs.sampled_propensities(seed), "Estimated probabilities of Thompson sampling"
+    exact, *estimated = [mean(each.estimates) * (1 / float(worse)) for each in found]
     counted = lines(
         "off-policy-counted",
-        "Estimated probabilities of Thompson sampling",
-        counts,
-        series,
+        title,
+        two_arm_logs.SAMPLES,
+        {
+            "exact probabilities": values_and_errors([exact] * len(estimated)),
+            "estimated probabilities": values_and_errors(estimated),
+        },
         xlabel="draws, one of them served",
         label="mean estimate over the truth",
-        ticks=counts,
+        ticks=two_arm_logs.SAMPLES,
     )
-    table = propensity_table(
-        two_arm_logs.sampled_propensities(seed),
-        two_arm_logs.zero_fractions(seed),
-        "Estimated probabilities of Thompson sampling",
-    )
-    better, worse = two_arm_logs.true_means()[::-1]
+    table = propensity_table(found, two_arm_logs.zero_fractions(seed), title)
     text = (
         f"Two Bernoulli arms, {better:g} and {worse:g}. Inverse propensity scoring estimates the mean "
         "reward of always choosing one of them: reward / p if it was chosen, otherwise 0, averaged over "

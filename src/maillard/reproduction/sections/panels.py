@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from maillard import figures, policies
 from maillard import specs as spec_strings
+from maillard.array_types import Floats
 from maillard.problems import problem as problem_of
+from maillard.reproduction.claim_statistics import TrialEstimate
 from maillard.reproduction.paper_experiments import label
 from maillard.reproduction.report_content import DataTable, Panel
 from maillard.simulation import Result
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 # The order of the policies in the palette, so that a policy has the same color in every figure.
 _PALETTE_ORDER = (
@@ -66,9 +63,20 @@ def option(spec: str, name: str) -> float:
     return float(spec_strings.read(spec).options[name])  # type: ignore[arg-type]  # the specs of the experiments have numbers there
 
 
-def describe_values(pairs: Sequence[tuple[str, float]]) -> str:
+def values_and_errors(estimates: Sequence[TrialEstimate]) -> tuple[Floats, Floats]:
+    """The values of estimates, and their standard errors."""
+    return np.array([each.value for each in estimates]), np.array([each.error for each in estimates])
+
+
+def final_means(result: Result, specs: Sequence[str]) -> tuple[Floats, Floats]:
+    """The means of the final regret of these policies, and their standard errors."""
+    chosen = [result.policies.index(spec) for spec in specs]
+    return result.mean[chosen, -1], result.standard_error[chosen, -1]
+
+
+def _describe(names: Sequence[str], values: Floats) -> str:
     """Names with their values, for the alternative text."""
-    return ", ".join(f"{name} {value:,.3g}" for name, value in pairs)
+    return ", ".join(f"{name} {value:,.3g}" for name, value in zip(names, values, strict=True))
 
 
 def summary(*results: Result, specs: Sequence[str] | None = None) -> DataTable:
@@ -79,7 +87,7 @@ def summary(*results: Result, specs: Sequence[str] | None = None) -> DataTable:
         for row in result.summary()
         if specs is None or row["policy"] in specs
     ]
-    return DataTable(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
+    return DataTable.of(rows)
 
 
 def bars(name: str, *results: Result, emphasised: str) -> Panel:
@@ -99,7 +107,7 @@ def bars(name: str, *results: Result, emphasised: str) -> Panel:
         hatched=[label(spec) for spec in specs if not _class(spec).guarantees.anytime],
         emphasised=[label(spec) for spec in specs if spec.startswith(emphasised)],
     )
-    alt = f"Bars of mean regret on {title}: {describe_values(list(zip(names, means, strict=True)))}."
+    alt = f"Bars of mean regret on {title}: {_describe(names, means)}."
     return Panel(name, title, alt, figure, summary(*results))
 
 
@@ -122,7 +130,7 @@ def curves(
     references: Sequence[figures.Reference] = (),
     yscale: str = "linear",
 ) -> Panel:
-    """Mean regret over rounds with bands; the table contains every fifth checkpoint."""
+    """Mean regret over rounds, with 5% to 95% quantile bands. The table has every fifth checkpoint."""
     chosen = [result.policies.index(spec) for spec in specs]
     low, high = result.quantile([0.05, 0.95])
     names = [label(spec) for spec in specs]
@@ -140,21 +148,14 @@ def curves(
         size=figures.PANEL,
         note="bands: from the 5% to the 95% quantile",
     )
-    shown = range((result.rounds.size - 1) % 5, result.rounds.size, 5)
-    rows = tuple(
-        (
-            int(result.rounds[i]),
-            *result.mean[chosen, i].tolist(),
-            *(_value_at(each, result.rounds[i]) for each in references),
-        )
-        for i in shown
-    )
-    table = DataTable(("round", *names, *(each.label for each in references)), rows)
-    alt = (
-        f"Mean regret over rounds, {title}; at the last: "
-        f"{describe_values(list(zip(names, result.mean[chosen, -1], strict=True)))}."
-    )
-    return Panel(name, title, alt, figure, table)
+    rows = []
+    for i in range((result.rounds.size - 1) % 5, result.rounds.size, 5):
+        lines_there = {each.label: _value_at(each, result.rounds[i]) for each in references}
+        means = dict(zip(names, result.mean[chosen, i].tolist(), strict=True))
+        rows.append({"round": int(result.rounds[i]), **means, **lines_there})
+    final = _describe(names, result.mean[chosen, -1])
+    alt = f"Mean regret over rounds, {title}; at the last: {final}."
+    return Panel(name, title, alt, figure, DataTable.of(rows))
 
 
 def _value_at(reference: figures.Reference, x: float) -> float | None:
@@ -190,13 +191,9 @@ def lines(
         note=options.pop("note", f"bars: ± {error}"),
         **options,
     )
-    columns = [xlabel]
-    for each in series:
-        columns += [each, error]
-    rows = tuple(
-        (float(value), *np.column_stack([middle[:, i], errors[:, i]]).ravel().tolist())
-        for i, value in enumerate(x)
-    )
+    columns = [xlabel, *(column for each in series for column in (each, error))]
+    values = np.stack([middle, errors], axis=1).reshape(-1, len(x)).T.tolist()
+    rows = tuple((float(value), *row) for value, row in zip(x, values, strict=True))
     alt = f"{title}: {label} against {xlabel}. " + "; ".join(
         f"{each} from {values[0]:,.3g} to {values[-1]:,.3g}" for each, (values, _) in series.items()
     )
@@ -216,6 +213,6 @@ def distributions(name: str, title: str, result: Result, specs: Sequence[str]) -
         style_indices=style_indices(specs, result.policies),
         size=figures.PANEL,
     )
-    medians = list(zip(names, np.median(values, axis=1), strict=True))
-    alt = f"Distributions of final regret, {title}; medians: {describe_values(medians)}."
+    medians = _describe(names, np.median(values, axis=1))
+    alt = f"Distributions of final regret, {title}; medians: {medians}."
     return Panel(name, title, alt, figure, summary(result, specs=specs))

@@ -43,18 +43,17 @@ def guarantees(_results: ExperimentResults) -> ReportSection:
     """Table 1, generated from the policies, with the rows of the paper first."""
     own = [policies.policy_class(name) for name in TABLE_1]
     others = [policies.policy_class(name) for name in policies.names() if name not in TABLE_1]
-    named = {"The policies of the paper's Table 1": own, "All others": others}
-    tables = [
+    tables = tuple(
         DataTable(COLUMNS, tuple(tuple(table_row(cls)) for cls in chosen), title)
-        for title, chosen in named.items()
-    ]
+        for title, chosen in (("The policies of the paper's Table 1", own), ("All others", others))
+    )
     text = (
         "What is proved about each policy, from the metadata of the policies: first the rows of the paper, "
         "then all others. A tick means proved; a cross, not the case; a cross with a star, no result is "
         "reported but it might be true; a blank, nothing is reported; a dagger, there is a condition, "
         "which the command maillard policies shows.",
     )
-    return ReportSection("guarantees", "Guarantees (Table 1)", text, tables=tuple(tables))
+    return ReportSection("guarantees", "Guarantees (Table 1)", text, tables=tables)
 
 
 def booster(results: ExperimentResults) -> ReportSection:
@@ -122,9 +121,8 @@ def _bounds(name: str, title: str, problem: str, results: ExperimentResults, exp
     references = []
     for spec, called in (("ms", "MS"), ("ms+:booster=4", "MS+4")):
         bound = bound_of(spec, problem, result.rounds)
-        for form, values in (("summed", bound.summed), ("closed", bound.capped)):
+        for form, values, dash in (("summed", bound.summed, "--"), ("closed", bound.capped, ":")):
             vacuous = " (vacuous)" if values[-1] >= bound.most[-1] else ""
-            dash = "--" if form == "summed" else ":"
             references.append(figures.Reference(f"{called} {form}{vacuous}", result.rounds, values, dash))
     references.append(figures.Reference("worst arm", result.rounds, bound.most, "-."))
     return curves(name, title, result, ("ms", "ms+:booster=4"), references=references, yscale="log")
@@ -132,17 +130,10 @@ def _bounds(name: str, title: str, problem: str, results: ExperimentResults, exp
 
 def spread(results: ExperimentResults) -> ReportSection:
     """The distribution of final regret on every problem."""
-    panels = [
-        distributions(
-            f"spread-{experiment}-{_slug(problem)}",
-            title_of(problem),
-            results.result(experiment, problem),
-            ("ms", *PAPER),
-        )
-        for experiment in COMPARED
-        if experiment in results.experiments()
-        for problem in results.problems(experiment)
-    ]
+    panels = []
+    for part in results.parts_of(*COMPARED):
+        name = f"spread-{part.experiment}-{_slug(part.problem)}"
+        panels.append(distributions(name, title_of(part.problem), results.parts[part], ("ms", *PAPER)))
     text = (
         "The paper closes with a question about the relation between expected regret and its variance. "
         "Means do not show it: a policy with the best mean may have very large regret in a few trials.",
@@ -152,38 +143,30 @@ def spread(results: ExperimentResults) -> ReportSection:
 
 def maximum(results: ExperimentResults) -> ReportSection:
     """The tail of the regret distribution, with the maximum that the paper quotes."""
-    found = readings(results)
-    figure = figures.tails(
-        list(found),
-        list(found.values()),
-        label="final regret",
-        title="MS+16, Equal, K = 2: the tail of regret",
-        mark=(QUOTED, f"{QUOTED}, quoted"),
-    )
-    rows = tuple(
-        (
-            name,
-            values.size,
-            float(values.mean()),
-            float(values.std(ddof=1)),
-            float(values.max()),
-            float((values >= QUOTED).mean()),
-        )
+    found, title = readings(results), "MS+16, Equal, K = 2: the tail of regret"
+    mark = (QUOTED, f"{QUOTED}, quoted")
+    figure = figures.tails(list(found), list(found.values()), label="final regret", title=title, mark=mark)
+    rows = [
+        {
+            "noise and sigma2": name,
+            "trials": values.size,
+            "mean": float(values.mean()),
+            "deviation": float(values.std(ddof=1)),
+            "largest": float(values.max()),
+            f"share ≥ {QUOTED}": float((values >= QUOTED).mean()),
+        }
         for name, values in found.items()
-    )
-    table = DataTable(
-        ("noise and sigma2", "trials", "mean", "deviation", "largest", f"share ≥ {QUOTED}"), rows
-    )
+    ]
     alt = (
         "The fraction of trials with at least a given regret, for three interpretations of the noise: "
-        + ", ".join(f"{row[0]} {row[5]:.4f} at {QUOTED}" for row in rows)
+        + ", ".join(f"{name} {(values >= QUOTED).mean():.4f} at {QUOTED}" for name, values in found.items())
     )
     text = (
         f"The paper quotes a largest regret of {QUOTED} for MS+16 on two Gaussian arms over 200 trials. The "
         "paper does not state the noise. This number helps to choose between the interpretations: how "
         "extreme is it among the maxima of 200 trials, under each?",
     )
-    panel = Panel("maximum", "MS+16, Equal, K = 2: the tail of regret", alt, figure, table)
+    panel = Panel("maximum", title, alt, figure, DataTable.of(rows))
     return ReportSection("maximum", "The quoted maximum, and the unstated noise", text, (panel,))
 
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from maillard import figures
 from maillard.problems import problem as problem_of
 from maillard.reproduction import thompson_probabilities
-from maillard.reproduction.claims.theory_claims import arm_counts, slope, worst
+from maillard.reproduction.claims.theory_claims import arm_counts, slope, theoretical_slope, worst
 from maillard.reproduction.claims.tuning_claims import AGGRESSIVE, matched
 from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.paper_experiments import label
-from maillard.reproduction.regret_bounds import sub_gaussian_slope
 from maillard.reproduction.report_content import DataTable, Panel, ReportSection
-from maillard.reproduction.sections.panels import curves, distributions, lines, option, title_of
+from maillard.reproduction.sections.panels import (
+    curves,
+    distributions,
+    final_means,
+    lines,
+    option,
+    title_of,
+    values_and_errors,
+)
 
 
 def width(results: ExperimentResults) -> ReportSection:
@@ -43,22 +51,13 @@ def parameters(results: ExperimentResults) -> ReportSection:
     for problem in results.problems("c-and-d"):
         result = results.result("c-and-d", problem)
         for letter, fixed in (("c", "d=0.01"), ("d", "c=0.01")):
-            chosen = [i for i, spec in enumerate(result.policies) if fixed in spec]
-            values = [option(result.policies[i], letter) for i in chosen]
-            order = np.argsort(values)
-            kept = [chosen[i] for i in order]
+            by_value = {option(spec, letter): spec for spec in result.policies if fixed in spec}
+            values = sorted(by_value)
+            series = {"MS+4": final_means(result, [by_value[value] for value in values])}
             name = f"parameter-{letter}-{problem.partition('-')[0]}"
             title = f"{letter.upper()}: {title_of(problem)}"
-            panels.append(
-                lines(
-                    name,
-                    title,
-                    [values[i] for i in order],
-                    {"MS+4": (result.mean[kept, -1], result.standard_error[kept, -1])},
-                    xlabel=letter.upper(),
-                    label="mean regret",
-                )
-            )
+            axes = {"xlabel": letter.upper(), "label": "mean regret"}
+            panels.append(lines(name, title, values, series, **axes))
     text = ("MS+4 with other C (D = 0.01) and other D (C = 0.01) than the paper's 0.01.",)
     return ReportSection("c-and-d", "C and D", text, tuple(panels))
 
@@ -77,23 +76,18 @@ def closing(results: ExperimentResults) -> ReportSection:
 
 def slopes(results: ExperimentResults) -> ReportSection:
     """Regret per unit of ln t."""
-    result = results.result("slopes")
-    problem = problem_of(result.provenance["problem"])
-    theory = sub_gaussian_slope(problem.gaps, problem.sigma2 or 1.0)
+    result, theory = results.result("slopes"), theoretical_slope(results, "slopes")
     reference = figures.Reference("2σ²/Δ · ln t", result.rounds, theory * np.log(result.rounds))
-    panel = curves(
-        "slopes", f"{title_of(result.provenance['problem'])}", result, result.policies, references=[reference]
-    )
+    title = title_of(result.provenance["problem"])
+    panel = curves("slopes", title, result, result.policies, references=[reference])
     found = [(label(spec), slope(results, spec)) for spec in result.policies]
     rows = tuple((name, each.value * theory, each.error * theory, each.value) for name, each in found)
-    table = DataTable(
-        ("policy", "slope over the last tenfold", "standard error", "over 2 sigma2 / gap"), rows, "Slopes"
-    )
+    columns = ("policy", "slope over the last tenfold", "standard error", "over 2 sigma2 / gap")
     text = (
         f"Two Gaussian arms of variance 1/4 with a gap of 1/2, {result.rounds[-1]:,} rounds. The regret of "
         f"an asymptotically optimal policy grows by 2 sigma2 / gap = {theory:g} for each unit of ln t.",
     )
-    return ReportSection("slopes", "Slopes in ln t", text, (panel,), (table,))
+    return ReportSection("slopes", "Slopes in ln t", text, (panel,), (DataTable(columns, rows, "Slopes"),))
 
 
 def worst_case(results: ExperimentResults) -> ReportSection:
@@ -104,26 +98,19 @@ def worst_case(results: ExperimentResults) -> ReportSection:
     for spec, factor in (("ms", "T"), ("ms+:booster=4", "K")):
         series = {}
         for arms in arm_counts(results):
-            found = [worst(results, spec, arms, share) for share in shares]
+            problems, found = zip(*(worst(results, spec, arms, share) for share in shares), strict=True)
             logarithm = np.log(horizon * shares) if factor == "T" else math.log(arms)
             rate = 0.5 * np.log(arms * horizon * shares * logarithm)
-            values = np.exp([each.value for _, each in found] - rate)
-            series[f"K = {arms}"] = (values, values * np.array([each.error for _, each in found]))
-            rows += [
-                (
-                    label(spec),
-                    arms,
-                    round(horizon * shares[i]),
-                    0.5 / math.sqrt(problem_of(found[i][0]).sigma2 or 1.0),
-                    float(values[i]),
-                )
-                for i in (0, -1)
-            ]
-        title = f"{label(spec)}: worst regret / σ√(KT ln {factor})"
+            logs, errors = values_and_errors(found)
+            values = np.exp(logs - rate)
+            series[f"K = {arms}"] = (values, values * errors)
+            for i in (0, -1):
+                gap = 0.5 / math.sqrt(problem_of(problems[i]).sigma2 or 1.0)
+                rows.append((label(spec), arms, round(horizon * shares[i]), gap, float(values[i])))
         panels.append(
             lines(
                 f"worst-case-{label(spec).lower()}",
-                title,
+                f"{label(spec)}: worst regret / σ√(KT ln {factor})",
                 (horizon * shares).tolist(),
                 series,
                 xlabel="rounds T",
@@ -160,12 +147,8 @@ def two_arms(_results: ExperimentResults) -> ReportSection:
         style_indices=[3, 4, 5],
         references=[even],
     )
-    rows = tuple(
-        tuple(float(value) for value in row)
-        for row in zip(
-            table.x, np.exp(table.maillard), *(np.exp(each) for each in series.values()), strict=True
-        )
-    )
+    columns = [table.x, np.exp(table.maillard), *(np.exp(each) for each in series.values())]
+    rows = tuple(tuple(row) for row in np.column_stack(columns).tolist())
     alt = (
         f"Thompson's probability of the worse arm over that of MS goes from {ratios[0][0]:.2f} at x = "
         f"{table.x[0]:g} to {ratios[0][-1]:.3f} at x = {table.x[-1]:g}; the printed bound from "
@@ -182,27 +165,17 @@ def two_arms(_results: ExperimentResults) -> ReportSection:
 
 def simulated(results: ExperimentResults) -> ReportSection:
     """The cost and the error of simulated probabilities of Thompson sampling."""
-    rows, seconds = (
-        thompson_probabilities.by_simulation(results.settings.seed),
-        thompson_probabilities.seconds(results.settings.seed),
-    )
-    draws = list(thompson_probabilities.DRAWS)
+    seed, title = results.settings.seed, "Error of simulated probabilities"
+    rows, draws = thompson_probabilities.by_simulation(seed), thompson_probabilities.DRAWS
     series = {
         f"K = {arms}": (np.array([row[3] for row in rows if row[0] == arms]), np.zeros(len(draws)))
         for arms in thompson_probabilities.ARMS
     }
-    panel = lines(
-        "thompson-simulated",
-        "Error of simulated probabilities",
-        draws,
-        series,
-        xlabel="draws of every score",
-        label="relative error, median",
-        yscale="log",
-        note="",
-    )
-    errors = DataTable(thompson_probabilities.COLUMNS, rows, "Error of simulated probabilities")
-    base = {arms: took for arms, how, took in reversed(seconds) if how.startswith("MS")}
+    axes: dict[str, Any] = {"xlabel": "draws of every score", "label": "relative error, median"}
+    panel = lines("thompson-simulated", title, draws, series, yscale="log", note="", **axes)
+    errors = DataTable(thompson_probabilities.COLUMNS, rows, title)
+    seconds = thompson_probabilities.seconds(seed)
+    base = {arms: took for arms, how, took in seconds if how.startswith("MS")}
     timed = tuple((arms, how, took, took / base[arms]) for arms, how, took in seconds)
     times = DataTable(("arms", "how", "seconds for one vector", "times MS's"), timed, "Time, on this machine")
     text = (

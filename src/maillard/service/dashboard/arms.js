@@ -86,7 +86,7 @@ export class Arms {
     const retired = element("span", { class: "badge", hidden: "" }, "retired");
     const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
     const bar = element("span", { class: "fill" });
-    const [share, mean, range] = ["number", "number", "range"].map((kind) => element("span", { class: kind }));
+    const [traffic, mean, range] = ["number", "number", "range"].map((kind) => element("span", { class: kind }));
     const grid = svgElement("g", { class: "grid" });
     const line = svgElement("line", { class: "interval", y1: 14, y2: 14 });
     const dot = svgElement("circle", { class: "point", cy: 14, r: 4.5 });
@@ -97,9 +97,9 @@ export class Arms {
     const button = element("button", { type: "button", class: "quiet small", "aria-label": label }, "Retire…");
     button.addEventListener("click", () => this.#retire(arm));
     const node = element("tr", { role: "row" },
-      element("th", { role: "rowheader", scope: "row" }, element("span", { class: "who" }, swatch, name, retired)),
-      element("td", { role: "cell", class: "share" },
-        element("span", { class: "bar", "aria-hidden": "true" }, bar), share),
+      element("th", { role: "rowheader", scope: "row" }, element("span", { class: "arm-name" }, swatch, name, retired)),
+      element("td", { role: "cell", class: "traffic" },
+        element("span", { class: "bar", "aria-hidden": "true" }, bar), traffic),
       element("td", { role: "cell", class: "mean" }, picture, element("span", { class: "figures" }, mean, range)),
       ...numbers,
       element("td", { role: "cell", class: "right change" }, button));
@@ -111,7 +111,7 @@ export class Arms {
       show(item.active && item.retirable, button);
       const part = item.traffic?.fraction ?? 0;
       bar.style.setProperty("inline-size", `${100 * part}%`);
-      setText(share, percent(part));
+      setText(traffic, percent(part));
       setText(mean, item.mean === null ? "no reward yet" : number(item.mean, this.#decimals));
       setAttributes(mean, { class: item.mean === null ? "nothing" : "number" });
       const known = item.lower !== null && item.mean !== null;

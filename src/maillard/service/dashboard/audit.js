@@ -71,12 +71,12 @@ export class Audit {
     const weights = `the mean weight per decision (1 / p of the chosen arm, 0 if p < 0.01) is ${number(mean, 3)}`;
     const wanted = `${number(expected, 3)} is expected (z = ${deviations(z)})`;
     setText(find("audit-weights"), mean === null || expected === null ? "" : `Weights: ${weights}; ${wanted}.`);
-    const asides = [
+    const notes = [
       audit.impossible && `${counted(audit.impossible, "decision")} chose an arm with a logged probability of 0.`,
       audit.left_out &&
         `${counted(audit.left_out, "decision")} left out, because they repeat an earlier decision or have incomplete probabilities.`,
     ];
-    setText(find("audit-aside"), asides.filter(Boolean).join(" "));
+    setText(find("audit-notes"), notes.filter(Boolean).join(" "));
   }
 
   /** Shows a Verification. */

@@ -50,14 +50,14 @@ export class Chart {
     this.#legend.clear();
     this.#numbers.clear();
     show(true, find("chart-nothing"));
-    show(false, find("chart-whole"), find("chart-mode"));
+    show(false, find("chart-content"), find("chart-mode"));
   }
 
   /** Shows the series of an Activity; `arms` are the arms of the experiment, in order. */
   update(series, arms) {
     const points = series.points.filter((point) => point.rewards > 0);
     show(!points.length, find("chart-nothing"));
-    show(points.length, find("chart-whole"), find("chart-mode"));
+    show(points.length, find("chart-content"), find("chart-mode"));
     const rewards = (arm) => points.reduce((sum, point) => sum + (point.arms[arm]?.rewards ?? 0), 0);
     const styledArms = arms
       .map((arm, index) => ({ arm, ...styleOf(index), rewards: rewards(arm) }))

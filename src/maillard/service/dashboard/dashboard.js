@@ -8,7 +8,7 @@ import { Listing } from "./experiment_list.js";
 import { poll } from "./poller.js";
 import { quoted, sentence } from "./text.js";
 
-const VIEWS = ["key", "trouble", "list", "new", "experiment"];
+const VIEWS = ["key", "error", "list", "new", "experiment"];
 const TITLE = "maillard";
 const MESSAGE_MS = 6000; // milliseconds until a message disappears
 
@@ -122,11 +122,11 @@ function failed(error, fatal = false) {
     lock(service.key ? "The service does not know this key, or it has been revoked." : "");
   } else if (fatal) {
     const key = decoded(location.hash.split("/")[2] ?? "");
-    showView("trouble");
+    showView("error");
     const titles = { 403: "Not allowed", 404: "Experiment not found" };
-    setText(find("title-trouble"), titles[error.status] ?? "Something went wrong");
+    setText(find("title-error"), titles[error.status] ?? "Something went wrong");
     const missing = `There is no experiment called ${quoted(key)}.`;
-    setText(find("trouble-text"), error.status === 404 ? missing : sentence(error.message));
+    setText(find("error-text"), error.status === 404 ? missing : sentence(error.message));
   } else {
     const unknown = "The service could not be reached, so the change may or may not have been made. Please check and try again.";
     showMessage(error instanceof ApiError ? sentence(error.message) : unknown, true);

@@ -44,13 +44,13 @@ function makeCard(key) {
   const link = element("a", { class: "name", href }, element("bdi", {}, escapeName(key)));
   const status = element("span", { class: "badge" });
   const policy = element("code", { class: "policy" });
-  const facts = element("span", {});
-  const node = element("li", {}, element("h2", {}, link), element("p", { class: "facts" }, status, policy, facts));
+  const details = element("span", {});
+  const node = element("li", {}, element("h2", {}, link), element("p", { class: "metadata" }, status, policy, details));
   const update = (experiment) => {
     setText(status, experiment.status);
     setAttributes(status, { "data-status": experiment.status });
     setText(policy, escapeName(experiment.policy));
-    setText(facts, `${counted(experiment.arms.length, "arm")}, since ${fullDate(new Date(experiment.created_at))}`);
+    setText(details, `${counted(experiment.arms.length, "arm")}, since ${fullDate(new Date(experiment.created_at))}`);
   };
   return { node, update };
 }

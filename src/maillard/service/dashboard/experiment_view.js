@@ -94,10 +94,10 @@ export class ExperimentView {
     const pulls = state.arms.reduce((sum, arm) => sum + arm.pulls, 0);
     const total = state.arms.reduce((sum, arm) => sum + arm.sum, 0);
     // A reset clears the means but not the counts.
-    const [counted, learned] = state.epoch > 1 ? [", all epochs", ", this epoch"] : ["", ""];
-    setText(find("name-decisions"), `Decisions${counted}`);
-    setText(find("name-rewards"), `Rewards${counted}`);
-    setText(find("name-mean"), `Mean reward${learned}`);
+    const [countSuffix, meanSuffix] = state.epoch > 1 ? [", all epochs", ", this epoch"] : ["", ""];
+    setText(find("name-decisions"), `Decisions${countSuffix}`);
+    setText(find("name-rewards"), `Rewards${countSuffix}`);
+    setText(find("name-mean"), `Mean reward${meanSuffix}`);
     setText(find("tile-decisions"), count(activity.decisions));
     setText(find("tile-rewards"), count(activity.rewards));
     const mean = pulls ? total / pulls : NaN;

@@ -51,10 +51,12 @@ export class NewExperimentForm {
   /** The request body, or null if an input is missing or invalid, which is shown. */
   #read() {
     const value = (name) => find(FIELDS[name]).value.trim();
-    const arms = find("new-arms").value.split("\n").map((line) => line.trim()).filter(Boolean);
+    // Several lines: one arm per line, and commas belong to its name. One line: commas separate the arms.
+    const lines = find("new-arms").value.split("\n").map((line) => line.trim()).filter(Boolean);
+    const arms = lines.length === 1 ? lines[0].split(",").map((name) => name.trim()).filter(Boolean) : lines;
     const wrong = [];
     if (!value("experiment")) wrong.push(["experiment", "An experiment needs a name."]);
-    if (!arms.length) wrong.push(["arms", "Enter at least one arm, one per line."]);
+    if (!arms.length) wrong.push(["arms", "Enter at least one arm, one per line or separated by commas."]);
     if (!value("policy")) wrong.push(["policy", "Enter a policy, such as ms+."]);
     const reward = { combine: value("combine"), mature_only: find("new-mature").checked };
     for (const name of ["low", "high", "window", "default"]) {

@@ -92,7 +92,7 @@ export class WhatIf {
 
   #show(result) {
     const all = find("results");
-    all.prepend(result.answered ? estimateNode(result, this.#reward) : refusalNode(result));
+    all.prepend(result.has_estimate ? estimateNode(result, this.#reward) : refusalNode(result));
     while (all.childElementCount > MAX_RESULTS) all.lastElementChild.remove();
   }
 }

@@ -12,7 +12,7 @@ export function estimateNode(result, { low, high }) {
   const { value, lower, upper, logged_mean: logged, assumes, caveat, estimator } = result;
   const bounded = lower !== null && upper !== null;
   const decimals = decimalsFor(bounded ? [(upper - lower) / 2] : []);
-  const statement = element("p", { class: "statement" }, `${capitalised(result.question)} would have been `);
+  const statement = element("p", { class: "statement" }, `${capitalised(result.estimand)} would have been `);
   if (value !== null) statement.append(element("strong", {}, number(value, decimals)));
   const ends = `${number(lower, decimals)} and ${number(upper, decimals)}`;
   if (bounded) statement.append(`${value === null ? "" : ", "}with ${level(result.confidence)} confidence between ${ends}`);
@@ -33,11 +33,11 @@ export function estimateNode(result, { low, high }) {
 }
 
 /** The node for an evaluation that the log cannot answer. */
-export function refusalNode({ question, refusal, rows, logged_mean: logged, details }) {
+export function refusalNode({ estimand, refusal, rows, logged_mean: logged, details }) {
   const why = sentence(refusal ?? "no reason was given");
   const made = logged === null ? "" : ` The logged decisions had a mean reward of ${number(logged, 3)}.`;
   return element("div", { class: "result" },
-    element("p", { class: "statement" }, `The log cannot be used to estimate ${question}.`),
+    element("p", { class: "statement" }, `The log cannot be used to estimate ${estimand}.`),
     element("p", { class: "box partly" }, element("strong", {}, "Reason: "), why),
     element("p", { class: "note" },
       `This is not an error: an estimate from ${counted(rows, "row")} would be misleading.${made}`),
@@ -69,10 +69,10 @@ function labelled(lead, text) {
 /** The estimates of all estimators and the diagnostics. */
 function detailNodes(details) {
   const { estimates = {}, diagnostics = {}, ...rest } = details ?? {};
-  const isFact = ([name, value]) => !SHOWN_ELSEWHERE.includes(name) && PLAIN.includes(typeof value) && value !== "";
-  const facts = Object.entries({ ...rest, ...diagnostics }).filter(isFact).map(fact);
+  const isPlain = ([name, value]) => !SHOWN_ELSEWHERE.includes(name) && PLAIN.includes(typeof value) && value !== "";
+  const entries = Object.entries({ ...rest, ...diagnostics }).filter(isPlain).map(entryNode);
   const rows = Object.values(estimates).map(estimate);
-  if (!rows.length && !facts.length) return [];
+  if (!rows.length && !entries.length) return [];
   const parts = [element("summary", {}, "Details")];
   if (rows.length) {
     const head = [element("th", { scope: "col" }, "Estimator")];
@@ -82,7 +82,7 @@ function detailNodes(details) {
     const named = { class: "scroll", role: "region", tabindex: 0, "aria-label": "Every estimator" };
     parts.push(element("div", named, table));
   }
-  if (facts.length) parts.push(element("dl", { class: "details" }, ...facts));
+  if (entries.length) parts.push(element("dl", { class: "details" }, ...entries));
   return [element("details", {}, ...parts)];
 }
 
@@ -95,12 +95,12 @@ function estimate({ name, value, lower, upper, refusal }) {
   return element("tr", {}, element("th", { scope: "row" }, name), ...numbers);
 }
 
-function fact([name, value]) {
+function entryNode([name, value]) {
   const text = typeof value === "number" ? plain(Number(value.toPrecision(5))) : escapeName(String(value));
   return element("div", {}, element("dt", {}, escapeName(name.replaceAll("_", " "))), element("dd", {}, text));
 }
 
-function capitalised(question) {
-  const text = escapeName(question);
+function capitalised(estimand) {
+  const text = escapeName(estimand);
   return text[0].toUpperCase() + text.slice(1);
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from maillard import wire_schema
+from maillard import wire_schema as wire
 from maillard.decisions.choosing import Repeated
 from maillard.decisions.configuration import check_request
 from maillard.decisions.decision import Decision
@@ -29,7 +29,7 @@ _PROBABILITY_SIZE = 60  # characters of one arm's probability and log probabilit
 
 async def decide(context: RequestContext) -> HttpResponse:
     """Choose an arm and log the decision. The response comes when the decision is durable."""
-    body: wire_schema.DecisionRequest = context.body
+    body: wire.DecisionRequest = context.body
     key = context.headers.get(b"idempotency-key")
     experiment = await context.experiment()
     try:
@@ -64,26 +64,23 @@ async def decide_batch(context: RequestContext) -> HttpResponse:
         message = f"The probabilities of {count} decisions exceed {limit} MiB; send smaller batches."
         raise HttpError(413, "too_large", message, "$.decisions")
 
-    async def decide_one(
-        index: int, entry: wire_schema.DecisionBatchEntry
-    ) -> wire_schema.DecisionBatchResult:
-        path = f"$.decisions[{index}]"
+    async def decide_one(index: int, entry: wire.DecisionBatchEntry) -> wire.DecisionBatchResult:
         try:
             request = check_request(entry.unit, entry.eligible, entry.idempotency_key)
             rows = await experiment.decide(request)
-        except Conflict as error:
-            failure = HttpError(422, "key_reused", str(error), f"{path}.idempotency_key")
-            return wire_schema.DecisionBatchResult(status=422, error=item_error(failure))
         except MaillardError as error:
             failure = http_error(error)
-            return wire_schema.DecisionBatchResult(status=failure.status, error=item_error(failure, path))
+            if isinstance(error, Conflict):
+                failure = HttpError(422, "key_reused", str(error), "$.idempotency_key")
+            detail = item_error(failure, f"$.decisions[{index}]")
+            return wire.DecisionBatchResult(status=failure.status, error=detail)
         new = not isinstance(rows, Repeated)
         shown = _decision(context.service, experiment, rows[0], made=new)
-        return wire_schema.DecisionBatchResult(status=201 if new else 200, decision=shown)
+        return wire.DecisionBatchResult(status=201 if new else 200, decision=shown)
 
     results = await asyncio.gather(*(decide_one(*item) for item in enumerate(context.body.decisions)))
     ids = [each.decision.id for each in results if each.decision is not msgspec.UNSET]
-    return HttpResponse(200, wire_schema.DecisionBatchResponse(results=results), decision_id=ids)
+    return HttpResponse(200, wire.DecisionBatchResponse(results=results), decision_id=ids)
 
 
 async def read_decision(context: RequestContext) -> HttpResponse:
@@ -97,15 +94,13 @@ async def read_decision(context: RequestContext) -> HttpResponse:
     return HttpResponse(200, _decision(context.service, experiment, row, made=False), decision_id=row.id)
 
 
-def _decision(
-    service: Service, experiment: OpenExperiment, row: Decision, *, made: bool
-) -> wire_schema.Decision:
+def _decision(service: Service, experiment: OpenExperiment, row: Decision, *, made: bool) -> wire.Decision:
     if made:
         service.experiments.remember(row.id, row.experiment)
         service.metrics.count_decision(row.experiment, row.arm)
     closes = experiment.bandit.state.reward.closes(row.time)
     probabilities, logs = experiment.encoded_probabilities(row)
-    return wire_schema.Decision(
+    return wire.Decision(
         id=row.id,
         experiment=row.experiment,
         arm=row.arm,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from maillard import wire_schema
+from functools import partial
+
+from maillard import wire_schema as wire
 from maillard.decisions.state import State
 from maillard.decisions.timestamps import from_microseconds
 from maillard.service.experiment_registry import OpenExperiment
@@ -12,15 +14,14 @@ from maillard.service.http_responses import HttpError, HttpResponse
 
 async def create_experiment(context: RequestContext) -> HttpResponse:
     """Create an experiment."""
-    new: wire_schema.NewExperiment = context.body
+    new: wire.NewExperiment = context.body
     if context.key is not None and not context.key.reaches(new.experiment):
         raise HttpError(403, "forbidden", "This key does not allow access to that experiment.")
     experiment = await context.service.experiments.create(
         new.experiment, arms=new.arms, policy=new.policy, reward=new.reward.to_rule(), sticky=new.sticky
     )
-    return _experiment_response(
-        experiment, 201, ((b"location", f"/v1/experiments/{new.experiment}".encode()),)
-    )
+    location = (b"location", f"/v1/experiments/{new.experiment}".encode())
+    return _experiment_response(experiment, 201, location)
 
 
 async def list_experiments(context: RequestContext) -> HttpResponse:
@@ -29,14 +30,12 @@ async def list_experiments(context: RequestContext) -> HttpResponse:
     found, broken = await context.service.experiments.all_experiments(
         lambda name: context.key is None or context.key.reaches(name)
     )
+    log_event = context.service.access_log.log_event
     for name, error in broken.items():  # the others are listed
-        context.service.access_log.log_event(
-            "warning", "experiment left out", experiment=name, error=str(error)
-        )
-    shown = [each for each in found if archived or not each.bandit.state.archived]
-    return HttpResponse(
-        200, wire_schema.ExperimentList(experiments=[_experiment(each, each.bandit.state) for each in shown])
-    )
+        log_event("warning", "experiment left out", experiment=name, error=str(error))
+    shown = [(each, each.bandit.state) for each in found]
+    listed = [_configuration(each, state) for each, state in shown if archived or not state.archived]
+    return HttpResponse(200, wire.ExperimentList(experiments=listed))
 
 
 async def read_experiment(context: RequestContext) -> HttpResponse:
@@ -77,10 +76,9 @@ async def archive(context: RequestContext) -> HttpResponse:
 async def add_arm(context: RequestContext) -> HttpResponse:
     """Add a new arm, or a retired arm with its earlier rewards."""
     experiment = await context.experiment()
-    if len(experiment.bandit.state.arms) >= wire_schema.MAX_ITEMS:
-        raise HttpError(
-            422, "invalid_value", f"An experiment has at most {wire_schema.MAX_ITEMS} arms.", "$.arm"
-        )
+    if len(experiment.bandit.state.arms) >= wire.MAX_ITEMS:
+        message = f"An experiment has at most {wire.MAX_ITEMS} arms."
+        raise HttpError(422, "invalid_value", message, "$.arm")
     return await _change(context, "add_arm", context.body.arm, status=201)
 
 
@@ -93,25 +91,21 @@ async def _change(context: RequestContext, verb: str, *arguments: str, status: i
     experiment = await context.experiment()
     if context.expected == -1:
         raise HttpError(412, "stale", "If-Match is not a version of this experiment.", "If-Match")
-
-    def change() -> None:
-        getattr(experiment.bandit, verb)(*arguments, expected=context.expected)
-
+    change = partial(getattr(experiment.bandit, verb), *arguments, expected=context.expected)
     await context.service.experiments.change(change)
     return _experiment_response(experiment, status)
 
 
 def _experiment_response(
-    experiment: OpenExperiment, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
+    experiment: OpenExperiment, status: int = 200, *headers: tuple[bytes, bytes]
 ) -> HttpResponse:
     state = experiment.bandit.state
-    return HttpResponse(
-        status, _experiment(experiment, state), ((b"etag", b'"%d"' % state.administrative), *headers)
-    )
+    etag = (b"etag", b'"%d"' % state.administrative)
+    return HttpResponse(status, _configuration(experiment, state), (etag, *headers))
 
 
-def _experiment(experiment: OpenExperiment, state: State) -> wire_schema.ExperimentConfiguration:
-    return wire_schema.ExperimentConfiguration(
+def _configuration(experiment: OpenExperiment, state: State) -> wire.ExperimentConfiguration:
+    return wire.ExperimentConfiguration(
         experiment=experiment.bandit.experiment,
         status=status_of(state),
         arms=state.active_arms,
@@ -120,7 +114,7 @@ def _experiment(experiment: OpenExperiment, state: State) -> wire_schema.Experim
         policy_version=state.policy_version,
         epoch=state.epoch,
         sticky=state.sticky,
-        reward=wire_schema.Reward.from_rule(state.reward),
+        reward=wire.Reward.from_rule(state.reward),
         created_at=from_microseconds(experiment.created_at),
     )
 

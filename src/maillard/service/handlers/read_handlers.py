@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from maillard import wire_schema
-from maillard.decisions.reward_rule import Reward
+from maillard import wire_schema as wire
 from maillard.decisions.session import Session
 from maillard.decisions.state import ChoiceDistribution, State
 from maillard.service import jobs
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpResponse
+
+Bounds = Sequence[tuple[float | None, float | None]]
 
 _CONFIDENCE = 0.95
 _INTERVAL = (
@@ -35,13 +37,12 @@ _IMPOSSIBLE_SUMS = (
 async def read_state(context: RequestContext) -> HttpResponse:
     """Return the tally, the means with intervals, and the current probabilities."""
     experiment = await context.experiment()
-    state, distribution, bounds = await context.service.experiments.run(
-        _read_session, experiment.bandit.session
-    )
+    read = await context.service.experiments.run(_read_session, experiment.bandit.session)
+    state, distribution, bounds, refusal = read
     logs = dict(zip(distribution.arms, distribution.log_probabilities, strict=True))
     pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
     arms = [
-        wire_schema.ArmState(
+        wire.ArmState(
             arm=arm,
             active=state.active[index],
             pulls=pulls[index],
@@ -54,54 +55,35 @@ async def read_state(context: RequestContext) -> HttpResponse:
         )
         for index, arm in enumerate(state.arms)
     ]
-    interval = wire_schema.IntervalInfo(
-        confidence=_CONFIDENCE, kind=_INTERVAL, refusal=_missing_intervals(state, bounds)
+    found = wire.State(
+        experiment=experiment.bandit.experiment,
+        status=status_of(state),
+        policy=str(state.policy),
+        policy_version=state.policy_version,
+        epoch=state.epoch,
+        state=state.number,
+        arms=arms,
+        interval=wire.IntervalInfo(confidence=_CONFIDENCE, kind=_INTERVAL, refusal=refusal),
     )
-    return HttpResponse(
-        200,
-        wire_schema.State(
-            experiment=experiment.bandit.experiment,
-            status=status_of(state),
-            policy=str(state.policy),
-            policy_version=state.policy_version,
-            epoch=state.epoch,
-            state=state.number,
-            arms=arms,
-            interval=interval,
-        ),
-    )
+    return HttpResponse(200, found)
 
 
-def _read_session(
-    session: Session,
-) -> tuple[State, ChoiceDistribution, Sequence[tuple[float | None, float | None]]]:
+def _read_session(session: Session) -> tuple[State, ChoiceDistribution, Bounds, str | None]:
     """The state, its choice distribution and the bounds of the means, computed in one call of a thread."""
     state = session.refresh()
-    return state, state.choice_distribution(), _bounds(state)
+    return state, state.choice_distribution(), *_bounds(state)
 
 
-def _missing_intervals(state: State, bounds: Sequence[tuple[float | None, float | None]]) -> str | None:
-    """Why some or all arms have no interval, or None."""
-    if state.reward.range is None:
-        return _NO_RANGE
-    if _is_provisional(state.reward):
-        return _PROVISIONAL
-    return _IMPOSSIBLE_SUMS if (None, None) in bounds else None
-
-
-def _is_provisional(rule: Reward) -> bool:
-    """Whether applied rewards may still change."""
-    return rule.combine != "first" and not rule.mature_only
-
-
-def _bounds(state: State) -> Sequence[tuple[float | None, float | None]]:
-    """The bounds of the mean of each arm."""
+def _bounds(state: State) -> tuple[Bounds, str | None]:
+    """The bounds of the mean of each arm, and why some or all arms have none."""
     from maillard.evaluation.means import mean_intervals  # imports scipy, so only in a thread
 
-    tally, known = state.tally, state.reward.range
-    if known is None or _is_provisional(state.reward):
-        return [(None, None)] * len(tally)
-    return mean_intervals(tally.pulls, tally.sums, *known, _CONFIDENCE)
+    tally, rule = state.tally, state.reward
+    provisional = rule.combine != "first" and not rule.mature_only  # applied rewards may still change
+    if rule.range is None or provisional:
+        return [(None, None)] * len(tally), _NO_RANGE if rule.range is None else _PROVISIONAL
+    bounds = mean_intervals(tally.pulls, tally.sums, *rule.range, _CONFIDENCE)
+    return bounds, _IMPOSSIBLE_SUMS if (None, None) in bounds else None
 
 
 async def read_activity(context: RequestContext) -> HttpResponse:
@@ -115,33 +97,28 @@ async def read_activity(context: RequestContext) -> HttpResponse:
 
 async def evaluate(context: RequestContext) -> HttpResponse:
     """Estimate the mean reward if a target had made the decisions."""
-    query: wire_schema.EvaluationRequest = context.body
-    experiment = await context.experiment()
-    key, estimators = experiment.bandit.experiment, query.estimators
-    result = await context.service.worker.run(jobs.what_if, key, query.target, estimators, query.confidence)
-    return HttpResponse(200, result)
+    query: wire.EvaluationRequest = context.body
+    name = (await context.experiment()).bandit.experiment
+    arguments = name, query.target, query.estimators, query.confidence
+    return HttpResponse(200, await context.service.worker.run(jobs.what_if, *arguments))
 
 
 async def verify(context: RequestContext) -> HttpResponse:
     """Recompute every logged probability, and compare the choices with the probabilities."""
-    experiment = await context.experiment()
-    return HttpResponse(200, await context.service.worker.run(jobs.check, experiment.bandit.experiment))
+    name = (await context.experiment()).bandit.experiment
+    return HttpResponse(200, await context.service.worker.run(jobs.check, name))
 
 
 async def export(context: RequestContext) -> HttpResponse:
     """Return the log of an experiment as a Parquet file."""
-    experiment = await context.experiment()
-    key = experiment.bandit.experiment
+    name = (await context.experiment()).bandit.experiment
     folder = Path(tempfile.mkdtemp(prefix="maillard-export-"))
     try:
-        await context.service.worker.run(jobs.export, key, str(folder / "log.parquet"))
+        await context.service.worker.run(jobs.export, name, str(folder / "log.parquet"))
         opened = await context.service.experiments.run(lambda: (folder / "log.parquet").open("rb"))
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # an open file can still be read
-    name = "".join(
-        letter if (letter.isalnum() and letter.isascii()) or letter in "._-" else "_" for letter in key
-    )
-    headers = ((b"content-disposition", f'attachment; filename="{name}.parquet"'.encode()),)
-    return HttpResponse(
-        200, b"", headers, b"application/vnd.apache.parquet", stream=context.service.read_chunks(opened)
-    )
+    file_name = re.sub(r"[^A-Za-z0-9._-]", "_", name) + ".parquet"
+    headers = ((b"content-disposition", f'attachment; filename="{file_name}"'.encode()),)
+    stream = context.service.read_chunks(opened)
+    return HttpResponse(200, b"", headers, b"application/vnd.apache.parquet", stream=stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from maillard import wire_schema
+from maillard import wire_schema as wire
 from maillard.decisions.state import State
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.http_responses import HttpError, error_detail
@@ -45,20 +45,18 @@ async def owner_of(context: RequestContext, identifier: str) -> str | None:
     key = await context.service.experiments.experiment_of(identifier)
     limited = context.key is not None and context.key.experiments is not None
     if limited and (key is None or not context.key.reaches(key)):  # type: ignore[union-attr]  # it is not None
-        raise HttpError(
-            403, "forbidden", "This key does not allow access to the experiment of that decision."
-        )
+        message = "This key does not allow access to the experiment of that decision."
+        raise HttpError(403, "forbidden", message)
     return key
 
 
-def status_of(state: State) -> wire_schema.Status:
+def status_of(state: State) -> wire.Status:
     """The status of an experiment in the wire schema."""
     if state.archived:
         return "archived"
     return "paused" if state.paused else "running"
 
 
-def item_error(error: HttpError, item_path: str | None = None) -> wire_schema.ErrorDetail:
+def item_error(error: HttpError, item_path: str) -> wire.ErrorDetail:
     """The error of one item of a batch, with the path of the item."""
-    path = error.path if item_path is None else item_path + (error.path or "$")[1:]
-    return error_detail(error, path)
+    return error_detail(error, item_path + (error.path or "$")[1:])

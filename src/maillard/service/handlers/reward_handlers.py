@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from maillard import wire_schema
+from maillard import wire_schema as wire
 from maillard.decisions.configuration import check_reward_event
 from maillard.decisions.decision import RewardEvent
 from maillard.decisions.identifiers import check_id
@@ -29,24 +29,23 @@ async def reward(context: RequestContext) -> HttpResponse:
 async def reward_batch(context: RequestContext) -> HttpResponse:
     """Log several rewards, each with its own status."""
 
-    async def reward_one(index: int, entry: wire_schema.RewardBatchEntry) -> wire_schema.RewardBatchResult:
+    async def reward_one(index: int, entry: wire.RewardBatchEntry) -> wire.RewardBatchResult:
         try:
             response = await _reward(context, check_id(entry.decision), entry)
         except MaillardError as error:
             failure = http_error(error)
-            return wire_schema.RewardBatchResult(
-                status=failure.status, error=item_error(failure, f"$.rewards[{index}]")
-            )
-        return wire_schema.RewardBatchResult(status=_status(response.outcome), reward=response)
+            detail = item_error(failure, f"$.rewards[{index}]")
+            return wire.RewardBatchResult(status=failure.status, error=detail)
+        return wire.RewardBatchResult(status=_status(response.outcome), reward=response)
 
     results = await asyncio.gather(*(reward_one(*item) for item in enumerate(context.body.rewards)))
     ids = [each.reward.decision for each in results if each.reward is not msgspec.UNSET]
-    return HttpResponse(200, wire_schema.RewardBatchResponse(results=results), decision_id=ids)
+    return HttpResponse(200, wire.RewardBatchResponse(results=results), decision_id=ids)
 
 
 async def _reward(
-    context: RequestContext, identifier: str, request: wire_schema.RewardRequest
-) -> wire_schema.RewardResponse:
+    context: RequestContext, identifier: str, request: wire.RewardRequest
+) -> wire.RewardResponse:
     key = await owner_of(context, identifier)
     experiment = None if key is None else await context.service.experiments.get(key)
     rule = Reward() if experiment is None else experiment.bandit.state.reward
@@ -57,7 +56,7 @@ async def _reward(
         context.service.metrics.count_reward("conflict" if isinstance(error, Conflict) else "refused")
         raise
     context.service.metrics.count_reward(outcome)
-    return wire_schema.RewardResponse(
+    return wire.RewardResponse(
         decision=identifier,
         event=row.event,
         outcome=outcome,  # type: ignore[arg-type]  # all other outcomes raise

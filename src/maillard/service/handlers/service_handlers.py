@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 import maillard
-from maillard import wire_schema
+from maillard import wire_schema as wire
 from maillard.policies import names, policy_class
 from maillard.service.api_keys import SCOPES
 from maillard.service.handlers.request_context import RequestContext
 from maillard.service.http_responses import HttpError, HttpResponse
+from maillard.service.metrics import MEDIA_TYPE
 
 
 async def list_policies(context: RequestContext) -> HttpResponse:  # noqa: ARG001  # all handlers have this signature
@@ -17,11 +18,11 @@ async def list_policies(context: RequestContext) -> HttpResponse:  # noqa: ARG00
     return HttpResponse(200, _POLICIES)
 
 
-def _policies() -> wire_schema.Policies:
+def _policies() -> wire.Policies:
     classes = [policy_class(name) for name in names()]
-    return wire_schema.Policies(
+    return wire.Policies(
         policies=[
-            wire_schema.PolicyInfo(
+            wire.PolicyInfo(
                 name=cls.name,
                 summary=" ".join((cls.__doc__ or "").split("\n\n")[0].split()),
                 parameters=[name for name, _, _ in cls.parameters()],
@@ -40,7 +41,7 @@ async def read_permissions(context: RequestContext) -> HttpResponse:
     key = context.key
     scopes: list[str] = list(SCOPES) if key is None or "admin" in key.scopes else list(key.scopes)
     limited = None if key is None or key.experiments is None else list(key.experiments)
-    body = wire_schema.Permissions(
+    body = wire.Permissions(
         scopes=scopes, experiments=limited, open=key is None, version=maillard.__version__
     )
     return HttpResponse(200, body)
@@ -48,25 +49,23 @@ async def read_permissions(context: RequestContext) -> HttpResponse:
 
 async def health(context: RequestContext) -> HttpResponse:  # noqa: ARG001  # all handlers have this signature
     """Return 200 if the process is alive."""
-    return HttpResponse(200, wire_schema.Health(status="ok"))
+    return HttpResponse(200, wire.Health(status="ok"))
 
 
 async def readiness(context: RequestContext) -> HttpResponse:
     """Return 200 if the log can be written, by writing to it."""
     await context.service.probe()
-    return HttpResponse(200, wire_schema.Health(status="ready"))
+    return HttpResponse(200, wire.Health(status="ready"))
 
 
 async def read_metrics(context: RequestContext) -> HttpResponse:
     """Return counters and durations for Prometheus."""
     if context.key is not None and context.key.experiments is not None:
-        raise HttpError(
-            403, "forbidden", "This key is limited to some experiments, but metrics cover all of them."
-        )
+        message = "This key is limited to some experiments, but metrics cover all of them."
+        raise HttpError(403, "forbidden", message)
     await context.service.update_monitor()
     write = context.service.metrics.writer(context.service.monitor)
-    written, media_type = await context.service.experiments.run(write)
-    return HttpResponse(200, written, media_type=media_type)
+    return HttpResponse(200, await context.service.experiments.run(write), media_type=MEDIA_TYPE)
 
 
 async def read_description(context: RequestContext) -> HttpResponse:

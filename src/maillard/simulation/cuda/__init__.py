@@ -1,1 +1,1 @@
-"""The simulation's GPU twin: the same formulas and the same lazy engines, one thread a trial."""
+"""Simulation on a GPU: the same formulas and the same lazy engines, with one thread per trial."""

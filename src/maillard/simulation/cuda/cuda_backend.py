@@ -16,6 +16,7 @@ from maillard.policies import Indexed, Perturbed, Policy
 from maillard.policies.numerics import score_distributions
 from maillard.problems import Problem, codes
 from maillard.simulation import compiling
+from maillard.simulation import policy_formulas as formulas
 from maillard.simulation.backends import CUDA, Stopped, TrialBatch
 from maillard.simulation.compiled_plans import DIRECT, LAZY
 from maillard.simulation.compiling import call
@@ -24,15 +25,6 @@ from maillard.simulation.cuda.cuda_toolkit import cuda, jit, require_device, sim
 from maillard.simulation.cuda.device_functions import DeviceFunctions
 from maillard.simulation.cuda.engines import direct_engines, lazy_indexed, lazy_perturbed, lazy_sampled
 from maillard.simulation.cuda.engines.trial_memory import N, S, block_shift, memory_size, record_at
-from maillard.simulation.policy_formulas import (
-    FORMULAS,
-    engine_flags,
-    engine_shape,
-    forced_rounds,
-    mixed_in,
-    uses_empirical_mean,
-    without_floor,
-)
 from maillard.simulation.random_streams import policy_key
 from maillard.simulation.summary import BINS, PartialSummary
 from maillard.tally import Tally
@@ -57,22 +49,16 @@ LAUNCH_SECONDS = 0.2  # target duration of a launch; `stop` is checked between l
 def check(plan: Plan) -> None:
     """Raise `NoDevice` without a GPU, and `InvalidValue` for a plan without an engine on it."""
     require_device()
-    policy, problem = without_floor(plan.policy), plan.problem
-    if plan.engine is not None and plan.engine not in _engines(policy):
-        raise InvalidValue(
-            f"engine of {policy.name} on device 'cuda'",
-            plan.engine,
-            " or ".join(_engines(policy)) or "device='cpu'",
-        )
-    if not _engines(policy):
+    policy, problem = formulas.without_floor(plan.policy), plan.problem
+    engines = _engines(policy)
+    if plan.engine is not None and plan.engine not in engines:
+        where = f"engine of {policy.name} on device 'cuda'"
+        raise InvalidValue(where, plan.engine, " or ".join(engines) or "device='cpu'")
+    if not engines:
         allowed = "sampled, indexed and Gaussian-perturbed policies; others run with device='cpu'"
         raise InvalidValue("policy on device 'cuda'", str(plan.policy), allowed)
-    if (
-        problem.reward_distribution().code not in (codes.GAUSSIAN, codes.BERNOULLI)
-        or problem.is_delayed
-        or problem.churn
-        or problem.threshold is not None
-    ):
+    sampled = problem.reward_distribution().code in (codes.GAUSSIAN, codes.BERNOULLI)
+    if not sampled or problem.is_delayed or problem.churn or problem.threshold is not None:
         allowed = "Gaussian and Bernoulli rewards, observed at once, and regret; others run with device='cpu'"
         raise InvalidValue("problem on device 'cuda'", str(problem)[:60], allowed)
     if problem.arms > MAX_ARMS:
@@ -81,7 +67,7 @@ def check(plan: Plan) -> None:
 
 def _engines(policy: Policy) -> list[str]:
     """Return the engines of a policy on a GPU, fastest first."""
-    shape = engine_shape(policy)
+    shape = formulas.engine_shape(policy)
     if shape == "perturbed" and isinstance(policy, Perturbed):
         return [LAZY] if policy.noise is score_distributions.GAUSSIAN else []
     if shape == "sampled":
@@ -113,55 +99,38 @@ def _dispatch_by_number(first: Any, second: Any, third: Any) -> Any:
     return called
 
 
-def _count_alone(yes: bool) -> int:
-    """Replace `count_in_warp` in the CUDA simulator, where one thread stands for a whole warp."""
-    return trial_kernel.WARP_SIZE if yes else 0
-
-
-def _no_sync() -> None:
-    """In the simulator there is nothing to wait for."""
-
-
-def _lowest_bit(bits: int) -> int:
-    """The simulator's own function handles 32 bits only."""
-    return (bits & -bits).bit_length() - 1
-
-
-_SIMULATOR_FUNCTIONS = {
-    trial_kernel.count_in_warp: _count_alone,
-    trial_kernel.sync_warp: _no_sync,
-    lazy_indexed.lowest_bit: _lowest_bit,
+# Replacements in the CUDA simulator, where one thread stands for a whole warp and waits for no other. The
+# simulator's own function of the lowest bit handles 32 bits only.
+_SIMULATOR_FUNCTIONS: dict[Any, Any] = {
+    trial_kernel.count_in_warp: lambda yes: trial_kernel.WARP_SIZE if yes else 0,
+    trial_kernel.sync_warp: lambda: None,
+    lazy_indexed.lowest_bit: lambda bits: (bits & -bits).bit_length() - 1,
 }
 
 
-def source(policy: Policy, engine: str, shared: bool, fades: bool) -> Any:
+def source(policy: Policy, engine: str, has_constant: bool, has_decaying: bool) -> Any:
     """Return the kernel of a policy, not yet compiled."""
-    shape = engine_shape(policy)
+    shape = formulas.engine_shape(policy)
     assert shape is not None
     stands_for = _SIMULATOR_FUNCTIONS if simulated() else {}
-    numbers, others = compiling.numbers_of(policy), compiling.others_of(policy)
-    cls = compiling.stand_in((*numbers, *others))
-    w, x, y, z = others.values()
-    places = [
-        compiling.adapt_formula(getattr(type(policy), name), cls, len(numbers), arity, part, w, x, y, z, 1)
-        for name, arity, part in FORMULAS[shape]
-    ]
+    places = [compiling.adapt_formula(policy, *formula, 1) for formula in formulas.FORMULAS[shape]]
     places += places[-1:] * (3 - len(places))
     twins = DeviceFunctions({**stands_for, call: _dispatch_by_number(*places)})
-    calls = [1, 2, 3][: len(FORMULAS[shape])]
-    if uses_empirical_mean(policy):
+    calls = [1, 2, 3][: len(formulas.FORMULAS[shape])]
+    if formulas.uses_empirical_mean(policy):
         calls[2] = 0
-    flags = (*calls, *engine_flags(policy))
-    return twins.copy(trial_kernel.build(_ENGINES[shape, engine], flags, shape == "perturbed", shared, fades))
+    flags = (*calls, *formulas.engine_flags(policy))
+    mixed = has_constant, has_decaying
+    return twins.copy(trial_kernel.build(_ENGINES[shape, engine], flags, shape == "perturbed", *mixed))
 
 
 _KERNELS: dict[Any, Any] = {}
 
 
 def _kernel_of(plan: Plan) -> Any:
-    policy = without_floor(plan.policy)
-    constant, fading, _ = mixed_in(plan.policy, plan.problem.arms)
-    how = (plan.engine or _engines(policy)[0], bool(constant.size), bool(fading.size))
+    policy = formulas.without_floor(plan.policy)
+    constant, decaying, _ = formulas.mixed_in(plan.policy, plan.problem.arms)
+    how = (plan.engine or _engines(policy)[0], bool(constant.size), bool(decaying.size))
     key = (type(policy), tuple(compiling.others_of(policy).items()), how)
     if key not in _KERNELS:
         _KERNELS[key] = jit(source(policy, *how), max_registers=MAX_REGISTERS)
@@ -189,18 +158,12 @@ def batch_size(plan: Plan, _trials: int = 0, _workers: int = 1) -> int:
     if simulated():
         return 64
     device, (free, _) = cuda().get_current_device(), cuda().current_context().get_memory_info()
-    a_trial = 8 * (
-        memory_size(plan.problem.arms)
-        + plan.problem.arms
-        + len(plan.checkpoints)
-        + trial_kernel.SAVED_NUMBERS
-        + 4
-    )
-    fits = int(free / 2) // a_trial // THREADS_PER_BLOCK * THREADS_PER_BLOCK
+    arms = plan.problem.arms
+    numbers = memory_size(arms) + arms + len(plan.checkpoints) + trial_kernel.SAVED_NUMBERS + 4  # of a trial
+    fits = int(free / 2) // (8 * numbers) // THREADS_PER_BLOCK * THREADS_PER_BLOCK
     if fits < THREADS_PER_BLOCK:
-        raise InvalidValue(
-            "arms on device 'cuda'", plan.problem.arms, f"fewer: {free >> 20} MiB of its memory are free"
-        )
+        allowed = f"fewer: {free >> 20} MiB of its memory are free"
+        raise InvalidValue("arms on device 'cuda'", arms, allowed)
     return min(fits, device.MULTIPROCESSOR_COUNT * THREADS_PER_PROCESSOR)
 
 
@@ -220,12 +183,12 @@ def run(
     plan: Plan, first: int, count: int, *, summarize: bool, stop: Any = None, horizon: int | None = None
 ) -> TrialBatch | PartialSummary:
     """Run the trials `first`, ..., `first + count - 1`, with another horizon than the plan's if given."""
-    device, problem, policy = cuda(), plan.problem, without_floor(plan.policy)
+    device, problem, policy = cuda(), plan.problem, formulas.without_floor(plan.policy)
     block = 1 if simulated() else THREADS_PER_BLOCK
     threads = -(-count // block) * block
     checkpoints = np.array(plan.checkpoints if horizon is None else [horizon], np.int64)
     # Threads sweep over indices in step: what they read at once is adjacent in memory.
-    order = "F" if engine_shape(policy) == "indexed" else "C"
+    order = "F" if formulas.engine_shape(policy) == "indexed" else "C"
     memory = device.device_array((threads, memory_size(problem.arms)), order=order)
     regret = device.device_array((checkpoints.size, threads))
     failures = device.to_device(np.zeros(threads, np.int64))
@@ -238,7 +201,7 @@ def run(
         device.to_device(compiling.parameters_of(policy)),
         *_problem_arrays(problem),
         *_mixed_in_arrays(plan),
-        forced_rounds(policy, problem.arms),
+        formulas.forced_rounds(policy, problem.arms),
     )
     rest = (
         device.to_device(checkpoints),
@@ -293,23 +256,16 @@ def _key(plan: Plan) -> Any:
 
 
 def _problem_arrays(problem: Problem) -> tuple[Any, ...]:
-    distribution = problem.reward_distribution()
-    second = distribution.second if distribution.second.size == problem.arms else np.zeros(problem.arms)
-    return (
-        int(distribution.code),
-        *(
-            cuda().to_device(np.ascontiguousarray(each, np.float64))
-            for each in (distribution.first, second, problem.gaps)
-        ),
-    )
+    code, first, second, *_ = problem.reward_distribution()
+    return int(code), *(cuda().to_device(each) for each in (first, second, problem.gaps))
 
 
 def _mixed_in_arrays(plan: Plan) -> tuple[Any, Any, float]:
     """Return the cumulative mixed-in probabilities; an unused number in place of an empty array."""
-    constant, fading, decay = mixed_in(plan.policy, plan.problem.arms)
-    ends = (np.cumsum(each) if each.size else np.zeros(1) for each in (constant, fading))
-    constant, sinking = (cuda().to_device(each) for each in ends)
-    return constant, sinking, float(decay)
+    *probabilities, decay = formulas.mixed_in(plan.policy, plan.problem.arms)
+    ends = (np.cumsum(each) if each.size else np.zeros(1) for each in probabilities)
+    constant, decaying = (cuda().to_device(each) for each in ends)
+    return constant, decaying, float(decay)
 
 
 def _collect(memory: Any, regret: Any, count: int, arms: int) -> TrialBatch:
@@ -327,15 +283,9 @@ def _summarize(memory: Any, regret: Any, count: int, arms: int) -> PartialSummar
     curves = mean, square, most, histogram
     _launch(_reducer(reductions.reduce_curves), places, threads, regret, count, *curves)
     _launch(_reducer(reductions.count_pulls), arms, threads, memory, count, pulls)
-    return PartialSummary(
-        count,
-        mean.copy_to_host(),
-        square.copy_to_host(),
-        most.copy_to_host(),
-        histogram.copy_to_host(),
-        pulls.copy_to_host(),
-        np.ascontiguousarray(regret.copy_to_host()[-1, :count]),
-    )
+    found = [each.copy_to_host() for each in (*curves, pulls)]
+    found.append(np.ascontiguousarray(regret.copy_to_host()[-1, :count]))
+    return PartialSummary(count, *found)
 
 
 def _raise_failure(plan: Plan, first: int, count: int, memory: Any, failures: Any) -> None:
@@ -347,10 +297,7 @@ def _raise_failure(plan: Plan, first: int, count: int, memory: Any, failures: An
     w = memory.copy_to_host()[trial]
     places = np.array([record_at(arm) for arm in range(plan.problem.arms)])
     tally = Tally(w[places + N].astype(np.int64), w[places + S])
-    without_floor(plan.policy).log_probabilities(tally)  # says which number is bad
+    formulas.without_floor(plan.policy).log_probabilities(tally)  # says which number is bad
     where = f"{plan.policy.name}: trial {first + trial}, round {rounds[trial]}"
-    raise InvalidValue(
-        where,
-        "no number, or a weight above its bound",
-        "a formula that gives a number, and keeps what `monotone` declares",
-    )
+    allowed = "a formula that gives a number, and keeps what `monotone` declares"
+    raise InvalidValue(where, "no number, or a weight above its bound", allowed)

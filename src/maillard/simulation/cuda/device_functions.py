@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from maillard.policies.numerics import elementwise
+from maillard.simulation.compiling import branch_number, is_foreign, where_number
 from maillard.simulation.cuda import device_random_numbers
 from maillard.simulation.cuda.cuda_toolkit import jit, simulated
 from maillard.simulation.engines import random_numbers, score_sampling
@@ -31,8 +32,8 @@ class DeviceFunctions:
             random_numbers.uniform: device_random_numbers.uniform,
             random_numbers.normal: device_random_numbers.normal,
             random_numbers.exponential: device_random_numbers.exponential,
-            elementwise.where: _where,
-            elementwise.branch: _branch,
+            elementwise.where: where_number,
+            elementwise.branch: branch_number,
             # Never called for Gaussian scores, but the compiler types every branch.
             score_sampling.sample_beta: _not_here,
             score_sampling.beta_hazard: _not_here,
@@ -47,7 +48,7 @@ class DeviceFunctions:
     def of(self, function: Any) -> Any:
         """Return the device function of a function."""
         function = self._stands_for.get(function, function)
-        if function is _branch:  # a new copy each time: nested calls would look like a recursion
+        if function is branch_number:  # a new copy each time: nested calls would look like a recursion
             return self._compile(_copy(function, lambda value: value))
         if function not in self._made:
             self._made[function] = self._compile(_copy(function, self.of))
@@ -69,11 +70,7 @@ def _copy(function: Any, replace: Callable[[Any], Any]) -> Any:
     def swap(value: Any) -> Any:
         if isinstance(value, tuple) and any(isinstance(each, types.FunctionType) for each in value):
             return tuple(swap(each) for each in value)
-        ours = isinstance(value, types.FunctionType) and (value.__module__ or "").split(".")[0] not in (
-            "numba",
-            "numpy",
-        )
-        return replace(value) if ours else value
+        return replace(value) if isinstance(value, types.FunctionType) and not is_foreign(value) else value
 
     known = function.__globals__
     loaded = {step.argval for step in dis.get_instructions(function) if step.opname == "LOAD_GLOBAL"}
@@ -96,26 +93,15 @@ def _numpy() -> Any:
         for name in ("exp", "expm1", "log", "log1p", "sqrt", "floor", "isnan", "isfinite")
     }
     found |= {name: getattr(np, name) for name in ("inf", "nan", "pi", "float64", "uint64")}
-    chosen = {"where": _where, "abs": _abs, "minimum": _minimum, "maximum": _maximum, "add": _add}
+    found["abs"] = math.fabs
+    chosen = {"where": where_number, "minimum": _minimum, "maximum": _maximum, "add": _add}
     found |= {name: jit(each, device=True, forceinline=True) for name, each in chosen.items()}
     vars(module).update(found)
     return module
 
 
-def _where(condition: Any, yes: Any, no: Any) -> Any:
-    return yes + 0.0 if condition else no + 0.0
-
-
-def _branch(condition: Any, yes: Any, no: Any, x: Any, y: Any) -> Any:
-    return yes(x, y) + 0.0 if condition else no(x, y) + 0.0
-
-
 def _not_here(*_: float) -> float:
     return math.nan
-
-
-def _abs(x: float) -> float:
-    return abs(x)
 
 
 def _add(x: float, y: float) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from maillard.problems import codes
+from maillard.problems.codes import GAUSSIAN
 from maillard.simulation.cuda import cuda_toolkit
 from maillard.simulation.cuda.device_random_numbers import normals, seed_stream
 from maillard.simulation.cuda.engines.trial_memory import (
@@ -30,7 +30,9 @@ from maillard.simulation.cuda.engines.trial_memory import (
     SUM,
     N,
     S,
+    load_leader,
     record_at,
+    save_leader,
 )
 from maillard.simulation.engines.random_numbers import normal, uniform
 
@@ -39,7 +41,6 @@ FULL_WARP = 0xFFFFFFFF
 WARP_SIZE = 32
 REGISTERS = 8
 SAVED_NUMBERS = REGISTERS + 3  # per thread, between two launches
-GAUSSIAN = codes.GAUSSIAN
 RUNNING, NEEDS_CHOICE, NEEDS_UPDATE, NEEDS_REBUILD_ALL, NEEDS_REBUILD, DONE = range(6)  # states of a thread
 
 
@@ -69,16 +70,16 @@ def sample_mixed_in(cumulative: Any, total: float, rng: Any) -> int:
     return arm if arm < cumulative.size else -1
 
 
-def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades: bool) -> Any:
+def build(engine: Any, codes: tuple[int, ...], scores: bool, has_constant: bool, has_decaying: bool) -> Any:
     """Return the kernel around an engine.
 
-    `scores`: `try_leader` needs a normal number. `shared`, `fades`: constant or decaying probabilities are
-    mixed in.
+    `scores`: `try_leader` needs a normal number. `has_constant`, `has_decaying`: whether constant or decaying
+    probabilities are mixed in.
     """
     begin, try_leader, keeps_leader, choose_arm, update, rebuild = engine
 
     def advance(  # type: ignore[no-untyped-def]
-        memory, paused, streams, key, trial, parameters, kind, first, second, gaps, constant, fading, decay,
+        memory, paused, streams, key, trial, parameters, kind, first, second, gaps, constant, decaying, decay,
         forced, since, until, checkpoints, regret, failures, shift, enough, many, pairs,
     ):  # fmt: skip
         thread = cuda.grid(1)
@@ -87,15 +88,8 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
         x = cuda.local.array(REGISTERS, np.float64)
         f = (parameters, *codes)
         arms, horizon = first.size & INDEX_MASK, checkpoints[checkpoints.size - 1]
-        t, place, left, state, arm, what, floor_sampled = (
-            since,
-            0,
-            0,
-            NEEDS_REBUILD_ALL,
-            -1,
-            REBUILD_ALL,
-            False,
-        )
+        t, place, left, arm, floor_sampled = since, 0, 0, -1, False
+        state, what = NEEDS_REBUILD_ALL, REBUILD_ALL
         if since == 1:
             seed_stream(rng, key, np.uint64(trial + thread))
             lost = 0.0
@@ -109,7 +103,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                         regret[place & INDEX_MASK, thread] = lost
                         place += 1
                     t += 1
-            x[LEADER], x[COUNT], x[SUM] = 0.0, w[record_at(0) + N], w[record_at(0) + S]
+            load_leader(x, w, 0)
             if t > horizon:
                 state = DONE
             else:
@@ -123,10 +117,8 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
         lead = int(x[LEADER])
         mean, deviation = first[lead & INDEX_MASK], second[lead & INDEX_MASK]
         while True:
-            waiting, holding = (
-                count_in_warp(NEEDS_CHOICE <= state <= NEEDS_UPDATE),
-                count_in_warp(state == NEEDS_REBUILD_ALL),
-            )
+            waiting = count_in_warp(NEEDS_CHOICE <= state <= NEEDS_UPDATE)
+            holding = count_in_warp(state == NEEDS_REBUILD_ALL)
             going = count_in_warp(state == RUNNING and t <= until)
             if waiting + holding + going == 0:
                 break
@@ -139,13 +131,12 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                         if pair and state == RUNNING and (half == 0 or pairs > 0):
                             if not floor_sampled:
                                 arm = -1
-                                if fades:
-                                    arm = sample_mixed_in(fading, float(t) ** decay, rng)
-                                if shared and arm < 0:
+                                if has_decaying:
+                                    arm = sample_mixed_in(decaying, float(t) ** decay, rng)
+                                if has_constant and arm < 0:
                                     arm = sample_mixed_in(constant, 1.0, rng)
-                                floor_sampled = (
-                                    shared or fades
-                                )  # once per round, even if `choose_arm` samples again
+                                # Once per round, even if `choose_arm` samples again.
+                                floor_sampled = has_constant or has_decaying
                             if (scores or kind == GAUSSIAN) and (scores or half == 0):
                                 one, two = normals(rng)
                             if arm < 0 and try_leader(f, x, w, arms, shift, t, one, rng):
@@ -183,7 +174,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                 if NEEDS_CHOICE <= state <= NEEDS_UPDATE:
                     state = NEEDS_REBUILD
                     if t > checkpoints[place & INDEX_MASK]:
-                        w[record_at(lead) + N], w[record_at(lead) + S] = x[COUNT], x[SUM]
+                        save_leader(x, w)
                         lost = 0.0
                         for each in range(arms):
                             lost += w[record_at(each) + N] * gaps[each & INDEX_MASK]
@@ -211,7 +202,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, shared: bool, fades
                     state = DONE
                 else:
                     left = min(left, checkpoints[place & INDEX_MASK] + 1 - t)
-        w[record_at(lead) + N], w[record_at(lead) + S] = x[COUNT], x[SUM]
+        save_leader(x, w)
         streams[0, thread], streams[1, thread] = rng[0], rng[1]
         for each in range(REGISTERS):
             kept[each] = x[each]

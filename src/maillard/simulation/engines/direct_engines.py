@@ -60,10 +60,7 @@ def compute_sampled(f: Any, w: Any, arms: int, t: int) -> int:
     for arm in range(arms):
         log = 0.0  # a cold arm weighs as a rival with N = 0 pulls
         if w[N, arm] > 0:
-            if w[MEAN, arm] == best:
-                log = call(f[1], f[0], w[N, arm], float(t), 0.0, 0.0, 0.0)
-            else:
-                log = call(f[2], f[0], w[N, arm], w[MEAN, arm], best, float(t), 0.0)
+            log = log_weight(f, w[N, arm], w[MEAN, arm], best, t, t)
         if not log < np.inf:
             return -1 - arm
         w[LOG, arm] = log
@@ -83,6 +80,13 @@ def compared_mean(f: Any, n: float, s: float) -> float:
     return call(f[3], f[0], n, s, 0.0, 0.0, 0.0) if f[3] else s / n
 
 
+def log_weight(f: Any, n: float, mean: float, best: float, late: float, t: float) -> float:
+    """Return the log weight of an arm: a leader's in round `late`, or a rival's in round t."""
+    if mean >= best:
+        return call(f[1], f[0], n, float(late), 0.0, 0.0, 0.0)
+    return call(f[2], f[0], n, mean, best, float(t), 0.0)
+
+
 def choose_indexed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """Choose an arm with the largest index."""
     bad = 0 if is_current(w, arms, t) else compute_indexed(f, w, arms, t)
@@ -90,9 +94,9 @@ def choose_indexed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
 
 
 def compute_indexed(f: Any, w: Any, arms: int, t: int) -> int:
-    """Compute every arm's probability.
+    """Compute every arm's probability; return -1 - arm if an index is nan.
 
-    Equal for ties, 1/K for a cold arm; return -1 - arm if an index is nan.
+    Arms with the largest index have equal probabilities. A cold arm has probability 1/K.
     """
     best = best_mean(w, arms)
     for arm in range(arms):
@@ -173,10 +177,9 @@ def sample_arm(w: Any, arms: int, rng: Any) -> int:
 def choose_perturbed(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """Sample every score; choose the largest. f: location, spread, distribution code, has prior."""
     prior = f[4]
-    if not prior:
-        arm = sample_cold_arm(w, arms, rng)
-        if arm >= 0:
-            return arm
+    cold = -1 if prior else sample_cold_arm(w, arms, rng)
+    if cold >= 0:
+        return cold
     top, winner = -np.inf, -1
     for arm in range(arms):
         n, s = w[N, arm], w[S, arm]
@@ -195,8 +198,7 @@ def sample_cold_arm(w: Any, arms: int, rng: Any) -> int:
     """Return each cold arm (without observed rewards) with probability 1/K, otherwise -1."""
     warm = 0
     for arm in range(arms):
-        if w[N, arm] > 0:
-            warm += 1
+        warm += int(w[N, arm] > 0)
     if warm == arms:
         return -1
     place = int(rng.random() * arms)
@@ -204,10 +206,7 @@ def sample_cold_arm(w: Any, arms: int, rng: Any) -> int:
 
 
 def choose_binomial(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
-    """Choose the arm with the largest discrete score.
-
-    F: offset, trials, probability, size, rounding probability.
-    """
+    """Choose the arm with the largest score. f: its offset, trials, probability and size; rounding up."""
     top, winner, ties = -np.inf, -1, 0
     for arm in range(arms):
         n, s = w[N, arm], w[S, arm]

@@ -214,9 +214,9 @@ def set_bound(f: Any, w: Any, arms: int, arm: int, index: float, top: float, t: 
     """
     half = w.shape[1] // 2
     mean, best, bound = w[MEAN, arm], w[STATE, BEST_MEAN], index
-    room = max(GAP_FRACTION * (top - index), 0.0)
+    slack = max(GAP_FRACTION * (top - index), 0.0)
     if f[2]:
-        lower = best - (room / w[MEAN_SLOPE, arm] if w[MEAN_SLOPE, arm] > 0.0 else 0.1 * (best - mean))
+        lower = best - (slack / w[MEAN_SLOPE, arm] if w[MEAN_SLOPE, arm] > 0.0 else 0.1 * (best - mean))
         if lower > mean:
             set_max(w, MEAN_FLOOR, half + arm, lower)
         else:
@@ -227,20 +227,20 @@ def set_bound(f: Any, w: Any, arms: int, arm: int, index: float, top: float, t: 
             w[MEAN_SLOPE, arm] = (bound - index) / (best - lower)
         best = lower
     if f[3]:
-        ahead = float(t)
-        if w[ROUND_SLOPE, arm] > 0.0:
-            ahead = min(
-                max(np.floor(room / w[ROUND_SLOPE, arm]), 1.0 + np.floor(t / 32.0) if room == 0.0 else 8.0),
-                ahead,
-            )
-        elif w[ROUND_SLOPE, arm] != 0.0:
-            ahead = 1.0 + np.floor(t / 32.0)
+        ahead = rounds_ahead(w[ROUND_SLOPE, arm], slack, t)
         end = call(f[1], f[0], w[N, arm], mean, best, t + ahead, float(arms))
         w[ROUND_SLOPE, arm] = (end - bound) / ahead
         # A falling index keeps falling: the bound never expires.
         set_max(w, EXPIRY, half + arm, -np.inf if end < bound else -(t + ahead))
         bound = max(bound, end)
     set_max(w, BOUND, half + arm, bound)
+
+
+def rounds_ahead(slope: float, slack: float, t: int) -> float:
+    """Return for how many rounds to bound an index that may rise by `slack`; an unknown slope is nan."""
+    if slope > 0.0 and slack != 0.0:
+        return min(max(np.floor(slack / slope), 8.0), float(t))
+    return float(t) if slope == 0.0 else 1.0 + np.floor(t / 32.0)
 
 
 ENGINE = (begin, choose, update)

@@ -123,22 +123,18 @@ def reset_threshold(f: Any, w: Any, arms: int) -> None:
         w[STATE, THRESHOLD] = point_at(code, w[A, lead], w[B, lead], w[STATE, THRESHOLD_Z])
         fill_hazards(f, w, arms)
         above = w[HAZARD_TREE, 1]
-        if above > few + 3.0 and w[STATE, THRESHOLD_Z] < 6.0:
-            w[STATE, THRESHOLD_Z] += 1.0
-        elif above < few and w[STATE, THRESHOLD_Z] > lowest_z(code):
-            w[STATE, THRESHOLD_Z] = max(w[STATE, THRESHOLD_Z] - 0.5, lowest_z(code))
+        if not (above > few + 3.0 and w[STATE, THRESHOLD_Z] < 6.0):
+            if above < few:
+                w[STATE, THRESHOLD_Z] = max(w[STATE, THRESHOLD_Z] - 0.5, lowest_z(code))
             return
-        else:
-            return
+        w[STATE, THRESHOLD_Z] += 1.0
 
 
 def fill_hazards(f: Any, w: Any, arms: int) -> None:
     """Compute every rival's hazard for the threshold."""
     half, lead = w.shape[1] // 2, int(w[STATE, LEADER])
     for arm in range(arms):
-        above = 0.0
-        if arm != lead:
-            above = hazard(f[3], w[A, arm], w[B, arm], w[STATE, THRESHOLD])
+        above = 0.0 if arm == lead else hazard(f[3], w[A, arm], w[B, arm], w[STATE, THRESHOLD])
         w[HAZARD_TREE, half + arm] = above
     fill_sum(w, HAZARD_TREE, half)
 

@@ -34,7 +34,7 @@ from maillard.simulation.engines.arm_trees import (
     set_max,
     set_sum,
 )
-from maillard.simulation.engines.direct_engines import compared_mean
+from maillard.simulation.engines.direct_engines import compared_mean, log_weight
 
 # Rows of the table: per arm the pulls, sums, means and log bounds; a sum tree of the bounds; a tree of the
 # maxima of the other arms' means; and STATE, single numbers at the following positions.
@@ -71,29 +71,26 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
         if u < w[STATE, LEADER_LOW]:
             return lead
         if u < w[STATE, LEADER_HIGH]:
-            if u < leader_weight(f, w, lead, t):
+            if u < leader_weight(f, w, w[N, lead], t):
                 return lead
         else:
             leaf, into = find_sum(w, BOUND_TREE, half, u - w[STATE, LEADER_HIGH])
             arm, bound = leaf - half, w[BOUND_TREE, leaf]
             if bound > 0.0:  # rounding may lead past the last arm
-                log = log_weight(f, w, arm, t)
+                log = log_weight(f, w[N, arm], w[MEAN, arm], w[MEAN, lead], t, t) - w[STATE, SCALE]
                 excess = log - w[LOG_BOUND, arm]
                 if not excess <= ROUNDING_SLACK * (1.0 + abs(w[STATE, SCALE])):
                     w[STATE, INVALID] = arm
-                if into < bound * (1.0 + excess) or into < np.exp(
-                    log
-                ):  # 1 + x <= exp(x): mostly the first suffices
+                # 1 + x <= exp(x): mostly the first comparison suffices.
+                if into < bound * (1.0 + excess) or into < np.exp(log):
                     return arm
         w[STATE, REJECTIONS] += 1.0
         if w[STATE, REJECTIONS] > 4.0 + MAX_REJECTIONS_PER_ARM * arms:
-            if (
-                w[MEAN, lead] < w[STATE, FLOOR] + 1.5 * w[STATE, WIDTH]
-            ):  # the leader has not risen: the band is too wide
+            # The leader has not risen: the band is too wide.
+            if w[MEAN, lead] < w[STATE, FLOOR] + 1.5 * w[STATE, WIDTH]:
                 w[STATE, WIDTH] *= 0.6
-            if w[STATE, LEADER_HIGH] > 2.0 * leader_weight(
-                f, w, lead, t
-            ):  # its weight grows with t: shorten the window
+            # Its weight grows with t: shorten the window.
+            if w[STATE, LEADER_HIGH] > 2.0 * leader_weight(f, w, w[N, lead], t):
                 w[STATE, ROUND_SPAN] = max(0.5 * w[STATE, ROUND_SPAN], 1e-6)
             rebuild_bounds(f, w, arms, t)
     return -1 - int(w[STATE, INVALID])
@@ -163,11 +160,8 @@ def rebuild_bounds(f: Any, w: Any, arms: int, t: int) -> None:
     w[STATE, LEADER] = lead
     if w[STATE, WIDTH] == 0.0:
         w[STATE, WIDTH] = 0.1 * (best - w[MEAN, worst])
-    w[STATE, FLOOR], w[STATE, LAST_ROUND], w[STATE, REJECTIONS] = (
-        best - w[STATE, WIDTH],
-        t + np.floor(w[STATE, ROUND_SPAN] * t),
-        0.0,
-    )
+    w[STATE, FLOOR], w[STATE, REJECTIONS] = best - w[STATE, WIDTH], 0.0
+    w[STATE, LAST_ROUND] = t + np.floor(w[STATE, ROUND_SPAN] * t)
     w[STATE, SCALE] = call(f[1], f[0], w[N, lead], float(t), 0.0, 0.0, 0.0)
     for arm in range(arms):
         w[BOUND_TREE, half + arm] = 0.0 if arm == lead else upper_bound(f, w, arm, t)
@@ -184,23 +178,16 @@ def bound_leader_weight(f: Any, w: Any, t: int) -> None:
     n = w[N, lead]
     w[STATE, LAST_PULLS] = np.floor(n * 1.0625) + 1.0
     until = max(w[STATE, LAST_ROUND], float(t))  # a window that ends now is rebuilt before the next choice
-    w[STATE, LEADER_HIGH] = np.exp(call(f[1], f[0], n, until, 0.0, 0.0, 0.0) - w[STATE, SCALE])
-    w[STATE, LEADER_LOW] = np.exp(
-        call(f[1], f[0], w[STATE, LAST_PULLS], float(t), 0.0, 0.0, 0.0) - w[STATE, SCALE]
-    )
-    if not (
-        w[STATE, LEADER_LOW] <= w[STATE, LEADER_HIGH] * (1.0 + ROUNDING_SLACK)
-        and w[STATE, LEADER_HIGH] < np.inf
-    ):
+    high = leader_weight(f, w, n, until)
+    low = leader_weight(f, w, w[STATE, LAST_PULLS], t)
+    w[STATE, LEADER_HIGH], w[STATE, LEADER_LOW] = high, low
+    if not (low <= high * (1.0 + ROUNDING_SLACK) and high < np.inf):
         w[STATE, INVALID] = lead
 
 
 def upper_bound(f: Any, w: Any, arm: int, t: int) -> float:
     """Return the largest weight that an arm can have while the best mean is above the floor."""
-    if w[MEAN, arm] >= w[STATE, FLOOR]:
-        log = call(f[1], f[0], w[N, arm], w[STATE, LAST_ROUND], 0.0, 0.0, 0.0)
-    else:
-        log = call(f[2], f[0], w[N, arm], w[MEAN, arm], w[STATE, FLOOR], float(t), 0.0)
+    log = log_weight(f, w[N, arm], w[MEAN, arm], w[STATE, FLOOR], w[STATE, LAST_ROUND], t)
     w[LOG_BOUND, arm] = log - w[STATE, SCALE]
     bound = np.exp(w[LOG_BOUND, arm])
     if not bound < np.inf:
@@ -208,19 +195,9 @@ def upper_bound(f: Any, w: Any, arm: int, t: int) -> float:
     return bound
 
 
-def log_weight(f: Any, w: Any, arm: int, t: int) -> float:
-    """Return the exact log weight of an arm."""
-    best = w[MEAN, int(w[STATE, LEADER])]
-    if w[MEAN, arm] == best:
-        log = call(f[1], f[0], w[N, arm], float(t), 0.0, 0.0, 0.0)
-    else:
-        log = call(f[2], f[0], w[N, arm], w[MEAN, arm], best, float(t), 0.0)
-    return log - w[STATE, SCALE]
-
-
-def leader_weight(f: Any, w: Any, arm: int, t: int) -> float:
-    """Return the exact weight of a leader."""
-    return np.exp(call(f[1], f[0], w[N, arm], float(t), 0.0, 0.0, 0.0) - w[STATE, SCALE])
+def leader_weight(f: Any, w: Any, n: float, t: float) -> float:
+    """Return the exact weight of a leader with n pulls in round t."""
+    return np.exp(call(f[1], f[0], n, float(t), 0.0, 0.0, 0.0) - w[STATE, SCALE])
 
 
 ENGINE = (begin, choose, update)

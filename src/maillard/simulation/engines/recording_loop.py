@@ -1,7 +1,4 @@
-"""The loop that records a run.
-
-Each round's distribution, the arm sampled from exactly that, and its reward.
-"""
+"""The loop that records a run: in each round, the distribution, the arm sampled from it, and its reward."""
 
 from __future__ import annotations
 
@@ -10,48 +7,25 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from maillard.problems import codes
-from maillard.simulation.compiling import borrowed, compile_function
+from maillard.problems.codes import NO_DELAY
+from maillard.simulation.compiling import NUMBERS, PLACES, TABLE, borrowed
+from maillard.simulation.engines import trial_loop
 from maillard.simulation.engines.direct_engines import LOG, PROBABILITY, begin, sample_arm
 from maillard.simulation.engines.reward_sampling import sample_reward
 from maillard.simulation.engines.trial_loop import make_queue, queue_reward, replace_arm, sample_new_means
 
-NO_DELAY = codes.NO_DELAY
-
-_F8, _I8 = types.float64, types.int64
-_NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
-_PROBLEM = (_I8, _I8, _NUMBERS, _NUMBERS, _TABLE, _TABLE, _NUMBERS, _I8, _F8, _NUMBERS)
-# f; the problem as in `trial_loop`; constant and decaying probabilities, decay, forced rounds; out: arms,
-# rewards, the log probability of the chosen arm, those of every arm (or empty), final pulls and sums; random
-# numbers.
-SIGNATURE = _I8(
-    _PLACES,
-    *_PROBLEM,
-    _NUMBERS,
-    _NUMBERS,
-    _F8,
-    _I8,
-    _PLACES,
-    _NUMBERS,
-    _NUMBERS,
-    _TABLE,
-    _NUMBERS,
-    _NUMBERS,
-    types.npy_rng,
-)
-
-
-def compile_loop(compute: Any, update: Any) -> Any:
-    """Compile the loop for one engine shape."""
-    return compile_function(build, (compute, update), SIGNATURE)
+# Out: arms, rewards, the log probability of the chosen arm, those of every arm (or empty), final pulls and
+# sums. Then the random numbers. The probabilities mixed in are not cumulative.
+_OUT = (PLACES, NUMBERS, NUMBERS, TABLE, NUMBERS, NUMBERS)
+SIGNATURE = types.int64(*trial_loop.POLICY, *trial_loop.PROBLEM, *_OUT, types.npy_rng)
 
 
 def build(compute: Any, update: Any, fingerprint: int) -> Any:
     """Return the loop around `compute(f, w, arms, t)`, which fills in the (log) probabilities."""
 
     def run(  # type: ignore[no-untyped-def]
-        f, code, sampler, first, second, values, ends, true_means, delay_code, delay, churn, constant,
-        decaying, decay, forced, chosen, rewards, logs, all_logs, observed_pulls, observed_sums, rng,
+        f, constant, decaying, decay, forced, code, sampler, first, second, values, ends, true_means,
+        delay_code, delay, churn, chosen, rewards, logs, all_logs, observed_pulls, observed_sums, rng,
     ):  # fmt: skip
         arms, observed, since = first.size, fingerprint * 0, np.zeros(first.size, np.int64)
         table, queue = begin(arms), make_queue(delay_code, min(delay, float(chosen.size)))

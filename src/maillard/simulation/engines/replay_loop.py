@@ -11,35 +11,24 @@ from typing import Any
 
 from numba import types
 
-from maillard.simulation.compiling import borrowed, compile_function
-from maillard.simulation.engines.trial_loop import N, S, choose_arm
+from maillard.simulation.compiling import NUMBERS, PLACES, borrowed
+from maillard.simulation.engines.trial_loop import POLICY, N, S, choose_arm
 
-_F8, _I8 = types.float64, types.int64
-_NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
-SIGNATURE = _I8(
-    _PLACES,  # f: the addresses of parameters and formulas
-    _NUMBERS,  # constant probabilities mixed in, cumulative; or empty
-    _NUMBERS,  # probabilities mixed in over those, times t^-decay, cumulative; or empty
-    _F8,  # decay
-    _I8,  # forced: initial rounds that pull the arms in order
-    _PLACES,  # thinned: the arm of each row; queued: empty
-    _NUMBERS,  # thinned: the acceptance probability of each row; queued: empty
-    _NUMBERS,  # the reward of each row; queued: one arm's after the other's
-    _PLACES,  # queued: the first reward of each arm, and the end; thinned: empty
-    _NUMBERS,  # arm_values: one number per arm
-    _PLACES,  # checkpoints, the last of which is the horizon
-    _NUMBERS,  # out: the sum of rewards at each
-    _NUMBERS,  # out: the sum of arm_values over the chosen arms at each
-    _PLACES,  # out: the number of rounds; the arm of a formula that returned an invalid number
-    _NUMBERS,  # out: observed pulls
-    _NUMBERS,  # out: observed sums
+SIGNATURE = types.int64(
+    *POLICY,
+    PLACES,  # thinned: the arm of each row; queued: empty
+    NUMBERS,  # thinned: the acceptance probability of each row; queued: empty
+    NUMBERS,  # the reward of each row; queued: one arm's after the other's
+    PLACES,  # queued: the first reward of each arm, and the end; thinned: empty
+    NUMBERS,  # arm_values: one number per arm
+    PLACES,  # checkpoints, the last of which is the horizon
+    NUMBERS,  # out: the sum of rewards at each
+    NUMBERS,  # out: the sum of arm_values over the chosen arms at each
+    PLACES,  # out: the number of rounds; the arm of a formula that returned an invalid number
+    NUMBERS,  # out: observed pulls
+    NUMBERS,  # out: observed sums
     types.npy_rng,
 )
-
-
-def compile_loop(begin: Any, choose: Any, update: Any) -> Any:
-    """Compile the loop with the functions of one engine."""
-    return compile_function(build, (begin, choose, update), SIGNATURE)
 
 
 def build(begin: Any, choose: Any, update: Any, fingerprint: int) -> Any:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from maillard.problems import codes
+from maillard.problems.codes import BERNOULLI, EXPONENTIAL, FINITE, GAUSSIAN, POISSON, UNIFORM
 from maillard.simulation.compiling import call, rare
-
-GAUSSIAN, BERNOULLI, POISSON = codes.GAUSSIAN, codes.BERNOULLI, codes.POISSON
-EXPONENTIAL, UNIFORM, FINITE = codes.EXPONENTIAL, codes.UNIFORM, codes.FINITE
 
 
 def sample_reward(
     kind: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
 ) -> float:
-    """Sample a reward; `first`, `second`.
+    """Sample a reward of an arm.
 
-    An arm's parameters; `values`, `ends`: finite support, cumulative probabilities.
+    `first`, `second`: the parameters of each arm. `values`, `ends`: a finite support, and where the
+    probability of each value ends.
     """
     if kind == GAUSSIAN:
         return first[arm] + second[arm] * rng.standard_normal()

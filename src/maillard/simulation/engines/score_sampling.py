@@ -11,16 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from maillard.policies.numerics import score_distributions
+from maillard.policies.numerics import score_distributions as scores
 from maillard.policies.numerics.families import poisson
 from maillard.simulation.compiling import rare
 from maillard.simulation.engines.random_numbers import exponential, normal, uniform
 
-GAUSSIAN, GUMBEL, BETA = (
-    score_distributions.GAUSSIAN.code,
-    score_distributions.GUMBEL.code,
-    score_distributions.BETA.code,
-)
+GAUSSIAN, GUMBEL, BETA = scores.GAUSSIAN.code, scores.GUMBEL.code, scores.BETA.code
 MIN_PROBABILITY = 1e-320
 MAX_HAZARD = 64.0  # probability e^-64, far below the resolution of 53 bits
 
@@ -47,7 +43,7 @@ def sample_beta(a: float, b: float, rng: Any) -> float:
 
 @rare
 def point_at(code: int, a: float, b: float, z: float) -> float:
-    """Return the point z standard deviations from the middle of the distribution."""
+    """Return the location plus z times the scale: (a, b), or for Beta its mean and sd, kept inside (0, 1)."""
     if code != BETA:
         return a + z * b
     mean = a / (a + b)
@@ -64,21 +60,18 @@ def lowest_z(code: int) -> float:
 def hazard(code: int, a: float, b: float, threshold: float) -> float:
     """Return -ln P(score <= threshold), at most MAX_HAZARD.
 
-    On a line of intervals, rounding would lose the others.
+    A longer interval on the line would make the others vanish by rounding.
     """
-    return min(unlimited_hazard(code, a, b, threshold), MAX_HAZARD)
-
-
-def unlimited_hazard(code: int, a: float, b: float, threshold: float) -> float:
-    """Return -ln P(score <= threshold)."""
-    if code == GAUSSIAN:
-        z = (threshold - a) / b
-        if z > 0.0:
-            return -np.log1p(-0.5 * math.erfc(z * math.sqrt(0.5)))
-        return -np.log(max(0.5 * math.erfc(-z * math.sqrt(0.5)), MIN_PROBABILITY))
-    if code == GUMBEL:
-        return np.exp(min((a - threshold) / b, 700.0))
-    return beta_hazard(a, b, threshold)
+    z = (threshold - a) / b
+    if code == GAUSSIAN and z > 0.0:
+        above = -np.log1p(-0.5 * math.erfc(z * math.sqrt(0.5)))
+    elif code == GAUSSIAN:
+        above = -np.log(max(0.5 * math.erfc(-z * math.sqrt(0.5)), MIN_PROBABILITY))
+    elif code == GUMBEL:
+        above = np.exp(min(-z, 700.0))
+    else:
+        above = beta_hazard(a, b, threshold)
+    return min(above, MAX_HAZARD)
 
 
 @rare
@@ -116,10 +109,7 @@ def sample_normal_above(z: float, rng: Any) -> float:
 
 @rare
 def sample_beta_above(a: float, b: float, threshold: float, above: float, rng: Any) -> float:
-    """Sample Beta(a, b), a, b >= 1, above a threshold.
-
-    By rejection, or under a tangent of its log density.
-    """
+    """Sample Beta(a, b), a, b >= 1, above a threshold: by rejection, or under a log-density tangent."""
     slope = (b - 1.0) / (1.0 - threshold) - (a - 1.0) / threshold
     if above > 0.1 or slope == 0.0:
         x = sample_beta(a, b, rng)

@@ -15,59 +15,60 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from maillard.problems import codes
-from maillard.simulation.compiling import borrowed, compile_function, rare
+from maillard.problems.codes import BATCHED, FIXED, GEOMETRIC, NO_DELAY
+from maillard.simulation.compiling import NUMBERS, PLACES, TABLE, borrowed, rare
+from maillard.simulation.engines import direct_engines
 from maillard.simulation.engines.reward_sampling import sample_reward
 
-NO_DELAY, FIXED, BATCHED, GEOMETRIC = codes.NO_DELAY, codes.FIXED, codes.BATCHED, codes.GEOMETRIC
 N, S = 0, 1  # rows of every engine's table
 STOPPED = -1
 TRIALS_PER_CALL = 8  # threads that returned to Python after every trial would wait for the GIL
 STOP_CHECK_INTERVAL = 1 << 16  # arms times rounds between two checks of `stop`
 
 _F8, _I8 = types.float64, types.int64
-_NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
-SIGNATURE = _I8(
-    _PLACES,  # f: the addresses of parameters and formulas
-    _I8,  # code of the reward distribution
-    _I8,  # sampler: the address of a user's own
-    _NUMBERS,  # first parameter of each arm
-    _NUMBERS,  # second
-    _TABLE,  # values of a finite support
-    _TABLE,  # where each value's probability ends
-    _NUMBERS,  # true means
-    _I8,  # code of the delay
-    _F8,  # delay
-    _NUMBERS,  # churn: rate and Beta parameters of new means; or empty
-    _NUMBERS,  # constant probabilities mixed in, cumulative; or empty
-    _NUMBERS,  # probabilities mixed in over those, times t^-decay, cumulative; or empty
+POLICY = (
+    PLACES,  # f: the addresses of parameters and formulas
+    NUMBERS,  # constant probabilities mixed in, cumulative; or empty
+    NUMBERS,  # probabilities mixed in over those, times t^-decay, cumulative; or empty
     _F8,  # decay
     _I8,  # forced: initial rounds that pull the arms in order
-    _NUMBERS,  # goal: threshold and precision; or empty
-    _PLACES,  # checkpoints, the last of which is the horizon
-    _TABLE,  # out: regret (or loss) at each, trial by trial
+)
+PROBLEM = (
+    _I8,  # code of the reward distribution
+    _I8,  # sampler: the address of a user's own
+    NUMBERS,  # first parameter of each arm
+    NUMBERS,  # second
+    TABLE,  # values of a finite support
+    TABLE,  # where each value's probability ends
+    NUMBERS,  # true means
+    _I8,  # code of the delay
+    _F8,  # delay
+    NUMBERS,  # churn: rate and Beta parameters of new means; or empty
+)
+SIGNATURE = _I8(
+    *POLICY,
+    *PROBLEM,
+    NUMBERS,  # goal: threshold and precision; or empty
+    PLACES,  # checkpoints, the last of which is the horizon
+    TABLE,  # out: regret (or loss) at each, trial by trial
     types.Array(_I8, 2, "C"),  # out: pulls of each arm, trial by trial
-    _NUMBERS,  # out: observed pulls
-    _NUMBERS,  # out: observed sums
-    _PLACES,  # out: how often each arm is chosen from the final state
+    NUMBERS,  # out: observed pulls
+    NUMBERS,  # out: observed sums
+    PLACES,  # out: how often each arm is chosen from the final state
     _I8,  # number of choices from the final state
-    _PLACES,  # stop: 1 asks the loop to end
+    PLACES,  # stop: 1 asks the loop to end
     _I8,  # number of trials
     types.UniTuple(types.npy_rng, TRIALS_PER_CALL),  # their random numbers
 )
 
 
-def compile_loop(begin: Any, choose: Any, update: Any, *, nonstationary: bool) -> Any:
-    """Compile the loop with the functions of one engine; `nonstationary` adds delays and replaced arms."""
-    return compile_function(build, (begin, choose, update, nonstationary), SIGNATURE)
-
-
-def build(begin: Any, choose: Any, update: Any, nonstationary: bool, fingerprint: int) -> Any:
+def build(begin: Any, choose: Any, update: Any, fingerprint: int) -> Any:
     """Return the loop around the functions of one engine."""
+    nonstationary = begin is direct_engines.begin  # the lazy engines know no delays and no replaced arms
 
     def run(  # type: ignore[no-untyped-def]
-        f, code, sampler, first, second, values, ends, true_means, delay_code, delay, churn, constant,
-        decaying, decay, forced, goal, checkpoints, all_regret, all_pulls, observed_pulls, observed_sums,
+        f, constant, decaying, decay, forced, code, sampler, first, second, values, ends, true_means,
+        delay_code, delay, churn, goal, checkpoints, all_regret, all_pulls, observed_pulls, observed_sums,
         choices, choice_count, stop, trials, rngs,
     ):  # fmt: skip
         arms, horizon = first.size, checkpoints[-1]
@@ -127,20 +128,24 @@ def choose_arm(
 ) -> int:
     """Choose an arm from the decaying probabilities, else from the constant ones, else by the policy."""
     if decaying.size:
-        u = rng.random() * float(t) ** decay
-        if u < decaying[-1]:
-            arm = 0
-            while u >= decaying[arm]:
-                arm += 1
+        arm = arm_at(decaying, rng.random() * float(t) ** decay)
+        if arm >= 0:
             return arm
     if constant.size:
-        u = rng.random()
-        if u < constant[-1]:
-            arm = 0
-            while u >= constant[arm]:
-                arm += 1
+        arm = arm_at(constant, rng.random())
+        if arm >= 0:
             return arm
     return choose(f, w, arms, t, rng)
+
+
+def arm_at(cumulative: Any, position: float) -> int:
+    """Return the arm at a position on the line of cumulative probabilities, or -1 beyond its end."""
+    if position >= cumulative[-1]:
+        return -1
+    arm = 0
+    while position >= cumulative[arm]:
+        arm += 1
+    return arm
 
 
 @rare
@@ -150,9 +155,8 @@ def make_queue(delay_code: int, delay: float) -> Any:
     The first column has the position of the oldest reward and the number of waiting ones.
     """
     size = int(delay) + 1
-    if (
-        delay_code == GEOMETRIC
-    ):  # how many wait is a sum of independent bits, of mean and variance at most `delay`
+    if delay_code == GEOMETRIC:
+        # How many wait is a sum of independent bits, of mean and variance at most `delay`.
         size = int(delay + 40.0 * np.sqrt(delay)) + 1000
     return np.zeros((3, 1 + size))
 

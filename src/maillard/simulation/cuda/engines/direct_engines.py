@@ -16,10 +16,12 @@ from maillard.simulation.cuda.engines.trial_memory import (
     N,
     S,
     lengths_at,
+    load_leader,
     record_at,
+    save_leader,
     second_lengths_at,
 )
-from maillard.simulation.engines.direct_engines import compared_mean
+from maillard.simulation.engines.direct_engines import compared_mean, log_weight
 from maillard.simulation.engines.random_numbers import uniform
 
 MEAN = 2  # of a record
@@ -28,7 +30,7 @@ WINNER = 3  # of x
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
     """Keep the first arm's numbers in registers, as a leader's."""
-    x[LEADER], x[COUNT], x[SUM] = 0.0, w[record_at(0) + N], w[record_at(0) + S]
+    load_leader(x, w, 0)
 
 
 def try_leader(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
@@ -54,7 +56,7 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
 def compute_means(f: Any, x: Any, w: Any, arms: int) -> float:
     """Compute every arm's mean and return the best."""
     best = -np.inf
-    w[record_at(0) + N], w[record_at(0) + S] = x[COUNT], x[SUM]
+    save_leader(x, w)
     for arm in range(arms):
         at = record_at(arm)
         w[at + MEAN] = compared_mean(f, w[at + N], w[at + S])
@@ -68,10 +70,7 @@ def choose_sampled(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: A
     best = compute_means(f, x, w, arms)
     for arm in range(arms):
         at = record_at(arm)
-        if w[at + MEAN] == best:
-            log = call(f[1], f[0], w[at + N], float(t), 0.0, 0.0, 0.0)
-        else:
-            log = call(f[2], f[0], w[at + N], w[at + MEAN], best, float(t), 0.0)
+        log = log_weight(f, w[at + N], w[at + MEAN], best, t, t)
         if not log < np.inf:
             return -2
         w[(line + arm) & INDEX_MASK] = log
@@ -138,12 +137,11 @@ def update_indexed(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: i
     """Make the arm with the most pulls the leader."""
     lead = int(x[LEADER])
     if arm >= 0 and arm != lead:
-        at, old = record_at(arm), record_at(lead)
         copy_tally(w, arms, arm)
-        if w[at + N] > x[COUNT]:
-            w[old + N], w[old + S] = x[COUNT], x[SUM]
+        if w[record_at(arm) + N] > x[COUNT]:
+            save_leader(x, w)
             copy_tally(w, arms, lead)
-            x[LEADER], x[COUNT], x[SUM] = arm, w[at + N], w[at + S]
+            load_leader(x, w, arm)
     return 0
 
 

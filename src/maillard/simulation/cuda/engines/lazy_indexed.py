@@ -24,9 +24,12 @@ from maillard.simulation.cuda.engines.trial_memory import (
     N,
     S,
     lengths_at,
+    load_leader,
     record_at,
+    save_leader,
     second_lengths_at,
 )
+from maillard.simulation.engines.lazy_indexed import rounds_ahead
 from maillard.simulation.engines.random_numbers import uniform
 
 cuda = cuda_toolkit.cuda()
@@ -35,10 +38,8 @@ MAX_BOUND, MAX_BOUND_ARM, LEADER_INDEX = range(3, 6)
 # Positions in the header of w: an arm with an invalid index, the last winner's index, the first arm that
 # needs a bound, and the next round in which a bound expires.
 INVALID, WINNING_INDEX, FIRST_EXPIRED, NEXT_EXPIRY = range(4)
-ROUND_SLOPE, NEXT_EXPIRED = (
-    2,
-    3,
-)  # of a record: how fast the index rises with t, and the next arm that needs a bound
+# Of a record: how fast the index rises with t, and the next arm that needs a bound.
+ROUND_SLOPE, NEXT_EXPIRED = 2, 3
 GAP_FRACTION = 0.125  # of the gap to the largest index: more causes evaluations, less expires too soon
 NO_ARM, NOT_EXPIRED = -1.0, -2.0
 NEVER, LOWEST = 1e15, -1.7976931348623157e308
@@ -50,15 +51,13 @@ def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
     """Begin without bounds: every arm but the leader needs one."""
     w[INVALID], w[WINNING_INDEX], w[FIRST_EXPIRED], w[NEXT_EXPIRY] = NO_ARM, -np.inf, NO_ARM, NEVER
     for arm in range(arms):
-        w[(lengths_at(arms) + arm) & INDEX_MASK], w[(second_lengths_at(arms) + arm) & INDEX_MASK] = (
-            -np.inf,
-            NEVER,
-        )
+        w[(lengths_at(arms) + arm) & INDEX_MASK] = -np.inf
+        w[(second_lengths_at(arms) + arm) & INDEX_MASK] = NEVER
         w[record_at(arm) + ROUND_SLOPE], w[record_at(arm) + NEXT_EXPIRED] = np.nan, NOT_EXPIRED
         if arm > 0:
             mark_expired(w, arm)
-    at = record_at(0)
-    x[LEADER], x[COUNT], x[SUM], x[MAX_BOUND] = 0.0, w[at + N], w[at + S], np.inf
+    load_leader(x, w, 0)
+    x[MAX_BOUND] = np.inf
 
 
 def mark_expired(w: Any, arm: int) -> None:
@@ -131,12 +130,10 @@ def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> i
     """Change the leader if necessary, and list the arms whose bounds have expired."""
     lead, second = int(x[LEADER]), second_lengths_at(arms)
     if arm >= 0 and arm != lead:
-        at = record_at(arm)
         mark_expired(w, arm)
-        if w[at + N] > x[COUNT]:
-            old = record_at(lead)
-            w[old + N], w[old + S] = x[COUNT], x[SUM]
-            x[LEADER], x[COUNT], x[SUM] = arm, w[at + N], w[at + S]
+        if w[record_at(arm) + N] > x[COUNT]:
+            save_leader(x, w)
+            load_leader(x, w, arm)
             mark_expired(w, lead)
     if w[NEXT_EXPIRY] < t:
         soonest = NEVER
@@ -184,15 +181,10 @@ def bound_index(
     while step < 2:  # now and at the end of the window; one call site keeps the kernel small
         index, end = end, index_of(f, n, s, t + ahead * step, arms)
         if step == 0:
-            room = max(GAP_FRACTION * (top - end), 0.0)
             if f[3] == 0:
                 index, ahead, step = end, NEVER, 1
-            elif rise > 0.0:
-                ahead = min(
-                    max(np.floor(room / rise), 1.0 + np.floor(t / 32.0) if room == 0.0 else 8.0), ahead
-                )
-            elif rise != 0.0:
-                ahead = 1.0 + np.floor(t / 32.0)
+            else:
+                ahead = rounds_ahead(rise, max(GAP_FRACTION * (top - end), 0.0), t)
         step += 1
     # An invalid index now is an error; one that will be invalid is checked again later.
     if not (index <= np.inf and end <= np.inf):

@@ -18,9 +18,11 @@ from maillard.simulation.cuda.engines.trial_memory import (
     S,
     find_arm,
     lengths_at,
+    load_leader,
     record_at,
+    save_leader,
     total_length,
-    update_block_sum,
+    update_block_sums,
 )
 from maillard.simulation.engines.random_numbers import exponential, normal, uniform
 from maillard.simulation.engines.score_sampling import (
@@ -41,10 +43,8 @@ def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
     """Set the first leader."""
     w[INVALID], w[WORK], w[THRESHOLD_Z] = -1.0, 0.0, lowest_z(f[3])
     for arm in range(arms):
-        at = record_at(arm)
-        set_score_parameters(f, w, at, arm)
-    at = record_at(0)
-    x[LEADER], x[COUNT], x[SUM], x[MIDDLE], x[SPREAD] = 0.0, w[at + N], w[at + S], w[at + A], w[at + B]
+        set_score_parameters(f, w, arm)
+    read_leader(x, w, 0)
     x[THRESHOLD], x[NO_RIVAL_PROBABILITY], x[SCORE] = 0.0, 0.0, 0.0
 
 
@@ -100,14 +100,15 @@ def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> i
     if arm == lead:
         keeps_leader(f, x)
     elif arm >= 0:
-        set_score_parameters(f, w, record_at(arm), arm)
+        set_score_parameters(f, w, arm)
     if w[WORK] > 6.0 * arms:
         return REBUILD_ALL
     return arm + 1 if arm >= 0 and arm != lead else 0
 
 
-def set_score_parameters(f: Any, w: Any, at: int, arm: int) -> None:
+def set_score_parameters(f: Any, w: Any, arm: int) -> None:
     """Compute the parameters of an arm's score."""
+    at = record_at(arm)
     n, s = w[at + N], w[at + S]
     w[at + A] = call(f[1], f[0], n, s, 0.0, 0.0, 0.0)
     w[at + B] = call(f[2], f[0], n, s, 0.0, 0.0, 0.0)
@@ -129,9 +130,7 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
             at = record_at(arm)
             above = hazard(f[3], w[at + A], w[at + B], x[THRESHOLD])
             w[(line + arm) & INDEX_MASK] = 0.0 if arm == lead else above
-        if last > first:
-            for block in range(first >> shift, ((last - 1) >> shift) + 1):
-                update_block_sum(w, arms, shift, block)
+        update_block_sums(w, arms, shift, first, last)
         above = total_length(w, arms, shift)
         w[TOTAL_HAZARD] = above
         if what != REBUILD_ALL:
@@ -140,7 +139,7 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
             w[THRESHOLD_Z] += 1.0
         else:
             tries = 0
-            if above < few and w[THRESHOLD_Z] > lowest_z(f[3]):
+            if above < few:
                 w[THRESHOLD_Z] = max(w[THRESHOLD_Z] - 0.5, lowest_z(f[3]))
         if tries > 0:
             x[THRESHOLD] = point_at(f[3], x[MIDDLE], x[SPREAD], w[THRESHOLD_Z])
@@ -150,16 +149,21 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
 
 def choose_leader(f: Any, x: Any, w: Any, arms: int) -> None:
     """Choose the arm whose score is most reliably high as the leader."""
-    code, lead, most, new = f[3], int(x[LEADER]), -np.inf, 0
-    old = record_at(lead)
-    w[old + N], w[old + S], w[old + A], w[old + B] = x[COUNT], x[SUM], x[MIDDLE], x[SPREAD]
+    code, old, most, new = f[3], record_at(int(x[LEADER])), -np.inf, 0
+    save_leader(x, w)
+    w[old + A], w[old + B] = x[MIDDLE], x[SPREAD]
     for arm in range(arms):
         at = record_at(arm)
         low = point_at(code, w[at + A], w[at + B], lowest_z(code))
         if low > most:
             new, most = arm, low
-    at = record_at(new)
-    x[LEADER], x[COUNT], x[SUM], x[MIDDLE], x[SPREAD] = new, w[at + N], w[at + S], w[at + A], w[at + B]
+    read_leader(x, w, new)
+
+
+def read_leader(x: Any, w: Any, arm: int) -> None:
+    """Make an arm the leader, with the parameters of its score."""
+    load_leader(x, w, arm)
+    x[MIDDLE], x[SPREAD] = w[record_at(arm) + A], w[record_at(arm) + B]
 
 
 ENGINE = (begin, try_leader, keeps_leader, choose_arm, update, rebuild)

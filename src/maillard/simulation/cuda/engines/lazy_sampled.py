@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from maillard.simulation.compiling import call
 from maillard.simulation.cuda.engines.trial_memory import (
     COUNT,
     INDEX_MASK,
@@ -21,18 +20,19 @@ from maillard.simulation.cuda.engines.trial_memory import (
     S,
     find_arm,
     lengths_at,
+    load_leader,
     record_at,
+    save_leader,
     set_length,
     total_length,
-    update_block_sum,
+    update_block_sums,
 )
-from maillard.simulation.engines.direct_engines import compared_mean
+from maillard.simulation.engines.direct_engines import compared_mean, log_weight
 from maillard.simulation.engines.random_numbers import uniform
 
 LEADER_LOW, TOTAL, MIN_LEADER_MEAN, POSITION = range(3, 7)  # of x
-LEADER_HIGH, FLOOR, WIDTH, SCALE, LAST_ROUND, LAST_PULLS, REJECTIONS, ROUND_SPAN, MAX_RIVAL_MEAN, INVALID = (
-    range(10)
-)  # of w's header
+LEADER_HIGH, FLOOR, WIDTH, SCALE, LAST_ROUND = range(5)  # of w's header
+LAST_PULLS, REJECTIONS, ROUND_SPAN, MAX_RIVAL_MEAN, INVALID = range(5, 10)
 MEAN = 2  # of a record
 REBUILD_LEADER = 1 << 20  # added to an arm's number plus 1 (or to 0): rebuild the leader's bounds too
 MAX_REJECTIONS_PER_ARM = 0.4
@@ -50,9 +50,9 @@ def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
             lead, best = arm, mean
     w[WIDTH], w[ROUND_SPAN], w[INVALID], w[LAST_ROUND], w[REJECTIONS] = 0.0, 1.0, -1.0, 0.0, 0.0
     w[FLOOR], w[MAX_RIVAL_MEAN], w[LAST_PULLS], w[LEADER_HIGH], w[SCALE] = best, best, 0.0, 0.0, 0.0
-    at = record_at(lead)
-    x[LEADER], x[COUNT], x[SUM], x[MIN_LEADER_MEAN], x[POSITION] = lead, w[at + N], w[at + S], -np.inf, 0.0
-    x[LEADER_LOW] = x[TOTAL] = 0.0
+    load_leader(x, w, lead)
+    x[MIN_LEADER_MEAN] = -np.inf
+    x[POSITION] = x[LEADER_LOW] = x[TOTAL] = 0.0
 
 
 def try_leader(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, score: float, rng: Any) -> bool:
@@ -113,12 +113,11 @@ def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> i
         if not mean < best:
             new = -1
     if new >= 0:  # write the old leader back, read the new one
-        at = record_at(lead)
-        w[at + N], w[at + S], w[at + MEAN] = x[COUNT], x[SUM], mean
+        save_leader(x, w)
+        w[record_at(lead) + MEAN] = mean
         w[MAX_RIVAL_MEAN] = max(w[MAX_RIVAL_MEAN], mean)
-        at = record_at(new)
-        x[LEADER], x[COUNT], x[SUM], mean = new, w[at + N], w[at + S], w[at + MEAN]
-        other = lead
+        load_leader(x, w, new)
+        mean, other = w[record_at(new) + MEAN], lead
         set_length(w, arms, shift, new, 0.0)
     if mean < w[FLOOR]:  # widen the band, unless it costs too much
         if w[REJECTIONS] < 0.5 * MAX_REJECTIONS_PER_ARM * arms + 2.0:
@@ -146,12 +145,8 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
             for arm in range(arms):
                 worst = min(worst, w[record_at(arm) + MEAN])
             w[WIDTH] = 0.1 * (mean - worst)
-        w[FLOOR], w[LAST_ROUND], w[REJECTIONS], w[SCALE] = (
-            mean - w[WIDTH],
-            t + np.floor(w[ROUND_SPAN] * t),
-            0.0,
-            0.0,
-        )
+        w[FLOOR], w[LAST_ROUND] = mean - w[WIDTH], t + np.floor(w[ROUND_SPAN] * t)
+        w[REJECTIONS] = w[SCALE] = 0.0
     else:
         last = what & (REBUILD_LEADER - 1)
         first, item = max(last - 1, 0), -2 if what >= REBUILD_LEADER else 0
@@ -181,9 +176,7 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
             if not bound < np.inf:
                 w[INVALID] = first + item
         item += 1
-    if last > first:
-        for block in range(first >> shift, ((last - 1) >> shift) + 1):
-            update_block_sum(w, arms, shift, block)
+    update_block_sums(w, arms, shift, first, last)
     x[TOTAL] = w[LEADER_HIGH] + total_length(w, arms, shift)
     least = max(w[MAX_RIVAL_MEAN], w[FLOOR])
     x[MIN_LEADER_MEAN] = least + 1e-15 * abs(least)
@@ -192,13 +185,6 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
     ):
         return 0
     return int(min(w[LAST_ROUND] - t, w[LAST_PULLS] - x[COUNT])) + 1
-
-
-def log_weight(f: Any, n: float, mean: float, best: float, late: float, t: float) -> float:
-    """Return the log weight of an arm: in round `late` if it leads, otherwise in round t."""
-    if mean >= best:
-        return call(f[1], f[0], n, float(late), 0.0, 0.0, 0.0)
-    return call(f[2], f[0], n, mean, best, float(t), 0.0)
 
 
 ENGINE = (begin, try_leader, keeps_leader, choose_arm, update, rebuild)

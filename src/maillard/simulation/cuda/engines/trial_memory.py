@@ -36,6 +36,18 @@ def record_at(arm: int) -> int:
     return HEADER + RECORD * (arm & INDEX_MASK)
 
 
+def save_leader(x: Any, w: Any) -> None:
+    """Write the leader's pulls and sum back to its record."""
+    at = record_at(int(x[LEADER]))
+    w[at + N], w[at + S] = x[COUNT], x[SUM]
+
+
+def load_leader(x: Any, w: Any, arm: int) -> None:
+    """Make an arm the leader: read its pulls and sum from its record."""
+    at = record_at(arm)
+    x[LEADER], x[COUNT], x[SUM] = arm, w[at + N], w[at + S]
+
+
 def lengths_at(arms: int) -> int:
     """Return where the lengths begin."""
     return HEADER + RECORD * (arms & INDEX_MASK)
@@ -62,6 +74,12 @@ def update_block_sum(w: Any, arms: int, shift: int, block: int) -> None:
     for arm in range(block << shift, min((block + 1) << shift, arms)):
         total += w[(line + arm) & INDEX_MASK]
     w[(block_sums_at(arms) + block) & INDEX_MASK] = total
+
+
+def update_block_sums(w: Any, arms: int, shift: int, first: int, last: int) -> None:
+    """Recompute the sums of the blocks of the arms from `first` to `last` - 1."""
+    for block in range(first >> shift, ((last - 1) >> shift) + 1):
+        update_block_sum(w, arms, shift, block)
 
 
 def total_length(w: Any, arms: int, shift: int) -> float:

@@ -93,9 +93,11 @@ def distant(runs: int, seed: int, work: Work) -> Floats:
 
     def one(rows: Rows, place: int, end: int) -> NDArray[np.bool_]:
         arm, probability = rows.arm[:end], np.ascontiguousarray(rows.probabilities[:end, place])
-        weight, law = np.where(arm == place, 1.0 / probability, 0.0), np.zeros(end, np.int64)
+        weight, target_row = np.where(arm == place, 1.0 / probability, 0.0), np.zeros(end, np.int64)
         found = aipw.estimate(
-            arm, rows.reward[:end], weight, probability, law, np.eye(1, arms, place), float(end), DECAY
+            (arm, rows.reward[:end], weight, probability, target_row, np.eye(1, arms, place)),
+            float(end),
+            DECAY,
         )
         covered: NDArray[np.bool_] = np.abs(found[:, 0] - cell.means[place]) <= NORMAL * found[:, 1]
         return covered
@@ -108,5 +110,5 @@ def distant(runs: int, seed: int, work: Work) -> Floats:
         return total
 
     made = gather(work, block, -(-runs // BLOCK), "further out", BLOCK * horizon / 3)
-    shares: Floats = sum(made) / runs  # type: ignore[assignment]
-    return shares
+    coverage: Floats = sum(made) / runs  # type: ignore[assignment]
+    return coverage
