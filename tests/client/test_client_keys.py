@@ -44,17 +44,19 @@ def test_no_message_or_log_contains_the_key(service, client_class, caplog) -> No
         error_response(400, "bad_json", f"What is {handler.headers['authorization']}?")(handler, body)
 
     messages = [repr(client_class(service.url, KEY))]
-    for behaviour in (echo, quote, drop, delay(1.5), error_response(401, "unauthorized")):
+    behaviours = (echo, quote, drop, error_response(401, "unauthorized"))
+    for behaviour, timeout in [*((each, 60.0) for each in behaviours), (delay(3.0), 1.0)]:
         with pytest.raises(MaillardError) as caught:
             call_client(
                 client_class,
                 service.respond_with(behaviour).url,
                 lambda client: client.choose(),
                 key=KEY,
-                timeout=0.4,
+                timeout=timeout,
                 retries=0,
             )
-        assert service.requests[0].headers["authorization"] == f"Bearer {KEY}"
+        sent = [request.headers["authorization"] for request in service.requests]
+        assert sent == [f"Bearer {KEY}"] or timeout == 1.0  # a busy machine may not connect within a second
         messages += [str(caught.value), repr(caught.value)]
     assert "Bearer (key)" in "".join(messages)
     assert KEY not in "".join(messages) + caplog.text

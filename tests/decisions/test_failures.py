@@ -26,10 +26,10 @@ from tests.decisions.test_durability import PROCESSES, Worker, check_integrity, 
 from tests.postgres import Server
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "waited in vain"
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.005)
 
 
@@ -41,7 +41,7 @@ class Load:
     """Threads that choose and reward, and retry calls that failed."""
 
     def __init__(self, bandit: Bandit, threads: int = 4) -> None:
-        self.said: list[list[str]] = []
+        self.acknowledged: list[list[str]] = []
         self.errors: list[MaillardError] = []
         self._stop = threading.Event()
         self._bandit = bandit
@@ -62,11 +62,11 @@ class Load:
             made: Decision | None = self._try(self._bandit.choose)
             if made is None:
                 return
-            self.said.append(["d", made.id, made.arm])
+            self.acknowledged.append(["d", made.id, made.arm])
             value = n / 7
             if self._try(self._bandit.reward, made.id, value) is None:
                 return
-            self.said.append(["r", made.id, repr(value)])
+            self.acknowledged.append(["r", made.id, repr(value)])
 
     def _try(self, call: Callable[..., Any], *arguments: Any) -> Any:
         while not self._stop.is_set():
@@ -79,8 +79,8 @@ class Load:
 
     def go_on(self, more: int = 40) -> None:
         """Wait until `more` further calls are acknowledged."""
-        count = len(self.said)
-        wait_for(lambda: len(self.said) >= count + more)
+        count = len(self.acknowledged)
+        wait_for(lambda: len(self.acknowledged) >= count + more)
 
     def fail(self) -> MaillardError:
         """Wait until calls fail, and return the first error."""
@@ -92,18 +92,18 @@ class Load:
 def test_a_full_disk(tmp_path: Path) -> None:
     path = str(tmp_path / "log.db")
     worker = Worker(choosers.fill_disk, path, Worker)
-    said = worker.acknowledged()
+    lines = worker.acknowledged()
     assert worker.process.exitcode == 0
     check_integrity(path)
-    errors = [line[2] for line in said if line[0] == "u"]
+    errors = [line[2] for line in lines if line[0] == "u"]
     assert errors
     assert all(path in error and "Nothing was acknowledged" in error for error in errors)
-    assert [line[0] for line in said[-3:]] == ["d", "r", "x"]  # it continued when the file could grow again
+    assert [line[0] for line in lines[-3:]] == ["d", "r", "x"]  # it continued when the file could grow again
     with closing(open_store(path)) as store:
-        check_log(store, [line for line in said if line[0] in "dr"])
+        check_log(store, [line for line in lines if line[0] in "dr"])
 
 
-def test_a_file_that_may_not_be_written() -> None:
+def test_a_file_without_write_permission() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.db"
         with make(path) as bandit:
@@ -113,11 +113,11 @@ def test_a_file_that_may_not_be_written() -> None:
         path.chmod(0o444)
         # Root may write everything, so the other process runs as nobody.
         worker = Worker(choosers.without_rights, str(path), Worker, made.id)
-        said = worker.acknowledged()
+        lines = worker.acknowledged()
         assert worker.process.exitcode == 0
-        assert [line[0] for line in said] == ["u", "o"]
-        assert str(path) in said[0][2]
-        assert said[1][2] == made.arm  # reading still works
+        assert [line[0] for line in lines] == ["u", "o"]
+        assert str(path) in lines[0][2]
+        assert lines[1][2] == made.arm  # reading still works
         assert path.read_bytes() == before
         path.parent.chmod(0o755)
         path.chmod(0o644)
@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_written_for_a_while(
         with store._lock:
             store._write_connection().execute(f"PRAGMA {mended}").fetchall()
         load.go_on()
-    check_log(store, load.said)
+    check_log(store, load.acknowledged)
     bandit.close()
 
 
@@ -162,18 +162,20 @@ def test_a_database_that_another_process_has_locked(tmp_path: Path) -> None:
             assert locked.wait(60)
             error = load.fail()
             assert "locked" in str(error)
-            assert bandit.decision(load.said[0][1]).arm == load.said[0][2]  # reading still works
+            assert (
+                bandit.decision(load.acknowledged[0][1]).arm == load.acknowledged[0][2]
+            )  # reading still works
         finally:
             enough.set()
             other.join()
         load.go_on()
-    check_log(store, load.said)
+    check_log(store, load.acknowledged)
     bandit.close()
 
 
 def test_a_file_that_is_not_a_log(tmp_path: Path) -> None:
     for name, content in {
-        "text.db": b"not a database, but long enough to look at" * 100,
+        "text.db": b"not a database, but longer than the header of one" * 100,
         "empty.db": b"",
     }.items():
         (tmp_path / name).write_bytes(content)
@@ -203,7 +205,7 @@ def test_a_server_that_stops_and_starts_again(private_postgres: Server, immediat
         assert "Nothing was acknowledged" in str(error)
         private_postgres.start()
         load.go_on()
-    check_log(store, load.said)
+    check_log(store, load.acknowledged)
     assert len(store.experiments()) == 1
     bandit.close()
 
@@ -242,8 +244,8 @@ def frozen(private_postgres: Server) -> Iterator[Callable[[bool], None]]:
     freeze(False)
 
 
-def test_a_server_that_does_not_answer(private_postgres: Server, frozen: Callable[[bool], None]) -> None:
-    store = PostgreSQLStore(private_postgres.url(), timeout=0.5)
+def test_a_server_that_does_not_respond(private_postgres: Server, frozen: Callable[[bool], None]) -> None:
+    store = PostgreSQLStore(private_postgres.url(), timeout=3)
     bandit = make(store)
     made = bandit.choose()
     frozen(True)

@@ -72,7 +72,7 @@ def test_the_default_clock_is_the_system_clock(kind: str, request, tmp_path) -> 
     store.close()
 
 
-def test_events_move_the_head_and_come_back_in_order(store: Store) -> None:
+def test_events_move_the_head_and_are_read_in_order(store: Store) -> None:
     made = [
         TallyUpdate(number=2, kind="reward", time=5, decision=new_id(), arm="red", value=0.1),
         TallyUpdate(
@@ -92,9 +92,8 @@ def test_events_move_the_head_and_come_back_in_order(store: Store) -> None:
         assert transaction.head == Head(4, 4, 2)
 
 
-@pytest.mark.parametrize(
-    "log", KINDS[1:], indirect=True
-)  # memory does not roll back: the ledger checks before it writes
+# A store in memory does not roll back: the ledger checks before it writes.
+@pytest.mark.parametrize("log", KINDS[1:], indirect=True)
 def test_a_failed_transaction_is_rolled_back(store: Store, log: Log) -> None:
     before = log.contents()
     for error in (RuntimeError, KeyboardInterrupt, Conflict):
@@ -154,11 +153,11 @@ def test_keys_belong_to_one_experiment(store: Store) -> None:
         assert transaction.add_if_absent([decision(idempotency_key="k")])
 
 
-def test_several_keys_are_claimed_at_once(store: Store) -> None:
+def test_several_keys_are_claimed_in_one_call(store: Store) -> None:
     rows = [decision(idempotency_key=f"k{i}") for i in range(150)]
     with write(store, lock=False) as transaction:
         assert transaction.add_if_absent(rows[:70]) == {row.id for row in rows[:70]}
-        # Some are taken, by their key or by their id.
+        # Some keys and ids are already used.
         again = [decision(idempotency_key="k3"), *rows[60:]]
         assert transaction.add_if_absent(again) == {row.id for row in rows[70:]}
         assert transaction.add_if_absent([]) == set()
@@ -401,8 +400,7 @@ def test_an_older_log_is_migrated_with_all_rows(log: Log, monkeypatch) -> None:
     made = [log.bandit().choose() for _ in range(3)]
     log.opened[-1].close()
     later = (*MIGRATIONS, "ALTER TABLE decisions ADD COLUMN note TEXT; UPDATE decisions SET note = arm")
-    for module in ("sqlite", "postgresql"):
-        monkeypatch.setattr(f"maillard.decisions.stores.{module}.MIGRATIONS", later)
+    monkeypatch.setattr("maillard.decisions.stores.schema.MIGRATIONS", later)
     bandit = log.bandit()
     assert sorted(row.id for row, *_ in bandit._store.rows(EXPERIMENT)) == sorted(row.id for row in made)
     contents = log.contents()["decisions"]
@@ -452,7 +450,7 @@ def test_concurrent_creation_of_tables_and_experiment(kind: str, tmp_path: Path,
     store.close()
 
 
-def test_locked_transactions_take_turns(log: Log) -> None:
+def test_locked_transactions_run_one_after_the_other(log: Log) -> None:
     log.bandit()
     stores = [log.open() for _ in range(4)]
 
@@ -477,7 +475,7 @@ def test_decisions_do_not_wait_for_changes_of_the_state(log: Log) -> None:
 
 
 def test_a_timeout_of_a_lock_or_connection_raises(postgres: str) -> None:
-    store = PostgreSQLStore(postgres, timeout=1, pool_size=1)
+    store = PostgreSQLStore(postgres, timeout=3, pool_size=1)
     other = PostgreSQLStore(postgres)
     with write(store) as transaction:
         transaction.create()
