@@ -270,7 +270,7 @@ def test_a_refused_connection_is_retried(client_class) -> None:
 def test_a_slow_response_times_out(service, client_class, behaviour) -> None:
     began = time.monotonic()
     # On a busy machine, connecting to the server may also take longer than the timeout.
-    with pytest.raises(Unavailable, match="(Read|Connect)Timeout"):
+    with pytest.raises(Unavailable, match=r"(Read|Connect)Timeout"):
         call_client(
             client_class,
             service.respond_with(behaviour).url,
