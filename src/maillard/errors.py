@@ -17,6 +17,7 @@ __all__ = [
     "MaillardError",
     "OpenWindows",
     "Paused",
+    "PolicyHint",
     "Stale",
     "Unavailable",
     "UnknownName",
@@ -82,8 +83,10 @@ class UnknownName(MaillardError, LookupError):
         # The cost of a comparison grows with the square of the length of the names.
         short = [name for name in self.known[:_MAX_COMPARED] if len(name) <= _MAX_LENGTH]
         comparable = len(self.name) <= _MAX_LENGTH
-        near = difflib.get_close_matches(self.name, short, n=1, cutoff=0.5) if comparable else []
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        lowered = {name.lower().replace("_", "-"): name for name in reversed(short)}
+        wanted = self.name.lower().replace("_", "-")
+        near = difflib.get_close_matches(wanted, lowered, n=1, cutoff=0.5) if comparable else []
+        hint = f" Did you mean {lowered[near[0]]!r}?" if near else ""
         some = [name if name.isprintable() else repr(name) for name in self.known[:_MAX_LISTED]]
         more = f" and {len(self.known) - _MAX_LISTED} more" if len(self.known) > _MAX_LISTED else ""
         return f"{self.kind}: unknown name {self.name!r}.{hint} Known: {', '.join(some)}{more}"
@@ -129,3 +132,7 @@ class OpenWindows(CannotAnswer):
     """The log cannot answer yet: too few decisions have a closed reward window."""
 
     code = "open_windows"
+
+
+class PolicyHint(UserWarning):
+    """Another policy fits the rewards of a new experiment better. The experiment works all the same."""

@@ -123,6 +123,20 @@ class Tally:
         # A single exact step, so no intermediate sum can overflow.
         self._add_exactly(arm, new, -_to_fixed(old))
 
+    def remove(self, arm: int, reward: float, count: int = 1) -> None:
+        """Remove an observed reward of an arm, or `count` equal ones, in place and exactly.
+
+        >>> tally = Tally([3], [0.75])
+        >>> tally.remove(0, 0.25, 2)
+        >>> tally
+        Tally(pulls=[1], sums=[0.25])
+        """
+        if not isinstance(arm, int) or not 0 <= arm < len(self) or self._pulls[arm] < count:
+            raise InvalidValue("arm", arm, f"the position of an arm with at least {count} observed rewards")
+        self._add_exactly(arm, 0.0, -count * _to_fixed(reward))
+        self._pulls[arm] -= count
+        self.round -= count
+
     def only(self, arm: int) -> Tally:
         """Return the tally of one arm."""
         single = Tally.__new__(Tally)

@@ -24,7 +24,7 @@ from maillard.service import api_keys, running
 from tests.client.faulty_server import ID, Behaviour, Handler, both_clients, call_client, faulty_server
 
 ARMS = ["red", "blue"]
-RULE = Reward(low=0, high=5, window=3600, default=0, combine="sum")
+RULE = Reward(low=0, high=5, window=3600, default=0, combine="sum", learn="on_arrival")
 _NUMBERS = iter(range(10**6))
 
 
@@ -299,7 +299,10 @@ def test_a_log_is_exported_verified_and_evaluated(url, log, client_class, tmp_pa
 
 
 def test_a_summary_counts_decisions_and_rewards(home) -> None:
-    assert "may still change" in home.summary()["interval"]["refusal"]  # rewards of several events
+    home.create(f"{home.experiment}-sums", ARMS, "ms", reward=Reward(low=0, high=1, combine="sum"))
+    sums = home.bandit(f"{home.experiment}-sums").summary()
+    assert "no reward is final" in sums["interval"]["refusal"]
+    assert sums["refusal"] == sums["interval"]["refusal"]
     home.create(f"{home.experiment}-once", ARMS, "ms", reward=Reward(low=0, high=1))
     home = home.bandit(f"{home.experiment}-once")
     home.rewards({"decision": each.id, "value": 1} for each in home.choose(size=30))

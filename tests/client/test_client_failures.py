@@ -49,7 +49,7 @@ RULE = {
     "window": None,
     "default": None,
     "combine": "first",
-    "mature_only": False,
+    "learn": "on_arrival",
 }
 EXPERIMENT = {
     "experiment": "home",

@@ -149,7 +149,7 @@ def test_a_late_reward_is_logged_but_not_applied(log: Log) -> None:
 
 
 def test_decisions_without_a_reward_get_the_default_when_the_window_closes(log: Log) -> None:
-    bandit = log.bandit(reward=Reward(low=0, high=1, window=60, default=0.125))
+    bandit = log.bandit(reward=Reward(low=0, high=1, window=60, default=0.125, learn="on_arrival"))
     made = [bandit.choose() for _ in range(3)]
     assert bandit.reward(made[0].id, 1) == "applied"
     log.clock.forward(60)
@@ -164,8 +164,8 @@ def test_decisions_without_a_reward_get_the_default_when_the_window_closes(log: 
     assert bandit.reward(made[0].id, 0.5, event="more") == "unchanged"
 
 
-def test_with_mature_only_rewards_are_applied_when_the_window_closes(log: Log) -> None:
-    rule = Reward(low=0, high=1, window=60, default=0, mature_only=True, combine="sum")
+def test_by_default_rewards_are_applied_when_the_window_closes(log: Log) -> None:
+    rule = Reward(low=0, high=1, window=60, default=0, combine="sum")
     bandit = log.bandit(reward=rule)
     made = [bandit.choose() for _ in range(2)]
     assert bandit.reward(made[0].id, 0.5, event="a") == "waiting"

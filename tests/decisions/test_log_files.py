@@ -41,9 +41,10 @@ ARMS = ["red", 'bl"ue,', "=1+1", "grün\n\r\u2028'", " ", "\N{SLICE OF PIZZA}"]
 RULES = {
     "first": Reward(low=0, high=1),
     "last, with a window": Reward(low=-2, high=2, window=20, combine="last"),
-    "sum, with a default": Reward(low=0, high=3, window=20, default=0, combine="sum"),
-    "max, mature": Reward(low=0, high=1, window=10, combine="max", mature_only=True),
-    "mature, with a default": Reward(low=0, high=1, window=20, default=0.25, mature_only=True),
+    "sum, with a default": Reward(low=0, high=3, window=20, default=0, combine="sum", learn="on_arrival"),
+    "sum, provisional": Reward(low=0, high=3, window=20, default=0, combine="sum", learn="provisional"),
+    "max, mature": Reward(low=0, high=1, window=10, combine="max", learn="on_close"),
+    "mature, with a default": Reward(low=0, high=1, window=20, default=0.25),
 }
 
 
@@ -285,7 +286,7 @@ def test_policies_by_version() -> None:
 
 def test_reward_of_combines_in_time_rewards_or_gives_the_default() -> None:
     clock = Clock()
-    rule = Reward(low=0, high=1, window=10, default=0.25, combine="sum")
+    rule = Reward(low=0, high=1, window=10, default=0.25, combine="sum", learn="on_arrival")
     bandit = Bandit(["a", "b"], "ms", reward=rule, log=MemoryStore(clock), staleness=0)
     early, never, late = (bandit.choose().id for _ in range(3))
     bandit.reward(early, 0.5)

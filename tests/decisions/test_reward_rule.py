@@ -57,11 +57,13 @@ def test_a_sum_is_exact_and_clipped_to_the_range() -> None:
         {"window": -1},
         {"window": 1e12},
         {"default": 0},
-        {"mature_only": True},
+        {"learn": "on_close"},
+        {"learn": "provisional"},
+        {"learn": "provisional", "window": 1},
         {"low": 0, "high": 1, "window": 1, "default": 2},
         {"combine": "mean"},
         {"low": 1, "high": 2, "combine": "sum"},
-        {"mature_only": 1, "window": 1},
+        {"learn": "at once", "window": 1},
     ],
 )
 def test_invalid_rules_are_refused(bad) -> None:

@@ -320,9 +320,10 @@ def write_small_log(path: Path, what: str) -> None:
     """Write a short log with the feature that is tampered with."""
     now = [1_790_000_000_000_000]
     rules = {
-        "default": Reward(low=0, high=1, window=10, default=0.25, combine="sum"),
+        "default": Reward(low=0, high=1, window=10, default=0.25, combine="sum", learn="on_arrival"),
+        "provisional": Reward(low=0, high=1, window=10, default=0.25, combine="sum", learn="provisional"),
         "window": Reward(low=0, high=1, window=10, combine="sum"),
-        "mature": Reward(low=0, high=1, window=10, mature_only=True),
+        "mature": Reward(low=0, high=1, window=10, learn="on_close"),
     }
     rule = rules.get(what, Reward(low=0, high=1, combine="sum"))
     bandit = Bandit(

@@ -301,7 +301,10 @@ def test_bad_parameters_are_named(spec, parameters, message) -> None:
     ("spec", "parameters", "message"),
     [
         ("ms++", {}, "policy: unknown name 'ms\\+\\+'. Did you mean 'ms\\+'"),
-        ("thompson", {}, "policy: unknown name 'thompson'"),
+        ("thomson", {}, "policy: unknown name 'thomson'. Did you mean 'thompson'"),
+        ("Thompson", {}, "Did you mean 'thompson'"),
+        ("UCB1", {"sigma2": 1}, "Did you mean 'ucb1'"),
+        ("epsilon_greedy:epsilon=0.2", {}, "Did you mean 'epsilon-greedy'"),
         ("ms+:boost=3", {"sigma2": 1}, "parameter of ms\\+: unknown name 'boost'. Did you mean 'booster'"),
         ("ms", {"sigma2": 1, "bosster": 1}, "parameter of ms: unknown name 'bosster'"),
     ],
@@ -309,6 +312,23 @@ def test_bad_parameters_are_named(spec, parameters, message) -> None:
 def test_unknown_names_suggest_the_closest_match(spec, parameters, message) -> None:
     with pytest.raises(UnknownName, match=message):
         maillard.policy(spec, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("alias", "parameters", "spec"),
+    [
+        ("thompson", {"reward_range": (0, 1)}, "ts-bernoulli"),
+        ("thompson:floor=0.1", {"reward_range": (0.0, 1.0)}, "ts-bernoulli:floor=0.1"),
+        ("thompson", {"reward_range": (0, 2)}, "ts:sigma2=1"),
+        ("thompson", {"sigma2": 1}, "ts:sigma2=1"),
+        ("thompson:reward_range=0..1", {}, "ts-bernoulli"),
+        ("softmax:eta=2", {}, "boltzmann:eta=2"),
+        ("ucb", {"sigma2": 1}, "ucb1:sigma2=1"),
+        ("epsilon-greedy", {}, "epsilon-greedy"),
+    ],
+)
+def test_aliases(alias, parameters, spec) -> None:
+    assert str(maillard.policy(alias, **parameters)) == spec
 
 
 @pytest.mark.parametrize(

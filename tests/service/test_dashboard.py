@@ -301,7 +301,7 @@ def test_refused_intervals_show_the_reason(api, tab) -> None:
     address = api.create("boundless", ["red", "blue"], "ms:sigma2=1", window=3600)
     api.decide("boundless", 10)
     tab.goto(address)
-    expect(tab.locator("#arms-refusal")).to_contain_text("No intervals")
+    expect(tab.locator("#arms-refusal")).to_contain_text("There are no intervals")
     _, state = api.request("GET", "/v1/experiments/boundless/state")
     expect(tab.locator("#arms-refusal")).to_contain_text(state["interval"]["refusal"])
     expect(tab.locator("#arms .interval").first).to_have_attribute("visibility", "hidden")
@@ -524,6 +524,33 @@ def test_arms_on_one_line_are_separated_by_commas(api, tab, text, arms) -> None:
     tab.locator("#new-name").press("Enter")
     expect(tab.locator("#title-experiment")).to_have_text(name)
     assert api.request("GET", f"/v1/experiments/{name}")[1]["arms"] == arms
+
+
+def test_the_form_knows_durations_and_when_a_decision_counts(api, tab) -> None:
+    tab.goto(f"{api.service.url}/#/new")
+    tab.fill("#new-name", "clicks")
+    tab.fill("#new-arms", "A, B")
+    tab.fill("#new-window", "1 hour")
+    tab.fill("#new-default", "0")
+    tab.locator("#new-name").press("Enter")
+    expect(tab.locator("#new-window-wrong")).to_contain_text("number with a unit")
+    tab.fill("#new-window", "1h")
+    tab.select_option("#new-learn", "provisional")
+    tab.locator("#new-name").press("Enter")
+    expect(tab.locator("#title-experiment")).to_have_text("clicks")
+    _, shown = api.request("GET", "/v1/experiments/clicks")
+    assert (shown["policy"], shown["reward"]["window"]) == ("kl-ms+:floor=0.1", 3600.0)
+    assert shown["reward"]["learn"] == "provisional"
+    api.decide("clicks", 7)
+    expect(tab.locator("#arms-refusal")).to_contain_text("No window has closed yet: 7 decisions are open.")
+    expect(tab.locator("#arms-pending")).to_contain_text("7 decisions are pending; the next window closes at")
+    expect(tab.locator("#arms-pending")).to_contain_text("biases the policy toward the default")
+    expect(tab.locator("#arms tr").first).to_contain_text("no final reward yet")
+
+
+def test_a_policy_that_does_not_fit_clicks_gets_a_hint(api, tab) -> None:
+    tab.goto(api.create("gaussian", ["A", "B"], "ts", low=0, high=1))
+    expect(tab.locator("#experiment-hints")).to_contain_text("kl-ms+ or thompson")
 
 
 def test_a_late_response_does_not_overwrite_another_experiment(api, example_page, tab) -> None:

@@ -112,7 +112,7 @@ def tallied(bandit: Bandit) -> dict[str, tuple[int, float]]:
 
 def test_activity_agrees_with_summary_and_verify(log: Log) -> None:
     bandit = log.bandit(ARMS, "ms+:booster=8,floor=0.3", Reward(low=0, high=1, combine="last"))
-    bandit.session._rng = np.random.default_rng(0)
+    bandit.session._random.rng = np.random.default_rng(0)
     make_decisions(bandit, 100)
     make_decisions(bandit, 10, seed=1, size=40)
     activity = read_activity(log.open())
@@ -151,6 +151,27 @@ def test_sticky_units(log: Log) -> None:
     assert activity["decisions"] == 120
 
 
+@pytest.mark.parametrize("learn", ["on_close", "provisional", "on_arrival"])
+def test_the_series_has_only_final_rewards(learn) -> None:
+    """Recent decisions, of which only the clicks are known, are left out."""
+    now = [datetime(2026, 3, 1, tzinfo=UTC)]
+    rule = Reward(low=0, high=1, window=60, default=0, learn=learn)
+    bandit = Bandit(ARMS, "uniform", reward=rule, experiment=EXPERIMENT, clock=lambda: now[0], seed=1)
+    store = bandit._store
+    for each in bandit.choose(size=30)[:10]:
+        bandit.reward(each.id, 1)
+    activity = read_activity(store)
+    assert activity["series"]["points"] == []
+    now[0] += timedelta(seconds=61)
+    bandit.settle()
+    now[0] += timedelta(seconds=5)
+    bandit.reward(bandit.choose().id, 1)
+    activity = read_activity(store)
+    (point,) = [each for each in activity["series"]["points"] if each["rewards"]]
+    assert (point["rewards"], point["mean"]) == (30, pytest.approx(1 / 3))
+    assert (activity["series"]["until"] is None) == (learn == "on_close")
+
+
 def test_default_rewards_are_counted(log: Log) -> None:
     bandit = log.bandit(reward=Reward(low=0, high=1, window=60, default=0))
     made = bandit.choose(size=30)
@@ -161,9 +182,8 @@ def test_default_rewards_are_counted(log: Log) -> None:
     activity = read_activity(log.open())
     assert activity["rewards"] == 30
     assert series_totals(activity) == tallied(bandit)
-    points = activity["series"]["points"]
-    assert (points[0]["rewards"], points[0]["mean"]) == (10, 1.0)
-    assert (points[-1]["rewards"], points[-1]["mean"]) == (20, 0.0)
+    (point,) = activity["series"]["points"]
+    assert (point["rewards"], point["mean"]) == (30, pytest.approx(1 / 3))
 
 
 def test_activity_has_the_documented_schema(log: Log) -> None:

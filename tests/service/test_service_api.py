@@ -114,7 +114,7 @@ def test_an_experiment_is_created_once(api: Api) -> None:
         "policy_version": 1,
         "epoch": 1,
         "sticky": True,
-        "reward": rule | {"mature_only": False},
+        "reward": rule | {"learn": "on_close"},
     }
     for again in (body, body | {"arms": ["other"]}):
         assert error_summary(api.client.post("/v1/experiments", json=again)) == (409, "exists", None)
@@ -455,7 +455,7 @@ def test_a_late_reward_is_logged_but_not_applied(api: Api) -> None:
 
 def test_the_service_closes_due_windows(api: Api) -> None:
     default = api.create_experiment(reward=UNIT | {"window": 0.2, "default": 0.25})
-    mature = api.create_experiment(reward=UNIT | {"window": 3, "mature_only": True})
+    mature = api.create_experiment(reward=UNIT | {"window": 3, "learn": "on_close"})
     default.decide()
     response = api.reward(mature.decide().json()["id"], 1).json()
     assert (response["outcome"], response["applied"], mature.pulls()) == ("waiting", True, 0)

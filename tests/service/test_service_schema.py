@@ -37,7 +37,7 @@ RULES: list[Any] = [
     {"low": 0, "high": 1},
     {"low": -1e290, "high": 1e290, "combine": "sum"},
     {"low": 0, "high": 1, "window": 1e-6, "default": 0},
-    {"low": 0, "high": 1, "window": 1e9, "mature_only": True},
+    {"low": 0, "high": 1, "window": 1e9, "learn": "on_close"},
     {"low": 0, "high": 5e-324},
     {},
 ]

@@ -10,6 +10,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -22,14 +23,54 @@ from maillard.errors import Conflict, InvalidValue
 if TYPE_CHECKING:
     from maillard.client import Client
 
-EXPERIMENT = "buttons"
-ARMS = ("green", "blue", "orange")
-_RATES = (0.1, 0.18, 0.3)
-# The floor keeps every arm probable enough for off-policy evaluation of the log.
-_POLICY = "ms+:booster=8,floor=0.1"
-_WINDOW = 3.0  # seconds; without a click in this time the reward is 0
-_MEAN_DELAY = 0.6  # seconds until a click
 _LATE_PROBABILITY, _REPEAT_PROBABILITY = 0.03, 0.1  # of a click
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """An experiment with simulated visitors."""
+
+    experiment: str
+    title: str
+    "What an arm is."
+    arms: tuple[str, ...]
+    rates: tuple[float, ...]
+    "The click rates; `shuffled` ones are assigned to the arms at random."
+    window: float
+    "Seconds; without a click in this time the reward is 0."
+    mean_delay: float | None = None
+    "Seconds until a click, on average; None: uniformly distributed over the window."
+    shuffled: bool = True
+    about: str = ""
+
+    def delay(self) -> float:
+        """A random time from a decision to a click."""
+        if self.mean_delay is None:
+            return random.random() * self.window
+        delay = min(random.expovariate(1 / self.mean_delay), self.window - 1)
+        return delay + self.window * (random.random() < _LATE_PROBABILITY)
+
+
+SCENARIOS = {
+    "buttons": Scenario(
+        experiment="buttons",
+        title="button",
+        arms=("green", "blue", "orange"),
+        rates=(0.1, 0.18, 0.3),
+        window=3.0,
+        mean_delay=0.6,
+    ),
+    "late-clicks": Scenario(
+        experiment="headlines",
+        title="headline",
+        arms=("A", "B", "C", "D"),
+        rates=(0.05, 0.08, 0.04, 0.06),
+        window=20.0,
+        shuffled=False,
+        about="Clicks on four headlines arrive up to an hour late; here, 20 seconds stand for an hour. Until "
+        "the first window closes, no mean is shown and all arms are equally likely.",
+    ),
+}
 
 
 class StopSignal:
@@ -56,13 +97,14 @@ class StopSignal:
 
 
 class Visitors:
-    """Simulated visitors. They arrive at random, `rate` per second, see a button, and may click it."""
+    """Simulated visitors. They arrive at random, `rate` per second, see an arm, and may click it."""
 
-    def __init__(self, client: Client, rate: float) -> None:
-        self._client, self._rate = client.bandit(EXPERIMENT), rate
-        rates = list(_RATES)
-        random.shuffle(rates)
-        self.true_rates = dict(zip(ARMS, rates, strict=True))
+    def __init__(self, client: Client, rate: float, scenario: Scenario) -> None:
+        self._client, self._rate, self.scenario = client.bandit(scenario.experiment), rate, scenario
+        rates = list(scenario.rates)
+        if scenario.shuffled:
+            random.shuffle(rates)
+        self.true_rates = dict(zip(scenario.arms, rates, strict=True))
         self.shown: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
         "The service's outcomes for the reported clicks."
@@ -74,14 +116,13 @@ class Visitors:
         """Create the experiment, or continue an existing one."""
         from maillard.decisions import Reward
 
-        rule = Reward(low=0, high=1, window=_WINDOW, default=0, mature_only=True)
+        name, arms = self.scenario.experiment, self.scenario.arms
+        rule = Reward.clicks(window=self.scenario.window)
         try:
-            self._client.create(EXPERIMENT, list(ARMS), _POLICY, reward=rule)
+            self._client.create(name, list(arms), reward=rule)
         except Conflict:
-            if not set(self._client.arms) <= set(ARMS):
-                allowed = (
-                    f"a database without an experiment {EXPERIMENT!r} with arms other than {', '.join(ARMS)}"
-                )
+            if not set(self._client.arms) <= set(arms):
+                allowed = f"a database without an experiment {name!r} with arms other than {', '.join(arms)}"
                 raise InvalidValue("--database", self._client.arms, allowed) from None
         self._schedule(time.monotonic(), self._arrive)
 
@@ -108,10 +149,7 @@ class Visitors:
         self.shown[decision.arm] += 1
         self.last = f"{decision.unit} sees {decision.arm}, p = {decision.probability:.3f}"
         if random.random() < self.true_rates[decision.arm]:
-            delay = min(random.expovariate(1 / _MEAN_DELAY), _WINDOW - 1)
-            if random.random() < _LATE_PROBABILITY:
-                delay += _WINDOW
-            self._schedule(now + delay, lambda: self._click(decision.id))
+            self._schedule(now + self.scenario.delay(), lambda: self._click(decision.id))
 
     def _click(self, decision: str) -> None:
         self.outcomes[self._client.reward(decision, 1.0)] += 1
@@ -122,7 +160,7 @@ class Visitors:
     def status(self) -> str:
         """Two lines: the totals so far, and the last event."""
         total = self.shown.total()
-        percentages = ", ".join(f"{arm} {self.shown[arm] / max(total, 1):.0%}" for arm in ARMS)
+        percentages = ", ".join(f"{arm} {self.shown[arm] / max(total, 1):.0%}" for arm in self.true_rates)
         clicks = self.outcomes.total() - self.outcomes["duplicate"]
         unusual = f"{self.outcomes['late']:,} late, {self.outcomes['duplicate']:,} reported twice"
         return f"{total:,} shown: {percentages}; {clicks:,} clicks, {unusual}\n{self.last}"
@@ -145,20 +183,23 @@ def live_status(visitors: Visitors) -> Iterator[None]:
 
 def print_report(client: Client, visitors: Visitors) -> None:
     """Print the true rates, the estimated rates, and the verdict of the log's audit."""
-    bandit = client.bandit(EXPERIMENT)
+    bandit = client.bandit(visitors.scenario.experiment)
     with Console(stderr=True).status("recomputing every probability from the log"):
         verified, summary = bandit.verify(), bandit.summary()
     console = Console(highlight=False)
     level = f"{summary['interval']['confidence']:.0%} interval"
-    table = text_table("button", right=("true rate", "estimate", level, "rewards", "shown this time"))
+    columns = ("true rate", "estimate", level, "final", "pending", "shown this time")
+    table = text_table(visitors.scenario.title, right=columns)
     for arm, rate in visitors.true_rates.items():
         found = summary["arms"][arm]
         mean, lower, upper = (found[each] for each in ("mean", "lower", "upper"))
         estimate = "none yet" if mean is None else f"{mean:.3f}"
         interval = "" if lower is None else f"{lower:.3f} to {upper:.3f}"
-        counts = f"{found['pulls']:,}", f"{visitors.shown[arm]:,}"
+        counts = f"{found['final']:,}", f"{found['pending']:,}", f"{visitors.shown[arm]:,}"
         table.add_row(arm, f"{rate:.3f}", estimate, interval, *counts)
     console.print(table)
+    if summary["refusal"]:
+        console.print(f"\n{summary['refusal']}")
     rows = f"{verified['recomputed']:,} of {verified['decisions']:,} probabilities recomputed from the log"
     verdict = (verified["verdict"], VERDICT_STYLES[verified["verdict"]])
     console.print(

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from maillard.cli.terminal import printable, text_table
 from maillard.errors import MaillardError
-from maillard.evaluation.estimate_formatting import decimals_of, grouped
+from maillard.evaluation.estimate_formatting import decimals_of
+from maillard.evaluation.evaluation_report import grouped
 
 if TYPE_CHECKING:
     from maillard.evaluation import Comparison, Estimate, Report

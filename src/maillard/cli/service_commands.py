@@ -28,7 +28,11 @@ _DATABASE = option(
     default="maillard.db", envvar="MAILLARD_DATABASE", show_envvar=True, metavar="PATH|URL",
 )  # fmt: skip
 _KEY_COLUMNS = ("id", "name", "scopes", "experiments", "rate", "created", "revoked")
-_EXAMPLE = {"experiment": "home", "arms": ["red", "blue"], "policy": "ms+", "reward": {"low": 0, "high": 1}}
+_EXAMPLE = {
+    "experiment": "home",
+    "arms": ["red", "blue"],
+    "reward": {"low": 0, "high": 1, "window": "1h", "default": 0},
+}
 
 
 @click.command()
@@ -162,6 +166,9 @@ def revoke(*, id: str, database: str) -> None:
 
 @click.command()
 @option(
+    "--scenario", "What the visitors see.", type=click.Choice(["buttons", "late-clicks"]), default="buttons"
+)
+@option(
     "--database",
     "Where to keep the log. Default: a temporary folder, removed at the end.",
     metavar="PATH|URL",
@@ -173,19 +180,23 @@ def revoke(*, id: str, database: str) -> None:
     type=click.IntRange(0, 65535), default=0, show_default=False,
 )  # fmt: skip
 @option("--open/--no-open", "Open the dashboard in a browser.", dest="browse")
-def demo(*, database: str | None, rate: float, seconds: float | None, port: int, browse: bool) -> None:
+def demo(
+    *, scenario: str, database: str | None, rate: float, seconds: float | None, port: int, browse: bool
+) -> None:
     """Run a live experiment on this machine: a service with its dashboard, and simulated visitors.
 
-    Visitors click three buttons at rates that the service does not know. Some clicks arrive late, some are
-    reported twice. At the end, the command prints the true rates next to the estimates, and the verdict of
-    the log's audit.
+    Visitors click at rates that the service does not know. Some clicks arrive late, some are reported
+    twice. At the end, the command prints the true rates next to the estimates, and the verdict of the log's
+    audit. The scenario late-clicks has four headlines whose clicks arrive up to an hour late, with an hour
+    shortened to 20 seconds.
 
     \b
     maillard demo
+    maillard demo --scenario late-clicks
     maillard demo --seconds 60 --rate 50 --database demo.db
     """  # noqa: D301  # click requires this character
     with requires_extra("demo", "service"):
-        from maillard.cli.demo import StopSignal, Visitors, live_status, print_report
+        from maillard.cli.demo import SCENARIOS, StopSignal, Visitors, live_status, print_report
         from maillard.service.background import running
     if database is not None:
         _check_keyless(database)
@@ -196,8 +207,10 @@ def demo(*, database: str | None, rate: float, seconds: float | None, port: int,
     ):
         click.echo(f"dashboard: {url}/")
         with maillard.Client(url) as client:
-            visitors = Visitors(client, rate)
+            visitors = Visitors(client, rate, SCENARIOS[scenario])
             visitors.start()
+            if visitors.scenario.about:
+                click.echo(visitors.scenario.about)
             if browse:
                 webbrowser.open(f"{url}/")
             with live_status(visitors):

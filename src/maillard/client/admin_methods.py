@@ -9,7 +9,7 @@ from typing import Any
 from maillard.client.api_calls import ApiCall, Steps, api_path
 from maillard.client.base_client import Scope
 from maillard.client.decoding import check_success, decode, fetch, to_dict
-from maillard.decisions.configuration import check_arms, check_rule, describe_policy
+from maillard.decisions.configuration import check_arms, check_rule, default_policy, describe_policy
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidValue, MaillardError, Stale
@@ -23,16 +23,20 @@ def create(
     _: Scope,
     experiment: str,
     arms: Sequence[str],
-    policy: str | Policy,
+    policy: str | Policy | None = None,
     *,
     reward: Reward | None = None,
     sticky: bool = False,
 ) -> Steps[dict[str, Any]]:
-    """Create an experiment; returns its configuration. If it exists already, this raises `Conflict`."""
+    """Create an experiment; returns its configuration. If it exists already, this raises `Conflict`.
+
+    Without a policy, the service uses the default for the range of rewards. `hints` has advice, if any.
+    """
     rule = check_rule(reward)
     if not isinstance(sticky, bool):
         raise InvalidValue("sticky", sticky, "true or false")
-    names, spec, name = check_arms(arms), spec_of("policy", policy), check_name("experiment", experiment)
+    names, name = check_arms(arms), check_name("experiment", experiment)
+    spec = default_policy(rule) if policy is None else spec_of("policy", policy)
     body = {"experiment": name, "arms": names, "policy": spec, "reward": asdict(rule), "sticky": sticky}
     response = yield ApiCall("POST", api_path("experiments"), body)
     if response.status == 409 and response.uncertain:  # an earlier attempt may have created it

@@ -52,7 +52,9 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
     state = yield from fetch(ApiCall("GET", f"{path}/state"), wire.State)
     activity = yield from fetch(ApiCall("GET", f"{path}/activity"), wire.Activity)
     counts = {each.arm: each.decisions for each in activity.arms}
-    shown = ("active", "pulls", "sum", "mean", "lower", "upper", "probability")
+    shown = (
+        "active", "pulls", "sum", "final", "pending", "missing", "mean", "lower", "upper", "probability",
+    )  # fmt: skip
     return {
         "experiment": name,
         "log": scope.url,
@@ -64,6 +66,10 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
         "decisions": activity.decisions,
         "rewards": activity.rewards,
         "as_of": to_dict(activity)["as_of"],
+        "pending": state.pending,
+        "next_close": to_dict(state)["next_close"],
+        "note": state.note,
+        "refusal": state.interval.refusal,
         "interval": to_dict(state.interval),
         "etag": response.headers.get("etag"),
         "arms": {

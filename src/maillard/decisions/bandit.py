@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, overload
 
 from maillard.decisions import configuration, events, ledger
 from maillard.decisions.decision import Decision
+from maillard.decisions.experiment_summary import summarize
 from maillard.decisions.frames import records_of
 from maillard.decisions.identifiers import check_id, check_name
 from maillard.decisions.ledger import Outcome
@@ -19,7 +20,8 @@ from maillard.decisions.session import Session
 from maillard.decisions.state import State
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Transaction
-from maillard.errors import Conflict, InvalidValue, MaillardError, UnknownName
+from maillard.decisions.timestamps import clock_of
+from maillard.errors import Conflict, InvalidValue, MaillardError, PolicyHint, UnknownName
 from maillard.policies import Policy
 from maillard.tally import Tally
 
@@ -29,20 +31,27 @@ _MAX_REWARDS = 1_000  # rewards in one transaction
 class Bandit:
     """Chooses among arms, logs every choice with its exact probability, and updates its policy from rewards.
 
-    `policy` is a spec or a policy; `reward` is the reward rule. `log` is None (memory), a path (one SQLite
-    file) or a postgresql:// URL. Opening an existing log resumes its `experiment`. With `sticky`, a unit
+    `policy` is a spec or a policy; without it, rewards from 0 to 1 get `kl-ms+:floor=0.1` and those of other
+    ranges `ms+:floor=0.1`. `reward` is the reward rule. `log` is None (memory), a path (one SQLite file) or
+    a postgresql:// URL. Opening an existing log resumes its `experiment`. With `sticky`, a unit
     keeps the arm that was first chosen for it. A choice uses everything that is committed when it is made.
     If other processes apply many rewards, `staleness` allows a choice to use a state that is up to this
     many seconds old; the log stores the distribution that was used, so the logged probabilities are still
     exact.
 
-    >>> bandit = Bandit(["red", "blue"], "ms+:booster=8", reward=Reward(low=0, high=1))
+    `clock` and `seed` are for tests, simulations and backfills. The clock is a function that returns the
+    current time as an aware datetime; by default it is the clock of the store. A seed makes choices and ids
+    reproducible, in one thread. The log records that they were used.
+
+    >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
     >>> decision = bandit.choose(unit="user-17")
     >>> decision.probabilities
     {'red': 0.5, 'blue': 0.5}
     >>> bandit.reward(decision.id, 1.0)
     'applied'
     """
+
+    _warns = True  # whether a new bandit warns of its hints
 
     def __init__(
         self,
@@ -54,6 +63,8 @@ class Bandit:
         experiment: str = "default",
         sticky: bool | None = None,
         staleness: float = 0.0,
+        clock: Callable[[], datetime] | None = None,
+        seed: int | None = None,
     ) -> None:
         self.experiment = check_name("experiment", experiment)
         if not isinstance(staleness, int | float) or not 0 <= staleness <= 1e9:
@@ -62,15 +73,21 @@ class Bandit:
         given: dict[str, Any] = {"arms": arms, "policy": policy, "reward": reward, "sticky": sticky}
         if arms is not None and _would_create(log):
             configuration.start_event(**given)  # report an invalid argument before creating a file
-        self._arguments = log, staleness
-        self._store = open_store(log, create=arms is not None)
+        simulation = configuration.check_simulation(seed, clock)
+        self._arguments = log, staleness, simulation
+        self._store = open_store(
+            log, create=arms is not None, clock=None if clock is None else clock_of(clock)
+        )
         try:
-            self.session = Session(self._store, self.experiment, given, float(staleness))
+            self.session = Session(self._store, self.experiment, given, float(staleness), simulation)
             "The connection between this bandit and its log. A server submits many calls to it at once."
         except BaseException:
             if self._store is not log:
                 self._store.close()
             raise
+        if self._warns and self.session.created:
+            for hint in self.hints:
+                warnings.warn(hint, PolicyHint, stacklevel=2)
 
     # Decisions and rewards.
 
@@ -276,6 +293,11 @@ class Bandit:
         return self.state.policy
 
     @property
+    def hints(self) -> list[str]:
+        """Advice on the policy: whether another one fits the rewards better."""
+        return configuration.policy_hints(self.state)
+
+    @property
     def tally(self) -> Tally:
         """A copy of the tally, in the order of `summary()["arms"]`."""
         return self.state.tally.copy()
@@ -297,42 +319,15 @@ class Bandit:
         return found[identifier]
 
     def summary(self) -> dict[str, Any]:
-        """The arms, counts, policy and status of the experiment."""
+        """The arms, counts, policy and status of the experiment.
+
+        `pulls` and `sum` of an arm are the tally that the policy uses. Its `mean` is that of `final` rewards:
+        of decisions whose window has closed. `pending` decisions have an open window, and `missing` ones got
+        no reward. `note` says how the policy learns, and `refusal` why the means are not conclusive.
+        """
         self.settle()
-        state = self.session.refresh()
-        with self._store.reading(self.experiment) as transaction:
-            counts = transaction.counts()
-        chosen_from = state.choice_distribution()
-        probabilities = dict(zip(chosen_from.arms, chosen_from.probabilities.tolist(), strict=True))
-        tally = state.tally
-        arms = zip(state.arms, state.active, tally.pulls.tolist(), tally.sums.tolist(), strict=True)
-        return {
-            "experiment": self.experiment,
-            "log": self._store.where,
-            "policy": str(state.policy),
-            "policy_version": state.policy_version,
-            "epoch": state.epoch,
-            "state": state.number,
-            "paused": state.paused,
-            "archived": state.archived,
-            "sticky": state.sticky,
-            "reward": dataclasses.asdict(state.reward),
-            "decisions": sum(counts.decisions.values()),
-            "rewards": counts.rewards,
-            "late": counts.late,
-            "parked": counts.parked,
-            "arms": {
-                arm: {
-                    "active": active,
-                    "decisions": counts.decisions.get(arm, 0),
-                    "pulls": pulls,
-                    "sum": total,
-                    "mean": total / pulls if pulls else None,
-                    "probability": probabilities.get(arm, 0.0),
-                }
-                for arm, active, pulls, total in arms
-            },
-        }
+
+        return summarize(self.session)
 
     def close(self) -> None:
         """Close the log."""
@@ -349,7 +344,9 @@ class Bandit:
         self.close()
 
     def __reduce__(self) -> tuple[Callable[..., Bandit], tuple[Any, ...]]:
-        log, staleness = self._arguments
+        log, staleness, simulation = self._arguments
+        if simulation is not None:
+            raise MaillardError("cannot pickle a bandit with a clock or a seed; open the log again instead")
         if not isinstance(log, str | Path):
             problem = f"cannot pickle a bandit whose log is {self._store.where}"
             raise MaillardError(f"{problem}; give log= a path or a URL to share it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress, islice
 from typing import NamedTuple
@@ -26,13 +27,29 @@ class Request(NamedTuple):
     size: int
 
 
+class RandomSource:
+    """The random numbers and ids of new decisions.
+
+    With a seed, both are reproducible. With `simulated_clock`, ids contain the time of the caller's clock.
+    """
+
+    def __init__(self, seed: Sequence[int] | None = None, *, simulated_clock: bool = False) -> None:
+        self.rng = np.random.default_rng(seed)
+        self._bytes = os.urandom if seed is None else self.rng.bytes
+        self._simulated_clock = simulated_clock
+
+    def new_ids(self, count: int, now: int) -> list[str]:
+        """New ids in ascending order; `now` is the time of the transaction."""
+        return new_ids(count, now if self._simulated_clock else None, self._bytes)
+
+
 class Repeated(list[Decision]):
     """The decisions of an earlier call with the same idempotency key."""
 
 
 def schedule_windows(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> None:
-    """Schedule the closing of the decisions' reward windows, if closing one has an effect."""
-    if rule.settles and rows:
+    """Schedule the closing of the decisions' reward windows."""
+    if rule.window is not None and rows:
         transaction.add_pending({row.id: rule.closes(row.time) or 0 for row in rows})
 
 
@@ -48,12 +65,13 @@ class DecisionBatch:
         experiment: str,
         state: State,
         requests: Sequence[Request],
-        rng: np.random.Generator,
+        random: RandomSource,
     ) -> None:
         self.transaction, self.experiment, self.state = transaction, experiment, state
-        self.requests, self.rng, self.now = requests, rng, transaction.now
+        self.requests, self.rng, self.now = requests, random.rng, transaction.now
         self.results: list[list[Decision] | MaillardError] = [[] for _ in requests]
         self.new: list[Decision] = []
+        self.logged: list[Decision] = []
         self.new_keys: dict[str, int] = {}  # key -> index of the first request with it
         self.repeated: list[int] = []  # requests that repeat a key of this batch, or of another process
         keys = [request.key for request in requests if request.key is not None]
@@ -63,7 +81,7 @@ class DecisionBatch:
             self.sizes[request.eligible] = self.sizes.get(request.eligible, 0) + request.size
         # Spare ids: a sticky request may sample an arm in vain, if another process assigns one first.
         spare = len(requests) if state.sticky else 0
-        self.ids = iter(new_ids(sum(self.sizes.values()) + spare))
+        self.ids = iter(random.new_ids(sum(self.sizes.values()) + spare, self.now))
         self.samples: dict[frozenset[str] | None, Iterator[int]] = {}
 
     def decide(self) -> list[list[Decision] | MaillardError]:
@@ -118,6 +136,7 @@ class DecisionBatch:
         if rest:
             self.transaction.add_decisions(rest)
         schedule_windows(self.transaction, self.state.reward, rows)
+        self.logged.extend(rows)
 
     def _sample(self, request: Request) -> list[Decision]:
         """New decisions for a request."""
@@ -149,9 +168,9 @@ class DecisionBatch:
 
     def _check_running(self) -> None:
         if self.state.archived:
-            raise Archived(f"experiment {self.experiment!r} is archived; call resume() first")
+            raise Archived(f"experiment {self.experiment!r} is archived; resume it first")
         if self.state.paused:
-            raise Paused(f"experiment {self.experiment!r} is paused; call resume() first")
+            raise Paused(f"experiment {self.experiment!r} is paused; resume it first")
 
     # Idempotency keys.
 

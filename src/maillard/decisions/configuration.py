@@ -13,7 +13,7 @@ import numpy as np
 
 from maillard.decisions.choosing import Request
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Configuration, Restore, Start, read_tally
+from maillard.decisions.events import Configuration, Restore, Simulate, Start, read_tally
 from maillard.decisions.identifiers import check_id, check_name, id_of_decision
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
@@ -23,19 +23,55 @@ from maillard.policies import Policy, WithFloor, policy
 from maillard.tally import Tally
 
 _MAX_SIZE = 100_000  # decisions of one call
+DEFAULT_FLOOR = 0.1
+"The floor of the default policy: at most a tenth of the decisions explore at random."
 
 
 def start_event(
     arms: list[str], policy: str | Policy | None, reward: Reward | None, sticky: bool | None
 ) -> Start:
     """The first event of a new experiment, whose arms have been checked."""
-    if policy is None:
-        raise InvalidValue("policy", None, "a policy, such as 'ms+:booster=8'")
     rule = check_rule(reward)
+    policy = default_policy(rule) if policy is None else policy
     if not isinstance(sticky, bool | None):
         raise InvalidValue("sticky", sticky, "true or false")
     spec, formula = describe_policy(policy, rule)
     return Start(number=1, arms=tuple(arms), policy=spec, formula=formula, reward=rule, sticky=bool(sticky))
+
+
+def default_policy(rule: Reward) -> str:
+    """The policy of an experiment that names none. Its floor makes every arm evaluable from the log.
+
+    >>> default_policy(Reward.clicks(window="1h"))
+    'kl-ms+:floor=0.1'
+    """
+    if rule.range is None:
+        allowed = "a policy such as 'ms+:sigma2=1', or low and high of the rewards, which imply one"
+        raise InvalidValue("policy", None, allowed)
+    return f"{'kl-ms+' if rule.is_binary else 'ms+'}:floor={DEFAULT_FLOOR:g}"
+
+
+def policy_hints(state: State) -> list[str]:
+    """Advice on the policy of an experiment."""
+    inner = state.policy.policy if isinstance(state.policy, WithFloor) else state.policy
+    sigma2 = getattr(inner, "sigma2", None)
+    fractional = bool((state.tally.sums % 1 != 0).any())
+    if not state.reward.is_binary or fractional or sigma2 is None:
+        return []
+    return [
+        f"{inner.name} assumes a reward variance of {sigma2:g}. Rewards of 0 and 1, such as clicks, usually "
+        "have a smaller one, so kl-ms+ or thompson (Beta-Bernoulli) learn faster. See docs/policies.md."
+    ]
+
+
+def check_simulation(seed: object, clock: object) -> Simulate | None:
+    """The event that records a seed or a clock of the caller; None if there is neither."""
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if seed is not None and not (whole and 0 <= seed < 2**63):  # type: ignore[operator]  # it is a number
+        raise InvalidValue("seed", seed, "a whole number from 0 to 2**63 - 1")
+    if seed is None and clock is None:
+        return None
+    return Simulate(seed=None if seed is None else int(seed), clock=clock is not None)  # type: ignore[call-overload]
 
 
 def check_rule(reward: Reward | None) -> Reward:
@@ -66,8 +102,8 @@ def describe_policy(given: str | Policy, rule: Reward) -> tuple[str, int]:
     except InvalidValue as error:
         if error.field.endswith("sigma2") and error.value is None:
             allowed = (
-                "a finite number > 0; or give reward=Reward(low=..., high=...), "
-                "which implies sigma2 = (high - low)^2 / 4"
+                "a finite number > 0, as in ms+:sigma2=1; or declare low and high of the rewards, "
+                "which imply sigma2 = (high - low)^2 / 4"
             )
             raise InvalidValue(error.field, None, allowed) from None
         raise

@@ -58,6 +58,10 @@ class Configuration:
     "Whether the experiment makes no decisions."
     archived: bool = False
     "Whether it also accepts no changes."
+    seeded: bool = False
+    "Whether choices were made with a seed, so that anyone who knows it can predict them."
+    simulated_clock: bool = False
+    "Whether times come from a clock that the caller provided."
 
     @property
     def active_arms(self) -> list[str]:
@@ -241,6 +245,21 @@ class EraseUnit(AdministrativeEvent):
     token: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Simulate(AdministrativeEvent):
+    """A bandit with a seed or a clock of the caller has opened the experiment."""
+
+    kind = "simulate"
+    seed: int | None
+    clock: bool
+
+    def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:
+        """Note that choices or times are not real."""
+        seeded = configuration.seeded or self.seed is not None
+        clock = configuration.simulated_clock or self.clock
+        return dataclasses.replace(configuration, seeded=seeded, simulated_clock=clock)
+
+
 Event = AdministrativeEvent | TallyUpdate
 
 _TYPES = {each.kind: each for each in AdministrativeEvent.__subclasses__()}
@@ -315,8 +334,10 @@ def _parse_active(value: object) -> tuple[bool, ...]:
 
 def _parse_reward(value: object) -> Reward:
     try:
-        return Reward(**value)  # type: ignore[arg-type]  # a TypeError if it is not a mapping
-    except TypeError:
+        return Reward.from_fields(value)  # type: ignore[arg-type]  # a TypeError if it is not a mapping
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidValue):
+            raise
         raise InvalidValue("reward", value, "the fields of a Reward") from None
 
 
@@ -344,4 +365,6 @@ _PARSERS: dict[str, Callable[[object], Any]] = {
     "sticky": _of_type("sticky", bool, "true or false"),
     "tally": read_tally,
     "token": _of_type("token", str, "a string"),
+    "seed": lambda value: None if value is None else _of_type("seed", int, "a whole number")(value),
+    "clock": _of_type("clock", bool, "true or false"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 
 from maillard.errors import InvalidValue
 
@@ -13,17 +14,20 @@ _VARIANT_DIGIT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcd
 _MAX_NAME_LENGTH = 512  # PostgreSQL indexes keys of at most 2,700 bytes
 
 
-def new_ids(count: int) -> list[str]:
+def new_ids(
+    count: int, now: int | None = None, random_bytes: Callable[[int], bytes] = os.urandom
+) -> list[str]:
     """Return new ids in ascending order: 48 bits of milliseconds, 12 bits of their fraction, 62 random bits.
 
-    The random bits come from the operating system, so forked processes do not share them.
+    `now` is in microseconds since 1970, by default the system's time. By default, the random bits come from
+    the operating system, so forked processes do not share them.
 
     >>> len(set(new_ids(1000)))
     1000
     """
-    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    milliseconds, rest = divmod(time.time_ns() if now is None else 1000 * now, 1_000_000)
     time_part = f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}-7{(rest << 12) // 1_000_000:03x}-"
-    random = os.urandom(8 * count).hex()
+    random = random_bytes(8 * count).hex()
     ids = [
         f"{time_part}{_VARIANT_DIGIT[random[i]]}{random[i + 1 : i + 4]}-{random[i + 4 : i + 16]}"
         for i in range(0, 16 * count, 16)

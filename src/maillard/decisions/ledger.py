@@ -36,11 +36,24 @@ def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> 
     added = transaction.add_if_absent(new)  # an id may exist in another experiment
     new = [row for row in new if row.id in added]
     schedule_windows(transaction, rule, new)
+    apply_provisional_defaults(transaction, rule, new)
     parked = transaction.parked([row.id for row in new]).values()
     if early := [each.row for rewards in parked for each in rewards]:
         transaction.unpark(early)
         apply_rewards(transaction, rule, early)
     return len(new)
+
+
+def apply_provisional_defaults(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> None:
+    """Count new decisions with the default reward, if the rule says so. Rewards will revise it."""
+    if rule.learn != "provisional" or not rows:
+        return
+    assert rule.default is not None  # the rule requires it
+    batch = _TallyUpdates(transaction, rule)
+    for row in rows:
+        if row.epoch == batch.head.epoch:
+            batch.add("default", row.id, row.arm, rule.default)
+    batch.write()
 
 
 def apply_rewards(
@@ -144,7 +157,7 @@ def _is_late(
     if row.arrived >= closes or any(each.late for each in before):
         return True
     # A settled window stays closed, even if the clock is set back.
-    return rule.settles and not pending and (rule.mature_only or not before)
+    return rule.settles and not pending and (rule.learn != "on_arrival" or not before)
 
 
 class _TallyUpdates:
@@ -155,18 +168,18 @@ class _TallyUpdates:
         assert transaction.head is not None  # the session has checked that the experiment exists
         self.now, self.head = transaction.now, transaction.head
         self.events: list[TallyUpdate] = []
-        self.settled: list[str] = []
 
     def apply(self, decision: DecisionSummary, before: Sequence[RewardEvent], row: RewardEvent) -> Outcome:
         if decision.epoch != self.head.epoch:
             return "old epoch"
-        if self.rule.mature_only:
+        if self.rule.learn == "on_close":
             return "waiting"
         previous, value = self.rule.total(before), self.rule.total([*before, row])
         assert value is not None  # `row` is not late
+        if previous is None and self.rule.learn == "provisional":
+            previous = self.rule.default
         if previous is None:
             self.add("reward", row.decision, decision.arm, value)
-            self.settled.append(row.decision)
             return "applied"
         if value == previous:
             return "unchanged"
@@ -182,8 +195,6 @@ class _TallyUpdates:
     def write(self) -> None:
         if self.events:
             self.transaction.add_events(self.events, self.head._replace(number=self.events[-1].number))
-        if self.settled and self.rule.settles:
-            self.transaction.remove_pending(self.settled)
 
 
 def settle(transaction: Transaction, rule: Reward, limit: int) -> int:
@@ -191,19 +202,21 @@ def settle(transaction: Transaction, rule: Reward, limit: int) -> int:
 
     Returns the number of windows settled, at most `limit`.
     """
-    due = transaction.due_decisions(limit) if rule.settles else []
-    if due:
+    due = transaction.due_decisions(limit) if rule.window is not None else []
+    if not due:
+        return 0
+    if rule.settles and rule.learn != "provisional":
         batch = _TallyUpdates(transaction, rule)
         decisions, known = transaction.decision_summaries(due), transaction.reward_events(due)
         for identifier in due:
             decision, value = decisions[identifier], rule.total(known.get(identifier, []))
             if decision.epoch == batch.head.epoch:
-                if value is not None and rule.mature_only:
+                if value is not None and rule.learn == "on_close":
                     batch.add("reward", identifier, decision.arm, value)
                 elif value is None and rule.default is not None:
                     batch.add("default", identifier, decision.arm, rule.default)
-        batch.settled = due
         batch.write()
+    transaction.remove_pending(due)
     return len(due)
 
 
@@ -212,7 +225,7 @@ def change(transaction: Transaction, state: State, make: Callable[[State], Admin
     state = state.after(transaction.events(state.number))
     event = dataclasses.replace(make(state), number=state.number + 1, time=transaction.now)
     if state.archived and not isinstance(event, Resume | Archive | EraseUnit):
-        raise Archived("the experiment is archived; call resume() first")
+        raise Archived("the experiment is archived; resume it first")
     changed = state.after([event])
     changed.choice_distribution()  # raises if the policy cannot choose
     transaction.add_events([event], Head(event.number, event.number, changed.epoch))

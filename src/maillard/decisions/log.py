@@ -161,7 +161,7 @@ class DecisionLog:
         """Return a decision's combined reward; after its window has closed, the default if there was none."""
         if self.reward is None:
             return row.rewards[0].value if row.rewards else None
-        for event in row.applied:
+        for event in row.applied if self.reward.learn != "provisional" else ():
             if event.kind == "default":
                 return event.value
         total = self.reward.total(row.rewards)

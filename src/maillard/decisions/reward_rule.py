@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from typing import Any, Literal, get_args
 
 from maillard.decisions.decision import RewardEvent
+from maillard.decisions.timestamps import Duration, to_seconds
 from maillard.errors import InvalidValue
 
 # The sum of 2**53 rewards of this size is still a finite float.
@@ -28,51 +28,107 @@ _COMBINE: dict[str, Callable[[Sequence[RewardEvent]], float]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+Combine = Literal["first", "last", "sum", "max"]
+Learn = Literal["on_close", "provisional", "on_arrival"]
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
 class Reward:
     """The reward rule of an experiment.
 
     `low` and `high` bound a reward. With both, policies that need `sigma2` get it from the range. `window`
-    (seconds or a timedelta) is how long after its decision a reward may arrive; later rewards are logged
-    but not applied. `default` is the reward of a decision whose window closes without one. `combine`
-    defines the reward of a decision with several reward events: the first or last by occurrence, their sum
-    (clipped to the bounds) or their maximum. With `mature_only`, a reward is applied only when its window
-    closes, so that fast successes do not bias the tally against slow failures.
+    is how long after its decision a reward may arrive: seconds, a timedelta, or a string such as "90s",
+    "1h" or "2d". Later rewards are logged but not applied. `default` is the reward of a decision whose
+    window closes without one. `combine` defines the reward of a decision with several reward events: the
+    first or last by occurrence, their sum (clipped to the bounds) or their maximum.
 
-    >>> Reward(low=0, high=1, window=3600, default=0)
-    Reward(low=0.0, high=1.0, window=3600.0, default=0.0, combine='first', mature_only=False)
+    `learn` defines when a decision counts in the tally:
+
+    - "on_close": when its window closes, with its final reward or the default. This is the default if both
+      `window` and `default` are given.
+    - "provisional": at once, with the default, which is revised when a reward arrives. The policy learns
+      sooner, but from means that are biased toward the default for recent decisions.
+    - "on_arrival": when a reward arrives. This is right if every decision gets a reward. If only successes
+      are reported, the means are too high until the windows close.
+
+    >>> Reward(low=0, high=1, window="1h", default=0)
+    Reward(low=0.0, high=1.0, window=3600.0, default=0.0, combine='first', learn='on_close')
     """
 
-    low: float | None = None
-    high: float | None = None
-    window: float | None = None
-    default: float | None = None
-    combine: str = "first"
-    mature_only: bool = False
+    low: float | None
+    high: float | None
+    window: float | None
+    "In seconds."
+    default: float | None
+    combine: Combine
+    learn: Learn
 
-    def __post_init__(self) -> None:
-        if isinstance(self.window, timedelta):
-            object.__setattr__(self, "window", self.window.total_seconds())
-        for name in ("low", "high", "window", "default"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, _number(f"reward: {name}", getattr(self, name)))
+    def __init__(
+        self,
+        *,
+        low: float | None = None,
+        high: float | None = None,
+        window: Duration | None = None,
+        default: float | None = None,
+        combine: Combine = "first",
+        learn: Learn | None = None,
+    ) -> None:
+        for name, value in (("low", low), ("high", high), ("default", default)):
+            object.__setattr__(self, name, None if value is None else _number(f"reward: {name}", value))
+        seconds = None if window is None else to_seconds("reward: window", window)
+        if learn is None:
+            learn = "on_arrival" if window is None or default is None else "on_close"
+        object.__setattr__(self, "window", seconds)
+        object.__setattr__(self, "combine", combine)
+        object.__setattr__(self, "learn", learn)
+        self._check_range()
+        self._check_times()
+
+    @classmethod
+    def clicks(cls, window: Duration, *, learn: Learn | None = None) -> Reward:
+        """The rule for clicks: 1 if a click arrives within the window, else 0.
+
+        >>> Reward.clicks(window="30m")
+        Reward(low=0.0, high=1.0, window=1800.0, default=0.0, combine='first', learn='on_close')
+        """
+        return cls(low=0, high=1, window=window, default=0, learn=learn)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Reward:
+        """The rule with these fields, as a log stores them.
+
+        Logs of earlier versions have `mature_only` in place of `learn`.
+        """
+        given = dict(fields)
+        if isinstance(mature := given.get("mature_only"), bool):
+            given["learn"] = "on_close" if mature else "on_arrival"
+            del given["mature_only"]
+        return cls(**given)
+
+    def _check_range(self) -> None:
         low, high = self.bounds
         if not -_LARGEST <= low < high <= _LARGEST:
             allowed = f"low < high, both within {_LARGEST:g}"
             raise InvalidValue("reward: (low, high)", (self.low, self.high), allowed)
-        if self.window is not None and not 1e-6 <= self.window <= 1e9:
-            raise InvalidValue("reward: window", self.window, "seconds, from 1e-6 to 1e9")
         if not isinstance(self.combine, str) or self.combine not in _COMBINE:
             raise InvalidValue("reward: combine", self.combine, "one of " + ", ".join(_COMBINE))
         if self.combine == "sum" and not low <= 0 <= high:
             allowed = "a range that contains 0, because combine is 'sum'"
             raise InvalidValue("reward: (low, high)", (self.low, self.high), allowed)
-        if not isinstance(self.mature_only, bool):
-            raise InvalidValue("reward: mature_only", self.mature_only, "true or false")
-        if self.window is None and (self.default is not None or self.mature_only):
-            raise InvalidValue("reward: window", None, "a window, because default or mature_only is set")
         if self.default is not None and not low <= self.default <= high:
             raise InvalidValue("reward: default", self.default, f"a number from {low:g} to {high:g}")
+
+    def _check_times(self) -> None:
+        if self.window is not None and not 1e-6 <= self.window <= 1e9:
+            raise InvalidValue("reward: window", self.window, "a duration from 1e-6 to 1e9 seconds")
+        if self.learn not in get_args(Learn):
+            raise InvalidValue("reward: learn", self.learn, "one of " + ", ".join(get_args(Learn)))
+        if self.learn == "provisional" and self.default is None:
+            allowed = "a number that a decision counts with until its reward arrives (learn is 'provisional')"
+            raise InvalidValue("reward: default", None, allowed)
+        if self.window is None and (self.default is not None or self.learn != "on_arrival"):
+            reason = "default is set" if self.default is not None else f"learn is {self.learn!r}"
+            raise InvalidValue("reward: window", None, f"a duration such as '1h', because {reason}")
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -87,8 +143,13 @@ class Reward:
 
     @property
     def settles(self) -> bool:
-        """Whether closing a window has an effect."""
-        return self.default is not None or self.mature_only
+        """Whether every decision counts at the latest when its window closes."""
+        return self.default is not None or self.learn == "on_close"
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the range is 0 to 1, as for clicks."""
+        return self.range == (0.0, 1.0)
 
     def closes(self, time: int) -> int | None:
         """The time in microseconds at which the window of a decision made at `time` closes, or None."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from maillard.decisions import ledger
-from maillard.decisions.choosing import DecisionBatch, Request
+from maillard.decisions.choosing import DecisionBatch, RandomSource, Request
 from maillard.decisions.configuration import check_same, start_event
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import AdministrativeEvent, Configuration, Start
+from maillard.decisions.events import AdministrativeEvent, Configuration, Simulate, Start
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.group_commit import GroupCommit
 from maillard.decisions.ledger import Outcome
@@ -30,6 +28,7 @@ _MAX_SETTLED = 5_000  # windows per transaction
 _CHECKPOINT_INTERVAL = 5_000  # events
 
 
+Read = TypeVar("Read")
 CallKind = Literal["decide", "rewards", "settle", "change"]
 
 
@@ -43,9 +42,17 @@ class Call(NamedTuple):
 class Session:
     """Connects a bandit, or a server, to the store of one experiment."""
 
-    def __init__(self, store: Store, experiment: str, given: dict[str, Any], staleness: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        experiment: str,
+        given: dict[str, Any],
+        staleness: float = 0.0,
+        simulation: Simulate | None = None,
+    ) -> None:
         self.store, self.experiment, self._staleness = store, experiment, staleness
         self._closed = False
+        self._simulated_clock = simulation is not None and simulation.clock
         self.created = False
         "Whether this session created the experiment."
         self.renew()
@@ -56,16 +63,23 @@ class Session:
         # Decisions do not change the state. If the store allows it, they do not wait for writes that do.
         self._decisions = GroupCommit(self.run) if store.concurrent_decisions else self._changes
         renew_after_fork(self)
+        if simulation is not None:
+            self.change(lambda _: simulation)
+            if simulation.seed is not None:
+                # The number of the event makes the choices of a second run differ from those of the first.
+                seed = [simulation.seed, self.state.administrative]
+                self._random = RandomSource(seed, simulated_clock=simulation.clock)
 
     def renew(self) -> None:
         """After a fork: create a new random generator and a new lock."""
-        self._rng = np.random.default_rng()
+        self._random = RandomSource(simulated_clock=self._simulated_clock)
         self._publishing = threading.Lock()
 
     def decide(self, request: Request) -> list[Decision]:
         """Make and log decisions; they are durable when this returns."""
         rows: list[Decision] = self._submit("decide", request, self._decisions)
-        if self.store.concurrent_decisions and time.monotonic() - self._settled >= _SETTLE_INTERVAL:
+        waited = time.monotonic() - self._settled
+        if self.store.concurrent_decisions and (self._simulated_clock or waited >= _SETTLE_INTERVAL):
             self._try_settle()
         return rows
 
@@ -83,7 +97,8 @@ class Session:
     def settle_batch(self) -> bool:
         """Close a limited number of the windows that are due; return whether more may be due."""
         self._settled = time.monotonic()
-        return self.state.reward.settles and self._submit("settle", _settle, self._changes) == _MAX_SETTLED
+        has_windows = self.state.reward.window is not None
+        return has_windows and self._submit("settle", _settle, self._changes) == _MAX_SETTLED
 
     def change(self, make: Callable[[State], AdministrativeEvent], expected: int | None = None) -> None:
         """Write the administrative event that `make` returns for the current state.
@@ -105,10 +120,15 @@ class Session:
 
     def refresh(self) -> State:
         """Read the events of other processes and return the state."""
+        return self.refresh_with(lambda _transaction, _state: None)[0]
+
+    def refresh_with(self, read: Callable[[Transaction, State], Read]) -> tuple[State, Read]:
+        """Read the events of other processes; return the state and what `read` finds in that snapshot."""
         self.check_open()
+        known = self.state  # before the snapshot, which must not be older
         with self.store.reading(self.experiment) as transaction:
-            self._current_state(transaction, self.state, staleness=0.0)
-        return self.state
+            state = self._current_state(transaction, known, staleness=0.0)
+            return state, read(transaction, state)
 
     def check_open(self) -> None:
         """Raise if the session is closed."""
@@ -136,9 +156,10 @@ class Session:
         """
         requests = [call.argument for call in calls if call.kind == "decide"]
         rewards = [row for call in calls if call.kind == "rewards" for row in call.argument]
-        locked = len(requests) < len(calls) or not self.store.concurrent_decisions
-        exclusive = any(call.kind == "change" for call in calls)
         known = self.state
+        decisions_only = len(requests) == len(calls) and known.reward.learn != "provisional"
+        locked = not (decisions_only and self.store.concurrent_decisions)
+        exclusive = any(call.kind == "change" for call in calls)
         for eligible in {request.eligible for request in requests}:
             # Compute slow distributions before taking the lock. Errors are raised again for the caller
             # concerned.
@@ -146,8 +167,11 @@ class Session:
                 known.choice_distribution(eligible)
         with self.store.transaction(self.experiment, lock=locked, exclusive=exclusive) as transaction:
             state = self._current_state(transaction, known, self._staleness)
-            batch = (transaction, self.experiment, state, requests, self._rng)
-            made = iter(DecisionBatch(*batch).decide() if requests else ())
+            made: Iterator[list[Decision] | MaillardError] = iter(())
+            if requests:
+                batch = DecisionBatch(transaction, self.experiment, state, requests, self._random)
+                made = iter(batch.decide())
+                ledger.apply_provisional_defaults(transaction, state.reward, batch.logged)
             outcomes = iter(ledger.apply_rewards(transaction, state.reward, rewards) if rewards else ())
             answers: list[Any] = []
             for kind, argument in calls:
@@ -195,7 +219,7 @@ class Session:
     def _try_settle(self) -> None:
         """Settle due windows, after concurrent decisions, unless another transaction holds the lock."""
         self._settled = time.monotonic()
-        if self.state.reward.settles:
+        if self.state.reward.window is not None:
             with suppress(Unavailable):
                 with self.store.transaction(self.experiment, lock=True, wait=False) as transaction:
                     known = self._current_state(transaction, self.state, self._staleness)
@@ -230,9 +254,9 @@ class Session:
         return start.configuration(), state
 
     def _start(self, given: dict[str, Any]) -> None:
-        if given["arms"] is None or given["policy"] is None:
+        if given["arms"] is None:
             names = ", ".join(map(repr, self.store.experiments())) or "none"
-            allowed = f"an experiment in {self.store.where} ({names}), or arms and a policy to create one"
+            allowed = f"an experiment in {self.store.where} ({names}), or arms to create one"
             raise InvalidValue("experiment", self.experiment, allowed)
         start = start_event(**given)
         with self.store.transaction(self.experiment, lock=True) as transaction:

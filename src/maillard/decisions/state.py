@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _MAX_CACHED_DISTRIBUTIONS = 64  # sets of eligible arms, per state
 # The fields that a saved state holds as they are.
 _PLAIN_FIELDS = ("number", "administrative", "sticky", "policy_version", "epoch", "paused", "archived")
+_LATER_FIELDS = ("seeded", "simulated_clock")  # missing in states of earlier versions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +134,7 @@ class State(Configuration):
 
     def write(self) -> str:
         """The whole state as JSON, for `read`."""
-        plain = {name: getattr(self, name) for name in _PLAIN_FIELDS}
+        plain = {name: getattr(self, name) for name in _PLAIN_FIELDS + _LATER_FIELDS}
         return json.dumps({**plain, "reward": dataclasses.asdict(self.reward), **self.snapshot()})
 
     @classmethod
@@ -144,10 +145,11 @@ class State(Configuration):
             tuple(data["arms"]),
             tuple(data["active"]),
             data["policy"],
-            Reward(**data["reward"]),
+            Reward.from_fields(data["reward"]),
             policy=policy(data["policy"]),
             tally=read_tally(data["tally"]),
             **{name: data[name] for name in _PLAIN_FIELDS},
+            **{name: data.get(name, False) for name in _LATER_FIELDS},
         )
 
     def snapshot(self) -> dict[str, Any]:

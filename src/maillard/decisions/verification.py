@@ -242,7 +242,8 @@ def _event_problem(
     decision, event, before = row.decision, row.applied[place], row.applied[place - 1] if place else None
     closes = rule.closes(decision.time)
     early = closes is not None and event.time < closes
-    revised = before is not None and before.kind != "default" and event.previous == before.value
+    provisional = rule.learn == "provisional"
+    revisable = before is not None and (provisional or before.kind != "default")
     problem = None
     if event.number <= decision.state:
         problem = "applied its reward before the decision"
@@ -251,14 +252,16 @@ def _event_problem(
     elif event.arm != decision.arm:
         problem = f"has arm {event.arm!r}, but the decision has {decision.arm!r}"
     elif event.kind == "revision":
-        if not revised or rule.mature_only:
+        if not revisable or rule.learn == "on_close" or event.previous != row.applied[place - 1].value:
             problem = "revises a reward that was not applied"
     elif before is not None:
         problem = "applied its reward twice"
     elif event.kind == "default":
-        if rule.default is None or event.value != rule.default or timely or early:
+        if rule.default is None or event.value != rule.default or (not provisional and (timely or early)):
             problem = f"applied the default {event.value!r}, but there are {len(timely)} rewards"
-    elif rule.mature_only and early:
+    elif provisional:
+        problem = "applied its reward without revising the default"
+    elif rule.learn == "on_close" and early:
         problem = "applied its reward before its window closed"
     return problem
 
@@ -283,12 +286,16 @@ def _total_problems(
 ) -> Iterator[str]:
     """Yield a problem with the last applied value. Rewards after the epoch are not applied."""
     total, ended = rule.total(timely), epoch_end is not None
+    if rule.learn == "provisional" and total is None:
+        total = rule.default
     if not row.applied:
-        if total is not None and not ended and not rule.mature_only:
+        if total is not None and not ended and rule.learn != "on_close":
             yield f"its reward, {total!r}, was never applied"
-    elif row.applied[0].kind != "default":
-        value, complete = row.applied[-1].value, rule.mature_only or not ended
-        if value != total and (complete or not _is_partial_total(value, timely, rule)):
+    elif row.applied[0].kind != "default" or rule.learn == "provisional":
+        value, complete = row.applied[-1].value, rule.learn == "on_close" or not ended
+        unrevised = rule.learn == "provisional" and value == rule.default
+        partial = unrevised or _is_partial_total(value, timely, rule)
+        if value != total and (complete or not partial):
             yield f"its reward was applied as {value!r}, but its reward events give {total!r}"
 
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from maillard.errors import InvalidValue, UnknownName
 from maillard.evaluation import estimates
-from maillard.evaluation.estimates import Evidence, Refused
+from maillard.evaluation.estimates import Evidence, Refused, no_closed_window
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, EFFECTIVE_SIZE, Estimator
 from maillard.evaluation.evaluating import run_query
 from maillard.evaluation.evaluation_log import open_log
-from maillard.evaluation.evaluation_report import Estimate, Estimates, Report, lines_of
+from maillard.evaluation.evaluation_report import Estimate, Estimates, Report, lines_of, open_lines
 from maillard.evaluation.log_sums import rows_by_target
 from maillard.evaluation.moments import Moments
 from maillard.evaluation.query import Options, Query, Settings
@@ -62,7 +62,7 @@ class Comparison(Estimates):
         return self.first.adaptive
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.target} on {self.first.source}", *lines_of(self)])
+        return "\n".join([f"{self.target} on {self.first.source}", *open_lines(self.first), *lines_of(self)])
 
 
 def compare(
@@ -185,6 +185,9 @@ def _estimate(name: str, pair: _Pair, penalty: float | None) -> Estimate:
 
 def _difference(name: str, pair: _Pair, penalty: float | None) -> Estimate:
     if pair.moments is None or not pair.moments.count:
+        left_out = pair.first.diagnostics.left_out
+        if set(left_out) == {"window not closed"} == set(pair.second.diagnostics.left_out):
+            raise Refused(no_closed_window(pair.first.diagnostics.open, pair.evidence.log))
         raise Refused("in no row could all arms of both targets have been chosen")
     estimator = None if name in _TWO_ARMS else all_estimators()[name]()
     for which, report in enumerate((pair.first, pair.second)):

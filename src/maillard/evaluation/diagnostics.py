@@ -220,6 +220,11 @@ class Diagnostics:
     histogram: Mapping[int, int]
     "The number of weights in [2^k, 2^(k + 1)), by k; weights of 0 are not counted."
 
+    @property
+    def open(self) -> int:
+        """The number of decisions that are not used because their reward windows are open."""
+        return self.left_out.get("window not closed", 0)
+
     @classmethod
     def of(cls, log: EvaluationLog, query: Query, sums: LogSums, place: int) -> Diagnostics:
         """Diagnostics of the query's target at this place, from the sums of the log."""

@@ -285,6 +285,14 @@ def bernstein_halfwidth(variance: float, count: int, span: float, alpha: float) 
     return math.sqrt(2.0 * sample * log / count) + 7.0 * span * log / (3.0 * (count - 1))
 
 
+def no_closed_window(count: int, log: EvaluationLog) -> str:
+    """The refusal of a log in which all reward windows are open."""
+    close = log.first_close
+    first = "" if close is None else f"; the first window closes at {close:%Y-%m-%d %H:%M:%S} UTC"
+    what = "1 decision is" if count == 1 else f"{count:,} decisions are"
+    return f"no reward window has closed yet: {what} open{first}"
+
+
 def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one for each reason
     """Why no estimator can answer, or None."""
     d, settings = evidence.diagnostics, evidence.query.settings
@@ -299,6 +307,8 @@ def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one fo
         )
     if not d.rows:
         reasons = ", ".join(f"{count:,} {why}" for why, count in d.left_out.items())
+        if set(d.left_out) == {"window not closed"}:
+            return no_closed_window(d.open, evidence.log)
         if set(d.left_out) <= {"window not closed", "without a reward"}:
             return f"no row has a final reward ({reasons})"
         return (

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property, partial
 from typing import IO, TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from maillard import problems
 from maillard.array_types import Floats
 from maillard.decisions import read_log
 from maillard.decisions.columns import MAX_BATCH_ROWS, Columns
+from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import CannotAnswer, InvalidValue, MaillardError
 from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, ONLY_CHOSEN_PROBABILITY, REWARD_RANGE
@@ -47,6 +49,8 @@ class EvaluationLog:
     "Whether the log is a plain table of rows, without the events of a bandit."
     requires_closed_windows: bool = False
     "Whether a reward is final only after the window of its decision has closed."
+    window: float | None = None
+    "How long after its decision a reward may arrive, in seconds; None: unlimited, or unknown."
     arms_unordered: bool = False
     "Whether the arms are listed in the order in which they occur, which means nothing."
     reward_range: tuple[float, float] | None = None
@@ -85,6 +89,13 @@ class EvaluationLog:
         return self._first_columns.has_all_probabilities
 
     @cached_property
+    def first_close(self) -> datetime | None:
+        """When the first reward window closes; None if that is unknown."""
+        if self.window is None:
+            return None
+        return from_microseconds(int(self._first_columns.time.min()) + round(1e6 * self.window))
+
+    @cached_property
     def center(self) -> float:
         """The mean of the first rewards. Sums of r - center are more precise than sums of large rewards."""
         reward = self._first_columns.reward
@@ -115,6 +126,7 @@ class EvaluationLog:
         """A copy without open files, which can be sent to another process."""
         made = replace(self, parts=(), columns=tuple)
         object.__setattr__(made, "center", self.center)
+        object.__setattr__(made, "first_close", self.first_close)
         return made
 
 
@@ -144,6 +156,7 @@ def open_log(log: Any, settings: Settings) -> Iterator[EvaluationLog]:
             size=size,
             columns=columns,
             reward_range=None if opened.reward is None else opened.reward.range,
+            window=None if opened.reward is None else opened.reward.window,
             floor_probabilities=promised_probabilities(opened.policies.values(), opened.arms),
             floor_decay=promised_decay(opened.policies.values()),
         )

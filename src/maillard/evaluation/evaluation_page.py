@@ -18,8 +18,8 @@ from maillard.decisions.files.output_files import atomic_file, check_report_path
 from maillard.errors import InvalidValue
 from maillard.evaluation.comparing import Comparison
 from maillard.evaluation.diagnostics import Diagnostics
-from maillard.evaluation.estimate_formatting import decimals_of, grouped
-from maillard.evaluation.evaluation_report import Report
+from maillard.evaluation.estimate_formatting import decimals_of
+from maillard.evaluation.evaluation_report import Report, grouped
 
 _FIGURE_TITLES = {"forest": "Estimates with their intervals", "weights": "Distribution of the weights"}
 _MAX_LISTED_ARMS = 6  # in the description of a target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -134,23 +134,49 @@ class Report(Estimates):
         d = self.diagnostics
         sizes = f"{d.rows:,} rows, effective size {d.effective_sample_size:,.1f}"
         weights = f"mean weight {d.mean_weight:.4g}, largest {d.max_weight:.4g}"
-        return "\n".join([f"{self.target} on {self.source}: {sizes}, {weights}", *lines_of(self)])
+        title = f"{self.target} on {self.source}" + (f": {sizes}, {weights}" if d.rows else "")
+        return "\n".join([title, *open_lines(self), *lines_of(self)])
+
+
+def open_lines(report: Report) -> list[str]:
+    """A line with the number of decisions that are not used because their windows are open, if any."""
+    count = report.diagnostics.open
+    what = "1 decision is" if count == 1 else f"{count:,} decisions are"
+    used = report.diagnostics.rows
+    return [f"  {what} not used, because the reward window is still open"] if count and used else []
 
 
 def lines_of(estimates: Estimates) -> list[str]:
-    """Text lines: one for each estimate, and one for its caveat; a star marks the best estimate."""
+    """Text lines: one for each estimate, then their caveats and refusals; a star marks the best estimate."""
     lines, wide, best = [], max(map(len, estimates), default=0), estimates.best
     for name, each in estimates.items():
         if each.value is None:
-            lines.append(f"  {name:{wide}}  refused: {each.refusal}")
             continue
         star, bounds = "*" if each is best else " ", ""
         if each.lower is not None:
             bounds = f"  {estimates.confidence:.0%} [{each.lower:.6g}, {each.upper:.6g}]"
         lines.append(f"{star} {name:{wide}}  {each.value:.6g}{bounds}  {each.interval}")
-        if each.caveat:
-            lines.append(f"  {'':{wide}}  but {each.caveat}")
+    every = ", ".join(estimates)
+    for word, texts in (
+        ("refused", [(name, each.refusal or "") for name, each in estimates.items()]),
+        ("but", [(name, each.caveat) for name, each in estimates.items()]),
+    ):
+        for names, text in grouped(texts):
+            lines.append(f"  {word}: {'' if names == every else f'{names}: '}{text}")
     return lines
+
+
+def grouped(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The names that share a text, joined, with that text; names without a text are left out.
+
+    >>> grouped([("ips", "many rows"), ("cs-dr", ""), ("snips", "many rows")])
+    [('ips, snips', 'many rows')]
+    """
+    found: dict[str, dict[str, None]] = {}
+    for name, text in pairs:
+        if text:
+            found.setdefault(text, {})[name] = None
+    return [(", ".join(names), text) for text, names in found.items()]
 
 
 def plain(value: Any) -> Any:

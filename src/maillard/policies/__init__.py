@@ -18,7 +18,7 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.indexed_policy import Indexed
 from maillard.policies.base.parameters import choice, flag, real, whole
 from maillard.policies.base.perturbed_policy import Perturbed
-from maillard.policies.base.policy import Distribution, Policy, policy_class
+from maillard.policies.base.policy import ALIASES, Distribution, Policy, policy_class, resolve_alias
 from maillard.policies.base.sampled_policy import Sampled
 from maillard.policies.floors import WithFloor
 from maillard.policies.targets import FixedArm, FixedDistribution
@@ -65,7 +65,8 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     """Create a policy from a spec string; keywords set parameters that the spec does not contain.
 
     Policies that do not use `sigma2`, `reward_range` or `horizon` ignore these keywords. `floor=` adds a
-    floor to any policy, and `floor_decay=` makes the floor decay.
+    floor to any policy, and `floor_decay=` makes the floor decay. There are aliases: `thompson` is
+    `ts-bernoulli` for rewards from 0 to 1 and `ts` for others, `softmax` is `boltzmann`, `ucb` is `ucb1`.
 
     >>> policy("ms+:booster=8", sigma2=0.25)
     MaillardSamplingPlus(sigma2=0.25, booster=8.0, c=0.01, d=0.01)
@@ -76,8 +77,12 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     """
     if isinstance(spec, Policy):
         return _fill(spec, parameters)
+    _check_spelling(spec)
     name, values, options = specs.read(spec)
+    alias, name = name, resolve_alias(name, options.get("reward_range", parameters.get("reward_range")))
     cls = policy_class(name)
+    if alias != name and not hasattr(cls, "reward_range"):
+        options.pop("reward_range", None)  # it has determined the policy
     if issubclass(cls, FixedArm | FixedDistribution):
         floor = _take_floor(options)
         return _floored(_fill(cls.from_spec(values, options), parameters), *floor)
@@ -89,6 +94,15 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     floor = _take_floor(options)
     _check_known(cls, options)
     return _floored(cls(**options), *floor)
+
+
+def _check_spelling(spec: str) -> None:
+    """Raise `UnknownName`, which suggests the right name, for one that is written as in other libraries."""
+    name = spec.partition(":")[0].strip() if isinstance(spec, str) else ""
+    usual = name.lower().replace("_", "-").replace(" ", "-")
+    known = sorted([*Policy.registry, *ALIASES])
+    if usual != name and usual in known:
+        raise UnknownName("policy", name, known)
 
 
 def _take_floor(options: dict[str, Any]) -> tuple[Any, Any]:

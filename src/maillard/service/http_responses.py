@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
@@ -56,6 +57,7 @@ _STATUSES: dict[type[errors.MaillardError], int] = {
     errors.UnknownName: 422,
     JobTimeout: 422,
 }
+_MAX_VALUE = 80  # characters of an invalid value in a message
 _INTERNAL = "Internal error. The service's log has the details under this request_id."
 _DAMAGED = "The experiment's log is damaged. The service's log has the details under this request_id."
 _UNAVAILABLE = "The log cannot be written or read now. Nothing was acknowledged; try again."
@@ -64,6 +66,7 @@ _PATTERN_DESCRIPTIONS = {
     r"'^[^\\x00]*$'": "without NUL",
     "'^[A-Za-z0-9]": "of letters, digits and . _ ~ - that begins with a letter or digit",
     "'^[0-9a-fA-F]": "that is a UUID of version 7",
+    "'^[0-9]+(": "that is a number with a unit s, m, h, d or w, as in 90s or 1h; or a number of seconds",
 }
 
 
@@ -82,7 +85,7 @@ def http_error(error: Exception, fields: Sequence[str] = ()) -> HttpError:
         return HttpError(500, error.code, _DAMAGED)
     for error_type, status in _STATUSES.items():
         if isinstance(error, error_type):
-            found = HttpError(status, error_type.code, str(error), _path(error, fields))
+            found = HttpError(status, error_type.code, _message(error), _path(error, fields))
             found.__cause__ = error
             return found
     return HttpError(500, "internal", _INTERNAL)
@@ -127,6 +130,18 @@ def _validation_error(message: str) -> HttpError:
         if pattern in text:
             text = f"Expected a `str` {description}"
     return HttpError(422, "invalid_value", text, path)
+
+
+def _message(error: errors.MaillardError) -> str:
+    """The message of an error, with an invalid value in the notation of JSON."""
+    if not isinstance(error, errors.InvalidValue):
+        return str(error)
+    try:
+        value = json.dumps(error.value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return str(error)
+    shown = value if len(value) <= _MAX_VALUE else f"{value[: _MAX_VALUE // 2]}...{value[-_MAX_VALUE // 4 :]}"
+    return f"{error.field}: expected {error.allowed}, got {shown}"
 
 
 _REQUEST_FIELDS = {"eligible arm": "eligible", "(low, high)": "low"}  # fields with another name in requests

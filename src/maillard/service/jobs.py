@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from maillard import errors, specs
 from maillard.decisions import DecisionLog, Verification, read_log, verify, write_log
 from maillard.policies import Policy, Uniform
+from maillard.policies.base.policy import ALIASES, resolve_alias
 from maillard.policies.targets import FixedArm, FixedDistribution
 from maillard.service.worker_process import without_secrets
 
@@ -46,7 +47,7 @@ def what_if(
     supports. If the log only bounds that mean, the result has an interval but no value.
     """
     with _open(database, experiment) as log:
-        spec, estimand, bound = _parse_target(target, log.arms)
+        spec, estimand, bound = _parse_target(target, log.arms, log.reward.range if log.reward else None)
         try:
             if bound is None:
                 result = _replay(log, spec, estimators, confidence)
@@ -69,6 +70,7 @@ def what_if(
         "assumes": "",
         "caveat": "",
         "rows": 0,
+        "pending": 0,
         "details": {},
     }
     defaults |= dict.fromkeys(("estimator", "value", "lower", "upper", "refusal", "logged_mean"))
@@ -116,7 +118,9 @@ def _open(database: str, experiment: str) -> Iterator[DecisionLog]:
         yield log
 
 
-def _parse_target(target: object, arms: Sequence[str]) -> tuple[str, str, Target | None]:
+def _parse_target(
+    target: object, arms: Sequence[str], reward_range: object = None
+) -> tuple[str, str, Target | None]:
     """The spec of a target, what it estimates, and the target (None if it is a policy that learns).
 
     A target must refer to arms by name and not by index.
@@ -129,11 +133,14 @@ def _parse_target(target: object, arms: Sequence[str]) -> tuple[str, str, Target
     # The name of an arm needs no quotes here, even if it contains special characters.
     spec = specs.write(specs.Spec("arm", (name,), {})) if kind == "arm" and name in arms else target
     try:
-        policy_name, _, options = specs.read(spec)
+        policy_name, values, options = specs.read(spec)
     except errors.InvalidValue:
         raise errors.InvalidValue("target", target, _ALLOWED) from None
+    if policy_name in ALIASES:
+        policy_name = resolve_alias(policy_name, reward_range)
+        spec = specs.write(specs.Spec(policy_name, values, options))
     if policy_name not in Policy.registry:
-        raise errors.UnknownName("target", policy_name, sorted(Policy.registry))
+        raise errors.UnknownName("target", policy_name, sorted([*Policy.registry, *ALIASES]))
     if not issubclass(Policy.registry[policy_name], Uniform | FixedArm | FixedDistribution):
         return spec, f"the mean reward if the policy had been {target}", None
     if "floor_decay" in options:
@@ -193,7 +200,10 @@ def _evaluate(
         query = Query.of(opened, [target], estimators, settings)
         [report] = run_query(opened, query)
         logged_mean = _mean_reward(opened, query)
-    result = {"rows": report.diagnostics.rows, "logged_mean": logged_mean, "details": _details(report)}
+    found = report.diagnostics
+    result = {
+        "rows": found.rows, "pending": found.open, "logged_mean": logged_mean, "details": _details(report),
+    }  # fmt: skip
     best = report.best
     if best is None:
         return result | {"refusal": " ".join([_sentence(_refusal(report)), *_advice(report, log)])}
@@ -235,9 +245,8 @@ def _advice(report: Report, log: DecisionLog) -> Iterator[str]:
     d = report.diagnostics
     if d.audit == "broken":
         return
-    if d.left_out.get("window not closed"):
-        count = d.left_out["window not closed"]
-        yield f"{count:,} decisions have windows that are still open.{_window_advice(log)}"
+    if d.open and d.rows:  # without rows, this is the refusal itself
+        yield f"{d.open:,} decisions have windows that are still open.{_window_advice(log)}"
     if d.left_out.get("without a reward"):
         yield "If you know rewards that are not reported yet, report them."
     if log.reward is not None and log.reward.range is None:
@@ -269,7 +278,7 @@ def _replay(
     from maillard.evaluation.replays.replay_runner import replay
 
     if estimators is not None:
-        allowed = "None: a policy that learns is replayed, without estimators"
+        allowed = "no estimators, because a policy that learns is replayed"
         raise errors.InvalidValue("estimators", estimators, allowed)
     events = [read_rows(log)]
     found = replay(events, spec, confidence=confidence)
@@ -278,7 +287,10 @@ def _replay(
     with suppress(errors.MaillardError):  # some policies cannot be replayed
         own = replay(events, log.policies[len(log.policies)], confidence=confidence)
         details["own"] = _details(own)
-    result = {"rows": found.rows, "logged_mean": found.logged_mean, "details": details}
+    pending = found.left_out.get("window still open", 0)
+    result = {
+        "rows": found.rows, "pending": pending, "logged_mean": found.logged_mean, "details": details,
+    }  # fmt: skip
     low, high = (log.reward and log.reward.range) or (-math.inf, math.inf)
     without_reward = float(found.most[-1] - found.least[-1]) / (high - low)
     reason = ""

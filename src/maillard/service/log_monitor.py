@@ -25,7 +25,7 @@ from typing import Any
 
 from maillard.decisions.audit import Audit, verdict_for
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import Event, TallyUpdate
+from maillard.decisions.events import Event, Simulate, Start, TallyUpdate
 from maillard.decisions.identifiers import creation_time
 from maillard.decisions.stores import Store
 from maillard.decisions.timestamps import from_microseconds, system_clock
@@ -51,6 +51,12 @@ class _ExperimentStatistics:
     audit: Audit = field(default_factory=Audit)
     buffered: int = 0
     series: RewardSeries = field(default_factory=RewardSeries)
+    open_window: int = 0
+    "The length of the reward window in microseconds, if rewards are applied before it closes; else 0."
+    last_event: int = 0
+    "The time of the last event."
+    simulated_clock: bool = False
+    "Whether times come from a clock that the caller provided."
 
     def count(self, rows: Sequence[Decision]) -> None:
         self.decisions.update([row.arm for row in rows])
@@ -63,13 +69,26 @@ class _ExperimentStatistics:
             self.buffered = 0
 
     def apply(self, event: Event) -> None:
+        self.last_event = max(self.last_event, event.time)
+        if isinstance(event, Start) and event.reward.learn != "on_close":
+            self.open_window = round(_SECOND * (event.reward.window or 0))
         if not isinstance(event, TallyUpdate):
+            self.simulated_clock |= isinstance(event, Simulate) and event.clock
             return
+        # A reward that is applied before its window closes belongs to the time of its decision, so that
+        # `final_until` can leave out recent decisions, of which only the fast rewards are known.
+        at = _time_of(event.decision) if self.open_window else None
         if event.kind == "revision":
-            self.series.revise(event.arm, event.value - (event.previous or 0.0))
+            self.series.revise(event.arm, event.value - (event.previous or 0.0), at)
         else:
             self.rewards += 1
-            self.series.add(event.time, event.arm, event.value)
+            self.series.add(event.time if at is None else at, event.arm, event.value)
+
+    @property
+    def final_until(self) -> int | None:
+        """The time before which the windows of all decisions in the series have closed; None: any time."""
+        now = self.last_event if self.simulated_clock else max(self.last_event, system_clock())
+        return now - self.open_window if self.open_window else None
 
 
 class Monitor:
@@ -221,7 +240,7 @@ class Monitor:
         """The statistics of an experiment, as a `wire_schema.Activity`; lists `arms` first."""
         with self._lock:
             statistics = self._experiments.get(key, _ExperimentStatistics(since=""))
-            total = statistics.decisions.total()
+            total, until = statistics.decisions.total(), statistics.final_until
             named = list(dict.fromkeys([*arms, *statistics.decisions]))
             return {
                 "experiment": key,
@@ -239,7 +258,8 @@ class Monitor:
                 ],
                 "series": {
                     "bucket": statistics.series.width / _SECOND,
-                    "points": list(statistics.series.points()),
+                    "points": list(statistics.series.points(until)),
+                    "until": None if until is None else from_microseconds(until),
                 },
                 "audit": _audit(statistics.audit, named, total),
             }

@@ -43,10 +43,12 @@ class RewardSeries:
         while len(self.buckets) > 1 and self._overflows():
             self._double()
 
-    def revise(self, arm: str, difference: float) -> None:
-        """Change one of an arm's rewards by this difference."""
-        if arm in self.latest:
-            self.buckets[self.latest[arm]][arm][1] += difference
+    def revise(self, arm: str, difference: float, at: int | None = None) -> None:
+        """Change one of an arm's rewards by this difference: the one that was added at a time, if given."""
+        bucket = self.latest.get(arm) if at is None else at // self.width
+        cell = self.buckets.get(bucket, {}).get(arm) if bucket is not None else None
+        if cell is not None:
+            cell[1] += difference
 
     def _overflows(self) -> bool:
         cells = sum(map(len, self.buckets.values()))
@@ -62,9 +64,10 @@ class RewardSeries:
                 cell[1] += total
         self.latest = {arm: bucket // 2 for arm, bucket in self.latest.items()}
 
-    def points(self) -> Iterator[dict[str, Any]]:
-        """All buckets from the first to the last, empty ones included."""
-        for bucket in range(min(self.buckets), max(self.buckets) + 1) if self.buckets else ():
+    def points(self, until: int | None = None) -> Iterator[dict[str, Any]]:
+        """All buckets from the first to the last, empty ones included; only those that end before `until`."""
+        last = max(self.buckets, default=0) if until is None else until // self.width - 1
+        for bucket in range(min(self.buckets), min(max(self.buckets), last) + 1) if self.buckets else ():
             arms = self.buckets.get(bucket, {})
             count = int(sum(cell[0] for cell in arms.values()))
             yield {

@@ -116,7 +116,7 @@ class Service:
         for round_number in itertools.count(1):
             await asyncio.sleep(_MAINTENANCE_INTERVAL)
             for experiment in self.experiments.opened:
-                if experiment.bandit.state.reward.settles:
+                if experiment.bandit.state.reward.window is not None:
                     with self._log_failure("closing windows failed"):
                         await self.experiments.change(experiment.bandit.session.settle_batch)
             if round_number % _UNPARK_INTERVAL == 0:

@@ -16,6 +16,7 @@ import numpy as np
 from maillard import specs
 from maillard.errors import InvalidValue
 from maillard.policies import Policy, policy
+from maillard.policies.base.policy import resolve_alias
 from maillard.problems import Problem
 from maillard.problems import problem as problem_of
 from maillard.simulation.backends import AUTO, CPU, CUDA, NoDevice, backend_for
@@ -97,7 +98,8 @@ def make_plan(
     check_seed(seed)
     context: dict[str, Any] = {"horizon": int(horizon)}
     if isinstance(given, str):
-        said = specs.read(given).options
+        name, values, said = specs.read(given)
+        given = specs.write(specs.Spec(resolve_alias(name, problem.support), values, said))
         if not {"sigma2", "reward_range"} & set(said) and problem.sigma2 is not None:
             context["sigma2"] = problem.sigma2
         if "horizon" in said:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from maillard.decisions.reward_rule import Reward as RewardRule
+from maillard.decisions.timestamps import DURATION_PATTERN
 
 MAX_ITEMS = 1_000
 "The largest number of entries in a batch, and of arms in an experiment."
@@ -39,14 +40,14 @@ class Reward(_Request):
 
     low: float | None = None
     high: float | None = None
-    window: float | None = None
-    "How long after its decision a reward may arrive, in seconds."
+    window: float | Annotated[str, Meta(pattern=DURATION_PATTERN, examples=["1h"])] | None = None
+    "How long after its decision a reward may arrive: seconds, or a number with a unit s, m, h, d or w."
     default: float | None = None
     "The reward of a decision whose window closes without one."
     combine: Literal["first", "last", "sum", "max"] = "first"
     "How several rewards of one decision are combined."
-    mature_only: bool = False
-    "Apply a reward when its window closes, and not before."
+    learn: Literal["on_close", "provisional", "on_arrival"] | None = None
+    "When a decision counts. By default on_close if both window and default are set, else on_arrival."
 
     def to_rule(self) -> RewardRule:
         """The rule as a `maillard.Reward`."""
@@ -63,7 +64,8 @@ class NewExperiment(_Request):
 
     experiment: ExperimentName
     arms: ArmNames
-    policy: PolicySpec
+    policy: PolicySpec | None = None
+    "By default kl-ms+:floor=0.1 for rewards from 0 to 1, and ms+:floor=0.1 for other ranges."
     reward: Reward = field(default_factory=Reward)
     sticky: bool = False
     "Whether a unit keeps the arm of its first decision."

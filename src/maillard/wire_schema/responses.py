@@ -87,6 +87,8 @@ class ExperimentConfiguration(_Response):
     sticky: bool
     reward: Reward
     created_at: UtcTime
+    hints: list[str] = []
+    "Advice on the configuration, in words."
 
 
 class ExperimentList(_Response):
@@ -168,13 +170,21 @@ class RewardBatchResponse(_Response):
 
 
 class ArmState(_Response):
-    """The tally of an arm and its current probability."""
+    """The tally of an arm, the mean of its final rewards, and its current probability."""
 
     arm: str
     active: bool
     pulls: int
+    "The number of rewards in the tally, which the policy uses."
     sum: float
+    final: int
+    "The number of final rewards: of decisions whose window has closed, or that have no window."
+    pending: int
+    "The number of decisions whose window is open."
+    missing: int
+    "The number of decisions that got no reward, and have no open window."
     mean: float | None
+    "The mean of the final rewards."
     lower: float | None
     upper: float | None
     probability: float
@@ -202,6 +212,12 @@ class State(_Response):
     "The number of the last event."
     arms: list[ArmState]
     interval: IntervalInfo
+    pending: int
+    "The number of decisions whose window is open."
+    next_close: UtcTime | None
+    "When the next window closes."
+    note: str | None
+    "When the policy learns from a decision, in words."
 
 
 class ArmTraffic(_Response):
@@ -228,6 +244,8 @@ class RewardSeries(_Response):
     bucket: float
     "The length of each time interval, in seconds."
     points: list[RewardSeriesPoint]
+    until: UtcTime | None
+    "Later decisions are left out, because their reward windows are open."
 
 
 class ArmCalibration(_Response):
@@ -290,6 +308,9 @@ class Evaluation(_Response):
     refusal: str | None
     logged_mean: float | None
     rows: int
+    "The number of decisions that were used."
+    pending: int
+    "The number of decisions that were not used, because their reward windows are open."
     details: dict[str, Any]
 
 

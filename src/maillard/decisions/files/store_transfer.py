@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import Event, Start
+from maillard.decisions.events import Event, Simulate, Start
 from maillard.decisions.files.metadata import check_events
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
+from maillard.decisions.reward_rule import Learn
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Head, Row, Transaction
 from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
@@ -38,6 +39,7 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
         number, now = (transaction.head or Head(0, 0, 0)).number, transaction.now
         events = transaction.administrative_events() if number else []
         parked = transaction.all_parked()
+        last = transaction.events(number - 1) if number else []
     if not number:
         raise MaillardError(f"{store.where}: experiment {name!r} has not begun")
     try:
@@ -47,9 +49,11 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
             raise InvalidLog("events", [], "the start of the experiment as event 1")
     except InvalidValue as error:
         raise InvalidLog(f"{store.where}: {error.field}", error.value, error.allowed) from None
-    mature_only = events[0].reward.mature_only
+    learn = events[0].reward.learn
+    if close is not None and any(isinstance(event, Simulate) and event.clock for event in events):
+        now = last[0].time  # the store, which was opened for this log only, has another clock
     return DecisionLog(
-        lambda: _rows(store, name, number, mature_only=mature_only),
+        lambda: _rows(store, name, number, learn),
         experiment=name,
         source=store.where,
         events=events,
@@ -60,7 +64,7 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
     )
 
 
-def _rows(store: Store, experiment: str, number: int, *, mature_only: bool) -> Iterator[Row]:
+def _rows(store: Store, experiment: str, number: int, learn: Learn) -> Iterator[Row]:
     """Yield the rows as they were after the event with this number."""
     rows, end = store.rows(experiment), None
     for place, (decision, rewards, applied) in enumerate(rows):
@@ -72,7 +76,9 @@ def _rows(store: Store, experiment: str, number: int, *, mature_only: bool) -> I
             return
         if end is not None:
             # Whether the decision itself was appended later.
-            later = bool(applied) and applied[0].number > number and not mature_only
+            later = bool(applied) and applied[0].number > number and learn != "on_close"
+            if later and learn == "provisional":  # its default was written together with it
+                continue
             rewards = tuple(  # noqa: PLW2901
                 each for each in rewards if each.arrived < end and (each.late or not later)
             )
@@ -182,7 +188,18 @@ def _add_decisions(transaction: Transaction, decisions: Sequence[Decision], sour
 def _pending(log: DecisionLog, rows: Sequence[Row], epoch: int, now: int) -> dict[str, int]:
     """Return the decisions whose windows are not settled yet, with the times at which they close."""
     rule = log.reward
-    if rule is None or not rule.settles:
+    if rule is None or rule.window is None:
         return {}
-    closing = [(row.decision, rule.closes(row.decision.time) or 0) for row in rows if not row.applied]
-    return {row.id: closes for row, closes in closing if row.epoch == epoch or closes > now}
+    found: dict[str, int] = {}
+    now = min(now, log.as_of)
+    for row in rows:
+        closes = rule.closes(row.decision.time) or 0
+        if rule.learn == "provisional":
+            pending = closes > now  # closing the window writes no event
+        elif row.applied:
+            pending = closes > now and rule.learn == "on_arrival" and row.applied[0].kind == "reward"
+        else:
+            pending = closes > now or (rule.settles and row.decision.epoch == epoch)
+        if pending:
+            found[row.decision.id] = closes
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from maillard.decisions.files.file_formats import ENDINGS
@@ -16,18 +17,24 @@ _ALLOWED = "None, a path, or a postgresql://user:password@host:5432/database URL
 
 
 def open_store(
-    log: str | Path | Store | None, *, read_only: bool = False, create: bool = True, connections: int = 4
+    log: str | Path | Store | None,
+    *,
+    read_only: bool = False,
+    create: bool = True,
+    connections: int = 4,
+    clock: Callable[[], int] | None = None,
 ) -> Store:
     """Open the store of a `log=` argument: None (memory), a postgresql:// URL, or a path (a SQLite file).
 
     Without `create`, the file must exist. `connections` limits the number of open connections to a server.
+    `clock` replaces the clock of the store.
     """
     if log is None:
-        return MemoryStore()
+        return MemoryStore(clock)
     if isinstance(log, str) and log.startswith(("postgresql://", "postgres://")):
         from maillard.decisions.stores.postgresql import PostgreSQLStore
 
-        return PostgreSQLStore(log, pool_size=connections)
+        return PostgreSQLStore(log, pool_size=connections, clock=clock)
     if isinstance(log, str | Path):
         name = str(log)
         if redact(name) != name:  # it may hold a password
@@ -39,8 +46,10 @@ def open_store(
             raise InvalidValue("log", name, "a path of printable characters")
         from maillard.decisions.stores.sqlite import SQLiteStore
 
-        return SQLiteStore(log, read_only=read_only, create=create)
+        return SQLiteStore(log, read_only=read_only, create=create, clock=clock)
     if is_store(log):
+        if clock is not None:
+            raise InvalidValue("clock", clock, "None, because the store in log= has its own clock")
         return log
     raise InvalidValue("log", type(log).__name__, _ALLOWED)
 

@@ -62,6 +62,17 @@ class Counts(NamedTuple):
     parked: int
 
 
+class OpenWindow(NamedTuple):
+    """Decisions of one arm whose windows are open and that count with the same reward."""
+
+    arm: str
+    value: float | None
+    "The reward that the tally has for each of them; None if they do not count yet."
+    decisions: int
+    closes: int
+    "When the first of these windows closes."
+
+
 class Transaction(Protocol):
     """An atomic group of reads and writes of one experiment."""
 
@@ -128,7 +139,7 @@ class Transaction(Protocol):
         """Remove these parked rewards."""
 
     def pending(self, ids: Iterable[str]) -> set[str]:
-        """Those of these decisions whose window is still to be settled."""
+        """Those of these decisions whose window has not been closed yet."""
 
     def add_pending(self, rows: Mapping[str, int]) -> None:
         """Store the times at which the windows of these decisions close."""
@@ -138,6 +149,12 @@ class Transaction(Protocol):
 
     def due_decisions(self, limit: int) -> list[str]:
         """Pending decisions whose window has closed, the earliest first."""
+
+    def open_windows(self, epoch: int, *, applied: bool) -> list[OpenWindow]:
+        """The pending decisions of an epoch, grouped by arm and, with `applied`, by the applied reward."""
+
+    def decisions_of_epoch(self, epoch: int) -> dict[str, int]:
+        """The number of decisions of each arm in an epoch."""
 
     def assignment(self, epoch: int, unit: str) -> str | None:
         """The id of the decision that assigned the unit's arm (sticky assignment)."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
-from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked, Row
+from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, OpenWindow, Parked, Row
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import Unavailable
 
@@ -194,6 +194,21 @@ class MemoryTransaction:
             if key in self._data.closing:
                 found.append(key)
         return found
+
+    def open_windows(self, epoch: int, *, applied: bool) -> list[OpenWindow]:
+        values: dict[str, float] = {}
+        for event in self._data.events if applied else ():
+            if isinstance(event, TallyUpdate):
+                values[event.decision] = event.value
+        groups: dict[tuple[str, float | None], list[int]] = {}
+        for key, closes in self._data.closing.items():
+            row = self._data.decisions[key]
+            if row.epoch == epoch:
+                groups.setdefault((row.arm, values.get(key)), []).append(closes)
+        return [OpenWindow(*group, len(closing), min(closing)) for group, closing in groups.items()]
+
+    def decisions_of_epoch(self, epoch: int) -> dict[str, int]:
+        return Counter(row.arm for row in self._data.decisions.values() if row.epoch == epoch)
 
     def assignment(self, epoch: int, unit: str) -> str | None:
         return self._data.assigned.get((epoch, unit))

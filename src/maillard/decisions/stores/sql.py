@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event
 from maillard.decisions.stores import sql_rows
-from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked, Row
+from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, OpenWindow, Parked, Row
 from maillard.decisions.stores.sql_rows import DECISION, EVENT, REWARD
 from maillard.errors import Unavailable
 
@@ -218,6 +218,23 @@ class SQLTransaction(ABC):
         due = "pending WHERE experiment = ? AND closes <= ?"
         sql = f"SELECT decision FROM {due} ORDER BY closes, decision LIMIT ?"
         return [key for (key,) in self._fetch(sql, [self.experiment, self.now, limit])]
+
+    def open_windows(self, epoch: int, *, applied: bool) -> list[OpenWindow]:
+        joined, value = "pending JOIN decisions d ON d.id = pending.decision", "NULL"
+        if applied:
+            later = "SELECT 1 FROM events later WHERE later.decision = e.decision AND later.number > e.number"
+            joined += f" LEFT JOIN events e ON e.decision = d.id AND NOT EXISTS ({later})"
+            value = "e.value"
+        sql = f"SELECT d.arm, {value}, count(*), min(pending.closes) FROM {joined}"
+        sql += " WHERE pending.experiment = ? AND d.epoch = ? GROUP BY d.arm" + ", e.value" * applied
+        rows = self._fetch(sql, [self.experiment, epoch])
+        for row in rows:
+            sql_rows.check_row("pending", row[0], row, "text real? whole time")
+        return [OpenWindow(*row) for row in rows]
+
+    def decisions_of_epoch(self, epoch: int) -> dict[str, int]:
+        sql = "SELECT arm, count(*) FROM decisions WHERE experiment = ? AND epoch = ? GROUP BY arm"
+        return dict(self._fetch(sql, [self.experiment, epoch]))
 
     def assignment(self, epoch: int, unit: str) -> str | None:
         sql = "SELECT decision FROM assignments WHERE experiment = ? AND epoch = ? AND unit = ?"

@@ -13,6 +13,7 @@ from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions import DecisionLog, read_log
 from maillard.decisions.audit import Audit
 from maillard.decisions.columns import Columns
+from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import CannotAnswer, InvalidValue, OpenWindows, UnknownName
 from maillard.evaluation.evaluation_log import simulated_problem
 from maillard.evaluation.promised_floors import promised_probabilities
@@ -154,6 +155,10 @@ def _decision_rows(
         error = OpenWindows if left_out["window still open"] else CannotAnswer
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
         why = f" ({reasons})" if reasons else ""
+        if left_out["window still open"] and log.reward is not None and log.reward.window is not None:
+            first = min((int(columns.time.min()) for columns in log.columns() if len(columns)), default=0)
+            close = from_microseconds(first + round(1e6 * log.reward.window))
+            why += f", and the first window closes at {close:%Y-%m-%d %H:%M:%S} UTC"
         raise error(f"{log.source}: no decision has a reward{why}; there is nothing to replay")
     joined = map(np.concatenate, zip(*parts, strict=True))
     arrays: dict[str, Any] = dict(zip(_ROW_COLUMNS, joined, strict=True))

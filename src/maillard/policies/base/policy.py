@@ -299,12 +299,29 @@ def include_cold_arms(warm: Bools, log: Floats, error: Floats | None) -> tuple[F
     return full, full_error
 
 
+# Common names of policies, and those that mean another policy for rewards from 0 to 1.
+ALIASES = {"softmax": "boltzmann", "thompson": "ts", "ucb": "ucb1"}
+_UNIT_RANGE_ALIASES = {"thompson": "ts-bernoulli"}
+
+
+def resolve_alias(name: str, reward_range: object = None) -> str:
+    """Return the name of the policy that an alias means, given the range of rewards; or the name itself.
+
+    >>> resolve_alias("thompson"), resolve_alias("thompson", (0, 1)), resolve_alias("ms+")
+    ('ts', 'ts-bernoulli', 'ms+')
+    """
+    if name in Policy.registry:
+        return name
+    unit_range = isinstance(reward_range, tuple | list) and tuple(reward_range) == (0, 1)
+    return (unit_range and _UNIT_RANGE_ALIASES.get(name)) or ALIASES.get(name, name)
+
+
 def policy_class(name: str) -> type[Policy]:
-    """Return the policy class with this name."""
+    """Return the policy class with this name or alias."""
     try:
-        return Policy.registry[name]
+        return Policy.registry[resolve_alias(name)]
     except KeyError:
-        raise UnknownName("policy", name, sorted(Policy.registry)) from None
+        raise UnknownName("policy", name, sorted([*Policy.registry, *ALIASES])) from None
 
 
 def _check_round(round: int, tally: Tally) -> int:

@@ -76,7 +76,7 @@ class KnownHorizon(Policy):
 
     def _check_use(self, tally: Tally) -> None:
         if self.horizon is None and self.needs_horizon:
-            raise InvalidValue(f"{self.name}: horizon", None, "the number of rounds; pass horizon=...")
+            raise InvalidValue(f"{self.name}: horizon", None, "the number of rounds, as in horizon=20000")
         super()._check_use(tally)
 
 

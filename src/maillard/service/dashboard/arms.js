@@ -2,7 +2,7 @@
 
 import { Rows, svgElement, element, find, setAttributes, setText, show } from "./dom.js";
 import { axis, place } from "./scales.js";
-import { count, decimalsFor, level, number, percent, sentence, escapeName } from "./text.js";
+import { count, counted, decimalsFor, level, moment, number, percent, sentence, escapeName } from "./text.js";
 
 export const MAX_ROWS = 25;
 const COLOURS = 10;
@@ -42,18 +42,25 @@ export class Arms {
     this.#last = seen;
     const { state, activity, reward, admin } = seen;
     const traffic = new Map(activity.arms.map((each) => [each.arm, each]));
+    const windows = reward.window !== null;
     const retirable = admin && state.arms.filter((each) => each.active).length > 1;
     const items = state.arms.map((each, index) => (
-      { ...each, ...styleOf(index), traffic: traffic.get(each.arm), retirable }));
+      { ...each, ...styleOf(index), traffic: traffic.get(each.arm), retirable, windows }));
     const chosen = this.#chosen(items);
     this.#setAxis(chosen, reward);
     this.#rows.update(chosen, (item) => item.arm);
 
     show(chosen.length < items.length, find("arms-more"));
     setText(find("arms-more-text"), `Showing the ${MAX_ROWS} arms with the highest probability of ${count(items.length)}.`);
+    show(windows, find("arms-open"));
+    setText(find("arms-final"), windows ? "Final rewards" : "Rewards");
+    const parts = windows ? [`${counted(state.pending, "decision is", "decisions are")} pending`] : [];
+    if (state.next_close) parts.push(`the next window closes at ${moment(new Date(state.next_close), true)}`);
+    const text = parts.length ? sentence(parts.join("; ")) : "";
+    setText(find("arms-pending"), [text, state.note ?? ""].filter(Boolean).join(" "));
     const { confidence, kind, refusal } = state.interval;
     show(Boolean(refusal), find("arms-refusal"));
-    setText(find("arms-refusal"), refusal ? `No intervals: ${sentence(refusal)}` : "");
+    setText(find("arms-refusal"), refusal ? sentence(refusal) : "");
     setText(find("arms-mean"), refusal ? "Mean reward" : `Mean reward, ${level(confidence)} interval`);
     show(!refusal, find("arms-kind"));
     setText(find("arms-kind"), refusal ? "" : sentence(kind));
@@ -91,7 +98,7 @@ export class Arms {
     const line = svgElement("line", { class: "interval", y1: 14, y2: 14 });
     const dot = svgElement("circle", { class: "point", cy: 14, r: 4.5 });
     const picture = svgElement("svg", { class: "forest", "aria-hidden": "true" }, grid, line, dot);
-    const numbers = ["Probability now", "Decisions", "Rewards"].map((label) =>
+    const numbers = ["Probability now", "Decisions", "Rewards", "Pending"].map((label) =>
       element("td", { role: "cell", class: "right number", "data-label": label }));
     const label = `Retire ${escapeName(arm)}`;
     const button = element("button", { type: "button", class: "quiet small", "aria-label": label }, "Retire…");
@@ -112,14 +119,17 @@ export class Arms {
       const part = item.traffic?.fraction ?? 0;
       bar.style.setProperty("inline-size", `${100 * part}%`);
       setText(traffic, percent(part));
-      setText(mean, item.mean === null ? "no reward yet" : number(item.mean, this.#decimals));
+      const nothing = item.pending ? "no final reward yet" : "no reward yet";
+      setText(mean, item.mean === null ? nothing : number(item.mean, this.#decimals));
       setAttributes(mean, { class: item.mean === null ? "nothing" : "number" });
       const known = item.lower !== null && item.mean !== null;
       setText(range, known ? `${number(item.lower, this.#decimals)} to ${number(item.upper, this.#decimals)}` : "");
       this.#draw(item, { grid, line, dot });
       setText(numbers[0], item.active ? percent(item.probability, item.log_probability) : "–");
       setText(numbers[1], count(item.traffic?.decisions ?? 0));
-      setText(numbers[2], count(item.pulls));
+      setText(numbers[2], count(item.final));
+      setText(numbers[3], count(item.pending));
+      show(item.windows, numbers[3]);
     };
     return { node, update };
   }

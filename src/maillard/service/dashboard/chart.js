@@ -68,7 +68,10 @@ export class Chart {
     this.#series = {
       times: points.map((point) => Date.parse(point.at) / 1000),
       bucket: series.bucket,
-      note: shownArms.length < styledArms.length ? ` Only the ${MAX_LINES} arms with the most rewards are shown.` : "",
+      note: [
+        shownArms.length < styledArms.length ? ` Only the ${MAX_LINES} arms with the most rewards are shown.` : "",
+        series.until ? ` Decisions since ${moment(new Date(series.until), true)} are left out: their windows are open.` : "",
+      ].join(""),
       lines: [
         { arm: ALL, colour: "colour-all", dashes: null, cells: points },
         ...shownArms.map((each) => ({ ...each, cells: points.map((point) => point.arms[each.arm]) })),

@@ -11,7 +11,7 @@ export function commands(experiment, withKey) {
       "  -H 'Content-Type: application/json'",
       `  -d ${inQuotes(body)}`,
     ].join(" \\\n");
-  const created = { experiment, arms: ["red", "blue"], policy: "ms+:floor=0.05", reward: { low: 0, high: 1 } };
+  const created = { experiment, arms: ["red", "blue"], reward: { low: 0, high: 1, window: "1h", default: 0 } };
   return {
     create: curl("POST", "v1/experiments", JSON.stringify(created)),
     decide: curl("POST", experimentPath(experiment, "/decisions"), '{"unit": "user-17"}'),

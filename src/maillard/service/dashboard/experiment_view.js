@@ -91,8 +91,12 @@ export class ExperimentView {
     const since = fullDate(new Date(experiment.created_at));
     setText(find("experiment-since"), `version ${count(state.policy_version)}${epoch}, since ${since}`);
 
-    const pulls = state.arms.reduce((sum, arm) => sum + arm.pulls, 0);
-    const total = state.arms.reduce((sum, arm) => sum + arm.sum, 0);
+    const hints = experiment.hints ?? [];
+    show(hints.length > 0, find("experiment-hints"));
+    setText(find("experiment-hints"), hints.join(" "));
+
+    const final = state.arms.reduce((sum, arm) => sum + arm.final, 0);
+    const total = state.arms.reduce((sum, arm) => sum + arm.final * (arm.mean ?? 0), 0);
     // A reset clears the means but not the counts.
     const [countSuffix, meanSuffix] = state.epoch > 1 ? [", all epochs", ", this epoch"] : ["", ""];
     setText(find("name-decisions"), `Decisions${countSuffix}`);
@@ -100,7 +104,7 @@ export class ExperimentView {
     setText(find("name-mean"), `Mean reward${meanSuffix}`);
     setText(find("tile-decisions"), count(activity.decisions));
     setText(find("tile-rewards"), count(activity.rewards));
-    const mean = pulls ? total / pulls : NaN;
+    const mean = final ? total / final : NaN;
     setText(find("tile-mean"), number(mean, decimalsFor([Math.max(Math.abs(mean), 1e-9) / 10])));
     show(activity.decisions === 0 && activity.complete && state.status === "running", find("first-decision"));
 

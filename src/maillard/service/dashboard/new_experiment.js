@@ -6,7 +6,7 @@ import { sentence } from "./text.js";
 // The input of each field in the path of an error.
 const FIELDS = {
   experiment: "new-name", arms: "new-arms", policy: "new-policy", low: "new-low", high: "new-high",
-  window: "new-window", default: "new-default", combine: "new-combine",
+  window: "new-window", default: "new-default", combine: "new-combine", learn: "new-learn",
 };
 
 export class NewExperimentForm {
@@ -57,9 +57,11 @@ export class NewExperimentForm {
     const wrong = [];
     if (!value("experiment")) wrong.push(["experiment", "An experiment needs a name."]);
     if (!arms.length) wrong.push(["arms", "Enter at least one arm, one per line or separated by commas."]);
-    if (!value("policy")) wrong.push(["policy", "Enter a policy, such as ms+."]);
-    const reward = { combine: value("combine"), mature_only: find("new-mature").checked };
-    for (const name of ["low", "high", "window", "default"]) {
+    const reward = { combine: value("combine") };
+    if (value("learn")) reward.learn = value("learn");
+    const window = value("window");
+    if (window) reward.window = Number.isFinite(Number(window)) ? Number(window) : window; // the service knows the units
+    for (const name of ["low", "high", "default"]) {
       const text = value(name);
       if (!text) continue;
       reward[name] = Number(text);
@@ -70,7 +72,8 @@ export class NewExperimentForm {
       find(FIELDS[wrong[0][0]]).focus();
       return null;
     }
-    return { experiment: value("experiment"), arms, policy: value("policy"), reward, sticky: find("new-sticky").checked };
+    const policy = value("policy") || null; // the service has a default
+    return { experiment: value("experiment"), arms, policy, reward, sticky: find("new-sticky").checked };
   }
 
   #explain(error) {

@@ -21,7 +21,7 @@ export function estimateNode(result, { low, high }) {
   if (bounded) node.append(picture(value, lower, upper, logged));
   const made = logged === null ? "" : `The logged decisions had a mean reward of ${number(logged, decimals)}. `;
   const source = `From ${counted(result.rows, "row")}${estimator ? `, by ${estimator}` : ""}.`;
-  node.append(element("p", { class: "note" }, made + source));
+  node.append(element("p", { class: "note" }, made + source + openText(result.pending)));
   if (bounded && low !== null && high !== null && lower <= low && upper >= high) {
     const why = "This is the whole range of rewards, so the log does not contain enough information yet.";
     node.append(element("p", { class: "box partly" }, element("strong", {}, "Not informative. "), why));
@@ -33,15 +33,20 @@ export function estimateNode(result, { low, high }) {
 }
 
 /** The node for an evaluation that the log cannot answer. */
-export function refusalNode({ estimand, refusal, rows, logged_mean: logged, details }) {
+export function refusalNode({ estimand, refusal, rows, pending, logged_mean: logged, details }) {
   const why = sentence(refusal ?? "no reason was given");
   const made = logged === null ? "" : ` The logged decisions had a mean reward of ${number(logged, 3)}.`;
   return element("div", { class: "result" },
     element("p", { class: "statement" }, `The log cannot be used to estimate ${estimand}.`),
     element("p", { class: "box partly" }, element("strong", {}, "Reason: "), why),
     element("p", { class: "note" },
-      `This is not an error: an estimate from ${counted(rows, "row")} would be misleading.${made}`),
+      `This is not an error: an estimate from ${counted(rows, "row")} would be misleading.${made}${rows ? openText(pending) : ""}`),
     ...detailNodes(details));
+}
+
+function openText(pending) {
+  if (!pending) return "";
+  return ` ${counted(pending, "decision is", "decisions are")} not used, because their reward windows are open.`;
 }
 
 function picture(value, lower, upper, logged) {

@@ -5,11 +5,16 @@ from __future__ import annotations
 from functools import partial
 
 from maillard import wire_schema as wire
+from maillard.decisions.configuration import policy_hints
 from maillard.decisions.state import State
 from maillard.decisions.timestamps import from_microseconds
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpError, HttpResponse
+
+_SEEDED = (
+    "Some choices of this experiment were made with a seed, so anyone who knows the seed can predict them."
+)
 
 
 async def create_experiment(context: RequestContext) -> HttpResponse:
@@ -116,6 +121,7 @@ def _configuration(experiment: OpenExperiment, state: State) -> wire.ExperimentC
         sticky=state.sticky,
         reward=wire.Reward.from_rule(state.reward),
         created_at=from_microseconds(experiment.created_at),
+        hints=[*policy_hints(state), *([_SEEDED] if state.seeded else [])],
     )
 
 

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from maillard import wire_schema as wire
-from maillard.decisions.session import Session
+from maillard.decisions.outcomes import Outcomes
+from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import ChoiceDistribution, State
+from maillard.decisions.timestamps import from_microseconds
 from maillard.service import jobs
+from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpResponse
 
@@ -21,33 +24,34 @@ Bounds = Sequence[tuple[float | None, float | None]]
 _CONFIDENCE = 0.95
 _INTERVAL = (
     "A confidence sequence for the mean of each arm separately, valid at any time, no matter how often "
-    "you look. It assumes rewards in the declared range with a constant mean, and that missing rewards do "
-    "not depend on their values."
+    "you look. It uses final rewards only, and assumes that they lie in the declared range, have a constant "
+    "mean, and that missing rewards do not depend on their values."
 )
 _NO_RANGE = "There are no intervals, because the range of rewards is unknown: set reward.low and reward.high."
-_PROVISIONAL = (
-    "There are no intervals, because applied rewards may still change: with combine last, sum or max, only "
-    "mature_only experiments have intervals."
-)
 _IMPOSSIBLE_SUMS = (
     "Some arms have no interval: they started with sums that rewards in the declared range cannot have."
 )
 
 
 async def read_state(context: RequestContext) -> HttpResponse:
-    """Return the tally, the means with intervals, and the current probabilities."""
+    """Return the tally, the means of final rewards with intervals, and the current probabilities."""
     experiment = await context.experiment()
-    read = await context.service.experiments.run(_read_session, experiment.bandit.session)
-    state, distribution, bounds, refusal = read
+    state, outcomes, distribution, bounds, refusal = await context.service.experiments.run(
+        _read_experiment, experiment
+    )
     logs = dict(zip(distribution.arms, distribution.log_probabilities, strict=True))
     pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
+    final, final_sums = outcomes.tally.pulls.tolist(), outcomes.tally.sums.tolist()
     arms = [
         wire.ArmState(
             arm=arm,
             active=state.active[index],
             pulls=pulls[index],
             sum=sums[index],
-            mean=sums[index] / pulls[index] if pulls[index] else None,
+            final=final[index],
+            pending=outcomes.pending[arm],
+            missing=outcomes.missing[arm],
+            mean=final_sums[index] / final[index] if final[index] else None,
             lower=bounds[index][0],
             upper=bounds[index][1],
             probability=math.exp(logs.get(arm, -math.inf)),
@@ -55,6 +59,7 @@ async def read_state(context: RequestContext) -> HttpResponse:
         )
         for index, arm in enumerate(state.arms)
     ]
+    next_close = outcomes.next_close
     found = wire.State(
         experiment=experiment.bandit.experiment,
         status=status_of(state),
@@ -64,24 +69,28 @@ async def read_state(context: RequestContext) -> HttpResponse:
         state=state.number,
         arms=arms,
         interval=wire.IntervalInfo(confidence=_CONFIDENCE, kind=_INTERVAL, refusal=refusal),
+        pending=sum(outcomes.pending.values()),
+        next_close=None if next_close is None else from_microseconds(next_close),
+        note=outcomes.note,
     )
     return HttpResponse(200, found)
 
 
-def _read_session(session: Session) -> tuple[State, ChoiceDistribution, Bounds, str | None]:
-    """The state, its choice distribution and the bounds of the means, computed in one call of a thread."""
-    state = session.refresh()
-    return state, state.choice_distribution(), *_bounds(state)
+def _read_experiment(
+    experiment: OpenExperiment,
+) -> tuple[State, Outcomes, ChoiceDistribution, Bounds, str | None]:
+    """The state, outcomes, choice distribution and bounds of the means, read in one call of a thread."""
+    state, outcomes = experiment.read_outcomes()
+    return state, outcomes, state.choice_distribution(), *_bounds(state.reward, outcomes)
 
 
-def _bounds(state: State) -> tuple[Bounds, str | None]:
+def _bounds(rule: Reward, outcomes: Outcomes) -> tuple[Bounds, str | None]:
     """The bounds of the mean of each arm, and why some or all arms have none."""
     from maillard.evaluation.means import mean_intervals  # imports scipy, so only in a thread
 
-    tally, rule = state.tally, state.reward
-    provisional = rule.combine != "first" and not rule.mature_only  # applied rewards may still change
-    if rule.range is None or provisional:
-        return [(None, None)] * len(tally), _NO_RANGE if rule.range is None else _PROVISIONAL
+    tally = outcomes.tally
+    if rule.range is None or outcomes.refusal is not None:
+        return [(None, None)] * len(tally), _NO_RANGE if rule.range is None else outcomes.refusal
     bounds = mean_intervals(tally.pulls, tally.sums, *rule.range, _CONFIDENCE)
     return bounds, _IMPOSSIBLE_SUMS if (None, None) in bounds else None
 

@@ -1,0 +1,98 @@
+"""Which decisions have a final reward, and what can be said about the arms from them.
+
+A reward is final when the window of its decision has closed; without a window, when it has arrived. Means
+and intervals use final rewards only: until a window closes, the rewards that have arrived are a biased subset
+(clicks arrive, missing clicks do not).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from maillard.decisions.reward_rule import Reward
+from maillard.decisions.state import State
+from maillard.decisions.stores.contract import Transaction
+from maillard.decisions.timestamps import from_microseconds
+from maillard.tally import Tally
+
+MAX_MISSING = 0.05
+"The largest fraction of decisions without a reward with which the others may stand for all."
+
+_NOTES = {
+    "on_close": "A decision counts when its window closes, with its reward or the default.",
+    "provisional": (
+        "The policy learns from provisional rewards: a decision counts at once with the default, until its "
+        "reward arrives. This biases the policy toward the default for recent decisions. Means and intervals "
+        "use only decisions whose window has closed."
+    ),
+    "on_arrival": (
+        "The policy learns from each reward when it arrives. Means and intervals use only decisions whose "
+        "window has closed."
+    ),
+}
+_REVISABLE = (
+    "Without a window no reward is final: a later event of the same decision can revise it (combine is {})."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """The rewards of the decisions of the current epoch, as far as they are final."""
+
+    tally: Tally
+    "The final rewards of each arm; without a window, all rewards."
+    pending: dict[str, int]
+    "For each arm, the decisions whose window is still open."
+    missing: dict[str, int]
+    "For each arm, the decisions that have no reward although their window has closed, or without a window."
+    next_close: int | None
+    "When the next window closes, in microseconds since 1970."
+    note: str | None
+    "How the policy learns, in words, if that is not at once."
+    refusal: str | None = None
+    "Why the means must not be used for conclusions about the arms."
+
+
+def read_outcomes(transaction: Transaction, state: State) -> Outcomes:
+    """The outcomes of the decisions of the current epoch."""
+    rule, tally, pending = state.reward, state.tally, dict.fromkeys(state.arms, 0)
+    next_close: int | None = None
+    if rule.window is not None:
+        tally = tally.copy()
+        for window in transaction.open_windows(state.epoch, applied=rule.learn != "on_close"):
+            pending[window.arm] += window.decisions
+            next_close = window.closes if next_close is None else min(next_close, window.closes)
+            if window.value is not None:
+                tally.remove(state.arms.index(window.arm), window.value, window.decisions)
+    missing = dict.fromkeys(state.arms, 0)
+    if not rule.settles:
+        decisions = transaction.decisions_of_epoch(state.epoch)
+        for arm, pulls in zip(state.arms, tally.pulls.tolist(), strict=True):
+            # Rewards from elsewhere (a warm start) have no decisions.
+            missing[arm] = max(0, decisions.get(arm, 0) - pending[arm] - pulls)
+    found = Outcomes(tally, pending, missing, next_close, _note(rule))
+    return replace(found, refusal=_refusal(rule, found))
+
+
+def _note(rule: Reward) -> str | None:
+    if rule.window is not None:
+        return _NOTES[rule.learn]
+    return None if rule.combine == "first" else _REVISABLE.format(rule.combine)
+
+
+def _refusal(rule: Reward, found: Outcomes) -> str | None:
+    final, pending = int(found.tally.pulls.sum()), sum(found.pending.values())
+    if rule.window is None and rule.combine != "first":
+        return _REVISABLE.format(rule.combine)
+    if not final and found.next_close is not None:
+        first = f"{from_microseconds(found.next_close):%Y-%m-%d %H:%M:%S} UTC"
+        what = "1 decision is" if pending == 1 else f"{pending:,} decisions are"
+        return f"No window has closed yet: {what} open. The first window closes at {first}."
+    missing = sum(found.missing.values())
+    if missing > MAX_MISSING * (final + missing):
+        return (
+            f"{missing:,} of {final + missing:,} decisions have no reward, so the others may be a biased "
+            "subset. If a missing reward means 0, as for clicks, start an experiment with a window and "
+            "default 0."
+        )
+    return None
