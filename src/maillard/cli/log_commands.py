@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # The attributes of a Verification that are printed as JSON without conversion.
 _PLAIN_FIELDS = (
     "verdict", "experiment", "source", "decisions", "recomputed", "not_audited", "largest_error",
-    "problem_count", "audit_verdict", "limit",
+    "problem_count", "audit_verdict", "limit", "seeded", "simulated_clock",
 )  # fmt: skip
 
 
@@ -124,6 +124,10 @@ def _print(found: Verification) -> None:
         console.print(Text(printable(line, "\n")), style=style)
 
     echo(f"{found.source}, experiment {found.experiment!r}: {found.decisions:,} decisions\n")
+    if found.seeded:
+        echo("choices were made with a seed: anyone who knows it can predict them", "yellow")
+    if found.simulated_clock:
+        echo("times come from a clock that the caller provided", "yellow")
     if found.recomputed:
         largest = f"largest difference {found.largest_error:.2g} (allowed: 1e-12)"
         echo(f"{found.recomputed:,} recomputed from the log; {largest}")

@@ -15,7 +15,7 @@ import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Event, Reset, Restore
+from maillard.decisions.events import Event, Reset, Restore, Simulate
 from maillard.decisions.log import MALFORMED, DecisionLog, apply_events
 from maillard.decisions.log_locations import redact
 from maillard.decisions.opening import read_log
@@ -67,6 +67,10 @@ class Verification:
     "The audit's score of the importance weights."
     limit: float = math.inf
     "The largest |z| of a score that is consistent with the probabilities."
+    seeded: bool = False
+    "Whether choices were made with a seed, so that anyone who knows it can predict them."
+    simulated_clock: bool = False
+    "Whether times come from a clock that the caller provided."
     audit_verdict: Verdict = "not enough data"
     "Whether the choices agree with the logged probabilities."
 
@@ -106,6 +110,9 @@ def verify(
         return found
     opened.on_rows = on_rows or opened.on_rows
     found = Verification(experiment=opened.experiment, source=opened.source)
+    simulations = [event for event in opened.events if isinstance(event, Simulate)]
+    found.seeded = any(event.seed is not None for event in simulations)
+    found.simulated_clock = any(event.clock for event in simulations)
     audit = Audit()
     with nullcontext() if opened is log else opened:
         if opened.foreign or not opened.selection.selects_all:
