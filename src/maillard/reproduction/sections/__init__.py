@@ -20,7 +20,7 @@ __all__ = ["sections"]
 # In page order: the experiments that a section shows, and its function. Sections without experiments are
 # always shown.
 _SECTIONS: tuple[tuple[tuple[str, ...], Callable[[ExperimentResults], ReportSection]], ...] = (
-    (("booster",), paper_sections.booster),
+    (("booster", "booster-clicks"), paper_sections.booster),
     *(
         ((name, f"{name}-others"), functools.partial(paper_sections.comparison, experiment=name))
         for name in COMPARED
