@@ -62,6 +62,7 @@ EXPERIMENT = {
     "sticky": False,
     "reward": RULE,
     "created_at": "2026-11-15T12:00:00Z",
+    "hints": [],
 }
 
 

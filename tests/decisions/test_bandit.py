@@ -449,12 +449,11 @@ def test_reopening_a_log_with_another_configuration_is_refused(log: Log, given: 
     assert log.contents() == before
 
 
-def test_a_new_experiment_requires_arms_and_a_policy(log: Log) -> None:
+def test_a_new_experiment_requires_arms_and_a_known_policy(log: Log) -> None:
     store = log.open()
     before = log.contents()
     for arms, policy in (
         (None, "ms"),
-        (["red"], None),
         ([], "ms"),
         (["red", "red"], "ms"),
         (["red"], "thing"),

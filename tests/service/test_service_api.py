@@ -115,6 +115,7 @@ def test_an_experiment_is_created_once(api: Api) -> None:
         "epoch": 1,
         "sticky": True,
         "reward": rule | {"learn": "on_close"},
+        "hints": [],
     }
     for again in (body, body | {"arms": ["other"]}):
         assert error_summary(api.client.post("/v1/experiments", json=again)) == (409, "exists", None)
