@@ -90,7 +90,8 @@ def test_means_of_terms(name, modelled, positions) -> None:
     level = LEVELS.get(name)
     spec = name if level is None else f"{name}:{level}"
     given = None if model is None else model if positions > 1 else model[:, 0]
-    report = evaluate(table, target, [spec], adaptive=False, reward_model=given, min_effective_size=0)
+    options: Any = {"adaptive": False, "min_effective_size": 0, "cluster": "row"}
+    report = evaluate(table, target, [spec], reward_model=given, **options)
     rows = np.arange(len(arm))
     w = target_probabilities[position, arm] / probabilities[rows, arm]
     q = np.full((positions, 3), reward.mean()) if model is None else model.T
@@ -136,7 +137,7 @@ def test_the_more_robust_fit(positions) -> None:
     table, arm, probabilities, reward, position = random_log(seed=6, positions=positions)
     target_probabilities = np.random.default_rng(2).dirichlet(np.ones(3), positions)
     target = FixedDistribution(target_probabilities.T if positions > 1 else target_probabilities[0])
-    report = evaluate(table, target, ["mrdr"], adaptive=False)
+    report = evaluate(table, target, ["mrdr"], adaptive=False, cluster="row")
     rows = np.arange(len(arm))
     p, pi = probabilities[rows, arm], target_probabilities[position, arm]
     fit = pi * (1 - p) / p**2
@@ -275,11 +276,12 @@ def test_sequential_estimators_depend_on_the_order_but_not_on_chunks(folder, tmp
     followed = [name for name in names() if name not in additive_names()]
     one = tmp_path / "one.parquet"
     pq.write_table(table, one)
-    whole, chunked = (evaluate(source, "arm:blue", followed, reward_range=(-6, 8)) for source in (one, path))
+    options: Any = {"reward_range": (-6, 8), "cluster": "row"}
+    whole, chunked = (evaluate(source, "arm:blue", followed, **options) for source in (one, path))
     for name in followed:
         assert (whole[name].value, whole[name].lower) == (chunked[name].value, chunked[name].lower)
     turned = table.take(np.arange(len(table))[::-1])
-    other = evaluate(turned, "arm:blue", followed, reward_range=(-6, 8))
+    other = evaluate(turned, "arm:blue", followed, **options)
     assert other["aipw-two-point"].value != whole["aipw-two-point"].value
 
 
@@ -375,9 +377,8 @@ def test_selections_of_a_log(shop) -> None:
 
 
 def test_targets(shop) -> None:
-    several = evaluate_each(
-        shop, ["arm:blue", "uniform", FixedDistribution({"red": 0.7, "blue": 0.3}), Uniform()]
-    )
+    targets = ["arm:blue", "uniform", FixedDistribution({"red": 0.7, "blue": 0.3}), Uniform()]
+    several = evaluate_each(shop, targets, comparisons=1)
     assert [report.target for report in several] == [
         "arm:blue",
         "uniform",
@@ -412,13 +413,19 @@ def first(report) -> object:
 
 
 def test_the_best_estimate(shop) -> None:
-    assert first(evaluate(shop, "arm:blue")) == "aipw-two-point"
+    # While the experiment is active, the answer must be valid at any time; a copy of its log is finished.
+    running = evaluate(shop, "arm:blue")
+    assert first(running) == "cs-betting"
+    assert "still running" in running.why_best
+    finished = simulate_log("ms+:floor=0.2", "bernoulli:0.5,0.45", horizon=3000, seed=1)
+    assert first(evaluate(finished, "arm:1")) == "aipw-two-point"
     free = simulate_log("ms", "bernoulli:0.5,0.45", horizon=3000, seed=1)  # no floor
-    assert first(evaluate(free, "arm:1")) == "cs-betting"
+    assert first(evaluate(free, "arm:1")) == "cs-arm"
+    assert first(evaluate(free, "uniform")) == "cs-dr"
     table, *_ = random_log(n=600, seed=40)
     assert first(evaluate(table, "arm:blue", adaptive=False)) == "snips"
     assert evaluate(free, "arm:1", ["ips"]).best is None  # only with a caveat
-    assert json.loads(json.dumps(evaluate(free, "arm:1").to_dict()))["best"] == "cs-betting"
+    assert json.loads(json.dumps(evaluate(free, "arm:1").to_dict()))["best"] == "cs-arm"
 
 
 def test_options_are_checked(shop) -> None:
@@ -429,7 +436,7 @@ def test_options_are_checked(shop) -> None:
         ({"reward_range": 1}, "the lower first"),
         ({"floor": 1.5}, "at most 1"),
         ({"floor": [0.1, 0.1]}, "one number per arm"),
-        ({"cluster": "session"}, "unit, or None"),
+        ({"cluster": "session"}, "unit or row, or None"),
         ({"estimators": ["clipped-ips:x"]}, "a number, as in"),
         ({"estimators": ["clipped-ips:-1"]}, "a number > 0"),
         ({"estimators": ["ips:5"]}, "no level"),
@@ -595,7 +602,7 @@ def test_a_log_without_the_probabilities_of_all_arms() -> None:
     table, *_ = random_log(n=600, seed=18)
     chosen = table.select(["arm", "probability", "reward"])
     report = evaluate(chosen, "arm:blue", [*names()], reward_range=(-9, 9), adaptive=False)
-    refused = {"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr"}
+    refused = {"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr", "cs-mean"}
     assert set(report.refusals) == refused
     assert all("every arm" in report.refusals[name] for name in refused)
     assert report.diagnostics.mean_weight_z is None
@@ -616,7 +623,7 @@ def test_a_log_with_all_probabilities_in_some_parts(without, tmp_path) -> None:
             )
         pq.write_table(table, tmp_path / f"{part}.parquet")
     report = evaluate(tmp_path, "arm:blue", names(), reward_range=(-9, 9), adaptive=False)
-    assert set(report.refusals) == {"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr"}
+    assert set(report.refusals) == {"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr", "cs-mean"}
 
 
 def test_models_fitted_to_an_adaptive_log_are_refused() -> None:
@@ -657,8 +664,12 @@ def test_open_windows_and_missing_rewards_are_left_out(tmp_path) -> None:
         if step % 3:
             bandit.reward(decision.id, float(rng.random() < 0.5))
     report = evaluate(store, "arm:red", ["ips"])
-    assert report.diagnostics.left_out == {"window not closed": 60, "without a reward": 80}
-    assert report.diagnostics.rows == 160
+    assert report.diagnostics.left_out == {"window not closed": 60}
+    assert report.diagnostics.rows == 240
+    assert report.diagnostics.filled == pytest.approx(80 / 300)
+    # A third of the rewards is missing: the interval contains every mean that they allow.
+    assert report["ips"].interval == "normal, bounds only"
+    assert report["ips"].upper - report["ips"].lower > 1 / 3
 
 
 def test_arms_that_were_added_later(tmp_path) -> None:
@@ -671,8 +682,13 @@ def test_arms_that_were_added_later(tmp_path) -> None:
             bandit.reset()
         bandit.reward(bandit.choose().id, float(rng.random() < 0.5))
     bandit.close()
-    report = evaluate(tmp_path / "log.db", "arm:blue", ["snips"])
+    last = evaluate(tmp_path / "log.db", "arm:blue", ["snips"])
+    assert set(last.diagnostics.epochs) == {2}
+    assert not last.diagnostics.left_out
+    report = evaluate(tmp_path / "log.db", "arm:blue", ["snips"], epoch="all")
     assert report.diagnostics.left_out == {"not eligible": 300}
+    assert report.population == "the 600 of 900 decisions in which 'blue' could have been chosen"
+    assert "2 epochs are pooled" in report.warnings[-1]
     assert report.diagnostics.rows == 600
     assert set(report.diagnostics.epochs) == {1, 2}
     assert [row["rows"] for row in report.diagnostics.overlap if row["arm"] == "blue"] == [300, 300]
@@ -682,7 +698,7 @@ def test_arms_that_were_added_later(tmp_path) -> None:
     )
     total = sum(each.mean_weight * each.rows for each in report.diagnostics.epochs.values())
     assert report["snips"].value == pytest.approx(pooled / total)
-    assert not evaluate(tmp_path / "log.db", "arm:red", ["snips"]).diagnostics.left_out
+    assert not evaluate(tmp_path / "log.db", "arm:red", ["snips"], epoch="all").diagnostics.left_out
 
 
 def test_sticky_rows_are_clustered(tmp_path) -> None:

@@ -37,7 +37,7 @@ def hostile(tmp_path_factory) -> list[Report]:
             made = bandit.choose(size=300)
             bandit.rewards([{"decision": each.id, "value": float(draw.random() < 0.5)} for each in made])
             bandit.reset()
-    return evaluate_each(path, [*map(FixedArm, HOSTILE), "uniform"])
+    return evaluate_each(path, [*map(FixedArm, HOSTILE), "uniform"], epoch="all")
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import heapq
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -61,6 +62,8 @@ class DecisionLog:
         self.arms_unordered = False
         "Whether the arms are in order of first appearance, for lack of a declared order."
         self.selection = Selection()
+        self.active = False
+        "Whether the log is in a store and its experiment is not archived, so that it may grow."
 
     def __repr__(self) -> str:
         return f"<log of experiment {self.experiment!r}: {self.source}>"
@@ -101,12 +104,16 @@ class DecisionLog:
         until: Time | None = None,
         unit: Names = None,
         epoch: Numbers = None,
+        keep: bool = False,
     ) -> DecisionLog:
         """Return a log with only the decisions in a time interval, of some units, or of some epochs.
 
-        Its states cannot be rebuilt, because rows are missing.
+        Its states cannot be rebuilt, because rows are missing. With `keep`, the log's own selection applies
+        as well.
         """
         chosen = Selection.of(since, until, unit, epoch)
+        if keep:
+            chosen = replace(self.selection, epochs=chosen.epochs)
         if chosen.selects_all:
             return self
         part = copy.copy(self)

@@ -51,6 +51,11 @@ class Target:
         return np.asarray((self.probabilities != 0).any(axis=0))
 
     @property
+    def is_difference(self) -> bool:
+        """Whether it is the difference of two targets."""
+        return bool((self.probabilities < 0).any())
+
+    @property
     def only_arm(self) -> int | None:
         """The index of the target's arm, if it has only one."""
         places = np.flatnonzero(self.chosen_arms)

@@ -17,13 +17,14 @@ from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, EFFECTIVE_SIZE, Estimator
 from maillard.evaluation.evaluating import run_query
 from maillard.evaluation.evaluation_log import open_log
-from maillard.evaluation.evaluation_report import Estimate, Estimates, Report, lines_of, open_lines
+from maillard.evaluation.evaluation_report import Estimate, Estimates, Report, lines_of, notes_of, together_of
 from maillard.evaluation.log_sums import rows_by_target
 from maillard.evaluation.moments import Moments
 from maillard.evaluation.query import Options, Query, Settings
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
 from maillard.evaluation.weighted_rows import WeightedRows
 from maillard.policies import Policy
+from maillard.policies.targets import FixedArm
 
 # Both reports contain these. A refusal of the first applies to all estimators that use weights.
 _WEIGHTED = ["ips", "snips"]
@@ -50,7 +51,10 @@ class Comparison(Estimates):
     first: Report
     second: Report
 
-    json_fields: ClassVar = ("first", "second", "confidence", "estimates", "best", "refusals")
+    json_fields: ClassVar = (
+        "first", "second", "confidence", "estimates", "best", "why_best", "warnings", "population",
+        "refusals",
+    )  # fmt: skip
 
     @property
     def target(self) -> str:
@@ -59,10 +63,33 @@ class Comparison(Estimates):
 
     @property
     def adaptive(self) -> bool:
-        return self.first.adaptive
+        return self.first.adaptive or self.second.adaptive
+
+    @property
+    def active(self) -> bool:
+        return self.first.active
+
+    @property
+    def changed(self) -> bool:
+        return self.first.changed or self.second.changed
+
+    @property
+    def has_floor(self) -> bool:
+        return self.first.has_floor
+
+    @property
+    def population(self) -> str:
+        """The decisions that the answer is about, if it is not about all of them; else ""."""
+        return self.first.population
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader must know before using the estimates, in plain words."""
+        return list(dict.fromkeys([*self.first.warnings, *self.second.warnings]))
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.target} on {self.first.source}", *open_lines(self.first), *lines_of(self)])
+        notes = dict.fromkeys([*notes_of(self.first), *notes_of(self.second), *together_of(self)])
+        return "\n".join([f"{self.target} on {self.first.source}", *notes, *lines_of(self)])
 
 
 def compare(
@@ -80,8 +107,10 @@ def compare(
     Both are estimated from the same rows, those in which all arms of both could have been chosen, so that
     common noise cancels. `bols` and `w-decorrelation` compare two arms, whose rewards they keep in memory;
     the latter needs a `penalty` (see differences.decorrelation.choose_penalty). Each of the two confidence
-    sequences has half of the error probability, and so have both reports. The options are those of
-    `evaluate`, except `interval` and `reward_model`.
+    sequences has half of the error probability, and so have both reports. Two arms are one of several pairs
+    that a reader may look at, so their intervals are valid together for all pairs of arms in the log; pass
+    `comparisons=1` if the pair was chosen in advance. The options are those of `evaluate`, except `interval`
+    and `reward_model`.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=5000, seed=1)
@@ -95,11 +124,13 @@ def compare(
         raise InvalidValue("interval", settings.interval, "'normal', the only interval that compare supports")
     names = _checked_names(estimators)
     with open_log(log, settings) as opened:
+        pairs = max(1, math.comb(len(opened.arms), 2))
+        settings = settings.for_comparisons(pairs if _are_arms(a, b) else 1)
         # Each of the two confidence sequences may fail with half of the probability.
-        halved = replace(settings, confidence=0.5 + confidence / 2)
+        halved = replace(settings, confidence=0.5 + settings.confidence / 2)
         general = [name for name in names if name in all_estimators()]
         sequences = [name for name in general if all_estimators()[name].interval == CONFIDENCE_SEQUENCE]
-        query = Query.of(opened, [a, b], [*_WEIGHTED, *sequences], halved)
+        query = replace(Query.of(opened, [a, b], [*_WEIGHTED, *sequences], halved), shared_rows=True)
         difference = query.targets[0] - query.targets[1]
         if not difference.probabilities.any():
             raise InvalidValue("b", str(b), f"a target that differs from {query.targets[0].name}")
@@ -110,7 +141,20 @@ def compare(
         pair = _Pair(first, second, evidence)
         pair.read(keep=bool(set(names) & set(_TWO_ARMS)))
     made = {name: _estimate(name, pair, penalty) for name in names}
-    return Comparison(first=first, second=second, confidence=confidence, estimates=made)
+    return Comparison(
+        first=first,
+        second=second,
+        confidence=settings.confidence,
+        comparisons=settings.comparisons or 1,
+        estimates=made,
+    )
+
+
+def _are_arms(*targets: str | Policy) -> bool:
+    """Whether each target is a single arm, which the reader may have picked by its reward."""
+    return all(
+        isinstance(each, FixedArm) or (isinstance(each, str) and each.startswith("arm:")) for each in targets
+    )
 
 
 def _checked_names(estimators: Sequence[str] | None) -> list[str]:
@@ -205,7 +249,10 @@ def _difference(name: str, pair: _Pair, penalty: float | None) -> Estimate:
         value, gradient = estimator.difference(pair.moments.mean)  # type: ignore[attr-defined]  # additive
         error = math.sqrt(pair.moments.variance(gradient))
         assumes = "many rows, none of which dominates the variance: probabilities bounded away from 0"
-    texts = {"assumes": assumes, "caveat": pair.evidence.caveat}
+    both = [report.evidence for report in (pair.first, pair.second)]
+    caveats = [evidence.caveat_of(estimator, evidence.caveat) for evidence in both]
+    parts = dict.fromkeys(part for caveat in caveats for part in caveat.split("; ") if part)
+    texts = {"assumes": pair.evidence.assumptions_of(estimator, assumes), "caveat": "; ".join(parts)}
     return estimates.normal_estimate(name, value, error, pair.evidence, **texts)
 
 
@@ -240,7 +287,7 @@ def _difference_of_sequences(name: str, pair: _Pair) -> Estimate:
         upper=upper - other_lower,
         interval="two confidence sequences, simultaneously valid",
         assumes=pair.first[name].assumes,
-        caveat="; ".join(dict.fromkeys([*pair.first.evidence.doubts, *pair.second.evidence.doubts])),
+        caveat="; ".join(dict.fromkeys(filter(None, [pair.first[name].caveat, pair.second[name].caveat]))),
     )
 
 

@@ -15,11 +15,14 @@ from maillard.decisions.columns import Columns
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.mergeable_sums import MergeableSums, merged
 from maillard.evaluation.query import Query
+from maillard.evaluation.term_sums import ConstancyTest, constancy_test, skewness
 from maillard.evaluation.weighted_rows import WeightedRows
 
 if TYPE_CHECKING:
     from maillard.evaluation.log_sums import LogSums
 
+MAX_DESIGN_EFFECT = 1.2
+"The design effect above which the rows of a unit are not treated as independent."
 MIN_POWER, MAX_POWER = -10, 30  # powers of two between which weights are counted
 
 
@@ -200,7 +203,7 @@ class Diagnostics:
     alike: bool
     "Whether all rewards of those rows are equal."
     rare: int | None
-    "If these rewards have two values, the ends of their range: the count of the rarer one."
+    "How many of these rewards differ from the most common end of their range: for clicks, the rarer value."
     mean_weight_z: float | None
     "The deviation of the mean weight (p >= 0.01) from 1, in standard deviations; None without enough data."
     mean_weight_error: float
@@ -215,6 +218,14 @@ class Diagnostics:
     "A lower bound, by design, on the probability of each arm of the target."
     adaptive: bool
     "Whether the probabilities changed within the log."
+    design_effect: float | None
+    "How much dependence within units raises the variance; None if no unit has several rows."
+    filled: float
+    "The fraction of rows whose missing rewards were replaced by the ends of their range."
+    constancy: ConstancyTest | None
+    "The test whether the target's value was the same in all quarters of the log; None if it cannot be made."
+    skewness: float | None
+    "Of the residuals w (r - v). Normal intervals need more than 25 skewness² rows (Cochran)."
     overlap: list[dict[str, object]]
     epochs: Mapping[int, EpochDiagnostics]
     histogram: Mapping[int, int]
@@ -241,7 +252,7 @@ class Diagnostics:
             positive=whole.positive,
             effective_pulls=whole.effective_pulls,
             alike=whole.low >= whole.high,
-            rare=min(at_ends) if sum(at_ends) == whole.positive else None,
+            rare=whole.positive - max(at_ends) if whole.positive else None,
             mean_weight_z=found.test.z,
             mean_weight_error=whole.error,
             audit=sums.verdict(),
@@ -250,6 +261,10 @@ class Diagnostics:
             / max(whole.count + sum(left_out.values()) - left_out.get("window not closed", 0), 1),
             floor=None if floors is None else float(floors[chosen_arms].min(initial=1.0)),
             adaptive=(not sums.constant) if adaptive is None else adaptive,
+            design_effect=None if found.units is None else found.units.design_effect(),
+            filled=sums.filled / max(sums.rows, 1),
+            constancy=None if found.terms is None else constancy_test(found.terms, log.center),
+            skewness=None if found.terms is None else skewness(found.terms),
             overlap=_overlap_table(sums.overlap, log.arms),
             epochs={
                 epoch: EpochDiagnostics(

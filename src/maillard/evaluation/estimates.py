@@ -46,6 +46,11 @@ _BIAS = ". The interval covers the expectation of the estimate, not the bias tha
 _EQUAL = (
     "all rewards that count are equal, so there is no standard error. A confidence sequence does not need one"
 )
+_CHANGED = (
+    "the means changed over time, and this estimator needs constant means (see the values by quarter); use "
+    "aipw or cs-mean, which estimate the mean over the period"
+)
+_COCHRAN = 25.0  # a normal interval needs more rows than this times the squared skewness
 _OVERFLOW = "rewards or weights are too large to be squared, or all weights are 0"
 
 
@@ -84,6 +89,15 @@ class Evidence:
         """The normal quantile of the intervals."""
         return NormalDist().inv_cdf(0.5 + self.query.settings.confidence / 2)
 
+    def clip(self, bound: float) -> float:
+        """A bound that is not outside of the range that the target's value can have."""
+        if self.log.reward_range is None:
+            return bound
+        low, high = self.log.reward_range
+        if self.target.is_difference:
+            low, high = low - high, high - low
+        return min(max(bound, low), high)
+
     @property
     def caveat(self) -> str:
         """Which assumptions of a normal interval are in doubt for this log."""
@@ -96,10 +110,42 @@ class Evidence:
             found.append(f'{self.sums.repeated:,} rows repeat the choice of another row; see cluster="unit"')
         if d.rare is not None and d.rare < _MIN_RARE:
             found.append(
-                f"only {d.rare} of the {d.positive:,} rewards that count have the rarer value; "
+                f"only {d.rare} of the {d.positive:,} rewards that count differ from the most common value; "
                 "a confidence sequence is safer"
             )
+        elif d.skewness is not None and d.rows < _COCHRAN * d.skewness**2:
+            found.append(
+                f"a few large terms dominate the sum (skewness {d.skewness:.1f}): a normal interval needs "
+                f"more than {_COCHRAN * d.skewness**2:,.0f} rows, and there are {d.rows:,}; a confidence "
+                "sequence is safer"
+            )
         return "; ".join([*found, *self.doubts])
+
+    @property
+    def changed(self) -> bool:
+        """Whether the means of the arms changed over time."""
+        return self.diagnostics.constancy is not None and self.diagnostics.constancy.changed
+
+    def caveat_of(self, estimator: Estimator, caveat: str) -> str:
+        """A caveat, and that the means changed if the estimator assumes that they do not."""
+        drift = _CHANGED if self.changed and estimator.constant_means else ""
+        return "; ".join(filter(None, [drift, caveat]))
+
+    def assumptions_of(self, estimator: Estimator, assumes: str) -> str:
+        """Everything that an interval requires, in one line."""
+        anytime = estimator.interval == CONFIDENCE_SEQUENCE
+        return "; ".join(
+            filter(
+                None,
+                [
+                    "" if anytime else "a number of rows that was fixed in advance",
+                    "means of the arms that do not change over time" if estimator.constant_means else "",
+                    "rows in the order of the decisions" if estimator.sequential else "",
+                    "independent units" if self.query.by_unit else "independent visitors",
+                    assumes,
+                ],
+            )
+        )
 
     @property
     def doubts(self) -> list[str]:
@@ -136,7 +182,9 @@ def _estimate(name: str, estimators: Sequence[Any], evidence: Evidence, runner: 
         return _additive(name, estimators, evidence, runner)
     if first.interval != CONFIDENCE_SEQUENCE:
         value, error = runner.result(first)
-        return normal_estimate(name, value, error, evidence, assumes=first.assumes, caveat=evidence.caveat)
+        assumes = evidence.assumptions_of(first, first.assumes)
+        caveat = evidence.caveat_of(first, evidence.caveat)
+        return normal_estimate(name, value, error, evidence, assumes=assumes, caveat=caveat)
     value, lower, upper = runner.bounds(first)
     if math.isnan(value):
         alpha = 1.0 - evidence.query.settings.confidence
@@ -150,8 +198,8 @@ def _estimate(name: str, estimators: Sequence[Any], evidence: Evidence, runner: 
         lower=lower,
         upper=upper,
         interval=first.interval,
-        assumes=first.assumes,
-        caveat="; ".join(evidence.doubts),
+        assumes=evidence.assumptions_of(first, first.assumes),
+        caveat=evidence.caveat_of(first, "; ".join(evidence.doubts)),
     )
 
 
@@ -163,11 +211,12 @@ def normal_estimate(name: str, value: float, error: float, evidence: Evidence, *
         raise Refused(_OVERFLOW)
     if not error > 0:
         raise Refused(_EQUAL)
+    lower, upper = evidence.clip(value - evidence.z * error), evidence.clip(value + evidence.z * error)
     return Estimate(
         name=name,
         value=value,
-        lower=value - evidence.z * error,
-        upper=value + evidence.z * error,
+        lower=min(lower, value),
+        upper=max(upper, value),
         standard_error=error,
         interval="normal, by unit" if evidence.query.by_unit else "normal",
         **more,
@@ -215,6 +264,7 @@ def _additive(name: str, estimators: Sequence[Any], evidence: Evidence, runner: 
         variance *= (student / evidence.z) ** 2
     removed = "" if chosen_level else _removed_weight(estimator, evidence)
     caveat = "; ".join(filter(None, [evidence.caveat, removed]))
+    assumes = evidence.assumptions_of(estimator, assumes)
     more = {"assumes": assumes, "caveat": caveat, "level": estimator.level}
     made = normal_estimate(name, value, math.sqrt(variance), evidence, **more)
     if not chosen_level:
@@ -337,8 +387,10 @@ def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one fo
 def refusal_of_estimator(estimators: Sequence[Estimator], evidence: Evidence) -> str | None:  # noqa: PLR0911
     """Why this estimator cannot answer, although others may; or None."""
     d, first, chosen_level = evidence.diagnostics, estimators[0], len(estimators) > 1
+    if why := first.refusal(evidence):
+        return why
     if first.sequential:
-        if evidence.sums.repeated or evidence.query.settings.cluster is not None:
+        if evidence.sums.repeated or evidence.query.settings.cluster == "unit":
             return (
                 "it needs rows that are chosen independently; for rows that repeat a choice, or are "
                 "clustered by unit, use ips or snips"

@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
 from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
 from maillard.evaluation.bound_targets import Target
-from maillard.evaluation.diagnostics import Diagnostics
+from maillard.evaluation.diagnostics import MAX_DESIGN_EFFECT, Diagnostics
 from maillard.evaluation.estimates import Evidence, estimate
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log
@@ -23,6 +24,7 @@ from maillard.evaluation.query import Options, Query, Settings
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
 from maillard.policies import Policy
 
+_MAX_MISSING_FOR_POINT = 0.05  # fraction of missing rewards up to which those present give the value
 _MAX_PENDING = 64  # parts that workers may have at a time
 
 
@@ -64,12 +66,71 @@ def evaluate_each(
     confidence: float = 0.95,
     **options: Unpack[Options],
 ) -> list[Report]:
-    """Evaluate several targets in one pass over the log."""
-    settings = Settings.of(confidence, options)
+    """Evaluate several targets in one pass over the log.
+
+    The intervals of all targets are valid together: the reader may pick the best target and trust its
+    interval. `comparisons=1` makes each one valid on its own.
+    """
     if isinstance(targets, str | Policy) or not targets:
         raise InvalidValue("targets", targets, "a list of at least one target")
+    settings = Settings.of(confidence, options).for_comparisons(len(targets))
     with open_log(log, settings) as opened:
-        return run_query(opened, Query.of(opened, targets, estimators, settings))
+        return run_with_bounds(opened, targets, estimators, settings)
+
+
+def run_with_bounds(
+    log: EvaluationLog,
+    targets: Sequence[str | Policy | Target],
+    estimators: Sequence[str] | None,
+    settings: Settings,
+) -> list[Report]:
+    """A report for each target, which allows for units that return and for missing rewards."""
+    query = Query.of(log, targets, estimators, settings)
+    reports = run_query(log, query)
+    if settings.cluster is None and not query.by_unit and any(map(_depends_on_units, reports)):
+        settings = replace(settings, cluster="unit")
+        effects = [report.diagnostics.design_effect for report in reports]
+        reports = [
+            replace(report, diagnostics=replace(report.diagnostics, design_effect=effect))
+            for report, effect in zip(
+                run_query(log, Query.of(log, targets, estimators, settings)), effects, strict=True
+            )
+        ]
+    if log.reward_range is None or not any(report.diagnostics.missing for report in reports):
+        return reports
+    low, high = (
+        run_query(log, Query.of(log, targets, estimators, replace(settings, fill_missing=end)))
+        for end in log.reward_range
+    )
+    return [_with_bounds(*each) for each in zip(reports, low, high, strict=True)]
+
+
+def _depends_on_units(report: Report) -> bool:
+    effect = report.diagnostics.design_effect
+    return effect is not None and effect > MAX_DESIGN_EFFECT
+
+
+def _with_bounds(report: Report, low: Report, high: Report) -> Report:
+    """The report with intervals that are valid whatever the missing rewards would have been (Manski 1990)."""
+    estimates = {}
+    for name, least in low.items():
+        most, complete = high[name], report[name]
+        if least.lower is None or most.upper is None or least.value is None or most.value is None:
+            estimates[name] = least if least.value is None else most
+            continue
+        few = low.diagnostics.filled <= _MAX_MISSING_FOR_POINT and complete.value is not None
+        middle = complete.value if few else (least.value + most.value) / 2
+        caveats = dict.fromkeys(filter(None, [least.caveat, most.caveat]))
+        estimates[name] = replace(
+            least,
+            value=middle,
+            upper=most.upper,
+            standard_error=None,
+            interval=least.interval + (", with bounds" if few else ", bounds only"),
+            assumes=f"{least.assumes}; nothing about the missing rewards",
+            caveat="; ".join(caveats),
+        )
+    return replace(low, estimates=estimates)
 
 
 def run_query(log: EvaluationLog, query: Query) -> list[Report]:
@@ -94,6 +155,7 @@ def _report(log: EvaluationLog, query: Query, sums: LogSums, place: int, runner:
         source=log.source,
         experiment=log.experiment,
         confidence=query.settings.confidence,
+        comparisons=query.settings.comparisons or 1,
         estimates=estimates,
         diagnostics=diagnostics,
         evidence=evidence,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _SHARED_WITH_DECISION_LOG = (
     "source", "experiment", "arms", "foreign", "requires_closed_windows", "arms_unordered", "sticky",
+    "active",
 )  # fmt: skip
 _MAX_MEMORY = 1 << 28  # bytes of a log kept in memory; a longer one goes to a temporary file
 _ROUNDING = 1e-9  # of a quotient of probabilities
@@ -49,6 +50,8 @@ class EvaluationLog:
     "Whether the log is a plain table of rows, without the events of a bandit."
     requires_closed_windows: bool = False
     "Whether a reward is final only after the window of its decision has closed."
+    active: bool = False
+    "Whether the experiment is still running, so that the log grows."
     window: float | None = None
     "How long after its decision a reward may arrive, in seconds; None: unlimited, or unknown."
     arms_unordered: bool = False
@@ -143,6 +146,8 @@ def open_log(log: Any, settings: Settings) -> Iterator[EvaluationLog]:
         opened = read_log(log, **settings.selection)
         if opened is not log:
             closing.callback(opened.close)
+        if settings.epoch is None and len({each.epoch for each in opened.configurations}) > 1:
+            opened = opened.select(epoch=opened.configurations[-1].epoch, keep=True)
         if settings.on_rows is not None:
             opened.on_rows = settings.on_rows
         parts, size, columns = opened.column_parts, opened.row_count, opened.columns

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from maillard.errors import UnknownName
-from maillard.evaluation.diagnostics import Diagnostics
+from maillard.evaluation.diagnostics import MAX_DESIGN_EFFECT, Diagnostics
 from maillard.evaluation.estimators import all_estimators
-from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE
+from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, Estimator
 
 if TYPE_CHECKING:
     from maillard.evaluation.estimates import Evidence
@@ -55,7 +55,10 @@ class Estimates(Mapping[str, Estimate]):
     """Estimates by the names of their estimators."""
 
     confidence: float
+    "Of each interval. It is higher than requested if several intervals must be valid together."
     estimates: Mapping[str, Estimate]
+    comparisons: int = 1
+    "The number of intervals that are valid together, with the confidence that was requested."
     json_fields: ClassVar[tuple[str, ...]]
     "What `to_dict` returns, in this order."
 
@@ -83,18 +86,58 @@ class Estimates(Mapping[str, Estimate]):
         return made
 
     @property
+    def active(self) -> bool:
+        """Whether the experiment is still running, so that the interval must be valid at any time."""
+        raise NotImplementedError
+
+    @property
+    def changed(self) -> bool:
+        """Whether the means changed over time."""
+        raise NotImplementedError
+
+    @property
     def best(self) -> Estimate | None:
         """The estimate to read first, chosen by its assumptions, not by its value; None if each has a caveat.
 
-        On an adaptive log this is aipw-two-point, then aipw-sqrt, then a confidence sequence; on others
-        snips.
+        While an experiment is active, this is a confidence sequence. On an adaptive log it is
+        aipw-two-point, then aipw-sqrt, then a confidence sequence, then aipw; on others snips.
         """
         known = all_estimators()
         ordered = sorted(
             self.estimates.values(),
-            key=lambda each: known[each.name].priority[self.adaptive] if each.name in known else math.inf,
+            key=lambda each: self._rank(known[each.name]) if each.name in known else math.inf,
         )
-        return next((each for each in ordered if each.lower is not None and not each.caveat), None)
+        usable = [each for each in ordered if each.lower is not None and not each.caveat]
+        return next((each for each in usable if each.anytime_valid or not self.active), None)
+
+    def _rank(self, estimator: type[Estimator]) -> int:
+        # A confidence sequence is as valid on an adaptive log as on any other.
+        adaptive = self.adaptive or self.active
+        if adaptive and not self.has_floor and estimator.priority_without_floor is not None:
+            return estimator.priority_without_floor
+        return estimator.priority[adaptive]
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether the logging policy is known to have a floor."""
+        raise NotImplementedError
+
+    @property
+    def why_best(self) -> str:
+        """Why the best estimate was chosen, in words."""
+        if self.best is None:
+            return "no estimate can be recommended, because each one was refused or has a caveat"
+        reasons = []
+        if self.active:
+            reasons.append(
+                "the experiment is still running, so the interval must be valid no matter when you look"
+            )
+        if self.changed:
+            reasons.append("the means changed over time, so it must not assume constant means")
+        if self.adaptive and not self.active:
+            reasons.append("the policy learned from this log, so the estimator must allow for that")
+        reason = "; ".join(reasons) or "rows are independent, and none of its other assumptions is in doubt"
+        return f"{self.best.name}: {reason}"
 
     @property
     def answered(self) -> bool:
@@ -123,40 +166,110 @@ class Report(Estimates):
     diagnostics: Diagnostics
     evidence: Evidence = field(repr=False, compare=False)
     json_fields: ClassVar = (
-        "target", "source", "experiment", "confidence", "refusals", "best", "estimates", "diagnostics",
+        "target", "source", "experiment", "confidence", "comparisons", "refusals", "best", "why_best",
+        "warnings", "population", "estimates", "diagnostics",
     )  # fmt: skip
 
     @property
     def adaptive(self) -> bool:
         return self.diagnostics.adaptive
 
+    @property
+    def active(self) -> bool:
+        return self.evidence.log.active
+
+    @property
+    def changed(self) -> bool:
+        return self.evidence.changed
+
+    @property
+    def has_floor(self) -> bool:
+        return self.evidence.log.has_floor
+
+    @property
+    def population(self) -> str:
+        """The decisions that the answer is about, if it is not about all of them; else ""."""
+        d, arms = self.diagnostics, self.evidence.log.arms
+        other = d.left_out.get("not eligible", 0) + d.left_out.get("without support", 0)
+        if not other:
+            return ""
+        wanted = self.evidence.query.wanted
+        chosen = self.evidence.target.chosen_arms if wanted is None else wanted
+        names = " and ".join(repr(arm) for arm, is_chosen in zip(arms, chosen, strict=True) if is_chosen)
+        both = "both " if wanted is not None else ""
+        return f"the {d.rows:,} of {d.rows + other:,} decisions in which {both}{names} could have been chosen"
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader must know before using the estimates, in plain words."""
+        d, found = self.diagnostics, []
+        if d.constancy is not None and d.constancy.changed:
+            quarters = ", ".join("-" if each is None else f"{each:.4g}" for each in d.constancy.values)
+            found.append(
+                f"the means changed over time: by quarter of the log, the value was {quarters}. An estimate "
+                "is an average over the period, not the value today"
+            )
+        if d.design_effect is not None and d.design_effect > MAX_DESIGN_EFFECT:
+            found.append(
+                f"visitors return, and their rewards are alike: the design effect is {d.design_effect:.2g}, "
+                "so intervals allow for dependence within units"
+            )
+        if d.filled:
+            found.append(
+                f"{d.filled:.1%} of the rewards are missing. The intervals are valid whatever these rewards "
+                "would have been"
+            )
+        if len(d.epochs) > 1:
+            found.append(
+                f"{len(d.epochs)} epochs are pooled, although a reset usually means that something changed"
+            )
+        return found
+
     def __str__(self) -> str:
         d = self.diagnostics
         sizes = f"{d.rows:,} rows, effective size {d.effective_sample_size:,.1f}"
         weights = f"mean weight {d.mean_weight:.4g}, largest {d.max_weight:.4g}"
         title = f"{self.target} on {self.source}" + (f": {sizes}, {weights}" if d.rows else "")
-        return "\n".join([title, *open_lines(self), *lines_of(self)])
+        return "\n".join([title, *notes_of(self), *together_of(self), *lines_of(self)])
 
 
-def open_lines(report: Report) -> list[str]:
-    """A line with the number of decisions that are not used because their windows are open, if any."""
-    count = report.diagnostics.open
+def notes_of(report: Report) -> list[str]:
+    """Text lines: the population, decisions that are not used yet, and warnings."""
+    count, used = report.diagnostics.open, report.diagnostics.rows
     what = "1 decision is" if count == 1 else f"{count:,} decisions are"
-    used = report.diagnostics.rows
-    return [f"  {what} not used, because the reward window is still open"] if count and used else []
+    return [
+        *([f"  about {report.population}"] if report.population else []),
+        *([f"  {what} not used, because the reward window is still open"] if count and used else []),
+        *(f"  warning: {each}" for each in report.warnings),
+    ]
+
+
+def together_of(estimates: Estimates) -> list[str]:
+    """A line that says how many intervals are valid together, if there are several."""
+    if estimates.comparisons == 1:
+        return []
+    together = 100 * (1.0 - (1.0 - estimates.confidence) * estimates.comparisons)
+    return [
+        f"  each interval has {100 * estimates.confidence:.4g}% confidence, so that "
+        f"{estimates.comparisons} of them are valid together with {together:.4g}%; if you chose this one in "
+        "advance, pass comparisons=1"
+    ]
 
 
 def lines_of(estimates: Estimates) -> list[str]:
     """Text lines: one for each estimate, then their caveats and refusals; a star marks the best estimate."""
     lines, wide, best = [], max(map(len, estimates), default=0), estimates.best
+    level = f"{100 * estimates.confidence:.4g}%"
     for name, each in estimates.items():
         if each.value is None:
             continue
         star, bounds = "*" if each is best else " ", ""
         if each.lower is not None:
-            bounds = f"  {estimates.confidence:.0%} [{each.lower:.6g}, {each.upper:.6g}]"
+            bounds = f"  {level} [{each.lower:.6g}, {each.upper:.6g}]"
         lines.append(f"{star} {name:{wide}}  {each.value:.6g}{bounds}  {each.interval}")
     every = ", ".join(estimates)
+    if best is not None:
+        lines += [f"  * {estimates.why_best}", f"    assumes: {best.assumes}"]
     for word, texts in (
         ("refused", [(name, each.refusal or "") for name, each in estimates.items()]),
         ("but", [(name, each.caveat) for name, each in estimates.items()]),

@@ -19,7 +19,13 @@ from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.mergeable_sums import MergeableSums, merged
 from maillard.evaluation.query import Query
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
-from maillard.evaluation.weighted_rows import WeightedRows, rewarded_columns, weighted_rows
+from maillard.evaluation.term_sums import term_sums
+from maillard.evaluation.unit_sums import UnitSums
+from maillard.evaluation.weighted_rows import FILLED, WeightedRows, rewarded_columns, weighted_rows
+
+
+def _merge_terms(one: Any, other: Any) -> Any:
+    return None if one is None or other is None else one + other
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +37,11 @@ class TargetSums(MergeableSums):
     test: diagnostics.WeightTest
     "Of all rows, with or without a reward."
     left_out: Counter[str]
-    merge_by: ClassVar = {"spread": merged, "sums": merged}
+    terms: Floats | None = None
+    "The sums of `term_sums`; None if they were not computed."
+    units: UnitSums | None = None
+    "The sums by unit; None if there are no units, or moments are by unit anyway."
+    merge_by: ClassVar = {"spread": merged, "sums": merged, "terms": _merge_terms, "units": _merge_terms}
 
 
 def _merge_extremes(one: Mapping[int, Floats], other: Mapping[int, Floats]) -> dict[int, Floats]:
@@ -58,6 +68,8 @@ class LogSums(MergeableSums):
     extremes: Mapping[int, Floats]
     "By position, the smallest and largest log probability with which each arm was chosen."
     targets: tuple[TargetSums, ...]
+    filled: int = 0
+    "Rows whose missing reward was replaced by an end of the range."
     merge_by: ClassVar = {
         "all_probabilities": operator.and_,
         "units": operator.or_,
@@ -70,6 +82,11 @@ class LogSums(MergeableSums):
         """How often each arm was chosen."""
         total: Floats = sum((table[1] for table in self.overlap.values()), np.zeros(1))
         return total
+
+    @property
+    def varying_eligibility(self) -> bool:
+        """Whether some arm could not be chosen in some rows."""
+        return any((table[0] < table[0].max()).any() for table in self.overlap.values())
 
     def verdict(self) -> str:
         """Whether the chosen arms agree with the logged probabilities.
@@ -104,8 +121,9 @@ def rows_by_target(
 
     The numbers are by reason.
     """
-    rewarded, left_out = rewarded_columns(columns, log)
-    found = [weighted_rows(rewarded, log, each, by_unit=query.by_unit) for each in query.targets]
+    rewarded, left_out = rewarded_columns(columns, log, query.settings.fill_missing)
+    options: dict[str, Any] = {"by_unit": query.by_unit, "wanted_arms": query.wanted}
+    found = [weighted_rows(rewarded, log, each, **options) for each in query.targets]
     return found, left_out
 
 
@@ -133,24 +151,28 @@ def sums_of(
         if runners:
             runners[place].advance(rows)
         every = rows
-        if any(left_out.values()):
-            every = weighted_rows(columns, log, query.targets[place], by_unit=query.by_unit)[0]
+        if any(count for why, count in left_out.items() if why != FILLED):
+            target, wanted = query.targets[place], query.wanted
+            every = weighted_rows(columns, log, target, by_unit=query.by_unit, wanted_arms=wanted)[0]
         spread = {
             int(epoch): diagnostics.spread_of(rows.filter(rows.epoch == epoch))
             for epoch in np.unique(rows.epoch)
         }
         sums = {each.key: each.sums(rows) for each in query.additive}
-        targets.append(TargetSums(spread, sums, diagnostics.weight_test(every), Counter(uninformative)))
+        test, terms = diagnostics.weight_test(every), term_sums(rows, log.size)
+        units = None if rows.named_unit is None else UnitSums.of(rows, rows.named_unit)
+        targets.append(TargetSums(spread, sums, test, Counter(uninformative), terms, units))
     return LogSums(
         len(columns),
         columns.has_all_probabilities,
         columns.unit is not None,
         int(columns.repeated.sum()),
-        Counter(left_out),
+        Counter({why: count for why, count in left_out.items() if why != FILLED}),
         audit,
         diagnostics.overlap_of(columns, k),
         _extremes(columns, k, by_position=any(target.positions > 1 for target in query.targets)),
         tuple(targets),
+        left_out.get(FILLED, 0),
     )
 
 

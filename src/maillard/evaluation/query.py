@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+import numpy as np
 
 from maillard.errors import InvalidValue, UnknownName
 from maillard.evaluation.bound_targets import Target, bind_to_log
@@ -15,7 +17,7 @@ from maillard.evaluation.estimators.estimator import Estimator
 from maillard.policies import Policy
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from maillard.decisions.selection import Names, Numbers, Time
     from maillard.evaluation.evaluation_log import EvaluationLog
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
 class Options(TypedDict, total=False):
     """Keyword arguments of `evaluate` and `compare`; `Settings` describes them."""
 
+    comparisons: int | None
     experiment: str | None
     since: Time | None
     until: Time | None
     unit: Names
-    epoch: Numbers
+    epoch: Numbers | Literal["all"]
     columns: Mapping[str, str] | None
     reward_range: tuple[float, float] | None
     reward_model: Mapping[str, float] | ArrayLike | None
@@ -49,13 +52,17 @@ class Settings:
     """The validated options of an evaluation."""
 
     confidence: float = 0.95
+    comparisons: int | None = None
+    """The number of intervals among which the reader will choose. The probability of an error is divided by
+    it, so that all of them are valid together. By default 1 for one target, the number of targets for
+    several, and in a comparison of two arms the number of pairs of arms in the log."""
     experiment: str | None = None
     "The experiment, if the log contains several."
     since: Time | None = None
     until: Time | None = None
     unit: Names = None
-    epoch: Numbers = None
-    "These five select decisions."
+    epoch: Numbers | Literal["all"] = None
+    "These five select decisions. By default, those of the last epoch; `epoch='all'` pools all epochs."
     columns: Mapping[str, str] | None = None
     "The column names of a foreign table, by our names."
     reward_range: tuple[float, float] | None = None
@@ -72,13 +79,16 @@ class Settings:
     interval: str = "normal"
     "The interval of additive estimators: normal or bernstein."
     cluster: str | None = None
-    '"unit": the rows of a unit may depend on each other.'
+    """Whether the rows of a unit may depend on each other ("unit"), or all rows are independent ("row"). By
+    default "unit" if units repeat and their rewards are alike (a design effect above 1.2)."""
     min_effective_size: float = 30.0
     "An estimator is refused if the effective sample size is smaller."
     max_unsupported: float = 0.2
     "The largest accepted fraction of rows in which the target's choice was impossible."
     max_missing: float = 0.2
     "The largest accepted fraction of rows whose rewards are missing."
+    fill_missing: float | None = None
+    "Replace missing rewards by this number. `evaluate` uses it to bound what they could change."
     executor: Executor | None = None
     "Its workers process parts of the log in parallel."
     on_rows: Callable[[int], None] | None = None
@@ -103,6 +113,10 @@ class Settings:
         for name in ("max_unsupported", "max_missing"):
             if not _between(getattr(self, name)):
                 raise InvalidValue(name, getattr(self, name), "a number from 0 to 1")
+        count = self.comparisons
+        whole = isinstance(count, int) and not isinstance(count, bool)
+        if count is not None and not (whole and 1 <= count <= 10**6):
+            raise InvalidValue("comparisons", count, "a whole number from 1 to 1,000,000")
         if self.first_position not in (None, 0, 1):
             raise InvalidValue("first_position", self.first_position, "0 or 1")
         if self.executor is not None and not callable(getattr(self.executor, "submit", None)):
@@ -111,17 +125,22 @@ class Settings:
             raise InvalidValue("adaptive", self.adaptive, "true, false or None")
         if self.on_rows is not None and not callable(self.on_rows):
             raise InvalidValue("on_rows", self.on_rows, "a function of a number")
-        if self.cluster not in (None, "unit"):
-            raise InvalidValue("cluster", self.cluster, "unit, or None")
+        if self.cluster not in (None, "unit", "row"):
+            raise InvalidValue("cluster", self.cluster, "unit or row, or None")
         if self.reward_range is not None:
             object.__setattr__(self, "reward_range", _range(self.reward_range))
+
+    def for_comparisons(self, default: int) -> Settings:
+        """The settings of intervals that are valid together: the error probability is divided."""
+        count = default if self.comparisons is None else self.comparisons
+        return replace(self, comparisons=count, confidence=1.0 - (1.0 - self.confidence) / count)
 
     @property
     def selection(self) -> dict[str, Any]:
         """The arguments of `read_log`."""
-        return {
-            name: getattr(self, name) for name in ("experiment", "since", "until", "unit", "epoch", "columns")
-        }
+        names = ("experiment", "since", "until", "unit", "epoch", "columns")
+        given = {name: getattr(self, name) for name in names}
+        return given | {"epoch": None} if self.epoch == "all" else given
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -136,6 +155,8 @@ class Query:
     "Whether the caller named no estimators."
     by_unit: bool
     "Whether the rows of a unit may depend on each other."
+    shared_rows: bool = False
+    "Whether only rows count in which every arm of all targets could have been chosen, as in a comparison."
 
     @classmethod
     def of(
@@ -154,6 +175,14 @@ class Query:
             default_estimators=estimators is None,
             by_unit=settings.cluster == "unit" or log.sticky,
         )
+
+    @property
+    def wanted(self) -> NDArray[np.bool_] | None:
+        """The arms that every row must be able to choose, if rows are shared by all targets; else None."""
+        if not self.shared_rows:
+            return None
+        wanted: NDArray[np.bool_] = np.logical_or.reduce([target.chosen_arms for target in self.targets])
+        return wanted
 
     @property
     def additive(self) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -51,6 +51,9 @@ class WeightedRows:
     repeated: Bools
     "Whether the row repeats the choice of an earlier decision."
     unit: NDArray[np.object_] | None
+    "The unit of each row, if the rows of a unit may depend on each other."
+    named_unit: NDArray[np.object_] | None = None
+    "The unit of each row, or None, if the log has units and `unit` is not used."
 
     def __len__(self) -> int:
         return self.arm.size
@@ -73,8 +76,16 @@ class WeightedRows:
         return WeightedRows(**chosen)
 
 
-def rewarded_columns(columns: Columns, log: EvaluationLog) -> tuple[Columns, Mapping[str, int]]:
-    """The rows with final rewards, and the number of other rows by reason."""
+FILLED = "filled"  # not a reason to leave a row out: its missing reward was replaced
+
+
+def rewarded_columns(
+    columns: Columns, log: EvaluationLog, fill_missing: float | None = None
+) -> tuple[Columns, Mapping[str, int]]:
+    """The rows with final rewards, and the number of other rows by reason.
+
+    With `fill_missing`, missing rewards are replaced by this number and counted under FILLED.
+    """
     left_out: dict[str, int] = {}
     if log.requires_closed_windows:
         left_out["window not closed"] = int((~columns.closed).sum())
@@ -85,8 +96,12 @@ def rewarded_columns(columns: Columns, log: EvaluationLog) -> tuple[Columns, Map
             at = int(missing.argmax())
             allowed = "a finite number in every row; remove the rows without a reward, if that is intended"
             raise InvalidLog(f"{log.source}, row {columns.row[at]}: reward", None, allowed)
-        left_out["without a reward"] = int(missing.sum())
-        columns = columns.filter(~missing)
+        if fill_missing is None:
+            left_out["without a reward"] = int(missing.sum())
+            columns = columns.filter(~missing)
+        else:
+            left_out[FILLED] = int(missing.sum())
+            columns = replace(columns, reward=np.where(missing, fill_missing, columns.reward))
     check_range(columns.reward, columns.row, log.reward_range, log.source)
     return columns, left_out
 
@@ -104,12 +119,17 @@ def check_range(reward: Floats, row: Ints, limits: tuple[float, float] | None, s
 
 
 def weighted_rows(
-    columns: Columns, log: EvaluationLog, target: Target, *, by_unit: bool
+    columns: Columns, log: EvaluationLog, target: Target, *, by_unit: bool, wanted_arms: Bools | None = None
 ) -> tuple[WeightedRows, Mapping[str, int]]:
-    """The rows that are informative about the target, and the number of other rows by reason."""
+    """The rows that are informative about the target, and the number of other rows by reason.
+
+    With `wanted_arms`, only rows in which each of these arms could have been chosen.
+    """
     left_out: dict[str, int] = {}
     target_row = _target_rows(columns, target, log.source)
     wanted = target.probabilities != 0
+    if wanted_arms is not None:
+        wanted = wanted | wanted_arms
     if columns.eligible is not None:
         able = ~(wanted[target_row] & ~columns.eligible).any(axis=1)
         left_out["not eligible"] = int((~able).sum())
@@ -148,6 +168,7 @@ def weighted_rows(
         probabilities=probabilities,
         propensity=propensity,
         unit=_units(columns) if by_unit else None,
+        named_unit=None if by_unit else columns.unit,
     )
     return rows, left_out
 

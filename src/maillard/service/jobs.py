@@ -189,7 +189,7 @@ def _evaluate(
     log: DecisionLog, target: Target, estimators: Sequence[str] | None, confidence: float
 ) -> dict[str, Any]:
     """Evaluate the target as `maillard.evaluate` does, and add the mean reward of the rows it used."""
-    from maillard.evaluation.evaluating import run_query
+    from maillard.evaluation.evaluating import run_with_bounds
     from maillard.evaluation.evaluation_log import open_log
     from maillard.evaluation.query import Query, Settings
 
@@ -198,7 +198,7 @@ def _evaluate(
         if not opened.size:
             return {"refusal": "The experiment has no decisions yet."}
         query = Query.of(opened, [target], estimators, settings)
-        [report] = run_query(opened, query)
+        [report] = run_with_bounds(opened, [target], estimators, settings)
         logged_mean = _mean_reward(opened, query)
     found = report.diagnostics
     result = {
@@ -229,7 +229,7 @@ def _refusal(report: Report) -> str:
     if len(report.refusals) == len(report) and len(set(report.refusals.values())) == 1:
         return f"the log cannot answer: {next(iter(report.refusals.values()))}"
     # The estimate to read first if all estimators had given an interval.
-    hypothetical = {name: Estimate(name=name, lower=0.0, upper=0.0) for name in report}
+    hypothetical = {name: Estimate(name=name, value=0.0, lower=0.0, upper=0.0) for name in report}
     best = replace(report, estimates=hypothetical).best
     assert best is not None  # there is at least one
     first = report[best.name]

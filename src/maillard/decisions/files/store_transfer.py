@@ -52,7 +52,7 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
     learn = events[0].reward.learn
     if close is not None and any(isinstance(event, Simulate) and event.clock for event in events):
         now = last[0].time  # the store, which was opened for this log only, has another clock
-    return DecisionLog(
+    opened = DecisionLog(
         lambda: _rows(store, name, number, learn),
         experiment=name,
         source=store.where,
@@ -62,6 +62,8 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
         as_of=now,
         close=close,
     )
+    opened.active = not opened.configurations[-1].archived
+    return opened
 
 
 def _rows(store: Store, experiment: str, number: int, learn: Learn) -> Iterator[Row]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from maillard.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from maillard.evaluation.estimates import Evidence
 
 # What an estimator may require of a log.
 ALL_PROBABILITIES, REWARD_RANGE = "all_probabilities", "reward_range"
@@ -38,6 +41,8 @@ class Estimator:
     "Whether it reads the rows in log order; otherwise parts of the log can be added in any order."
     sample_size: ClassVar[str] = EFFECTIVE_SIZE
     "The diagnostic that must reach `min_effective_size`; empty for none."
+    constant_means: ClassVar[bool] = False
+    "Whether its interval requires that the means of the arms do not change over time."
     needs_variance: ClassVar[bool] = True
     "Whether it has no interval if all rewards are equal."
     compares: ClassVar[bool] = False
@@ -48,6 +53,9 @@ class Estimator:
     "Its place in the default report."
     priority: ClassVar[tuple[int, int]] = (_LAST, _LAST)
     "Its place in the search for the best estimate: on a log that is not adaptive, and on one that is."
+
+    priority_without_floor: ClassVar[int | None] = None
+    "Its place on an adaptive log without a known floor, if it differs."
 
     levels: ClassVar[tuple[float, ...]] = ()
     "The levels to choose from if the caller gives none."
@@ -65,6 +73,11 @@ class Estimator:
 
     def __str__(self) -> str:
         return self.name if self.level is None else f"{self.name}:{self.level:g}"
+
+    @classmethod
+    def refusal(cls, evidence: Evidence) -> str | None:  # noqa: ARG003  # subclasses use it
+        """Why the estimator cannot answer, beyond what it requires; None if it can."""
+        return None
 
     @classmethod
     def accepts(cls, level: float) -> bool:

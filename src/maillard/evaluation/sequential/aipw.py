@@ -247,7 +247,7 @@ class Aipw(SequentialEstimator):
     )
     default_for: ClassVar[tuple[str, ...] | None] = ()
     order: ClassVar[int] = 3
-    priority: ClassVar[tuple[int, int]] = (4, 99)
+    priority: ClassVar[tuple[int, int]] = (4, 7)
     state: ClassVar[type[Weighted]] = Weighted
 
     def result(self, state: Weighted) -> tuple[float, ...]:
@@ -262,6 +262,7 @@ class AipwSqrt(Aipw):
     assumes: ClassVar[str] = (
         "many rows, and probabilities that decay more slowly than 1 / t, or converge: a floor"
     )
+    constant_means: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = (ALL_PROBABILITIES,)
     default_for: ClassVar[tuple[str, ...] | None] = (ALL_PROBABILITIES,)
     sample_size: ClassVar[str] = EFFECTIVE_PULLS

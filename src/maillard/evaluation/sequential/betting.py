@@ -242,5 +242,6 @@ class BettingSequence(base.SequenceEstimator):
     # Without a reward range it is refused, and the refusal asks for one.
     default_for: ClassVar[tuple[str, ...] | None] = ()
     order: ClassVar[int] = 10
-    priority: ClassVar[tuple[int, int]] = (99, 2)
+    priority: ClassVar[tuple[int, int]] = (99, 3)
+    priority_without_floor: ClassVar[int | None] = 4
     state: ClassVar[type[base.ConfidenceSequence]] = Betting

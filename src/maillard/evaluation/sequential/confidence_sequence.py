@@ -103,6 +103,7 @@ class SequenceEstimator(SequentialEstimator):
         "rewards in a known range. The interval is valid at any time, regardless of how often you check"
     )
     requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE,)
+    constant_means: ClassVar[bool] = True
     sample_size: ClassVar[str] = ""
     needs_variance: ClassVar[bool] = False
     state: ClassVar[type[ConfidenceSequence]]

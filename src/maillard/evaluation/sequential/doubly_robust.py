@@ -133,6 +133,23 @@ class DoublyRobustState(base.ConfidenceSequence):
         path: bool = False,
     ) -> Floats:
         """Process rows in log order; returns the bounds after each of them if `path` is true."""
+        rows = {"arm": arm, "reward": reward, "weight": weight, "probabilities": probabilities}
+        lower, upper = self.terms_of(**rows, target_row=target_row, target_probabilities=target_probabilities)
+        bounds = base.path_of(lower.size, path)
+        bernstein.advance(self.run, lower, upper, self.level, self.k, self.horizon, bounds)
+        return bounds
+
+    def terms_of(
+        self,
+        *,
+        arm: Any,
+        reward: Any,
+        weight: Any,
+        probabilities: Any,
+        target_row: Any,
+        target_probabilities: Any,
+    ) -> tuple[Floats, Floats]:
+        """The terms φ of rows in log order, for r and for 1 - r; updates the model."""
         weight, reward = base.checked_rows(weight, reward)
         probabilities = np.ascontiguousarray(probabilities, np.float64)
         arms = self.pulls.size - 1
@@ -147,10 +164,7 @@ class DoublyRobustState(base.ConfidenceSequence):
         arm = places("arm", arm, reward.size, arms)
         target_row = places("target_row", target_row, reward.size, len(target_probabilities))
         rows = arm, reward, weight, probabilities, target_row, target_probabilities
-        lower, upper = terms(self.pulls, self.sums, rows, self.k)
-        bounds = base.path_of(reward.size, path)
-        bernstein.advance(self.run, lower, upper, self.level, self.k, self.horizon, bounds)
-        return bounds
+        return terms(self.pulls, self.sums, rows, self.k)
 
     def centre(self) -> float:
         return bernstein.centre_of(self.run, self.k)
@@ -164,5 +178,6 @@ class DoublyRobustSequence(base.SequenceEstimator):
     requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE, ALL_PROBABILITIES)
     default_for: ClassVar[tuple[str, ...] | None] = (REWARD_RANGE, ALL_PROBABILITIES)
     order: ClassVar[int] = 9
-    priority: ClassVar[tuple[int, int]] = (99, 3)
+    priority: ClassVar[tuple[int, int]] = (99, 4)
+    priority_without_floor: ClassVar[int | None] = 3
     state: ClassVar[type[base.ConfidenceSequence]] = DoublyRobustState

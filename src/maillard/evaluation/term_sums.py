@@ -1,0 +1,91 @@
+"""Sums of powers of weighted rewards in each quarter of a log, to test for constant means and for skewness.
+
+For the rows of quarter q with weights w and rewards r (minus the center), the sums are of w^i r^j. With the
+value v of the target, the residuals w (r - v) have mean 0 given the past if the means of the arms are
+constant. So Σ_q w (r - v) is close to normal with variance Σ_q w² (r - v)², and the sum of squares of its
+standardised values is close to chi-square.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from maillard.array_types import Floats
+from maillard.evaluation.weighted_rows import WeightedRows
+
+QUARTERS = 4
+_ROWS, _W, _WR, _W2, _W2R, _W2R2, _W3, _W3R, _W3R2, _W3R3 = range(10)
+_MIN_EFFECTIVE = 10.0  # effective rows of a quarter, from which its mean is used
+_LEVEL = 0.01  # of the test for constant means
+
+
+@dataclass(frozen=True)
+class ConstancyTest:
+    """A test whether the value of the target was the same in all quarters of the log."""
+
+    p_value: float
+    values: tuple[float | None, ...]
+    "The estimated value in each quarter; None for quarters with too few rows."
+    errors: tuple[float | None, ...]
+    "Their standard errors."
+
+    @property
+    def changed(self) -> bool:
+        """Whether constant means are rejected, which happens by chance in 1 of 100 logs."""
+        return self.p_value < _LEVEL
+
+
+def term_sums(rows: WeightedRows, size: int) -> Floats:
+    """The sums of some rows of a log with `size` rows: quarters x sums."""
+    quarter = np.clip(QUARTERS * (rows.row - 1) // max(size, 1), 0, QUARTERS - 1)
+    w, r = rows.weight, rows.reward - rows.center
+    wr = w * r
+    ww, www = w * w, w * w * w
+    terms = (
+        np.ones_like(w), w, wr, ww, ww * r, wr * wr, www, www * r, ww * wr * r, wr * wr * wr,
+    )  # fmt: skip
+    return np.stack([np.bincount(quarter, weights=each, minlength=QUARTERS) for each in terms], axis=1)
+
+
+@np.errstate(all="ignore")  # sums of large weights overflow
+def skewness(sums: Floats) -> float | None:
+    """The skewness of the residuals w (r - v); None without variation."""
+    total = sums.sum(axis=0)
+    if not total[_W] > 0:
+        return None
+    v, n = total[_WR] / total[_W], total[_ROWS]
+    second = total[_W2R2] - 2 * v * total[_W2R] + v * v * total[_W2]
+    third = total[_W3R3] - 3 * v * total[_W3R2] + 3 * v * v * total[_W3R] - v**3 * total[_W3]
+    found = float(third / n / (second / n) ** 1.5)
+    return found if np.isfinite(found) else None
+
+
+@np.errstate(all="ignore")
+def constancy_test(sums: Floats, center: float) -> ConstancyTest | None:
+    """The test for constant means; None if fewer than two quarters have enough rows."""
+    from scipy.special import gammaincc
+
+    effective = np.where(sums[:, _W2] > 0, sums[:, _W] ** 2 / sums[:, _W2], 0.0)
+    used = np.flatnonzero(effective >= _MIN_EFFECTIVE)
+    if used.size < 2:
+        return None
+    part = sums[used]
+    pooled = part[:, _WR].sum() / part[:, _W].sum()
+    for _ in range(3):  # the common value, weighted by precision, and the variances given that value
+        own = part[:, _W2R2] - 2 * pooled * part[:, _W2R] + pooled**2 * part[:, _W2]
+        # A quarter without successes seems to have no variance: use at least that of all quarters.
+        variance = np.maximum(own, part[:, _W2] * own.sum() / part[:, _W2].sum())
+        if not ((variance > 0) & np.isfinite(variance)).all():
+            return None
+        precision = part[:, _W] ** 2 / variance
+        pooled = (part[:, _WR] / part[:, _W] * precision).sum() / precision.sum()
+    squares = (part[:, _WR] - pooled * part[:, _W]) ** 2 / variance
+    p_value = float(gammaincc((used.size - 1) / 2, squares.sum() / 2))
+    values: list[float | None] = [None] * QUARTERS
+    errors: list[float | None] = [None] * QUARTERS
+    for place, row, each in zip(used.tolist(), part, variance.tolist(), strict=True):
+        values[place] = float(row[_WR] / row[_W]) + center
+        errors[place] = float(np.sqrt(each) / row[_W])
+    return ConstancyTest(p_value, tuple(values), tuple(errors))
