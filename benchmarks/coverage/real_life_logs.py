@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -20,7 +20,18 @@ from numpy.typing import NDArray
 
 from maillard import Tally, policy
 
-__all__ = ["Bools", "Floats", "Ints", "Recorded", "Setup", "foreign_log", "own_log", "simulate", "until"]
+__all__ = [
+    "FLOORED",
+    "Bools",
+    "Floats",
+    "Ints",
+    "Recorded",
+    "Setup",
+    "foreign_log",
+    "own_log",
+    "simulate",
+    "until",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -112,7 +123,7 @@ def simulate(rng: np.random.Generator, means: Floats, setup: Setup) -> Recorded:
     """Simulate a bandit on arms with these means, rows x arms."""
     n, k = means.shape
     run = _Run(setup, n, k)
-    uniform = rng.random(n)
+    uniform: Floats = rng.random(n)
     starts = [*range(0, n, setup.batch), n]
     for start, stop in pairwise(starts):
         if start in setup.changes:
@@ -214,7 +225,8 @@ def own_log(recorded: Recorded, number: int | None = None) -> Any:
     ids, names = np.array(_ids(n, setup.batch, setup.gap), object), np.array(setup.arms, object)
     specs = [event["payload"]["policy"] for event in recorded.events if "policy" in event["payload"]]
     units = None if setup.units is None else np.array(setup.units, object)[order]
-    origin = np.where(recorded.origin >= 0, ids[recorded.origin], None)
+    origin = np.full(n, None, object)
+    origin[recorded.origin >= 0] = ids[recorded.origin[recorded.origin >= 0]]
     chosen, lengths = recorded.log_probability, recorded.eligible.sum(axis=1)[order]
     listed = recorded.eligible[order].nonzero()
     flat = np.broadcast_to(np.arange(len(names)), recorded.eligible.shape)[listed]
@@ -260,8 +272,8 @@ def _reward_events(recorded: Recorded, order: Ints, ids: NDArray[np.object_], cl
     arrived = np.where(late, closes + SECOND, time + SECOND if windowed else closes)[rows]
     moment = pa.array(arrived).cast(stamp)
     values = [
-        pa.array(ids[rows], pa.string()), pa.array(np.where(late, 1.0, recorded.reward)[rows]), moment, moment,
-        pa.array(late[rows]),
+        pa.array(ids[rows], pa.string()), pa.array(np.where(late, 1.0, recorded.reward)[rows]), moment,
+        moment, pa.array(late[rows]),
     ]  # fmt: skip
     return _lists(pa.StructArray.from_arrays(values, ["event", "value", "at", "arrived", "late"]), has)
 
@@ -281,13 +293,20 @@ def _applied(recorded: Recorded, order: Ints, closes: Ints) -> Any:
 
 def until(recorded: Recorded, rows: int) -> Any:
     """The own log as it was after so many rows, which must be the end of a batch."""
-    names = "means arm logs eligible reward late state epoch version cold origin applied".split()
-    part = {name: getattr(recorded, name)[:rows] for name in names}
+    values: dict[str, Any] = {each.name: getattr(recorded, each.name) for each in fields(recorded)}
+    part: dict[str, Any] = {
+        name: array[:rows] for name, array in values.items() if isinstance(array, np.ndarray)
+    }
     return own_log(replace(recorded, **part), number=int(recorded.applied[:rows].max()))
 
 
 def foreign_log(
-    recorded: Recorded, rows: Ints | None = None, *, time: bool, every: bool = True, logs: Floats | None = None
+    recorded: Recorded,
+    rows: Ints | None = None,
+    *,
+    time: bool,
+    every: bool = True,
+    logs: Floats | None = None,
 ) -> Any:
     """A table of another program: arm, probability and reward, of these rows in this order.
 
