@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from maillard import Tally, policy
+from maillard.policies import Policy
 
 __all__ = [
     "FLOORED",
@@ -123,7 +124,7 @@ def simulate(rng: np.random.Generator, means: Floats, setup: Setup) -> Recorded:
     """Simulate a bandit on arms with these means, rows x arms."""
     n, k = means.shape
     run = _Run(setup, n, k)
-    uniform: Floats = rng.random(n)
+    uniform = rng.random((n,))
     starts = [*range(0, n, setup.batch), n]
     for start, stop in pairwise(starts):
         if start in setup.changes:
@@ -177,12 +178,10 @@ class _Run:
         """Choose the arms of a batch."""
         rows, k = np.arange(start, stop), self.active
         self.state[rows], self.epoch[rows], self.version[rows] = self.number, self.epoch_now, self.version_now
-        allowed = np.ones((rows.size, k), np.bool_)
-        if self.setup.eligible is not None:
-            allowed = self.setup.eligible[rows, :k]
-        bound = policy(self.spec).bind(self.setup.arms[:k])
-        for mask in np.unique(allowed, axis=0):
-            of = rows[(allowed == mask).all(axis=1)]
+        bound, limited = _policy(self.spec, self.setup.arms[:k]), self.setup.eligible
+        masks = np.ones((1, k), np.bool_) if limited is None else np.unique(limited[rows, :k], axis=0)
+        for mask in masks:
+            of = rows if limited is None else rows[(limited[rows, :k] == mask).all(axis=1)]
             logs = bound.log_probabilities(self.tally, eligible=None if mask.all() else mask)
             cumulative = np.exp(logs).cumsum()
             self.arm[of] = np.searchsorted(cumulative, uniform[of] * cumulative[-1], side="right")
@@ -204,8 +203,9 @@ class _Run:
 
     def learn(self, rows: Ints, rewards: Floats) -> None:
         """Apply the rewards of a batch."""
-        known = ~np.isin(rows, self.setup.missing)
-        rows, rewards = rows[known], rewards[known]
+        if self.setup.missing:
+            known = ~np.isin(rows, self.setup.missing)
+            rows, rewards = rows[known], rewards[known]
         self.reward[rows] = rewards
         self.applied[rows] = self.number + 1 + np.arange(rows.size)
         self.number += rows.size
@@ -325,6 +325,11 @@ def foreign_log(
     if time:
         columns["time"] = pa.array(recorded.time[rows]).cast(pa.timestamp("us", tz="UTC"))
     return pa.table(columns)
+
+
+@lru_cache(maxsize=64)
+def _policy(spec: str, arms: tuple[str, ...]) -> Policy:
+    return policy(spec).bind(arms)
 
 
 def _lists(values: Any, lengths: NDArray[Any]) -> Any:
