@@ -230,19 +230,22 @@ HEAD = (
 )  # fmt: skip
 
 
-def lines(results: Mapping[str, Any]) -> list[str]:
-    """The results as lines of a Markdown table, in percent."""
-    made = ["| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
+def lines(results: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> list[str]:
+    """The results as lines of a Markdown table, in percent. `before`: results to compare with."""
+    head = [*HEAD, *(["coverage before", "silent before", "none before"] if before is not None else [])]
+    made = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
     for name, scenario in results.items():
         for question, found in scenario["questions"].items():
-            sequence, best = (
-                found[SEQUENCE],
-                max(found["estimators"], key=found["estimators"].get, default=""),
-            )
-            numbers = [_percent(found[key]) for key in ("coverage", "silent_misses", "no_answer", "warned")]
-            numbers += [_percent(found["wrong_direction"]), _short(found["width"])]
-            numbers += [_percent(sequence["coverage"]), _short(sequence["width"])]
-            made.append("| " + " | ".join([scenario["item"], name, question, *numbers, best]) + " |")
+            sequence = found[SEQUENCE]
+            best = max(found["estimators"], key=found["estimators"].get, default="")
+            cells = [scenario["item"], name, question]
+            cells += [_percent(found[key]) for key in ("coverage", "silent_misses", "no_answer", "warned")]
+            cells += [_percent(found["wrong_direction"]), _short(found["width"])]
+            cells += [_percent(sequence["coverage"]), _short(sequence["width"]), best]
+            if before is not None:
+                earlier = before.get(name, {}).get("questions", {}).get(question, {})
+                cells += [_percent(earlier.get(key)) for key in ("coverage", "silent_misses", "no_answer")]
+            made.append("| " + " | ".join(cells) + " |")
     return made
 
 
@@ -276,9 +279,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=list(SCENARIOS), metavar="NAME", help="a scenario")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, help="a JSON file, updated after every scenario")
+    parser.add_argument("--before", type=Path, help="a JSON file of an earlier run, to compare with")
     given = parser.parse_args(arguments)
     if given.runs < 1 or given.processes < 1 or given.seed < 0:
         parser.error("--runs and --processes must be at least 1, --seed at least 0")
+    before = None
+    if given.before is not None:
+        before = json.loads(given.before.read_text(encoding="utf8"))["scenarios"]
     results: dict[str, Any] = {}
     key = {"commit": _commit(), "version": maillard.__version__, "runs": given.runs, "seed": given.seed}
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
@@ -288,7 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.output is not None:
                 content = {**key, "scenarios": results}
                 given.output.write_text(json.dumps(content, indent=1) + "\n", encoding="utf8")
-    print("\n".join(lines(results)))
+    print("\n".join(lines(results, before)))
     return 0
 
 

@@ -177,7 +177,7 @@ def test_visitors() -> None:
         recorded = one("repeat visitors", run).recorded
         units, visits = np.unique(recorded.setup.units, return_counts=True)
         assert units.size == 300
-        by_unit = {unit: [] for unit in units.tolist()}
+        by_unit: dict[str, list[float]] = {unit: [] for unit in units.tolist()}
         for unit, reward in zip(recorded.setup.units, recorded.reward.tolist(), strict=True):
             by_unit[unit].append(reward)
         pairs = [sum(each) * (sum(each) - 1) / (len(each) * (len(each) - 1)) for each in by_unit.values()]
@@ -234,3 +234,6 @@ def test_the_command_writes_what_one_process_computes(tmp_path, capsys) -> None:
     assert content["runs"] == 12
     made = real_life.run_scenario(name, 12, 0)
     assert content["scenarios"][name]["questions"] == json.loads(json.dumps(made["questions"]))
+    head, _, *rows = real_life.lines({name: made}, content["scenarios"])
+    assert len({line.count("|") for line in (head, *rows)}) == 1
+    assert head.endswith("| coverage before | silent before | none before |")
