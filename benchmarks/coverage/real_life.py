@@ -96,8 +96,11 @@ def _answer(ask: Callable[[], Any]) -> Answer:
         report = ask()
     except MaillardError as error:
         return Answer(None, None, warned=True, error=type(error).__name__)
-    sequence = report.get(SEQUENCE)
-    return Answer(_row(report.best), _row(sequence), _warned(report))
+    return _from_report(report)
+
+
+def _from_report(report: Any) -> Answer:
+    return Answer(_row(report.best), _row(report.get(SEQUENCE)), _warned(report))
 
 
 def _minus(first: Row | None, second: Row | None) -> Row | None:
@@ -113,7 +116,10 @@ def answer(log: Any, question: Question) -> Answer:
     targets, options = [f"arm:{arm}" for arm in question.arms], question.options
     if question.kind == "difference":
         return _answer(lambda: maillard.compare(log, targets[0], targets[1], **options))
-    found = [_answer(partial(maillard.evaluate, log, target, **options)) for target in targets]
+    if question.kind in ("winner", "extremes"):  # all arms are evaluated together
+        found = [_from_report(each) for each in maillard.evaluate_each(log, targets, **options)]
+    else:
+        found = [_answer(partial(maillard.evaluate, log, target, **options)) for target in targets]
     if question.kind == "value":
         return found[0]
     warned, error = any(each.warned for each in found), next((each.error for each in found if each.error), "")

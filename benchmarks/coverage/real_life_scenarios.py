@@ -266,10 +266,11 @@ def selection(rng: Generator) -> Case:
 
 
 def peeking(rng: Generator) -> Case:
-    """20 looks at the growing log of two equal arms."""
+    """20 looks at the growing log of two equal arms, while the experiment is running."""
     recorded = simulate(rng, _constant(0.2, 0.2), Setup(batch=50))
     looks = tuple(until(recorded, rows) for rows in range(ROWS // 20, ROWS + 1, ROWS // 20))
-    return Case(looks, (value(recorded, "b"), difference(recorded, "b", "a")), recorded)
+    questions = value(recorded, "b", active=True), difference(recorded, "b", "a", active=True)
+    return Case(looks, questions, recorded)
 
 
 # 12 to 15.

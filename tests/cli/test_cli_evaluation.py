@@ -83,8 +83,8 @@ def test_json_equals_the_reports_of_evaluate(logs, format_) -> None:
 
 
 def test_the_table_has_every_estimate(logs) -> None:
-    output = run("evaluate", logs["sqlite"], *targets("arm:blue", "uniform"))
-    for report in evaluate_each(str(logs["sqlite"]), ["arm:blue", "uniform"]):
+    output = run("evaluate", logs["sqlite"], *targets("arm:blue", "uniform"), "--all-epochs")
+    for report in evaluate_each(str(logs["sqlite"]), ["arm:blue", "uniform"], epoch="all"):
         assert f"{report.target} on {logs['sqlite']}, experiment 'home'" in output
         assert f"1,400 rows, effective size {report.diagnostics.effective_sample_size:,.1f}" in output
         digits = decimals_of(report.values())
@@ -108,14 +108,18 @@ def test_decisions_are_selected_by_epoch_unit_and_time(logs) -> None:
         found: int = json.loads(output)["reports"][0]["diagnostics"]["rows"]
         return found
 
-    assert rows() == 1400
-    assert rows("--epoch", 2) == 400
-    assert rows("--unit", "anna") == 400
+    assert rows() == rows("--epoch", 2) == 400
+    assert rows("--all-epochs") == 1400
+    assert rows("--all-epochs", "--unit", "anna") == 400
     assert rows("--epoch", 1, "--epoch", 2) == 1400
     today = datetime.now(UTC)
     assert (
         rows(
-            "--since", (today - timedelta(days=1)).isoformat(), "--until", f"{today:%Y}-12-31T23:59:59+00:00"
+            "--since",
+            (today - timedelta(days=1)).isoformat(),
+            "--until",
+            f"{today:%Y}-12-31T23:59:59+00:00",
+            "--all-epochs",
         )
         == 1400
     )

@@ -7,6 +7,7 @@ import math
 import random
 from concurrent.futures import ThreadPoolExecutor
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pyarrow as pa

@@ -42,7 +42,25 @@ _QUERY_OPTIONS = (
         "Whether the logging policy adapted to the rewards. Default: yes if its probabilities changed.",
         default=None,
     ),
-    option("--cluster", "Allow for dependence between rows of the same unit.", type=click.Choice(["unit"])),
+    option(
+        "--cluster",
+        "unit: allow for dependence between rows of the same unit; row: all rows are independent. "
+        "Default: unit if units repeat and their rewards are alike.",
+        type=click.Choice(["unit", "row"]),
+    ),
+    option(
+        "--comparisons",
+        "Number of intervals that must be valid together. Default: one for each target; in a comparison of "
+        "two arms, one for each pair of arms.",
+        type=int,
+    ),
+    option(
+        "--running/--finished",
+        "Whether the experiment is still running, so that intervals must be valid at any time. Default: "
+        "running if LOG is a database and the experiment is not archived.",
+        dest="active", default=None,
+    ),
+    option("--all-epochs", "Pool all epochs. Default: only the last one.", is_flag=True),
     option("--min-effective-size", "Refuse an estimate below this effective sample size.", default=30.0),
     option(
         "--max-unsupported",
@@ -61,6 +79,14 @@ _INTERVAL = option(
     "independent rows and bounded weights.",
     type=click.Choice(["normal", "bernstein"]), default="normal",
 )  # fmt: skip
+
+
+def _with_epochs(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an evaluation, in which --all-epochs means epoch="all"."""
+    pooled = settings.pop("all_epochs")
+    if pooled and settings["epoch"]:
+        raise InvalidValue("--all-epochs", True, "either --all-epochs or --epoch")
+    return settings | ({"epoch": "all"} if pooled else {})
 
 
 @click.command()
@@ -90,7 +116,7 @@ def evaluate(*, log: tuple[str, ...], as_json: bool, page: Path | None, **settin
         from maillard.evaluation import evaluate_each
 
     with row_progress("read") as on_rows:
-        reports = evaluate_each(_single_or_list(log), on_rows=on_rows, **settings)
+        reports = evaluate_each(_single_or_list(log), on_rows=on_rows, **_with_epochs(settings))
     if as_json:
         _echo_json({"reports": [each.to_dict() for each in reports]})
     else:
@@ -133,7 +159,7 @@ def compare(
         from maillard.evaluation import compare as run
 
     with row_progress("read") as on_rows:
-        found = run(_single_or_list(log), first, second, on_rows=on_rows, **settings)
+        found = run(_single_or_list(log), first, second, on_rows=on_rows, **_with_epochs(settings))
     if as_json:
         _echo_json(found.to_dict())
     else:

@@ -15,7 +15,7 @@ from rich.text import Text
 from maillard.cli.terminal import printable, text_table
 from maillard.errors import MaillardError
 from maillard.evaluation.estimate_formatting import decimals_of
-from maillard.evaluation.evaluation_report import grouped
+from maillard.evaluation.evaluation_report import grouped, together_of
 
 if TYPE_CHECKING:
     from maillard.evaluation import Comparison, Estimate, Report
@@ -66,10 +66,16 @@ def _print_weights(console: Console, report: Report, before: str = "") -> None:
     left = ", ".join(f"{count:,} {why}" for why, count in d.left_out.items())
     if left:
         _print_indented(console, Text(f"left out: {left}", "yellow"))
+    if report.population:
+        _print_indented(console, Text(printable(f"about {report.population}")))
+    for each in report.warnings:
+        _print_indented(console, Text(printable(f"warning: {each}"), "yellow"))
 
 
 def _print_estimates(console: Console, answers: Estimates) -> None:
     estimates, best = answers.estimates, answers.best
+    for line in together_of(answers):
+        _print_indented(console, Text(line.strip()))
     table = text_table("estimator", right=("value", f"{100 * answers.confidence:.4g}% interval"), last="kind")
     digits = decimals_of(estimates.values())
     for each in estimates.values():
@@ -84,9 +90,7 @@ def _print_estimates(console: Console, answers: Estimates) -> None:
     _print_indented(console, table)
     if best is not None:
         console.print()
-        _print_indented(
-            console, Text("* read this one first: none of its assumptions is known to fail on this log")
-        )
+        _print_indented(console, Text(f"* read this one first. {answers.why_best}"))
     notes = Table.grid(padding=(0, 2, 0, 0))
     for word, style, field in (("refused", "red", "refusal"), ("but", "yellow", "caveat")):
         for names, why in grouped((each.name, getattr(each, field) or "") for each in estimates.values()):

@@ -54,6 +54,8 @@ class Columns:
     "The unit of each decision, or None."
     closed: NDArray[np.bool_]
     "Whether the reward window had closed."
+    late_reward: Floats | None = None
+    "The reward that a decision would have if late rewards counted; NaN without late ones; None if unknown."
     repeated: NDArray[np.bool_]
     "Whether the decision repeats the choice of another (sticky assignment)."
 
@@ -156,4 +158,17 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, in
         unit=np.array(units, dtype=np.object_) if any(unit is not None for unit in units) else None,
         closed=np.array([log.is_closed(d) for d in decisions]),
         repeated=np.array([d.origin is not None for d in decisions]),
+        late_reward=_late_rewards(log, rows),
     ).check(log.source)
+
+
+def _late_rewards(log: DecisionLog, rows: Sequence[Row]) -> Floats | None:
+    """The reward of each decision with late rewards, if late rewards counted; None if there are none."""
+    if log.reward is None or not any(each.late for row in rows for each in row.rewards):
+        return None
+    found = np.full(len(rows), np.nan)
+    for place, row in enumerate(rows):
+        if any(each.late for each in row.rewards):
+            total = log.reward.total([each._replace(late=False) for each in row.rewards])
+            found[place] = np.nan if total is None else total
+    return found

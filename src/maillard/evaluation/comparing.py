@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from maillard.errors import InvalidValue, UnknownName
 from maillard.evaluation import estimates
-from maillard.evaluation.estimates import Evidence, Refused, no_closed_window
+from maillard.evaluation.estimates import Refused, no_closed_window
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, EFFECTIVE_SIZE, Estimator
-from maillard.evaluation.evaluating import run_query
-from maillard.evaluation.evaluation_log import open_log
+from maillard.evaluation.evaluating import bounded, depends_on_units, run_query
+from maillard.evaluation.evaluation_log import EvaluationLog, open_log
 from maillard.evaluation.evaluation_report import Estimate, Estimates, Report, lines_of, notes_of, together_of
+from maillard.evaluation.evidence import Evidence
 from maillard.evaluation.log_sums import rows_by_target
 from maillard.evaluation.moments import Moments
 from maillard.evaluation.query import Options, Query, Settings
@@ -126,27 +127,56 @@ def compare(
     with open_log(log, settings) as opened:
         pairs = max(1, math.comb(len(opened.arms), 2))
         settings = settings.for_comparisons(pairs if _are_arms(a, b) else 1)
-        # Each of the two confidence sequences may fail with half of the probability.
-        halved = replace(settings, confidence=0.5 + settings.confidence / 2)
-        general = [name for name in names if name in all_estimators()]
-        sequences = [name for name in general if all_estimators()[name].interval == CONFIDENCE_SEQUENCE]
-        query = replace(Query.of(opened, [a, b], [*_WEIGHTED, *sequences], halved), shared_rows=True)
-        difference = query.targets[0] - query.targets[1]
-        if not difference.probabilities.any():
-            raise InvalidValue("b", str(b), f"a target that differs from {query.targets[0].name}")
-        first, second = run_query(opened, query)
-        normal = [name for name in general if name not in sequences]
-        paired_query = Query.of(opened, [difference], normal or _WEIGHTED, settings)
-        evidence = replace(first.evidence, query=paired_query, target=difference)
-        pair = _Pair(first, second, evidence)
-        pair.read(keep=bool(set(names) & set(_TWO_ARMS)))
-    made = {name: _estimate(name, pair, penalty) for name in names}
+        found = _compare(opened, (a, b), names, settings, penalty)
+        reports = (found.first, found.second)
+        if settings.cluster is None and any(map(depends_on_units, reports)):
+            effect = max(report.diagnostics.design_effect or 1.0 for report in reports)
+            settings = replace(settings, cluster="unit")
+            found = _compare(opened, (a, b), names, settings, penalty)
+            first = replace(found.first, diagnostics=replace(found.first.diagnostics, design_effect=effect))
+            found = replace(found, first=first)
+        missing = any(report.diagnostics.missing for report in (found.first, found.second))
+        if opened.reward_range is None or not missing:
+            return found
+        # Missing rewards could have been as unfavourable to `a`, or to `b`, as their range allows.
+        favours_a = (found.first.evidence.target - found.second.evidence.target).probabilities[0] > 0
+        low, high = opened.reward_range
+        ends = ((low, high), (high, low))
+        least, most = (
+            _compare(opened, (a, b), names, replace(settings, fill_missing=fill.tolist()), penalty)
+            for fill in (np.where(favours_a, of_a, of_b) for of_a, of_b in ends)
+        )
+        filled = least.first.diagnostics.filled
+        return replace(least, estimates=bounded(found, least, most, filled))
+
+
+def _compare(
+    log: EvaluationLog,
+    targets: tuple[str | Policy, str | Policy],
+    names: Sequence[str],
+    settings: Settings,
+    penalty: float | None,
+) -> Comparison:
+    # Each of the two confidence sequences may fail with half of the probability.
+    halved = replace(settings, confidence=0.5 + settings.confidence / 2)
+    general = [name for name in names if name in all_estimators()]
+    sequences = [name for name in general if all_estimators()[name].interval == CONFIDENCE_SEQUENCE]
+    query = replace(Query.of(log, targets, [*_WEIGHTED, *sequences], halved), shared_rows=True)
+    difference = query.targets[0] - query.targets[1]
+    if not difference.probabilities.any():
+        raise InvalidValue("b", str(targets[1]), f"a target that differs from {query.targets[0].name}")
+    first, second = run_query(log, query)
+    normal = [name for name in general if name not in sequences]
+    paired_query = Query.of(log, [difference], normal or _WEIGHTED, settings)
+    evidence = replace(first.evidence, query=paired_query, target=difference)
+    pair = _Pair(first, second, evidence)
+    pair.read(keep=bool(set(names) & set(_TWO_ARMS)))
     return Comparison(
         first=first,
         second=second,
         confidence=settings.confidence,
         comparisons=settings.comparisons or 1,
-        estimates=made,
+        estimates={name: _estimate(name, pair, penalty) for name in names},
     )
 
 

@@ -15,7 +15,7 @@ from maillard.decisions.columns import Columns
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.mergeable_sums import MergeableSums, merged
 from maillard.evaluation.query import Query
-from maillard.evaluation.term_sums import ConstancyTest, constancy_test, skewness
+from maillard.evaluation.term_sums import ConstancyTest, arms_p_value, constancy_test, skewness
 from maillard.evaluation.weighted_rows import WeightedRows
 
 if TYPE_CHECKING:
@@ -174,6 +174,27 @@ def weight_test(rows: WeightedRows) -> WeightTest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LateRewards:
+    """The rewards of an arm, and what they would be if those after the window counted."""
+
+    count: int
+    "Decisions with late rewards."
+    mean: float
+    "The mean reward, without weights."
+    mean_with_late: float
+
+
+def _late_rewards(sums: Floats | None, arms: Sequence[str]) -> dict[str, LateRewards]:
+    if sums is None or not sums[:, 2].any():
+        return {}
+    return {
+        arm: LateRewards(count=int(late), mean=total / rows, mean_with_late=with_late / rows)
+        for arm, (rows, total, late, with_late) in zip(arms, sums.tolist(), strict=True)
+        if rows
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
 class EpochDiagnostics:
     """The weights of one epoch, and its estimate."""
 
@@ -222,6 +243,8 @@ class Diagnostics:
     "How much dependence within units raises the variance; None if no unit has several rows."
     filled: float
     "The fraction of rows whose missing rewards were replaced by the ends of their range."
+    late: Mapping[str, LateRewards]
+    "By arm, the rewards that arrived after the window had closed."
     constancy: ConstancyTest | None
     "The test whether the target's value was the same in all quarters of the log; None if it cannot be made."
     skewness: float | None
@@ -243,6 +266,8 @@ class Diagnostics:
         whole, left_out = _sum_of(found.spread), sums.left_out + found.left_out
         at_ends, chosen_arms = (whole.at_low, whole.at_high), query.targets[place].chosen_arms
         unsupported = left_out.get("without support", 0)
+        effect = None if found.units is None else found.units.design_effect()
+        over_arms = 1.0 if sums.arm_quarters is None else arms_p_value(sums.arm_quarters, effect or 1.0)
         return cls(
             rows=whole.count,
             left_out={why: count for why, count in left_out.items() if count},
@@ -261,9 +286,12 @@ class Diagnostics:
             / max(whole.count + sum(left_out.values()) - left_out.get("window not closed", 0), 1),
             floor=None if floors is None else float(floors[chosen_arms].min(initial=1.0)),
             adaptive=(not sums.constant) if adaptive is None else adaptive,
-            design_effect=None if found.units is None else found.units.design_effect(),
+            design_effect=effect,
             filled=sums.filled / max(sums.rows, 1),
-            constancy=None if found.terms is None else constancy_test(found.terms, log.center),
+            late=_late_rewards(sums.late, log.arms),
+            constancy=None
+            if found.terms is None
+            else constancy_test(found.terms, log.center, over_arms, effect or 1.0),
             skewness=None if found.terms is None else skewness(found.terms),
             overlap=_overlap_table(sums.overlap, log.arms),
             epochs={

@@ -15,10 +15,11 @@ from typing import Any, Unpack
 from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
 from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.diagnostics import MAX_DESIGN_EFFECT, Diagnostics
-from maillard.evaluation.estimates import Evidence, estimate
+from maillard.evaluation.estimates import estimate
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log
-from maillard.evaluation.evaluation_report import Report
+from maillard.evaluation.evaluation_report import Estimate, Estimates, Report
+from maillard.evaluation.evidence import Evidence
 from maillard.evaluation.log_sums import LogSums, rows_by_target, sums_of, sums_of_part, total_of
 from maillard.evaluation.query import Options, Query, Settings
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
@@ -87,7 +88,7 @@ def run_with_bounds(
     """A report for each target, which allows for units that return and for missing rewards."""
     query = Query.of(log, targets, estimators, settings)
     reports = run_query(log, query)
-    if settings.cluster is None and not query.by_unit and any(map(_depends_on_units, reports)):
+    if settings.cluster is None and not query.by_unit and any(map(depends_on_units, reports)):
         settings = replace(settings, cluster="unit")
         effects = [report.diagnostics.design_effect for report in reports]
         reports = [
@@ -98,27 +99,34 @@ def run_with_bounds(
         ]
     if log.reward_range is None or not any(report.diagnostics.missing for report in reports):
         return reports
+    fills = ([end] * len(log.arms) for end in log.reward_range)
     low, high = (
-        run_query(log, Query.of(log, targets, estimators, replace(settings, fill_missing=end)))
-        for end in log.reward_range
+        run_query(log, Query.of(log, targets, estimators, replace(settings, fill_missing=fill)))
+        for fill in fills
     )
     return [_with_bounds(*each) for each in zip(reports, low, high, strict=True)]
 
 
-def _depends_on_units(report: Report) -> bool:
+def depends_on_units(report: Report) -> bool:
+    """Whether the rewards of a unit are alike, so that its rows are not independent."""
     effect = report.diagnostics.design_effect
     return effect is not None and effect > MAX_DESIGN_EFFECT
 
 
 def _with_bounds(report: Report, low: Report, high: Report) -> Report:
     """The report with intervals that are valid whatever the missing rewards would have been (Manski 1990)."""
+    return replace(low, estimates=bounded(report, low, high, low.diagnostics.filled))
+
+
+def bounded(report: Estimates, low: Estimates, high: Estimates, filled: float) -> dict[str, Estimate]:
+    """Estimates with the lower bounds of one report and the upper bounds of another."""
     estimates = {}
     for name, least in low.items():
         most, complete = high[name], report[name]
         if least.lower is None or most.upper is None or least.value is None or most.value is None:
             estimates[name] = least if least.value is None else most
             continue
-        few = low.diagnostics.filled <= _MAX_MISSING_FOR_POINT and complete.value is not None
+        few = filled <= _MAX_MISSING_FOR_POINT and complete.value is not None
         middle = complete.value if few else (least.value + most.value) / 2
         caveats = dict.fromkeys(filter(None, [least.caveat, most.caveat]))
         estimates[name] = replace(
@@ -130,7 +138,7 @@ def _with_bounds(report: Report, low: Report, high: Report) -> Report:
             assumes=f"{least.assumes}; nothing about the missing rewards",
             caveat="; ".join(caveats),
         )
-    return replace(low, estimates=estimates)
+    return estimates
 
 
 def run_query(log: EvaluationLog, query: Query) -> list[Report]:
@@ -147,8 +155,7 @@ def _report(log: EvaluationLog, query: Query, sums: LogSums, place: int, runner:
     estimates = {
         name: estimate(name, estimators, evidence, runner)
         for name, estimators in query.estimators.items()
-        # The default report has no estimator whose model would be fitted to an adaptive log.
-        if not (query.default_estimators and diagnostics.adaptive and estimators[0].uses_model)
+        if not (query.default_estimators and _does_not_fit(estimators[0], evidence))
     }
     return Report(
         target=target.name,
@@ -160,6 +167,12 @@ def _report(log: EvaluationLog, query: Query, sums: LogSums, place: int, runner:
         diagnostics=diagnostics,
         evidence=evidence,
     )
+
+
+def _does_not_fit(estimator: Any, evidence: Evidence) -> bool:
+    """Whether the default report omits an estimator, which is for other targets or other logs."""
+    fitted = evidence.diagnostics.adaptive and estimator.uses_model
+    return bool(fitted or estimator.refusal(evidence))
 
 
 def _check(log: EvaluationLog, query: Query, target: Target, weight: float, *, has_units: bool) -> None:

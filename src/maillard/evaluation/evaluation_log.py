@@ -170,6 +170,8 @@ def open_log(log: Any, settings: Settings) -> Iterator[EvaluationLog]:
 
 def _with_settings(log: EvaluationLog, settings: Settings) -> EvaluationLog:
     """The log with what the caller says about it."""
+    if settings.active is not None:
+        log = replace(log, active=settings.active)
     if settings.reward_range is not None:
         log = replace(log, reward_range=settings.reward_range)
     if settings.floor is not None:

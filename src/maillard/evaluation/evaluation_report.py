@@ -16,7 +16,7 @@ from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, Estimator
 
 if TYPE_CHECKING:
-    from maillard.evaluation.estimates import Evidence
+    from maillard.evaluation.evidence import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,9 +205,10 @@ class Report(Estimates):
         d, found = self.diagnostics, []
         if d.constancy is not None and d.constancy.changed:
             quarters = ", ".join("-" if each is None else f"{each:.4g}" for each in d.constancy.values)
+            shown = f": by quarter of the log, the value was {quarters}" if any(d.constancy.values) else ""
             found.append(
-                f"the means changed over time: by quarter of the log, the value was {quarters}. An estimate "
-                "is an average over the period, not the value today"
+                f"the means changed over time{shown}. An estimate is an average over the period, not the "
+                "value today"
             )
         if d.design_effect is not None and d.design_effect > MAX_DESIGN_EFFECT:
             found.append(
@@ -218,6 +219,21 @@ class Report(Estimates):
             found.append(
                 f"{d.filled:.1%} of the rewards are missing. The intervals are valid whatever these rewards "
                 "would have been"
+            )
+        if d.late:
+            now, then = (
+                max(d.late, key=lambda arm: getattr(d.late[arm], each)) for each in ("mean", "mean_with_late")
+            )
+            if now != then:
+                found.append(
+                    f"{d.late[then].count:,} rewards of {then!r} arrived after the window had closed. With "
+                    f"late rewards, {then!r} would have the largest mean ({d.late[then].mean_with_late:.4g}, and "
+                    f"{now!r} {d.late[now].mean_with_late:.4g}) instead of {now!r}: the window is too short"
+                )
+        if self.population and self.evidence.query.wanted is None:
+            found.append(
+                f"this is about {self.population}. To compare it with another arm, use compare, which uses "
+                "the decisions in which both could have been chosen"
             )
         if len(d.epochs) > 1:
             found.append(

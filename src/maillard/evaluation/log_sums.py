@@ -19,7 +19,7 @@ from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.mergeable_sums import MergeableSums, merged
 from maillard.evaluation.query import Query
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
-from maillard.evaluation.term_sums import term_sums
+from maillard.evaluation.term_sums import arm_sums, term_sums
 from maillard.evaluation.unit_sums import UnitSums
 from maillard.evaluation.weighted_rows import FILLED, WeightedRows, rewarded_columns, weighted_rows
 
@@ -68,6 +68,10 @@ class LogSums(MergeableSums):
     extremes: Mapping[int, Floats]
     "By position, the smallest and largest log probability with which each arm was chosen."
     targets: tuple[TargetSums, ...]
+    arm_quarters: Floats | None = None
+    "The sums of `arm_sums`; None if they were not computed."
+    late: Floats | None = None
+    "By arm: final rewards, their sum, the number of late rewards, and the sum if late rewards counted."
     filled: int = 0
     "Rows whose missing reward was replaced by an end of the range."
     merge_by: ClassVar = {
@@ -76,6 +80,8 @@ class LogSums(MergeableSums):
         "overlap": diagnostics.merge_overlaps,
         "extremes": _merge_extremes,
         "targets": _merge_targets,
+        "arm_quarters": _merge_terms,
+        "late": _merge_terms,
     }
 
     def chosen(self) -> Floats:
@@ -146,6 +152,7 @@ def sums_of(
     audit = Audit()
     audit.add_columns(log.arms, columns)
     found, left_out = rows_by_target(columns, log, query)
+    final = columns.filter(columns.closed) if log.requires_closed_windows else columns
     targets = []
     for place, (rows, uninformative) in enumerate(found):
         if runners:
@@ -172,8 +179,18 @@ def sums_of(
         diagnostics.overlap_of(columns, k),
         _extremes(columns, k, by_position=any(target.positions > 1 for target in query.targets)),
         tuple(targets),
+        arm_sums(final, k, log.size, log.center),
+        _late_sums(final, k),
         left_out.get(FILLED, 0),
     )
+
+
+def _late_sums(columns: Columns, arms: int) -> Floats:
+    known = columns.filter(~np.isnan(columns.reward))
+    late = np.full(len(known), np.nan) if known.late_reward is None else known.late_reward
+    is_late = ~np.isnan(late)
+    terms = (np.ones(len(known)), known.reward, is_late, np.where(is_late, late, known.reward))
+    return np.stack([np.bincount(known.arm, weights=each, minlength=arms) for each in terms], axis=1)
 
 
 def _extremes(columns: Columns, arms: int, *, by_position: bool) -> dict[int, Floats]:

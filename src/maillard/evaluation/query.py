@@ -36,6 +36,7 @@ class Options(TypedDict, total=False):
     reward_range: tuple[float, float] | None
     reward_model: Mapping[str, float] | ArrayLike | None
     floor: float | Sequence[float] | None
+    active: bool | None
     adaptive: bool | None
     first_position: int | None
     interval: str
@@ -72,6 +73,9 @@ class Settings:
     floor: float | Sequence[float] | None = None
     """The floor of the logging policy, if the log does not state it: each of K arms had a probability of at
     least floor / K; or a lower bound for each arm."""
+    active: bool | None = None
+    """Whether the experiment is still running, so that intervals must be valid at any time. By default, if
+    the log is in a store and the experiment is not archived."""
     adaptive: bool | None = None
     "Whether the logging policy learned from the log; None: yes if the probabilities changed."
     first_position: int | None = None
@@ -87,8 +91,8 @@ class Settings:
     "The largest accepted fraction of rows in which the target's choice was impossible."
     max_missing: float = 0.2
     "The largest accepted fraction of rows whose rewards are missing."
-    fill_missing: float | None = None
-    "Replace missing rewards by this number. `evaluate` uses it to bound what they could change."
+    fill_missing: Sequence[float] | None = None
+    "Replace missing rewards by these numbers, one per arm; used to bound what they could change."
     executor: Executor | None = None
     "Its workers process parts of the log in parallel."
     on_rows: Callable[[int], None] | None = None
@@ -113,22 +117,24 @@ class Settings:
         for name in ("max_unsupported", "max_missing"):
             if not _between(getattr(self, name)):
                 raise InvalidValue(name, getattr(self, name), "a number from 0 to 1")
-        count = self.comparisons
-        whole = isinstance(count, int) and not isinstance(count, bool)
-        if count is not None and not (whole and 1 <= count <= 10**6):
-            raise InvalidValue("comparisons", count, "a whole number from 1 to 1,000,000")
+        if self.comparisons is not None and not _is_count(self.comparisons):
+            raise InvalidValue("comparisons", self.comparisons, "a whole number from 1 to 1,000,000")
         if self.first_position not in (None, 0, 1):
             raise InvalidValue("first_position", self.first_position, "0 or 1")
-        if self.executor is not None and not callable(getattr(self.executor, "submit", None)):
-            raise InvalidValue("executor", self.executor, "an executor of concurrent.futures, or one like it")
-        if not isinstance(self.adaptive, bool | None):
-            raise InvalidValue("adaptive", self.adaptive, "true, false or None")
-        if self.on_rows is not None and not callable(self.on_rows):
-            raise InvalidValue("on_rows", self.on_rows, "a function of a number")
+        self._check_callables()
+        for name in ("active", "adaptive"):
+            if not isinstance(getattr(self, name), bool | None):
+                raise InvalidValue(name, getattr(self, name), "true, false or None")
         if self.cluster not in (None, "unit", "row"):
             raise InvalidValue("cluster", self.cluster, "unit or row, or None")
         if self.reward_range is not None:
             object.__setattr__(self, "reward_range", _range(self.reward_range))
+
+    def _check_callables(self) -> None:
+        if self.executor is not None and not callable(getattr(self.executor, "submit", None)):
+            raise InvalidValue("executor", self.executor, "an executor of concurrent.futures, or one like it")
+        if self.on_rows is not None and not callable(self.on_rows):
+            raise InvalidValue("on_rows", self.on_rows, "a function of a number")
 
     def for_comparisons(self, default: int) -> Settings:
         """The settings of intervals that are valid together: the error probability is divided."""
@@ -223,6 +229,10 @@ def _named_estimators(specs: Sequence[str]) -> dict[str, tuple[Estimator, ...]]:
 def _between(value: Any, most: float = 1.0) -> bool:
     """Whether the value is a number from 0 to `most`."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**6
 
 
 def _range(given: Any) -> tuple[float, float]:

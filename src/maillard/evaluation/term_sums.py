@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from maillard.array_types import Floats
+from maillard.decisions.columns import Columns
 from maillard.evaluation.weighted_rows import WeightedRows
 
 QUARTERS = 4
 _ROWS, _W, _WR, _W2, _W2R, _W2R2, _W3, _W3R, _W3R2, _W3R3 = range(10)
 _MIN_EFFECTIVE = 10.0  # effective rows of a quarter, from which its mean is used
-_LEVEL = 0.01  # of the test for constant means
+_LEVEL = 0.005  # of each of the two tests for constant means
+_MIN_CELL = 5.0  # rewards of an arm in a quarter, from which they are used
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,9 @@ class ConstancyTest:
     """A test whether the value of the target was the same in all quarters of the log."""
 
     p_value: float
+    "Of the target's value in the quarters; 1 if it cannot be tested."
+    arms_p_value: float
+    "Of the means of all arms in the quarters, which is the stronger test if the target's arms are rare."
     values: tuple[float | None, ...]
     "The estimated value in each quarter; None for quarters with too few rows."
     errors: tuple[float | None, ...]
@@ -33,8 +38,8 @@ class ConstancyTest:
 
     @property
     def changed(self) -> bool:
-        """Whether constant means are rejected, which happens by chance in 1 of 100 logs."""
-        return self.p_value < _LEVEL
+        """Whether constant means are rejected, which happens by chance in at most 1 of 100 logs."""
+        return min(self.p_value, self.arms_p_value) < _LEVEL
 
 
 def term_sums(rows: WeightedRows, size: int) -> Floats:
@@ -47,6 +52,46 @@ def term_sums(rows: WeightedRows, size: int) -> Floats:
         np.ones_like(w), w, wr, ww, ww * r, wr * wr, www, www * r, ww * wr * r, wr * wr * wr,
     )  # fmt: skip
     return np.stack([np.bincount(quarter, weights=each, minlength=QUARTERS) for each in terms], axis=1)
+
+
+def arm_sums(columns: Columns, arms: int, size: int, center: float) -> Floats:
+    """By arm and quarter: the number of rewards, their sum and the sum of their squares, minus the center.
+
+    Only rows in which all arms were eligible count. Otherwise those who saw an arm may differ over time.
+    """
+    chosen = columns
+    if columns.eligible is not None:
+        chosen = columns.filter(np.asarray(columns.eligible.all(axis=1), np.bool_))
+    chosen = chosen.filter(~np.isnan(chosen.reward) & ~chosen.repeated)
+    quarter = np.clip(QUARTERS * (chosen.row - 1) // max(size, 1), 0, QUARTERS - 1)
+    r, cell = chosen.reward - center, chosen.arm * QUARTERS + quarter
+    sums = [
+        np.bincount(cell, weights=each, minlength=arms * QUARTERS) for each in (np.ones_like(r), r, r * r)
+    ]
+    found: Floats = np.stack(sums, axis=1).reshape(arms, QUARTERS, 3).astype(np.float64)
+    return found
+
+
+@np.errstate(all="ignore")
+def arms_p_value(sums: Floats, inflation: float = 1.0) -> float:
+    """The p-value of constant means of all arms; `inflation` is that of the variance (a design effect).
+
+    The rewards of an arm are a martingale difference sequence whenever it is chosen, so they need no weights.
+    """
+    from scipy.special import gammaincc
+
+    count, total, squares = (sums[:, :, place] for place in range(3))
+    used = count >= _MIN_CELL
+    count, total = np.where(used, count, 0.0), np.where(used, total, 0.0)
+    rows = count.sum(axis=1, keepdims=True)
+    mean = total.sum(axis=1, keepdims=True) / rows
+    variance = np.where(used, squares, 0.0).sum(axis=1, keepdims=True) / rows - mean**2
+    terms = (total - count * mean) ** 2 / (count * variance)
+    tested = used & (variance > 0) & np.isfinite(terms) & (used.sum(axis=1, keepdims=True) > 1)
+    freedom = float(np.maximum(tested.sum(axis=1) - 1, 0).sum())
+    if not freedom:
+        return 1.0
+    return float(gammaincc(freedom / 2, terms[tested].sum() / max(inflation, 1.0) / 2))
 
 
 @np.errstate(all="ignore")  # sums of large weights overflow
@@ -63,14 +108,17 @@ def skewness(sums: Floats) -> float | None:
 
 
 @np.errstate(all="ignore")
-def constancy_test(sums: Floats, center: float) -> ConstancyTest | None:
-    """The test for constant means; None if fewer than two quarters have enough rows."""
+def constancy_test(
+    sums: Floats, center: float, arms_p_value: float, inflation: float = 1.0
+) -> ConstancyTest | None:
+    """The test for constant means; None if nothing can be tested."""
     from scipy.special import gammaincc
 
     effective = np.where(sums[:, _W2] > 0, sums[:, _W] ** 2 / sums[:, _W2], 0.0)
     used = np.flatnonzero(effective >= _MIN_EFFECTIVE)
+    untested = ConstancyTest(1.0, arms_p_value, (None,) * QUARTERS, (None,) * QUARTERS)
     if used.size < 2:
-        return None
+        return untested if arms_p_value < 1.0 else None
     part = sums[used]
     pooled = part[:, _WR].sum() / part[:, _W].sum()
     for _ in range(3):  # the common value, weighted by precision, and the variances given that value
@@ -78,14 +126,14 @@ def constancy_test(sums: Floats, center: float) -> ConstancyTest | None:
         # A quarter without successes seems to have no variance: use at least that of all quarters.
         variance = np.maximum(own, part[:, _W2] * own.sum() / part[:, _W2].sum())
         if not ((variance > 0) & np.isfinite(variance)).all():
-            return None
+            return untested if arms_p_value < 1.0 else None
         precision = part[:, _W] ** 2 / variance
         pooled = (part[:, _WR] / part[:, _W] * precision).sum() / precision.sum()
     squares = (part[:, _WR] - pooled * part[:, _W]) ** 2 / variance
-    p_value = float(gammaincc((used.size - 1) / 2, squares.sum() / 2))
+    p_value = float(gammaincc((used.size - 1) / 2, squares.sum() / max(inflation, 1.0) / 2))
     values: list[float | None] = [None] * QUARTERS
     errors: list[float | None] = [None] * QUARTERS
     for place, row, each in zip(used.tolist(), part, variance.tolist(), strict=True):
         values[place] = float(row[_WR] / row[_W]) + center
         errors[place] = float(np.sqrt(each) / row[_W])
-    return ConstancyTest(p_value, tuple(values), tuple(errors))
+    return ConstancyTest(p_value, arms_p_value, tuple(values), tuple(errors))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -80,11 +80,11 @@ FILLED = "filled"  # not a reason to leave a row out: its missing reward was rep
 
 
 def rewarded_columns(
-    columns: Columns, log: EvaluationLog, fill_missing: float | None = None
+    columns: Columns, log: EvaluationLog, fill_missing: Sequence[float] | None = None
 ) -> tuple[Columns, Mapping[str, int]]:
     """The rows with final rewards, and the number of other rows by reason.
 
-    With `fill_missing`, missing rewards are replaced by this number and counted under FILLED.
+    With `fill_missing`, missing rewards are replaced by the number for their arm and counted under FILLED.
     """
     left_out: dict[str, int] = {}
     if log.requires_closed_windows:
@@ -101,7 +101,9 @@ def rewarded_columns(
             columns = columns.filter(~missing)
         else:
             left_out[FILLED] = int(missing.sum())
-            columns = replace(columns, reward=np.where(missing, fill_missing, columns.reward))
+            columns = replace(
+                columns, reward=np.where(missing, np.array(fill_missing)[columns.arm], columns.reward)
+            )
     check_range(columns.reward, columns.row, log.reward_range, log.source)
     return columns, left_out
 

@@ -71,6 +71,8 @@ def what_if(
         "caveat": "",
         "rows": 0,
         "pending": 0,
+        "warnings": [],
+        "population": "",
         "details": {},
     }
     defaults |= dict.fromkeys(("estimator", "value", "lower", "upper", "refusal", "logged_mean"))
@@ -203,8 +205,11 @@ def _evaluate(
     found = report.diagnostics
     result = {
         "rows": found.rows, "pending": found.open, "logged_mean": logged_mean, "details": _details(report),
+        "warnings": [_sentence(each) for each in report.warnings], "population": report.population,
     }  # fmt: skip
     best = report.best
+    if best is None and estimators is not None:  # the caller has chosen
+        best = next((each for each in report.values() if each.lower is not None and not each.caveat), None)
     if best is None:
         return result | {"refusal": " ".join([_sentence(_refusal(report)), *_advice(report, log)])}
     estimate = {name: getattr(best, name) for name in ("value", "lower", "upper", "assumes", "caveat")}
@@ -231,8 +236,7 @@ def _refusal(report: Report) -> str:
     # The estimate to read first if all estimators had given an interval.
     hypothetical = {name: Estimate(name=name, value=0.0, lower=0.0, upper=0.0) for name in report}
     best = replace(report, estimates=hypothetical).best
-    assert best is not None  # there is at least one
-    first = report[best.name]
+    first = report[next(iter(report)) if best is None else best.name]
     start = f"the estimate to read first would be {first.name}"
     if first.value is None:
         return f"{start}, but it was refused: {first.refusal}"

@@ -311,6 +311,10 @@ class Evaluation(_Response):
     "The number of decisions that were used."
     pending: int
     "The number of decisions that were not used, because their reward windows are open."
+    warnings: list[str]
+    "What a reader must know before using the estimate, for example that the means changed over time."
+    population: str
+    "The decisions that the estimate is about, if it is not about all of them."
     details: dict[str, Any]
 
 

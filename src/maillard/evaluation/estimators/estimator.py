@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from maillard.evaluation.estimates import Evidence
+    from maillard.evaluation.evidence import Evidence
 
 # What an estimator may require of a log.
 ALL_PROBABILITIES, REWARD_RANGE = "all_probabilities", "reward_range"

@@ -22,7 +22,7 @@ from maillard.evaluation.means import mean_intervals
 from maillard.evaluation.sequential.sequential_runner import SequentialEstimator
 
 if TYPE_CHECKING:
-    from maillard.evaluation.estimates import Evidence
+    from maillard.evaluation.evidence import Evidence
 
 
 @dataclass(frozen=True)

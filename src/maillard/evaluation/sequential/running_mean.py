@@ -136,5 +136,5 @@ class RunningMeanSequence(base.SequenceEstimator):
     requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE, ALL_PROBABILITIES)
     default_for: ClassVar[tuple[str, ...] | None] = (REWARD_RANGE, ALL_PROBABILITIES)
     order: ClassVar[int] = 11
-    priority: ClassVar[tuple[int, int]] = (98, 6)
+    priority: ClassVar[tuple[int, int]] = (98, 7)
     state: ClassVar[type[base.ConfidenceSequence]] = RunningMeanState

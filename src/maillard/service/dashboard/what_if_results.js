@@ -26,6 +26,10 @@ export function estimateNode(result, { low, high }) {
     const why = "This is the whole range of rewards, so the log does not contain enough information yet.";
     node.append(element("p", { class: "box partly" }, element("strong", {}, "Not informative. "), why));
   }
+  if (result.population) node.append(element("p", { class: "note" }, `This is about ${escapeName(result.population)}.`));
+  for (const each of result.warnings) {
+    node.append(element("p", { class: "box partly" }, element("strong", {}, "Warning: "), escapeName(each)));
+  }
   if (assumes) node.append(element("div", { class: "note" }, ...labelled("Assumptions", assumes)));
   if (caveat) node.append(element("div", { class: "box partly" }, ...labelled("Caveat", caveat)));
   node.append(...detailNodes(result.details));

@@ -1,0 +1,133 @@
+"""What one pass over a log found about one target, and which assumptions it puts in doubt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.diagnostics import Diagnostics
+from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, Estimator
+from maillard.evaluation.evaluation_log import EvaluationLog
+from maillard.evaluation.log_sums import LogSums, TargetSums
+from maillard.evaluation.query import Query
+
+_MIN_RARE = 10  # rewards of the rarer value, from which a sum of them is close to normal
+_COCHRAN = 25.0  # a normal interval needs more rows than this times the squared skewness
+_NO_FLOOR = (
+    "the probabilities changed, so the log is assumed to be adaptive (if it is not, use adaptive=False or "
+    "--not-adaptive). No floor is known that decays no faster than t^-0.7, so the interval may cover the "
+    "value far less often than stated"
+)
+_CHANGED = (
+    "the means changed over time, and this estimator needs constant means (see the values by quarter); use "
+    "aipw or cs-mean, which estimate the mean over the period"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What one pass over the log found about one target."""
+
+    log: EvaluationLog
+    query: Query
+    target: Target
+    sums: LogSums
+    target_sums: TargetSums
+    diagnostics: Diagnostics
+
+    @property
+    def all_probabilities(self) -> bool:
+        """Whether every row has the probability of every arm."""
+        return self.log.has_all_probabilities and self.sums.all_probabilities
+
+    @property
+    def modelled(self) -> bool:
+        """Whether the caller gave a reward model."""
+        return self.query.settings.reward_model is not None
+
+    @property
+    def never_chosen(self) -> float:
+        """The target's probability of arms that the log never chose."""
+        return float((np.abs(self.target.probabilities) * (self.sums.chosen() == 0)).sum(axis=1).max())
+
+    @property
+    def z(self) -> float:
+        """The normal quantile of the intervals."""
+        return NormalDist().inv_cdf(0.5 + self.query.settings.confidence / 2)
+
+    def clip(self, bound: float) -> float:
+        """A bound that is not outside of the range that the target's value can have."""
+        if self.log.reward_range is None:
+            return bound
+        low, high = self.log.reward_range
+        if self.target.is_difference:
+            low, high = low - high, high - low
+        return min(max(bound, low), high)
+
+    @property
+    def caveat(self) -> str:
+        """Which assumptions of a normal interval are in doubt for this log."""
+        d, found = self.diagnostics, []
+        if d.adaptive and not self.log.has_floor:
+            found.append(
+                _NO_FLOOR + (". The confidence sequences are valid" if self.log.reward_range else "")
+            )
+        if self.sums.repeated and not self.query.by_unit:
+            found.append(f'{self.sums.repeated:,} rows repeat the choice of another row; see cluster="unit"')
+        if d.rare is not None and d.rare < _MIN_RARE:
+            found.append(
+                f"only {d.rare} of the {d.positive:,} rewards that count differ from the most common value; "
+                "a confidence sequence is safer"
+            )
+        elif d.skewness is not None and d.rows < _COCHRAN * d.skewness**2:
+            found.append(
+                f"a few large terms dominate the sum (skewness {d.skewness:.1f}): a normal interval needs "
+                f"more than {_COCHRAN * d.skewness**2:,.0f} rows, and there are {d.rows:,}; a confidence "
+                "sequence is safer"
+            )
+        return "; ".join([*found, *self.doubts])
+
+    @property
+    def changed(self) -> bool:
+        """Whether the means of the arms changed over time."""
+        return self.diagnostics.constancy is not None and self.diagnostics.constancy.changed
+
+    def caveat_of(self, estimator: Estimator, caveat: str) -> str:
+        """A caveat, and that the means changed if the estimator assumes that they do not."""
+        drift = _CHANGED if self.changed and estimator.constant_means else ""
+        return "; ".join(filter(None, [drift, caveat]))
+
+    def assumptions_of(self, estimator: Estimator, assumes: str) -> str:
+        """Everything that an interval requires, in one line."""
+        anytime = estimator.interval == CONFIDENCE_SEQUENCE
+        return "; ".join(
+            filter(
+                None,
+                [
+                    "" if anytime else "a number of rows that was fixed in advance",
+                    "means of the arms that do not change over time" if estimator.constant_means else "",
+                    "rows in the order of the decisions" if estimator.sequential else "",
+                    "independent units" if self.query.by_unit else "independent visitors",
+                    assumes,
+                ],
+            )
+        )
+
+    @property
+    def doubts(self) -> list[str]:
+        """Which assumptions of any interval are in doubt for this log."""
+        d, found = self.diagnostics, []
+        if d.missing:
+            found.append(
+                f"{d.missing:.1%} of the rows have no reward and are left out, as if rewards were missing at "
+                "random; a reward window with a default value avoids this"
+            )
+        if not self.all_probabilities and abs(d.mean_weight - 1.0) > 5.0 * d.mean_weight_error:
+            found.append(
+                f"the mean weight is {d.mean_weight:.3g} instead of 1: the probabilities may be wrong, "
+                "or the target's arms may not always have been eligible"
+            )
+        return found
