@@ -4,7 +4,7 @@ For each arm, z = Σ (1{chosen} - p) / √Σ p (1 - p) is a martingale divided b
 deviation, for any adaptive policy. A second test uses the importance weights of off-policy evaluation,
 restricted to p >= d: Σ (1{p >= d} / p - number of arms with p >= d), also divided by its predictable standard
 deviation. If the standard deviation is too small compared with a single term for a normal approximation, the
-verdict is "not enough data".
+verdict is "not enough data". If no decision has the probabilities of all arms, it is "cannot be audited".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from maillard.decisions.columns import Columns
 
-Verdict = Literal["consistent", "broken", "not enough data"]
+Verdict = Literal["consistent", "broken", "not enough data", "cannot be audited"]
 
 _MIN_RELATIVE_VARIANCE = 25.0  # variance / largest term squared, from which the normal approximation is used
 TRUNCATION = 0.01
@@ -63,6 +63,8 @@ class Audit:
     def __init__(self) -> None:
         self.left_out = 0
         "Decisions that repeat another's choice, or whose probabilities are not all known."
+        self.incomplete = 0
+        "Those decisions whose probabilities are not all known."
         self.impossible = 0
         "Decisions whose chosen arm has a logged probability of 0."
         self._arms: dict[str, NDArray[np.float64]] = {}  # chosen, expected, variance
@@ -76,6 +78,7 @@ class Audit:
         known = row.arm in row.eligible and len(row.eligible) == len(row.log_probabilities)
         if row.origin is not None or not known:
             self.left_out += 1
+            self.incomplete += row.origin is None
             return
         buffer = self._buffer.setdefault(row.eligible, [])
         buffer.append((row.eligible.index(row.arm), row.log_probabilities))
@@ -94,6 +97,7 @@ class Audit:
             p = np.exp(logs)
         known = np.isfinite(p).all(axis=1)
         self.left_out += int((~known).sum())
+        self.incomplete += int((~known).sum())
         p, chosen = p[known], chosen[known]
         self.impossible += int((p[np.arange(chosen.size), chosen] == 0).sum())
         sums = np.array([np.bincount(chosen, minlength=len(arms)), p.sum(axis=0), (p * (1 - p)).sum(axis=0)])
@@ -112,6 +116,8 @@ class Audit:
         originals = columns.filter(~columns.repeated)
         if originals.log_probabilities is not None:
             self.add_batch(arms, originals.arm, originals.log_probabilities)
+        else:
+            self.incomplete += len(originals)
 
     def __add__(self, other: Audit) -> Audit:
         """Return the audit of the decisions of both."""
@@ -120,6 +126,7 @@ class Audit:
             each._flush()
             both.left_out += each.left_out
             both.impossible += each.impossible
+            both.incomplete += each.incomplete
             for arm, sums in each._arms.items():
                 both._arms[arm] = both._arms.get(arm, np.zeros(3)) + sums
             both._weights = both._weights + each._weights
@@ -151,7 +158,11 @@ class Audit:
     @property
     def verdict(self) -> Verdict:
         """Whether the choices agree with the logged probabilities."""
-        return "broken" if self.impossible else verdict_for([*self.scores(), self.weights()])
+        if self.impossible:
+            return "broken"
+        found = verdict_for([*self.scores(), self.weights()])
+        none_known = self.incomplete and not any(score.expected for score in self.scores())
+        return "cannot be audited" if found == "not enough data" and none_known else found
 
 
 def verdict_for(scores: Sequence[Score]) -> Verdict:

@@ -110,7 +110,7 @@ class DecisionLog:
         if chosen.selects_all:
             return self
         part = copy.copy(self)
-        part.selection = chosen
+        part.selection = chosen.within(self.selection)
         # This refers to `self`, whose finalizer closes the store.
         part._rows = lambda: (row for row in self._rows() if chosen.includes(row.decision))
         part.row_count = None

@@ -13,6 +13,7 @@ import numpy as np
 from maillard.array_types import Floats
 from maillard.decisions.audit import Audit, Score, verdict_for
 from maillard.decisions.columns import Columns
+from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.errors import InvalidLog
 from maillard.evaluation import diagnostics
 from maillard.evaluation.evaluation_log import EvaluationLog
@@ -54,6 +55,7 @@ class LogSums(MergeableSums):
     repeated: int
     left_out: Counter[str]
     audit: Audit
+    pipeline: PipelineAudit
     overlap: Mapping[int, Floats]
     extremes: Mapping[int, Floats]
     "By position, the smallest and largest log probability with which each arm was chosen."
@@ -72,10 +74,12 @@ class LogSums(MergeableSums):
         return total
 
     def verdict(self) -> str:
-        """Whether the chosen arms agree with the logged probabilities.
+        """Whether the chosen arms agree with the logged probabilities, and the rows show no fault.
 
         Without the probabilities of all arms, this can be tested only if each arm's probability is constant.
         """
+        if self.pipeline.faults:
+            return "broken"
         testable = self.constant and len(self.extremes) == len(self.overlap) == 1
         if self.all_probabilities or self.repeated or not testable:
             return self.audit.verdict
@@ -89,7 +93,7 @@ class LogSums(MergeableSums):
             Score(name="", observed=float(d), expected=float(e), variance=float(v), largest=1.0)
             for d, e, v in zip(chosen[known], n * p, n * p * np.maximum(1.0 - p, 0.0), strict=True)
         ]
-        return verdict_for(scores) if (n == self.rows).all() and scores else "not enough data"
+        return verdict_for(scores) if (n == self.rows).all() and scores else "cannot be audited"
 
     @property
     def constant(self) -> bool:
@@ -127,6 +131,8 @@ def sums_of(
         raise InvalidLog(field, int(columns.arm[at]), f"the index of one of {k} arms")
     audit = Audit()
     audit.add_columns(log.arms, columns)
+    pipeline = PipelineAudit()
+    pipeline.add_columns(columns, foreign=log.foreign)
     found, left_out = rows_by_target(columns, log, query)
     targets = []
     for place, (rows, uninformative) in enumerate(found):
@@ -148,6 +154,7 @@ def sums_of(
         int(columns.repeated.sum()),
         Counter(left_out),
         audit,
+        pipeline,
         diagnostics.overlap_of(columns, k),
         _extremes(columns, k, by_position=any(target.positions > 1 for target in query.targets)),
         tuple(targets),

@@ -13,6 +13,7 @@ from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions import DecisionLog, read_log
 from maillard.decisions.audit import Audit
 from maillard.decisions.columns import Columns
+from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import CannotAnswer, InvalidValue, OpenWindows, UnknownName
 from maillard.evaluation.evaluation_log import simulated_problem
@@ -136,9 +137,10 @@ def _decision_rows(
     among[places] = np.arange(places.size)
     left_out = {"without a reward": 0, "window still open": 0, "repeated": 0}
     parts: list[tuple[Any, ...]] = []
-    audit = Audit()
+    audit, pipeline = Audit(), PipelineAudit()
     for columns in log.columns():
         audit.add_columns(log.arms, columns)
+        pipeline.add_columns(columns, foreign=log.foreign)
         opened = ~columns.closed if log.requires_closed_windows else np.zeros(len(columns), np.bool_)
         absent = np.isnan(columns.reward)
         left_out["repeated"] += int(columns.repeated.sum())
@@ -146,6 +148,8 @@ def _decision_rows(
         left_out["without a reward"] += int((absent & ~opened & ~columns.repeated).sum())
         part = columns.filter(~(columns.repeated | opened | absent))
         parts.append((part.row, among[part.arm], part.reward, *_probabilities(part, places, len(log.arms))))
+    if pipeline.faults:
+        raise CannotAnswer(f"{log.source}: {'; '.join(pipeline.faults)}. The log cannot be replayed")
     if audit.verdict == "broken":
         raise CannotAnswer(
             f"{log.source}: the choices do not agree with the logged probabilities, so the log cannot be "
