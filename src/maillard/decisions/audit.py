@@ -5,10 +5,20 @@ deviation, for any adaptive policy. A second test uses the importance weights of
 restricted to p >= d: Σ (1{p >= d} / p - number of arms with p >= d), also divided by its predictable standard
 deviation. If the standard deviation is too small compared with a single term for a normal approximation, the
 verdict is "not enough data". If no decision has the probabilities of all arms, it is "cannot be audited".
+
+A fixed limit of |z| is valid for one look at a log. A monitor looks after every decision, and needs a limit
+that z exceeds at any time with a small probability. A term X of an arm's sum S is at most 1, so that
+E exp(λX) <= exp(v ψ(λ)) for its variance v = p (1 - p), ψ(λ) = exp(λ) - 1 - λ and every λ >= 0 (Bennett). The
+same holds for -X. So exp(λS - Vψ(λ)) is a supermartingale that begins at 1, and so is the mean of several such
+with different λ. It ever reaches 1 / α with probability at most α (Ville), for any number of decisions and
+any V. The limit is the z at which the mean is 1 / α. With λ = 1.5^-i, i < 24, it hardly depends on V from 25
+to 10^9. The terms of the weights are at most c = 1, 2, 4, ... or 128, whichever bounds the largest so far:
+S / c has terms of at most 1, and each of the eight c gets an eighth of α.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -28,6 +38,8 @@ Verdict = Literal["consistent", "broken", "not enough data", "cannot be audited"
 _MIN_RELATIVE_VARIANCE = 25.0  # variance / largest term squared, from which the normal approximation is used
 TRUNCATION = 0.01
 _FALSE_ALARM_PROBABILITY = 1e-4  # of all scores together, for a correct log
+_RATES = 1.5 ** -np.arange(24.0)  # λ of the limit for continuous watching
+_WEIGHT_SCALES = 8  # powers of 2 that bound a truncated weight, which is at most 100
 _MAX_BUFFERED = 400_000  # log probabilities
 
 
@@ -151,9 +163,14 @@ class Audit:
         return self.limit_for(len(self.scores()))
 
     @staticmethod
-    def limit_for(arms: int) -> float:
-        """Return the limit for a log with this number of arms."""
-        return -NormalDist().inv_cdf(_FALSE_ALARM_PROBABILITY / 2 / (arms + 1))
+    def limit_for(arms: int, variance: float | None = None) -> float:
+        """Return the limit for a log with this number of arms, for one look at it.
+
+        With the variance of an arm's sum, return the limit for continuous watching: a correct log exceeds it
+        at any time and in any score with probability 1 in 10,000.
+        """
+        share = _FALSE_ALARM_PROBABILITY / (arms + 1)
+        return -NormalDist().inv_cdf(share / 2) if variance is None else time_uniform_limit(variance, share)
 
     @property
     def verdict(self) -> Verdict:
@@ -161,13 +178,52 @@ class Audit:
         if self.impossible:
             return "broken"
         found = verdict_for([*self.scores(), self.weights()])
-        none_known = self.incomplete and not any(score.expected for score in self.scores())
-        return "cannot be audited" if found == "not enough data" and none_known else found
+        return "cannot be audited" if found == "not enough data" and self.lacks_probabilities else found
+
+    @property
+    def lacks_probabilities(self) -> bool:
+        """Whether there are decisions, but none of them has the probabilities of all arms."""
+        return bool(self.incomplete) and not any(score.expected for score in self.scores())
 
 
-def verdict_for(scores: Sequence[Score]) -> Verdict:
-    """Return the verdict for the scores of a log: one per arm, and that of the weights."""
+def verdict_for(scores: Sequence[Score], limit: float | None = None) -> Verdict:
+    """Return the verdict for the scores of a log: one per arm, and that of the weights.
+
+    The default limit is for one look at the log.
+    """
     found = [abs(score.z) for score in scores if score.z is not None]
     if not found:
         return "not enough data"
-    return "broken" if max(found) > Audit.limit_for(len(scores) - 1) else "consistent"
+    limit = Audit.limit_for(len(scores) - 1) if limit is None else limit
+    return "broken" if max(found) > limit else "consistent"
+
+
+def time_uniform_limit(variance: float, alpha: float) -> float:
+    """Return the z that a sum with terms of at most 1 exceeds in size at any time with probability alpha.
+
+    `variance` is the variance of the sum at the time of the look.
+
+    >>> round(time_uniform_limit(25.0, 1e-5), 2), round(time_uniform_limit(1e6, 1e-5), 2)
+    (6.14, 5.71)
+    """
+    root, drift = math.sqrt(variance), variance * (np.expm1(_RATES) - _RATES)
+    low, high = 0.0, 1e3
+    while high - low > 1e-6:
+        z = (low + high) / 2
+        exponents = _RATES * z * root - drift
+        top = float(exponents.max())
+        reached = top + math.log(float(np.exp(exponents - top).mean())) > math.log(2.0 / alpha)
+        low, high = (low, z) if reached else (z, high)
+    return high
+
+
+def live_limit(arms: Sequence[Score], weights: Score) -> float:
+    """Return the limit of |z| for continuous watching: the largest of those of all scores with enough data."""
+    share = _FALSE_ALARM_PROBABILITY / (len(arms) + 1)
+    # The limit changes slowly, and a larger one is safe: one for each power of 2 of the variance is enough.
+    powers = {math.floor(math.log2(score.variance)) for score in arms if score.z is not None}
+    found = [time_uniform_limit(2.0 ** (power + each), share) for power in powers for each in (0, 1)]
+    if weights.z is not None:
+        scale = 2.0 ** max(0, math.ceil(math.log2(weights.largest)))
+        found.append(time_uniform_limit(weights.variance / scale**2, share / _WEIGHT_SCALES))
+    return max(found, default=time_uniform_limit(_MIN_RELATIVE_VARIANCE, share))

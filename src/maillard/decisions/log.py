@@ -61,6 +61,8 @@ class DecisionLog:
         self.arms_unordered = False
         "Whether the arms are in order of first appearance, for lack of a declared order."
         self.selection = Selection()
+        self.check_rows: Callable[[], None] = _accept
+        "Raises InvalidLog if rows of an exported table were removed or edited."
 
     def __repr__(self) -> str:
         return f"<log of experiment {self.experiment!r}: {self.source}>"
@@ -237,6 +239,10 @@ class DecisionLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _accept() -> None:
+    """Accept any rows."""
 
 
 def apply_events(state: State | None, events: Sequence[Event], source: str) -> State:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maillard.decisions.audit import Score
+from maillard.decisions.audit import TRUNCATION, Score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,8 +46,8 @@ FIRST_REWARDS = 3  # of an arm, after which its mean is used
 SAME = 1e-9  # a smaller change of a log probability is rounding
 
 _ORDER = (
-    "the rows are not in the order in which they were decided, or some rows appear twice; sort the rows by the "
-    "time of the decision and remove copies"
+    "the rows are not in the order in which they were decided, or some rows appear twice; sort the rows by "
+    "the time of the decision and remove copies"
 )
 _COPIES = "some rows appear twice; remove the copies"
 _LATE = (
@@ -71,6 +71,8 @@ class PipelineAudit:
     "The order of rows that have only the probability of the chosen arm."
     chosen_copies: Floats = field(default_factory=_no_sums)
     "Of these rows, those with the same time."
+    weights: Floats = field(default_factory=_no_sums)
+    "Of these rows: Σ 1 / p, Σ 1 / p², the number of arms and that of rows."
     late: Floats = field(default_factory=_no_sums)
     is_sorted: bool = True
     "Whether the rewards never fall within a batch, or never rise."
@@ -91,6 +93,7 @@ class PipelineAudit:
         has_times = bool(time[0] != time[-1])
         if logs is None:
             log = columns.log_probability
+            self.weights = _merged(self.weights, weights_of(arm, np.exp(log)))
             q, apart = np.exp(log[:-1]), log[:-1] - log[1:]
             repeat = (arm[1:] == arm[:-1]) & (apart <= math.log(2.0))
             terms = np.where(repeat, np.exp(np.minimum(apart, 1.0)), 0.0) - q
@@ -126,10 +129,8 @@ class PipelineAudit:
         if self.is_sorted:
             runs = np.diff(np.flatnonzero(np.concatenate([[True], step != 0, [True]])))
             if runs.size > 1:
-                self.orderings += math.lgamma(reward.size + 1) - sum(
-                    math.lgamma(n + 1) for n in runs.tolist()
-                )
-                self.orderings -= math.log(2.0)
+                same = sum(math.lgamma(n + 1) for n in runs.tolist())
+                self.orderings += math.lgamma(reward.size + 1) - same - math.log(2.0)
 
     def __add__(self, other: PipelineAudit) -> PipelineAudit:
         """Return the audit of the rows of both."""
@@ -138,6 +139,7 @@ class PipelineAudit:
             _merged(self.copies, other.copies),
             _merged(self.chosen_order, other.chosen_order),
             _merged(self.chosen_copies, other.chosen_copies),
+            _merged(self.weights, other.weights),
             _merged(self.late, other.late),
             self.is_sorted and other.is_sorted,
             self.orderings + other.orderings,
@@ -166,6 +168,9 @@ class PipelineAudit:
 
     def _faults(self) -> Iterator[str]:
         *_, chosen, chosen_copies, late = (score.z or 0.0 for score in self.scores())
+        inverse, squares, arms, rows = self.weights.tolist()
+        if rows and (inverse - rows * arms) > LIMIT * math.sqrt(squares):
+            chosen = chosen_copies = 0.0  # the probabilities are too small, wherever the rows are
         if self.is_sorted and self.orderings > MIN_ORDERINGS:
             yield _SORTED
         elif (_is_unlikely(self.copies) and self.copies[0] > 0) or chosen_copies > LIMIT:
@@ -188,6 +193,12 @@ def _is_unlikely(sums: Floats) -> bool:
 def _sums_of(terms: Floats, variance: Floats) -> Floats:
     largest = float(np.abs(terms).max(initial=0.0))
     return np.array([terms.sum(), variance.sum(), largest, np.count_nonzero(terms)])
+
+
+def weights_of(arm: NDArray[np.int64], probability: Floats) -> Floats:
+    """Return Σ 1 / p and Σ 1 / p² for p >= 0.01, the number of arms and that of rows."""
+    inverse = 1.0 / probability[probability >= TRUNCATION]
+    return np.array([inverse.sum(), (inverse * inverse).sum(), arm.max(initial=-1) + 1.0, arm.size])
 
 
 def _merged(one: Floats, other: Floats) -> Floats:

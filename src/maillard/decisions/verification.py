@@ -24,7 +24,7 @@ from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Row
-from maillard.errors import InvalidLog, MaillardError
+from maillard.errors import InvalidLog, InvalidValue, MaillardError
 
 _TOLERANCE = 1e-12
 _MAX_LISTED_PROBLEMS = 20
@@ -133,6 +133,10 @@ def verify(
 def _audit_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
     """Audit the rows of a log whose states cannot be rebuilt."""
     pipeline = PipelineAudit()
+    try:
+        log.check_rows()
+    except InvalidLog as error:
+        found.add_problem(None, str(error))
 
     def rows() -> Iterator[Row]:
         for row in log.rows():
@@ -140,9 +144,15 @@ def _audit_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
             found.decisions += 1
             yield row
 
-    for columns in columns_of(log, rows()):
-        pipeline.add_columns(columns, foreign=log.foreign)
-    for fault in pipeline.faults:
+    every = rows()
+    try:
+        for columns in columns_of(log, every):
+            pipeline.add_columns(columns, foreign=log.foreign)
+    except InvalidValue as error:  # a row that cannot be evaluated; the audit of choices goes on
+        found.add_problem(None, str(error))
+        for _ in every:
+            pass
+    for fault in pipeline.faults if audit.verdict != "broken" else ():
         found.add_problem(None, fault)
 
 

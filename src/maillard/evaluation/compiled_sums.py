@@ -19,7 +19,7 @@ from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.arrow import cast, pyarrow
 from maillard.decisions.files.parquet import ParquetPart
 from maillard.decisions.files.table_columns import TableColumns, places_of
-from maillard.decisions.pipeline_audit import FIRST_REWARDS, SAME, PipelineAudit
+from maillard.decisions.pipeline_audit import FIRST_REWARDS, SAME, PipelineAudit, weights_of
 from maillard.evaluation.diagnostics import MAX_POWER, MIN_POWER, Spread, WeightTest
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.log_sums import LogSums, TargetSums, sums_of, total_of
@@ -143,10 +143,9 @@ def _audit(arm: Ints, probability: Floats, reward: Floats, time: Ints, audit: Pi
     """Add rows to an empty audit of the pipeline; the same as its `add_columns`."""
     arms, times = int(arm.max(initial=0)) + 1, time.size > 1 and bool(time[0] != time[-1])
     sums, state = np.zeros((3, 4)), np.zeros((arms, 4))
-    constants = (FIRST_REWARDS, SAME)
-    _add_to_audit(
-        arm, probability, reward - reward.mean(), time if times else time[:1], constants, state, sums
-    )
+    constants, shown = (FIRST_REWARDS, SAME), time if times else time[:1]
+    _add_to_audit(arm, probability, reward - reward.mean(), shown, constants, state, sums)
+    audit.weights = weights_of(arm, probability)
     audit.chosen_order, audit.chosen_copies, audit.late = sums
     audit.add_order_of_rewards(reward, time)
 

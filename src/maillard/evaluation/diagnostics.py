@@ -248,7 +248,7 @@ class Diagnostics:
             mean_weight_z=found.test.z,
             mean_weight_error=whole.error,
             audit=sums.verdict(),
-            faults=sums.pipeline.faults,
+            faults=sums.faults,
             unsupported=unsupported / max(whole.count + unsupported, 1),
             missing=left_out.get("without a reward", 0)
             / max(whole.count + sum(left_out.values()) - left_out.get("window not closed", 0), 1),

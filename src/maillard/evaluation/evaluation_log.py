@@ -145,6 +145,7 @@ def open_log(log: Any, settings: Settings) -> Iterator[EvaluationLog]:
             closing.callback(opened.close)
         if settings.on_rows is not None:
             opened.on_rows = settings.on_rows
+        opened.check_rows()
         parts, size, columns = opened.column_parts, opened.row_count, opened.columns
         if not parts or size is None:
             file = closing.enter_context(tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY))

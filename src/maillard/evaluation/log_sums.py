@@ -6,6 +6,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -74,12 +75,20 @@ class LogSums(MergeableSums):
         return total
 
     def verdict(self) -> str:
-        """Whether the chosen arms agree with the logged probabilities, and the rows show no fault.
+        """Whether the chosen arms agree with the logged probabilities, and the rows show no fault."""
+        return "broken" if self.faults else self._choices_verdict
+
+    @cached_property
+    def faults(self) -> list[str]:
+        """The likely faults of the program that wrote the log; empty if the probabilities are wrong anyway."""
+        return [] if self._choices_verdict == "broken" else self.pipeline.faults
+
+    @cached_property
+    def _choices_verdict(self) -> str:
+        """Whether the chosen arms agree with the logged probabilities.
 
         Without the probabilities of all arms, this can be tested only if each arm's probability is constant.
         """
-        if self.pipeline.faults:
-            return "broken"
         testable = self.constant and len(self.extremes) == len(self.overlap) == 1
         if self.all_probabilities or self.repeated or not testable:
             return self.audit.verdict

@@ -1,7 +1,7 @@
 """Checks that the rows of an exported log are still those that were exported.
 
 An export has every event of its experiment: the administrative ones in the metadata, the others in the column
-`applied`. If their number differs from that in the metadata, rows were removed or copied. Decisions without
+`applied`. If there are fewer than the metadata says, rows were removed. Decisions without
 events (no reward was applied) cannot be missed in this way. The column `reward` is derived from `rewards`,
 `applied` and the reward rule, so that an edited value is found by deriving it again.
 """
@@ -42,8 +42,11 @@ def _allowed(reward: float | None) -> str:
     return f"{given}, which the reward events give; the column was edited. Export the log again"
 
 
-def check_table(table: Table, log: DecisionLog) -> None:
-    """Raise an error if rows were removed from an exported table, or if rewards were edited."""
+def check_table(table: Table, log: DecisionLog, *, whole: bool) -> None:
+    """Raise an error if rows were removed from an exported table, or if rewards were edited.
+
+    `whole`: whether the export is of all decisions, not of a selection.
+    """
     from maillard.decisions.files.arrow import cast
 
     names = ["time", "reward", "rewards", "applied"]
@@ -57,11 +60,10 @@ def check_table(table: Table, log: DecisionLog) -> None:
             if not _agree(given, reward):
                 raise InvalidLog(f"{table.source}, row {done + place + 1}: reward", given, _allowed(reward))
         done += batch.num_rows
-    if events != log.number and log.selection.selects_all:
-        what = "rows were removed from the table" if events < log.number else "some rows appear twice"
+    if events < log.number and whole:
         allowed = (
-            f"{log.number}, the number in the metadata: {what}. Export the log again, and select rows with "
-            "since, until, unit or epoch"
+            f"{log.number}, the number in the metadata: rows were removed from the table. Export the log "
+            "again, and select rows with since, until, unit or epoch"
         )
         raise InvalidLog(f"{table.source}: number of events", events, allowed)
 

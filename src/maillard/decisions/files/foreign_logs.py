@@ -71,9 +71,9 @@ def foreign_log(
         d = row.decision
         experiments[d.experiment] = None
         # Without states of their own, rows are numbered in the order of the source, from 0.
-        if d.state == number - 1 and d.time < latest.get(d.experiment, 0):
+        if d.state == number - 1 and 0 < d.time < latest.get(d.experiment, 0):
             disorder.setdefault(d.experiment, (number, d.time))
-        latest[d.experiment] = d.time
+        latest[d.experiment] = d.time or latest.get(d.experiment, 0)  # 0: unknown
         if d.arm not in names or not names.keys() >= set(d.eligible):
             names.update(dict.fromkeys(d.eligible))
     only = select_experiment(sorted(experiments) or ["default"], experiment, source)

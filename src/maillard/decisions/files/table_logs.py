@@ -57,7 +57,11 @@ def open_table(table: Table, header: Header | None, experiment: str | None) -> D
     )
     log.selection = header.selection
     if {"reward", "closed"} <= set(table.names):
-        check_table(table, log)
+        log.check_rows = (
+            partial(check_table, table, log, whole=log.selection.selects_all)
+            if table.parts
+            else log.check_rows
+        )
         _set_column_parts(log, table, sum(part.rows for part in table.parts))
     return log
 

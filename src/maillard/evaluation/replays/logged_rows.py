@@ -130,6 +130,7 @@ def _decision_rows(
     log: DecisionLog, arms: Sequence[str] | None, reward_range: tuple[float, float] | None
 ) -> LoggedRows:
     """The rows of a decision log that have a reward and a closed window, and that are not duplicates."""
+    log.check_rows()
     names = _check_arms(arms, log.arms, log.source)
     places = np.array([log.arms.index(name) for name in names], np.int64)
     limits = log.reward.range if reward_range is None and log.reward is not None else reward_range
@@ -148,13 +149,13 @@ def _decision_rows(
         left_out["without a reward"] += int((absent & ~opened & ~columns.repeated).sum())
         part = columns.filter(~(columns.repeated | opened | absent))
         parts.append((part.row, among[part.arm], part.reward, *_probabilities(part, places, len(log.arms))))
-    if pipeline.faults:
-        raise CannotAnswer(f"{log.source}: {'; '.join(pipeline.faults)}. The log cannot be replayed")
     if audit.verdict == "broken":
         raise CannotAnswer(
             f"{log.source}: the choices do not agree with the logged probabilities, so the log cannot be "
             "replayed; run maillard verify for details"
         )
+    if pipeline.faults:
+        raise CannotAnswer(f"{log.source}: {'; '.join(pipeline.faults)}. The log cannot be replayed")
     if not any(part[0].size for part in parts):
         error = OpenWindows if left_out["window still open"] else CannotAnswer
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
