@@ -9,7 +9,7 @@ verdict is "not enough data". If no decision has the probabilities of all arms, 
 A fixed limit of |z| is valid for one look at a log. A monitor looks after every decision, and needs a limit
 that z exceeds at any time with a small probability. A term X of an arm's sum S is at most 1, so that
 E exp(λX) <= exp(v ψ(λ)) for its variance v = p (1 - p), ψ(λ) = exp(λ) - 1 - λ and every λ >= 0 (Bennett). The
-same holds for -X. So exp(λS - Vψ(λ)) is a supermartingale that begins at 1, and so is the mean of several such
+same holds for -X. So exp(λS - Vψ(λ)) is a supermartingale that begins at 1, and so is the mean of several
 with different λ. It ever reaches 1 / α with probability at most α (Ville), for any number of decisions and
 any V. The limit is the z at which the mean is 1 / α. With λ = 1.5^-i, i < 24, it hardly depends on V from 25
 to 10^9. The terms of the weights are at most c = 1, 2, 4, ... or 128, whichever bounds the largest so far:
@@ -29,7 +29,7 @@ import numpy as np
 from maillard.decisions.decision import Decision
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from maillard.decisions.columns import Columns
 
@@ -170,7 +170,9 @@ class Audit:
         at any time and in any score with probability 1 in 10,000.
         """
         share = _FALSE_ALARM_PROBABILITY / (arms + 1)
-        return -NormalDist().inv_cdf(share / 2) if variance is None else time_uniform_limit(variance, share)
+        if variance is None:
+            return -NormalDist().inv_cdf(share / 2)
+        return float(time_uniform_limit(variance, share))
 
     @property
     def verdict(self) -> Verdict:
@@ -198,32 +200,32 @@ def verdict_for(scores: Sequence[Score], limit: float | None = None) -> Verdict:
     return "broken" if max(found) > limit else "consistent"
 
 
-def time_uniform_limit(variance: float, alpha: float) -> float:
-    """Return the z that a sum with terms of at most 1 exceeds in size at any time with probability alpha.
+def time_uniform_limit(variance: ArrayLike, alpha: float) -> NDArray[np.float64]:
+    """Return the |z| that a sum with terms of at most 1 exceeds at any time with probability alpha.
 
     `variance` is the variance of the sum at the time of the look.
 
-    >>> round(time_uniform_limit(25.0, 1e-5), 2), round(time_uniform_limit(1e6, 1e-5), 2)
-    (6.14, 5.71)
+    >>> time_uniform_limit([25.0, 1e6], 1e-5).round(2).tolist()
+    [6.52, 5.53]
     """
-    root, drift = math.sqrt(variance), variance * (np.expm1(_RATES) - _RATES)
-    low, high = 0.0, 1e3
-    while high - low > 1e-6:
+    v = np.asarray(variance, np.float64)[..., None]
+    slope, drift = _RATES * np.sqrt(v), v * (np.expm1(_RATES) - _RATES)
+    low, high = np.zeros(v.shape[:-1]), np.full(v.shape[:-1], 1e3)
+    for _ in range(40):  # bisection
         z = (low + high) / 2
-        exponents = _RATES * z * root - drift
-        top = float(exponents.max())
-        reached = top + math.log(float(np.exp(exponents - top).mean())) > math.log(2.0 / alpha)
-        low, high = (low, z) if reached else (z, high)
+        reached = np.logaddexp.reduce(slope * z[..., None] - drift, axis=-1) > math.log(
+            _RATES.size * 2 / alpha
+        )
+        low, high = np.where(reached, low, z), np.where(reached, z, high)
     return high
 
 
 def live_limit(arms: Sequence[Score], weights: Score) -> float:
-    """Return the limit of |z| for continuous watching: the largest of those of all scores with enough data."""
+    """Return the limit of |z| for continuous watching: the largest limit of a score with enough data."""
     share = _FALSE_ALARM_PROBABILITY / (len(arms) + 1)
-    # The limit changes slowly, and a larger one is safe: one for each power of 2 of the variance is enough.
-    powers = {math.floor(math.log2(score.variance)) for score in arms if score.z is not None}
-    found = [time_uniform_limit(2.0 ** (power + each), share) for power in powers for each in (0, 1)]
-    if weights.z is not None:
-        scale = 2.0 ** max(0, math.ceil(math.log2(weights.largest)))
-        found.append(time_uniform_limit(weights.variance / scale**2, share / _WEIGHT_SCALES))
-    return max(found, default=time_uniform_limit(_MIN_RELATIVE_VARIANCE, share))
+    variances = [score.variance for score in arms if score.z is not None] or [_MIN_RELATIVE_VARIANCE]
+    limit = float(time_uniform_limit(variances, share).max())
+    if weights.z is None:
+        return limit
+    scale = 2.0 ** max(0, math.ceil(math.log2(weights.largest)))
+    return max(limit, float(time_uniform_limit(weights.variance / scale**2, share / _WEIGHT_SCALES)))

@@ -80,7 +80,7 @@ class LogSums(MergeableSums):
 
     @cached_property
     def faults(self) -> list[str]:
-        """The likely faults of the program that wrote the log; empty if the probabilities are wrong anyway."""
+        """The likely faults of the program that wrote the log; empty if probabilities are wrong anyway."""
         return [] if self._choices_verdict == "broken" else self.pipeline.faults
 
     @cached_property
