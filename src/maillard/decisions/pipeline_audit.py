@@ -7,7 +7,9 @@ b that of row t - 1; a pair of rows counts if both have the same position, and n
   a = b. Then Σ (1{a = b, q / p_t <= 2} q / p_t - q) takes its place, with q = p_{t-1}(b). It tends to fall or
   stays level for a correct log, so that only a rise counts.
 - Copies: the same sums over those pairs that have the same time and the same probability of b. Whether a pair
-  has them is known before arm a is chosen. (Chosen arms only: over pairs with the same time.)
+  has them is known before arm a is chosen. With the probabilities of chosen arms only, the pairs with the same
+  time have the likelihood ratio Π (0.98 1{a = b} / p_t + 0.02), of which the expectation is 1 in a correct log:
+  it is 100,000 or more with probability at most 1 in 100,000.
 - Late probabilities: Σ (r - m) s, where m is the mean of the arm's earlier rewards and s the direction in
   which the arm's logged probability changed last. In a correct log s is known before r. If the probability
   was computed with r, then s has the sign of r - m.
@@ -42,6 +44,7 @@ _MAX_CHANCE = 1e-5  # probability of a sum in a correct log, by Bennett's inequa
 MIN_CORRELATION = 0.1
 "Of rewards and changes of probabilities. Rewards that depend on the time of day have a smaller one."
 MIN_ORDERINGS = math.log(1e6)  # of the rewards, among which the logged one is sorted by chance
+NO_COPY = 0.02  # probability that a row with the time of the one before is no copy, if there are copies
 FIRST_REWARDS = 3  # of an arm, after which its mean is used
 SAME = 1e-9  # a smaller change of a log probability is rounding
 
@@ -69,8 +72,8 @@ class PipelineAudit:
     copies: Floats = field(default_factory=_no_sums)
     chosen_order: Floats = field(default_factory=_no_sums)
     "The order of rows that have only the probability of the chosen arm."
-    chosen_copies: Floats = field(default_factory=_no_sums)
-    "Of these rows, those with the same time."
+    chosen_copies: float = 0.0
+    "Of those of these rows that have the same time, the log likelihood ratio of copies."
     weights: Floats = field(default_factory=_no_sums)
     "Of these rows: Σ 1 / p, Σ 1 / p², the number of arms and that of rows."
     late: Floats = field(default_factory=_no_sums)
@@ -93,14 +96,15 @@ class PipelineAudit:
         has_times = bool(time[0] != time[-1])
         if logs is None:
             log = columns.log_probability
-            self.weights = _merged(self.weights, weights_of(arm, np.exp(log)))
+            self.weights = _merged(self.weights, _weights_of(arm, np.exp(log)))
             q, apart = np.exp(log[:-1]), log[:-1] - log[1:]
             repeat = (arm[1:] == arm[:-1]) & (apart <= math.log(2.0))
             terms = np.where(repeat, np.exp(np.minimum(apart, 1.0)), 0.0) - q
             self.chosen_order = _merged(self.chosen_order, _sums_of(terms[pair], terms[pair] ** 2))
             if has_times:
                 pair &= time[1:] == time[:-1]
-                self.chosen_copies = _merged(self.chosen_copies, _sums_of(terms[pair], terms[pair] ** 2))
+                ratio = np.where(arm[1:] == arm[:-1], NO_COPY + (1.0 - NO_COPY) * np.exp(-log[1:]), NO_COPY)
+                self.chosen_copies += float(np.log(ratio[pair]).sum())
             return
         every = np.arange(len(columns))
         before, now = logs[every[:-1], arm[:-1]], logs[every[1:], arm[:-1]]
@@ -124,6 +128,10 @@ class PipelineAudit:
         """Add the order of these rewards. If their times differ, those show the order."""
         if not reward.size:
             return
+        few = np.diff(reward[:1000])  # most logs show there that they are not sorted
+        if (few > 0).any() and (few < 0).any():
+            self.is_sorted = False
+            return
         step = np.diff(reward)
         self.is_sorted &= bool(time.min() == time.max() and ((step >= 0).all() or (step <= 0).all()))
         if self.is_sorted:
@@ -138,7 +146,7 @@ class PipelineAudit:
             _merged(self.order, other.order),
             _merged(self.copies, other.copies),
             _merged(self.chosen_order, other.chosen_order),
-            _merged(self.chosen_copies, other.chosen_copies),
+            self.chosen_copies + other.chosen_copies,
             _merged(self.weights, other.weights),
             _merged(self.late, other.late),
             self.is_sorted and other.is_sorted,
@@ -151,7 +159,6 @@ class PipelineAudit:
             "order": self.order,
             "copies": self.copies,
             "order of chosen arms": self.chosen_order,
-            "copies of chosen arms": self.chosen_copies,
             "late probabilities": self.late,
         }
         return [
@@ -167,13 +174,15 @@ class PipelineAudit:
         return list(dict.fromkeys(self._faults()))
 
     def _faults(self) -> Iterator[str]:
-        *_, chosen, chosen_copies, late = (score.z or 0.0 for score in self.scores())
+        *_, chosen, late = (score.z or 0.0 for score in self.scores())
         inverse, squares, arms, rows = self.weights.tolist()
         if rows and (inverse - rows * arms) > LIMIT * math.sqrt(squares):
-            chosen = chosen_copies = 0.0  # the probabilities are too small, wherever the rows are
+            chosen = 0.0  # the probabilities are too small, wherever the rows are
         if self.is_sorted and self.orderings > MIN_ORDERINGS:
             yield _SORTED
-        elif (_is_unlikely(self.copies) and self.copies[0] > 0) or chosen_copies > LIMIT:
+        elif (_is_unlikely(self.copies) and self.copies[0] > 0) or self.chosen_copies > -math.log(
+            _MAX_CHANCE
+        ):
             yield _COPIES
         elif _is_unlikely(self.order) or _is_unlikely(self.copies) or chosen > LIMIT:
             yield _ORDER
@@ -195,7 +204,7 @@ def _sums_of(terms: Floats, variance: Floats) -> Floats:
     return np.array([terms.sum(), variance.sum(), largest, np.count_nonzero(terms)])
 
 
-def weights_of(arm: NDArray[np.int64], probability: Floats) -> Floats:
+def _weights_of(arm: NDArray[np.int64], probability: Floats) -> Floats:
     """Return Σ 1 / p and Σ 1 / p² for p >= 0.01, the number of arms and that of rows."""
     inverse = 1.0 / probability[probability >= TRUNCATION]
     return np.array([inverse.sum(), (inverse * inverse).sum(), arm.max(initial=-1) + 1.0, arm.size])

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from maillard.array_types import Floats, Ints
-from maillard.decisions.audit import Audit
+from maillard.decisions.audit import TRUNCATION, Audit
 from maillard.decisions.columns import Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.arrow import cast, pyarrow
 from maillard.decisions.files.parquet import ParquetPart
 from maillard.decisions.files.table_columns import TableColumns, places_of
-from maillard.decisions.pipeline_audit import FIRST_REWARDS, SAME, PipelineAudit, weights_of
+from maillard.decisions.pipeline_audit import FIRST_REWARDS, NO_COPY, SAME, PipelineAudit
 from maillard.evaluation.diagnostics import MAX_POWER, MIN_POWER, Spread, WeightTest
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.log_sums import LogSums, TargetSums, sums_of, total_of
@@ -142,11 +142,11 @@ def _sums(  # noqa: PLR0917
 def _audit(arm: Ints, probability: Floats, reward: Floats, time: Ints, audit: PipelineAudit) -> None:
     """Add rows to an empty audit of the pipeline; the same as its `add_columns`."""
     arms, times = int(arm.max(initial=0)) + 1, time.size > 1 and bool(time[0] != time[-1])
-    sums, state = np.zeros((3, 4)), np.zeros((arms, 4))
-    constants, shown = (FIRST_REWARDS, SAME), time if times else time[:1]
+    sums, state = np.zeros((4, 4)), np.zeros((arms, 4))
+    constants, shown = (FIRST_REWARDS, SAME, TRUNCATION, NO_COPY), time if times else time[:1]
     _add_to_audit(arm, probability, reward - reward.mean(), shown, constants, state, sums)
-    audit.weights = weights_of(arm, probability)
-    audit.chosen_order, audit.chosen_copies, audit.late = sums
+    sums[3, 2:] = arms, arm.size
+    audit.chosen_order, (audit.chosen_copies, *_), audit.late, audit.weights = sums
     audit.add_order_of_rewards(reward, time)
 
 
@@ -156,12 +156,12 @@ def _add_to_audit(  # noqa: PLR0917  # compiled functions take no keywords
     probability: Floats,
     reward: Floats,
     time: Ints,
-    constants: tuple[int, float],
+    constants: tuple[int, float, float, float],
     state: Floats,
     sums: Floats,
 ) -> None:
     """Add rows to sums. `state`: of each arm, the number and sum of rewards, the last p and its direction."""
-    first_rewards, same = constants
+    first_rewards, same, truncation, no_copy = constants
     for i in range(arm.size):
         a, p, r = arm[i], probability[i], reward[i]
         if i:
@@ -169,12 +169,15 @@ def _add_to_audit(  # noqa: PLR0917  # compiled functions take no keywords
             term = -q
             if a == arm[i - 1] and q <= 2.0 * p:
                 term += q / p
-            for place in range(2):
-                if place == 0 or (time.size > 1 and time[i] == time[i - 1]):
-                    sums[place, 0] += term
-                    sums[place, 1] += term * term
-                    sums[place, 2] = max(sums[place, 2], abs(term))
-                    sums[place, 3] += term != 0.0
+            sums[0, 0] += term
+            sums[0, 1] += term * term
+            sums[0, 2] = max(sums[0, 2], abs(term))
+            sums[0, 3] += term != 0.0
+            if time.size > 1 and time[i] == time[i - 1]:
+                sums[1, 0] += np.log(no_copy + (a == arm[i - 1]) * (1.0 - no_copy) / p)
+        if p >= truncation:
+            sums[3, 0] += 1.0 / p
+            sums[3, 1] += 1.0 / (p * p)
         count, total, last, sign = state[a]
         if count and abs(p / last - 1.0) > same:
             sign = 1.0 if p > last else -1.0
