@@ -15,7 +15,9 @@ from maillard import compare, evaluate, replay, simulate_log, verify
 from maillard.decisions import Bandit, Reward
 from maillard.decisions.audit import Audit, time_uniform_limit
 from maillard.decisions.opening import read_log, write_log
+from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.errors import CannotAnswer, InvalidLog
+from maillard.evaluation.compiled_sums import _audit
 
 ROWS = 3000
 LOGS = {}
@@ -118,6 +120,20 @@ def test_correct_logs_are_accepted() -> None:
     for policy in ("uniform", "ms", "ms+:floor=0.1", "epsilon-greedy"):
         logs = simulate_log(policy, "bernoulli:0.2,0.15,0.1", horizon=1500, seed=5, runs=15)
         assert not any(evaluate(log, "arm:0", ["ips"]).diagnostics.faults for log in logs)
+
+
+@pytest.mark.parametrize("times", [True, False])
+def test_the_compiled_audit_equals_the_simple_one(times) -> None:
+    log, rng = logged(), np.random.default_rng(2)
+    n = len(log["arm"])
+    log = log | {"time": np.sort(rng.integers(1, n, n))}
+    columns = next(read_log(table(log, full=False, times=times)).columns())
+    simple, fast = PipelineAudit(), PipelineAudit()
+    simple.add_columns(columns, foreign=True)
+    _audit(columns.arm, np.exp(columns.log_probability), columns.reward, columns.time, fast)
+    for name in ("chosen_order", "chosen_copies", "late", "weights", "is_sorted", "orderings"):
+        assert getattr(fast, name) == pytest.approx(getattr(simple, name), rel=1e-9), name
+    assert bool(simple.chosen_copies) == times
 
 
 def test_rows_out_of_order_of_time(tmp_path) -> None:

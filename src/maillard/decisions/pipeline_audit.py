@@ -7,9 +7,9 @@ b that of row t - 1; a pair of rows counts if both have the same position, and n
   a = b. Then Σ (1{a = b, q / p_t <= 2} q / p_t - q) takes its place, with q = p_{t-1}(b). It tends to fall or
   stays level for a correct log, so that only a rise counts.
 - Copies: the same sums over those pairs that have the same time and the same probability of b. Whether a pair
-  has them is known before arm a is chosen. With the probabilities of chosen arms only, the pairs with the same
-  time have the likelihood ratio Π (0.98 1{a = b} / p_t + 0.02), of which the expectation is 1 in a correct log:
-  it is 100,000 or more with probability at most 1 in 100,000.
+  has them is known before arm a is chosen. With the probabilities of chosen arms only, the pairs with the
+  same time have the likelihood ratio Π (0.98 1{a = b} / p_t + 0.02). Its expectation in a correct log is 1,
+  so it is 100,000 or more with probability at most 1 in 100,000.
 - Late probabilities: Σ (r - m) s, where m is the mean of the arm's earlier rewards and s the direction in
   which the arm's logged probability changed last. In a correct log s is known before r. If the probability
   was computed with r, then s has the sign of r - m.
