@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from maillard.errors import CannotAnswer, InvalidLog
 from maillard.evaluation.compiled_sums import _audit
 
 ROWS = 3000
-LOGS = {}
+LOGS: dict[tuple[str, int], Any] = {}
 
 
 def logged(policy: str = "ms+", seed: int = 1) -> dict[str, np.ndarray]:
