@@ -132,11 +132,11 @@ def test_the_compiled_audit_equals_the_simple_one(times) -> None:
     simple, fast = PipelineAudit(), PipelineAudit()
     simple.add_columns(columns, foreign=True)
     _audit(columns.arm, np.exp(columns.log_probability), columns.reward, columns.time, fast)
-    for name in ("chosen_order", "chosen_copies", "weights", "is_sorted", "orderings"):
+    for name in ("chosen_order", "copy_evidence", "weights", "is_sorted", "orderings"):
         assert getattr(fast, name) == pytest.approx(getattr(simple, name), rel=1e-9), name
     assert fast.late[:3] == pytest.approx(simple.late[:3], rel=1e-9)
     assert fast.late[3] == pytest.approx(simple.late[3], abs=5)  # a term of 0 may be rounded to 1e-17
-    assert bool(simple.chosen_copies) == times
+    assert bool(simple.copy_evidence) == times
 
 
 def test_rows_out_of_order_of_time(tmp_path) -> None:

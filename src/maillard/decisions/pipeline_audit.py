@@ -7,9 +7,9 @@ b that of row t - 1; a pair of rows counts if both have the same position, and n
   a = b. Then Σ (1{a = b, q / p_t <= 2} q / p_t - q) takes its place, with q = p_{t-1}(b). It tends to fall or
   stays level for a correct log, so that only a rise counts.
 - Copies: the same sums over those pairs that have the same time and the same probability of b. Whether a pair
-  has them is known before arm a is chosen. With the probabilities of chosen arms only, the pairs with the
-  same time have the likelihood ratio Π (0.98 1{a = b} / p_t + 0.02). Its expectation in a correct log is 1,
-  so it is 100,000 or more with probability at most 1 in 100,000.
+  has them is known before arm a is chosen. With the probabilities of chosen arms only, a pair needs the same
+  time. These pairs also have the likelihood ratio Π (0.98 1{a = b} / p_t + 0.02). Its expectation in a
+  correct log is 1, so it is 100,000 or more with probability at most 1 in 100,000.
 - Late probabilities: Σ (r - m) s, where m is the mean of the arm's earlier rewards and s the direction in
   which the arm's logged probability changed last. In a correct log s is known before r. If the probability
   was computed with r, then s has the sign of r - m.
@@ -72,8 +72,8 @@ class PipelineAudit:
     copies: Floats = field(default_factory=_no_sums)
     chosen_order: Floats = field(default_factory=_no_sums)
     "The order of rows that have only the probability of the chosen arm."
-    chosen_copies: float = 0.0
-    "Of those of these rows that have the same time, the log likelihood ratio of copies."
+    copy_evidence: float = 0.0
+    "The log likelihood ratio of copies, over all pairs of rows that could be copies."
     weights: Floats = field(default_factory=_no_sums)
     "Of these rows: Σ 1 / p, Σ 1 / p², the number of arms and that of rows."
     late: Floats = field(default_factory=_no_sums)
@@ -97,14 +97,13 @@ class PipelineAudit:
         if logs is None:
             log = columns.log_probability
             self.weights = _merged(self.weights, _weights_of(arm, np.exp(log)))
-            q, apart = np.exp(log[:-1]), log[:-1] - log[1:]
+            q, apart = np.exp(log[:-1]), np.maximum(log[:-1], -1e3) - np.maximum(log[1:], -1e3)
             repeat = (arm[1:] == arm[:-1]) & (apart <= math.log(2.0))
             terms = np.where(repeat, np.exp(np.minimum(apart, 1.0)), 0.0) - q
             self.chosen_order = _merged(self.chosen_order, _sums_of(terms[pair], terms[pair] ** 2))
             if has_times:
                 pair &= time[1:] == time[:-1]
-                ratio = np.where(arm[1:] == arm[:-1], NO_COPY + (1.0 - NO_COPY) * np.exp(-log[1:]), NO_COPY)
-                self.chosen_copies += float(np.log(ratio[pair]).sum())
+                self._add_copies((arm[1:] == arm[:-1])[pair], np.exp(log[1:])[pair])
             return
         every = np.arange(len(columns))
         before, now = logs[every[:-1], arm[:-1]], logs[every[1:], arm[:-1]]
@@ -116,6 +115,11 @@ class PipelineAudit:
             same = pair & (np.abs(now - before) <= SAME) & (time[1:] == time[:-1])
         if has_times or same.sum() < 0.5 * pair.sum():  # otherwise this would be the same sum once more
             self.copies = _merged(self.copies, _sums_of(terms[same], variance[same]))
+            self._add_copies((arm[1:] == arm[:-1])[same], p[same])
+
+    def _add_copies(self, repeat: NDArray[np.bool_], p: Floats) -> None:
+        ratio = np.divide(1.0 - NO_COPY, p, out=np.zeros_like(p), where=repeat & (p > 0))
+        self.copy_evidence += float(np.log(NO_COPY + ratio).sum())
 
     def _add_rewards(self, columns: Columns) -> None:
         known = np.isfinite(columns.reward)
@@ -146,7 +150,7 @@ class PipelineAudit:
             _merged(self.order, other.order),
             _merged(self.copies, other.copies),
             _merged(self.chosen_order, other.chosen_order),
-            self.chosen_copies + other.chosen_copies,
+            self.copy_evidence + other.copy_evidence,
             _merged(self.weights, other.weights),
             _merged(self.late, other.late),
             self.is_sorted and other.is_sorted,
@@ -180,7 +184,7 @@ class PipelineAudit:
             chosen = 0.0  # the probabilities are too small, wherever the rows are
         if self.is_sorted and self.orderings > MIN_ORDERINGS:
             yield _SORTED
-        elif (_is_unlikely(self.copies) and self.copies[0] > 0) or self.chosen_copies > -math.log(
+        elif (_is_unlikely(self.copies) and self.copies[0] > 0) or self.copy_evidence > -math.log(
             _MAX_CHANCE
         ):
             yield _COPIES

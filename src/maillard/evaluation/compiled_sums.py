@@ -146,7 +146,7 @@ def _audit(arm: Ints, probability: Floats, reward: Floats, time: Ints, audit: Pi
     constants, shown = (FIRST_REWARDS, SAME, TRUNCATION, NO_COPY), time if times else time[:1]
     _add_to_audit(arm, probability, reward - reward.mean(), shown, constants, state, sums)
     sums[3, 2:] = arms, arm.size
-    audit.chosen_order, (audit.chosen_copies, *_), audit.late, audit.weights = sums
+    audit.chosen_order, (audit.copy_evidence, *_), audit.late, audit.weights = sums
     audit.add_order_of_rewards(reward, time)
 
 
