@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.table import Table
 
-VERDICT_STYLES = {"consistent": "bold green", "broken": "bold red", "not enough data": "bold yellow"}
+VERDICT_STYLES = {
+    "consistent": "bold green",
+    "broken": "bold red",
+    "not enough data": "bold yellow",
+    "cannot be audited": "bold yellow",
+}
 
 
 def text_table(*left: str, right: tuple[str, ...] = (), last: str | None = None) -> Table:

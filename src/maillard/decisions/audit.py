@@ -4,11 +4,21 @@ For each arm, z = Σ (1{chosen} - p) / √Σ p (1 - p) is a martingale divided b
 deviation, for any adaptive policy. A second test uses the importance weights of off-policy evaluation,
 restricted to p >= d: Σ (1{p >= d} / p - number of arms with p >= d), also divided by its predictable standard
 deviation. If the standard deviation is too small compared with a single term for a normal approximation, the
-verdict is "not enough data".
+verdict is "not enough data". If no decision has the probabilities of all arms, it is "cannot be audited".
+
+A fixed limit of |z| is valid for one look at a log. A monitor looks after every decision, and needs a limit
+that z exceeds at any time with a small probability. A term X of an arm's sum S is at most 1, so that
+E exp(λX) <= exp(v ψ(λ)) for its variance v = p (1 - p), ψ(λ) = exp(λ) - 1 - λ and every λ >= 0 (Bennett). The
+same holds for -X. So exp(λS - Vψ(λ)) is a supermartingale that begins at 1, and so is the mean of several
+with different λ. It ever reaches 1 / α with probability at most α (Ville), for any number of decisions and
+any V. The limit is the z at which the mean is 1 / α. With λ = 1.5^-i, i < 24, it hardly depends on V from 25
+to 10^9. The terms of the weights are at most c = 1, 2, 4, ... or 128, whichever bounds the largest so far:
+S / c has terms of at most 1, and each of the eight c gets an eighth of α.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -19,15 +29,17 @@ import numpy as np
 from maillard.decisions.decision import Decision
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from maillard.decisions.columns import Columns
 
-Verdict = Literal["consistent", "broken", "not enough data"]
+Verdict = Literal["consistent", "broken", "not enough data", "cannot be audited"]
 
 _MIN_RELATIVE_VARIANCE = 25.0  # variance / largest term squared, from which the normal approximation is used
 TRUNCATION = 0.01
 _FALSE_ALARM_PROBABILITY = 1e-4  # of all scores together, for a correct log
+_RATES = 1.5 ** -np.arange(24.0)  # λ of the limit for continuous watching
+_WEIGHT_SCALES = 8  # powers of 2 that bound a truncated weight, which is at most 100
 _MAX_BUFFERED = 400_000  # log probabilities
 
 
@@ -63,6 +75,8 @@ class Audit:
     def __init__(self) -> None:
         self.left_out = 0
         "Decisions that repeat another's choice, or whose probabilities are not all known."
+        self.incomplete = 0
+        "Those decisions whose probabilities are not all known."
         self.impossible = 0
         "Decisions whose chosen arm has a logged probability of 0."
         self._arms: dict[str, NDArray[np.float64]] = {}  # chosen, expected, variance
@@ -76,6 +90,7 @@ class Audit:
         known = row.arm in row.eligible and len(row.eligible) == len(row.log_probabilities)
         if row.origin is not None or not known:
             self.left_out += 1
+            self.incomplete += row.origin is None
             return
         buffer = self._buffer.setdefault(row.eligible, [])
         buffer.append((row.eligible.index(row.arm), row.log_probabilities))
@@ -94,6 +109,7 @@ class Audit:
             p = np.exp(logs)
         known = np.isfinite(p).all(axis=1)
         self.left_out += int((~known).sum())
+        self.incomplete += int((~known).sum())
         p, chosen = p[known], chosen[known]
         self.impossible += int((p[np.arange(chosen.size), chosen] == 0).sum())
         sums = np.array([np.bincount(chosen, minlength=len(arms)), p.sum(axis=0), (p * (1 - p)).sum(axis=0)])
@@ -112,6 +128,8 @@ class Audit:
         originals = columns.filter(~columns.repeated)
         if originals.log_probabilities is not None:
             self.add_batch(arms, originals.arm, originals.log_probabilities)
+        else:
+            self.incomplete += len(originals)
 
     def __add__(self, other: Audit) -> Audit:
         """Return the audit of the decisions of both."""
@@ -120,6 +138,7 @@ class Audit:
             each._flush()
             both.left_out += each.left_out
             both.impossible += each.impossible
+            both.incomplete += each.incomplete
             for arm, sums in each._arms.items():
                 both._arms[arm] = both._arms.get(arm, np.zeros(3)) + sums
             both._weights = both._weights + each._weights
@@ -144,19 +163,69 @@ class Audit:
         return self.limit_for(len(self.scores()))
 
     @staticmethod
-    def limit_for(arms: int) -> float:
-        """Return the limit for a log with this number of arms."""
-        return -NormalDist().inv_cdf(_FALSE_ALARM_PROBABILITY / 2 / (arms + 1))
+    def limit_for(arms: int, variance: float | None = None) -> float:
+        """Return the limit for a log with this number of arms, for one look at it.
+
+        With the variance of an arm's sum, return the limit for continuous watching: a correct log exceeds it
+        at any time and in any score with probability 1 in 10,000.
+        """
+        share = _FALSE_ALARM_PROBABILITY / (arms + 1)
+        if variance is None:
+            return -NormalDist().inv_cdf(share / 2)
+        return float(time_uniform_limit(variance, share))
 
     @property
     def verdict(self) -> Verdict:
         """Whether the choices agree with the logged probabilities."""
-        return "broken" if self.impossible else verdict_for([*self.scores(), self.weights()])
+        if self.impossible:
+            return "broken"
+        found = verdict_for([*self.scores(), self.weights()])
+        return "cannot be audited" if found == "not enough data" and self.lacks_probabilities else found
+
+    @property
+    def lacks_probabilities(self) -> bool:
+        """Whether there are decisions, but none of them has the probabilities of all arms."""
+        return bool(self.incomplete) and not any(score.expected for score in self.scores())
 
 
-def verdict_for(scores: Sequence[Score]) -> Verdict:
-    """Return the verdict for the scores of a log: one per arm, and that of the weights."""
+def verdict_for(scores: Sequence[Score], limit: float | None = None) -> Verdict:
+    """Return the verdict for the scores of a log: one per arm, and that of the weights.
+
+    The default limit is for one look at the log.
+    """
     found = [abs(score.z) for score in scores if score.z is not None]
     if not found:
         return "not enough data"
-    return "broken" if max(found) > Audit.limit_for(len(scores) - 1) else "consistent"
+    limit = Audit.limit_for(len(scores) - 1) if limit is None else limit
+    return "broken" if max(found) > limit else "consistent"
+
+
+def time_uniform_limit(variance: ArrayLike, alpha: float) -> NDArray[np.float64]:
+    """Return the |z| that a sum with terms of at most 1 exceeds at any time with probability alpha.
+
+    `variance` is the variance of the sum at the time of the look.
+
+    >>> time_uniform_limit([25.0, 1e6], 1e-5).round(2).tolist()
+    [6.52, 5.53]
+    """
+    v = np.asarray(variance, np.float64)[..., None]
+    slope, drift = _RATES * np.sqrt(v), v * (np.expm1(_RATES) - _RATES)
+    low, high = np.zeros(v.shape[:-1]), np.full(v.shape[:-1], 1e3)
+    for _ in range(40):  # bisection
+        z = (low + high) / 2
+        reached = np.logaddexp.reduce(slope * z[..., None] - drift, axis=-1) > math.log(
+            _RATES.size * 2 / alpha
+        )
+        low, high = np.where(reached, low, z), np.where(reached, z, high)
+    return high
+
+
+def live_limit(arms: Sequence[Score], weights: Score) -> float:
+    """Return the limit of |z| for continuous watching: the largest limit of a score with enough data."""
+    share = _FALSE_ALARM_PROBABILITY / (len(arms) + 1)
+    variances = [score.variance for score in arms if score.z is not None] or [_MIN_RELATIVE_VARIANCE]
+    limit = float(time_uniform_limit(variances, share).max())
+    if weights.z is None:
+        return limit
+    scale = 2.0 ** max(0, math.ceil(math.log2(weights.largest)))
+    return max(limit, float(time_uniform_limit(weights.variance / scale**2, share / _WEIGHT_SCALES)))

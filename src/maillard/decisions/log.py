@@ -64,6 +64,8 @@ class DecisionLog:
         self.selection = Selection()
         self.active = False
         "Whether the log is in a store and its experiment is not archived, so that it may grow."
+        self.check_rows: Callable[[], None] = _accept
+        "Raises InvalidLog if rows of an exported table were removed or edited."
 
     def __repr__(self) -> str:
         return f"<log of experiment {self.experiment!r}: {self.source}>"
@@ -117,7 +119,7 @@ class DecisionLog:
         if chosen.selects_all:
             return self
         part = copy.copy(self)
-        part.selection = chosen
+        part.selection = chosen.within(self.selection)
         # This refers to `self`, whose finalizer closes the store.
         part._rows = lambda: (row for row in self._rows() if chosen.includes(row.decision))
         part.row_count = None
@@ -244,6 +246,10 @@ class DecisionLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _accept() -> None:
+    """Accept any rows."""
 
 
 def apply_events(state: State | None, events: Sequence[Event], source: str) -> State:

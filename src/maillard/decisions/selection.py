@@ -49,10 +49,40 @@ class Selection:
             raise InvalidValue("until", until, f"a time after since, {since}")
         return cls(first, end, units, epochs)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the selection as JSON, for the metadata of a file."""
+        made = {"since": self.since, "until": self.until, "units": self.units, "epochs": self.epochs}
+        return {
+            name: sorted(value) if isinstance(value, frozenset) else value
+            for name, value in made.items()
+            if value is not None
+        }
+
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> Selection:
+        """Return the selection that `to_json` wrote."""
+        sets = {name: frozenset(given[name]) for name in ("units", "epochs") if name in given}
+        return cls(given.get("since"), given.get("until"), **sets)
+
     @property
     def selects_all(self) -> bool:
         """Whether there is no restriction."""
         return self == Selection()
+
+    def within(self, other: Selection) -> Selection:
+        """Return the selection of the decisions that both select."""
+        since = [each for each in (self.since, other.since) if each is not None]
+        until = [each for each in (self.until, other.until) if each is not None]
+        units, epochs = self.units, self.epochs
+        if units is None or other.units is None:
+            units = other.units if units is None else units
+        else:
+            units &= other.units
+        if epochs is None or other.epochs is None:
+            epochs = other.epochs if epochs is None else epochs
+        else:
+            epochs &= other.epochs
+        return Selection(max(since, default=None), min(until, default=None), units, epochs)
 
     def includes(self, decision: Decision) -> bool:
         """Whether a decision is selected."""

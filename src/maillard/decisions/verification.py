@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
+from maillard.decisions.columns import columns_of
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import Event, Reset, Restore, Simulate
 from maillard.decisions.log import MALFORMED, DecisionLog, apply_events
 from maillard.decisions.log_locations import redact
 from maillard.decisions.opening import read_log
+from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Row
-from maillard.errors import InvalidLog, MaillardError
+from maillard.errors import InvalidLog, InvalidValue, MaillardError
 
 _TOLERANCE = 1e-12
 _MAX_LISTED_PROBLEMS = 20
@@ -116,9 +118,7 @@ def verify(
     audit = Audit()
     with nullcontext() if opened is log else opened:
         if opened.foreign or not opened.selection.selects_all:
-            for row in opened.rows():
-                audit.add(row.decision)
-                found.decisions += 1
+            _audit_rows(opened, found, audit)
             reason = "the log has no events" if opened.foreign else "a part of a log does not have all events"
             found.not_recomputed[f"{reason} to rebuild states from"] = found.decisions
         else:
@@ -128,6 +128,32 @@ def verify(
     if audit.impossible:
         found.add_problem(None, f"{audit.impossible} decisions are for an arm whose logged probability is 0")
     return found
+
+
+def _audit_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
+    """Audit the rows of a log whose states cannot be rebuilt."""
+    pipeline = PipelineAudit()
+    try:
+        log.check_rows()
+    except InvalidLog as error:
+        found.add_problem(None, str(error))
+
+    def rows() -> Iterator[Row]:
+        for row in log.rows():
+            audit.add(row.decision)
+            found.decisions += 1
+            yield row
+
+    every = rows()
+    try:
+        for columns in columns_of(log, every):
+            pipeline.add_columns(columns, foreign=log.foreign)
+    except InvalidValue as error:  # a row that cannot be evaluated; the audit of choices goes on
+        found.add_problem(None, str(error))
+        for _ in every:
+            pass
+    for fault in pipeline.faults if audit.verdict != "broken" else ():
+        found.add_problem(None, fault)
 
 
 def _verify_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:

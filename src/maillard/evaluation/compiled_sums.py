@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from maillard.array_types import Floats, Ints
-from maillard.decisions.audit import Audit
+from maillard.decisions.audit import TRUNCATION, Audit
 from maillard.decisions.columns import Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.arrow import cast, pyarrow
 from maillard.decisions.files.parquet import ParquetPart
 from maillard.decisions.files.table_columns import TableColumns, places_of
+from maillard.decisions.pipeline_audit import FIRST_REWARDS, NO_COPY, SAME, PipelineAudit
 from maillard.evaluation.diagnostics import MAX_POWER, MIN_POWER, Spread, WeightTest
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.log_sums import LogSums, TargetSums, sums_of, total_of
@@ -80,16 +81,30 @@ def _batches(part: TableColumns, log: EvaluationLog, query: Query) -> Iterator[L
     pa = pyarrow()
     arms, logs = pa.array(part.arms, pa.string()), "log_probability" in part.names
     names = ["arm", "log_probability" if logs else "probability", "reward"]
+    names += ["time"] if "time" in part.names else []
     for batch in part.batches(names, _BATCH_ROWS):
-        given, reward = (cast(batch, name, part.source).to_numpy(zero_copy_only=False) for name in names[1:])
+        given, reward, *time = (
+            cast(batch, name, part.source).fill_null(0).to_numpy(zero_copy_only=False)
+            if name == "time"
+            else cast(batch, name, part.source).to_numpy(zero_copy_only=False)
+            for name in names[1:]
+        )
         arm = places_of(batch.column("arm"), arms)
-        yield _sums(arm, np.exp(given) if logs else given, reward, log, query)
+        probability = np.exp(given) if logs else given
+        made = _sums(arm, probability, reward, log, query)
+        if made is not None:
+            when = time[0] if time else np.zeros(1, np.int64)
+            _audit(arm, probability, reward, when, made.pipeline)
+        yield made
 
 
 def compiled_sums(columns: Columns, log: EvaluationLog, query: Query) -> LogSums | None:
     """The sums of rows in memory; None if a row is invalid."""
     probability = np.exp(columns.log_probability)
-    return _sums(columns.arm, probability, columns.reward, log, query, int(columns.epoch[0]))
+    made = _sums(columns.arm, probability, columns.reward, log, query, int(columns.epoch[0]))
+    if made is not None:
+        made.pipeline.add_columns(columns, foreign=log.foreign)
+    return made
 
 
 def _sums(  # noqa: PLR0917
@@ -118,7 +133,61 @@ def _sums(  # noqa: PLR0917
     for each, counts in zip(sums, histogram, strict=True):
         spread, moments = _spread(n, each, counts, center), _moments(n, each)
         made.append(TargetSums({epoch: spread}, {_PLAIN: moments}, WeightTest(), Counter()))
-    return LogSums(n, False, False, 0, Counter(), Audit(), {epoch: overlap[:4]}, extremes, tuple(made))
+    audit = Audit()
+    audit.incomplete = n
+    tables = {epoch: overlap[:4]}, extremes, tuple(made)
+    return LogSums(n, False, False, 0, Counter(), audit, PipelineAudit(), *tables)
+
+
+def _audit(arm: Ints, probability: Floats, reward: Floats, time: Ints, audit: PipelineAudit) -> None:
+    """Add rows to an empty audit of the pipeline; the same as its `add_columns`."""
+    arms, times = int(arm.max(initial=0)) + 1, time.size > 1 and bool(time[0] != time[-1])
+    sums, state = np.zeros((4, 4)), np.zeros((arms, 4))
+    constants, shown = (FIRST_REWARDS, SAME, TRUNCATION, NO_COPY), time if times else time[:1]
+    _add_to_audit(arm, probability, reward - reward.mean(), shown, constants, state, sums)
+    sums[3, 2:] = arms, arm.size
+    audit.chosen_order, (audit.copy_evidence, *_), audit.late, audit.weights = sums
+    audit.add_order_of_rewards(reward, time)
+
+
+@compiled
+def _add_to_audit(  # noqa: PLR0917  # compiled functions take no keywords
+    arm: Ints,
+    probability: Floats,
+    reward: Floats,
+    time: Ints,
+    constants: tuple[int, float, float, float],
+    state: Floats,
+    sums: Floats,
+) -> None:
+    """Add rows to sums. `state`: of each arm, the number and sum of rewards, the last p and its direction."""
+    first_rewards, same, truncation, no_copy = constants
+    for i in range(arm.size):
+        a, p, r = arm[i], probability[i], reward[i]
+        if i:
+            q = probability[i - 1]
+            term = -q
+            if a == arm[i - 1] and q <= 2.0 * p:
+                term += q / p
+            sums[0, 0] += term
+            sums[0, 1] += term * term
+            sums[0, 2] = max(sums[0, 2], abs(term))
+            sums[0, 3] += term != 0.0
+            if time.size > 1 and time[i] == time[i - 1]:
+                sums[1, 0] += np.log(no_copy + (a == arm[i - 1]) * (1.0 - no_copy) / p)
+        if p >= truncation:
+            sums[3, 0] += 1.0 / p
+            sums[3, 1] += 1.0 / (p * p)
+        count, total, last, sign = state[a]
+        if count and abs(p / last - 1.0) > same:
+            sign = 1.0 if p > last else -1.0
+        if count >= first_rewards:
+            term = (r - total / count) * sign / np.sqrt(1.0 + 1.0 / count)
+            sums[2, 0] += term
+            sums[2, 1] += term * term
+            sums[2, 2] = max(sums[2, 2], abs(term))
+            sums[2, 3] += term != 0.0
+        state[a, 0], state[a, 1], state[a, 2], state[a, 3] = count + 1.0, total + r, p, sign
 
 
 @compiled

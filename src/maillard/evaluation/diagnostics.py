@@ -230,7 +230,10 @@ class Diagnostics:
     mean_weight_error: float
     "The standard error of the mean weight, as if rows were independent."
     audit: str
-    "Whether the chosen arms agree with the probabilities: consistent, broken or not enough data."
+    """Whether the chosen arms agree with the probabilities: consistent, broken, not enough data, or cannot be
+    audited (the log has only the probabilities of chosen arms)."""
+    faults: list[str]
+    "The likely faults of the program that wrote the log, in words."
     unsupported: float
     "The fraction of rows in which an arm of the target could not have been chosen."
     missing: float
@@ -281,6 +284,7 @@ class Diagnostics:
             mean_weight_z=found.test.z,
             mean_weight_error=whole.error,
             audit=sums.verdict(),
+            faults=sums.faults,
             unsupported=unsupported / max(whole.count + unsupported, 1),
             missing=left_out.get("without a reward", 0)
             / max(whole.count + sum(left_out.values()) - left_out.get("window not closed", 0), 1),

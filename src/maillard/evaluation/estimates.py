@@ -225,6 +225,8 @@ def no_closed_window(count: int, log: EvaluationLog) -> str:
 def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one for each reason
     """Why no estimator can answer, or None."""
     d, settings = evidence.diagnostics, evidence.query.settings
+    if d.faults:
+        return f"{'; '.join(d.faults)}. No weight can be trusted"
     if d.audit == "broken":
         said = f": the mean weight is {d.mean_weight:.3g}"
         where = " (maillard verify says where)" if evidence.all_probabilities else said

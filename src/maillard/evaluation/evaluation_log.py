@@ -150,6 +150,7 @@ def open_log(log: Any, settings: Settings) -> Iterator[EvaluationLog]:
             opened = opened.select(epoch=opened.configurations[-1].epoch, keep=True)
         if settings.on_rows is not None:
             opened.on_rows = settings.on_rows
+        opened.check_rows()
         parts, size, columns = opened.column_parts, opened.row_count, opened.columns
         if not parts or size is None:
             file = closing.enter_context(tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY))

@@ -227,8 +227,9 @@ class Report(Estimates):
             if now != then:
                 found.append(
                     f"{d.late[then].count:,} rewards of {then!r} arrived after the window had closed. With "
-                    f"late rewards, {then!r} would have the largest mean ({d.late[then].mean_with_late:.4g}, and "
-                    f"{now!r} {d.late[now].mean_with_late:.4g}) instead of {now!r}: the window is too short"
+                    f"late rewards, {then!r} would have the largest mean "
+                    f"({d.late[then].mean_with_late:.4g}, and {now!r} {d.late[now].mean_with_late:.4g}) "
+                    f"instead of {now!r}: the window is too short"
                 )
         if self.population and self.evidence.query.wanted is None:
             found.append(

@@ -6,6 +6,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from maillard.array_types import Floats
 from maillard.decisions.audit import Audit, Score, verdict_for
 from maillard.decisions.columns import Columns
+from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.errors import InvalidLog
 from maillard.evaluation import diagnostics
 from maillard.evaluation.evaluation_log import EvaluationLog
@@ -64,6 +66,7 @@ class LogSums(MergeableSums):
     repeated: int
     left_out: Counter[str]
     audit: Audit
+    pipeline: PipelineAudit
     overlap: Mapping[int, Floats]
     extremes: Mapping[int, Floats]
     "By position, the smallest and largest log probability with which each arm was chosen."
@@ -95,6 +98,16 @@ class LogSums(MergeableSums):
         return any((table[0] < table[0].max()).any() for table in self.overlap.values())
 
     def verdict(self) -> str:
+        """Whether the chosen arms agree with the logged probabilities, and the rows show no fault."""
+        return "broken" if self.faults else self._choices_verdict
+
+    @cached_property
+    def faults(self) -> list[str]:
+        """The likely faults of the program that wrote the log; empty if probabilities are wrong anyway."""
+        return [] if self._choices_verdict == "broken" else self.pipeline.faults
+
+    @cached_property
+    def _choices_verdict(self) -> str:
         """Whether the chosen arms agree with the logged probabilities.
 
         Without the probabilities of all arms, this can be tested only if each arm's probability is constant.
@@ -112,7 +125,7 @@ class LogSums(MergeableSums):
             Score(name="", observed=float(d), expected=float(e), variance=float(v), largest=1.0)
             for d, e, v in zip(chosen[known], n * p, n * p * np.maximum(1.0 - p, 0.0), strict=True)
         ]
-        return verdict_for(scores) if (n == self.rows).all() and scores else "not enough data"
+        return verdict_for(scores) if (n == self.rows).all() and scores else "cannot be audited"
 
     @property
     def constant(self) -> bool:
@@ -151,6 +164,8 @@ def sums_of(
         raise InvalidLog(field, int(columns.arm[at]), f"the index of one of {k} arms")
     audit = Audit()
     audit.add_columns(log.arms, columns)
+    pipeline = PipelineAudit()
+    pipeline.add_columns(columns, foreign=log.foreign)
     found, left_out = rows_by_target(columns, log, query)
     final = columns.filter(columns.closed) if log.requires_closed_windows else columns
     targets = []
@@ -176,6 +191,7 @@ def sums_of(
         int(columns.repeated.sum()),
         Counter({why: count for why, count in left_out.items() if why != FILLED}),
         audit,
+        pipeline,
         diagnostics.overlap_of(columns, k),
         _extremes(columns, k, by_position=any(target.positions > 1 for target in query.targets)),
         tuple(targets),

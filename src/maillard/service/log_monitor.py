@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from maillard.decisions.audit import Audit, verdict_for
+from maillard.decisions.audit import Audit, Verdict, live_limit, verdict_for
 from maillard.decisions.decision import Decision
 from maillard.decisions.events import Event, Simulate, Start, TallyUpdate
 from maillard.decisions.identifiers import creation_time
@@ -272,6 +272,7 @@ class Monitor:
 
 
 def _audit(audit: Audit, arms: Iterable[str], decisions: int) -> dict[str, Any]:
+    limit = live_limit(audit.scores(), audit.weights())
     scores, weights, counted = audit.scores(), audit.weights(), decisions - audit.left_out
     choices = {
         score.name: {"chosen": int(score.observed), "expected": score.expected, "z": score.z}
@@ -279,8 +280,8 @@ def _audit(audit: Audit, arms: Iterable[str], decisions: int) -> dict[str, Any]:
     }
     no_choices = {"chosen": 0, "expected": 0.0, "z": None}
     return {
-        "verdict": "broken" if audit.impossible else verdict_for([*scores, weights]),
-        "limit": Audit.limit_for(len(scores)),
+        "verdict": _verdict(audit, limit),
+        "limit": limit,
         "left_out": audit.left_out,
         "impossible": audit.impossible,
         "arms": [{"arm": arm, **choices.get(arm, no_choices)} for arm in dict.fromkeys([*arms, *choices])],
@@ -290,6 +291,14 @@ def _audit(audit: Audit, arms: Iterable[str], decisions: int) -> dict[str, Any]:
             "z": weights.z,
         },
     }
+
+
+def _verdict(audit: Audit, limit: float) -> Verdict:
+    """The verdict of an audit that is watched continuously."""
+    if audit.impossible:
+        return "broken"
+    found = verdict_for([*audit.scores(), audit.weights()], limit)
+    return "cannot be audited" if found == "not enough data" and audit.lacks_probabilities else found
 
 
 def _first_id(milliseconds: int) -> str:

@@ -268,7 +268,7 @@ class MeanWeight(_Response):
 class Audit(_Response):
     """Whether the chosen arms agree with the logged probabilities."""
 
-    verdict: Literal["consistent", "broken", "not enough data"]
+    verdict: Literal["consistent", "broken", "not enough data", "cannot be audited"]
     limit: float
     left_out: int
     impossible: int
@@ -336,7 +336,7 @@ class Verification(_Response):
     """The result of recomputing every probability and auditing the choices."""
 
     experiment: str
-    verdict: Literal["consistent", "broken", "not enough data"]
+    verdict: Literal["consistent", "broken", "not enough data", "cannot be audited"]
     decisions: int
     recomputed: int
     largest_error: float

@@ -16,7 +16,8 @@ from maillard.decisions.files.row_codec import CHECKS, make_decision
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.stores.contract import Row
-from maillard.errors import InvalidValue
+from maillard.decisions.timestamps import from_microseconds
+from maillard.errors import InvalidLog, InvalidValue
 
 _DEFAULTS = {
     "arm": None, "time": 0, "unit": None, "policy_version": 0, "formula_version": 0, "epoch": 0,
@@ -51,18 +52,33 @@ def _chosen_log_probability(given: Mapping[str, Any]) -> float:
     return math.log(probability)
 
 
+def refuse_disorder(source: str, row: int, time: int) -> None:
+    """Raise an error about the first row of a foreign log that is older than the row before it."""
+    allowed = "a time that is not before that of an earlier row; sort the rows by time"
+    shown = from_microseconds(time).isoformat().replace("+00:00", "Z")
+    raise InvalidLog(f"{source}, row {row}: time", shown, allowed)
+
+
 def foreign_log(
     rows: Callable[[], Iterable[Row]], source: str, experiment: str | None, arms: Sequence[str] = ()
 ) -> DecisionLog:
     """Make a foreign log. The rows are read once to find their experiments and arms."""
     experiments: dict[str, None] = {}
     names = dict.fromkeys(arms)
-    for row in rows():
+    latest: dict[str, int] = {}
+    disorder: dict[str, tuple[int, int]] = {}
+    for number, row in enumerate(rows(), 1):
         d = row.decision
         experiments[d.experiment] = None
+        # Without states of their own, rows are numbered in the order of the source, from 0.
+        if d.state == number - 1 and 0 < d.time < latest.get(d.experiment, 0):
+            disorder.setdefault(d.experiment, (number, d.time))
+        latest[d.experiment] = d.time or latest.get(d.experiment, 0)  # 0: unknown
         if d.arm not in names or not names.keys() >= set(d.eligible):
             names.update(dict.fromkeys(d.eligible))
     only = select_experiment(sorted(experiments) or ["default"], experiment, source)
+    if only in disorder:
+        refuse_disorder(source, *disorder[only])
     chosen = partial(rows_of_experiment, rows, only)
     log = DecisionLog(chosen, experiment=only, source=source, arms=tuple(names))
     log.arms_unordered = bool(arms) and not are_indices(log.arms)

@@ -12,6 +12,7 @@ from maillard.decisions.events import AdministrativeEvent, Start, parse_event, p
 from maillard.decisions.files.row_codec import CHECKS, Converter, convert_values, fields_of
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import MALFORMED, DecisionLog
+from maillard.decisions.selection import Selection
 from maillard.decisions.stores.contract import Parked
 from maillard.decisions.timestamps import from_microseconds, to_microseconds
 from maillard.errors import InvalidLog, InvalidValue, MaillardError
@@ -31,12 +32,14 @@ class Header(NamedTuple):
     parked: list[Parked]
     as_of: int
     rows: int | None
+    selection: Selection = Selection()
+    "What was selected from the experiment, if the file has only a part of its decisions."
 
 
 def write_header(log: DecisionLog, **more: object) -> str:
     """Return the metadata of a log as JSON."""
     fields = fields_of(TO_JSON, _PARKED)
-    content = {
+    content: dict[str, Any] = {
         "schema": SCHEMA,
         "experiment": log.experiment,
         "number": log.number,
@@ -49,6 +52,8 @@ def write_header(log: DecisionLog, **more: object) -> str:
         ],
         "exported": iso(log.as_of),
     }
+    if not log.selection.selects_all:
+        content["selection"] = log.selection.to_json()
     try:
         made = json.dumps({**content, **more}, ensure_ascii=False)
         made.encode()
@@ -76,7 +81,8 @@ def read_header(content: str | bytes | None, where: str) -> Header | None:
         parked, exported = [_parked(each) for each in data["parked"]], read_iso(data["exported"], "exported")
         if rows is not None:
             CHECKS["integer"]("rows", rows)
-        return Header(name, number, events, parked, exported, rows)
+        selection = Selection.from_json(data.get("selection", {}))
+        return Header(name, number, events, parked, exported, rows, selection)
     except InvalidValue as error:
         raise error.with_location(where) from None
     except (*MALFORMED, MaillardError) as error:

@@ -103,12 +103,29 @@ class ParquetPart:
     def __call__(self, names: Sequence[str], rows: int = MAX_BATCH_ROWS, /) -> Iterator[Any]:
         """Yield batches of these columns, with the names of this package."""
         wanted = [self.names[name] for name in names]
+        return self._read(wanted, wanted, names, rows)
+
+    def fields(self, fields: Mapping[str, Sequence[str]]) -> Iterator[Any]:
+        """Yield batches of these columns; of lists of structs, only these fields of the structs."""
+        wanted = [self.names[name] for name in fields]
+        paths = [
+            f"{self.names[name]}.list.element.{field}" if field else self.names[name]
+            for name, some in fields.items()
+            for field in some or [""]
+        ]
+        return self._read(wanted, paths, list(fields), MAX_BATCH_ROWS)
+
+    def _read(
+        self, wanted: Sequence[str], paths: Sequence[str], names: Sequence[str], rows: int
+    ) -> Iterator[Any]:
         # Dictionary encoding: a log has many rows and few arms.
         encoded = [self.names["arm"]] if self.string_arms and "arm" in names else []
         pa = pyarrow()
         try:
             with pa.parquet.ParquetFile(self.path, read_dictionary=encoded) as file:
-                for batch in file.iter_batches(batch_size=rows, row_groups=list(self.groups), columns=wanted):
-                    yield batch.select(wanted).rename_columns(list(names))
+                for batch in file.iter_batches(
+                    batch_size=rows, row_groups=list(self.groups), columns=list(paths)
+                ):
+                    yield batch.select(list(wanted)).rename_columns(list(names))
         except (pa.ArrowException, OSError) as error:
             raise InvalidValue("log", str(self.path), f"a readable Parquet file ({error})") from None

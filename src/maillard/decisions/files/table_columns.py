@@ -27,16 +27,20 @@ _READ_COLUMNS = (
 _SCAN_BATCH_ROWS = 1 << 17  # larger batches for a scan of few columns
 
 
-def contents_of(table: Table) -> tuple[list[str], dict[str, int], bool]:
+def contents_of(table: Table) -> tuple[list[str], dict[str, int], bool, dict[str, tuple[int, int]]]:
     """Scan the table for its arms, the number of rows of each experiment, and closed reward windows.
 
-    The arms are in order of first appearance; numbers are in numerical order.
+    The arms are in order of first appearance; numbers are in numerical order. The last result has, for each
+    experiment whose rows are not in order of time, the first row that is out of order, and its time. A table
+    with a column `state` is in order of states instead.
     """
     pa, pc, source = pyarrow(), pyarrow().compute, table.source
     wanted = [name for name in ("eligible", "arm", "experiment", "closed") if name in table.names]
     arms: dict[str, None] = {}
     experiments: dict[str, int] = {}
-    windows = False
+    windows, done, order = False, 0, _TimeOrder()
+    if "state" not in table.names and "time" in table.names:
+        wanted.append("time")
     for batch in itertools.chain.from_iterable(part(wanted, _SCAN_BATCH_ROWS) for part in table.parts):
         for name in [each for each in wanted if each in ("eligible", "arm")]:
             column = cast(batch, name, source).flatten() if name == "eligible" else _arm(batch, source)
@@ -47,7 +51,38 @@ def contents_of(table: Table) -> tuple[list[str], dict[str, int], bool]:
                 experiments[name] = experiments.get(name, 0) + each["counts"]
         if "closed" in wanted:
             windows |= bool(pc.any(cast(batch, "closed", source)).as_py())
-    return complete_arms(arms), experiments or {"default": sum(part.rows for part in table.parts)}, windows
+        if "time" in wanted and not pa.types.is_integer(batch.column("time").type):
+            order.add(batch, done, source)
+        done += batch.num_rows
+    sizes = experiments or {"default": sum(part.rows for part in table.parts)}
+    return complete_arms(arms), sizes, windows, order.first
+
+
+class _TimeOrder:
+    """Finds the first row of each experiment that is older than an earlier row."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, tuple[int, int]] = {}
+        self._latest: dict[str, int] = {}
+
+    def add(self, batch: Any, done: int, source: str) -> None:
+        """Add a batch of rows; `done` is the number of rows before it."""
+        time = cast(batch, "time", source)
+        known = np.asarray(time.is_valid())
+        times = time.fill_null(0).to_numpy(zero_copy_only=False)
+        names = None
+        if "experiment" in batch.schema.names:
+            names = cast(batch, "experiment", source).fill_null("default").to_numpy(zero_copy_only=False)
+        for name in ["default"] if names is None else dict.fromkeys(names.tolist()):
+            rows = np.flatnonzero(known if names is None else known & (names == name))
+            if not rows.size:
+                continue
+            part = times[rows]
+            back = np.diff(part, prepend=self._latest.get(name, part[0])) < 0
+            if back.any() and name not in self.first:
+                at = rows[int(back.argmax())]
+                self.first[name] = int(done + at + 1), int(times[at])
+            self._latest[name] = int(part[-1])
 
 
 def _arm(batch: Any, source: str) -> Any:

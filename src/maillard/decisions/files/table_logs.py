@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from maillard.decisions.files import foreign_logs
+from maillard.decisions.files.export_checks import check_row, check_table
 from maillard.decisions.files.metadata import Header
 from maillard.decisions.files.row_codec import COLUMNS, NEEDED, make_rows, row_of
 from maillard.decisions.log import DecisionLog, select_experiment
@@ -44,12 +45,23 @@ def open_table(table: Table, header: Header | None, experiment: str | None) -> D
         allowed = "these too: " + ", ".join(missing)
         raise InvalidValue(f"{table.source}: columns", list(table.names), allowed)
     fields = header._asdict()
-    del fields["rows"]
-    make = partial(row_of, header.experiment)
+    del fields["rows"], fields["selection"]
+
+    def make(values: Mapping[str, Any], place: int) -> Row:
+        row = row_of(header.experiment, values, place)
+        check_row(log, values, row)
+        return row
+
     log = DecisionLog(
         lambda: make_rows(make, table.records(), f"{table.source}, row"), source=table.source, **fields
     )
+    log.selection = header.selection
     if {"reward", "closed"} <= set(table.names):
+        log.check_rows = (
+            partial(check_table, table, log, whole=log.selection.selects_all)
+            if table.parts
+            else log.check_rows
+        )
         _set_column_parts(log, table, sum(part.rows for part in table.parts))
     return log
 
@@ -82,8 +94,10 @@ def _open_foreign(table: Table, experiment: str | None) -> DecisionLog:
         return foreign_logs.foreign_log(rows, source, experiment, arms)
     from maillard.decisions.files.table_columns import contents_of
 
-    arms, sizes, has_windows = contents_of(table)
+    arms, sizes, has_windows, disorder = contents_of(table)
     only = select_experiment(sorted(sizes), experiment, source)
+    if only in disorder:
+        foreign_logs.refuse_disorder(source, *disorder[only])
     of_experiment = partial(foreign_logs.rows_of_experiment, rows, only)
     log = DecisionLog(of_experiment, experiment=only, source=source, arms=arms)
     log.has_windows = has_windows

@@ -13,6 +13,7 @@ from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions import DecisionLog, read_log
 from maillard.decisions.audit import Audit
 from maillard.decisions.columns import Columns
+from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import CannotAnswer, InvalidValue, OpenWindows, UnknownName
 from maillard.evaluation.evaluation_log import simulated_problem
@@ -129,6 +130,7 @@ def _decision_rows(
     log: DecisionLog, arms: Sequence[str] | None, reward_range: tuple[float, float] | None
 ) -> LoggedRows:
     """The rows of a decision log that have a reward and a closed window, and that are not duplicates."""
+    log.check_rows()
     names = _check_arms(arms, log.arms, log.source)
     places = np.array([log.arms.index(name) for name in names], np.int64)
     limits = log.reward.range if reward_range is None and log.reward is not None else reward_range
@@ -136,9 +138,10 @@ def _decision_rows(
     among[places] = np.arange(places.size)
     left_out = {"without a reward": 0, "window still open": 0, "repeated": 0}
     parts: list[tuple[Any, ...]] = []
-    audit = Audit()
+    audit, pipeline = Audit(), PipelineAudit()
     for columns in log.columns():
         audit.add_columns(log.arms, columns)
+        pipeline.add_columns(columns, foreign=log.foreign)
         opened = ~columns.closed if log.requires_closed_windows else np.zeros(len(columns), np.bool_)
         absent = np.isnan(columns.reward)
         left_out["repeated"] += int(columns.repeated.sum())
@@ -151,6 +154,8 @@ def _decision_rows(
             f"{log.source}: the choices do not agree with the logged probabilities, so the log cannot be "
             "replayed; run maillard verify for details"
         )
+    if pipeline.faults:
+        raise CannotAnswer(f"{log.source}: {'; '.join(pipeline.faults)}. The log cannot be replayed")
     if not any(part[0].size for part in parts):
         error = OpenWindows if left_out["window still open"] else CannotAnswer
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)

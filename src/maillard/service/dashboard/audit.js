@@ -13,8 +13,8 @@ const VERDICT_TEXTS = {
     tile: "consistent",
     title: "Consistent: the choices agree with the logged probabilities.",
     meaning:
-      "Each arm was chosen about as often as its logged probabilities predict. For a correct log, this check fails by " +
-      "chance in at most 1 of 10,000 cases.",
+      "Each arm was chosen about as often as its logged probabilities predict. A correct log that is watched all the time " +
+      "ever fails this check with a probability of at most 1 in 10,000.",
   },
   broken: {
     light: "bad",
@@ -30,6 +30,13 @@ const VERDICT_TEXTS = {
     title: "Not enough data: too few decisions to check.",
     meaning:
       "The check needs about a hundred decisions in which the choice was random.",
+  },
+  "cannot be audited": {
+    light: "unknown",
+    tile: "cannot be audited",
+    title: "Cannot be audited: the log has only the probabilities of the chosen arms.",
+    meaning:
+      "The check compares the choices with the probabilities of all arms, and no decision in this log has them.",
   },
   reading: {
     light: "busy",
