@@ -43,7 +43,7 @@ def test_code_on_a_page_runs(page, tmp_path, monkeypatch) -> None:
 
 
 def test_the_readme_shows_the_output_of_its_example(tmp_path, monkeypatch, capsys) -> None:
-    """The choices are random, so the numbers differ from those shown; everything else must be equal."""
+    """The example has seeds; other versions of NumPy may change digits of the numbers."""
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text(encoding="utf8")
     shown = re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
@@ -56,7 +56,7 @@ def test_the_readme_shows_the_output_of_its_example(tmp_path, monkeypatch, capsy
     ]
     for run in (printed, shown):  # one estimate is recommended, and each has an interval
         assert run.count("\n*") == 1
-        assert len(re.findall(r"95% \[\S+, \S+\]", run)) == len(run.splitlines()) - 2 >= 3
+        assert len(re.findall(r"95% \[\S+, \S+\]", run)) == len(run.splitlines()) - 4 >= 3
     assert (tmp_path / "decisions.db").exists()
 
 

@@ -548,6 +548,16 @@ def test_the_form_knows_durations_and_when_a_decision_counts(api, tab) -> None:
     expect(tab.locator("#arms tr").first).to_contain_text("no final reward yet")
 
 
+def test_two_arms_are_compared(api, example_page, tab) -> None:
+    tab.goto(example_page)
+    expect(tab.locator("#tile-decisions")).to_have_text("1,000")
+    arms = [each["arm"] for each in api.request("GET", "/v1/experiments/example/state")[1]["arms"]]
+    tab.select_option("#target-arm", arms[0])
+    tab.select_option("#target-against", arms[1])
+    tab.click("#evaluate")
+    expect(tab.locator(".result").first).to_contain_text("The difference between the mean reward")
+
+
 def test_a_policy_that_does_not_fit_clicks_gets_a_hint(api, tab) -> None:
     tab.goto(api.create("gaussian", ["A", "B"], "ts", low=0, high=1))
     expect(tab.locator("#experiment-hints")).to_contain_text("kl-ms+ or thompson")

@@ -281,6 +281,21 @@ def test_invalid_arguments_of_jobs(with_floor: str, tmp_path: Path) -> None:
         what_if(str(tmp_path / "gone.db"), "home", "arm:red")
 
 
+def test_a_comparison_is_the_one_of_compare(with_floor: str) -> None:
+    from maillard import compare
+
+    found = run_what_if(with_floor, "arm:blue", None, 0.95, "arm:red")
+    expected = compare(with_floor, "arm:blue", "arm:red")
+    assert found["kind"] == "comparison"
+    assert expected.best is not None
+    assert (found["estimator"], found["value"]) == (expected.best.name, expected.best.value)
+    assert found["estimand"].startswith(
+        "the difference between the mean reward if everyone had been shown 'blue'"
+    )
+    with pytest.raises(InvalidValue, match="targets that do not learn"):
+        what_if(with_floor, "home", "ms", None, 0.95, "arm:red")
+
+
 # Verification and export.
 
 

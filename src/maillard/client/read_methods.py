@@ -88,12 +88,19 @@ def evaluate(
     estimators: Sequence[str] | None = None,
     confidence: float = 0.95,
     *,
+    against: str | Policy | None = None,
     experiment: str | None = None,
 ) -> Steps[dict[str, Any]]:
-    """Estimate the mean reward that `target` would have had, or report why the log cannot answer."""
+    """Estimate the mean reward that `target` would have had, or report why the log cannot answer.
+
+    With `against`, estimate the difference to another target, over decisions in which both could have been
+    chosen.
+    """
     if not isinstance(confidence, int | float) or not 0 < confidence < 1:
         raise InvalidValue("confidence", confidence, "a number between 0 and 1")
     body: dict[str, Any] = {"target": spec_of("target", target), "confidence": float(confidence)}
+    if against is not None:
+        body["against"] = spec_of("against", against)
     if estimators is not None:
         if isinstance(estimators, str) or not isinstance(estimators, Iterable):
             raise InvalidValue("estimators", estimators, "a list of names, as in ['snips']")

@@ -33,23 +33,35 @@ _MAX_WITHOUT_REWARD = 0.2  # fraction of a replay's rounds for which the log has
 _FLOOR = "A floor in the policy, as in floor=0.1, makes estimates from later decisions more precise."
 
 
-def what_if(
+def what_if(  # noqa: PLR0917  # the worker process passes arguments by position
     database: str,
     experiment: str,
     target: str,
     estimators: Sequence[str] | None = None,
     confidence: float = 0.95,
+    against: str | None = None,
 ) -> dict[str, Any]:
     """Estimate the mean reward if `target` had made the decisions, with an interval, or say why not.
 
     A target that does not learn is evaluated; the result is the estimate to read first (`Report.best`). A
     policy that learns is replayed; the value is the mean reward of its first rounds, as many as the log
-    supports. If the log only bounds that mean, the result has an interval but no value.
+    supports. If the log only bounds that mean, the result has an interval but no value. With `against`, the
+    result is the difference to that target.
     """
     with _open(database, experiment) as log:
         spec, estimand, bound = _parse_target(target, log.arms, log.reward.range if log.reward else None)
+        other = None
+        if against is not None:
+            other_spec, other_estimand, other_bound = _parse_target(against, log.arms)
+            if bound is None or other_bound is None:
+                learns = target if bound is None else against
+                raise errors.InvalidValue("against", learns, "targets that do not learn, such as arm:NAME")
+            other = other_spec
+            estimand = f"the difference between {estimand} and {other_estimand}"
         try:
-            if bound is None:
+            if other is not None:
+                result = _compare(log, spec, other, estimators, confidence)
+            elif bound is None:
                 result = _replay(log, spec, estimators, confidence)
             else:
                 result = _evaluate(log, bound, estimators, confidence)
@@ -62,7 +74,7 @@ def what_if(
             result = {"refusal": _sentence(without_secrets(str(error), database))}
     defaults: dict[str, Any] = {
         "estimand": estimand,
-        "kind": "replay" if bound is None else "evaluation",
+        "kind": "comparison" if against is not None else "replay" if bound is None else "evaluation",
         "target": target,
         "experiment": experiment,
         "has_estimate": "refusal" not in result,
@@ -214,6 +226,26 @@ def _evaluate(
         return result | {"refusal": " ".join([_sentence(_refusal(report)), *_advice(report, log)])}
     estimate = {name: getattr(best, name) for name in ("value", "lower", "upper", "assumes", "caveat")}
     return result | estimate | {"estimator": best.name}
+
+
+def _compare(
+    log: DecisionLog, first: str, second: str, estimators: Sequence[str] | None, confidence: float
+) -> dict[str, Any]:
+    """Compare two targets as `maillard.compare` does."""
+    from maillard.evaluation.comparing import compare
+
+    found = compare(log, first, second, estimators, confidence)
+    result = {
+        "rows": found.first.diagnostics.rows, "pending": found.first.diagnostics.open,
+        "details": {"estimates": found.to_dict()["estimates"]},
+        "warnings": [_sentence(each) for each in found.warnings], "population": found.population,
+    }  # fmt: skip
+    best = found.best
+    if best is None:
+        reasons = dict.fromkeys(each.refusal or each.caveat for each in found.values())
+        return result | {"refusal": _sentence("; ".join(filter(None, reasons)))}
+    estimate = {name: getattr(best, name) for name in ("value", "lower", "upper", "assumes", "caveat")}
+    return result | estimate | {"estimator": best.name, "confidence": found.confidence}
 
 
 def _mean_reward(log: EvaluationLog, query: Query) -> float | None:

@@ -127,5 +127,7 @@ class EvaluationRequest(_Request):
     """A policy to evaluate: arm:NAME, uniform, dist:NAME=PROBABILITY,... or the spec of a policy."""
 
     target: EvaluationTarget
+    against: EvaluationTarget | None = None
+    "Another target: the result is then the difference, over decisions in which both could have been chosen."
     estimators: Annotated[list[Name], Meta(min_length=1, max_length=40)] | None = None
     confidence: Annotated[float, Meta(gt=0, lt=1)] = 0.95

@@ -294,7 +294,7 @@ class Evaluation(_Response):
     """The mean reward under another policy, with its interval, or why the log cannot answer."""
 
     estimand: str
-    kind: Literal["evaluation", "replay"]
+    kind: Literal["evaluation", "replay", "comparison"]
     target: str
     experiment: str
     has_estimate: bool

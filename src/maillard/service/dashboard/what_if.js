@@ -33,6 +33,7 @@ export class WhatIf {
     this.#names = "";
     find("results").replaceChildren();
     find("target-arm").replaceChildren();
+    find("target-against").replaceChildren();
     setText(find("target-example"), MIX);
     find("target-other").value = "";
     find("target-type-arm").checked = true;
@@ -49,6 +50,12 @@ export class WhatIf {
     const chosen = select.value;
     select.replaceChildren(...arms.slice(0, MAX_OPTIONS).map((arm) => element("option", { value: arm }, escapeName(arm))));
     if (arms.includes(chosen)) select.value = chosen;
+    const against = find("target-against");
+    const compared = against.value;
+    against.replaceChildren(
+      element("option", { value: "" }, "nothing: estimate one mean"),
+      ...arms.slice(0, MAX_OPTIONS).map((arm) => element("option", { value: arm }, escapeName(arm))));
+    if (arms.includes(compared)) against.value = compared;
     const mix = arms.length > 1 ? `dist:${inQuotes(arms[0])}=0.7,${inQuotes(arms[1])}=0.3` : MIX;
     setText(find("target-example"), escapeName(mix).length > 60 ? MIX : escapeName(mix));
   }
@@ -67,7 +74,9 @@ export class WhatIf {
     const { key, signal, failed } = this.#subject;
     this.#busy(true);
     try {
-      const request = { body: { target }, signal, timeout: null };
+      const compared = find("target-against").value;
+      const body = compared ? { target, against: `arm:${compared}` } : { target };
+      const request = { body, signal, timeout: null };
       const { data } = await this.#service.request("POST", experimentPath(key, "/evaluations"), request);
       if (!signal.aborted) this.#show(data);
     } catch (error) {

@@ -12,7 +12,8 @@ export function estimateNode(result, { low, high }) {
   const { value, lower, upper, logged_mean: logged, assumes, caveat, estimator } = result;
   const bounded = lower !== null && upper !== null;
   const decimals = decimalsFor(bounded ? [(upper - lower) / 2] : []);
-  const statement = element("p", { class: "statement" }, `${capitalised(result.estimand)} would have been `);
+  const verb = result.kind === "comparison" ? "is" : "would have been";
+  const statement = element("p", { class: "statement" }, `${capitalised(result.estimand)} ${verb} `);
   if (value !== null) statement.append(element("strong", {}, number(value, decimals)));
   const ends = `${number(lower, decimals)} and ${number(upper, decimals)}`;
   if (bounded) statement.append(`${value === null ? "" : ", "}with ${level(result.confidence)} confidence between ${ends}`);
@@ -22,7 +23,8 @@ export function estimateNode(result, { low, high }) {
   const made = logged === null ? "" : `The logged decisions had a mean reward of ${number(logged, decimals)}. `;
   const source = `From ${counted(result.rows, "row")}${estimator ? `, by ${estimator}` : ""}.`;
   node.append(element("p", { class: "note" }, made + source + openText(result.pending)));
-  if (bounded && low !== null && high !== null && lower <= low && upper >= high) {
+  const span = result.kind === "comparison" ? [low - high, high - low] : [low, high];
+  if (bounded && low !== null && high !== null && lower <= span[0] && upper >= span[1]) {
     const why = "This is the whole range of rewards, so the log does not contain enough information yet.";
     node.append(element("p", { class: "box partly" }, element("strong", {}, "Not informative. "), why));
   }

@@ -23,9 +23,10 @@ Bounds = Sequence[tuple[float | None, float | None]]
 
 _CONFIDENCE = 0.95
 _INTERVAL = (
-    "A confidence sequence for the mean of each arm separately, valid at any time, no matter how often "
-    "you look. It uses final rewards only, and assumes that they lie in the declared range, have a constant "
-    "mean, and that missing rewards do not depend on their values."
+    "Confidence sequences for the means of the arms, valid for all arms together and at any time, no matter "
+    "how often you look. They use final rewards only, and assume that these lie in the declared range, have "
+    "constant means, come from independent visitors who could all have seen the arm, and that missing "
+    "rewards do not depend on their values. To compare two arms, compare them under What if?"
 )
 _NO_RANGE = "There are no intervals, because the range of rewards is unknown: set reward.low and reward.high."
 _IMPOSSIBLE_SUMS = (
@@ -91,7 +92,9 @@ def _bounds(rule: Reward, outcomes: Outcomes) -> tuple[Bounds, str | None]:
     tally = outcomes.tally
     if rule.range is None or outcomes.refusal is not None:
         return [(None, None)] * len(tally), _NO_RANGE if rule.range is None else outcomes.refusal
-    bounds = mean_intervals(tally.pulls, tally.sums, *rule.range, _CONFIDENCE)
+    # A reader compares all arms, so their intervals are valid together.
+    each = 1.0 - (1.0 - _CONFIDENCE) / len(tally)
+    bounds = mean_intervals(tally.pulls, tally.sums, *rule.range, each)
     return bounds, _IMPOSSIBLE_SUMS if (None, None) in bounds else None
 
 
@@ -108,7 +111,7 @@ async def evaluate(context: RequestContext) -> HttpResponse:
     """Estimate the mean reward if a target had made the decisions."""
     query: wire.EvaluationRequest = context.body
     name = (await context.experiment()).bandit.experiment
-    arguments = name, query.target, query.estimators, query.confidence
+    arguments = name, query.target, query.estimators, query.confidence, query.against
     return HttpResponse(200, await context.service.worker.run(jobs.what_if, *arguments))
 
 
