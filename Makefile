@@ -59,8 +59,11 @@ torture: $(READY) ## run the long tests: more random cases, a million arms, a mi
 	@echo "== pytest, long tests (about forty minutes)"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m torture
 
-coverage: $(READY) ## measure how often intervals contain the true value (half an hour), and write docs/coverage.md
+coverage: $(READY) ## measure how often intervals contain the true value (an hour), and write docs/coverage.md
 	$(BIN)/python -m benchmarks.coverage $(ARGS)
+	@echo "== situations of real life"
+	$(BIN)/python -m benchmarks.coverage.real_life --runs 1000 --output benchmarks/coverage/real_life_after.json
+	$(BIN)/python -m benchmarks.coverage.real_life_page
 
 peers: $(READY) $(PEERS_READY) ## install other libraries into .peers and compare their estimates and file formats with ours
 	@echo "== comparing file formats and estimates with other libraries"

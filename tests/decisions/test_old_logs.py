@@ -41,7 +41,9 @@ def test_an_old_log_verifies_and_evaluates_as_before(old_logs, name) -> None:
     assert found.problems == []
     assert (found.decisions, found.recomputed, found.largest_error) == (160, 160, 0.0)
     assert found.verdict == "consistent"
-    report = evaluate(old_logs / name, "arm:blue", list(HOME_ESTIMATES), experiment="home")
+    report = evaluate(
+        old_logs / name, "arm:blue", list(HOME_ESTIMATES), experiment="home", epoch="all", missing="ignore"
+    )
     for estimator, expected in HOME_ESTIMATES.items():
         estimate = report[estimator]
         assert (estimate.value, estimate.lower, estimate.upper) == pytest.approx(expected, rel=1e-12)

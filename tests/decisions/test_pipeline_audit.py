@@ -91,6 +91,10 @@ def test_a_fault_is_refused_with_its_name(name, fault, words, full, tmp_path) ->
     assert not evaluate(honest, "arm:0", ["ips"], adaptive=False).diagnostics.faults  # the control
     assert verify(honest).verdict == ("consistent" if full else "cannot be audited")
     report = evaluate(broken, "arm:0", ["ips"], adaptive=False)
+    if name == "arm-sorted" and not full:  # visitors who saw the same arm again look the same: only a warning
+        assert any("rows may be sorted by arm" in each for each in report.warnings)
+        assert not any("rows may be sorted" in each for each in evaluate(honest, "arm:0").warnings)
+        return
     assert words in report.refusals["ips"]
     assert report.diagnostics.audit == "broken"
     assert words in compare(broken, "arm:0", "arm:1", ["ips"]).refusals["ips"]

@@ -53,6 +53,11 @@ _ORDER = (
     "the time of the decision and remove copies"
 )
 _COPIES = "some rows appear twice; remove the copies"
+_REPEATS = (
+    "rows next to each other have the same arm more often than their probabilities allow: rows may be sorted "
+    "by arm or appear twice, or visitors who came back saw the same arm again. Estimators that need the "
+    "order of the decisions, or independent rows, may be wrong"
+)
 _LATE = (
     "the logged probabilities seem to have been computed after the reward was learned; log the probabilities "
     "with which the arm was chosen"
@@ -177,18 +182,23 @@ class PipelineAudit:
         """The likely faults of the program that wrote the log, in words; empty if none was found."""
         return list(dict.fromkeys(self._faults()))
 
-    def _faults(self) -> Iterator[str]:
-        *_, chosen, late = (score.z or 0.0 for score in self.scores())
+    @property
+    def doubts(self) -> list[str]:
+        """What is unusual about the log, but has harmless explanations too."""
+        *_, chosen, _ = (score.z or 0.0 for score in self.scores())
         inverse, squares, arms, rows = self.weights.tolist()
-        if rows and (inverse - rows * arms) > LIMIT * math.sqrt(squares):
-            chosen = 0.0  # the probabilities are too small, wherever the rows are
+        too_small = rows and (inverse - rows * arms) > LIMIT * math.sqrt(squares)
+        return [_REPEATS] if chosen > LIMIT and not too_small else []
+
+    def _faults(self) -> Iterator[str]:
+        *_, late = (score.z or 0.0 for score in self.scores())
         if self.is_sorted and self.orderings > MIN_ORDERINGS:
             yield _SORTED
         elif (_is_unlikely(self.copies) and self.copies[0] > 0) or self.copy_evidence > -math.log(
             _MAX_CHANCE
         ):
             yield _COPIES
-        elif _is_unlikely(self.order) or _is_unlikely(self.copies) or chosen > LIMIT:
+        elif _is_unlikely(self.order) or _is_unlikely(self.copies):
             yield _ORDER
         if abs(late) > LIMIT and abs(late) > MIN_CORRELATION * math.sqrt(self.late[3]):
             yield _LATE

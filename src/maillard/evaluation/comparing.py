@@ -136,7 +136,7 @@ def compare(
             first = replace(found.first, diagnostics=replace(found.first.diagnostics, design_effect=effect))
             found = replace(found, first=first)
         missing = any(report.diagnostics.missing for report in (found.first, found.second))
-        if opened.reward_range is None or not missing:
+        if opened.reward_range is None or not missing or settings.missing == "ignore":
             return found
         # Missing rewards could have been as unfavourable to `a`, or to `b`, as their range allows.
         favours_a = (found.first.evidence.target - found.second.evidence.target).probabilities[0] > 0

@@ -33,7 +33,7 @@ def names() -> list[str]:
     """The names of all estimators: first the additive ones, then the sequential ones.
 
     >>> names()[-3:]
-    ['cs-bernstein', 'cs-dr', 'cs-betting']
+    ['cs-betting', 'cs-mean', 'cs-arm']
     """
     return list(all_estimators())
 
@@ -97,7 +97,8 @@ def run_with_bounds(
                 run_query(log, Query.of(log, targets, estimators, settings)), effects, strict=True
             )
         ]
-    if log.reward_range is None or not any(report.diagnostics.missing for report in reports):
+    missing = any(report.diagnostics.missing for report in reports)
+    if log.reward_range is None or not missing or settings.missing == "ignore":
         return reports
     fills = ([end] * len(log.arms) for end in log.reward_range)
     low, high = (

@@ -236,6 +236,7 @@ class Report(Estimates):
                 f"this is about {self.population}. To compare it with another arm, use compare, which uses "
                 "the decisions in which both could have been chosen"
             )
+        found += self.evidence.sums.pipeline.doubts
         if len(d.epochs) > 1:
             found.append(
                 f"{len(d.epochs)} epochs are pooled, although a reset usually means that something changed"

@@ -44,6 +44,7 @@ class Options(TypedDict, total=False):
     min_effective_size: float
     max_unsupported: float
     max_missing: float
+    missing: str
     executor: Executor | None
     on_rows: Callable[[int], None] | None
 
@@ -91,6 +92,9 @@ class Settings:
     "The largest accepted fraction of rows in which the target's choice was impossible."
     max_missing: float = 0.2
     "The largest accepted fraction of rows whose rewards are missing."
+    missing: str = "bounds"
+    """What missing rewards mean: "bounds" widens intervals to all values that they could have, if their range
+    is known; "ignore" leaves these rows out, as if rewards were missing at random."""
     fill_missing: Sequence[float] | None = None
     "Replace missing rewards by these numbers, one per arm; used to bound what they could change."
     executor: Executor | None = None
@@ -125,6 +129,8 @@ class Settings:
         for name in ("active", "adaptive"):
             if not isinstance(getattr(self, name), bool | None):
                 raise InvalidValue(name, getattr(self, name), "true, false or None")
+        if self.missing not in ("bounds", "ignore"):
+            raise InvalidValue("missing", self.missing, "bounds or ignore")
         if self.cluster not in (None, "unit", "row"):
             raise InvalidValue("cluster", self.cluster, "unit or row, or None")
         if self.reward_range is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maillard.array_types import Floats
+from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions.columns import Columns
 from maillard.evaluation.weighted_rows import WeightedRows
 
@@ -57,19 +57,29 @@ def term_sums(rows: WeightedRows, size: int) -> Floats:
 def arm_sums(columns: Columns, arms: int, size: int, center: float) -> Floats:
     """By arm and quarter: the number of rewards, their sum and the sum of their squares, minus the center.
 
-    Only rows in which all arms were eligible count. Otherwise those who saw an arm may differ over time.
+    In each quarter, only rows with the most common set of eligible arms count. Otherwise those who saw an arm
+    may differ over time.
     """
-    chosen = columns
-    if columns.eligible is not None:
-        chosen = columns.filter(np.asarray(columns.eligible.all(axis=1), np.bool_))
-    chosen = chosen.filter(~np.isnan(chosen.reward) & ~chosen.repeated)
+    chosen = columns.filter(~np.isnan(columns.reward) & ~columns.repeated)
     quarter = np.clip(QUARTERS * (chosen.row - 1) // max(size, 1), 0, QUARTERS - 1)
+    if chosen.eligible is not None:
+        usual = _has_usual_arms(chosen.eligible, quarter)
+        chosen, quarter = chosen.filter(usual), quarter[usual]
     r, cell = chosen.reward - center, chosen.arm * QUARTERS + quarter
-    sums = [
-        np.bincount(cell, weights=each, minlength=arms * QUARTERS) for each in (np.ones_like(r), r, r * r)
-    ]
+    terms = (np.ones_like(r), r, r * r)
+    sums = [np.bincount(cell, weights=each, minlength=arms * QUARTERS) for each in terms]
     found: Floats = np.stack(sums, axis=1).reshape(arms, QUARTERS, 3).astype(np.float64)
     return found
+
+
+def _has_usual_arms(eligible: Bools, quarter: Ints) -> Bools:
+    """Whether each row has the set of eligible arms that is the most common one in its quarter."""
+    keys = np.random.default_rng(0).integers(1, 2**53, eligible.shape[1])
+    code, usual = eligible @ keys, np.zeros(quarter.size, np.bool_)
+    for each in np.unique(quarter):
+        sets, counts = np.unique(code[quarter == each], return_counts=True)
+        usual |= (quarter == each) & (code == sets[counts.argmax()])
+    return usual
 
 
 @np.errstate(all="ignore")

@@ -74,7 +74,7 @@ def plan(
     grid = _grid(base, _check_floors(floors, decays), _check_boosters(boosters, base))
     plans = [make_plan(each, checked, horizon, seed) for each in grid]
     weighting, workers = WEIGHTINGS.index(estimator), workers_for(threads)
-    found = run_all(plans, target_probabilities, weighting, int(runs), workers, progress)
+    found = run_all(plans, target_probabilities, weighting, confidence, int(runs), workers, progress)
     truth = target_probabilities @ checked.true_means
     return ExplorationPlan(
         problem=str(checked),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from maillard.array_types import Floats
+from maillard.evaluation.means import mean_intervals
 from maillard.evaluation.planning.plan_result import PlanOption
 from maillard.evaluation.sequential.aipw import estimate
 from maillard.policies import WithFloor
@@ -29,13 +30,14 @@ class Run(NamedTuple):
 
     regret: float
     estimates: Floats
-    "3 x targets: value, standard error, and the effective sample size as a fraction of the rows."
+    "3 x targets: both ends of the interval, and the effective sample size as a fraction of the rows."
 
 
 def run_all(  # noqa: PLR0917
     plans: Sequence[SimulationPlan],
     targets: Floats,
     weighting: int,
+    confidence: float,
     runs: int,
     workers: int,
     progress: Callable[[int, int], None] | None,
@@ -49,7 +51,8 @@ def run_all(  # noqa: PLR0917
 
     def work(place: int, first: int) -> list[Run]:
         block = range(first, min(first + chunk, runs))
-        return [_run(plans[place], run, targets, weighting) for run in block if not stopped.is_set()]
+        settings = (targets, weighting, confidence)
+        return [_run(plans[place], run, *settings) for run in block if not stopped.is_set()]
 
     found: list[list[Run]] = [[] for _ in plans]
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
@@ -66,34 +69,48 @@ def run_all(  # noqa: PLR0917
     return found
 
 
-def _run(plan: SimulationPlan, run: int, targets: Floats, weighting: int) -> Run:
-    """Simulate a log and evaluate it without its forced first rounds."""
+def uses_own_rewards(plan: SimulationPlan, target: Floats) -> bool:
+    """Whether `evaluate` would recommend `cs-arm`: there is no floor, and the target is a single arm."""
+    floored = isinstance(plan.policy, WithFloor) and bool(np.any(plan.policy.epsilon))
+    unit_range = plan.problem.support == (0.0, 1.0)
+    return not floored and unit_range and np.count_nonzero(target) == 1 and target.max() == 1.0
+
+
+def _run(plan: SimulationPlan, run: int, targets: Floats, weighting: int, confidence: float) -> Run:
+    """Simulate a log and evaluate it, as `evaluate` recommends, without its forced first rounds."""
     log = record(plan, run, every_arm=True)
     assert log.log_probabilities is not None
     free = slice(log.forced, None)
     arm, reward, p = log.arms[free], log.rewards[free], np.exp(log.log_probability[free])
     probabilities, one_row = np.exp(log.log_probabilities[free]), np.zeros(arm.size, np.int64)
     decay = max(_MIN_DECAY, plan.policy.decay if isinstance(plan.policy, WithFloor) else 0.0)
-    found = np.empty((3, len(targets)))
+    found, z = np.empty((3, len(targets))), NormalDist().inv_cdf((1 + confidence) / 2)
     for place, target in enumerate(targets):
         weight, support = target[arm] / p, np.flatnonzero(target)
         with np.errstate(divide="ignore"):  # without a floor, a probability may underflow to 0
             propensity = 1.0 / (target[support] ** 2 / probabilities[:, support]).sum(axis=1)
         rows = (arm, reward, weight, propensity, one_row, target[None])
-        value, error = estimate(rows, float(arm.size), decay)[weighting]
+        if uses_own_rewards(plan, target):
+            mine = reward[arm == support[0]]
+            ((lower, upper),) = mean_intervals([mine.size], [mine.sum()], 0.0, 1.0, confidence)
+        else:
+            value, error = estimate(rows, float(arm.size), decay)[weighting]
+            lower, upper = value - z * error, value + z * error
         squares = float(np.square(weight).sum())  # a dot product would start the threads of BLAS
         effective = float(np.abs(weight).sum()) ** 2 / squares / arm.size if squares else 0.0
-        found[:, place] = value, error, effective
+        found[:, place] = lower, upper, effective
     return Run(float(plan.problem.gaps[log.arms].sum()), found)
 
 
 def summarise_runs(plan: SimulationPlan, runs: Sequence[Run], truth: Floats, confidence: float) -> PlanOption:
     """The row of the plan for a policy, from its runs."""
     regret = np.array([run.regret for run in runs])
-    values, errors, effective = np.stack([run.estimates for run in runs], axis=1)  # each runs x targets
-    widths = NormalDist().inv_cdf((1 + confidence) / 2) * errors
+    lower, upper, effective = np.stack([run.estimates for run in runs], axis=1)  # each runs x targets
+    widths = (upper - lower) / 2
     with np.errstate(invalid="ignore"):
-        covered = (np.abs(values - truth) <= widths).mean(axis=0)  # a log without an interval does not cover
+        covered = ((lower <= truth) & (truth <= upper)).mean(
+            axis=0
+        )  # a log without an interval does not cover
     mean = np.where(np.isnan(widths).any(axis=0), np.inf, widths.mean(axis=0))
     widest, coverage, root = int(mean.argmax()), float(covered.min()), math.sqrt(len(runs))
     floored = plan.policy if isinstance(plan.policy, WithFloor) else WithFloor(plan.policy, 0.0)

@@ -32,7 +32,7 @@ class ArmRewards:
     >>> rewards = ArmRewards(0, 0.95, np.zeros(2))
     >>> rewards.advance(arm=np.array([0, 1, 0]), reward=np.array([1.0, 1.0, 0.0]))
     >>> [round(each, 2) for each in rewards.bounds()]
-    [0.5, 0.0, 1.0]
+    [0.5, 0.01, 0.99]
     """
 
     arm: int | None
