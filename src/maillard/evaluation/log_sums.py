@@ -202,11 +202,16 @@ def sums_of(
 
 
 def _late_sums(columns: Columns, arms: int) -> Floats:
-    known = columns.filter(~np.isnan(columns.reward))
-    late = np.full(len(known), np.nan) if known.late_reward is None else known.late_reward
-    is_late = ~np.isnan(late)
-    terms = (np.ones(len(known)), known.reward, is_late, np.where(is_late, late, known.reward))
-    return np.stack([np.bincount(known.arm, weights=each, minlength=arms) for each in terms], axis=1)
+    missing = np.isnan(columns.reward)
+    known = columns.filter(~missing) if missing.any() else columns
+    rows = np.bincount(known.arm, minlength=arms)
+    total = np.bincount(known.arm, weights=known.reward, minlength=arms)
+    if known.late_reward is None:
+        return np.stack([rows, total, np.zeros(arms), total], axis=1)
+    is_late = ~np.isnan(known.late_reward)
+    value = np.where(is_late, known.late_reward, known.reward)
+    late, with_late = (np.bincount(known.arm, weights=each, minlength=arms) for each in (is_late, value))
+    return np.stack([rows, total, late, with_late], axis=1)
 
 
 def _extremes(columns: Columns, arms: int, *, by_position: bool) -> dict[int, Floats]:

@@ -9,6 +9,7 @@ standardised values is close to chi-square.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -43,15 +44,16 @@ class ConstancyTest:
 
 
 def term_sums(rows: WeightedRows, size: int) -> Floats:
-    """The sums of some rows of a log with `size` rows: quarters x sums."""
-    quarter = np.clip(QUARTERS * (rows.row - 1) // max(size, 1), 0, QUARTERS - 1)
+    """The sums of some rows, in log order, of a log with `size` rows: quarters x sums."""
+    ends = np.searchsorted(rows.row, [1 + quarter * size // QUARTERS for quarter in range(1, QUARTERS)])
+    parts = [slice(*ends_of) for ends_of in pairwise([0, *ends.tolist(), len(rows)])]
     w, r = rows.weight, rows.reward - rows.center
     wr = w * r
-    ww, www = w * w, w * w * w
-    terms = (
-        np.ones_like(w), w, wr, ww, ww * r, wr * wr, www, www * r, ww * wr * r, wr * wr * wr,
-    )  # fmt: skip
-    return np.stack([np.bincount(quarter, weights=each, minlength=QUARTERS) for each in terms], axis=1)
+    ww, wwr, wwrr = w * w, w * wr, wr * wr
+    terms = (w, wr, ww, wwr, wwrr, ww * w, ww * wr, wwr * wr, wwrr * wr)
+    return np.array(
+        [[part.stop - part.start, *(each[part].sum() for each in terms)] for part in parts], np.float64
+    )
 
 
 def arm_sums(columns: Columns, arms: int, size: int, center: float) -> Floats:
