@@ -11,14 +11,15 @@ DOCS = HERE.parent.parent / "docs"
 
 
 def worst(results: dict[str, Any]) -> dict[str, tuple[str, float, float]]:
-    """By scenario: the item, and the largest percentages of silent misses and of logs without an answer."""
+    """By scenario: its name, and the largest percentages of silent misses and of logs without an answer."""
     found: dict[str, tuple[str, float, float]] = {}
     for name, scenario in results["scenarios"].items():
         questions = scenario["questions"].values()
         silent, none = (
             100 * max(each[field] for each in questions) for field in ("silent_misses", "no_answer")
         )
-        found[name] = scenario["item"], silent, none
+        label = f"{name} (control)" if scenario["item"] == "control" else name
+        found[name] = label, silent, none
     return found
 
 
@@ -26,14 +27,12 @@ def table(before: dict[str, Any], after: dict[str, Any]) -> str:
     """The Markdown table."""
     first, then = worst(before), worst(after)
     lines = [
-        "| item | situation | misled before | misled now | no answer before | no answer now |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| situation | misled before | misled now | no answer before | no answer now |",
+        "| --- | --- | --- | --- | --- |",
     ]
-    for name, (item, silent, none) in first.items():
+    for name, (label, silent, none) in first.items():
         _, silent_now, none_now = then[name]
-        lines.append(
-            f"| {item} | {name} | {silent:.1f}% | {silent_now:.1f}% | {none:.1f}% | {none_now:.1f}% |"
-        )
+        lines.append(f"| {label} | {silent:.1f}% | {silent_now:.1f}% | {none:.1f}% | {none_now:.1f}% |")
     return "\n".join(lines)
 
 
@@ -54,7 +53,7 @@ def draw(before: dict[str, Any], after: dict[str, Any], path: Path) -> None:
         axes.plot(new, place, "o", color=COLOURS[0], ms=6, zorder=3)
     axes.axvline(5, color=MUTED, lw=1, ls="--")
     axes.text(5.5, len(names) - 0.4, "5%: the nominal rate", color=MUTED, fontsize=8)
-    axes.set_yticks(range(len(names)), [f"{name} ({first[name][0]})" for name in reversed(names)], fontsize=8)
+    axes.set_yticks(range(len(names)), [first[name][0] for name in reversed(names)], fontsize=8)
     axes.set_xlim(-1, 101)
     axes.set_xlabel("logs whose recommended interval missed the truth without a warning, in percent")
     axes.plot([], [], "o", mfc="white", mec=COLOURS[1], label="before")

@@ -237,3 +237,18 @@ def test_the_command_writes_what_one_process_computes(tmp_path, capsys) -> None:
     head, _, *rows = real_life.lines({name: made}, content["scenarios"])
     assert len({line.count("|") for line in (head, *rows)}) == 1
     assert head.endswith("| coverage before | silent before | none before |")
+
+
+def test_the_page_has_the_numbers_of_the_data() -> None:
+    import json
+    from pathlib import Path
+
+    from benchmarks.coverage.real_life_page import DOCS, HERE, table
+
+    def read(which: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads(
+            Path(HERE, f"real_life_{which}.json").read_text(encoding="utf8")
+        )
+        return found
+
+    assert table(read("before"), read("after")) in (DOCS / "trust.md").read_text(encoding="utf8")
