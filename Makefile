@@ -62,7 +62,7 @@ torture: $(READY) ## run the long tests: more random cases, a million arms, a mi
 coverage: $(READY) ## measure how often intervals contain the true value (an hour), and write docs/coverage.md
 	$(BIN)/python -m benchmarks.coverage $(ARGS)
 	@echo "== situations of real life"
-	$(BIN)/python -m benchmarks.coverage.real_life --runs 1000 --output benchmarks/coverage/real_life_after.json
+	$(BIN)/python -m benchmarks.coverage.real_life --runs 1000 --seed 1 --output benchmarks/coverage/real_life_after.json
 	$(BIN)/python -m benchmarks.coverage.real_life_page
 
 peers: $(READY) $(PEERS_READY) ## install other libraries into .peers and compare their estimates and file formats with ours
