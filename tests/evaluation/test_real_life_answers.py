@@ -11,7 +11,8 @@ import pytest
 
 from maillard import Bandit, Reward, compare, evaluate, evaluate_each, simulate_log
 from maillard.errors import InvalidValue
-from maillard.evaluation.sequential.running_mean import RunningMeanState, deviation
+from maillard.evaluation.sequential.doubly_robust import DoublyRobustState
+from maillard.evaluation.sequential.running_mean import deviation
 from maillard.evaluation.term_sums import QUARTERS, arms_p_value, constancy_test, skewness
 from maillard.evaluation.unit_sums import UnitSums
 
@@ -58,7 +59,7 @@ def test_the_running_mean_is_covered_at_all_rows_although_it_changes() -> None:
     for _ in range(trials):
         arm = rng.integers(0, 2, rows)
         reward = (rng.random(rows) < np.where(arm == 1, value, 0.5)).astype(float)
-        sequence = RunningMeanState.start(arms=2, alpha=0.05)
+        sequence = DoublyRobustState.start(arms=2, alpha=0.05)
         missed = missed_last = False
         for look in range(0, rows, 50):
             part = slice(look, look + 50)
@@ -67,7 +68,7 @@ def test_the_running_mean_is_covered_at_all_rows_although_it_changes() -> None:
                 probabilities=np.full((50, 2), 0.5), target_row=np.zeros(50, int),
                 target_probabilities=[[0.0, 1.0]],
             )  # fmt: skip
-            lower, upper = sequence.interval()
+            _, lower, upper = sequence.mean_interval()
             missed |= not lower <= value[: look + 50].mean() <= upper
             missed_last |= not lower <= value[0] <= upper
         misses, wrong = misses + missed, wrong + missed_last

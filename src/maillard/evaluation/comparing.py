@@ -143,7 +143,7 @@ def compare(
         low, high = opened.reward_range
         ends = ((low, high), (high, low))
         least, most = (
-            _compare(opened, (a, b), names, replace(settings, fill_missing=fill.tolist()), penalty)
+            _compare(opened, (a, b), names, settings, penalty, fill_missing=tuple(fill.tolist()))
             for fill in (np.where(favours_a, of_a, of_b) for of_a, of_b in ends)
         )
         filled = least.first.diagnostics.filled
@@ -156,18 +156,22 @@ def _compare(
     names: Sequence[str],
     settings: Settings,
     penalty: float | None,
+    *,
+    fill_missing: tuple[float, ...] | None = None,
 ) -> Comparison:
     # Each of the two confidence sequences may fail with half of the probability.
     halved = replace(settings, confidence=0.5 + settings.confidence / 2)
     general = [name for name in names if name in all_estimators()]
     sequences = [name for name in general if all_estimators()[name].interval == CONFIDENCE_SEQUENCE]
-    query = replace(Query.of(log, targets, [*_WEIGHTED, *sequences], halved), shared_rows=True)
+    query = Query.of(log, targets, [*_WEIGHTED, *sequences], halved)
+    query = replace(query, shared_rows=True, fill_missing=fill_missing)
     difference = query.targets[0] - query.targets[1]
     if not difference.probabilities.any():
         raise InvalidValue("b", str(targets[1]), f"a target that differs from {query.targets[0].name}")
     first, second = run_query(log, query)
     normal = [name for name in general if name not in sequences]
     paired_query = Query.of(log, [difference], normal or _WEIGHTED, settings)
+    paired_query = replace(paired_query, fill_missing=fill_missing)
     evidence = replace(first.evidence, query=paired_query, target=difference)
     pair = _Pair(first, second, evidence)
     pair.read(keep=bool(set(names) & set(_TWO_ARMS)))

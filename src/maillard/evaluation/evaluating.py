@@ -100,11 +100,9 @@ def run_with_bounds(
     missing = any(report.diagnostics.missing for report in reports)
     if log.reward_range is None or not missing or settings.missing == "ignore":
         return reports
-    fills = ([end] * len(log.arms) for end in log.reward_range)
-    low, high = (
-        run_query(log, Query.of(log, targets, estimators, replace(settings, fill_missing=fill)))
-        for fill in fills
-    )
+    query = Query.of(log, targets, estimators, settings)
+    fills = ((end,) * len(log.arms) for end in log.reward_range)
+    low, high = (run_query(log, replace(query, fill_missing=fill)) for fill in fills)
     return [_with_bounds(*each) for each in zip(reports, low, high, strict=True)]
 
 

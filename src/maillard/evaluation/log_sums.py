@@ -23,7 +23,7 @@ from maillard.evaluation.query import Query
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
 from maillard.evaluation.term_sums import arm_sums, term_sums
 from maillard.evaluation.unit_sums import UnitSums
-from maillard.evaluation.weighted_rows import FILLED, WeightedRows, rewarded_columns, weighted_rows
+from maillard.evaluation.weighted_rows import WeightedRows, rewarded_columns, weighted_rows
 
 
 def _merge_terms(one: Any, other: Any) -> Any:
@@ -140,7 +140,7 @@ def rows_by_target(
 
     The numbers are by reason.
     """
-    rewarded, left_out = rewarded_columns(columns, log, query.settings.fill_missing)
+    rewarded, left_out = rewarded_columns(columns, log, query.fill_missing)
     options: dict[str, Any] = {"by_unit": query.by_unit, "wanted_arms": query.wanted}
     found = [weighted_rows(rewarded, log, each, **options) for each in query.targets]
     return found, left_out
@@ -173,7 +173,7 @@ def sums_of(
         if runners:
             runners[place].advance(rows)
         every = rows
-        if any(count for why, count in left_out.items() if why != FILLED):
+        if any(left_out.values()):
             target, wanted = query.targets[place], query.wanted
             every = weighted_rows(columns, log, target, by_unit=query.by_unit, wanted_arms=wanted)[0]
         spread = {
@@ -189,7 +189,7 @@ def sums_of(
         columns.has_all_probabilities,
         columns.unit is not None,
         int(columns.repeated.sum()),
-        Counter({why: count for why, count in left_out.items() if why != FILLED}),
+        Counter(left_out),
         audit,
         pipeline,
         diagnostics.overlap_of(columns, k),
@@ -197,7 +197,7 @@ def sums_of(
         tuple(targets),
         arm_sums(final, k, log.size, log.center),
         _late_sums(final, k),
-        left_out.get(FILLED, 0),
+        0 if query.fill_missing is None else int(np.isnan(final.reward).sum()),
     )
 
 

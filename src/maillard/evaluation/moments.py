@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class Moments:
         for i, one in enumerate(centred):
             for j, other in enumerate(centred[: i + 1]):
                 scatter[nonzero[i], nonzero[j]] = scatter[nonzero[j], nonzero[i]] = (one * other).sum()
-        return cls(count, mean, scatter, None if units is None else _by_unit(rows, units))
+        return cls(count, mean, scatter, None if units is None else sums_by_unit(rows, units))
 
     def __add__(self, other: Moments) -> Moments:
         """Chan, Golub and LeVeque's update, which avoids cancellation."""
@@ -74,7 +75,8 @@ class Moments:
         return float((apart**2).sum()) / self.count**2 * (groups / max(groups - 1, 1))
 
 
-def _by_unit(rows: Floats, units: NDArray[np.object_]) -> dict[object, Floats]:
+def sums_by_unit(rows: Floats, units: NDArray[np.object_]) -> dict[Any, Floats]:
+    """For each unit, its number of rows and the sum of their vectors, which are the columns of `rows`."""
     place: dict[object, int] = {}
     codes = np.fromiter((place.setdefault(unit, len(place)) for unit in units), np.int64, len(units))
     counted = np.vstack([np.ones(rows.shape[1]), rows])

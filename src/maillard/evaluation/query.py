@@ -95,8 +95,6 @@ class Settings:
     missing: str = "bounds"
     """What missing rewards mean: "bounds" widens intervals to all values that they could have, if their range
     is known; "ignore" leaves these rows out, as if rewards were missing at random."""
-    fill_missing: Sequence[float] | None = None
-    "Replace missing rewards by these numbers, one per arm; used to bound what they could change."
     executor: Executor | None = None
     "Its workers process parts of the log in parallel."
     on_rows: Callable[[int], None] | None = None
@@ -169,6 +167,8 @@ class Query:
     "Whether the rows of a unit may depend on each other."
     shared_rows: bool = False
     "Whether only rows count in which every arm of all targets could have been chosen, as in a comparison."
+    fill_missing: tuple[float, ...] | None = None
+    "Numbers that replace missing rewards, one per arm, to bound what these could change."
 
     @classmethod
     def of(

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maillard.array_types import Floats
+from maillard.evaluation.moments import sums_by_unit
 from maillard.evaluation.weighted_rows import WeightedRows
 
 _MAX_UNITS = 20_000
-# By unit: rows, Σ w, Σ w r, Σ w², Σ w² r, Σ w² r².
-_SUMS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,18 +27,15 @@ class UnitSums:
 
     bits: int = 0
     sums: Mapping[str, Floats] = field(default_factory=dict)
+    "By unit: rows, Σ w, Σ w r, Σ w², Σ w² r, Σ w² r²."
 
     @classmethod
     def of(cls, rows: WeightedRows, units: NDArray[np.object_]) -> UnitSums:
         """The sums of some rows; rows without a unit are left out."""
-        index: dict[str, int] = {}
-        places = (-1 if unit is None else index.setdefault(unit, len(index)) for unit in units)
-        codes = np.fromiter(places, np.int64, len(units))
-        known = codes >= 0
-        w, r, codes = rows.weight[known], (rows.reward - rows.center)[known], codes[known]
-        terms = (np.ones_like(w), w, w * r, w * w, w * w * r, (w * r) ** 2)
-        table = np.stack([np.bincount(codes, weights=each, minlength=len(index)) for each in terms], axis=1)
-        return cls(0, dict(zip(index, table, strict=True)))._limited()
+        known = np.fromiter((unit is not None for unit in units), np.bool_, len(units))
+        w, r = rows.weight[known], (rows.reward - rows.center)[known]
+        terms = np.stack([w, w * r, w * w, w * w * r, (w * r) ** 2])
+        return cls(0, sums_by_unit(terms, units[known]))._limited()
 
     def __add__(self, other: UnitSums) -> UnitSums:
         bits = max(self.bits, other.bits)

@@ -76,15 +76,12 @@ class WeightedRows:
         return WeightedRows(**chosen)
 
 
-FILLED = "filled"  # not a reason to leave a row out: its missing reward was replaced
-
-
 def rewarded_columns(
     columns: Columns, log: EvaluationLog, fill_missing: Sequence[float] | None = None
 ) -> tuple[Columns, Mapping[str, int]]:
     """The rows with final rewards, and the number of other rows by reason.
 
-    With `fill_missing`, missing rewards are replaced by the number for their arm and counted under FILLED.
+    With `fill_missing`, missing rewards are replaced by the number for their arm.
     """
     left_out: dict[str, int] = {}
     if log.requires_closed_windows:
@@ -100,7 +97,6 @@ def rewarded_columns(
             left_out["without a reward"] = int(missing.sum())
             columns = columns.filter(~missing)
         else:
-            left_out[FILLED] = int(missing.sum())
             columns = replace(
                 columns, reward=np.where(missing, np.array(fill_missing)[columns.arm], columns.reward)
             )

@@ -29,7 +29,7 @@ from maillard.errors import InvalidValue
 from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, REWARD_RANGE
 from maillard.evaluation.evaluation_log import EvaluationLog
-from maillard.evaluation.sequential import bernstein
+from maillard.evaluation.sequential import bernstein, running_mean
 from maillard.evaluation.sequential import confidence_sequence as base
 from maillard.evaluation.sequential.kernels import checked_target, compiled, places
 
@@ -82,7 +82,7 @@ def excluded_at(rows: Rows, *, value: float, level: float, k: float = DEFAULT_K,
 
 @dataclass(frozen=True)
 class DoublyRobustState(base.ConfidenceSequence):
-    """The empirical Bernstein sequence of φ.
+    """The empirical Bernstein sequence of φ, and the sums that `running_mean` needs.
 
     >>> rng = np.random.default_rng(1)
     >>> arm, reward = rng.choice(2, 1000), rng.choice([0.0, 1.0], 1000)
@@ -92,11 +92,15 @@ class DoublyRobustState(base.ConfidenceSequence):
     >>> lower, upper = sequence.interval()
     >>> round(lower, 2), round(sequence.value(), 2), round(upper, 2)
     (0.47, 0.54, 0.62)
+    >>> [round(each, 2) for each in sequence.mean_interval()]
+    [0.54, 0.45, 0.64]
     """
 
     k: float
     pulls: Floats
     sums: Floats
+    totals: Floats
+    "The state of `running_mean`."
 
     columns: ClassVar = ("arm", "reward", "weight", "probabilities", "target_row", "target_probabilities")
     requires: ClassVar[tuple[str, ...]] = (ALL_PROBABILITIES,)
@@ -119,7 +123,8 @@ class DoublyRobustState(base.ConfidenceSequence):
         if not 0 <= k < np.inf:
             raise InvalidValue("k", k, "a finite number >= 0")
         level, until = base.level_of(alpha), base.horizon_of(horizon)
-        return cls(level, until, bernstein.start(), float(k), np.zeros(arms + 1), np.zeros(arms + 1))
+        pulls, sums = np.zeros(arms + 1), np.zeros(arms + 1)
+        return cls(level, until, bernstein.start(), float(k), pulls, sums, running_mean.start())
 
     def advance(
         self,
@@ -133,23 +138,6 @@ class DoublyRobustState(base.ConfidenceSequence):
         path: bool = False,
     ) -> Floats:
         """Process rows in log order; returns the bounds after each of them if `path` is true."""
-        rows = {"arm": arm, "reward": reward, "weight": weight, "probabilities": probabilities}
-        lower, upper = self.terms_of(**rows, target_row=target_row, target_probabilities=target_probabilities)
-        bounds = base.path_of(lower.size, path)
-        bernstein.advance(self.run, lower, upper, self.level, self.k, self.horizon, bounds)
-        return bounds
-
-    def terms_of(
-        self,
-        *,
-        arm: Any,
-        reward: Any,
-        weight: Any,
-        probabilities: Any,
-        target_row: Any,
-        target_probabilities: Any,
-    ) -> tuple[Floats, Floats]:
-        """The terms φ of rows in log order, for r and for 1 - r; updates the model."""
         weight, reward = base.checked_rows(weight, reward)
         probabilities = np.ascontiguousarray(probabilities, np.float64)
         arms = self.pulls.size - 1
@@ -164,7 +152,15 @@ class DoublyRobustState(base.ConfidenceSequence):
         arm = places("arm", arm, reward.size, arms)
         target_row = places("target_row", target_row, reward.size, len(target_probabilities))
         rows = arm, reward, weight, probabilities, target_row, target_probabilities
-        return terms(self.pulls, self.sums, rows, self.k)
+        lower, upper = terms(self.pulls, self.sums, rows, self.k)
+        running_mean.advance(self.totals, lower, upper, 1.0 / (self.k + 1.0))
+        bounds = base.path_of(reward.size, path)
+        bernstein.advance(self.run, lower, upper, self.level, self.k, self.horizon, bounds)
+        return bounds
+
+    def mean_interval(self) -> tuple[float, float, float]:
+        """The mean value over the rows so far, which may have changed, and its bounds."""
+        return running_mean.interval(self.totals, self.level, self.k)
 
     def centre(self) -> float:
         return bernstein.centre_of(self.run, self.k)
@@ -181,3 +177,24 @@ class DoublyRobustSequence(base.SequenceEstimator):
     priority: ClassVar[tuple[int, int]] = (99, 4)
     priority_without_floor: ClassVar[int | None] = 3
     state: ClassVar[type[base.ConfidenceSequence]] = DoublyRobustState
+
+
+class RunningMeanSequence(base.SequenceEstimator):
+    """Waudby-Smith et al. (2022): a confidence sequence for the mean value so far, if it may change."""
+
+    name: ClassVar[str] = "cs-mean"
+    formula: ClassVar[str] = "mixture of empirical Bernstein bounds of the mean of Σ π m + w (r - m)"
+    assumes: ClassVar[str] = (
+        "rewards in a known range; the means may change over time. The interval is for the mean over the "
+        "decisions so far, and valid at any time, regardless of how often you check"
+    )
+    constant_means: ClassVar[bool] = False
+    requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE, ALL_PROBABILITIES)
+    default_for: ClassVar[tuple[str, ...] | None] = (REWARD_RANGE, ALL_PROBABILITIES)
+    order: ClassVar[int] = 11
+    priority: ClassVar[tuple[int, int]] = (98, 7)
+    state: ClassVar[type[base.ConfidenceSequence]] = DoublyRobustState  # shared with cs-dr
+
+    def result(self, state: base.ConfidenceSequence) -> tuple[float, ...]:
+        assert isinstance(state, DoublyRobustState)
+        return state.mean_interval()

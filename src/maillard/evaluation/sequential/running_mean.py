@@ -20,15 +20,10 @@ they bound other means.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 
 from maillard.array_types import Floats
-from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, REWARD_RANGE
-from maillard.evaluation.sequential import confidence_sequence as base
-from maillard.evaluation.sequential.doubly_robust import DEFAULT_K, DoublyRobustState
 from maillard.evaluation.sequential.kernels import compiled
 
 # A bet within a factor 1.41 of the best one costs at most 10% of the width; more bets cost more.
@@ -36,8 +31,7 @@ _BETS = 0.95 * 2.0 ** -np.arange(14)
 _PENALTIES = -np.log1p(-_BETS) - _BETS
 _MAX_ITERATIONS = 200  # of Newton's method, which needs about ten
 
-# Columns of `run`, which has a row for each of the two bounds.
-_ROWS, _SUM, _SQUARES = 0, 1, 2
+# `run` has a row for each of the two bounds: rows, Σ x, Σ (x - x̂)².
 
 
 @compiled
@@ -74,67 +68,19 @@ def deviation(squares: float, level: float) -> float:
     return float(s)
 
 
-@dataclass(frozen=True)
-class RunningMeanState(DoublyRobustState):
-    """The sums of the doubly robust terms and of their squared deviations from predictions.
-
-    >>> rng = np.random.default_rng(1)
-    >>> arm, reward = rng.choice(2, 1000), rng.choice([0.0, 1.0], 1000)
-    >>> sequence = RunningMeanState.start(arms=2, alpha=0.05)
-    >>> rows = dict(arm=arm, reward=reward, weight=2.0 * arm, probabilities=np.full((1000, 2), 0.5))
-    >>> _ = sequence.advance(**rows, target_row=np.zeros(1000, int), target_probabilities=[[0.0, 1.0]])
-    >>> lower, upper = sequence.interval()
-    >>> round(lower, 2), round(sequence.value(), 2), round(upper, 2)
-    (0.39, 0.54, 0.7)
-    """
-
-    @classmethod
-    def start(
-        cls,
-        arms: int,
-        alpha: float,
-        k: float = DEFAULT_K,
-        horizon: int | None = None,
-    ) -> RunningMeanState:
-        """The state before the first row."""
-        made = super().start(arms, alpha, k, horizon)
-        return cls(made.level, made.horizon, np.zeros((2, 3)), made.k, made.pulls, made.sums)
-
-    def advance(self, **rows: Any) -> Floats:
-        """Process rows in log order."""
-        advance(self.run, *self.terms_of(**rows), 1.0 / (self.k + 1.0))
-        return base.path_of(0, wanted=False)
-
-    def interval(self) -> tuple[float, float]:
-        """The bounds on the mean over the rows so far."""
-        return self._bound(0), 1.0 - self._bound(1)
-
-    def _bound(self, side: int) -> float:
-        rows, total, squares = self.run[side].tolist()
-        if not rows:
-            return 0.0
-        return float(max(0.0, (self.k + 1.0) * (total - deviation(squares, self.level)) / rows))
-
-    def centre(self) -> float:
-        rows = self.run[0, _ROWS]
-        if not rows:
-            return math.nan
-        lower, upper = (self.k + 1.0) * self.run[:, _SUM] / rows
-        return float((lower + 1.0 - upper) / 2.0)
+def start() -> Floats:
+    """The state before the first row."""
+    return np.zeros((2, 3))
 
 
-class RunningMeanSequence(base.SequenceEstimator):
-    """Waudby-Smith et al. (2022): a confidence sequence for the mean value so far, if it may change."""
-
-    name: ClassVar[str] = "cs-mean"
-    formula: ClassVar[str] = "mixture of empirical Bernstein bounds of the mean of Σ π m + w (r - m)"
-    assumes: ClassVar[str] = (
-        "rewards in a known range; the means may change over time. The interval is for the mean over the "
-        "decisions so far, and valid at any time, regardless of how often you check"
-    )
-    constant_means: ClassVar[bool] = False
-    requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE, ALL_PROBABILITIES)
-    default_for: ClassVar[tuple[str, ...] | None] = (REWARD_RANGE, ALL_PROBABILITIES)
-    order: ClassVar[int] = 11
-    priority: ClassVar[tuple[int, int]] = (98, 7)
-    state: ClassVar[type[base.ConfidenceSequence]] = RunningMeanState
+def interval(run: Floats, level: float, k: float) -> tuple[float, float, float]:
+    """The mean over the rows so far and its bounds; nan before the first row, and if no value is left."""
+    if not run[0, 0]:
+        return math.nan, 0.0, 1.0
+    ends, means = [], []
+    for rows, total, squares in run.tolist():
+        ends.append(max(0.0, (k + 1.0) * (total - deviation(squares, level)) / rows))
+        means.append((k + 1.0) * total / rows)
+    lower, upper = ends[0], 1.0 - ends[1]
+    value = min(max((means[0] + 1.0 - means[1]) / 2.0, lower), upper) if lower <= upper else math.nan
+    return value, lower, upper
