@@ -6,7 +6,6 @@ import itertools
 import math
 import random
 import sqlite3
-import time
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -402,12 +401,12 @@ def test_ids_out_of_order_within_a_state_are_accepted() -> None:
     assert found.not_audited == 1
 
 
-def test_verifying_ten_thousand_arms_takes_less_than_five_seconds() -> None:
-    bandit = Bandit([f"arm {n}" for n in range(10_000)], "ms", reward=Reward(low=0, high=1))
+@pytest.mark.torture
+def test_verifying_a_hundred_thousand_arms() -> None:
+    """Takes 2 s; work quadratic in the number of arms would not end before the timeout of a test."""
+    bandit = Bandit([f"arm {n}" for n in range(100_000)], "ms", reward=Reward(low=0, high=1))
     bandit.choose(size=20)
-    before = time.process_time()
     assert verify(bandit).recomputed == 20
-    assert time.process_time() - before < 5  # takes 0.2 s; quadratic work takes 20 s
 
 
 def test_the_audit_buffers_a_bounded_number_of_probabilities() -> None:
