@@ -201,6 +201,7 @@ def _foreign_case(recorded: Recorded, log: Any, *, every: bool = True) -> Case:
 
 BUYERS = (0.02, 0.024)
 SIGMA, MAX_REVENUE = 1.5, 2000.0
+MEAN_SQUARE = 600.0  # what the analyst states: about 1.6 times the mean squared revenue of arm b
 MU = math.log(50.0) - SIGMA**2 / 2
 
 
@@ -222,7 +223,13 @@ def revenue(rng: Generator) -> Case:
     """About 2% buy, for a lognormal amount; the mean revenue of a visitor is about 1."""
     means = _constant(*BUYERS) * mean_purchase()
     spec = f"ms+:floor=0.1,sigma2={int((MAX_REVENUE / 2) ** 2)}"
-    return _own(rng, means, Setup(policy=spec, sampler=purchases, reward_range=(0.0, MAX_REVENUE)))
+    case = _own(rng, means, Setup(policy=spec, sampler=purchases, reward_range=(0.0, MAX_REVENUE)))
+    stated = {"second_moment": MEAN_SQUARE}
+    more = tuple(
+        replace(each, name=f"{each.name}, stated mean square", options={**each.options, **stated})
+        for each in case.questions
+    )
+    return replace(case, questions=case.questions + more)
 
 
 def late_conversions(rng: Generator) -> Case:
