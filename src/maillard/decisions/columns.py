@@ -164,11 +164,7 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, in
 
 def _late_rewards(log: DecisionLog, rows: Sequence[Row]) -> Floats | None:
     """The reward of each decision with late rewards, if late rewards counted; None if there are none."""
-    if log.reward is None or not any(each.late for row in rows for each in row.rewards):
+    if log.reward is None:
         return None
-    found = np.full(len(rows), np.nan)
-    for place, row in enumerate(rows):
-        if any(each.late for each in row.rewards):
-            total = log.reward.total([each._replace(late=False) for each in row.rewards])
-            found[place] = np.nan if total is None else total
-    return found
+    found = np.array([log.reward.total_with_late(row.rewards) for row in rows], np.float64)
+    return None if np.isnan(found).all() else found

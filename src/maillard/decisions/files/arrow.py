@@ -6,7 +6,8 @@ import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
 from maillard.decisions.files.metadata import read_header, write_header
@@ -17,6 +18,9 @@ from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue, MaillardError
 
 METADATA_KEY = "maillard"
+
+Fields: TypeAlias = Mapping[str, Sequence[str]]  # of columns of structs, those fields that are needed
+NO_FIELDS: Fields = MappingProxyType({})
 
 
 def pyarrow() -> Any:
@@ -158,7 +162,15 @@ class ArrowPart:
     rows: int
     start: int = 0
 
-    def __call__(self, names: Sequence[str], rows: int = MAX_BATCH_ROWS, /) -> Iterator[Any]:
+    def __call__(
+        self,
+        names: Sequence[str],
+        rows: int = MAX_BATCH_ROWS,
+        /,
+        *,
+        fields: Fields = NO_FIELDS,  # noqa: ARG002  # the table is in memory, with all fields
+    ) -> Iterator[Any]:
+        """Yield batches of these columns."""
         yield from self.table.select(list(names)).to_batches(max_chunksize=rows)
 
 

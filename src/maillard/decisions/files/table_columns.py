@@ -12,8 +12,10 @@ import numpy as np
 from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions.columns import Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
-from maillard.decisions.files.arrow import cast, pyarrow
+from maillard.decisions.files.arrow import NO_FIELDS, cast, pyarrow
 from maillard.decisions.files.foreign_logs import complete_arms
+from maillard.decisions.files.reward_lists import fields_of_late_rewards, late_rewards, list_column
+from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -104,13 +106,18 @@ class TableColumns:
     arms: tuple[str, ...]
     source: str
     experiment: str
+    reward: Reward | None = None
+    "The reward rule, if late rewards are read."
 
     def __call__(self) -> Iterator[Columns]:
         pa, done = pyarrow(), self.batches.start
         lookup = pa.array(self.arms, pa.string())
         last: tuple[Any, Any] = (None, None)
-        for batch in self.batches([name for name in _READ_COLUMNS if name in self.names]):
-            reader = _BatchReader(batch, lookup, done, self.source)
+        names, fields = [name for name in _READ_COLUMNS if name in self.names], NO_FIELDS
+        if self.reward is not None:
+            names, fields = [*names, "rewards"], {"rewards": fields_of_late_rewards(self.reward)}
+        for batch in self.batches(names, fields=fields):
+            reader = _BatchReader(batch, lookup, done, self.source, self.reward)
             last = reader.check_repeats(last)
             made = reader.columns().check(self.source)
             done += len(made)
@@ -130,6 +137,7 @@ class _BatchReader:
     start: int
     "The number of rows before this batch."
     source: str
+    reward: Reward | None = None
 
     def refuse(self, name: str, bad: Bools, allowed: str, values: Any = None) -> None:
         """Raise an error about the first bad row, if there is one."""
@@ -219,7 +227,14 @@ class _BatchReader:
             unit=unit,
             closed=self.numbers("closed", False, np.bool_),
             repeated=repeated,
+            late_reward=self.late_reward(),
         )
+
+    def late_reward(self) -> Floats | None:
+        """Return the reward of each decision with late rewards, if late rewards counted."""
+        if self.reward is None:
+            return None
+        return late_rewards(list_column(self.batch, "rewards", self.source), self.reward)
 
     def lists(self, name: str) -> tuple[Any, Ints]:
         """Return the values of a column of lists, and the length of each list."""

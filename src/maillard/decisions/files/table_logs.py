@@ -72,7 +72,8 @@ def _set_column_parts(log: DecisionLog, table: Table, row_count: int) -> None:
         from maillard.decisions.files.table_columns import TableColumns
 
         rest = tuple(table.names), log.arms, log.source, log.experiment
-        log.set_column_parts(*(TableColumns(part, *rest) for part in table.parts), row_count=row_count)
+        rule = log.reward if log.reward is not None and log.reward.window is not None else None
+        log.set_column_parts(*(TableColumns(part, *rest, rule) for part in table.parts), row_count=row_count)
 
 
 def _open_foreign(table: Table, experiment: str | None) -> DecisionLog:
