@@ -16,7 +16,7 @@ from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.metadata import read_header, write_header
 from maillard.decisions.files.output_files import atomic_file
 from maillard.decisions.files.row_codec import COLUMNS
-from maillard.decisions.files.table_logs import Table, open_table, rename_columns
+from maillard.decisions.files.table_logs import Table, number_column, open_table, rename_columns
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue
 
@@ -79,12 +79,14 @@ def open_files(
             start += rows
     content = (schema.metadata or {}).get(METADATA_KEY.encode())
     header = read_header(content if len(paths) == 1 and columns is None else None, source)
-    known = [name for name in ours if name in COLUMNS]
+    number = number_column([name for name in ours if pa.types.is_integer(schema.field(names[name]).type)])
+    known = [name for name in ours if name in COLUMNS or name == number]
 
     def records() -> Iterator[Mapping[str, Any]]:
-        return arrow.records_of(itertools.chain.from_iterable(part(known, 2_000) for part in parts), source)
+        batches = itertools.chain.from_iterable(part(known, 2_000) for part in parts)
+        return arrow.records_of(batches, source, number)
 
-    return open_table(Table(source, ours, records, parts), header, experiment)
+    return open_table(Table(source, ours, records, parts, number), header, experiment)
 
 
 @dataclass(frozen=True)

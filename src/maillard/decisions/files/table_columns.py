@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from maillard.decisions.files.arrow import NO_FIELDS, cast, pyarrow
 from maillard.decisions.files.foreign_logs import complete_arms
 from maillard.decisions.files.reward_lists import fields_of_late_rewards, late_rewards, list_column
 from maillard.decisions.reward_rule import Reward
+from maillard.decisions.row_numbers import steps_of
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -108,19 +109,27 @@ class TableColumns:
     experiment: str
     reward: Reward | None = None
     "The reward rule, if late rewards are read."
+    number: str | None = None
+    "The column that may number the rows."
 
     def __call__(self) -> Iterator[Columns]:
         pa, done = pyarrow(), self.batches.start
         lookup = pa.array(self.arms, pa.string())
         last: tuple[Any, Any] = (None, None)
+        before: int | None = None
         names, fields = [name for name in _READ_COLUMNS if name in self.names], NO_FIELDS
         if self.reward is not None:
             names, fields = [*names, "rewards"], {"rewards": fields_of_late_rewards(self.reward)}
+        if self.number is not None and self.number not in names:
+            names = [*names, self.number]
         for batch in self.batches(names, fields=fields):
             reader = _BatchReader(batch, lookup, done, self.source, self.reward)
             last = reader.check_repeats(last)
             made = reader.columns().check(self.source)
             done += len(made)
+            if self.number is not None:
+                steps, before = steps_of_batch(batch, self.number, before)
+                made = replace(made, step=steps)
             if "experiment" in self.names:
                 same = pa.compute.equal(reader.cast("experiment").fill_null("default"), self.experiment)
                 made = made.filter(same.to_numpy(zero_copy_only=False).astype(np.bool_))
@@ -273,6 +282,18 @@ class _BatchReader:
             distributions = np.full((n, k), -np.inf, order="F")
             distributions[rows, who] = logs
         return distributions, None if eligible.all() else np.asfortranarray(eligible)
+
+
+def steps_of_batch(batch: Any, number: str, last: int | None) -> tuple[Ints | None, int | None]:
+    """Return the steps of the row numbers, and the last number; None if some are not whole numbers.
+
+    `last` is the number of the row before the batch.
+    """
+    pa, column = pyarrow(), batch.column(number)
+    if not batch.num_rows or not pa.types.is_integer(column.type) or column.null_count:
+        return None, None
+    numbers: Ints = column.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False)
+    return steps_of(numbers, last), int(numbers[-1])
 
 
 def places_of(column: Any, arms: Any) -> Ints:
