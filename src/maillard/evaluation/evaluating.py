@@ -12,9 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
+from maillard.decisions.outcomes import MAX_DESIGN_EFFECT
 from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
 from maillard.evaluation.bound_targets import Target
-from maillard.evaluation.diagnostics import MAX_DESIGN_EFFECT, Diagnostics
+from maillard.evaluation.diagnostics import Diagnostics
 from maillard.evaluation.estimates import estimate
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log

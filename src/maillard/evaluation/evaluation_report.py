@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from maillard.decisions.outcomes import MAX_DESIGN_EFFECT
 from maillard.errors import UnknownName
-from maillard.evaluation.diagnostics import MAX_DESIGN_EFFECT, Diagnostics
+from maillard.evaluation.diagnostics import Diagnostics
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.estimators.estimator import Estimator
 
