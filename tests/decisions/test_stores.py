@@ -17,7 +17,7 @@ import pytest
 from maillard.decisions import Bandit, ledger
 from maillard.decisions.events import AddArm, Pause, TallyUpdate
 from maillard.decisions.stores import Store, open_store
-from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked
+from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked, Visits
 from maillard.decisions.stores.postgresql import PostgreSQLStore
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.timestamps import system_clock
@@ -250,6 +250,21 @@ def test_rows_are_ordered_and_may_be_read_in_part(store: Store) -> None:
     reading.close()
     with store.reading(EXPERIMENT) as transaction:
         assert transaction.counts().decisions == {"blue": 2500, "red": 1}
+
+
+def test_visits_of_units_are_counted(store: Store) -> None:
+    units = [None, None, "ann", "ann", "ann", "bob"]
+    made = [decision()._replace(unit=unit, epoch=1) for unit in units]
+    with write(store, lock=False) as transaction:
+        assert transaction.visits(1) == Visits(0, 0, 0)
+        transaction.add_decisions([*made, decision()._replace(unit="ann", epoch=2)])
+    with write(store, "another", lock=False) as transaction:
+        transaction.create()
+        transaction.add_decisions([decision()._replace(unit="eve", epoch=1, experiment="another")])
+    with store.reading(EXPERIMENT) as transaction:
+        assert transaction.visits(1) == Visits(decisions=6, units=2, squares=2 + 9 + 1)
+        assert transaction.visits(2) == Visits(1, 1, 1)
+        assert transaction.visits(3) == Visits(0, 0, 0)
 
 
 @pytest.mark.parametrize("log", KINDS[1:], indirect=True)  # a reader in memory has the lock

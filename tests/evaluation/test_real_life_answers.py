@@ -216,7 +216,7 @@ def test_a_sample_of_units_merges_in_any_order() -> None:
 
     rng = np.random.default_rng(1)
     sums = [
-        UnitSums(0, {f"u{i}": rng.random(6) for i in range(start, start + 9000)})
+        UnitSums(0, {f"u{i}": rng.random(8) for i in range(start, start + 9000)})
         for start in (0, 6000, 12_000)
     ]
     one, other = (sums[0] + sums[1]) + sums[2], sums[2] + (sums[1] + sums[0])

@@ -307,6 +307,18 @@ def test_refused_intervals_show_the_reason(api, tab) -> None:
     expect(tab.locator("#arms .interval").first).to_have_attribute("visibility", "hidden")
 
 
+def test_visitors_who_return(api, tab) -> None:
+    address = api.create("returning", ["red", "blue"])
+    body = {"decisions": [{"unit": f"user-{n % 20}"} for n in range(100)]}
+    _, response = api.request("POST", "/v1/experiments/returning/decisions:batch", body)
+    rewards = [{"decision": each["decision"]["id"], "value": 1} for each in response["results"]]
+    assert api.request("POST", "/v1/rewards:batch", {"rewards": rewards})[0] == 200
+    tab.goto(address)
+    expect(tab.locator("#arms-pending")).to_contain_text("The decisions are of 20 different units")
+    expect(tab.locator("#arms-refusal")).to_contain_text("Visitors return (100 decisions, 20 units)")
+    expect(tab.locator("#arms .interval").first).to_have_attribute("visibility", "hidden")
+
+
 def test_changes_of_an_experiment(api, tab) -> None:
     address = api.create("changing", ["red", "blue"])
     tab.goto(address)

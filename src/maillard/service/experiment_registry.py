@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,7 +22,7 @@ from maillard.decisions.outcomes import Outcomes, read_outcomes
 from maillard.decisions.session import Call
 from maillard.decisions.state import State
 from maillard.decisions.stores import Store
-from maillard.decisions.stores.contract import Head
+from maillard.decisions.stores.contract import Head, Visits
 from maillard.errors import InvalidValue, MaillardError
 from maillard.service.service_errors import Busy, ExperimentExists, NotFound
 
@@ -45,6 +46,7 @@ class OpenExperiment:
         self._decisions = AsyncGroupCommit(bandit.session.run, threads) if concurrent else self._changes
         self._encoded: tuple[tuple[float, ...], tuple[str, ...], Raw, Raw] | None = None
         self._outcomes: tuple[State, Outcomes, float] | None = None  # and until when to reuse them
+        self._visits: tuple[int, Visits, float] | None = None  # of an epoch, and until when to reuse them
 
     def decide(self, request: Request) -> Awaitable[list[Decision]]:
         """Make a decision and log it."""
@@ -65,11 +67,23 @@ class OpenExperiment:
             state = session.refresh()
             if state.administrative == cached[0].administrative:
                 return state, cached[1]
-        state, found = session.refresh_with(read_outcomes)
+        visits, began = self._read_visits(), time.monotonic()
+        state, found = session.refresh_with(partial(read_outcomes, visits=visits))
         taken = time.monotonic() - began
         if taken > _SLOW_OUTCOMES:
             self._outcomes = state, found, began + 20 * taken
         return state, found
+
+    def _read_visits(self) -> Visits:
+        """How often units returned; reused in the same way, because this reads all decisions of the epoch."""
+        began, cached, session = time.monotonic(), self._visits, self.bandit.session
+        if cached is not None and cached[0] == session.state.epoch and began < cached[2]:
+            return cached[1]
+        state, found = session.refresh_with(lambda transaction, state: transaction.visits(state.epoch))
+        taken = time.monotonic() - began
+        if taken > _SLOW_OUTCOMES:
+            self._visits = state.epoch, found, began + 20 * taken
+        return found
 
     def encoded_probabilities(self, row: Decision) -> tuple[Raw, Raw]:
         """The probabilities and log probabilities as JSON. Decisions from the same state share them."""

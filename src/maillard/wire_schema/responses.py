@@ -211,6 +211,8 @@ class State(_Response):
     state: int
     "The number of the last event."
     arms: list[ArmState]
+    units: int
+    "The number of different units in this epoch."
     interval: IntervalInfo
     pending: int
     "The number of decisions whose window is open."

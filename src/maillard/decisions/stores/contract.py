@@ -62,6 +62,16 @@ class Counts(NamedTuple):
     parked: int
 
 
+class Visits(NamedTuple):
+    """How often units returned."""
+
+    decisions: int
+    units: int
+    "The number of different units. A decision without a unit has none."
+    squares: int
+    "The sum of the squared numbers of decisions of the units; a decision without a unit counts 1."
+
+
 class OpenWindow(NamedTuple):
     """Decisions of one arm whose windows are open and that count with the same reward."""
 
@@ -155,6 +165,9 @@ class Transaction(Protocol):
 
     def decisions_of_epoch(self, epoch: int) -> dict[str, int]:
         """The number of decisions of each arm in an epoch."""
+
+    def visits(self, epoch: int) -> Visits:
+        """How often units returned in an epoch. This reads all of its decisions."""
 
     def assignment(self, epoch: int, unit: str) -> str | None:
         """The id of the decision that assigned the unit's arm (sticky assignment)."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event
 from maillard.decisions.stores import sql_rows
-from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, OpenWindow, Parked, Row
+from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, OpenWindow, Parked, Row, Visits
 from maillard.decisions.stores.sql_rows import DECISION, EVENT, REWARD
 from maillard.errors import Unavailable
 
@@ -235,6 +235,17 @@ class SQLTransaction(ABC):
     def decisions_of_epoch(self, epoch: int) -> dict[str, int]:
         sql = "SELECT arm, count(*) FROM decisions WHERE experiment = ? AND epoch = ? GROUP BY arm"
         return dict(self._fetch(sql, [self.experiment, epoch]))
+
+    def visits(self, epoch: int) -> Visits:
+        grouped = (
+            "SELECT unit, count(*) AS times FROM decisions WHERE experiment = ? AND epoch = ? GROUP BY unit"
+        )
+        squares = "CASE WHEN unit IS NULL THEN times ELSE times * times END"
+        sql = (
+            f"SELECT coalesce(sum(times), 0), count(unit), coalesce(sum({squares}), 0) FROM ({grouped}) AS t"
+        )
+        (row,) = self._fetch(sql, [self.experiment, epoch])
+        return Visits(*map(int, row))
 
     def assignment(self, epoch: int, unit: str) -> str | None:
         sql = "SELECT decision FROM assignments WHERE experiment = ? AND epoch = ? AND unit = ?"
