@@ -89,7 +89,7 @@ class UnitVariance:
 
         >>> many = UnitVariance(1.0, units=10**6, effective_units=1e6, information=1000.0)
         >>> round(many.anytime_quantile(0.95), 2)
-        3.03
+        3.04
         """
         from scipy.special import ndtr
 
