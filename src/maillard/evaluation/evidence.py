@@ -120,9 +120,14 @@ class Evidence:
         """Whether intervals by unit must be valid at any time."""
         return self.query.by_unit and self.log.active
 
+    def anytime(self, estimator: Estimator) -> bool:
+        """Whether an interval of this estimator is valid at any time."""
+        if self.anytime_by_unit:
+            return not estimator.sequential
+        return estimator.interval == CONFIDENCE_SEQUENCE
+
     def assumptions_of(self, estimator: Estimator, assumes: str, by_unit: UnitVariance | None = None) -> str:
         """Everything that an interval requires, in one line."""
-        anytime = estimator.interval == CONFIDENCE_SEQUENCE or self.anytime_by_unit
         visitors = "independent visitors"
         if by_unit is not None:
             visitors = (
@@ -134,7 +139,7 @@ class Evidence:
             filter(
                 None,
                 [
-                    "" if anytime else "a number of rows that was fixed in advance",
+                    "" if self.anytime(estimator) else "a number of rows that was fixed in advance",
                     "means of the arms that do not change over time" if estimator.constant_means else "",
                     "rows in the order of the decisions" if estimator.sequential else "",
                     visitors,

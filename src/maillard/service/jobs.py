@@ -268,7 +268,9 @@ def _refusal(report: Report) -> str:
     if len(report.refusals) == len(report) and len(set(report.refusals.values())) == 1:
         return f"the log cannot answer: {next(iter(report.refusals.values()))}"
     # The estimate to read first if all estimators had given an interval.
-    hypothetical = {name: Estimate(name=name, value=0.0, lower=0.0, upper=0.0) for name in report}
+    blank, known = Estimate(name="", value=0.0, lower=0.0, upper=0.0), report.evidence
+    anytime = {name: known.anytime(each[0]) for name, each in known.query.estimators.items()}
+    hypothetical = {name: replace(blank, name=name, anytime_valid=anytime[name]) for name in report}
     best = replace(report, estimates=hypothetical).best
     first = report[next(iter(report)) if best is None else best.name]
     start = f"the estimate to read first would be {first.name}"
