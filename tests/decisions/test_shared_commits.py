@@ -45,12 +45,13 @@ def connections() -> list[CountingConnection]:
 @pytest.fixture
 def store(tmp_path, connections) -> Iterator[SQLiteStore]:
     def connect(path: str) -> CountingConnection:
-        connections.append(CountingConnection(path))
-        return connections[-1]
+        made = CountingConnection(path)
+        connections.append(made)
+        return made
 
-    made = SQLiteStore(tmp_path / "log.db", connect=connect)
-    yield made
-    made.close()
+    opened = SQLiteStore(tmp_path / "log.db", connect=connect)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
