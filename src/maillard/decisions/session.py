@@ -158,25 +158,30 @@ class Session:
         learns = not decisions_only or self.state.reward.learn == "provisional"
         locked = learns or not self.store.concurrent_decisions
         exclusive = any(call.kind == "change" for call in calls)
-        self.prepare(calls)
+        known = self.prepare(calls)
         with self.store.transaction(self.experiment, lock=locked, exclusive=exclusive) as transaction:
-            answers, state = self.run_in(transaction, calls, locked=locked)
+            answers, state = self.run_in(transaction, known, calls, locked=locked)
         self.publish(state)
         return answers
 
-    def prepare(self, calls: Sequence[Call]) -> None:
-        """Compute slow distributions before taking the lock. Errors are raised again for their callers."""
+    def prepare(self, calls: Sequence[Call]) -> State:
+        """Compute slow distributions before taking the lock; return the state that `run_in` starts from.
+
+        It must be known before the transaction begins, because a transaction must not be older than it.
+        """
+        known = self.state
         for eligible in {call.argument.eligible for call in calls if call.kind == "decide"}:
-            with suppress(MaillardError):
-                self.state.choice_distribution(eligible)
+            with suppress(MaillardError):  # it is raised again for the caller concerned
+                known.choice_distribution(eligible)
+        return known
 
     def run_in(
-        self, transaction: Transaction, calls: Sequence[Call], *, locked: bool
+        self, transaction: Transaction, known: State, calls: Sequence[Call], *, locked: bool
     ) -> tuple[list[Any], State]:
         """Run calls in a transaction; return their answers, and the state to publish after the commit."""
         requests = [call.argument for call in calls if call.kind == "decide"]
         rewards = [row for call in calls if call.kind == "rewards" for row in call.argument]
-        state = self._current_state(transaction, self.state, self._staleness)
+        state = self._current_state(transaction, known, self._staleness)
         made: Iterator[list[Decision] | MaillardError] = iter(())
         if requests:
             batch = DecisionBatch(transaction, self.experiment, state, requests, self._random)
@@ -317,13 +322,13 @@ def _run_parts(
 def _run_in_one_commit(
     store: SharedCommitStore, parts: Mapping[Session, Sequence[Call]]
 ) -> dict[Session, list[Any]]:
-    for session, calls in parts.items():
-        session.prepare(calls)
+    known = {session: session.prepare(calls) for session, calls in parts.items()}
     found = {}
     with store.together({each.experiment: _keys_of(calls) for each, calls in parts.items()}) as transactions:
         for session, calls in parts.items():
             try:
-                found[session] = session.run_in(transactions[session.experiment], calls, locked=True)
+                transaction = transactions[session.experiment]
+                found[session] = session.run_in(transaction, known[session], calls, locked=True)
             except MaillardError as error:
                 raise _PartFailedError from error
     for session, (_, state) in found.items():
