@@ -298,14 +298,15 @@ def reset(rng: Generator) -> Case:
     return Case((own_log(recorded),), (*values, difference(recorded, "b", "a", last)), recorded)
 
 
-def lost_rows(rng: Generator, *, own: bool) -> Case:
-    """20% of the rows with reward 0 are lost."""
+def lost_rows(rng: Generator, *, own: bool, numbered: bool = False) -> Case:
+    """20% of the rows with reward 0 are lost. `numbered`: a foreign file with a column of row numbers."""
     recorded = simulate(rng, _constant(*RATES), Setup())
     kept = (recorded.reward > 0) | (rng.random(ROWS) >= 0.2)
     if own:
         log = own_log(recorded)
         return Case((log.filter(kept),), _both(recorded), recorded)
-    return _foreign_case(recorded, foreign_log(recorded, np.flatnonzero(kept), time=True))
+    log = foreign_log(recorded, np.flatnonzero(kept), time=True, numbered=numbered)
+    return _foreign_case(recorded, log)
 
 
 def duplicated_clicks(rng: Generator) -> Case:
@@ -380,6 +381,9 @@ def _scenarios() -> dict[str, Scenario]:
         "reset": Scenario(reset, "14", "epochs are mixed"),
         "lost zeros, export": Scenario(partial(lost_rows, own=True), "15", "values too high"),
         "lost zeros, file": Scenario(partial(lost_rows, own=False), "15", "values too high"),
+        "lost zeros, file with row numbers": Scenario(
+            partial(lost_rows, own=False, numbered=True), "15", "values too high"
+        ),
         "duplicated clicks": Scenario(duplicated_clicks, "15", "values too high"),
         "probabilities after the update": Scenario(late_probabilities, "15", "values too low"),
         "80 rows": Scenario(short, "control", "must cover"),

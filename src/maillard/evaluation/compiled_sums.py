@@ -18,8 +18,9 @@ from maillard.decisions.columns import Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.arrow import cast, pyarrow
 from maillard.decisions.files.parquet import ParquetPart
-from maillard.decisions.files.table_columns import TableColumns, places_of
+from maillard.decisions.files.table_columns import TableColumns, places_of, steps_of_batch
 from maillard.decisions.pipeline_audit import FIRST_REWARDS, NO_COPY, SAME, PipelineAudit
+from maillard.decisions.row_numbers import RowNumbers
 from maillard.evaluation.diagnostics import MAX_POWER, MIN_POWER, Spread, WeightTest
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.log_sums import LogSums, TargetSums, sums_of, total_of
@@ -82,7 +83,8 @@ def _batches(part: TableColumns, log: EvaluationLog, query: Query) -> Iterator[L
     arms, logs = pa.array(part.arms, pa.string()), "log_probability" in part.names
     names = ["arm", "log_probability" if logs else "probability", "reward"]
     names += ["time"] if "time" in part.names else []
-    for batch in part.batches(names, _BATCH_ROWS):
+    number, last = [] if part.number is None else [part.number], None
+    for batch in part.batches([*names, *number], _BATCH_ROWS):
         given, reward, *time = (
             cast(batch, name, part.source).fill_null(0).to_numpy(zero_copy_only=False)
             if name == "time"
@@ -95,6 +97,10 @@ def _batches(part: TableColumns, log: EvaluationLog, query: Query) -> Iterator[L
         if made is not None:
             when = time[0] if time else np.zeros(1, np.int64)
             _audit(arm, probability, reward, when, made.pipeline)
+            for name in number:
+                steps, last = steps_of_batch(batch, name, last)
+                if steps is not None:
+                    made.pipeline.numbers = RowNumbers.of(steps, arm, probability, *time)
         yield made
 
 
