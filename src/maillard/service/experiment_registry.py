@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -186,11 +186,6 @@ class ExperimentRegistry:
             (first,) = transaction.events(0, through=1)
         return bandit, first.time
 
-    @property
-    def opened(self) -> Iterable[OpenExperiment]:
-        """All open experiments."""
-        return list(self._open.values())
-
     async def all_experiments(
         self, wanted: Callable[[str], bool]
     ) -> tuple[list[OpenExperiment], dict[str, MaillardError]]:
@@ -211,6 +206,19 @@ class ExperimentRegistry:
     def _heads(self) -> dict[str, Head]:
         with self.store.reading("") as transaction:
             return transaction.heads()
+
+    async def due(self) -> list[str]:
+        """The experiments in which reward windows are due, found with one query."""
+        return await self.run(self._due)
+
+    async def settle(self, name: str) -> None:
+        """Close due windows of an experiment, a limited number of them."""
+        experiment = await self.get(name)
+        await self.change(experiment.bandit.session.settle_batch)
+
+    def _due(self) -> list[str]:
+        with self.store.reading("") as transaction:
+            return transaction.due_experiments()
 
     # The experiment of a decision.
 

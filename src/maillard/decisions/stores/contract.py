@@ -173,6 +173,9 @@ class Transaction(Protocol):
     def heads(self) -> dict[str, Head]:
         """The heads of all experiments."""
 
+    def due_experiments(self) -> list[str]:
+        """The names of the experiments in which some window has closed and is not settled."""
+
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         """The experiment of each of these decisions that exists."""
 
