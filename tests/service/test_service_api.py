@@ -464,6 +464,16 @@ def test_the_service_closes_due_windows(api: Api) -> None:
     assert math.fsum(arm["sum"] for arm in default.state["arms"]) == 0.25
 
 
+def test_erasing_a_unit(api: Api) -> None:
+    experiment = api.create_experiment()
+    made = experiment.decide("erica-1", unit="erica").json()
+    erased = experiment.request("POST", ":erase-unit", {"unit": "erica"})
+    assert (erased.status_code, erased.json()) == (200, {"decisions": 1})
+    assert api.client.get(f"/v1/decisions/{made['id']}").json()["unit"].startswith("erased-")
+    assert experiment.request("POST", ":erase-unit", {"unit": "erica"}).json() == {"decisions": 0}
+    assert error_summary(experiment.request("POST", ":erase-unit", {"unit": ""}))[0] == 422
+
+
 def test_windows_close_in_experiments_that_nobody_has_used_since_the_start(tmp_path) -> None:
     rule = Reward(low=0, high=1, window=0.2, default=0.25)
     with closing(Bandit(["red", "blue"], "uniform", reward=rule, log=tmp_path / "log.db")) as bandit:

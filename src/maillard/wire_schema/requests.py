@@ -85,6 +85,12 @@ class NewArm(_Request):
     arm: Name
 
 
+class UnitToErase(_Request):
+    """The unit whose name is to be erased from the log of an experiment."""
+
+    unit: Name
+
+
 class DecisionRequest(_Request):
     """The unit that a decision is for, and the arms to choose from (by default, all active ones)."""
 
