@@ -226,6 +226,9 @@ def test_changes_of_an_experiment_take_effect(url, home, bandit, client_class) -
         call("choose")
     call("resume")
     call("reset")
+    call("choose", unit="erica")
+    assert call("erase_unit", "erica") == 1
+    assert call("erase_unit", "erica") == 0
     call("archive")
     with pytest.raises(Paused):
         call("choose")

@@ -320,6 +320,22 @@ def test_pending_decisions_are_due_in_their_order(store: Store, log: Log) -> Non
         assert transaction.due_decisions(2) == [ids[3]]
 
 
+def test_experiments_in_which_a_window_is_due(store: Store, log: Log) -> None:
+    ids, now = [new_id() for _ in range(3)], log.clock.now
+    with write(store) as transaction:
+        assert transaction.due_experiments() == []
+        transaction.add_pending({ids[0]: now, ids[1]: now - 1, ids[2]: now + 1})
+    with store.reading("") as transaction:
+        assert transaction.due_experiments() == [EXPERIMENT]
+    with write(store) as transaction:
+        transaction.remove_pending(ids[:2])
+    with store.reading("") as transaction:
+        assert transaction.due_experiments() == []
+    log.clock.forward(1)
+    with store.reading("") as transaction:
+        assert transaction.due_experiments() == [EXPERIMENT]
+
+
 def test_a_unit_is_assigned_if_the_previous_assignment_matches(store: Store) -> None:
     with write(store, lock=False) as transaction:
         assert transaction.assignment(1, "u") is None

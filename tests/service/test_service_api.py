@@ -117,7 +117,7 @@ def test_an_experiment_is_created_once(api: Api) -> None:
         "policy_version": 1,
         "epoch": 1,
         "sticky": True,
-        "reward": rule | {"learn": "on_close"},
+        "reward": rule | {"learn": "on_close", "binary": False},
         "hints": [],
     }
     for again in (body, body | {"arms": ["other"]}):
@@ -467,6 +467,24 @@ def test_the_service_closes_due_windows(api: Api) -> None:
     assert math.fsum(arm["sum"] for arm in default.state["arms"]) == 0.25
 
 
+def test_erasing_a_unit(api: Api) -> None:
+    experiment = api.create_experiment()
+    made = experiment.decide("erica-1", unit="erica").json()
+    erased = experiment.request("POST", ":erase-unit", {"unit": "erica"})
+    assert (erased.status_code, erased.json()) == (200, {"decisions": 1})
+    assert api.client.get(f"/v1/decisions/{made['id']}").json()["unit"].startswith("erased-")
+    assert experiment.request("POST", ":erase-unit", {"unit": "erica"}).json() == {"decisions": 0}
+    assert error_summary(experiment.request("POST", ":erase-unit", {"unit": ""}))[0] == 422
+
+
+def test_windows_close_in_experiments_that_nobody_has_used_since_the_start(tmp_path) -> None:
+    rule = Reward(low=0, high=1, window=0.2, default=0.25)
+    with closing(Bandit(["red", "blue"], "uniform", reward=rule, log=tmp_path / "log.db")) as bandit:
+        bandit.choose()
+        with serving(tmp_path / "log.db"):
+            wait_until(lambda: bandit.session.refresh().tally.pulls.sum() == 1)
+
+
 def test_a_batch_of_rewards_has_a_status_for_each(api: Api) -> None:
     experiment = api.create_experiment()
     decision, unknown = experiment.decide().json()["id"], new_id()
@@ -675,7 +693,7 @@ def test_health_readiness_policies_and_the_description(api: Api) -> None:
             if "horizon" in policies[name]["parameters"]
             else ""
         )
-        experiment = api.create_experiment(policy=name + options)
+        experiment = api.create_experiment(policy=name + options, reward=UNIT | {"binary": True})
         assert experiment.decide().status_code == 201, name
     assert api.client.get("/openapi.json").json()["openapi"] == "3.1.0"
     me = api.client.get("/v1/me").json()

@@ -71,6 +71,7 @@ def body_of(operation: Operation, key: str, id: str) -> dict[str, Any]:
         "create_experiment": NEW | {"experiment": key},
         "evaluate": {"target": "arm:crimson"},
         "add_arm": {"arm": "mauve"},
+        "erase_unit": {"unit": "nobody"},
         "change_experiment": {"policy": "ms"},
     }
     return bodies.get(operation.name, {})
@@ -224,7 +225,10 @@ REQUIRED_SCOPES = {
         "PATCH /v1/experiments/{experiment}",
         "POST /v1/experiments/{experiment}/arms",
         "DELETE /v1/experiments/{experiment}/arms/{arm:anything}",
-        *(f"POST /v1/experiments/{{experiment}}:{verb}" for verb in ("pause", "resume", "reset", "archive")),
+        *(
+            f"POST /v1/experiments/{{experiment}}:{verb}"
+            for verb in ("pause", "resume", "reset", "archive", "erase-unit")
+        ),
     },
     "any": {"GET /v1/policies", "GET /v1/me"},
     None: {"GET /healthz", "GET /readyz", "GET /openapi.json"},

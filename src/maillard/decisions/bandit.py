@@ -224,7 +224,7 @@ class Bandit:
         """Use another policy from now on, as a new policy version. The tally stays."""
 
         def make(state: State) -> events.ChangePolicy:
-            spec, formula = configuration.describe_policy(policy, state.reward)
+            spec, formula = configuration.describe_policy(policy, state.reward, new=True)
             return events.ChangePolicy(policy=spec, formula=formula)
 
         self.session.change(make, expected)

@@ -115,10 +115,10 @@ class Service:
     async def _maintain_periodically(self) -> None:
         for round_number in itertools.count(1):
             await asyncio.sleep(_MAINTENANCE_INTERVAL)
-            for experiment in self.experiments.opened:
-                if experiment.bandit.state.reward.window is not None:
-                    with self._log_failure("closing windows failed"):
-                        await self.experiments.change(experiment.bandit.session.settle_batch)
+            with self._log_failure("closing windows failed"):
+                for name in await self.experiments.due():
+                    with self._log_failure(f"closing windows of {name!r} failed"):
+                        await self.experiments.settle(name)
             if round_number % _UNPARK_INTERVAL == 0:
                 with self._log_failure("applying parked rewards failed"):
                     for row in await self.experiments.apply_parked():

@@ -49,6 +49,12 @@ class Health(_Response):
     status: Literal["ok", "ready"]
 
 
+class Erasure(_Response):
+    """The number of decisions in which the unit's name and idempotency keys were replaced by a token."""
+
+    decisions: int
+
+
 class Permissions(_Response):
     """What the caller may do."""
 

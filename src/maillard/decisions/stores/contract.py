@@ -6,9 +6,9 @@ does, which number an event gets, and which call gets an idempotency key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
@@ -186,6 +186,9 @@ class Transaction(Protocol):
     def heads(self) -> dict[str, Head]:
         """The heads of all experiments."""
 
+    def due_experiments(self) -> list[str]:
+        """The names of the experiments in which some window has closed and is not settled."""
+
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         """The experiment of each of these decisions that exists."""
 
@@ -237,3 +240,16 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close files and connections."""
+
+
+@runtime_checkable
+class SharedCommitStore(Store, Protocol):
+    """A store in which several experiments can share a commit, because there is one writer at a time."""
+
+    def together(
+        self, keys: Mapping[str, Collection[str]]
+    ) -> AbstractContextManager[Mapping[str, Transaction]]:
+        """Begin a transaction for each experiment in `keys`; all share one durable commit, or none is kept.
+
+        `keys` has the idempotency keys that each transaction will probably look up.
+        """

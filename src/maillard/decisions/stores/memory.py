@@ -246,6 +246,13 @@ class MemoryTransaction:
     def heads(self) -> dict[str, Head]:
         return {name: data.head for name, data in sorted(self._all.items())}
 
+    def due_experiments(self) -> list[str]:
+        return [
+            name
+            for name, data in self._all.items()
+            if any(closes <= self.now and key in data.closing for closes, key in data.schedule)
+        ]
+
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         wanted = list(ids)
         return {key: name for name, data in self._all.items() for key in wanted if key in data.decisions}

@@ -285,6 +285,12 @@ class SQLTransaction(ABC):
         rows = self._fetch("SELECT name, number, administrative, epoch FROM experiments ORDER BY name")
         return {name: Head(*head) for name, *head in rows}
 
+    def due_experiments(self) -> list[str]:
+        due = "SELECT 1 FROM pending WHERE pending.experiment = experiments.id AND closes <= ?"
+        return [
+            name for (name,) in self._fetch(f"SELECT name FROM experiments WHERE EXISTS ({due})", [self.now])
+        ]
+
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         joined = "decisions JOIN experiments ON experiment = experiments.id"
         sql = f"SELECT decisions.id, name FROM {joined} WHERE decisions.id {self.IN}"
