@@ -43,7 +43,7 @@ class OpenExperiment:
     """An open experiment and its group commits."""
 
     def __init__(
-        self, bandit: Bandit, threads: ThreadPoolExecutor, created_at: int, together: _Together | None
+        self, bandit: Bandit, threads: ThreadPoolExecutor, created_at: int, together: _Together | None = None
     ) -> None:
         self.bandit, self.created_at, self._together = bandit, created_at, together
         self._changes = AsyncGroupCommit[Call, Any](bandit.session.run, threads)
