@@ -7,6 +7,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx2
@@ -17,6 +18,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CHECKS, CheckContext, load_all_checks
 
+from maillard.decisions.stores import open_store
+from maillard.service.api_keys import create
 from maillard.service.openapi import openapi_document
 from maillard.service.operations import OPERATIONS
 from tests.service.raw_http import error
@@ -152,8 +155,11 @@ class RecordingClient:
 @pytest.fixture(scope="module")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordingClient]:
     log = tmp_path_factory.mktemp("schema") / "log.db"
+    with closing(open_store(log)) as store:
+        _, secret = create(store, "admin", ["admin"])
     options = ["--rate-limit", "0", "--log-level", "warning"]
-    with serving(log, options=options) as service, requests.Session() as session:
+    with serving(log, no_keys=False, options=options) as service, requests.Session() as session:
+        session.headers["Authorization"] = f"Bearer {secret}"
         yield RecordingClient(service, session)
         assert "traceback" not in service.output.lower(), service.output[-4000:]
 

@@ -174,7 +174,7 @@ def test_two_workers_act_as_one_service(postgres: str) -> None:
         _, admin = create(store, "admin", ["admin"])
         key, secret = create(store, "for a while", ["admin"])
     with (
-        serving(postgres, workers=2, options=["--rate-limit", "0"]) as service,
+        serving(postgres, workers=2, no_keys=False, options=["--rate-limit", "0"]) as service,
         http_client(service) as client,
     ):
         client.headers["Authorization"] = f"Bearer {admin}"
