@@ -20,9 +20,7 @@ from benchmarks.load import free_port
 from tests.serving import Service
 
 _TIMEOUT = 120.0  # seconds; a busy machine may need them
-_OTHER_FOLDERS = (
-    f"/usr/sbin:{Path(__file__).parents[1] / '.nginx' / 'usr' / 'sbin'}"  # the last: `make nginx`
-)
+_UNPACKED = Path(__file__).parents[1] / ".nginx" / "usr" / "sbin"  # by `make nginx`
 _NGINX = """
 daemon off;
 master_process off;
@@ -86,7 +84,7 @@ def nginx_proxy(service: Service, folder: Path, settings: str = "") -> Iterator[
 
     Without nginx, the test is skipped, or fails if CI=true.
     """
-    program = shutil.which("nginx") or shutil.which("nginx", path=_OTHER_FOLDERS)
+    program = shutil.which("nginx") or shutil.which("nginx", path=f"/usr/sbin:{_UNPACKED}")
     if program is None:
         stop = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
         stop("nginx is not tested: it is not installed; run `make nginx`")

@@ -76,6 +76,25 @@ def test_without_a_terminal_the_key_is_written_to_a_file(database) -> None:
     assert secret.encode() not in database.read_bytes()  # only its hash is stored
 
 
+def test_the_documented_commands(database) -> None:
+    """The commands of docs/service.md, with the address and the key of this service."""
+    page = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf8")
+    (block,) = re.findall(r"^```\n(export MAILLARD_KEY=.*?)^```", page, re.MULTILINE | re.DOTALL)
+    setup, create, decide, reward = re.split(r"^(?=curl)", block, flags=re.MULTILINE)
+
+    def run(command: str) -> Any:
+        exported = setup.replace("mk_...", f'"$(cat {key_file(database)})"')
+        script = exported + command.replace("localhost:8000", f"{service.host}:{service.port}")
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    with serving(database, no_keys=False) as service:
+        assert run(create)["experiment"] == "home"
+        decision = run(decide)
+        assert decision["arm"] in ("red", "blue")
+        assert run(reward.replace("<id>", decision["id"]))["outcome"] == "waiting"
+
+
 def test_an_existing_key_prevents_the_first_key(database) -> None:
     command = [sys.executable, *MAILLARD, "keys", "create", "--database", str(database)]
     subprocess.run([*command, "--name", "web", "--scope", "read"], check=True, capture_output=True)
