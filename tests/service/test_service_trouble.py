@@ -39,7 +39,7 @@ def test_the_access_log_contains_ids_but_no_names_and_no_secrets(tmp_path: Path)
     log = str(tmp_path / "PLANTED-folder.db")
     with closing(open_store(log)) as store:
         _, secret = create(store, "PLANTED-name", ["admin"])
-    with serving(log) as service, http_client(service) as client:
+    with serving(log, no_keys=False) as service, http_client(service) as client:
         client.headers["Authorization"] = f"Bearer {secret}"
         body = {"experiment": "PLANTED-key", "arms": ["PLANTED-arm", "b"], "policy": "ms+", "reward": UNIT}
         assert client.post("/v1/experiments", json=body).status_code == 201

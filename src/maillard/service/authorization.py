@@ -55,8 +55,9 @@ def _check_local(scope: Scope, headers: dict[bytes, bytes]) -> None:
     """Without keys, reject requests from web pages of other origins and, if recognised, from proxies."""
     if _is_proxied(scope, headers):
         message = (
-            "This request came through a proxy, and the service was started with --no-keys, for development "
-            "on this machine only. Start it without --no-keys: then every caller needs an API key."
+            "This request came through a proxy, or it uses HTTP/1.0 as proxies do. The service was started "
+            "with --no-keys, for development on this machine only. Start it without --no-keys: then every "
+            "caller needs an API key."
         )
         raise HttpError(403, "forbidden", message)
     same_origin = headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin")  # browsers send it
