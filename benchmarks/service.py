@@ -350,7 +350,7 @@ def bench(quick: bool) -> list[dict[str, Any]]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         bare = stack.enter_context(running(["-m", "benchmarks.service", "--bare", "{port}"]))
-        sqlite = stack.enter_context(serving(Path(folder) / "log.db", options=_UNLIMITED))
+        sqlite = stack.enter_context(serving(Path(folder) / "log.db", no_keys=True, options=_UNLIMITED))
         create_experiment(sqlite)
         alone = own_cost(count)
         table.add("the load itself, against a constant", alone, own_cpu=alone.own_cpu)
@@ -363,12 +363,12 @@ def bench(quick: bool) -> list[dict[str, Any]]:
         compare_experiments(table, sqlite, count, seconds, limited=not quick)
         server = Server()
         stack.callback(server.release)
-        with serving(server.url(), options=_UNLIMITED) as postgresql:
+        with serving(server.url(), no_keys=True, options=_UNLIMITED) as postgresql:
             create_experiment(postgresql)
             both.compare("PostgreSQL, decision", postgresql, lambda _: decisions())
             both.latency("PostgreSQL, decision", postgresql, seconds)
         both.add_bare()
-        with serving(Path(folder) / "large.db", options=_UNLIMITED) as large:
+        with serving(Path(folder) / "large.db", no_keys=True, options=_UNLIMITED) as large:
             create_experiment(large)
             measure_memory(
                 table, large, total, None if quick else MOST_GROWTH

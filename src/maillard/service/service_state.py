@@ -38,9 +38,9 @@ class Service:
     """The shared state of all handlers. Create it inside the event loop; `async with` starts and stops it."""
 
     def __init__(
-        self, store: Store, database: str, access_log: AccessLog, *, rate_limit: float, exposed: bool
+        self, store: Store, database: str, access_log: AccessLog, *, rate_limit: float, no_keys: bool
     ) -> None:
-        self.store, self.access_log, self._exposed = store, access_log, exposed
+        self.store, self.access_log, self._no_keys = store, access_log, no_keys
         self.experiments = ExperimentRegistry(store)
         self.keyring = Keyring(store)
         self.limiter = RateLimiter(rate_limit or None)
@@ -57,8 +57,8 @@ class Service:
 
     @property
     def open(self) -> bool:
-        """Whether callers need no key: none was ever created, and the service listens on loopback only."""
-        return not self._exposed and not self.keyring.any_made
+        """Whether callers need no key: the service was started with --no-keys, and none was created since."""
+        return self._no_keys and not self.keyring.any_made
 
     async def update_monitor(self) -> None:
         """Let the monitor read new rows of the log. Concurrent callers share one update."""

@@ -62,7 +62,7 @@ class Permissions(_Response):
     experiments: list[str] | None
     "The experiments to which the key is limited; null means all."
     open: bool
-    "Whether no key exists yet. Then everyone on this machine may do everything."
+    "Whether the service was started with --no-keys: every program on its machine may do everything."
     version: str
 
 
