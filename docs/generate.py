@@ -200,9 +200,8 @@ def draw_audit() -> None:
 def draw_evaluation() -> None:
     """Draw estimates of the value of a bad arm from the log of a bandit with a floor."""
     log = maillard.simulate_log("ms+:floor=0.1", "bernoulli:0.5,0.4,0.3", 10_000, seed=2)
-    report = maillard.evaluate(
-        log, "arm:2", ["ips", "snips", *(name for name, cls in all_estimators().items() if cls.sequential)]
-    )
+    names = ["ips", "snips", *(name for name, cls in all_estimators().items() if cls.sequential)]
+    report = maillard.evaluate(log, "arm:2", names, second_moment=0.5)  # of a click: its mean
     ends = np.array([(each.value, each.lower, each.upper) for each in report.values()], float)
     figure = figures.forest(
         list(report),

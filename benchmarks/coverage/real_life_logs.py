@@ -307,10 +307,12 @@ def foreign_log(
     time: bool,
     every: bool = True,
     logs: Floats | None = None,
+    numbered: bool = False,
 ) -> Any:
     """A table of another program: arm, probability and reward, of these rows in this order.
 
-    `every`: with the probabilities of all arms. `logs` replaces the log probabilities.
+    `every`: with the probabilities of all arms. `logs` replaces the log probabilities. `numbered`: with the
+    numbers that the rows had when they were recorded.
     """
     rows = np.arange(recorded.rows) if rows is None else rows
     logs, names = (recorded.logs if logs is None else logs)[rows], np.array(recorded.setup.arms, object)
@@ -324,6 +326,8 @@ def foreign_log(
         columns["log_probabilities"] = _lists(pa.array(logs.ravel()), np.full(n, names.size))
     if time:
         columns["time"] = pa.array(recorded.time[rows]).cast(pa.timestamp("us", tz="UTC"))
+    if numbered:
+        columns["row"] = rows
     return pa.table(columns)
 
 

@@ -201,6 +201,7 @@ def _foreign_case(recorded: Recorded, log: Any, *, every: bool = True) -> Case:
 
 BUYERS = (0.02, 0.024)
 SIGMA, MAX_REVENUE = 1.5, 2000.0
+MEAN_SQUARE = 600.0  # what the analyst states: about 1.6 times the mean squared revenue of arm b
 MU = math.log(50.0) - SIGMA**2 / 2
 
 
@@ -222,7 +223,13 @@ def revenue(rng: Generator) -> Case:
     """About 2% buy, for a lognormal amount; the mean revenue of a visitor is about 1."""
     means = _constant(*BUYERS) * mean_purchase()
     spec = f"ms+:floor=0.1,sigma2={int((MAX_REVENUE / 2) ** 2)}"
-    return _own(rng, means, Setup(policy=spec, sampler=purchases, reward_range=(0.0, MAX_REVENUE)))
+    case = _own(rng, means, Setup(policy=spec, sampler=purchases, reward_range=(0.0, MAX_REVENUE)))
+    stated = {"second_moment": MEAN_SQUARE}
+    more = tuple(
+        replace(each, name=f"{each.name}, stated mean square", options={**each.options, **stated})
+        for each in case.questions
+    )
+    return replace(case, questions=case.questions + more)
 
 
 def late_conversions(rng: Generator) -> Case:
@@ -291,14 +298,15 @@ def reset(rng: Generator) -> Case:
     return Case((own_log(recorded),), (*values, difference(recorded, "b", "a", last)), recorded)
 
 
-def lost_rows(rng: Generator, *, own: bool) -> Case:
-    """20% of the rows with reward 0 are lost."""
+def lost_rows(rng: Generator, *, own: bool, numbered: bool = False) -> Case:
+    """20% of the rows with reward 0 are lost. `numbered`: a foreign file with a column of row numbers."""
     recorded = simulate(rng, _constant(*RATES), Setup())
     kept = (recorded.reward > 0) | (rng.random(ROWS) >= 0.2)
     if own:
         log = own_log(recorded)
         return Case((log.filter(kept),), _both(recorded), recorded)
-    return _foreign_case(recorded, foreign_log(recorded, np.flatnonzero(kept), time=True))
+    log = foreign_log(recorded, np.flatnonzero(kept), time=True, numbered=numbered)
+    return _foreign_case(recorded, log)
 
 
 def duplicated_clicks(rng: Generator) -> Case:
@@ -373,6 +381,9 @@ def _scenarios() -> dict[str, Scenario]:
         "reset": Scenario(reset, "14", "epochs are mixed"),
         "lost zeros, export": Scenario(partial(lost_rows, own=True), "15", "values too high"),
         "lost zeros, file": Scenario(partial(lost_rows, own=False), "15", "values too high"),
+        "lost zeros, file with row numbers": Scenario(
+            partial(lost_rows, own=False, numbered=True), "15", "values too high"
+        ),
         "duplicated clicks": Scenario(duplicated_clicks, "15", "values too high"),
         "probabilities after the update": Scenario(late_probabilities, "15", "values too low"),
         "80 rows": Scenario(short, "control", "must cover"),

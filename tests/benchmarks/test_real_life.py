@@ -144,6 +144,12 @@ def test_foreign_files() -> None:
     zeros, left = (case.recorded.reward == 0).sum(), case.logs[0]["reward"].to_numpy()
     assert (left == 1).sum() == ROWS - zeros
     assert stats.binomtest(int((left == 0).sum()), int(zeros), 0.8).pvalue > FALSE_ALARM
+    case = one("lost zeros, file with row numbers")
+    numbers, left = (case.logs[0][name].to_numpy() for name in ("row", "reward"))
+    assert (case.recorded.reward[numbers] == left).all()
+    assert numbers.size < ROWS
+    answers = [real_life.answer(case.logs[0], asked) for asked in case.questions]
+    assert all(each.warned for each in answers)
 
 
 def test_probabilities_after_the_update_are_those_of_the_next_row() -> None:

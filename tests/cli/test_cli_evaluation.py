@@ -166,6 +166,18 @@ def test_options_are_passed_to_evaluate(logs) -> None:
     )
 
 
+def test_a_stated_mean_square(logs) -> None:
+    def estimators(*more: object) -> dict[str, object]:
+        output = json.loads(run("evaluate", logs["parquet"], *targets("arm:red"), "--json", *more))
+        found: dict[str, object] = output["reports"][0]["estimates"]
+        return found
+
+    assert "cs-catoni" in estimators("--second-moment", 1)
+    assert "cs-catoni" not in estimators()
+    wrong = ("--second-moment", 0)
+    assert "second_moment" in run("evaluate", logs["parquet"], *targets("arm:red"), *wrong, code=2)
+
+
 def test_a_csv_file_of_another_system(tmp_path) -> None:
     path = tmp_path / "clicks.csv"
     rng = np.random.default_rng(1)

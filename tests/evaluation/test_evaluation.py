@@ -416,7 +416,8 @@ def first(report) -> object:
 def test_the_best_estimate(shop) -> None:
     # While the experiment is active, the answer must be valid at any time; a copy of its log is finished.
     running = evaluate(shop, "arm:blue")
-    assert first(running) == "cs-betting"
+    assert first(running) == "cs-arm"
+    assert first(evaluate(shop, "uniform")) == "cs-betting"
     assert "still running" in running.why_best
     finished = simulate_log("ms+:floor=0.2", "bernoulli:0.5,0.45", horizon=3000, seed=1)
     assert first(evaluate(finished, "arm:1")) == "aipw-two-point"
@@ -603,7 +604,7 @@ def test_a_log_without_the_probabilities_of_all_arms() -> None:
     table, *_ = random_log(n=600, seed=18)
     chosen = table.select(["arm", "probability", "reward"])
     report = evaluate(chosen, "arm:blue", [*names()], reward_range=(-9, 9), adaptive=False)
-    refused = {"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr", "cs-mean"}
+    refused = {"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr", "cs-mean", "cs-catoni"}
     assert set(report.refusals) == refused
     assert all("every arm" in report.refusals[name] for name in refused)
     assert report.diagnostics.mean_weight_z is None
@@ -624,7 +625,14 @@ def test_a_log_with_all_probabilities_in_some_parts(without, tmp_path) -> None:
             )
         pq.write_table(table, tmp_path / f"{part}.parquet")
     report = evaluate(tmp_path, "arm:blue", names(), reward_range=(-9, 9), adaptive=False)
-    assert set(report.refusals) == {"aipw-sqrt", "aipw-propensity", "aipw-two-point", "cs-dr", "cs-mean"}
+    assert set(report.refusals) == {
+        "aipw-sqrt",
+        "aipw-propensity",
+        "aipw-two-point",
+        "cs-dr",
+        "cs-mean",
+        "cs-catoni",
+    }
 
 
 def test_models_fitted_to_an_adaptive_log_are_refused() -> None:

@@ -92,6 +92,49 @@ def test_a_row_agrees_with_its_logs() -> None:
     assert row.exploration == pytest.approx(0.2 * 300)
 
 
+@pytest.mark.parametrize(
+    ("floor", "active", "against", "expected"),
+    [
+        (0.2, False, None, "aipw-two-point"),
+        (0.0, False, None, "cs-arm"),
+        (0.2, True, None, "cs-arm"),
+        (0.2, False, "arm:0", "aipw-two-point"),
+    ],
+)
+def test_the_estimator_is_the_one_that_evaluate_recommends(floor, active, against, expected) -> None:
+    settings = {"floors": (floor,), "decays": (), "boosters": (4,), "runs": 12}
+    (row,) = plan(PROBLEM, 600, target="arm:2", against=against, active=active, **settings).rows
+    logs = maillard.simulate_log(row.policy, PROBLEM, 600, seed=0, runs=12)
+    widths, hits = [], []
+    for log in logs:
+        options = {"active": active, "comparisons": 1}
+        if against is None:
+            best, truth = maillard.evaluate(log, "arm:2", **options).best, 0.3
+        else:
+            best, truth = maillard.compare(log, "arm:2", against, **options).best, -0.2
+        assert best is not None
+        widths.append(best.width / 2)
+        hits.append(best.lower <= truth <= best.upper)
+    assert row.estimator == expected
+    assert row.width == pytest.approx(np.mean(widths), rel=1e-12)
+    assert row.coverage == np.mean(hits)
+    assert row.unanswered == 0
+
+
+def test_logs_without_a_recommendation_are_counted() -> None:
+    """Without a known range of rewards nothing can be recommended while the experiment is running."""
+    (row,) = plan(Gaussian([1, 0]), 300, floors=(0.2,), decays=(), boosters=(4,), runs=4, active=True).rows
+    assert (row.unanswered, row.width, row.estimator) == (1.0, math.inf, "")
+
+
+def test_a_low_coverage_is_marked(found) -> None:
+    row = dataclasses.replace(found.rows[1], coverage=0.92, low_coverage=True)
+    text = str(dataclasses.replace(found, rows=(row,)))
+    assert "*?" in text
+    assert "?  the coverage is under 93%" in text
+    assert "?" not in str(dataclasses.replace(found, rows=(dataclasses.replace(row, low_coverage=False),)))
+
+
 def test_regret_agrees_with_the_simulation() -> None:
     """Regret agrees with `simulate`, which uses another engine, and differs for another floor.
 
@@ -198,8 +241,9 @@ def test_a_plan_depends_on_the_seed_and_not_on_the_threads(found) -> None:
 def test_a_plan_as_text_dict_and_figure(found) -> None:
     lines = str(found).splitlines()
     assert lines[0] == "ms+ on bernoulli:0.5,0.35,0.3, 900 rounds, 60 runs"
-    assert lines[3].split() == ["booster", "floor", "regret", "half-width", "coverage", "effective", "rows"]
-    assert sum(line.endswith("*") for line in lines) == len(found.frontier)
+    head = ["booster", "floor", "regret", "half-width", "coverage", "effective", "rows", "estimator"]
+    assert lines[3].split() == head
+    assert sum(line.endswith(("*", "*?")) for line in lines) == len(found.frontier)
     assert "booster" not in str(plan(PROBLEM, 100, policy="ms", floors=(0.1,), runs=2))
     data = json.loads(json.dumps(found.to_dict()))
     assert PlanOption(**data["rows"][1]) == found.rows[1]
@@ -263,6 +307,8 @@ def test_the_number_of_exploration_rounds_of_a_floor() -> None:
         ({"target": []}, "target: expected at least one target"),
         ({"target": "arm:1", "against": "arm:1"}, "against: expected a policy other than the target"),
         ({"estimator": "aipw-two"}, "estimator: unknown name 'aipw-two'. Did you mean 'aipw-two-point'"),
+        ({"active": True, "estimator": "aipw"}, "active: expected .* true needs estimator=None"),
+        ({"active": 1}, "active: expected true or false"),
         ({"confidence": 1}, "confidence: expected a number between 0 and 1"),
         ({"confidence": "high"}, "confidence: expected a number"),
         ({"runs": 1}, "runs: expected a whole number >= 2"),

@@ -245,6 +245,15 @@ def test_the_interval_is_the_last_of_the_path_and_only_narrows(name: str) -> Non
         sequence + sequence
 
 
+def test_betting_excludes_every_value_if_the_weights_cannot_be_right() -> None:
+    """The mean weight must be 1. If it is not, no value is left; an interval of one point would be wrong."""
+    sequence = Betting.start(0.05, 2.0)
+    sequence.advance(weight=np.full(500, 2.0), reward=np.full(500, 0.0))
+    assert math.isnan(sequence.value())
+    lower, upper = sequence.interval()
+    assert lower > upper
+
+
 @pytest.mark.parametrize("highest", [None, 1.0, 50.0])
 def test_extreme_rows_leave_finite_bounds(highest: float | None) -> None:
     weight = np.full(20_000, 1.0 if highest == 1 else 0.5)
@@ -254,7 +263,9 @@ def test_extreme_rows_leave_finite_bounds(highest: float | None) -> None:
     sequence = Betting.start(0.05, highest)
     path = feed(sequence, {"weight": weight, "reward": reward}, TARGET)
     assert np.isfinite(path).all()
-    assert ((path >= 0) & (path <= 1)).all()
+    left = path[:, 0] <= path[:, 1]
+    assert ((path >= 0) & (path <= 1))[left].all()
+    assert left.all() == (highest is not None)  # a weight of 1e100 contradicts a mean of 1
 
 
 def test_wealth_beyond_the_range_of_floats() -> None:

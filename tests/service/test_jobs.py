@@ -77,6 +77,13 @@ def test_the_result_is_the_estimate_to_read_first(with_floor: str, target: str) 
         assert evaluation["logged_mean"] == pytest.approx(np.mean([log.reward_of(row) for row in log.rows()]))
 
 
+@pytest.mark.parametrize("against", [None, "uniform"])
+def test_a_stated_mean_square(with_floor: str, against: str | None) -> None:
+    for more, stated in (((), False), ((1.0,), True)):
+        found = run_what_if(with_floor, "arm:green", None, 0.9, against, *more)
+        assert ("cs-catoni" in found["details"]["estimates"]) is stated
+
+
 def test_the_question_states_what_is_estimated(with_floor: str) -> None:
     assert [run_what_if(with_floor, each, ["snips"])["estimand"] for each in TARGETS] == [
         "the mean reward if everyone had been shown 'green'",

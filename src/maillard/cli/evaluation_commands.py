@@ -36,6 +36,11 @@ _QUERY_OPTIONS = (
     options.CONFIDENCE,
     *options.SELECTION,
     options.REWARD_RANGE,
+    option(
+        "--second-moment",
+        "A bound on the mean squared reward of every arm, for heavy tails such as revenue (cs-catoni).",
+        type=float,
+    ),
     _FLOOR,
     option(
         "--adaptive/--not-adaptive",
@@ -252,7 +257,8 @@ def replay(
     multiple=True, metavar="TARGET",
 )  # fmt: skip
 @option("--against", "Estimate the difference from this target.", metavar="TARGET")
-@option("--estimator", "Estimator to use on the log.", default="aipw-two-point")
+@option("--estimator", "Estimator to use on the log. Default: the one that evaluate recommends (slower).")
+@option("--active", "Evaluate as if the experiment were still running.", is_flag=True)
 @options.CONFIDENCE
 @option("--runs", "Simulated experiments per policy.", default=200)
 @option("--seed", "Random seed. The seed and the index of a run determine it.", default=0)

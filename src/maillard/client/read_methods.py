@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -89,18 +90,24 @@ def evaluate(
     confidence: float = 0.95,
     *,
     against: str | Policy | None = None,
+    second_moment: float | None = None,
     experiment: str | None = None,
 ) -> Steps[dict[str, Any]]:
     """Estimate the mean reward that `target` would have had, or report why the log cannot answer.
 
     With `against`, estimate the difference to another target, over decisions in which both could have been
-    chosen.
+    chosen. `second_moment` is a bound, known in advance, on the mean squared reward of every arm, for rewards
+    with heavy tails such as revenue.
     """
     if not isinstance(confidence, int | float) or not 0 < confidence < 1:
         raise InvalidValue("confidence", confidence, "a number between 0 and 1")
     body: dict[str, Any] = {"target": spec_of("target", target), "confidence": float(confidence)}
     if against is not None:
         body["against"] = spec_of("against", against)
+    if second_moment is not None:
+        if not isinstance(second_moment, int | float) or not 0 < second_moment < math.inf:
+            raise InvalidValue("second_moment", second_moment, "a finite number > 0")
+        body["second_moment"] = float(second_moment)
     if estimators is not None:
         if isinstance(estimators, str) or not isinstance(estimators, Iterable):
             raise InvalidValue("estimators", estimators, "a list of names, as in ['snips']")

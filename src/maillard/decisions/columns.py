@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
+from maillard.decisions.row_numbers import NumberedRow
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Columns:
     "The reward that a decision would have if late rewards counted; NaN without late ones; None if unknown."
     repeated: NDArray[np.bool_]
     "Whether the decision repeats the choice of another (sticky assignment)."
+    step: Integers | None = None
+    "How much the row's number exceeds that of the row before in a foreign table; None if it has none."
 
     def __len__(self) -> int:
         return self.arm.size
@@ -154,6 +157,7 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, in
         eligible[i, places] = True
     rewards = [log.reward_of(row) for row in rows]
     units = [d.unit for d in decisions]
+    steps = [row.step for row in rows if isinstance(row, NumberedRow)]
     unknown = np.isnan(logs).any(axis=1).all()
 
     def whole(values: Iterable[int]) -> Integers:
@@ -174,16 +178,13 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, in
         closed=np.array([log.is_closed(d) for d in decisions]),
         repeated=np.array([d.origin is not None for d in decisions]),
         late_reward=_late_rewards(log, rows),
+        step=np.array(steps, np.int64) if len(steps) == n else None,
     ).check(log.source)
 
 
 def _late_rewards(log: DecisionLog, rows: Sequence[Row]) -> Floats | None:
     """The reward of each decision with late rewards, if late rewards counted; None if there are none."""
-    if log.reward is None or not any(each.late for row in rows for each in row.rewards):
+    if log.reward is None:
         return None
-    found = np.full(len(rows), np.nan)
-    for place, row in enumerate(rows):
-        if any(each.late for each in row.rewards):
-            total = log.reward.total([each._replace(late=False) for each in row.rewards])
-            found[place] = np.nan if total is None else total
-    return found
+    found = np.array([log.reward.total_with_late(row.rewards) for row in rows], np.float64)
+    return None if np.isnan(found).all() else found

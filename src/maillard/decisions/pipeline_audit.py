@@ -18,6 +18,9 @@ Sums of 1{a = b} - p have terms within [-1, 1] and the known variance V = Σ p (
 inequality holds for any number of rows: |Σ| is as large as S with probability at most
 2 exp(-V h(S / V)), h(u) = (1 + u) ln(1 + u) - u. The other sums are divided by the root of their sum of
 squares. Each batch of rows starts anew, so that sums of batches can be added in any order.
+
+If the rows of a table are numbered (row_numbers.py), a number that occurs twice shows a copy, and a number
+that is skipped shows that a row was removed.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maillard.decisions.audit import TRUNCATION, Score
+from maillard.decisions.row_numbers import RowNumbers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,14 +90,22 @@ class PipelineAudit:
     "Whether the rewards never fall within a batch, or never rise."
     orderings: float = 0.0
     "The log of the number of orderings of these rewards, divided by the number of sorted ones."
+    numbers: RowNumbers = field(default_factory=RowNumbers)
 
     def add_columns(self, columns: Columns, *, foreign: bool) -> None:
         """Add rows. Only those of a foreign log are tested for late probabilities and sorted rewards."""
+        self.add_numbers(columns)
         columns = columns.filter(~columns.repeated)
         if len(columns) > 1:
             self._add_pairs(columns)
             if foreign:
                 self._add_rewards(columns)
+
+    def add_numbers(self, columns: Columns) -> None:
+        """Add the numbers of these rows, if they have numbers."""
+        if columns.step is not None:
+            content = columns.arm, columns.log_probability, columns.position, columns.time
+            self.numbers += RowNumbers.of(columns.step, *content)
 
     def _add_pairs(self, columns: Columns) -> None:
         arm, time, logs = columns.arm, columns.time, columns.log_probabilities
@@ -161,6 +173,7 @@ class PipelineAudit:
             _merged(self.late, other.late),
             self.is_sorted and other.is_sorted,
             self.orderings + other.orderings,
+            self.numbers + other.numbers,
         )
 
     def scores(self) -> list[Score]:
@@ -189,20 +202,24 @@ class PipelineAudit:
         *_, chosen, _ = (score.z or 0.0 for score in self.scores())
         inverse, squares, arms, rows = self.weights.tolist()
         too_small = rows and (inverse - rows * arms) > LIMIT * math.sqrt(squares)
-        return [_REPEATS] if chosen > LIMIT and not too_small else []
+        repeats = _REPEATS if chosen > LIMIT and not too_small else ""
+        return [each for each in (repeats, self.numbers.warning) if each]
 
     def _faults(self) -> Iterator[str]:
         *_, late = (score.z or 0.0 for score in self.scores())
         if self.is_sorted and self.orderings > MIN_ORDERINGS:
             yield _SORTED
-        elif (_is_unlikely(self.copies) and self.copies[0] > 0) or self.copy_evidence > -math.log(
-            _MAX_CHANCE
-        ):
+        elif self._has_copies:
             yield _COPIES
         elif _is_unlikely(self.order) or _is_unlikely(self.copies):
             yield _ORDER
         if abs(late) > LIMIT and abs(late) > MIN_CORRELATION * math.sqrt(self.late[3]):
             yield _LATE
+
+    @property
+    def _has_copies(self) -> bool:
+        repeats = _is_unlikely(self.copies) and self.copies[0] > 0
+        return repeats or self.copy_evidence > -math.log(_MAX_CHANCE) or self.numbers.occur_twice
 
 
 def _is_unlikely(sums: Floats) -> bool:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
+
+from maillard.array_types import Floats, Ints
 from maillard.decisions.decision import RewardEvent
 from maillard.decisions.timestamps import Duration, to_seconds
 from maillard.errors import InvalidValue
@@ -19,12 +22,27 @@ def _occurrence(row: RewardEvent) -> tuple[int, str]:
     return row.at, row.event
 
 
+class _Combination(NamedTuple):
+    """How the reward events of a decision combine."""
+
+    of_one: Callable[[Sequence[RewardEvent]], float]
+    of_many: Callable[[Floats, Ints], Floats]
+    """The same for many decisions. The arguments are the values of all events, sorted by decision and
+    occurrence, and the index of the first event of each decision."""
+
+
 # Ordered by occurrence, not by arrival, so that the order of arrival does not matter.
-_COMBINE: dict[str, Callable[[Sequence[RewardEvent]], float]] = {
-    "first": lambda rows: min(rows, key=_occurrence).value,
-    "last": lambda rows: max(rows, key=_occurrence).value,
-    "sum": lambda rows: math.fsum(row.value for row in rows),
-    "max": lambda rows: max(row.value for row in rows),
+_COMBINE = {
+    "first": _Combination(
+        lambda rows: min(rows, key=_occurrence).value,
+        lambda values, first: values[first],
+    ),
+    "last": _Combination(
+        lambda rows: max(rows, key=_occurrence).value,
+        lambda values, first: values[np.append(first[1:], values.size) - 1],
+    ),
+    "sum": _Combination(lambda rows: math.fsum(row.value for row in rows), np.add.reduceat),
+    "max": _Combination(lambda rows: max(row.value for row in rows), np.maximum.reduceat),
 }
 
 
@@ -147,6 +165,11 @@ class Reward:
         return self.default is not None or self.learn == "on_close"
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether the reward of a decision depends on the order of its reward events."""
+        return self.combine in ("first", "last")
+
+    @property
     def is_binary(self) -> bool:
         """Whether the range is 0 to 1, as for clicks."""
         return self.range == (0.0, 1.0)
@@ -166,10 +189,23 @@ class Reward:
     def total(self, rows: Sequence[RewardEvent]) -> float | None:
         """The reward of a decision with these reward events, without late ones; None if there are none."""
         timely = [row for row in rows if not row.late]
-        if not timely:
-            return None
+        return self._combined(timely) if timely else None
+
+    def total_with_late(self, rows: Sequence[RewardEvent]) -> float | None:
+        """The reward of a decision if its late reward events counted, too; None if none is late."""
+        return self._combined(rows) if any(row.late for row in rows) else None
+
+    def _combined(self, rows: Sequence[RewardEvent]) -> float:
         low, high = self.bounds
-        return min(max(_COMBINE[self.combine](timely), low), high)
+        return min(max(_COMBINE[self.combine].of_one(rows), low), high)
+
+    def totals(self, values: Floats, first: Ints) -> Floats:
+        """The rewards of many decisions, each with at least one reward event, all of which count.
+
+        `values` are those of all events, sorted by decision, and then by time and name of the event. `first`
+        has the index of the first event of each decision.
+        """
+        return np.clip(_COMBINE[self.combine].of_many(values, first), *self.bounds)
 
 
 def _number(name: str, value: Any) -> float:

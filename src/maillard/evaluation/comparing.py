@@ -14,7 +14,12 @@ from maillard.errors import InvalidValue, UnknownName
 from maillard.evaluation import estimates
 from maillard.evaluation.estimates import Refused, no_closed_window
 from maillard.evaluation.estimators import all_estimators
-from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, EFFECTIVE_SIZE, Estimator
+from maillard.evaluation.estimators.estimator import (
+    CONFIDENCE_SEQUENCE,
+    EFFECTIVE_SIZE,
+    SECOND_MOMENT,
+    Estimator,
+)
 from maillard.evaluation.evaluating import bounded, depends_on_units, run_query
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log
 from maillard.evaluation.evaluation_report import Estimate, Estimates, Report, lines_of, notes_of, together_of
@@ -127,6 +132,8 @@ def compare(
     with open_log(log, settings) as opened:
         pairs = max(1, math.comb(len(opened.arms), 2))
         settings = settings.for_comparisons(pairs if _are_arms(a, b) else 1)
+        if estimators is None and opened.second_moment is None:
+            names = [name for name in names if SECOND_MOMENT not in all_estimators()[name].requires]
         found = _compare(opened, (a, b), names, settings, penalty)
         reports = (found.first, found.second)
         if settings.cluster is None and any(map(depends_on_units, reports)):

@@ -19,8 +19,9 @@ from maillard.decisions.columns import Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.arrow import cast, pyarrow
 from maillard.decisions.files.parquet import ParquetPart
-from maillard.decisions.files.table_columns import TableColumns, places_of
+from maillard.decisions.files.table_columns import TableColumns, places_of, steps_of_batch
 from maillard.decisions.pipeline_audit import FIRST_REWARDS, NO_COPY, SAME, PipelineAudit
+from maillard.decisions.row_numbers import RowNumbers
 from maillard.evaluation.diagnostics import MAX_POWER, MIN_POWER, Spread, WeightTest
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.log_sums import LogSums, TargetSums, sums_of, total_of
@@ -83,7 +84,8 @@ def _batches(part: TableColumns, log: EvaluationLog, query: Query) -> Iterator[L
     arms, logs = pa.array(part.arms, pa.string()), "log_probability" in part.names
     names = ["arm", "log_probability" if logs else "probability", "reward"]
     names += ["time"] if "time" in part.names else []
-    for batch in part.batches(names, _BATCH_ROWS):
+    number, last = [] if part.number is None else [part.number], None
+    for batch in part.batches([*names, *number], _BATCH_ROWS):
         given, reward, *time = (
             cast(batch, name, part.source).fill_null(0).to_numpy(zero_copy_only=False)
             if name == "time"
@@ -96,6 +98,10 @@ def _batches(part: TableColumns, log: EvaluationLog, query: Query) -> Iterator[L
         if made is not None:
             when = time[0] if time else np.zeros(1, np.int64)
             _audit(arm, probability, reward, when, made.pipeline, center=log.center)
+            for name in number:
+                steps, last = steps_of_batch(batch, name, last)
+                if steps is not None:
+                    made.pipeline.numbers = RowNumbers.of(steps, arm, probability, *time)
         yield made
 
 
@@ -107,6 +113,7 @@ def compiled_sums(columns: Columns, log: EvaluationLog, query: Query) -> LogSums
         if columns.position.min() == columns.position.max():
             rows = columns.arm, probability, columns.reward, columns.time
             _audit(*rows, made.pipeline, center=log.center)
+            made.pipeline.add_numbers(columns)
         else:
             made.pipeline.add_columns(columns, foreign=log.foreign)
     return made
@@ -148,7 +155,9 @@ def _audit(
     arm: Ints, probability: Floats, reward: Floats, time: Ints, audit: PipelineAudit, *, center: float
 ) -> None:
     """Add rows to an empty audit of the pipeline; the same as its `add_columns` for rows of one position."""
-    arms, has_times = int(arm.max(initial=0)) + 1, time.size > 1 and bool(time[0] != time[-1])
+    if arm.size < 2:
+        return
+    arms, has_times = int(arm.max()) + 1, time.size > 1 and bool(time[0] != time[-1])
     sums, state = np.zeros((4, 4)), np.zeros((arms, 4))
     state[:, 2] = np.nan  # no last probability
     constants = (FIRST_REWARDS, SAME, TRUNCATION, NO_COPY)

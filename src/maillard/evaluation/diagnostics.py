@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_DESIGN_EFFECT = 1.2
 "The design effect above which the rows of a unit are not treated as independent."
+_MIN_LATE, _MAX_LATE_CHANGE = 5, 0.1  # late rewards of an arm, and how much of its mean they may change
 MIN_POWER, MAX_POWER = -10, 30  # powers of two between which weights are counted
 
 
@@ -193,6 +194,16 @@ class LateRewards:
     mean: float
     "The mean reward, without weights."
     mean_with_late: float
+
+    @property
+    def change(self) -> float:
+        """How much the mean would change."""
+        return abs(self.mean_with_late - self.mean)
+
+    @property
+    def matter(self) -> bool:
+        """Whether late rewards would change the mean by more than a tenth, and are not just a few."""
+        return self.count >= _MIN_LATE and self.change > _MAX_LATE_CHANGE * abs(self.mean)
 
 
 def _late_rewards(sums: Floats | None, arms: Sequence[str]) -> dict[str, LateRewards]:

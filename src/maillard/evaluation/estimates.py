@@ -16,6 +16,7 @@ from maillard.evaluation.estimators.estimator import (
     EFFECTIVE_PULLS,
     NO_INTERVAL,
     REWARD_RANGE,
+    SECOND_MOMENT,
     Estimator,
 )
 from maillard.evaluation.evaluation_log import EvaluationLog
@@ -31,6 +32,8 @@ _REQUIREMENTS = {
     ALL_PROBABILITIES: "it needs the probability of every arm, and some rows have only that of "
     "the chosen arm",
     REWARD_RANGE: "it needs the range of rewards (reward_range=(low, high), or --reward-range low..high)",
+    SECOND_MOMENT: "it needs a bound on the mean squared reward of every arm (second_moment=..., or "
+    "--second-moment), from earlier data or from what an order can cost",
 }
 _BIAS = ". The interval covers the expectation of the estimate, not the bias that shrinkage causes"
 _EQUAL = (
@@ -74,8 +77,8 @@ def _estimate(name: str, estimators: Sequence[Any], evidence: Evidence, runner: 
     return Estimate(
         name=name,
         value=value,
-        lower=lower,
-        upper=upper,
+        lower=evidence.clip(lower),
+        upper=evidence.clip(upper),
         interval=first.interval,
         assumes=evidence.assumptions_of(first, first.assumes),
         caveat=evidence.caveat_of(first, "; ".join(evidence.doubts)),

@@ -17,6 +17,7 @@ from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.diagnostics import MAX_DESIGN_EFFECT, Diagnostics
 from maillard.evaluation.estimates import estimate
 from maillard.evaluation.estimators import all_estimators
+from maillard.evaluation.estimators.estimator import SECOND_MOMENT
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log
 from maillard.evaluation.evaluation_report import Estimate, Estimates, Report
 from maillard.evaluation.evidence import Evidence
@@ -33,7 +34,7 @@ def names() -> list[str]:
     """The names of all estimators: first the additive ones, then the sequential ones.
 
     >>> names()[-3:]
-    ['cs-betting', 'cs-mean', 'cs-arm']
+    ['cs-mean', 'cs-arm', 'cs-catoni']
     """
     return list(all_estimators())
 
@@ -171,7 +172,8 @@ def _report(log: EvaluationLog, query: Query, sums: LogSums, place: int, runner:
 def _does_not_fit(estimator: Any, evidence: Evidence) -> bool:
     """Whether the default report omits an estimator, which is for other targets or other logs."""
     fitted = evidence.diagnostics.adaptive and estimator.uses_model
-    return bool(fitted or estimator.refusal(evidence))
+    requested = SECOND_MOMENT in estimator.requires  # the caller stated it
+    return bool(fitted or (not requested and estimator.refusal(evidence)))
 
 
 def _check(log: EvaluationLog, query: Query, target: Target, weight: float, *, has_units: bool) -> None:

@@ -20,7 +20,12 @@ from maillard.decisions.columns import MAX_BATCH_ROWS, Columns
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import CannotAnswer, InvalidValue, MaillardError
 from maillard.evaluation.bound_targets import Target
-from maillard.evaluation.estimators.estimator import ALL_PROBABILITIES, ONLY_CHOSEN_PROBABILITY, REWARD_RANGE
+from maillard.evaluation.estimators.estimator import (
+    ALL_PROBABILITIES,
+    ONLY_CHOSEN_PROBABILITY,
+    REWARD_RANGE,
+    SECOND_MOMENT,
+)
 from maillard.evaluation.promised_floors import min_probabilities, promised_decay, promised_probabilities
 from maillard.simulation import Log
 
@@ -57,6 +62,8 @@ class EvaluationLog:
     arms_unordered: bool = False
     "Whether the arms are listed in the order in which they occur, which means nothing."
     reward_range: tuple[float, float] | None = None
+    second_moment: float | None = None
+    "A bound on the mean squared reward of every arm, if the caller stated one."
     floor_probabilities: Floats | None = None
     "A lower bound, by design, on the probability of each arm; None if there is none."
     floor_decay: float | None = None
@@ -116,6 +123,7 @@ class EvaluationLog:
             ALL_PROBABILITIES: self.has_all_probabilities,
             ONLY_CHOSEN_PROBABILITY: not self.has_all_probabilities,
             REWARD_RANGE: self.reward_range is not None,
+            SECOND_MOMENT: self.second_moment is not None,
         }
         return [each for each in requirements if not has[each]]
 
@@ -175,6 +183,8 @@ def _with_settings(log: EvaluationLog, settings: Settings) -> EvaluationLog:
         log = replace(log, active=settings.active)
     if settings.reward_range is not None:
         log = replace(log, reward_range=settings.reward_range)
+    if settings.second_moment is not None:
+        log = replace(log, second_moment=settings.second_moment)
     if settings.floor is not None:
         log = replace(log, floor_probabilities=min_probabilities(settings.floor, len(log.arms)))
     return log

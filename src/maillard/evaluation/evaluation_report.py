@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from maillard.errors import UnknownName
-from maillard.evaluation.diagnostics import MAX_DESIGN_EFFECT, Diagnostics
+from maillard.evaluation.diagnostics import MAX_DESIGN_EFFECT, Diagnostics, LateRewards
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, Estimator
 
@@ -220,17 +220,7 @@ class Report(Estimates):
                 f"{d.filled:.1%} of the rewards are missing. The intervals are valid whatever these rewards "
                 "would have been"
             )
-        if d.late:
-            now, then = (
-                max(d.late, key=lambda arm: getattr(d.late[arm], each)) for each in ("mean", "mean_with_late")
-            )
-            if now != then:
-                found.append(
-                    f"{d.late[then].count:,} rewards of {then!r} arrived after the window had closed. With "
-                    f"late rewards, {then!r} would have the largest mean "
-                    f"({d.late[then].mean_with_late:.4g}, and {now!r} {d.late[now].mean_with_late:.4g}) "
-                    f"instead of {now!r}: the window is too short"
-                )
+        found += self._late_warnings()
         if self.population and self.evidence.query.wanted is None:
             found.append(
                 f"this is about {self.population}. To compare it with another arm, use compare, which uses "
@@ -243,12 +233,40 @@ class Report(Estimates):
             )
         return found
 
+    def _late_warnings(self) -> list[str]:
+        """That late rewards would change which arm is best, or else the mean of an arm of the target."""
+        late, target = self.diagnostics.late, self.evidence.target
+        if not late:
+            return []
+        now, then = (
+            max(late, key=lambda arm: getattr(late[arm], each)) for each in ("mean", "mean_with_late")
+        )
+        if now != then:
+            return [
+                f"{_late_text(then, late[then])}, {then!r} would have the largest mean "
+                f"({late[then].mean_with_late:.4g}, and {now!r} {late[now].mean_with_late:.4g}) "
+                f"instead of {now!r}: the window is too short"
+            ]
+        chosen = [arm for arm, each in zip(self.evidence.log.arms, target.chosen_arms, strict=True) if each]
+        changed = [arm for arm in chosen if arm in late and late[arm].matter]
+        if not changed:
+            return []
+        arm = max(changed, key=lambda arm: late[arm].change)
+        return [
+            f"{_late_text(arm, late[arm])}, its mean would be {late[arm].mean_with_late:.4g} instead of "
+            f"{late[arm].mean:.4g}: the window is too short"
+        ]
+
     def __str__(self) -> str:
         d = self.diagnostics
         sizes = f"{d.rows:,} rows, effective size {d.effective_sample_size:,.1f}"
         weights = f"mean weight {d.mean_weight:.4g}, largest {d.max_weight:.4g}"
         title = f"{self.target} on {self.source}" + (f": {sizes}, {weights}" if d.rows else "")
         return "\n".join([title, *notes_of(self), *together_of(self), *lines_of(self)])
+
+
+def _late_text(arm: str, late: LateRewards) -> str:
+    return f"{late.count:,} rewards of {arm!r} arrived after the window had closed. With late rewards"
 
 
 def notes_of(report: Report) -> list[str]:

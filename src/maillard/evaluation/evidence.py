@@ -7,6 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.diagnostics import Diagnostics
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, Estimator
@@ -20,6 +21,10 @@ _NO_FLOOR = (
     "the probabilities changed, so the log is assumed to be adaptive (if it is not, use adaptive=False or "
     "--not-adaptive). No floor is known that decays no faster than t^-0.7, so the interval may cover the "
     "value far less often than stated"
+)
+_HEAVY_TAILS = (
+    ", and cs-catoni is narrow for heavy tails if you can state second_moment=..., a bound on the mean "
+    "squared reward of every arm"
 )
 _CHANGED = (
     "the means changed over time, and this estimator needs constant means (see the values by quarter); use "
@@ -54,6 +59,15 @@ class Evidence:
         return float((np.abs(self.target.probabilities) * (self.sums.chosen() == 0)).sum(axis=1).max())
 
     @property
+    def mean_squares(self) -> Floats | None:
+        """The mean squared reward of each arm, nan without a reward; None if it was not computed."""
+        if self.sums.arm_quarters is None:
+            return None
+        (count, total, squares), center = self.sums.arm_quarters.sum(axis=1).T, self.log.center
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((squares + 2.0 * center * total) / count + center**2)
+
+    @property
     def z(self) -> float:
         """The normal quantile of the intervals."""
         return NormalDist().inv_cdf(0.5 + self.query.settings.confidence / 2)
@@ -86,7 +100,7 @@ class Evidence:
             found.append(
                 f"a few large terms dominate the sum (skewness {d.skewness:.1f}): a normal interval needs "
                 f"more than {_COCHRAN * d.skewness**2:,.0f} rows, and there are {d.rows:,}; a confidence "
-                "sequence is safer"
+                "sequence is safer" + _HEAVY_TAILS * (self.log.second_moment is None)
             )
         return "; ".join([*found, *self.doubts])
 

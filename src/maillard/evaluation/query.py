@@ -34,6 +34,7 @@ class Options(TypedDict, total=False):
     epoch: Numbers | Literal["all"]
     columns: Mapping[str, str] | None
     reward_range: tuple[float, float] | None
+    second_moment: float | None
     reward_model: Mapping[str, float] | ArrayLike | None
     floor: float | Sequence[float] | None
     active: bool | None
@@ -69,6 +70,9 @@ class Settings:
     "The column names of a foreign table, by our names."
     reward_range: tuple[float, float] | None = None
     "The lowest and highest possible reward, if the log does not state it."
+    second_moment: float | None = None
+    """A bound, known in advance, on the mean squared reward of every arm. `cs-catoni` uses it for rewards
+    with heavy tails, such as revenue."""
     reward_model: Any = None
     "Predicted rewards, known before the log began: by arm name, in order, or arms x positions."
     floor: float | Sequence[float] | None = None
@@ -133,6 +137,12 @@ class Settings:
             raise InvalidValue("cluster", self.cluster, "unit or row, or None")
         if self.reward_range is not None:
             object.__setattr__(self, "reward_range", _range(self.reward_range))
+        self._check_second_moment()
+
+    def _check_second_moment(self) -> None:
+        bound = self.second_moment
+        if bound is not None and not (_between(bound, 1e200) and bound > 0):
+            raise InvalidValue("second_moment", bound, "a finite number > 0")
 
     def _check_callables(self) -> None:
         if self.executor is not None and not callable(getattr(self.executor, "submit", None)):

@@ -40,14 +40,16 @@ def what_if(  # noqa: PLR0917  # the worker process passes arguments by position
     estimators: Sequence[str] | None = None,
     confidence: float = 0.95,
     against: str | None = None,
+    second_moment: float | None = None,
 ) -> dict[str, Any]:
     """Estimate the mean reward if `target` had made the decisions, with an interval, or say why not.
 
     A target that does not learn is evaluated; the result is the estimate to read first (`Report.best`). A
     policy that learns is replayed; the value is the mean reward of its first rounds, as many as the log
     supports. If the log only bounds that mean, the result has an interval but no value. With `against`, the
-    result is the difference to that target.
+    result is the difference to that target. `second_moment` is as in `maillard.evaluate`.
     """
+    options = {"confidence": confidence, "second_moment": second_moment}
     with _open(database, experiment) as log:
         spec, estimand, bound = _parse_target(target, log.arms, log.reward.range if log.reward else None)
         other = None
@@ -60,11 +62,11 @@ def what_if(  # noqa: PLR0917  # the worker process passes arguments by position
             estimand = f"the difference between {estimand} and {other_estimand}"
         try:
             if other is not None:
-                result = _compare(log, spec, other, estimators, confidence)
+                result = _compare(log, (spec, other), estimators, options)
             elif bound is None:
                 result = _replay(log, spec, estimators, confidence)
             else:
-                result = _evaluate(log, bound, estimators, confidence)
+                result = _evaluate(log, bound, estimators, options)
         except (errors.CannotAnswer, errors.InvalidLog) as error:
             advice = _window_advice(log) if isinstance(error, errors.OpenWindows) else ""
             result = {"refusal": _sentence(str(error)) + advice}
@@ -200,14 +202,14 @@ def _more(items: Sequence[object]) -> str:
 
 
 def _evaluate(
-    log: DecisionLog, target: Target, estimators: Sequence[str] | None, confidence: float
+    log: DecisionLog, target: Target, estimators: Sequence[str] | None, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Evaluate the target as `maillard.evaluate` does, and add the mean reward of the rows it used."""
     from maillard.evaluation.evaluating import run_with_bounds
     from maillard.evaluation.evaluation_log import open_log
     from maillard.evaluation.query import Query, Settings
 
-    settings = Settings.of(confidence, {})
+    settings = Settings(**options)
     with open_log(log, settings) as opened:
         if not opened.size:
             return {"refusal": "The experiment has no decisions yet."}
@@ -229,12 +231,12 @@ def _evaluate(
 
 
 def _compare(
-    log: DecisionLog, first: str, second: str, estimators: Sequence[str] | None, confidence: float
+    log: DecisionLog, targets: tuple[str, str], estimators: Sequence[str] | None, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Compare two targets as `maillard.compare` does."""
     from maillard.evaluation.comparing import compare
 
-    found = compare(log, first, second, estimators, confidence)
+    found = compare(log, *targets, estimators, **options)
     result = {
         "rows": found.first.diagnostics.rows, "pending": found.first.diagnostics.open,
         "details": {"estimates": found.to_dict()["estimates"]},

@@ -131,3 +131,5 @@ class EvaluationRequest(_Request):
     "Another target: the result is then the difference, over decisions in which both could have been chosen."
     estimators: Annotated[list[Name], Meta(min_length=1, max_length=40)] | None = None
     confidence: Annotated[float, Meta(gt=0, lt=1)] = 0.95
+    second_moment: Annotated[float, Meta(gt=0, le=1e200)] | None = None
+    "A bound on the mean squared reward of every arm, for rewards with heavy tails such as revenue."

@@ -6,17 +6,21 @@ import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
 from maillard.decisions.files.metadata import read_header, write_header
 from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values_of
-from maillard.decisions.files.table_logs import Table, open_table, rename_columns
+from maillard.decisions.files.table_logs import Table, number_column, open_table, rename_columns
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue, MaillardError
 
 METADATA_KEY = "maillard"
+
+Fields: TypeAlias = Mapping[str, Sequence[str]]  # of columns of structs, those fields that are needed
+NO_FIELDS: Fields = MappingProxyType({})
 
 
 def pyarrow() -> Any:
@@ -119,7 +123,8 @@ def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | 
     try:
         if library == "pandas":
             header = frame.attrs.get(METADATA_KEY)
-            table = pa.Table.from_pandas(frame, preserve_index=False)
+            numbered = frame.index.name is None and frame.index.dtype.kind in "iu"
+            table = pa.Table.from_pandas(frame, preserve_index=numbered)
         elif library == "polars":
             table = _collected(frame).to_arrow()
         else:
@@ -136,8 +141,9 @@ def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | 
         raise InvalidValue("frame", type(frame).__name__, allowed) from None
     header = read_header(header or (table.schema.metadata or {}).get(METADATA_KEY.encode()), "metadata")
     parts = [ArrowPart(table, len(table))] if len(table) else []
-    read = partial(records_of, table.to_batches(), source)
-    return open_table(Table(source, table.column_names, read, parts), header, experiment)
+    number = number_column([field.name for field in table.schema if pa.types.is_integer(field.type)])
+    read = partial(records_of, table.to_batches(), source, number)
+    return open_table(Table(source, table.column_names, read, parts, number), header, experiment)
 
 
 def _collected(frame: Any) -> Any:
@@ -158,17 +164,27 @@ class ArrowPart:
     rows: int
     start: int = 0
 
-    def __call__(self, names: Sequence[str], rows: int = MAX_BATCH_ROWS, /) -> Iterator[Any]:
+    def __call__(
+        self,
+        names: Sequence[str],
+        rows: int = MAX_BATCH_ROWS,
+        /,
+        *,
+        fields: Fields = NO_FIELDS,  # noqa: ARG002  # the table is in memory, with all fields
+    ) -> Iterator[Any]:
+        """Yield batches of these columns."""
         yield from self.table.select(list(names)).to_batches(max_chunksize=rows)
 
 
-def records_of(batches: Iterable[Any], source: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the values of each row as plain Python objects, for the known columns."""
+def records_of(batches: Iterable[Any], source: str, number: str | None = None) -> Iterator[Mapping[str, Any]]:
+    """Yield the values of each row as plain Python objects, for the known columns and that of row numbers."""
     pa = pyarrow()
     try:
         for batch in batches:
             known = [name for name in batch.schema.names if name in COLUMNS]
             columns = {name: cast(batch, name, source) for name in known}
+            if number is not None:
+                columns.setdefault(number, batch.column(number))
             yield from pa.RecordBatch.from_pydict(columns).to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InvalidValue(source, str(error), "a readable table") from None

@@ -19,7 +19,7 @@ from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.metadata import FROM_JSON, TO_JSON, iso, read_header, read_iso, write_header
 from maillard.decisions.files.output_files import atomic_file, check_export_path
 from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, convert_values, fields_of, values_of
-from maillard.decisions.files.table_logs import Table, open_table, rename_columns
+from maillard.decisions.files.table_logs import Table, number_column, open_table, rename_columns
 from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.errors import InvalidValue
 
@@ -48,9 +48,15 @@ def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | N
             header = read_header(metadata.read_bytes(), str(metadata))
         except OSError as error:
             raise InvalidValue("log", str(metadata), f"a readable file ({error.strerror})") from None
-    names = rename_columns(next(_lines(path), []), columns, str(path))
+    lines = _lines(path)
+    names, first = rename_columns(next(lines, []), columns, str(path)), next(lines, [])
+    number = number_column([name for name, cell in zip(names, first, strict=False) if cell.isdecimal()])
     count = None if header is None else header.rows
-    return open_table(Table(str(path), names, lambda: _records(path, names, count)), header, experiment)
+
+    def records() -> Iterator[Mapping[str, Any]]:
+        return _records(path, names, count, number)
+
+    return open_table(Table(str(path), names, records, number=number), header, experiment)
 
 
 def _metadata_path(path: Path) -> Path:
@@ -67,11 +73,13 @@ def _lines(path: Path) -> Iterator[list[str]]:
         raise InvalidValue("log", str(path), f"a CSV file in UTF-8 ({error})") from None
 
 
-def _records(path: Path, names: Sequence[str], rows: int | None) -> Iterator[Mapping[str, Any]]:
+def _records(
+    path: Path, names: Sequence[str], rows: int | None, number: str | None
+) -> Iterator[Mapping[str, Any]]:
     lines = _lines(path)
     next(lines, [])
-    known = [(place, name) for place, name in enumerate(names) if name in COLUMNS]
-    places = [(place, name, _CONVERSIONS[COLUMNS[name]][1]) for place, name in known]
+    known = [(place, name) for place, name in enumerate(names) if name in COLUMNS or name == number]
+    places = [(place, name, _CONVERSIONS[COLUMNS.get(name, "string")][1]) for place, name in known]
     count = 0
     for count, line in enumerate(lines, 1):
         if len(line) != len(names):

@@ -48,13 +48,14 @@ def check_table(table: Table, log: DecisionLog, *, whole: bool) -> None:
     `whole`: whether the export is of all decisions, not of a selection.
     """
     from maillard.decisions.files.arrow import cast
+    from maillard.decisions.files.reward_lists import list_column
 
     names = ["time", "reward", "rewards", "applied"]
     if _passes_quickly(table, log, whole=whole):
         return
     events, done = len(log.events), 0
     for batch in itertools.chain.from_iterable(part(names) for part in table.parts):
-        columns = {name: _column(batch, name, table.source) for name in names}
+        columns = {name: list_column(batch, name, table.source) for name in names}
         events += len(columns["applied"].flatten())
         for place in _suspect_rows(columns, log).tolist():
             one = batch.slice(place, 1)
@@ -73,33 +74,17 @@ def check_table(table: Table, log: DecisionLog, *, whole: bool) -> None:
 
 def _passes_quickly(table: Table, log: DecisionLog, *, whole: bool) -> bool:
     """Whether a Parquet file certainly passes `check_table`; reads only the numbers, not the structs."""
-    fields = {"time": [], "reward": [], "rewards": ["value", "late"], "applied": ["number"]}
+    from maillard.decisions.files.reward_lists import list_column
+
+    names = ["time", "reward", "rewards", "applied"]
+    fields = {"rewards": ["value", "late"], "applied": ["number"]}
     events = len(log.events)
-    for part in table.parts:
-        if not hasattr(part, "fields"):
+    for batch in itertools.chain.from_iterable(part(names, fields=fields) for part in table.parts):
+        columns = {name: list_column(batch, name, table.source) for name in names}
+        events += len(columns["applied"].flatten())
+        if _suspect_rows(columns, log).size:
             return False
-        for batch in part.fields(fields):
-            columns = {name: _column(batch, name, table.source) for name in fields}
-            if any(set(each) != set(_fields_of(columns[name])) for name, each in fields.items() if each):
-                return False  # written with other names of list elements
-            events += len(columns["applied"].flatten())
-            if _suspect_rows(columns, log).size:
-                return False
     return events >= log.number or not whole
-
-
-def _fields_of(column: Any) -> list[str]:
-    return [each.name for each in column.type.value_type]
-
-
-def _column(batch: Any, name: str, source: str) -> Any:
-    """Return a column. Lists of structs stay as they are, because their conversion takes long."""
-    from maillard.decisions.files.arrow import cast, pyarrow
-
-    types, column = pyarrow().types, batch.column(name)
-    if types.is_list(column.type) and types.is_struct(column.type.value_type):
-        return column
-    return cast(batch, name, source)
 
 
 def _reward_of(log: DecisionLog, time: int, rewards: Any, applied: Any) -> float | None:
@@ -116,12 +101,14 @@ def _reward_of(log: DecisionLog, time: int, rewards: Any, applied: Any) -> float
 
 def _suspect_rows(columns: dict[str, Any], log: DecisionLog) -> Ints:
     """Return the rows whose reward is not the value of their only reward event, or else the default."""
+    from maillard.decisions.files.reward_lists import flat, is_late
+
     assert log.reward is not None  # only a foreign log has no reward rule
     rule, low, high = log.reward, *log.reward.bounds
     n = len(columns["reward"])
     given: Floats = columns["reward"].to_numpy(zero_copy_only=False).astype(np.float64)
-    events, row = _flat(columns["rewards"])
-    timely = ~np.asarray(events.field("late")).astype(np.bool_) if len(row) else np.zeros(0, np.bool_)
+    events, row = flat(columns["rewards"])
+    timely = ~is_late(events)
     count = np.bincount(row[timely], minlength=n)
     value = np.full(n, np.nan)
     value[row[timely]] = np.clip(np.asarray(events.field("value"), np.float64)[timely], low, high)
@@ -133,11 +120,3 @@ def _suspect_rows(columns: dict[str, Any], log: DecisionLog) -> Ints:
         off = ~(np.abs(given - value) <= _TOLERANCE * np.maximum(1.0, np.abs(value)))
     off &= ~(np.isnan(given) & np.isnan(value))
     return np.flatnonzero(off | (count > 1))
-
-
-def _flat(column: Any) -> tuple[Any, Ints]:
-    """Return the items of a column of lists, and the row of each."""
-    from maillard.decisions.files.arrow import pyarrow
-
-    lengths = pyarrow().compute.list_value_length(column).fill_null(0)
-    return column.flatten(), np.repeat(np.arange(len(column)), np.asarray(lengths).astype(np.int64))

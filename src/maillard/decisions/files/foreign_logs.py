@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, RewardEvent
 from maillard.decisions.files.row_codec import CHECKS, make_decision
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, select_experiment
+from maillard.decisions.row_numbers import NumberedRow
 from maillard.decisions.stores.contract import Row
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import InvalidLog, InvalidValue
 
+MakeRow: TypeAlias = Callable[[Mapping[str, Any], int], Row]  # of the values of a row and its index
 _DEFAULTS = {
     "arm": None, "time": 0, "unit": None, "policy_version": 0, "formula_version": 0, "epoch": 0,
     "cold": False, "idempotency_key": None, "position": 0, "origin": None,
@@ -40,6 +42,31 @@ def foreign_row(values: Mapping[str, Any], place: int, arms: Sequence[str] = ())
     reward, time = CHECKS["float"]("reward", given["reward"]), decision.time
     event = RewardEvent(decision=identifier, event=identifier, value=reward, at=time, arrived=time)
     return Row(decision, (event,), ())
+
+
+def with_steps(make: MakeRow, number: str | None) -> MakeRow:
+    """Return a function that makes rows with their steps. `number` is the column that numbers the rows."""
+    if number is None:
+        return make
+    last: int | None = None
+
+    def made(values: Mapping[str, Any], place: int) -> Row:
+        nonlocal last
+        before, last, row = last, _whole_number(values.get(number)), make(values, place)
+        if last is None:
+            return row
+        row = NumberedRow(*row)
+        row.step = 1 if before is None else last - before
+        return row
+
+    return made
+
+
+def _whole_number(value: object) -> int | None:
+    """Return a value as a number of 64 bits; None if it is not a whole number."""
+    if isinstance(value, str) and not (value.isascii() and value.isdecimal()):
+        return None
+    return int(value) if isinstance(value, int | str) and abs(int(value)) < 2**62 else None
 
 
 def _chosen_log_probability(given: Mapping[str, Any]) -> float:

@@ -11,12 +11,12 @@ from typing import Any
 
 from maillard.decisions.columns import MAX_BATCH_ROWS
 from maillard.decisions.files import arrow
-from maillard.decisions.files.arrow import METADATA_KEY, pyarrow
+from maillard.decisions.files.arrow import METADATA_KEY, NO_FIELDS, Fields, pyarrow
 from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.metadata import read_header, write_header
 from maillard.decisions.files.output_files import atomic_file
 from maillard.decisions.files.row_codec import COLUMNS
-from maillard.decisions.files.table_logs import Table, open_table, rename_columns
+from maillard.decisions.files.table_logs import Table, number_column, open_table, rename_columns
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue
 
@@ -79,12 +79,14 @@ def open_files(
             start += rows
     content = (schema.metadata or {}).get(METADATA_KEY.encode())
     header = read_header(content if len(paths) == 1 and columns is None else None, source)
-    known = [name for name in ours if name in COLUMNS]
+    number = number_column([name for name in ours if pa.types.is_integer(schema.field(names[name]).type)])
+    known = [name for name in ours if name in COLUMNS or name == number]
 
     def records() -> Iterator[Mapping[str, Any]]:
-        return arrow.records_of(itertools.chain.from_iterable(part(known, 2_000) for part in parts), source)
+        batches = itertools.chain.from_iterable(part(known, 2_000) for part in parts)
+        return arrow.records_of(batches, source, number)
 
-    return open_table(Table(source, ours, records, parts), header, experiment)
+    return open_table(Table(source, ours, records, parts, number), header, experiment)
 
 
 @dataclass(frozen=True)
@@ -100,32 +102,29 @@ class ParquetPart:
     string_arms: bool
     "Whether the arm column contains strings."
 
-    def __call__(self, names: Sequence[str], rows: int = MAX_BATCH_ROWS, /) -> Iterator[Any]:
-        """Yield batches of these columns, with the names of this package."""
-        wanted = [self.names[name] for name in names]
-        return self._read(wanted, wanted, names, rows)
-
-    def fields(self, fields: Mapping[str, Sequence[str]]) -> Iterator[Any]:
-        """Yield batches of these columns; of lists of structs, only these fields of the structs."""
-        wanted = [self.names[name] for name in fields]
-        paths = [
-            f"{self.names[name]}.list.element.{field}" if field else self.names[name]
-            for name, some in fields.items()
-            for field in some or [""]
-        ]
-        return self._read(wanted, paths, list(fields), MAX_BATCH_ROWS)
-
-    def _read(
-        self, wanted: Sequence[str], paths: Sequence[str], names: Sequence[str], rows: int
+    def __call__(
+        self, names: Sequence[str], rows: int = MAX_BATCH_ROWS, /, *, fields: Fields = NO_FIELDS
     ) -> Iterator[Any]:
+        """Yield batches of these columns, with the names of this package.
+
+        Of columns of structs that are in `fields`, only those fields are read.
+        """
+        wanted, pa = [self.names[name] for name in names], pyarrow()
         # Dictionary encoding: a log has many rows and few arms.
         encoded = [self.names["arm"]] if self.string_arms and "arm" in names else []
-        pa = pyarrow()
         try:
             with pa.parquet.ParquetFile(self.path, read_dictionary=encoded) as file:
-                for batch in file.iter_batches(
-                    batch_size=rows, row_groups=list(self.groups), columns=list(paths)
-                ):
-                    yield batch.select(list(wanted)).rename_columns(list(names))
+                paths = [
+                    path for name in names for path in _paths(file, self.names[name], fields.get(name, ()))
+                ]
+                for batch in file.iter_batches(batch_size=rows, row_groups=list(self.groups), columns=paths):
+                    yield batch.select(wanted).rename_columns(list(names))
         except (pa.ArrowException, OSError) as error:
             raise InvalidValue("log", str(self.path), f"a readable Parquet file ({error})") from None
+
+
+def _paths(file: Any, name: str, fields: Sequence[str]) -> list[str]:
+    """Return the paths of these fields of a column of structs; without fields, the column."""
+    leaves = (file.schema.column(place).path for place in range(len(file.schema) if fields else 0))
+    found = [each for each in leaves if each.startswith(f"{name}.") and each.rpartition(".")[2] in fields]
+    return found or [name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +12,11 @@ import numpy as np
 from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions.columns import Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
-from maillard.decisions.files.arrow import cast, pyarrow
+from maillard.decisions.files.arrow import NO_FIELDS, cast, pyarrow
 from maillard.decisions.files.foreign_logs import complete_arms
+from maillard.decisions.files.reward_lists import fields_of_late_rewards, late_rewards, list_column
+from maillard.decisions.reward_rule import Reward
+from maillard.decisions.row_numbers import steps_of
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -104,16 +107,29 @@ class TableColumns:
     arms: tuple[str, ...]
     source: str
     experiment: str
+    reward: Reward | None = None
+    "The reward rule, if late rewards are read."
+    number: str | None = None
+    "The column that may number the rows."
 
     def __call__(self) -> Iterator[Columns]:
         pa, done = pyarrow(), self.batches.start
         lookup = pa.array(self.arms, pa.string())
         last: tuple[Any, Any] = (None, None)
-        for batch in self.batches([name for name in _READ_COLUMNS if name in self.names]):
-            reader = _BatchReader(batch, lookup, done, self.source)
+        before: int | None = None
+        names, fields = [name for name in _READ_COLUMNS if name in self.names], NO_FIELDS
+        if self.reward is not None:
+            names, fields = [*names, "rewards"], {"rewards": fields_of_late_rewards(self.reward)}
+        if self.number is not None and self.number not in names:
+            names = [*names, self.number]
+        for batch in self.batches(names, fields=fields):
+            reader = _BatchReader(batch, lookup, done, self.source, self.reward)
             last = reader.check_repeats(last)
             made = reader.columns().check(self.source)
             done += len(made)
+            if self.number is not None:
+                steps, before = steps_of_batch(batch, self.number, before)
+                made = replace(made, step=steps)
             if "experiment" in self.names:
                 same = pa.compute.equal(reader.cast("experiment").fill_null("default"), self.experiment)
                 made = made.filter(same.to_numpy(zero_copy_only=False).astype(np.bool_))
@@ -130,6 +146,7 @@ class _BatchReader:
     start: int
     "The number of rows before this batch."
     source: str
+    reward: Reward | None = None
 
     def refuse(self, name: str, bad: Bools, allowed: str, values: Any = None) -> None:
         """Raise an error about the first bad row, if there is one."""
@@ -219,7 +236,14 @@ class _BatchReader:
             unit=unit,
             closed=self.numbers("closed", False, np.bool_),
             repeated=repeated,
+            late_reward=self.late_reward(),
         )
+
+    def late_reward(self) -> Floats | None:
+        """Return the reward of each decision with late rewards, if late rewards counted."""
+        if self.reward is None:
+            return None
+        return late_rewards(list_column(self.batch, "rewards", self.source), self.reward)
 
     def lists(self, name: str) -> tuple[Any, Ints]:
         """Return the values of a column of lists, and the length of each list."""
@@ -258,6 +282,18 @@ class _BatchReader:
             distributions = np.full((n, k), -np.inf, order="F")
             distributions[rows, who] = logs
         return distributions, None if eligible.all() else np.asfortranarray(eligible)
+
+
+def steps_of_batch(batch: Any, number: str, last: int | None) -> tuple[Ints | None, int | None]:
+    """Return the steps of the row numbers, and the last number; None if some are not whole numbers.
+
+    `last` is the number of the row before the batch.
+    """
+    pa, column = pyarrow(), batch.column(number)
+    if not batch.num_rows or not pa.types.is_integer(column.type) or column.null_count:
+        return None, None
+    numbers: Ints = column.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False)
+    return steps_of(numbers, last), int(numbers[-1])
 
 
 def places_of(column: Any, arms: Any) -> Ints:

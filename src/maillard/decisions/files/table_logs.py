@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Columns that an earlier schema of our files had under another name.
 _FORMER_NAMES = {"learned": "applied"}
+# Columns that may number the rows of a foreign table; the last ones are the index of a pandas data frame.
+_ROW_NUMBERS = ("id", "event_id", "row", "index", "sequence", "__index_level_0__", "Unnamed: 0", "")
 
 
 class Table(NamedTuple):
@@ -34,6 +36,8 @@ class Table(NamedTuple):
     "Reads the rows as plain values."
     parts: Sequence[Batches] = ()
     "Read the rows as Arrow, if that is possible."
+    number: str | None = None
+    "The column that may number the rows."
 
 
 def open_table(table: Table, header: Header | None, experiment: str | None) -> DecisionLog:
@@ -72,7 +76,12 @@ def _set_column_parts(log: DecisionLog, table: Table, row_count: int) -> None:
         from maillard.decisions.files.table_columns import TableColumns
 
         rest = tuple(table.names), log.arms, log.source, log.experiment
-        log.set_column_parts(*(TableColumns(part, *rest) for part in table.parts), row_count=row_count)
+        rule = log.reward if log.reward is not None and log.reward.window is not None else None
+        read = (
+            TableColumns(part, *rest, reward=rule, number=table.number if log.foreign else None)
+            for part in table.parts
+        )
+        log.set_column_parts(*read, row_count=row_count)
 
 
 def _open_foreign(table: Table, experiment: str | None) -> DecisionLog:
@@ -84,7 +93,7 @@ def _open_foreign(table: Table, experiment: str | None) -> DecisionLog:
     arms: Sequence[str] = ()
 
     def rows() -> Iterator[Row]:
-        make = partial(foreign_logs.foreign_row, arms=arms)
+        make = foreign_logs.with_steps(partial(foreign_logs.foreign_row, arms=arms), table.number)
         return make_rows(make, table.records(), f"{source}, row")
 
     if not table.parts:
@@ -104,6 +113,11 @@ def _open_foreign(table: Table, experiment: str | None) -> DecisionLog:
     log.arms_unordered = "eligible" not in names and not foreign_logs.are_indices(arms)
     _set_column_parts(log, table, sizes[only])
     return log
+
+
+def number_column(integers: Collection[str]) -> str | None:
+    """Return that of the columns with whole numbers that may number the rows."""
+    return next((name for name in _ROW_NUMBERS if name in integers), None)
 
 
 def rename_columns(names: Sequence[str], columns: Mapping[str, str] | None, source: str) -> list[str]:

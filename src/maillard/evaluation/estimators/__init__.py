@@ -18,7 +18,7 @@ def all_estimators() -> dict[str, type[Estimator]]:
     """Every estimator by name: the additive ones in alphabetical order, then the sequential ones.
 
     >>> list(all_estimators())[:4], list(all_estimators())[-3:]
-    (['clipped-dr', 'clipped-ips', 'dm', 'dr'], ['cs-betting', 'cs-mean', 'cs-arm'])
+    (['clipped-dr', 'clipped-ips', 'dm', 'dr'], ['cs-mean', 'cs-arm', 'cs-catoni'])
     """
     for package, path in ((__name__, __path__), (sequential.__name__, sequential.__path__)):
         for module in pkgutil.iter_modules(path, f"{package}."):

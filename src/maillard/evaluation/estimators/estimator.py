@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from maillard.evaluation.evidence import Evidence
 
 # What an estimator may require of a log.
-ALL_PROBABILITIES, REWARD_RANGE = "all_probabilities", "reward_range"
+ALL_PROBABILITIES, REWARD_RANGE, SECOND_MOMENT = "all_probabilities", "reward_range", "second_moment"
 ONLY_CHOSEN_PROBABILITY = "only_chosen_probability"
 # The interval that it returns.
 NORMAL, CONFIDENCE_SEQUENCE, NO_INTERVAL = "normal", "confidence sequence", "none"
@@ -36,7 +36,7 @@ class Estimator:
     "What a valid interval requires."
     interval: ClassVar[str] = NORMAL
     requires: ClassVar[tuple[str, ...]] = ()
-    "What the log must have: ALL_PROBABILITIES, REWARD_RANGE."
+    "What must be known of the log: ALL_PROBABILITIES, REWARD_RANGE, SECOND_MOMENT."
     sequential: ClassVar[bool] = False
     "Whether it reads the rows in log order; otherwise parts of the log can be added in any order."
     sample_size: ClassVar[str] = EFFECTIVE_SIZE

@@ -19,7 +19,7 @@ class SelfNormalised(AdditiveEstimator):
     compares: ClassVar[bool] = True
     default_for: ClassVar[tuple[str, ...] | None] = ()
     order: ClassVar[int] = 2
-    priority: ClassVar[tuple[int, int]] = (0, 8)
+    priority: ClassVar[tuple[int, int]] = (0, 9)
 
     def solve(self, sums: Moments, constant: float | None) -> Solution:  # noqa: ARG002  # it has no model
         gradient, total = np.zeros(5), float(sums.mean[WEIGHT])

@@ -31,7 +31,8 @@ def plan(
     policy: str | Policy = "ms+",
     target: str | Policy | Sequence[str | Policy] | None = None,
     against: str | Policy | None = None,
-    estimator: str = "aipw-two-point",
+    estimator: str | None = None,
+    active: bool = False,
     confidence: float = 0.95,
     runs: int = 200,
     seed: int = 0,
@@ -46,21 +47,25 @@ def plan(
 
     `target` is the policy, or the sequence of policies, for which the log will be evaluated. It must not
     learn, as in `arm:1`, `dist:0.5,0.5` or `uniform`. The default is every arm except the best. With
-    `against`, the intervals are for the difference from that target. `progress(done, total)` is called as
-    runs finish.
+    `against`, the intervals are for the difference from that target. Each simulated log is evaluated with the
+    estimator that `evaluate` recommends for it; `active=True` does this as if the experiment were still
+    running. An `estimator`, such as `aipw-two-point`, is faster. `progress(done, total)` is called as runs
+    finish.
 
     >>> found = plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20)
     >>> [row.floor for row in found.frontier]
     [0.05, 0.4]
-    >>> found.choose(width=0.2).policy
+    >>> found.choose(width=0.3).policy
     'ms+:floor=0.05,sigma2=0.25'
     """
-    from maillard.evaluation.planning.plan_runs import run_all, summarise_runs
+    from maillard.evaluation.planning.plan_runs import Question, run_all, summarise_runs
     from maillard.evaluation.sequential.aipw import WEIGHTINGS
     from maillard.simulation.plans import make_plan, workers_for
 
     checked = _check_problem(problem, horizon, runs)
-    if estimator not in WEIGHTINGS:
+    if not isinstance(active, bool) or (active and estimator is not None):
+        raise InvalidValue("active", active, "true or false; true needs estimator=None")
+    if estimator is not None and estimator not in WEIGHTINGS:
         raise UnknownName("estimator", estimator, WEIGHTINGS)
     if not 0 < _number("confidence", confidence) < 1:
         raise InvalidValue("confidence", confidence, "a number between 0 and 1")
@@ -70,19 +75,20 @@ def plan(
     base = make_plan(policy, checked, horizon, seed).policy
     if isinstance(base, WithFloor):
         raise InvalidValue("policy", str(base), "a policy without a floor (plan adds the floors)")
-    names, target_probabilities = _targets(target, against, checked)
+    targets, target_probabilities = _targets(target, against, checked)
+    asked = Question(targets, against, target_probabilities, estimator, float(confidence), active)
     grid = _grid(base, _check_floors(floors, decays), _check_boosters(boosters, base))
     plans = [make_plan(each, checked, horizon, seed) for each in grid]
-    weighting, workers = WEIGHTINGS.index(estimator), workers_for(threads)
-    found = run_all(plans, target_probabilities, weighting, confidence, int(runs), workers, progress)
+    found = run_all(plans, asked, int(runs), workers_for(threads), progress)
     truth = target_probabilities @ checked.true_means
     return ExplorationPlan(
         problem=str(checked),
         horizon=int(horizon),
         policy=base.name,
-        targets=names,
+        targets=tuple(map(str, targets)),
         against=None if against is None else str(against),
         estimator=estimator,
+        active=active,
         confidence=float(confidence),
         runs=int(runs),
         seed=int(seed),
@@ -160,8 +166,8 @@ def _grid(base: Policy, floors: list[tuple[float, float]], boosters: list[float 
 
 def _targets(
     target: str | Policy | Sequence[str | Policy] | None, against: str | Policy | None, checked: Problem
-) -> tuple[tuple[str, ...], Floats]:
-    """The names of the targets, and their arm probabilities (minus those of `against`, if given)."""
+) -> tuple[tuple[str | Policy, ...], Floats]:
+    """The targets, and their arm probabilities (minus those of `against`, if given)."""
     targets: Sequence[str | Policy]
     if target is None:
         worse = np.flatnonzero(checked.gaps > 0)
@@ -172,12 +178,12 @@ def _targets(
         raise InvalidValue("target", target, "at least one target")
     target_probabilities = np.array([_target_probabilities("target", each, checked.arms) for each in targets])
     if against is None:
-        return tuple(map(str, targets)), target_probabilities
+        return tuple(targets), target_probabilities
     target_probabilities -= _target_probabilities("against", against, checked.arms)
     differs = np.any(target_probabilities != 0, axis=1)
     if not differs.any() or not (differs.all() or target is None):
         raise InvalidValue("against", str(against), "a policy other than the target")
-    return tuple(itertools.compress(map(str, targets), differs)), target_probabilities[differs]
+    return tuple(itertools.compress(targets, differs)), target_probabilities[differs]
 
 
 def _target_probabilities(field: str, given: str | Policy, arms: int) -> Floats:

@@ -34,12 +34,18 @@ class PlanOption:
     "Mean over the runs, and its standard error."
     regret_error: float
     width: float
-    "Mean half-width of the interval, and its standard error; inf if a log gave no interval."
+    "Mean half-width of the interval, and its standard error; inf if more than 5% of the logs gave none."
     width_error: float
+    estimator: str
+    "The estimator that most logs used."
+    unanswered: float
+    "The fraction of runs for which `evaluate` recommends no estimate."
     coverage: float
-    "The fraction of runs whose interval contained the true value."
+    "The fraction of intervals that contained the true value."
     effective_share: float
     "Mean effective sample size, (Σ|w|)² / Σw², as a fraction of the rows."
+    low_coverage: bool
+    "Whether the coverage falls short of the confidence by more than 2 points: below 93% for 95% intervals."
     valid: bool
     "Whether the coverage falls short of the confidence by at most 2 points plus two standard errors."
 
@@ -63,7 +69,10 @@ class ExplorationPlan:
     policy: str
     targets: tuple[str, ...]
     against: str | None
-    estimator: str
+    estimator: str | None
+    "The estimator that the caller requested; None: the one that `evaluate` recommends for each log."
+    active: bool
+    "Whether the logs were evaluated as if the experiment were still running."
     confidence: float
     runs: int
     seed: int
@@ -120,8 +129,13 @@ class ExplorationPlan:
             ylabel=f"half-width of the {100 * self.confidence:g}% interval",
             xscale=_scale(regret),
             yscale=_scale(width),
-            note=f"Along a path the floor rises: {floors}. {self.runs} runs each, {self.estimator}",
+            note=f"Along a path the floor rises: {floors}. {self.runs} runs each, {self._estimator_label}",
         )
+
+    @property
+    def _estimator_label(self) -> str:
+        looks = ", while the experiment is running" if self.active else ""
+        return (self.estimator or "the estimator that evaluate recommends") + looks
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values, for JSON."""
@@ -129,7 +143,7 @@ class ExplorationPlan:
 
     def __str__(self) -> str:
         best = set(self.frontier)
-        head = ("booster", "floor", "regret", "half-width", "coverage", "effective rows", "")
+        head = ("booster", "floor", "regret", "half-width", "coverage", "effective rows", "estimator", "")
         table = [head, *(_cells(row, row in best) for row in self.rows)]
         if all(row.booster is None for row in self.rows):
             table = [line[1:] for line in table]
@@ -137,10 +151,13 @@ class ExplorationPlan:
         lines = ["  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in table]
         of = ", ".join(self.targets) + (f" minus {self.against}" if self.against else "")
         first = f"{self.policy} on {self.problem}, {self.horizon:,} rounds, {self.runs} runs"
-        second = f"{self.estimator}, {100 * self.confidence:g}% intervals of {of}"
+        second = f"{self._estimator_label}, {100 * self.confidence:g}% intervals of {of}"
         marks = ["*  on the frontier: no other policy has both less regret and a narrower interval"]
         if not all(row.valid for row in self.rows):
             marks.append("!  the interval is not valid: its coverage is too low")
+        if any(row.low_coverage and row.valid for row in self.rows):
+            least = 100 * self.confidence - 2
+            marks.append(f"?  the coverage is under {least:g}%, maybe by chance: use more runs")
         return "\n".join([first, second, "", *(line.rstrip() for line in lines), "", *marks])
 
 
@@ -174,5 +191,6 @@ def _cells(row: PlanOption, best: bool) -> tuple[str, ...]:
         f"{row.width:.3g} ± {row.width_error:.1g}",
         f"{100 * row.coverage:.1f}%",
         f"{100 * row.effective_share:.2g}%",
-        "*" if best else "" if row.valid else "!",
+        row.estimator,
+        "!" if not row.valid else "*" * best + "?" * row.low_coverage,
     )

@@ -247,7 +247,7 @@ class Aipw(SequentialEstimator):
     )
     default_for: ClassVar[tuple[str, ...] | None] = ()
     order: ClassVar[int] = 3
-    priority: ClassVar[tuple[int, int]] = (4, 6)
+    priority: ClassVar[tuple[int, int]] = (4, 7)
     state: ClassVar[type[Weighted]] = Weighted
 
     def result(self, state: Weighted) -> tuple[float, ...]:

@@ -84,7 +84,7 @@ class ArmMeanSequence(SequentialEstimator):
     sample_size: ClassVar[str] = ""
     needs_variance: ClassVar[bool] = False
     order: ClassVar[int] = 12
-    priority: ClassVar[tuple[int, int]] = (99, 9)
+    priority: ClassVar[tuple[int, int]] = (99, 3)
     priority_without_floor: ClassVar[int | None] = 2
     state: ClassVar[type[ArmRewards]] = ArmRewards
 

@@ -150,5 +150,5 @@ class BernsteinSequence(base.SequenceEstimator):
     formula: ClassVar[str] = "empirical Bernstein of w r"
     default_for: ClassVar[tuple[str, ...] | None] = (REWARD_RANGE,)
     order: ClassVar[int] = 8
-    priority: ClassVar[tuple[int, int]] = (99, 5)
+    priority: ClassVar[tuple[int, int]] = (99, 6)
     state: ClassVar[type[base.ConfidenceSequence]] = EmpiricalBernstein

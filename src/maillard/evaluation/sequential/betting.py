@@ -137,7 +137,7 @@ def _bound(  # noqa: PLR0917  # compiled functions take no keywords
     place = int(line[_PLACE])
     while place < _CELLS and product[place + 1] >= bars[place + 1]:
         place += 1
-        line[_BEST] = max(line[_BEST], _GRID[place])
+        line[_BEST] = max(line[_BEST], _GRID[place]) if place < _CELLS else 2.0  # not even 1 is left
     if 0 <= place < _CELLS and product[place] >= bars[place]:
         over = np.log(product[place]) + logs[place] - level
         under = level - np.log(product[place + 1]) - logs[place + 1]
@@ -242,6 +242,6 @@ class BettingSequence(base.SequenceEstimator):
     # Without a reward range it is refused, and the refusal asks for one.
     default_for: ClassVar[tuple[str, ...] | None] = ()
     order: ClassVar[int] = 10
-    priority: ClassVar[tuple[int, int]] = (99, 3)
+    priority: ClassVar[tuple[int, int]] = (99, 4)
     priority_without_floor: ClassVar[int | None] = 4
     state: ClassVar[type[base.ConfidenceSequence]] = Betting

@@ -22,6 +22,8 @@ from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, REWARD
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.sequential.sequential_runner import SequentialEstimator
 
+_MAX_ITERATIONS = 200  # of Newton's method, which needs about ten
+
 
 def level_of(alpha: float) -> float:
     """ln(2 / alpha): the log wealth that excludes a value; each side has half of alpha."""
@@ -110,6 +112,28 @@ class SequenceEstimator(SequentialEstimator):
 
     def result(self, state: ConfidenceSequence) -> tuple[float, ...]:
         return state.value(), *state.interval()
+
+
+def mixture_root(constants: Floats, slopes: Floats, level: float) -> float:
+    """The s at which the mean of exp(slope s + constant) is exp(`level`), by Newton's method; slopes are > 0.
+
+    >>> round(mixture_root(np.array([0.0, 0.0]), np.array([1.0, 2.0]), 5.0), 4)
+    2.8176
+    """
+    constants = constants - math.log(slopes.size) - level
+    # Each term alone needs -constant / slope; the mean needs no more than the best of them.
+    s = float((-constants / slopes).min())
+    for _ in range(_MAX_ITERATIONS):
+        exponents = slopes * s + constants
+        largest = float(exponents.max())
+        weights = np.exp(exponents - largest)
+        total = float(weights.sum())
+        above = largest + math.log(total)
+        # The logarithm of the mean is convex and increasing, so steps from the right never pass the root.
+        if above <= 1e-12:
+            break
+        s -= above / (float((weights * slopes).sum()) / total)
+    return s
 
 
 def horizon_of(horizon: int | None) -> float:

@@ -174,7 +174,7 @@ class DoublyRobustSequence(base.SequenceEstimator):
     requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE, ALL_PROBABILITIES)
     default_for: ClassVar[tuple[str, ...] | None] = (REWARD_RANGE, ALL_PROBABILITIES)
     order: ClassVar[int] = 9
-    priority: ClassVar[tuple[int, int]] = (99, 4)
+    priority: ClassVar[tuple[int, int]] = (99, 5)
     priority_without_floor: ClassVar[int | None] = 3
     state: ClassVar[type[base.ConfidenceSequence]] = DoublyRobustState
 
@@ -192,7 +192,7 @@ class RunningMeanSequence(base.SequenceEstimator):
     requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE, ALL_PROBABILITIES)
     default_for: ClassVar[tuple[str, ...] | None] = (REWARD_RANGE, ALL_PROBABILITIES)
     order: ClassVar[int] = 11
-    priority: ClassVar[tuple[int, int]] = (98, 7)
+    priority: ClassVar[tuple[int, int]] = (98, 8)
     state: ClassVar[type[base.ConfidenceSequence]] = DoublyRobustState  # shared with cs-dr
 
     def result(self, state: base.ConfidenceSequence) -> tuple[float, ...]:

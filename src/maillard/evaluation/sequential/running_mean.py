@@ -24,12 +24,12 @@ import math
 import numpy as np
 
 from maillard.array_types import Floats
+from maillard.evaluation.sequential.confidence_sequence import mixture_root
 from maillard.evaluation.sequential.kernels import compiled
 
 # A bet within a factor 1.41 of the best one costs at most 10% of the width; more bets cost more.
-_BETS = 0.95 * 2.0 ** -np.arange(14)
+_BETS: Floats = 0.95 * np.exp2(-np.arange(14.0))
 _PENALTIES = -np.log1p(-_BETS) - _BETS
-_MAX_ITERATIONS = 200  # of Newton's method, which needs about ten
 
 # `run` has a row for each of the two bounds: rows, Σ x, Σ (x - x̂)².
 
@@ -47,25 +47,12 @@ def advance(run: Floats, lower: Floats, upper: Floats, unit: float) -> None:
 
 
 def deviation(squares: float, level: float) -> float:
-    """The s at which the mixture reaches its limit, ln(2 / α) = `level`, by Newton's method.
+    """The s at which the mixture reaches its limit, ln(2 / α) = `level`.
 
     >>> round(deviation(100.0, math.log(40)), 2)
     40.12
     """
-    constants = -_PENALTIES * squares - math.log(_BETS.size)
-    # Each λ alone needs (level - constant) / λ; the mixture needs no more than the best of them.
-    s = float(((level - constants) / _BETS).min())
-    for _ in range(_MAX_ITERATIONS):
-        exponents = _BETS * s + constants
-        largest = exponents.max()
-        weights = np.exp(exponents - largest)
-        total = weights.sum()
-        above = largest + math.log(total) - level
-        # The logarithm of the mixture is convex and increasing, so steps from the right never pass the root.
-        if above <= 1e-12:
-            break
-        s -= above / float((weights * _BETS).sum() / total)
-    return float(s)
+    return mixture_root(-_PENALTIES * squares, _BETS, level)
 
 
 def start() -> Floats:

@@ -79,7 +79,10 @@ class SequentialRunner:
 
     def bounds(self, estimator: SequentialEstimator) -> list[float]:
         """Value, lower and upper bound of a confidence sequence, on the scale of the rewards."""
-        return [self._low + self._span * each for each in self.result(estimator)]
+        found = self.result(estimator)
+        if not estimator.state.scales_rewards:
+            return list(found)
+        return [self._low + self._span * each for each in found]
 
     def level_widths(self, estimators: Sequence[AdditiveEstimator]) -> list[float] | None:
         """Half-widths of the confidence sequences of each level; None if they were not run."""
