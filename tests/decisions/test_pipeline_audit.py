@@ -138,7 +138,8 @@ def test_the_compiled_audit_equals_the_simple_one(times) -> None:
     columns = next(read_log(table(log, full=False, times=times)).columns())
     simple, fast = PipelineAudit(), PipelineAudit()
     simple.add_columns(columns, foreign=True)
-    _audit(columns.arm, np.exp(columns.log_probability), columns.reward, columns.time, fast)
+    rows = columns.arm, np.exp(columns.log_probability), columns.reward, columns.time
+    _audit(*rows, fast, center=0.5)
     for name in ("chosen_order", "copy_evidence", "weights", "is_sorted", "orderings"):
         assert getattr(fast, name) == pytest.approx(getattr(simple, name), rel=1e-9), name
     assert fast.late[:3] == pytest.approx(simple.late[:3], rel=1e-9)

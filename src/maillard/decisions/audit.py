@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from maillard.decisions.columns import Columns, select_rows
 from maillard.decisions.decision import Decision
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-
-    from maillard.decisions.columns import Columns
 
 Verdict = Literal["consistent", "broken", "not enough data", "cannot be audited"]
 
@@ -106,11 +105,16 @@ class Audit:
     def add_batch(self, arms: Sequence[str], chosen: NDArray[np.int64], logs: NDArray[np.float64]) -> None:
         """Add decisions with the same eligible arms: indices of chosen arms, and all log probabilities."""
         with np.errstate(over="ignore"):
-            p = np.exp(logs)
-        known = np.isfinite(p).all(axis=1)
-        self.left_out += int((~known).sum())
-        self.incomplete += int((~known).sum())
-        p, chosen = p[known], chosen[known]
+            self._add_probabilities(arms, chosen, np.exp(logs))
+
+    def _add_probabilities(
+        self, arms: Sequence[str], chosen: NDArray[np.int64], p: NDArray[np.float64]
+    ) -> None:
+        known = np.asarray(np.isfinite(p).all(axis=1))
+        if not known.all():
+            self.left_out += int((~known).sum())
+            self.incomplete += int((~known).sum())
+            p, chosen = select_rows(p, known), chosen[known]
         self.impossible += int((p[np.arange(chosen.size), chosen] == 0).sum())
         sums = np.array([np.bincount(chosen, minlength=len(arms)), p.sum(axis=0), (p * (1 - p)).sum(axis=0)])
         for arm, column in zip(arms, sums.T, strict=True):
@@ -119,15 +123,15 @@ class Audit:
         inverse = np.divide(1.0, p, out=np.zeros_like(p), where=heavy)
         count = heavy.sum(axis=1)
         weight = inverse[np.arange(chosen.size), chosen]
-        self._weights += [weight.sum(), count.sum(), (inverse.sum(axis=1) - count * count).sum()]
+        self._weights += [weight.sum(), count.sum(), inverse.sum() - (count * count).sum()]
         if chosen.size:
             self._largest = max(self._largest, float((inverse.max(axis=1) - count).max()), float(count.max()))
 
     def add_columns(self, arms: Sequence[str], columns: Columns) -> None:
         """Add a batch of decisions, except repeats and those without known probabilities."""
         originals = columns.filter(~columns.repeated)
-        if originals.log_probabilities is not None:
-            self.add_batch(arms, originals.arm, originals.log_probabilities)
+        if originals.probabilities is not None:
+            self._add_probabilities(arms, originals.arm, originals.probabilities)
         else:
             self.incomplete += len(originals)
 

@@ -70,19 +70,28 @@ class Columns:
         """Whether the probabilities of all arms are known in all rows."""
         return self.log_probabilities is not None and not np.isnan(self.log_probabilities).any()
 
+    @cached_property
+    def probabilities(self) -> Floats | None:
+        """The probabilities of all arms, n x K; None if all are unknown."""
+        with np.errstate(over="ignore"):
+            return None if self.log_probabilities is None else np.exp(self.log_probabilities)
+
     def filter(self, mask: NDArray[np.bool_]) -> Columns:
         """Return the rows for which the mask is true."""
         if mask.all():
             return self
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        chosen: Any = {name: None if value is None else value[mask] for name, value in values.items()}
+        chosen: Any = {
+            name: None if value is None else select_rows(value, mask) for name, value in values.items()
+        }
         return Columns(**chosen)
 
     def check(self, source: str) -> Columns:
         """Return self, or raise an error that names the first invalid row."""
-        probability = np.exp(np.minimum(self.log_probability, 700.0))
         bad = ~((self.log_probability <= LOG_PROBABILITY_TOLERANCE) & (self.log_probability > -np.inf))
-        self._refuse(source, "probability", bad, probability, "a number > 0 and <= 1")
+        if bad.any():
+            probability = np.exp(np.minimum(self.log_probability, 700.0))
+            self._refuse(source, "probability", bad, probability, "a number > 0 and <= 1")
         every = np.arange(len(self))
         if self.eligible is not None:
             allowed = "a set that includes the chosen arm"
@@ -107,14 +116,20 @@ class Columns:
         """Check that states do not decrease, starting from `last`. Return the state of the last row."""
         if not len(self):
             return last
-        back = np.diff(self.state, prepend=max(last, 0)) < 0
-        self._refuse(source, "state", back, self.state, "rows in the order of their states")
+        if self.state[0] < max(last, 0) or (self.state[1:] < self.state[:-1]).any():
+            back = np.diff(self.state, prepend=max(last, 0)) < 0
+            self._refuse(source, "state", back, self.state, "rows in the order of their states")
         return int(self.state[-1])
 
     def _refuse(self, source: str, name: str, bad: NDArray[Any], values: NDArray[Any], allowed: str) -> None:
         if bad.any():
             first = int(bad.argmax())
             raise InvalidValue(f"{source}, row {self.row[first]}: {name}", values[first].item(), allowed)
+
+
+def select_rows(values: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return the rows for which the mask is true. A matrix in Fortran order stays in this order."""
+    return values.T.compress(mask, axis=-1).T
 
 
 def columns_of(log: DecisionLog, rows: Iterable[Row]) -> Iterator[Columns]:

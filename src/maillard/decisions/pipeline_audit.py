@@ -94,14 +94,18 @@ class PipelineAudit:
 
     def add_columns(self, columns: Columns, *, foreign: bool) -> None:
         """Add rows. Only those of a foreign log are tested for late probabilities and sorted rewards."""
-        if columns.step is not None:
-            content = columns.arm, columns.log_probability, columns.position, columns.time
-            self.numbers += RowNumbers.of(columns.step, *content)
+        self.add_numbers(columns)
         columns = columns.filter(~columns.repeated)
         if len(columns) > 1:
             self._add_pairs(columns)
             if foreign:
                 self._add_rewards(columns)
+
+    def add_numbers(self, columns: Columns) -> None:
+        """Add the numbers of these rows, if they have numbers."""
+        if columns.step is not None:
+            content = columns.arm, columns.log_probability, columns.position, columns.time
+            self.numbers += RowNumbers.of(columns.step, *content)
 
     def _add_pairs(self, columns: Columns) -> None:
         arm, time, logs = columns.arm, columns.time, columns.log_probabilities
@@ -145,8 +149,9 @@ class PipelineAudit:
         """Add the order of these rewards. If their times differ, those show the order."""
         if not reward.size:
             return
-        few = np.diff(reward[:1000])  # most logs show there that they are not sorted
-        if (few > 0).any() and (few < 0).any():
+        first = reward[:1000]  # most logs show there that they are not sorted
+        few = first[1:] - first[:-1]
+        if few.max(initial=0.0) > 0 > few.min(initial=0.0):
             self.is_sorted = False
             return
         step = np.diff(reward)

@@ -6,6 +6,7 @@ to estimators that do not shrink weights, without a reward model, target positio
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -102,7 +103,7 @@ def _batches(part: TableColumns, log: EvaluationLog, query: Query) -> Iterator[L
         made = _sums(arm, probability, reward, log, query)
         if made is not None:
             when = time[0] if time else np.zeros(1, np.int64)
-            _audit(arm, probability, reward, when, made.pipeline)
+            _audit(arm, probability, reward, when, made.pipeline, center=log.center)
             for name in number:
                 steps, last = steps_of_batch(batch, name, last)
                 if steps is not None:
@@ -115,7 +116,12 @@ def compiled_sums(columns: Columns, log: EvaluationLog, query: Query) -> LogSums
     probability = np.exp(columns.log_probability)
     made = _sums(columns.arm, probability, columns.reward, log, query, int(columns.epoch[0]))
     if made is not None:
-        made.pipeline.add_columns(columns, foreign=log.foreign)
+        if columns.position.min() == columns.position.max():
+            rows = columns.arm, probability, columns.reward, columns.time
+            _audit(*rows, made.pipeline, center=log.center)
+            made.pipeline.add_numbers(columns)
+        else:
+            made.pipeline.add_columns(columns, foreign=log.foreign)
     return made
 
 
@@ -151,12 +157,18 @@ def _sums(  # noqa: PLR0917
     return LogSums(n, False, False, 0, Counter(), audit, PipelineAudit(), *tables)
 
 
-def _audit(arm: Ints, probability: Floats, reward: Floats, time: Ints, audit: PipelineAudit) -> None:
-    """Add rows to an empty audit of the pipeline; the same as its `add_columns`."""
-    arms, times = int(arm.max(initial=0)) + 1, time.size > 1 and bool(time[0] != time[-1])
+def _audit(
+    arm: Ints, probability: Floats, reward: Floats, time: Ints, audit: PipelineAudit, *, center: float
+) -> None:
+    """Add rows to an empty audit of the pipeline; the same as its `add_columns` for rows of one position."""
+    if arm.size < 2:
+        return
+    arms, has_times = int(arm.max()) + 1, time.size > 1 and bool(time[0] != time[-1])
     sums, state = np.zeros((4, 4)), np.zeros((arms, 4))
-    constants, shown = (FIRST_REWARDS, SAME, TRUNCATION, NO_COPY), time if times else time[:1]
-    _add_to_audit(arm, probability, reward - reward.mean(), shown, constants, state, sums)
+    state[:, 2] = np.nan  # no last probability
+    constants = (FIRST_REWARDS, SAME, TRUNCATION, NO_COPY)
+    times = time if has_times else np.zeros(1, np.int64)
+    _add_to_audit(arm, probability, reward, times, center, constants, state, sums)
     sums[3, 2:] = arms, arm.size
     audit.chosen_order, (audit.copy_evidence, *_), audit.late, audit.weights = sums
     audit.add_order_of_rewards(reward, time)
@@ -168,38 +180,50 @@ def _add_to_audit(  # noqa: PLR0917  # compiled functions take no keywords
     probability: Floats,
     reward: Floats,
     time: Ints,
+    center: float,
     constants: tuple[int, float, float, float],
     state: Floats,
     sums: Floats,
 ) -> None:
-    """Add rows to sums. `state`: of each arm, the number and sum of rewards, the last p and its direction."""
+    """Write the sums of rows. `state`: of each arm, the number and sum of rewards, the last p, its direction.
+
+    Sums in local variables, and few divisions and branches, make this loop twice as fast.
+    """
     first_rewards, same, truncation, no_copy = constants
+    order, order_squares, order_largest, order_terms, copies = 0.0, 0.0, 0.0, 0, 0.0
+    late, late_squares, late_largest, late_terms = 0.0, 0.0, 0.0, 0
+    weights, weight_squares = 0.0, 0.0
+    before, q = -1, 0.0
     for i in range(arm.size):
-        a, p, r = arm[i], probability[i], reward[i]
-        if i:
-            q = probability[i - 1]
-            term = -q
-            if a == arm[i - 1] and q <= 2.0 * p:
-                term += q / p
-            sums[0, 0] += term
-            sums[0, 1] += term * term
-            sums[0, 2] = max(sums[0, 2], abs(term))
-            sums[0, 3] += term != 0.0
-            if time.size > 1 and time[i] == time[i - 1]:
-                sums[1, 0] += np.log(no_copy + (a == arm[i - 1]) * (1.0 - no_copy) / p)
-        if p >= truncation:
-            sums[3, 0] += 1.0 / p
-            sums[3, 1] += 1.0 / (p * p)
-        count, total, last, sign = state[a]
-        if count and abs(p / last - 1.0) > same:
-            sign = 1.0 if p > last else -1.0
-        if count >= first_rewards:
-            term = (r - total / count) * sign / np.sqrt(1.0 + 1.0 / count)
-            sums[2, 0] += term
-            sums[2, 1] += term * term
-            sums[2, 2] = max(sums[2, 2], abs(term))
-            sums[2, 3] += term != 0.0
+        a, p, r = arm[i], probability[i], reward[i] - center
+        inverse = 1.0 / p
+        term = -q
+        if a == before:
+            term += q * inverse if q <= 2.0 * p else 0.0
+        order += term
+        order_squares += term * term
+        order_largest = max(order_largest, abs(term))
+        order_terms += term != 0.0
+        if time.size > 1 and i > 0 and time[i] == time[i - 1]:
+            copies += np.log(no_copy + (a == before) * (1.0 - no_copy) * inverse)
+        weight = inverse if p >= truncation else 0.0
+        weights += weight
+        weight_squares += weight * weight
+        count, total, last, sign = state[a, 0], state[a, 1], state[a, 2], state[a, 3]
+        sign = math.copysign(1.0, p - last) if abs(p - last) > same * last else sign
+        if sign != 0.0 and count >= first_rewards:
+            # (r - total / count) / √(1 + 1 / count)
+            term = (r * count - total) * sign / np.sqrt(count * (count + 1.0))
+            late += term
+            late_squares += term * term
+            late_largest = max(late_largest, abs(term))
+            late_terms += term != 0.0
         state[a, 0], state[a, 1], state[a, 2], state[a, 3] = count + 1.0, total + r, p, sign
+        before, q = a, p
+    sums[0, 0], sums[0, 1], sums[0, 2], sums[0, 3] = order, order_squares, order_largest, order_terms
+    sums[1, 0] = copies
+    sums[2, 0], sums[2, 1], sums[2, 2], sums[2, 3] = late, late_squares, late_largest, late_terms
+    sums[3, 0], sums[3, 1] = weights, weight_squares
 
 
 @compiled

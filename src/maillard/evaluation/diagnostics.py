@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,18 @@ _MIN_LATE, _MAX_LATE_CHANGE = 5, 0.1  # late rewards of an arm, and how much of 
 MIN_POWER, MAX_POWER = -10, 30  # powers of two between which weights are counted
 
 
+Rows = TypeVar("Rows", Columns, WeightedRows)
+
+
+def parts_by_epoch(rows: Rows) -> Iterator[tuple[int, Rows]]:
+    """The rows of each epoch; without a copy if there is only one."""
+    if len(rows) and rows.epoch.min() == rows.epoch.max():
+        yield int(rows.epoch[0]), rows
+        return
+    for epoch in np.unique(rows.epoch).tolist():
+        yield epoch, rows.filter(rows.epoch == epoch)
+
+
 def overlap_of(columns: Columns, arms: int) -> dict[int, Floats]:
     """By epoch, for each arm: rows in which it was eligible, how often it was chosen, Σ p, the smallest p.
 
@@ -32,17 +44,16 @@ def overlap_of(columns: Columns, arms: int) -> dict[int, Floats]:
     arms.
     """
     found = {}
-    for epoch in np.unique(columns.epoch):
-        part = columns.filter(columns.epoch == epoch)
+    for epoch, part in parts_by_epoch(columns):
         eligible = np.full(arms, len(part)) if part.eligible is None else part.eligible.sum(axis=0)
-        if part.log_probabilities is None or not part.has_all_probabilities:
+        if part.probabilities is None or not part.has_all_probabilities:
             total, least = np.full(arms, np.nan), np.full(arms, np.inf)
             np.minimum.at(least, part.arm, np.exp(part.log_probability))
         else:
-            p, can = np.exp(part.log_probabilities), True if part.eligible is None else part.eligible
+            p, can = part.probabilities, True if part.eligible is None else part.eligible
             total, least = p.sum(axis=0), np.min(p, axis=0, initial=np.inf, where=can)
         chosen = np.bincount(part.arm, minlength=arms)
-        found[int(epoch)] = np.array([eligible, chosen, total, least])
+        found[epoch] = np.array([eligible, chosen, total, least])
     return found
 
 
@@ -159,17 +170,17 @@ def weight_test(rows: WeightedRows) -> WeightTest:
     rows = rows.filter(~rows.repeated)
     if rows.probabilities is None or not len(rows):
         return WeightTest()
-    p = rows.probabilities
-    heavy = p >= TRUNCATION
-    target = rows.target_probabilities  # of one position, which is broadcast to all rows, or of several
-    if len(target) > 1:
+    of_chosen = rows.probabilities[np.arange(len(rows)), rows.arm]
+    observed = np.where(of_chosen >= TRUNCATION, rows.weight, 0.0).sum()
+    arms = rows.target_probabilities.any(axis=0)  # the other arms add nothing
+    p, target = rows.probabilities.T[arms].T, rows.target_probabilities[:, arms]
+    if len(target) > 1:  # otherwise the only position is broadcast to all rows
         target = target[rows.target_row]
-    expected = np.multiply(target, heavy, order="C").sum(axis=1)
-    ratio = np.divide(target * target, p, out=np.zeros_like(p), where=heavy)
-    found = np.where(heavy[np.arange(len(rows)), rows.arm], rows.weight, 0.0)
-    largest = float(np.divide(np.abs(target), p, out=np.zeros_like(p), where=heavy).max(initial=0.0))
-    variance = float((ratio.sum(axis=1) - expected**2).sum())
-    return WeightTest(float(found.sum()), float(expected.sum()), variance, largest)
+    heavy = p >= TRUNCATION
+    expected = (target * heavy).sum(axis=1)
+    weight = np.divide(np.abs(target), p, out=np.zeros_like(p), where=heavy)
+    variance = (weight * np.abs(target)).sum() - (expected * expected).sum()
+    return WeightTest(float(observed), float(expected.sum()), float(variance), float(weight.max(initial=0.0)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -176,10 +176,7 @@ def sums_of(
         if any(left_out.values()):
             target, wanted = query.targets[place], query.wanted
             every = weighted_rows(columns, log, target, by_unit=query.by_unit, wanted_arms=wanted)[0]
-        spread = {
-            int(epoch): diagnostics.spread_of(rows.filter(rows.epoch == epoch))
-            for epoch in np.unique(rows.epoch)
-        }
+        spread = {epoch: diagnostics.spread_of(part) for epoch, part in diagnostics.parts_by_epoch(rows)}
         sums = {each.key: each.sums(rows) for each in query.additive}
         test, terms = diagnostics.weight_test(every), term_sums(rows, log.size)
         units = None if rows.named_unit is None else UnitSums.of(rows, rows.named_unit)

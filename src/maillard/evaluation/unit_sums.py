@@ -13,15 +13,13 @@ The sample has the units whose hash ends in enough zeros, so that samples of par
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maillard.array_types import Floats
-from maillard.evaluation.moments import sums_by_unit
+from maillard.array_types import Floats, Ints
+from maillard.evaluation.unit_hashes import sums_by_hash, unit_hashes
 from maillard.evaluation.weighted_rows import WeightedRows
 
 _MAX_UNITS = 20_000
@@ -33,40 +31,46 @@ class UnitSums:
     """The sums of a sample of units: those whose hash is divisible by 2^`bits`."""
 
     bits: int = 0
-    sums: Mapping[str, Floats] = field(default_factory=dict)
+    hashes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    sums: Floats = field(default_factory=lambda: np.zeros((0, 8)))
     "By unit: rows, Σ w, Σ w r, Σ w², Σ w² r, Σ w² r², Σ r, Σ r²."
 
     @classmethod
     def of(cls, rows: WeightedRows, units: NDArray[np.object_]) -> UnitSums:
         """The sums of some rows; rows without a unit are left out."""
-        known = np.fromiter((unit is not None for unit in units), np.bool_, len(units))
-        w, r = rows.weight[known], (rows.reward - rows.center)[known]
-        terms = np.stack([w, w * r, w * w, w * w * r, (w * r) ** 2, r, r * r])
-        return cls(0, sums_by_unit(terms, units[known]))._limited()
+        known = np.not_equal(units, np.array(None))
+        w, r = rows.weight, rows.reward - rows.center
+        if not known.all():
+            w, r, units = w[known], r[known], units[known]
+        terms = [np.ones_like(w), w, w * r, w * w, w * w * r, (w * r) ** 2, r, r * r]
+        return cls(0, *sums_by_hash(unit_hashes(units.tolist()), np.stack(terms, axis=1)))._limited()
 
     def __add__(self, other: UnitSums) -> UnitSums:
         bits = max(self.bits, other.bits)
-        both: dict[str, Floats] = {}
-        for part in (self, other):
-            for unit, sums in part.sums.items():
-                if part.bits == bits or _sampled(unit, bits):
-                    both[unit] = both[unit] + sums if unit in both else sums
-        return UnitSums(bits, both)._limited()
+        both = self._sample(bits), other._sample(bits)
+        hashes = np.concatenate([each.hashes for each in both])
+        sums = np.concatenate([each.sums for each in both])
+        return UnitSums(bits, *sums_by_hash(hashes, sums))._limited()
+
+    def _sample(self, bits: int) -> UnitSums:
+        """Those of the units that belong to a smaller sample."""
+        if bits == self.bits:
+            return self
+        kept = self.hashes % (1 << bits) == 0
+        return UnitSums(bits, self.hashes[kept], self.sums[kept])
 
     def _limited(self) -> UnitSums:
-        bits, sums = self.bits, dict(self.sums)
-        while len(sums) > _MAX_UNITS:
-            bits += 1
-            sums = {unit: each for unit, each in sums.items() if _sampled(unit, bits)}
-        return self if bits == self.bits else UnitSums(bits, sums)
+        found = self
+        while found.hashes.size > _MAX_UNITS:
+            found = found._sample(found.bits + 1)
+        return found
 
     @np.errstate(all="ignore")
     def design_effect(self) -> float | None:
         """The ratio of the two variances; 1 if it is not significantly larger, None if no unit repeats."""
-        if not self.sums:
+        if not self.sums.size:
             return None
-        table = np.array(list(self.sums.values()))
-        rows, w, wr, ww, wwr, wwrr, r, rr = table.T
+        rows, w, wr, ww, wwr, wwrr, r, rr = self.sums.T
         if rows.max() < 2 or not w.sum() > 0:
             return None
         v = wr.sum() / w.sum()
@@ -89,7 +93,3 @@ def _correlation(rows: Floats, r: Floats, rr: Floats) -> float:
     if not products.sum() > _Z * np.sqrt((products**2).sum()):
         return 0.0
     return min(float(products.sum() / (rows - 1).sum() / variance), 1.0)
-
-
-def _sampled(unit: str, bits: int) -> bool:
-    return zlib.crc32(unit.encode(errors="replace")) % (1 << bits) == 0

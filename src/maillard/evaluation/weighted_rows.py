@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maillard.array_types import Bools, Floats, Ints
-from maillard.decisions.columns import Columns
+from maillard.decisions.columns import Columns, select_rows
 from maillard.errors import InvalidLog
 from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.evaluation_log import EvaluationLog
@@ -71,7 +71,8 @@ class WeightedRows:
         shared = ("target_probabilities", "center", "bounds")
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         chosen: Any = {
-            name: value if name in shared or value is None else value[mask] for name, value in values.items()
+            name: value if name in shared or value is None else select_rows(value, mask)
+            for name, value in values.items()
         }
         return WeightedRows(**chosen)
 
@@ -132,14 +133,14 @@ def weighted_rows(
         able = ~(wanted[target_row] & ~columns.eligible).any(axis=1)
         left_out["not eligible"] = int((~able).sum())
         columns, target_row = columns.filter(able), target_row[able]
-    logs = columns.log_probabilities if columns.has_all_probabilities else None
-    probabilities = propensity = None
-    if logs is not None:
-        probabilities = np.exp(logs)
-        able = ~(wanted[target_row] & ~(probabilities > 0)).any(axis=1)
-        if not able.all():
+    probabilities = columns.probabilities if columns.has_all_probabilities else None
+    propensity = None
+    if probabilities is not None:
+        if not (probabilities.T[wanted.any(axis=0)] > 0).all():
+            able = ~(wanted[target_row] & ~(probabilities > 0)).any(axis=1)
             left_out["without support"] = int((~able).sum())
-            columns, target_row, probabilities = columns.filter(able), target_row[able], probabilities[able]
+            columns, target_row = columns.filter(able), target_row[able]
+            probabilities = select_rows(probabilities, able)
         propensity = _propensity(probabilities, target.probabilities**2, target_row)
     tiny = columns.log_probability < np.log(MIN_PROBABILITY)
     if tiny.any():
@@ -207,6 +208,8 @@ def _propensity(probabilities: Floats, squares: Floats, target_row: Ints) -> Flo
     arms = np.flatnonzero(squares.any(axis=0))
     if arms.size == 1:
         return np.asarray(probabilities[:, arms[0]] / squares[target_row, arms[0]])
+    if len(squares) > 1:  # otherwise the only position is broadcast to all rows
+        squares = squares[target_row]
     out = np.zeros_like(probabilities)
-    ratio = np.divide(squares[target_row], probabilities, out=out, where=probabilities > 0)
+    ratio = np.divide(squares, probabilities, out=out, where=probabilities > 0)
     return np.asarray(1.0 / ratio.sum(axis=1))

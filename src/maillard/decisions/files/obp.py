@@ -150,7 +150,7 @@ class _Rounds:
         if not numeric or len(array) != (self.count or len(array)):
             allowed = "a number for each round" + ("" if name == "action" else f", {self.count} of them")
             raise self.error(name, array, allowed)
-        return array.astype(np.int64 if kinds == "iu" else np.float64)
+        return array.astype(np.int64 if kinds == "iu" else np.float64, copy=False)
 
     def names(self, name: str, count: int) -> list[str] | None:
         """Return an array of names as a list; None if there is none."""
@@ -174,7 +174,7 @@ class _Rounds:
             allowed = f"shape ({count}, arms, positions), and a position for each round if there are several"
             raise self.error("pi_b", array, allowed)
         chosen = array[:, :, 0] if array.shape[2] == 1 else array[np.arange(count), :, positions]
-        return chosen.astype(np.float64)
+        return chosen.astype(np.float64, copy=False)
 
     def read_arms(self) -> list[str]:
         """Return the names of the arms, or their numbers if they have no names."""
