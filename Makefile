@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .peers
 PEERS_READY := $(PEERS)/.ready
+NGINX := .nginx
 # obp requires Python below 3.11 and packages of 2022, but its estimators work with current versions. So it is
 # installed without its dependencies, and the packages that it imports are listed here.
 OBP_NEEDS := matplotlib pandas pyyaml scikit-learn scipy seaborn torch tqdm
@@ -12,7 +13,7 @@ OBP_NEEDS := matplotlib pandas pyyaml scikit-learn scipy seaborn torch tqdm
 # The tests start hundreds of processes. Each would compile the package again if it could not cache bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help reproduce setup browser check test torture coverage peers bench gpu tails docs clean
+.PHONY: help reproduce setup browser nginx check test torture coverage peers bench gpu tails docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -37,6 +38,17 @@ browser: ## find Chromium for the browser tests, or install it if permitted
 	fi; \
 	echo "== Chromium is missing and cannot be installed: the browser tests will be skipped (under CI=true they fail)"
 
+# The long tests of proxies use Debian's nginx. It is unpacked into a folder of its own: to install the package would
+# start a web server. Without it they are skipped with a message; under CI=true they fail.
+nginx: ## find nginx for the long tests, or unpack Debian's package into .nginx
+	@PATH="$$PATH:/usr/sbin:$(NGINX)/usr/sbin"; command -v nginx >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ]; then as_root=; else as_root="sudo -n"; fi; \
+	echo "== fetching nginx"; \
+	mkdir -p $(NGINX) && cd $(NGINX) && \
+	{ apt-get -qq download nginx || { $$as_root apt-get -qq update && apt-get -qq download nginx; }; } 2>/dev/null && \
+	dpkg-deb --extract nginx_*.deb . && exit 0; \
+	echo "== nginx is missing and cannot be fetched: its tests will be skipped (under CI=true they fail)"
+
 reproduce: $(READY) ## run the paper's experiments, check its claims, and write reproduction/index.html
 	$(BIN)/maillard reproduce $(ARGS)
 
@@ -55,7 +67,7 @@ test: $(READY) browser ## run the test suite on all cores
 	@echo "== pytest"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-torture: $(READY) ## run the long tests: more random cases, a million arms, a million concurrent decisions
+torture: $(READY) nginx ## run the long tests: more random cases, a million arms, a million concurrent decisions
 	@echo "== pytest, long tests (about forty minutes)"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m torture
 
@@ -105,4 +117,4 @@ docs: $(READY) ## regenerate the generated parts of docs/ and the pictures
 	$(BIN)/ruff format --quiet src
 
 clean: ## remove everything that the targets created
-	rm -rf $(VENV) $(PEERS) reproduction reproduction.partial .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(NGINX) reproduction reproduction.partial .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,7 +6,7 @@ from the time at which a request was due. If the server stalls, all requests tha
 count as delayed.
 
 `python -m benchmarks.load` prints the cost of the load generator itself, against a server that sends
-a constant. To measure another server: `python -m benchmarks.load
+a constant. To measure a service that runs with `maillard serve --no-keys`: `python -m benchmarks.load
 http://127.0.0.1:8000/v1/experiments/home/decisions --rate 1000 --seconds 20`.
 """
 

@@ -31,6 +31,7 @@ EXPERIMENT = "bench"
 PATH = f"/v1/experiments/{EXPERIMENT}/decisions"
 CONNECTIONS = 64
 RATE = 1_000
+MANY, LEAST_SHARE = 64, 0.8  # experiments, and their throughput relative to that of one
 MOST_RATIO, MOST_P99, MOST_GROWTH = 2.5, 0.015, 0.05
 _BATCH = 1_000
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -75,6 +76,15 @@ _run_number = iter(range(10**9))
 def decisions() -> Callable[[int], bytes]:
     """Requests for decisions, with different keys in each run."""
     return partial(decision, PATH, f"run-{next(_run_number)}")
+
+
+def _spread(prefix: str, number: int) -> bytes:
+    return decision(f"/v1/experiments/many-{number % MANY}/decisions", prefix, number)
+
+
+def spread() -> Callable[[int], bytes]:
+    """Requests for decisions of many experiments in turn."""
+    return partial(_spread, f"run-{next(_run_number)}")
 
 
 def rewards(service: Service, count: int) -> list[bytes]:
@@ -227,14 +237,39 @@ class Bench:
 
 def create_experiment(service: Service) -> None:
     """Create an experiment with ten arms that have rewards."""
-    body = {
-        "experiment": EXPERIMENT,
-        "arms": ARMS,
-        "policy": "ms+:booster=8",
-        "reward": {"low": 0, "high": 1},
-    }
-    httpx2.post(f"{service.url}/v1/experiments", json=body).raise_for_status()
+    _create(service, EXPERIMENT)
     measure(service, partial(numbered, rewards(service, 1_000)), 1_000)
+
+
+def _create(service: Service, name: str) -> None:
+    body = {"experiment": name, "arms": ARMS, "policy": "ms+:booster=8", "reward": {"low": 0, "high": 1}}
+    httpx2.post(f"{service.url}/v1/experiments", json=body).raise_for_status()
+
+
+def compare_experiments(table: Table, service: Service, count: int, seconds: float, limited: bool) -> None:
+    """Compare decisions of one experiment with decisions spread over many, in turn; then their latency."""
+    for number in range(MANY):
+        _create(service, f"many-{number}")
+    found: dict[str, list[tuple[float, Report]]] = {"1 experiment": [], f"{MANY} experiments": []}
+    for _ in range(3):
+        found["1 experiment"].append(measure(service, decisions(), count))
+        found[f"{MANY} experiments"].append(measure(service, spread(), count))
+    alone, many = ([report.a_second for _, report in each] for each in found.values())
+    share = statistics.median(b / a for a, b in zip(alone, many, strict=True))
+    for what, runs in found.items():
+        met = share >= LEAST_SHARE if limited and runs is found[f"{MANY} experiments"] else None
+        report = median_report([each for _, each in runs])
+        limit = f"at least {LEAST_SHARE:.0%} of one (is {share:.0%})"
+        table.add(f"SQLite FULL, {what}", report, limit, met, cpu=statistics.median(cpu for cpu, _ in runs))
+    requests = int(RATE * seconds)
+    plan = Plan(port=service.port, make=spread(), requests=requests, connections=CONNECTIONS, rate=RATE)
+    report = checked(run(plan))
+    table.add(
+        f"SQLite FULL, {MANY} experiments, {RATE:,} a second",
+        report,
+        f"p99 at most {MOST_P99 * 1e3:g} ms",
+        report.p99 <= MOST_P99 if limited else None,
+    )
 
 
 def measure_memory(table: Table, service: Service, total: int, limit: float | None) -> None:
@@ -315,7 +350,7 @@ def bench(quick: bool) -> list[dict[str, Any]]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         bare = stack.enter_context(running(["-m", "benchmarks.service", "--bare", "{port}"]))
-        sqlite = stack.enter_context(serving(Path(folder) / "log.db", options=_UNLIMITED))
+        sqlite = stack.enter_context(serving(Path(folder) / "log.db", no_keys=True, options=_UNLIMITED))
         create_experiment(sqlite)
         alone = own_cost(count)
         table.add("the load itself, against a constant", alone, own_cpu=alone.own_cpu)
@@ -325,14 +360,15 @@ def bench(quick: bool) -> list[dict[str, Any]]:
         both.compare("SQLite FULL, decision and reward in turn", sqlite, lambda n: mixed(sqlite, n))
         both.latency("bare Starlette", bare, seconds)
         both.latency("SQLite FULL, decision", sqlite, seconds, MOST_P99)
+        compare_experiments(table, sqlite, count, seconds, limited=not quick)
         server = Server()
         stack.callback(server.release)
-        with serving(server.url(), options=_UNLIMITED) as postgresql:
+        with serving(server.url(), no_keys=True, options=_UNLIMITED) as postgresql:
             create_experiment(postgresql)
             both.compare("PostgreSQL, decision", postgresql, lambda _: decisions())
             both.latency("PostgreSQL, decision", postgresql, seconds)
         both.add_bare()
-        with serving(Path(folder) / "large.db", options=_UNLIMITED) as large:
+        with serving(Path(folder) / "large.db", no_keys=True, options=_UNLIMITED) as large:
             create_experiment(large)
             measure_memory(
                 table, large, total, None if quick else MOST_GROWTH

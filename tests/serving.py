@@ -187,6 +187,7 @@ def serving(
     *,
     port: int = 0,
     workers: int = 1,
+    no_keys: bool = True,
     options: Sequence[str] = (),
     prelude: str = "",
     seed: int = 0,
@@ -194,10 +195,13 @@ def serving(
 ) -> Iterator[Service]:
     """`maillard serve` on a database, with a fixed random seed that changes with each restart.
 
-    The process first runs the Python statements in `prelude`.
+    By default with --no-keys: requests need no API key, and the database must have none. The process first
+    runs the Python statements in `prelude`.
     """
     seeding = PRELUDE.replace("SEED", f"{seed} * 10**6 + {{launch}} * 10**3")
     program = ("-c", f"{seeding}\n{prelude}\nfrom maillard.cli import main\nmain()")
     command = [*program, "serve", "--database", str(database), "--port", "{port}", "--workers", str(workers)]
+    if no_keys:
+        command.append("--no-keys")
     with running([*command, *options], port=port, start_timeout=start_timeout) as service:
         yield service

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import maillard
 from benchmarks.coverage.real_life_scenarios import SCENARIOS, Case, Question, case_of
 from maillard.errors import MaillardError
+from maillard.evaluation.query import Options
 
 __all__ = ["Answer", "Outcome", "Row", "answer", "main", "outcome", "run_scenario", "summary"]
 
@@ -113,7 +114,9 @@ def _minus(first: Row | None, second: Row | None) -> Row | None:
 
 def answer(log: Any, question: Question) -> Answer:
     """Ask the package."""
-    targets, options = [f"arm:{arm}" for arm in question.arms], question.options
+    targets = [f"arm:{arm}" for arm in question.arms]
+    # An older version is asked without the options that it does not know.
+    options = {name: value for name, value in question.options.items() if name in Options.__annotations__}
     if question.kind == "difference":
         return _answer(lambda: maillard.compare(log, targets[0], targets[1], **options))
     if question.kind in ("winner", "extremes"):  # all arms are evaluated together

@@ -24,15 +24,16 @@ def worst(results: dict[str, Any]) -> dict[str, tuple[str, float, float]]:
 
 
 def table(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """The Markdown table."""
+    """The Markdown table. The first cells of a scenario that did not exist before are empty."""
     first, then = worst(before), worst(after)
     lines = [
         "| situation | misled before | misled now | no answer before | no answer now |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for name, (label, silent, none) in first.items():
-        _, silent_now, none_now = then[name]
-        lines.append(f"| {label} | {silent:.1f}% | {silent_now:.1f}% | {none:.1f}% | {none_now:.1f}% |")
+    for name, (label, *now) in then.items():
+        old = [f"{each:.1f}%" for each in first[name][1:]] if name in first else ["", ""]
+        cells = [cell for each, new in zip(old, now, strict=True) for cell in (each, f"{new:.1f}%")]
+        lines.append("| " + " | ".join([label, *cells]) + " |")
     return "\n".join(lines)
 
 
@@ -43,17 +44,19 @@ def draw(before: dict[str, Any], after: dict[str, Any], path: Path) -> None:
     from maillard.figures import COLOURS, GRID, MUTED
 
     first, then = worst(before), worst(after)
-    names = list(first)
+    names = list(then)
     figure = Figure(figsize=(8.6, 0.27 * len(names) + 1.4), layout="constrained")
     axes = figure.subplots()
     for place, name in enumerate(reversed(names)):
-        old, new = first[name][1], then[name][1]
-        axes.plot([old, new], [place, place], color=GRID, lw=2, zorder=1)
-        axes.plot(old, place, "o", mfc="white", mec=COLOURS[1], ms=6, zorder=2)
+        new = then[name][1]
+        if name in first:
+            old = first[name][1]
+            axes.plot([old, new], [place, place], color=GRID, lw=2, zorder=1)
+            axes.plot(old, place, "o", mfc="white", mec=COLOURS[1], ms=6, zorder=2)
         axes.plot(new, place, "o", color=COLOURS[0], ms=6, zorder=3)
     axes.axvline(5, color=MUTED, lw=1, ls="--")
     axes.text(5.5, len(names) - 0.4, "5%: the nominal rate", color=MUTED, fontsize=8)
-    axes.set_yticks(range(len(names)), [first[name][0] for name in reversed(names)], fontsize=8)
+    axes.set_yticks(range(len(names)), [then[name][0] for name in reversed(names)], fontsize=8)
     axes.set_xlim(-1, 101)
     axes.set_xlabel("logs whose recommended interval missed the truth without a warning, in percent")
     axes.plot([], [], "o", mfc="white", mec=COLOURS[1], label="before")

@@ -240,20 +240,40 @@ def late_conversions(rng: Generator) -> Case:
     return Case((own_log(recorded),), _both(recorded), recorded)
 
 
-def repeat_visitors(rng: Generator, *, sticky: bool) -> Case:
-    """300 visitors with a Pareto number of visits. Their own rates have an intraclass correlation of 0.19."""
-    mean, total = 0.3, 1 / 0.19 - 1
-    visits = np.minimum(np.floor(3 * (1 + rng.pareto(1.5, 300))), 150).astype(np.int64)
-    own = rng.beta(total * mean, total * (1 - mean), 300)
-    who = rng.permutation(np.repeat(np.arange(300), visits))
-    setup = Setup(units=[f"u{each}" for each in who.tolist()], sticky=sticky)
-    recorded = simulate(rng, np.tile(own[who, None], (1, 2)), setup)
-    population = replace(recorded, means=np.full((who.size, 2), mean))
+def repeat_visitors(rng: Generator, *, sticky: bool, units: int = 300) -> Case:
+    """Visitors with a Pareto number of visits. Their own rates have an intraclass correlation of 0.19."""
+    recorded, population = _visits(rng, units, sticky=sticky)
     questions = _both(population)
     if not sticky:
         questions += tuple(replace(each, name=each.name + ", by unit", options={"cluster": "unit"})
                            for each in questions)  # fmt: skip
     return Case((own_log(recorded),), questions, population)
+
+
+def repeat_visitors_running(rng: Generator, *, sticky: bool) -> Case:
+    """20 looks at the growing log of such visitors, while the experiment is running."""
+    recorded, population = _visits(rng, 300, sticky=sticky)
+    batches = math.ceil(recorded.rows / recorded.setup.batch)
+    ends = [
+        min(math.ceil(look * batches / 20) * recorded.setup.batch, recorded.rows) for look in range(1, 21)
+    ]
+    looks = tuple(until(recorded, rows) for rows in ends)
+    return Case(
+        looks,
+        (value(population, "b", active=True), difference(population, "b", "a", active=True)),
+        population,
+    )
+
+
+def _visits(rng: Generator, units: int, *, sticky: bool) -> tuple[Recorded, Recorded]:
+    """What was recorded, with the rates of the visitors, and with the rates in their population."""
+    mean, total = 0.3, 1 / 0.19 - 1
+    visits = np.minimum(np.floor(3 * (1 + rng.pareto(1.5, units))), 150).astype(np.int64)
+    own = rng.beta(total * mean, total * (1 - mean), units)
+    who = rng.permutation(np.repeat(np.arange(units), visits))
+    setup = Setup(units=[f"u{each}" for each in who.tolist()], sticky=sticky)
+    recorded = simulate(rng, np.tile(own[who, None], (1, 2)), setup)
+    return recorded, replace(recorded, means=np.full((who.size, 2), mean))
 
 
 def one_missing(rng: Generator) -> Case:
@@ -373,6 +393,15 @@ def _scenarios() -> dict[str, Scenario]:
         "repeat visitors": Scenario(partial(repeat_visitors, sticky=False), "7", "intervals too narrow"),
         "repeat visitors, sticky": Scenario(
             partial(repeat_visitors, sticky=True), "7", "intervals too narrow"
+        ),
+        "repeat visitors, 1,000 units": Scenario(
+            partial(repeat_visitors, sticky=False, units=1000), "7", "intervals too narrow"
+        ),
+        "repeat visitors, running": Scenario(
+            partial(repeat_visitors_running, sticky=False), "7", "intervals too narrow at some look"
+        ),
+        "repeat visitors, sticky, running": Scenario(
+            partial(repeat_visitors_running, sticky=True), "7", "intervals too narrow at some look"
         ),
         "one missing reward": Scenario(one_missing, "8", "no answer"),
         "selection of ten": Scenario(selection, "9", "the winner's interval is too high"),

@@ -198,6 +198,18 @@ def test_visitors() -> None:
     assert len(set(zip(sticky.setup.units, sticky.arm.tolist(), strict=True))) == 300
 
 
+def test_looks_at_visitors_who_return() -> None:
+    for name in ("repeat visitors, running", "repeat visitors, sticky, running"):
+        case = one(name)
+        assert len(case.logs) == 20
+        assert case.logs[-1].num_rows == case.recorded.rows
+        assert verify(case.logs[9]).verdict == "consistent"
+        assert {each.options["active"] for each in case.questions} == {True}
+        seen = {unit for unit in case.logs[9]["unit"].to_pylist() if unit is not None}
+        assert len(seen) < case.logs[9].num_rows / 2
+    assert len(set(one("repeat visitors, 1,000 units").recorded.setup.units)) == 1000
+
+
 def test_looks_are_at_the_same_log() -> None:
     looks = one("peeking").logs
     assert [look.num_rows for look in looks] == list(range(100, ROWS + 1, 100))
@@ -257,4 +269,6 @@ def test_the_page_has_the_numbers_of_the_data() -> None:
         )
         return found
 
-    assert table(read("before"), read("after")) in (DOCS / "trust.md").read_text(encoding="utf8")
+    made = table(read("before"), read("after"))
+    assert len({line.count("|") for line in made.split("\n")}) == 1
+    assert made in (DOCS / "trust.md").read_text(encoding="utf8")

@@ -175,3 +175,22 @@ def test_an_export_contains_the_default_reward_of_closed_windows(tmp_path) -> No
     assert "5 decisions" in run("export", str(path), str(tmp_path / "x.npz"))[1]
     log = read_log(tmp_path / "x.npz")
     assert [log.reward_of(row) for row in log.rows()] == [0.25] * 5
+
+
+def test_erasing_a_unit_from_all_experiments(tmp_path) -> None:
+    path = tmp_path / "log.db"
+    for name in ("home", "cart"):
+        with Bandit(["red", "blue"], "uniform", reward=Reward(), log=path, experiment=name) as bandit:
+            bandit.choose(unit="erica")
+            bandit.choose(unit="fred")
+    code, output = run("erase-unit", str(path), "erica", "--experiment", "cart")
+    assert (code, "1 decisions of 'cart' changed" in output) == (0, True)
+    code, output = run("erase-unit", str(path), "erica")
+    assert "0 decisions of 'cart' changed" in output
+    assert "1 decisions of 'home' changed" in output
+    assert b"erica" not in path.read_bytes()
+    with read_log(path, "home") as left:
+        units = {row.decision.unit for row in left.rows()}
+    assert "fred" in units
+    assert len(units) == 2
+    assert run("erase-unit", str(tmp_path / "none.db"), "erica")[0] == 2

@@ -35,7 +35,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(log) -> Iterator[str]:
-    with running(log) as address:
+    with running(log, no_keys=True) as address:
         yield address
 
 
@@ -226,6 +226,9 @@ def test_changes_of_an_experiment_take_effect(url, home, bandit, client_class) -
         call("choose")
     call("resume")
     call("reset")
+    call("choose", unit="erica")
+    assert call("erase_unit", "erica") == 1
+    assert call("erase_unit", "erica") == 0
     call("archive")
     with pytest.raises(Paused):
         call("choose")
@@ -370,14 +373,15 @@ def test_a_decision_whose_response_is_lost_is_made_once(url, home, bandit, clien
 
 
 def test_the_client_waits_for_a_service_that_restarts(tmp_path) -> None:
-    with running(tmp_path / "log.db") as url, Client(url, experiment="home", retries=20) as client:
+    log = tmp_path / "log.db"
+    with running(log, no_keys=True) as url, Client(url, experiment="home", retries=20) as client:
         client.create("home", ARMS, "ms", reward=RULE)
         first = client.choose()
     made: list[Any] = []
     waiting = threading.Thread(target=lambda: made.append(client.bandit("home").choose(unit="u")))
     client = Client(url, retries=20)
     waiting.start()  # no service listens yet
-    with running(tmp_path / "log.db", port=urlsplit(url).port or 0):
+    with running(log, port=urlsplit(url).port or 0, no_keys=True):
         waiting.join()
         assert made[0].unit == "u"
         assert client.decision(first.id).arm == first.arm
@@ -385,6 +389,11 @@ def test_the_client_waits_for_a_service_that_restarts(tmp_path) -> None:
 
 
 # API keys.
+
+
+def test_a_service_without_keys_must_be_asked_for(tmp_path) -> None:
+    with pytest.raises(MaillardError, match=r"a database with an API key .*, or no_keys=True"):
+        running(tmp_path / "log.db").__enter__()
 
 
 def test_a_key_grants_only_its_scopes_and_experiments(tmp_path) -> None:

@@ -52,6 +52,24 @@ def test_a_choice_is_logged_with_the_probabilities_it_was_sampled_from(log: Log)
     assert bandit.tally.round == 21
 
 
+def test_a_summary_says_that_visitors_return(log: Log) -> None:
+    bandit = log.bandit()
+    for n in range(40):
+        bandit.reward(bandit.choose(unit=f"user-{n}").id, 0.5)
+    bandit.reward(bandit.choose().id, 0.5)
+    for _ in range(2):  # 41 decisions have squares of at most 45, 1.1 times as many
+        bandit.reward(bandit.choose(unit="user-1").id, 0.5)
+    summary = bandit.summary()
+    assert (summary["units"], summary["decisions"], summary["refusal"]) == (40, 43, None)
+    for n in range(10):
+        bandit.reward(bandit.choose(unit=f"user-{n}").id, 0.5)
+    summary = bandit.summary()
+    assert summary["refusal"].startswith("Visitors return (53 decisions, 40 units)")
+    bandit.reset()
+    assert bandit.summary()["refusal"] is None
+    assert bandit.summary()["units"] == 0
+
+
 def test_a_batch_is_sampled_from_one_distribution(log: Log) -> None:
     bandit = log.bandit()
     made = bandit.choose(size=1200, idempotency_key="k")

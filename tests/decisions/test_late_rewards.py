@@ -39,7 +39,7 @@ def test_the_default_depends_on_window_and_default() -> None:
     assert Reward(low=0, high=1, window="1m", default=0).learn == "on_close"
     assert Reward(low=0, high=1, window="1m").learn == "on_arrival"
     assert Reward(low=0, high=1).learn == "on_arrival"
-    assert Reward.clicks("1h") == Reward(low=0, high=1, window=3600, default=0, learn="on_close")
+    assert Reward.clicks("1h") == Reward(low=0, high=1, window=3600, default=0, learn="on_close", binary=True)
 
 
 @pytest.mark.parametrize(

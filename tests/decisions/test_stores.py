@@ -17,7 +17,7 @@ import pytest
 from maillard.decisions import Bandit, ledger
 from maillard.decisions.events import AddArm, Pause, TallyUpdate
 from maillard.decisions.stores import Store, open_store
-from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked
+from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, Parked, Visits
 from maillard.decisions.stores.postgresql import PostgreSQLStore
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.timestamps import system_clock
@@ -252,6 +252,21 @@ def test_rows_are_ordered_and_may_be_read_in_part(store: Store) -> None:
         assert transaction.counts().decisions == {"blue": 2500, "red": 1}
 
 
+def test_visits_of_units_are_counted(store: Store) -> None:
+    units = [None, None, "ann", "ann", "ann", "bob"]
+    made = [decision()._replace(unit=unit, epoch=1) for unit in units]
+    with write(store, lock=False) as transaction:
+        assert transaction.visits(1) == Visits(0, 0, 0)
+        transaction.add_decisions([*made, decision()._replace(unit="ann", epoch=2)])
+    with write(store, "another", lock=False) as transaction:
+        transaction.create()
+        transaction.add_decisions([decision()._replace(unit="eve", epoch=1, experiment="another")])
+    with store.reading(EXPERIMENT) as transaction:
+        assert transaction.visits(1) == Visits(decisions=6, units=2, squares=2 + 9 + 1)
+        assert transaction.visits(2) == Visits(1, 1, 1)
+        assert transaction.visits(3) == Visits(0, 0, 0)
+
+
 @pytest.mark.parametrize("log", KINDS[1:], indirect=True)  # a reader in memory has the lock
 def test_a_reader_sees_one_state(store: Store, log: Log) -> None:
     with store.reading(EXPERIMENT) as transaction:
@@ -303,6 +318,22 @@ def test_pending_decisions_are_due_in_their_order(store: Store, log: Log) -> Non
     log.clock.forward(1)
     with write(store) as transaction:
         assert transaction.due_decisions(2) == [ids[3]]
+
+
+def test_experiments_in_which_a_window_is_due(store: Store, log: Log) -> None:
+    ids, now = [new_id() for _ in range(3)], log.clock.now
+    with write(store) as transaction:
+        assert transaction.due_experiments() == []
+        transaction.add_pending({ids[0]: now, ids[1]: now - 1, ids[2]: now + 1})
+    with store.reading("") as transaction:
+        assert transaction.due_experiments() == [EXPERIMENT]
+    with write(store) as transaction:
+        transaction.remove_pending(ids[:2])
+    with store.reading("") as transaction:
+        assert transaction.due_experiments() == []
+    log.clock.forward(1)
+    with store.reading("") as transaction:
+        assert transaction.due_experiments() == [EXPERIMENT]
 
 
 def test_a_unit_is_assigned_if_the_previous_assignment_matches(store: Store) -> None:

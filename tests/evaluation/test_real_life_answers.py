@@ -216,7 +216,7 @@ def test_visitors_who_return_are_clustered() -> None:
 def test_a_sample_of_units_merges_in_any_order() -> None:
     rng = np.random.default_rng(1)
     parts = [
-        UnitSums(0, unit_hashes([f"u{i}" for i in range(start, start + 9000)]), rng.random((9000, 6)))
+        UnitSums(0, unit_hashes([f"u{i}" for i in range(start, start + 9000)]), rng.random((9000, 8)))
         for start in (0, 6000, 12_000)
     ]
     one, other = (parts[0] + parts[1]) + parts[2], parts[2] + (parts[1] + parts[0])

@@ -68,7 +68,8 @@ def test_the_sample_is_that_of_plain_python(most, monkeypatch) -> None:
     units[rng.random(len(rows)) < 0.1] = None
     known = np.array([unit is not None for unit in units])
     w, r = rows.weight[known], rows.reward[known] - rows.center
-    expected = sums_by_unit(np.stack([w, w * r, w * w, w * w * r, (w * r) ** 2]), units[known])
+    terms = [w, w * r, w * w, w * w * r, (w * r) ** 2, r, r * r]
+    expected = sums_by_unit(np.stack(terms), units[known])
     bits = 0
     while len(expected) > most:
         bits += 1

@@ -24,8 +24,10 @@ from maillard.service.api_keys import (
     SCOPES,
     Key,
     Keyring,
-    check_exposure,
+    check_any_made,
+    check_no_keys,
     create,
+    create_first,
     every,
     revoke,
     unreadable,
@@ -252,7 +254,10 @@ def test_a_document_that_is_not_json_is_not_a_key_but_requires_keys(content) -> 
     assert (every(store), unreadable(store)) == ([], ["0123456789ab"])
     with pytest.raises(UnknownName):
         revoke(store, "0123456789ab")
-    check_exposure(store, "0.0.0.0")
+    check_any_made(store)
+    with pytest.raises(InvalidValue, match="a database without API keys"):
+        check_no_keys(store, "127.0.0.1")
+    assert create_first(store, pytest.fail) is None
 
 
 @given(
@@ -333,7 +338,56 @@ def test_processes_create_keys_concurrently(tmp_path) -> None:
         assert len({key.id for secret in secrets if (key := ring.find(secret))}) == 20
 
 
-# Exposure.
+# The first key.
+
+
+def test_the_first_key_is_created_once(log: Log) -> None:
+    """In every store. Only its hash is stored, and any key prevents it, also a revoked one."""
+    store, other = log.open(), log.open()
+    shown: list[str] = []
+    with pytest.raises(InvalidValue, match="a database with an API key"):
+        check_any_made(store)
+    key = create_first(store, shown.append)
+    assert key is not None
+    assert (key.name, key.scopes, key.experiments, key.rate) == ("first admin key", ("admin",), None, None)
+    (secret,) = shown
+    assert Keyring(other).find(secret) == key
+    assert secret not in str(documents(other))
+    assert create_first(other, pytest.fail) is None
+    revoke(store, key.id)
+    assert create_first(other, pytest.fail) is None
+    check_any_made(other)
+
+
+def test_no_key_is_created_if_it_cannot_be_shown(log: Log) -> None:
+    def fail(_secret: str) -> None:
+        raise OSError
+
+    store = log.open()
+    with pytest.raises(OSError):  # noqa: PT011
+        create_first(store, fail)
+    assert documents(store) == {}
+    assert create_first(store, lambda _secret: None) is not None
+
+
+def test_concurrent_first_starts_create_one_key(log: Log) -> None:
+    stores, ready = [log.open() for _ in range(4)], threading.Barrier(4)
+    shown: list[str] = []
+
+    def start(store: Store) -> None:
+        ready.wait()
+        create_first(store, shown.append)
+
+    threads = [threading.Thread(target=start, args=[store]) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(shown) == len(every(stores[0])) == 1
+    assert Keyring(stores[0]).find(shown[0]) is not None
+
+
+# Services without keys.
 
 
 @pytest.mark.parametrize(
@@ -341,7 +395,7 @@ def test_processes_create_keys_concurrently(tmp_path) -> None:
 )
 def test_without_keys_a_service_may_listen_on_loopback(host) -> None:
     assert is_loopback(host)
-    check_exposure(MemoryStore(), host)
+    check_no_keys(MemoryStore(), host)
 
 
 @pytest.mark.parametrize(
@@ -351,12 +405,17 @@ def test_without_keys_a_service_may_listen_on_loopback(host) -> None:
 def test_without_keys_a_service_may_not_listen_elsewhere(host) -> None:
     assert not is_loopback(host)
     store = MemoryStore()
-    with pytest.raises(InvalidValue, match="maillard keys create"):
-        check_exposure(store, host)
+    with pytest.raises(InvalidValue, match="loopback address with --no-keys"):
+        check_no_keys(store, host)
+
+
+def test_without_keys_a_service_may_not_use_a_database_with_keys() -> None:
+    store = MemoryStore()
     key, _ = create(store, "web", ["decide"])
-    check_exposure(store, host)
-    revoke(store, key.id)  # no key is valid now, but the service may still listen
-    check_exposure(store, host)
+    for _ in range(2):  # with a valid key, then with a revoked one
+        with pytest.raises(InvalidValue, match="a database without API keys with --no-keys"):
+            check_no_keys(store, "127.0.0.1")
+        revoke(store, key.id)
 
 
 def test_a_key_can_be_encoded_and_decoded() -> None:

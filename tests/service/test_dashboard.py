@@ -307,6 +307,18 @@ def test_refused_intervals_show_the_reason(api, tab) -> None:
     expect(tab.locator("#arms .interval").first).to_have_attribute("visibility", "hidden")
 
 
+def test_visitors_who_return(api, tab) -> None:
+    address = api.create("returning", ["red", "blue"])
+    body = {"decisions": [{"unit": f"user-{n % 20}"} for n in range(100)]}
+    _, response = api.request("POST", "/v1/experiments/returning/decisions:batch", body)
+    rewards = [{"decision": each["decision"]["id"], "value": 1} for each in response["results"]]
+    assert api.request("POST", "/v1/rewards:batch", {"rewards": rewards})[0] == 200
+    tab.goto(address)
+    expect(tab.locator("#arms-pending")).to_contain_text("The decisions are of 20 different units")
+    expect(tab.locator("#arms-refusal")).to_contain_text("Visitors return (100 decisions, 20 units)")
+    expect(tab.locator("#arms .interval").first).to_have_attribute("visibility", "hidden")
+
+
 def test_changes_of_an_experiment(api, tab) -> None:
     address = api.create("changing", ["red", "blue"])
     tab.goto(address)
@@ -598,6 +610,35 @@ def test_a_lost_connection_is_shown_and_restored(tmp_path, monitored_page, tab) 
         expect(tab.locator("#connection")).to_have_text("Live")
 
 
+def test_the_link_of_the_first_start_opens_the_dashboard(tmp_path, monitored_page, tab) -> None:
+    """The key in the link is used and removed from the address bar and from the history."""
+    log = tmp_path / "decisions.db"
+    with serving(log, no_keys=False) as service:
+        secret = log.with_name("decisions.db.admin-key").read_text().strip()
+        sent: list[str] = []
+        tab.on("request", lambda request: sent.append(request.url))
+        tab.goto(f"{service.url}/#key={secret}")
+        expect(tab.locator("#list-empty")).to_be_visible()
+        expect(tab.locator("#new-link")).to_be_visible()  # needs the scope admin
+        assert tab.url == f"{service.url}/"
+        assert secret not in tab.content()
+        tab.reload()
+        expect(tab.locator("#list-empty")).to_be_visible()  # the tab keeps the key
+        tab.click("#forget")
+        expect(tab.locator("#key-secret")).to_be_focused()
+
+        # A link that is opened in the same tab, without loading the page again.
+        tab.evaluate("secret => { location.hash = `key=${secret}`; }", secret)
+        expect(tab.locator("#list-empty")).to_be_visible()
+        assert tab.url == f"{service.url}/"
+        tab.goto(f"{service.url}/#/new")
+        for _ in range(3):
+            tab.go_back()
+            assert secret not in tab.url
+        assert not [url for url in sent if secret in url.partition("#")[0]]
+        assert secret not in service.output
+
+
 def test_a_service_that_requires_keys(tmp_path, browser) -> None:  # noqa: F811
     store = open_store(str(tmp_path / "decisions.db"))
     _, admin = api_keys.create(store, "admin", ["admin"])
@@ -605,7 +646,7 @@ def test_a_service_that_requires_keys(tmp_path, browser) -> None:  # noqa: F811
     store.close()
     monitored_page = MonitoredPage(browser)
     tab = monitored_page.tab
-    with serving(tmp_path / "decisions.db") as service:
+    with serving(tmp_path / "decisions.db", no_keys=False) as service:
         api = Api(service, tmp_path)
         body = {"experiment": "home", "arms": ["crimson", "azure"], "policy": "uniform"}
         assert api.request("POST", "/v1/experiments", body, Authorization=f"Bearer {admin}")[0] == 201

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import math
 import time
@@ -12,13 +13,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet
 import pytest
 
-from maillard.decisions import Bandit, Decision
-from maillard.decisions.stores import open_store
+from maillard.decisions import Bandit, Decision, Reward
+from maillard.decisions.stores import memory, open_store
+from maillard.service import experiment_registry
 from tests.postgres import fresh_database
 from tests.service import held_jobs
 from tests.service.api import (
@@ -114,7 +117,7 @@ def test_an_experiment_is_created_once(api: Api) -> None:
         "policy_version": 1,
         "epoch": 1,
         "sticky": True,
-        "reward": rule | {"learn": "on_close"},
+        "reward": rule | {"learn": "on_close", "binary": False},
         "hints": [],
     }
     for again in (body, body | {"arms": ["other"]}):
@@ -464,6 +467,24 @@ def test_the_service_closes_due_windows(api: Api) -> None:
     assert math.fsum(arm["sum"] for arm in default.state["arms"]) == 0.25
 
 
+def test_erasing_a_unit(api: Api) -> None:
+    experiment = api.create_experiment()
+    made = experiment.decide("erica-1", unit="erica").json()
+    erased = experiment.request("POST", ":erase-unit", {"unit": "erica"})
+    assert (erased.status_code, erased.json()) == (200, {"decisions": 1})
+    assert api.client.get(f"/v1/decisions/{made['id']}").json()["unit"].startswith("erased-")
+    assert experiment.request("POST", ":erase-unit", {"unit": "erica"}).json() == {"decisions": 0}
+    assert error_summary(experiment.request("POST", ":erase-unit", {"unit": ""}))[0] == 422
+
+
+def test_windows_close_in_experiments_that_nobody_has_used_since_the_start(tmp_path) -> None:
+    rule = Reward(low=0, high=1, window=0.2, default=0.25)
+    with closing(Bandit(["red", "blue"], "uniform", reward=rule, log=tmp_path / "log.db")) as bandit:
+        bandit.choose()
+        with serving(tmp_path / "log.db"):
+            wait_until(lambda: bandit.session.refresh().tally.pulls.sum() == 1)
+
+
 def test_a_batch_of_rewards_has_a_status_for_each(api: Api) -> None:
     experiment = api.create_experiment()
     decision, unknown = experiment.decide().json()["id"], new_id()
@@ -565,6 +586,61 @@ def test_without_a_reward_range_the_state_says_why_there_is_no_interval(api: Api
     assert {arm["lower"] for arm in state["arms"]} == {arm["upper"] for arm in state["arms"]} == {None}
 
 
+def test_visitors_who_return_have_no_interval_in_the_state(api: Api) -> None:
+    experiment = api.create_experiment(policy="uniform")
+    for repeats, units in ((1, 100), (2, 100), (1, 300)):
+        made = [
+            each["decision"]["id"]
+            for _ in range(repeats)
+            for each in experiment.decisions(*({"unit": f"u{n}"} for n in range(units)))
+        ]
+        api.rewards(*({"decision": each, "value": 1} for each in made))
+        state = experiment.state
+        assert state["units"] == units
+        bounds = [arm["lower"] for arm in state["arms"]]
+        if repeats == 1 and units == 100:
+            assert state["interval"]["refusal"] is None
+            assert None not in bounds
+        else:  # 100 units returned; 200 new ones are not enough for independent decisions
+            assert f"decisions, {units} units)" in state["interval"]["refusal"]
+            assert set(bounds) == {None}
+    assert {arm["mean"] for arm in state["arms"]} == {1.0}
+
+
+def test_slow_counts_of_units_are_reused(monkeypatch) -> None:
+    """A count is repeated after twenty times as long as it took; a new epoch is counted at once."""
+    now = [0.0]
+    counted: list[int] = []
+    count = memory.MemoryTransaction.visits
+
+    def slow(transaction, epoch):
+        now[0] += 2.0
+        counted.append(epoch)
+        return count(transaction, epoch)
+
+    monkeypatch.setattr(memory.MemoryTransaction, "visits", slow)
+    monkeypatch.setattr(experiment_registry, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    bandit = Bandit(["a", "b"], "uniform", reward=Reward(low=0, high=1))
+
+    async def opened(threads):
+        return experiment_registry.OpenExperiment(bandit, threads, 0)  # it needs an event loop
+
+    with ThreadPoolExecutor(1) as threads:
+        experiment = asyncio.run(opened(threads))
+        bandit.choose(unit="ann")
+        assert experiment.read_outcomes()[1].visits.decisions == 1
+        bandit.reward(bandit.choose(unit="ann"), 1)
+        now[0] += 30.0
+        _, found = experiment.read_outcomes()
+        assert (found.visits.decisions, found.tally.pulls.sum()) == (1, 1)  # rewards are always current
+        now[0] += 10.0
+        assert experiment.read_outcomes()[1].visits.decisions == 2
+        assert counted == [1, 1]
+        bandit.reset()
+        assert experiment.read_outcomes()[1].visits.decisions == 0
+        assert counted == [1, 1, 2]
+
+
 def test_metrics(api: Api) -> None:
     experiment = api.create_experiment(policy="uniform", arms=[*ARMS, 'q"\\\n'])
     ids = []
@@ -617,7 +693,7 @@ def test_health_readiness_policies_and_the_description(api: Api) -> None:
             if "horizon" in policies[name]["parameters"]
             else ""
         )
-        experiment = api.create_experiment(policy=name + options)
+        experiment = api.create_experiment(policy=name + options, reward=UNIT | {"binary": True})
         assert experiment.decide().status_code == 201, name
     assert api.client.get("/openapi.json").json()["openapi"] == "3.1.0"
     me = api.client.get("/v1/me").json()

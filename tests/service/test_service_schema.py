@@ -7,6 +7,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx2
@@ -17,6 +18,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CHECKS, CheckContext, load_all_checks
 
+from maillard.decisions.stores import open_store
+from maillard.service.api_keys import create
 from maillard.service.openapi import openapi_document
 from maillard.service.operations import OPERATIONS
 from tests.service.raw_http import error
@@ -58,8 +61,14 @@ def suite(examples: int, **more: Any) -> settings:
 
 
 def forbid_other_fields(document: Any) -> Any:
-    """The document with responses that forbid undocumented fields."""
+    """The document with responses that forbid undocumented fields, and without API keys.
+
+    Schemathesis would vary the keys, which test_service_security.py does.
+    """
     made = copy.deepcopy(document)
+    for methods in made["paths"].values():
+        for operation in methods.values():
+            operation.pop("security", None)
     for part in made["components"]["schemas"].values():
         if "properties" in part:
             part.setdefault("additionalProperties", False)
@@ -152,8 +161,11 @@ class RecordingClient:
 @pytest.fixture(scope="module")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordingClient]:
     log = tmp_path_factory.mktemp("schema") / "log.db"
+    with closing(open_store(log)) as store:
+        _, secret = create(store, "admin", ["admin"])
     options = ["--rate-limit", "0", "--log-level", "warning"]
-    with serving(log, options=options) as service, requests.Session() as session:
+    with serving(log, no_keys=False, options=options) as service, requests.Session() as session:
+        session.headers["Authorization"] = f"Bearer {secret}"
         yield RecordingClient(service, session)
         assert "traceback" not in service.output.lower(), service.output[-4000:]
 
@@ -163,6 +175,16 @@ def test_the_service_serves_its_openapi_document(recorder: RecordingClient) -> N
     assert found == json.loads(json.dumps(openapi_document()))
     described = {(path, method.upper()) for path, methods in found["paths"].items() for method in methods}
     assert described == {(each.path.replace(":anything}", "}"), each.method) for each in OPERATIONS}
+
+
+def test_the_document_says_which_operations_require_a_key(recorder: RecordingClient) -> None:
+    document = openapi_document()
+    for operation in OPERATIONS:
+        described = document["paths"][operation.path.replace(":anything}", "}")][operation.method.lower()]
+        assert described.get("security") == (None if operation.scope is None else [{"key": []}])
+        if operation.method == "GET" and "{" not in operation.path:
+            status = httpx2.get(recorder.service.url + operation.path).status_code
+            assert status == (200 if operation.scope is None else 401)
 
 
 # Valid and invalid requests, at the limits of the document and at random.

@@ -71,6 +71,7 @@ def body_of(operation: Operation, key: str, id: str) -> dict[str, Any]:
         "create_experiment": NEW | {"experiment": key},
         "evaluate": {"target": "arm:crimson"},
         "add_arm": {"arm": "mauve"},
+        "erase_unit": {"unit": "nobody"},
         "change_experiment": {"policy": "ms"},
     }
     return bodies.get(operation.name, {})
@@ -96,7 +97,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyedService]:
             if name == "revoked":
                 revoke(store, made.id)
     with (
-        serving(log, options=["--rate-limit", "0"]) as service,
+        serving(log, no_keys=False, options=["--rate-limit", "0"]) as service,
         httpx2.Client(base_url=service.url, timeout=120) as client,
     ):
         admin = {"Authorization": bearer(secrets["admin"])}
@@ -224,7 +225,10 @@ REQUIRED_SCOPES = {
         "PATCH /v1/experiments/{experiment}",
         "POST /v1/experiments/{experiment}/arms",
         "DELETE /v1/experiments/{experiment}/arms/{arm:anything}",
-        *(f"POST /v1/experiments/{{experiment}}:{verb}" for verb in ("pause", "resume", "reset", "archive")),
+        *(
+            f"POST /v1/experiments/{{experiment}}:{verb}"
+            for verb in ("pause", "resume", "reset", "archive", "erase-unit")
+        ),
     },
     "any": {"GET /v1/policies", "GET /v1/me"},
     None: {"GET /healthz", "GET /readyz", "GET /openapi.json"},
@@ -316,7 +320,7 @@ def test_operations_without_a_key_reveal_nothing_about_experiments(
         assert word not in response.text
 
 
-# Before the first key is created.
+# Without keys (--no-keys).
 
 
 @pytest.fixture(scope="module")
@@ -386,11 +390,11 @@ def test_the_services_own_origin_is_accepted(open_service: Service) -> None:
         assert status_with(open_service, "/v1/experiments", Host=host, Origin=f"http://{host}") == 200
 
 
-def test_an_invalid_key_is_rejected_even_before_the_first_key(open_service: Service) -> None:
+def test_an_invalid_key_is_rejected_even_if_none_is_needed(open_service: Service) -> None:
     assert status_with(open_service, "/v1/me", Host="localhost", Authorization=bearer(NEVER_CREATED)) == 401
 
 
-def test_after_the_first_key_every_request_requires_a_key(tmp_path: Path) -> None:
+def test_a_key_created_later_ends_access_without_keys(tmp_path: Path) -> None:
     log = str(tmp_path / "log.db")
     with serving(log) as service, closing(open_store(log)) as store:
 
@@ -409,23 +413,47 @@ def test_after_the_first_key_every_request_requires_a_key(tmp_path: Path) -> Non
         assert httpx2.get(f"{service.url}/v1/me").status_code == 401
 
 
+@pytest.mark.parametrize(
+    "header",
+    ["Forwarded: for=192.0.2.7", "Via: 1.1 proxy", "X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: https",
+     "x-forwarded-host: localhost", "X-Forwarded-Prefix: /a", "X-Real-IP: 127.0.0.1"],
+)  # fmt: skip
+def test_without_keys_requests_from_proxies_are_rejected(open_service: Service, header: str) -> None:
+    request = f"GET /v1/me HTTP/1.1\r\nHost: localhost\r\n{header}\r\n{CLOSE}\r\n".encode()
+    (response,) = send_raw(open_service, request)
+    assert error_summary(response) == (403, "forbidden", None)
+    assert "came through a proxy" in error(response)["message"]
+
+
+def test_without_keys_requests_with_http_1_0_are_rejected(open_service: Service) -> None:
+    """Proxies use it, as nginx before version 1.30; programs on this machine hardly ever do."""
+    (response,) = send_raw(open_service, b"GET /v1/me HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    assert error_summary(response) == (403, "forbidden", None)
+    (response,) = send_raw(open_service, b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    assert response.status_code == 200
+
+
+def test_with_a_key_requests_from_proxies_are_accepted(keyed: KeyedService) -> None:
+    headers = {
+        "Authorization": bearer(keyed.secrets["admin"]),
+        "X-Forwarded-For": "192.0.2.7",
+        "Via": "1.1 p",
+    }
+    assert keyed.client.get("/v1/me", headers=headers).json()["open"] is False
+    request = f"GET /v1/me HTTP/1.0\r\nAuthorization: {headers['Authorization']}\r\n\r\n".encode()
+    (response,) = send_raw(keyed.service, request)
+    assert response.status_code == 200
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_without_keys_the_service_only_listens_on_loopback(tmp_path: Path, host: str) -> None:
     """The service exits before it listens."""
-    command = [
-        sys.executable,
-        *MAILLARD,
-        "serve",
-        "--database",
-        str(tmp_path / "log.db"),
-        "--host",
-        host,
-        "--port",
-        "0",
-    ]
+    log = str(tmp_path / "log.db")
+    options = ["--no-keys", "--database", log, "--host", host, "--port", "0"]
+    command = [sys.executable, *MAILLARD, "serve", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "maillard keys create" in done.stderr
+    assert "loopback address with --no-keys" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -582,7 +610,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyedService]:
         rates = {"usual": None, "slow": 1.0, "batches": 5.0, "setup": 1000.0}
         secrets = {name: create(store, name, ["admin"], rate=rate)[1] for name, rate in rates.items()}
     with (
-        serving(log, options=["--rate-limit", "5"]) as service,
+        serving(log, no_keys=False, options=["--rate-limit", "5"]) as service,
         httpx2.Client(base_url=service.url, timeout=120) as client,
     ):
         setup = {"Authorization": bearer(secrets["setup"])}

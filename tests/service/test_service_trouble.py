@@ -39,7 +39,7 @@ def test_the_access_log_contains_ids_but_no_names_and_no_secrets(tmp_path: Path)
     log = str(tmp_path / "PLANTED-folder.db")
     with closing(open_store(log)) as store:
         _, secret = create(store, "PLANTED-name", ["admin"])
-    with serving(log) as service, http_client(service) as client:
+    with serving(log, no_keys=False) as service, http_client(service) as client:
         client.headers["Authorization"] = f"Bearer {secret}"
         body = {"experiment": "PLANTED-key", "arms": ["PLANTED-arm", "b"], "policy": "ms+", "reward": UNIT}
         assert client.post("/v1/experiments", json=body).status_code == 201
@@ -174,7 +174,7 @@ def test_two_workers_act_as_one_service(postgres: str) -> None:
         _, admin = create(store, "admin", ["admin"])
         key, secret = create(store, "for a while", ["admin"])
     with (
-        serving(postgres, workers=2, options=["--rate-limit", "0"]) as service,
+        serving(postgres, workers=2, no_keys=False, options=["--rate-limit", "0"]) as service,
         http_client(service) as client,
     ):
         client.headers["Authorization"] = f"Bearer {admin}"

@@ -1,4 +1,4 @@
-"""Commands for decision logs: verify, export, import."""
+"""Commands for decision logs: verify, export, import, erase-unit."""
 
 from __future__ import annotations
 
@@ -105,6 +105,30 @@ def import_(file: str, log: str, experiment: str | None) -> None:
         name = experiment or opened.experiment
         rows, store = write(opened, log, name)
     click.echo(f"{store}: {rows:,} decisions of {name!r}")
+
+
+@click.command("erase-unit")
+@click.argument("log")
+@click.argument("unit")
+@EXPERIMENT
+def erase_unit(log: str, unit: str, experiment: str | None) -> None:
+    """Replace the name of UNIT in LOG, and the idempotency keys of its decisions, by a random token.
+
+    LOG is a SQLite log or a postgresql:// URL. Without --experiment, UNIT is erased from all experiments.
+    Exports that were made before still contain the name.
+
+    \b
+    maillard erase-unit decisions.db user-17
+    """  # noqa: D301  # click requires this character
+    from contextlib import closing
+
+    from maillard.decisions import Bandit
+    from maillard.decisions.stores import open_store
+
+    with closing(open_store(log, create=False)) as store:
+        for name in store.experiments() if experiment is None else [experiment]:
+            count = Bandit(log=store, experiment=name).erase_unit(unit)
+            click.echo(f"{store.where}: {count:,} decisions of {name!r} changed")
 
 
 def _to_json(found: Verification) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
+import sys
 import tempfile
 import webbrowser
 from pathlib import Path
@@ -17,7 +19,7 @@ from rich.text import Text
 import maillard
 from maillard.cli.options import JSON, option, requires_extra
 from maillard.cli.terminal import printable, text_table
-from maillard.errors import InvalidValue
+from maillard.errors import InvalidValue, MaillardError
 
 if TYPE_CHECKING:
     from maillard.decisions.stores import Store
@@ -37,7 +39,7 @@ _EXAMPLE = {
 
 @click.command()
 @_DATABASE
-@option("--host", "Address to listen on. Callers on other machines need an API key.", default="127.0.0.1")
+@option("--host", "Address to listen on.", default="127.0.0.1")
 @option("--port", "0: any free port.", type=click.IntRange(0, 65535), default=8000)
 @option(
     "--workers", "Number of processes; more than one requires PostgreSQL.",
@@ -48,28 +50,84 @@ _EXAMPLE = {
     "--log-level", "Level of the log on stderr, one JSON object per line.",
     type=click.Choice(["debug", "info", "warning", "error"]), default="info",
 )  # fmt: skip
-def serve(*, database: str, workers: int, rate_limit: float, **settings: Any) -> None:
+@option(
+    "--no-keys", "For development: require no API key, and listen on this machine only.",
+    is_flag=True, default=False, show_default=False,
+)  # fmt: skip
+def serve(*, database: str, workers: int, rate_limit: float, no_keys: bool, **settings: Any) -> None:
     """Serve decisions over HTTP, with a dashboard.
 
     \b
     maillard serve
     maillard serve --database postgresql://localhost/shop --workers 4
 
-    Until an API key exists, the service listens only on this machine and requires no key.
+    Callers need an API key. The first start creates one with the scope admin. On a terminal it is printed
+    once, with a link to the dashboard; otherwise it is written to a file that only you can read.
     """  # noqa: D301  # click requires this character
     check_workers(database, workers)
     if not 0 <= rate_limit < float("inf"):
         raise InvalidValue("--rate-limit", rate_limit, "requests per second, a finite number >= 0")
     with requires_extra("serve", "service"):
-        from maillard.service.api_keys import Keyring
         from maillard.service.server import run
     with _store(database, create=True) as store:
-        where, keyless = store.where, not Keyring(store).any_made
+        where = store.where
+    first_key = _FirstKey(database)
 
     def announce(url: str) -> None:
-        click.echo(_welcome(_reachable(url), where, keyless=keyless), err=True)
+        click.echo(_welcome(_reachable(url), where, no_keys=no_keys, fragment=first_key.fragment), err=True)
 
-    run(database, workers=workers, rate_limit=rate_limit, on_listening=announce, **settings)
+    run(
+        database,
+        workers=workers,
+        rate_limit=rate_limit,
+        no_keys=no_keys,
+        show_first_key=first_key.show,
+        on_listening=announce,
+        **settings,
+    )
+
+
+class _FirstKey:
+    """Shows the key that the first start creates: on a terminal, or in a file if stderr is not a terminal."""
+
+    fragment = ""
+    "The end of the dashboard's URL, with the key if it was shown on a terminal."
+
+    def __init__(self, database: str) -> None:
+        from maillard.decisions.log_locations import is_postgresql
+
+        name = "maillard" if is_postgresql(database) else database
+        self._path = Path(f"{name}.admin-key").absolute()
+
+    def show(self, secret: str) -> None:
+        """Show the secret."""
+        if sys.stderr.isatty():
+            self.fragment = f"#key={secret}"
+            notice = f"Created an API key with the scope admin. Save it now; it is not shown again:\n{secret}"
+        else:
+            _write_secret(self._path, secret)
+            notice = f"Created an API key with the scope admin, in the file {self._path}"
+        click.echo(notice, err=True)
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    """Write a secret to a new file that only this user can read."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                os.fchmod(descriptor, 0o600)  # whatever the umask
+                file.write(f"{secret}\n")
+                file.flush()
+                os.fsync(descriptor)
+        except OSError:
+            path.unlink()
+            raise
+    except FileExistsError:
+        reason = "the file exists. It may have the key of another database: move it, or remove it"
+        raise MaillardError(f"cannot write the first API key to {path}: {reason}") from None
+    except OSError as error:
+        raise MaillardError(f"cannot write the first API key to {path}: {error.strerror}") from None
 
 
 def _reachable(url: str) -> str:
@@ -77,19 +135,22 @@ def _reachable(url: str) -> str:
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
-def _welcome(url: str, where: str, *, keyless: bool) -> str:
+def _welcome(url: str, where: str, *, no_keys: bool, fragment: str) -> str:
     """Return the text printed at the start: the address of the dashboard and a command to try."""
-    bearer = "" if keyless else ' -H "Authorization: Bearer $MAILLARD_KEY"'
+    bearer = "" if no_keys else ' -H "Authorization: Bearer $MAILLARD_KEY"'
     example = (
         f"curl {url}/v1/experiments{bearer} -H 'Content-Type: application/json' -d '{json.dumps(_EXAMPLE)}'"
     )
-    callers = "this machine only, without API keys" if keyless else "callers with an API key"
-    return f"maillard {maillard.__version__} serves {where} to {callers}\ndashboard: {url}/\ntry: {example}"
+    callers = "this machine only, without API keys" if no_keys else "callers with an API key"
+    first = f"maillard {maillard.__version__} serves {where} to {callers}"
+    return f"{first}\ndashboard: {url}/{fragment}\ntry: {example}"
 
 
 def check_workers(database: str, workers: int) -> None:
     """Refuse several worker processes on one SQLite file."""
-    if workers > 1 and not database.startswith(("postgresql://", "postgres://")):
+    from maillard.decisions.log_locations import is_postgresql
+
+    if workers > 1 and not is_postgresql(database):
         allowed = "1 with SQLite, which allows one writer; use a postgresql:// database for several workers"
         raise InvalidValue("--workers", workers, allowed)
 
@@ -198,12 +259,10 @@ def demo(
     with requires_extra("demo", "service"):
         from maillard.cli.demo import SCENARIOS, StopSignal, Visitors, live_status, print_report
         from maillard.service.background import running
-    if database is not None:
-        _check_keyless(database)
     with (
         StopSignal() as stop,
         tempfile.TemporaryDirectory(prefix="maillard-demo-") as folder,
-        running(database or Path(folder, "demo.db"), port=port) as url,
+        running(database or Path(folder, "demo.db"), port=port, no_keys=True) as url,
     ):
         click.echo(f"dashboard: {url}/")
         with maillard.Client(url) as client:
@@ -220,15 +279,6 @@ def demo(
         from maillard.decisions.log_locations import redact
 
         click.echo(f"The log is kept: maillard verify {shlex.quote(redact(database))}", err=True)
-
-
-def _check_keyless(database: str) -> None:
-    with _store(database, create=True) as store:
-        from maillard.service.api_keys import Keyring
-
-        if Keyring(store).any_made:
-            allowed = "a database without API keys, because the demo uses none"
-            raise InvalidValue("--database", store.where, allowed)
 
 
 def _scope_of(key: Key) -> str:

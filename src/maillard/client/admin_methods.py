@@ -14,7 +14,7 @@ from maillard.decisions.identifiers import check_name
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidValue, MaillardError, Stale
 from maillard.policies import Policy
-from maillard.wire_schema import ExperimentConfiguration
+from maillard.wire_schema import Erasure, ExperimentConfiguration
 
 _MAX_READS = 5  # of an experiment that others change at the same time
 
@@ -105,6 +105,13 @@ def archive(scope: Scope, *, experiment: str | None = None) -> Steps[None]:
 def reset(scope: Scope, *, experiment: str | None = None) -> Steps[None]:
     """Start a new epoch with an empty tally. The log keeps everything."""
     yield from _change(scope, experiment, verb="reset", repeatable=False)
+
+
+def erase_unit(scope: Scope, unit: str, *, experiment: str | None = None) -> Steps[int]:
+    """Replace a unit's name and idempotency keys by a random token; return how many decisions changed."""
+    path = api_path("experiments", scope.experiment_name(experiment), verb="erase-unit")
+    call = ApiCall("POST", path, {"unit": check_name("unit", unit)})
+    return (yield from fetch(call, Erasure)).decisions
 
 
 def _change(

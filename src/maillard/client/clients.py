@@ -103,6 +103,7 @@ class Client(BaseClient[_Connections]):
     resume = _method(admin_methods.resume)
     reset = _method(admin_methods.reset)
     archive = _method(admin_methods.archive)
+    erase_unit = _method(admin_methods.erase_unit)
 
     experiments = _method(read_methods.experiments)
     summary = _method(read_methods.summary)
@@ -226,6 +227,7 @@ class AsyncClient(BaseClient[_AsyncConnections]):
     resume = _async_method(admin_methods.resume)
     reset = _async_method(admin_methods.reset)
     archive = _async_method(admin_methods.archive)
+    erase_unit = _async_method(admin_methods.erase_unit)
 
     experiments = _async_method(read_methods.experiments)
     summary = _async_method(read_methods.summary)

@@ -65,6 +65,7 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
         "sticky": configuration.sticky,
         "reward": to_dict(configuration.reward),
         "decisions": activity.decisions,
+        "units": state.units,
         "rewards": activity.rewards,
         "as_of": to_dict(activity)["as_of"],
         "pending": state.pending,

@@ -224,7 +224,7 @@ class Bandit:
         """Use another policy from now on, as a new policy version. The tally stays."""
 
         def make(state: State) -> events.ChangePolicy:
-            spec, formula = configuration.describe_policy(policy, state.reward)
+            spec, formula = configuration.describe_policy(policy, state.reward, new=True)
             return events.ChangePolicy(policy=spec, formula=formula)
 
         self.session.change(make, expected)
@@ -323,7 +323,8 @@ class Bandit:
 
         `pulls` and `sum` of an arm are the tally that the policy uses. Its `mean` is that of `final` rewards:
         of decisions whose window has closed. `pending` decisions have an open window, and `missing` ones got
-        no reward. `note` says how the policy learns, and `refusal` why the means are not conclusive.
+        no reward. `units` is the number of different units in this epoch. `note` says how the policy learns,
+        and `refusal` why the means are not conclusive.
         """
         self.settle()
 

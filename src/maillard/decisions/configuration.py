@@ -35,7 +35,7 @@ def start_event(
     policy = default_policy(rule) if policy is None else policy
     if not isinstance(sticky, bool | None):
         raise InvalidValue("sticky", sticky, "true or false")
-    spec, formula = describe_policy(policy, rule)
+    spec, formula = describe_policy(policy, rule, new=True)
     return Start(number=1, arms=tuple(arms), policy=spec, formula=formula, reward=rule, sticky=bool(sticky))
 
 
@@ -93,8 +93,11 @@ def check_arms(arms: Iterable[str]) -> list[str]:
     return names
 
 
-def describe_policy(given: str | Policy, rule: Reward) -> tuple[str, int]:
-    """The complete spec of a policy and the version of its formula, as the log stores them."""
+def describe_policy(given: str | Policy, rule: Reward, *, new: bool = False) -> tuple[str, int]:
+    """The complete spec of a policy and the version of its formula, as the log stores them.
+
+    A `new` policy must be defined for every reward that the rule accepts.
+    """
     if not isinstance(given, str | Policy):
         raise InvalidValue("policy", given, "a spec such as 'ms+:booster=8', or a policy")
     try:
@@ -122,6 +125,11 @@ def describe_policy(given: str | Policy, rule: Reward) -> tuple[str, int]:
         limit = f" and high <= {high:g}" if high < math.inf else ""
         allowed = f"rewards that {made.name} supports: low >= {low:g}{limit}"
         raise InvalidValue("reward: (low, high)", (rule.low, rule.high), allowed)
+    if new and made.requires_positive_rewards and not least > 0:
+        raise InvalidValue("reward: low", rule.low, f"a number > 0, because {spec} needs rewards > 0")
+    if new and made.requires_binary_rewards and not rule.binary:
+        allowed = f"true, because {made.name} needs rewards of 0 or 1"
+        raise InvalidValue("reward: binary", rule.binary, allowed)
     return spec, made.formula_version
 
 
@@ -230,7 +238,7 @@ def check_snapshot(snapshot: object, rule: Reward) -> Restore:
         allowed = f"as many arms as there are names ({len(arms)}) and flags"
         raise InvalidValue("snapshot: tally", len(tally), allowed)
     _check_range(tally, arms, rule)
-    spec, formula = describe_policy(snapshot["policy"], rule)
+    spec, formula = describe_policy(snapshot["policy"], rule, new=True)
     return Restore(arms=tuple(arms), active=tuple(active), policy=spec, formula=formula, tally=tally)
 
 

@@ -41,6 +41,7 @@ def summarize(session: Session) -> dict[str, Any]:
         "simulated_clock": state.simulated_clock,
         "reward": dataclasses.asdict(state.reward),
         "decisions": sum(counts.decisions.values()),
+        "units": outcomes.visits.units,
         "rewards": counts.rewards,
         "late": counts.late,
         "parked": counts.parked,

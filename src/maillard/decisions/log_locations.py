@@ -9,6 +9,15 @@ from pathlib import Path
 _SECRET = re.compile(r"://|postgres\w*:|^postgres.*:|password\s*=|^\w+:/[^/]*@", re.IGNORECASE)
 
 
+def is_postgresql(location: str) -> bool:
+    """Whether a location is a URL of a PostgreSQL database; otherwise it is a path.
+
+    >>> is_postgresql("postgresql://localhost/shop"), is_postgresql("./postgresql.db")
+    (True, False)
+    """
+    return location.startswith(("postgresql://", "postgres://"))
+
+
 def redact(source: object) -> str:
     """Return a path as text. Text that may contain a password is cut after its scheme.
 

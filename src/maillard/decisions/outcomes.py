@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
-from maillard.decisions.stores.contract import Transaction
+from maillard.decisions.stores.contract import Transaction, Visits
 from maillard.decisions.timestamps import from_microseconds
 from maillard.tally import Tally
 
 MAX_MISSING = 0.05
 "The largest fraction of decisions without a reward with which the others may stand for all."
+MAX_DESIGN_EFFECT = 1.2
+"The design effect above which the decisions of a unit are not treated as independent."
 
 _NOTES = {
     "on_close": "A decision counts when its window closes, with its reward or the default.",
@@ -49,12 +51,14 @@ class Outcomes:
     "When the next window closes, in microseconds since 1970."
     note: str | None
     "How the policy learns, in words, if that is not at once."
+    visits: Visits
+    "How often units returned."
     refusal: str | None = None
     "Why the means must not be used for conclusions about the arms."
 
 
-def read_outcomes(transaction: Transaction, state: State) -> Outcomes:
-    """The outcomes of the decisions of the current epoch."""
+def read_outcomes(transaction: Transaction, state: State, visits: Visits | None = None) -> Outcomes:
+    """The outcomes of the decisions of the current epoch. `visits`: if they were counted before."""
     rule, tally, pending = state.reward, state.tally, dict.fromkeys(state.arms, 0)
     next_close: int | None = None
     if rule.window is not None:
@@ -70,7 +74,8 @@ def read_outcomes(transaction: Transaction, state: State) -> Outcomes:
         for arm, pulls in zip(state.arms, tally.pulls.tolist(), strict=True):
             # Rewards from elsewhere (a warm start) have no decisions.
             missing[arm] = max(0, decisions.get(arm, 0) - pending[arm] - pulls)
-    found = Outcomes(tally, pending, missing, next_close, _note(rule))
+    visits = transaction.visits(state.epoch) if visits is None else visits
+    found = Outcomes(tally, pending, missing, next_close, _note(rule), visits)
     return replace(found, refusal=_refusal(rule, found))
 
 
@@ -95,4 +100,19 @@ def _refusal(rule: Reward, found: Outcomes) -> str | None:
             "subset. If a missing reward means 0, as for clicks, start an experiment with a window and "
             "default 0."
         )
-    return None
+    return _returning(found.visits)
+
+
+def _returning(visits: Visits) -> str | None:
+    """A refusal if units returned so often that their decisions may not be treated as independent.
+
+    If all rewards of a unit were equal, the variance of a mean would be Σ m² / Σ m times that of independent
+    decisions, where m are the numbers of decisions of the units. No design effect is larger.
+    """
+    if visits.squares <= MAX_DESIGN_EFFECT * visits.decisions:
+        return None
+    return (
+        f"Visitors return ({visits.decisions:,} decisions, {visits.units:,} units), and the rewards of one "
+        "visitor may be alike, so an interval for independent decisions could be too narrow. An evaluation "
+        "gives one that allows for this: evaluate(), or What if? in the dashboard."
+    )

@@ -58,7 +58,8 @@ class Reward:
     is how long after its decision a reward may arrive: seconds, a timedelta, or a string such as "90s",
     "1h" or "2d". Later rewards are logged but not applied. `default` is the reward of a decision whose
     window closes without one. `combine` defines the reward of a decision with several reward events: the
-    first or last by occurrence, their sum (clipped to the bounds) or their maximum.
+    first or last by occurrence, their sum (clipped to the bounds) or their maximum. With `binary`, a reward
+    is 0 or 1 and nothing else, which some policies require.
 
     `learn` defines when a decision counts in the tally:
 
@@ -70,7 +71,7 @@ class Reward:
       are reported, the means are too high until the windows close.
 
     >>> Reward(low=0, high=1, window="1h", default=0)
-    Reward(low=0.0, high=1.0, window=3600.0, default=0.0, combine='first', learn='on_close')
+    Reward(low=0.0, high=1.0, window=3600.0, default=0.0, combine='first', learn='on_close', binary=False)
     """
 
     low: float | None
@@ -80,6 +81,7 @@ class Reward:
     default: float | None
     combine: Combine
     learn: Learn
+    binary: bool = False
 
     def __init__(
         self,
@@ -90,6 +92,7 @@ class Reward:
         default: float | None = None,
         combine: Combine = "first",
         learn: Learn | None = None,
+        binary: bool = False,
     ) -> None:
         for name, value in (("low", low), ("high", high), ("default", default)):
             object.__setattr__(self, name, None if value is None else _number(f"reward: {name}", value))
@@ -99,6 +102,7 @@ class Reward:
         object.__setattr__(self, "window", seconds)
         object.__setattr__(self, "combine", combine)
         object.__setattr__(self, "learn", learn)
+        object.__setattr__(self, "binary", binary)
         self._check_range()
         self._check_times()
 
@@ -107,9 +111,9 @@ class Reward:
         """The rule for clicks: 1 if a click arrives within the window, else 0.
 
         >>> Reward.clicks(window="30m")
-        Reward(low=0.0, high=1.0, window=1800.0, default=0.0, combine='first', learn='on_close')
+        Reward(low=0.0, high=1.0, window=1800.0, default=0.0, combine='first', learn='on_close', binary=True)
         """
-        return cls(low=0, high=1, window=window, default=0, learn=learn)
+        return cls(low=0, high=1, window=window, default=0, learn=learn, binary=True)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Reward:
@@ -135,6 +139,11 @@ class Reward:
             raise InvalidValue("reward: (low, high)", (self.low, self.high), allowed)
         if self.default is not None and not low <= self.default <= high:
             raise InvalidValue("reward: default", self.default, f"a number from {low:g} to {high:g}")
+        if not isinstance(self.binary, bool) or (self.binary and not self.is_binary):
+            allowed = "true or false; true needs low=0 and high=1"
+            raise InvalidValue("reward: binary", self.binary, allowed)
+        if self.binary and self.default not in (None, 0.0, 1.0):
+            raise InvalidValue("reward: default", self.default, "0 or 1, because binary is true")
 
     def _check_times(self) -> None:
         if self.window is not None and not 1e-6 <= self.window <= 1e9:
@@ -184,6 +193,8 @@ class Reward:
         number = _number(field, value)
         if not low <= number <= high:
             raise InvalidValue(field, value, f"a number from {low:g} to {high:g}")
+        if self.binary and number not in (0.0, 1.0):
+            raise InvalidValue(field, value, "0 or 1, because the reward rule is binary")
         return number
 
     def total(self, rows: Sequence[RewardEvent]) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from maillard.decisions.ledger import Outcome
 from maillard.decisions.log import MALFORMED, apply_events
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
-from maillard.decisions.stores.contract import Head, Transaction
+from maillard.decisions.stores.contract import Head, SharedCommitStore, Transaction
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Stale, Unavailable
 
 _SETTLE_INTERVAL = 1.0  # seconds
@@ -154,42 +154,55 @@ class Session:
 
         Threads share batches through `decide`, `apply_rewards` and `change`. A server forms its own batches.
         """
+        decisions_only = all(call.kind == "decide" for call in calls)
+        learns = not decisions_only or self.state.reward.learn == "provisional"
+        locked = learns or not self.store.concurrent_decisions
+        exclusive = any(call.kind == "change" for call in calls)
+        known = self.prepare(calls)
+        with self.store.transaction(self.experiment, lock=locked, exclusive=exclusive) as transaction:
+            answers, state = self.run_in(transaction, known, calls, locked=locked)
+        self.publish(state)
+        return answers
+
+    def prepare(self, calls: Sequence[Call]) -> State:
+        """Compute slow distributions before taking the lock; return the state that `run_in` starts from.
+
+        It must be known before the transaction begins, because a transaction must not be older than it.
+        """
+        known = self.state
+        for eligible in {call.argument.eligible for call in calls if call.kind == "decide"}:
+            with suppress(MaillardError):  # it is raised again for the caller concerned
+                known.choice_distribution(eligible)
+        return known
+
+    def run_in(
+        self, transaction: Transaction, known: State, calls: Sequence[Call], *, locked: bool
+    ) -> tuple[list[Any], State]:
+        """Run calls in a transaction; return their answers, and the state to publish after the commit."""
         requests = [call.argument for call in calls if call.kind == "decide"]
         rewards = [row for call in calls if call.kind == "rewards" for row in call.argument]
-        known = self.state
-        decisions_only = len(requests) == len(calls) and known.reward.learn != "provisional"
-        locked = not (decisions_only and self.store.concurrent_decisions)
-        exclusive = any(call.kind == "change" for call in calls)
-        for eligible in {request.eligible for request in requests}:
-            # Compute slow distributions before taking the lock. Errors are raised again for the caller
-            # concerned.
-            with suppress(MaillardError):
-                known.choice_distribution(eligible)
-        with self.store.transaction(self.experiment, lock=locked, exclusive=exclusive) as transaction:
-            state = self._current_state(transaction, known, self._staleness)
-            made: Iterator[list[Decision] | MaillardError] = iter(())
-            if requests:
-                batch = DecisionBatch(transaction, self.experiment, state, requests, self._random)
-                made = iter(batch.decide())
-                ledger.apply_provisional_defaults(transaction, state.reward, batch.logged)
-            outcomes = iter(ledger.apply_rewards(transaction, state.reward, rewards) if rewards else ())
-            answers: list[Any] = []
-            for kind, argument in calls:
-                if kind == "decide":
-                    answers.append(next(made))
-                elif kind == "rewards":
-                    answers.append([next(outcomes) for _ in argument])
-                else:
-                    try:
-                        answers.append(argument(transaction, state))
-                    except MaillardError as error:  # it concerns only this call, and nothing was written
-                        answers.append(error)
-            if locked:
-                written = sum(request.size for request in requests) + len(rewards)
-                state = self._settle_and_advance(transaction, state, written)
-        if state is not known:
-            self._publish(state)
-        return answers
+        state = self._current_state(transaction, known, self._staleness)
+        made: Iterator[list[Decision] | MaillardError] = iter(())
+        if requests:
+            batch = DecisionBatch(transaction, self.experiment, state, requests, self._random)
+            made = iter(batch.decide())
+            ledger.apply_provisional_defaults(transaction, state.reward, batch.logged)
+        outcomes = iter(ledger.apply_rewards(transaction, state.reward, rewards) if rewards else ())
+        answers: list[Any] = []
+        for kind, argument in calls:
+            if kind == "decide":
+                answers.append(next(made))
+            elif kind == "rewards":
+                answers.append([next(outcomes) for _ in argument])
+            else:
+                try:
+                    answers.append(argument(transaction, state))
+                except MaillardError as error:  # it concerns only this call, and nothing was written
+                    answers.append(error)
+        if locked:
+            written = sum(request.size for request in requests) + len(rewards)
+            state = self._settle_and_advance(transaction, state, written)
+        return answers, state
 
     def _current_state(self, transaction: Transaction, known: State, staleness: float) -> State:
         """The state to choose from: everything committed, or a known state within the allowed staleness."""
@@ -201,7 +214,7 @@ class Session:
             self._refreshed = time.monotonic()
         elif head.administrative > known.number or time.monotonic() - self._refreshed >= staleness:
             known = known.after(transaction.events(known.number))
-            self._publish(known)
+            self.publish(known)
             self._refreshed = time.monotonic()
         return known
 
@@ -224,9 +237,12 @@ class Session:
                 with self.store.transaction(self.experiment, lock=True, wait=False) as transaction:
                     known = self._current_state(transaction, self.state, self._staleness)
                     changed = self._settle_and_advance(transaction, known)
-                self._publish(changed)  # only after the commit
+                self.publish(changed)  # only after the commit
 
-    def _publish(self, state: State) -> None:
+    def publish(self, state: State) -> None:
+        """Make a committed state the one that this process knows, unless it knows a later one."""
+        if state is self.state:
+            return
         with self._publishing:
             if state.number > self.state.number:
                 self.state = state
@@ -267,6 +283,61 @@ class Session:
                 replay([event]).choice_distribution()  # raises if the policy cannot choose
                 transaction.add_events([event], Head(1, 1, 1))
                 self.created = True
+
+
+def run_together(store: SharedCommitStore, calls: Sequence[tuple[Session, Call]]) -> list[Any]:
+    """Run calls of several experiments in one transaction; return the result or the error of each call."""
+    batches: dict[Session, list[int]] = {}
+    for place, (session, _) in enumerate(calls):
+        batches.setdefault(session, []).append(place)
+    parts = {session: [calls[place][1] for place in places] for session, places in batches.items()}
+    answers: list[Any] = [None] * len(calls)
+    for session, found in _run_parts(store, parts):
+        for place, answer in zip(batches[session], found, strict=True):
+            answers[place] = answer
+    return answers
+
+
+class _PartFailedError(Exception):
+    """An error that concerns one of several experiments."""
+
+
+def _run_parts(
+    store: SharedCommitStore, parts: Mapping[Session, Sequence[Call]]
+) -> Iterator[tuple[Session, Sequence[Any]]]:
+    try:
+        found = _run_in_one_commit(store, parts) if len(parts) > 1 else None
+    except _PartFailedError:  # nothing was written
+        found = None
+    if found is not None:
+        yield from found.items()
+        return
+    for session, calls in parts.items():
+        try:
+            yield session, session.run(calls)
+        except MaillardError as error:
+            yield session, [type(error)(*error.args) for _ in calls]
+
+
+def _run_in_one_commit(
+    store: SharedCommitStore, parts: Mapping[Session, Sequence[Call]]
+) -> dict[Session, list[Any]]:
+    known = {session: session.prepare(calls) for session, calls in parts.items()}
+    found = {}
+    with store.together({each.experiment: _keys_of(calls) for each, calls in parts.items()}) as transactions:
+        for session, calls in parts.items():
+            try:
+                transaction = transactions[session.experiment]
+                found[session] = session.run_in(transaction, known[session], calls, locked=True)
+            except MaillardError as error:
+                raise _PartFailedError from error
+    for session, (_, state) in found.items():
+        session.publish(state)
+    return {session: answers for session, (answers, _) in found.items()}
+
+
+def _keys_of(calls: Sequence[Call]) -> list[str]:
+    return [call.argument.key for call in calls if call.kind == "decide" and call.argument.key is not None]
 
 
 def _settle(transaction: Transaction, state: State) -> int:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from maillard.array_types import Floats
 from maillard.errors import InvalidValue, UnknownName
 from maillard.evaluation import estimates
 from maillard.evaluation.estimates import Refused, no_closed_window
 from maillard.evaluation.estimators import all_estimators
+from maillard.evaluation.estimators.additive import Estimation, Solution, estimation
 from maillard.evaluation.estimators.estimator import (
     CONFIDENCE_SEQUENCE,
     EFFECTIVE_SIZE,
@@ -137,11 +139,8 @@ def compare(
         found = _compare(opened, (a, b), names, settings, penalty)
         reports = (found.first, found.second)
         if settings.cluster is None and any(map(depends_on_units, reports)):
-            effect = max(report.diagnostics.design_effect or 1.0 for report in reports)
             settings = replace(settings, cluster="unit")
             found = _compare(opened, (a, b), names, settings, penalty)
-            first = replace(found.first, diagnostics=replace(found.first.diagnostics, design_effect=effect))
-            found = replace(found, first=first)
         missing = any(report.diagnostics.missing for report in (found.first, found.second))
         if opened.reward_range is None or not missing or settings.missing == "ignore":
             return found
@@ -253,6 +252,13 @@ class _Pair:
         squares = self.moments.scatter[2 * which, 2 * which] + n * mean**2
         return float((n * mean) ** 2 / squares) if squares else 0.0
 
+    def estimation(self, difference: Callable[[Floats], Solution]) -> Estimation:
+        """The difference as a function of the means of w and w r of either target."""
+        assert self.moments is not None
+        w_a, _, w_b, _ = self.moments.mean.tolist()
+        # A row counts by its weight, in the scale of the mean weight of its target.
+        return estimation(self.moments, difference, np.array([0.0, 1.0 / w_a, 0.0, 1.0 / w_b, 0.0]))
+
     @property
     def effective_pulls(self) -> float:
         """The effective pulls of the difference."""
@@ -283,18 +289,19 @@ def _difference(name: str, pair: _Pair, penalty: float | None) -> Estimate:
         return _two_arm_estimate(name, pair, penalty)
     if estimator.interval == CONFIDENCE_SEQUENCE:
         return _difference_of_sequences(name, pair)
+    by_unit = None
     if estimator.sequential:
         value, error = pair.runner.result(estimator)  # type: ignore[arg-type]  # it is sequential
         assumes = estimator.assumes
     else:
-        value, gradient = estimator.difference(pair.moments.mean)  # type: ignore[attr-defined]  # additive
-        error = math.sqrt(pair.moments.variance(gradient))
+        made = pair.estimation(estimator.difference)  # type: ignore[attr-defined]  # additive
+        value, error, by_unit = made.value, math.sqrt(made.variance), made.by_unit
         assumes = "many rows, none of which dominates the variance: probabilities bounded away from 0"
     both = [report.evidence for report in (pair.first, pair.second)]
     caveats = [evidence.caveat_of(estimator, evidence.caveat) for evidence in both]
     parts = dict.fromkeys(part for caveat in caveats for part in caveat.split("; ") if part)
-    texts = {"assumes": pair.evidence.assumptions_of(estimator, assumes), "caveat": "; ".join(parts)}
-    return estimates.normal_estimate(name, value, error, pair.evidence, **texts)
+    texts = {"assumes": pair.evidence.assumptions_of(estimator, assumes, by_unit), "caveat": "; ".join(parts)}
+    return estimates.normal_estimate(name, value, error, pair.evidence, by_unit, **texts)
 
 
 def _refusal(estimator: Estimator | None, which: int, report: Report, pair: _Pair) -> str | None:
@@ -327,6 +334,7 @@ def _difference_of_sequences(name: str, pair: _Pair) -> Estimate:
         lower=lower - other_upper,
         upper=upper - other_lower,
         interval="two confidence sequences, simultaneously valid",
+        anytime_valid=True,
         assumes=pair.first[name].assumes,
         caveat="; ".join(dict.fromkeys(filter(None, [pair.first[name].caveat, pair.second[name].caveat]))),
     )

@@ -46,6 +46,7 @@ def accepts_part(part: Any, log: EvaluationLog, query: Query) -> bool:
         and isinstance(part.batches, ParquetPart)
         and "reward" in part.names
         and not _IGNORED & set(part.names)
+        and not ("unit" in part.names and _needs_units(query))
         and _accepts(log, query)
     )
 
@@ -57,15 +58,20 @@ def accepts_columns(columns: Columns, log: EvaluationLog, query: Query) -> bool:
         and columns.eligible is None
         and columns.epoch.min() == columns.epoch.max()
         and not columns.repeated.any()
+        and not (columns.unit is not None and _needs_units(query))
         and _accepts(log, query)
     )
+
+
+def _needs_units(query: Query) -> bool:
+    """Whether the rows of a unit may depend on each other, which only log_sums.py finds out."""
+    return query.settings.cluster != "row"
 
 
 def _accepts(log: EvaluationLog, query: Query) -> bool:
     return (
         log.foreign
         and not log.requires_closed_windows
-        and not query.by_unit
         and {each.key for each in query.additive} == {_PLAIN}
         and all(target.positions == 1 and target.reward_model is None for target in query.targets)
     )

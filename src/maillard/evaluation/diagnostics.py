@@ -21,8 +21,6 @@ from maillard.evaluation.weighted_rows import WeightedRows
 if TYPE_CHECKING:
     from maillard.evaluation.log_sums import LogSums
 
-MAX_DESIGN_EFFECT = 1.2
-"The design effect above which the rows of a unit are not treated as independent."
 _MIN_LATE, _MAX_LATE_CHANGE = 5, 0.1  # late rewards of an arm, and how much of its mean they may change
 MIN_POWER, MAX_POWER = -10, 30  # powers of two between which weights are counted
 

@@ -22,12 +22,13 @@ from maillard.evaluation.estimators.estimator import (
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.evaluation_report import Estimate
 from maillard.evaluation.evidence import Evidence
-from maillard.evaluation.level_selection import choose, independent_widths, student_quantile
+from maillard.evaluation.level_selection import choose, independent_widths
 from maillard.evaluation.moments import WEIGHT
 from maillard.evaluation.promised_floors import floor_for
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
+from maillard.evaluation.unit_intervals import UnitVariance
 
-_MIN_UNITS = 10
+_MIN_UNITS, _MIN_EFFECTIVE_UNITS = 10, 2.0
 _REQUIREMENTS = {
     ALL_PROBABILITIES: "it needs the probability of every arm, and some rows have only that of "
     "the chosen arm",
@@ -82,34 +83,65 @@ def _estimate(name: str, estimators: Sequence[Any], evidence: Evidence, runner: 
         interval=first.interval,
         assumes=evidence.assumptions_of(first, first.assumes),
         caveat=evidence.caveat_of(first, "; ".join(evidence.doubts)),
+        anytime_valid=True,
     )
 
 
-def normal_estimate(name: str, value: float, error: float, evidence: Evidence, **more: Any) -> Estimate:
-    """An estimate with a normal interval; it is refused if there is no standard error."""
+def normal_estimate(
+    name: str,
+    value: float,
+    error: float,
+    evidence: Evidence,
+    by_unit: UnitVariance | None = None,
+    **more: Any,
+) -> Estimate:
+    """An estimate with a normal interval; it is refused if there is no standard error.
+
+    By unit, the interval is that of unit_intervals.py, which is a confidence sequence while the experiment is
+    active.
+    """
     if math.isnan(error):
         raise Refused("fewer than three rows: there is no standard error")
     if not (math.isfinite(value) and math.isfinite(error)):
         raise Refused(_OVERFLOW)
     if not error > 0:
         raise Refused(_EQUAL)
-    lower, upper = evidence.clip(value - evidence.z * error), evidence.clip(value + evidence.z * error)
+    kind, half = "normal", evidence.z * error
+    if by_unit is not None:
+        kind, half = _by_unit(by_unit, evidence)
+    lower, upper = evidence.clip(value - half), evidence.clip(value + half)
     return Estimate(
         name=name,
         value=value,
         lower=min(lower, value),
         upper=max(upper, value),
         standard_error=error,
-        interval="normal, by unit" if evidence.query.by_unit else "normal",
+        interval=kind,
+        anytime_valid=by_unit is not None and evidence.anytime_by_unit,
         **more,
     )
+
+
+def _by_unit(found: UnitVariance, evidence: Evidence) -> tuple[str, float]:
+    """The type of an interval by unit, and its half-width."""
+    if found.units < _MIN_UNITS:
+        raise Refused(f"there are {found.units} units, and an interval by unit needs at least {_MIN_UNITS}")
+    if found.effective_units < _MIN_EFFECTIVE_UNITS:
+        raise Refused(
+            f"one unit dominates: {found.units:,} units are worth {found.effective_units:.1f} equal ones, "
+            f"and an interval by unit needs at least {_MIN_EFFECTIVE_UNITS:g}"
+        )
+    confidence, error = evidence.query.settings.confidence, math.sqrt(found.variance)
+    if evidence.anytime_by_unit:
+        return "asymptotic confidence sequence, by unit", found.anytime_quantile(confidence) * error
+    return "normal, by unit", found.quantile(confidence) * error
 
 
 def _additive(name: str, estimators: Sequence[Any], evidence: Evidence, runner: SequentialRunner) -> Estimate:
     sums, d = evidence.target_sums.sums, evidence.diagnostics
     model, center = evidence.modelled, evidence.log.center
     solved = [each.estimate(sums[each.key], model=model, center=center) for each in estimators]
-    values, variances = zip(*solved, strict=True)
+    values, variances, by_unit = zip(*solved, strict=True)
     best, chosen_level = 0, len(estimators) > 1
     if chosen_level:
         widths = runner.level_widths(estimators) if d.adaptive else independent_widths(variances, d.rows)
@@ -137,29 +169,24 @@ def _additive(name: str, estimators: Sequence[Any], evidence: Evidence, runner: 
         )
         if estimator.level is not None and not chosen_level:
             assumes += _BIAS
-    if evidence.query.by_unit:
-        units = len(sums[estimator.key].units)
-        if units < _MIN_UNITS:
-            raise Refused(f"there are {units} units, and an interval by unit needs at least {_MIN_UNITS}")
-        # Student's t instead of the normal quantile: there are as many independent sums as units.
-        student = student_quantile(0.5 + evidence.query.settings.confidence / 2, units - 1)
-        variance *= (student / evidence.z) ** 2
     removed = "" if chosen_level else _removed_weight(estimator, evidence)
     caveat = "; ".join(filter(None, [evidence.caveat, removed]))
-    assumes = evidence.assumptions_of(estimator, assumes)
+    assumes = evidence.assumptions_of(estimator, assumes, by_unit[best])
     more = {"assumes": assumes, "caveat": caveat, "level": estimator.level}
-    made = normal_estimate(name, value, math.sqrt(variance), evidence, **more)
+    made = normal_estimate(name, value, math.sqrt(variance), evidence, by_unit[best], **more)
     if not chosen_level:
         return made
     # A level chosen for its small variance may be biased. The least shrunken form has the widest interval:
     # use that.
     widest = max(range(len(estimators)), key=lambda i: variances[i])
-    half = evidence.z * math.sqrt(variances[widest])
+    wide = normal_estimate(name, values[widest], math.sqrt(variances[widest]), evidence, by_unit[widest])
+    assert wide.lower is not None
+    assert wide.upper is not None
     return replace(
         made,
-        lower=min(values[widest] - half, value),
-        upper=max(values[widest] + half, value),
-        interval=f"normal, of {estimators[widest]}",
+        lower=min(wide.lower, value),
+        upper=max(wide.upper, value),
+        interval=f"{wide.interval}, of {estimators[widest]}",
         assumes=assumes + ", and that the least shrunken form has little bias",
     )
 

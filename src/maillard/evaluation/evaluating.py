@@ -12,9 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
+from maillard.decisions.outcomes import MAX_DESIGN_EFFECT
 from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
 from maillard.evaluation.bound_targets import Target
-from maillard.evaluation.diagnostics import MAX_DESIGN_EFFECT, Diagnostics
+from maillard.evaluation.diagnostics import Diagnostics
 from maillard.evaluation.estimates import estimate
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.estimators.estimator import SECOND_MOMENT
@@ -91,13 +92,7 @@ def run_with_bounds(
     reports = run_query(log, query)
     if settings.cluster is None and not query.by_unit and any(map(depends_on_units, reports)):
         settings = replace(settings, cluster="unit")
-        effects = [report.diagnostics.design_effect for report in reports]
-        reports = [
-            replace(report, diagnostics=replace(report.diagnostics, design_effect=effect))
-            for report, effect in zip(
-                run_query(log, Query.of(log, targets, estimators, settings)), effects, strict=True
-            )
-        ]
+        reports = run_query(log, Query.of(log, targets, estimators, settings))
     missing = any(report.diagnostics.missing for report in reports)
     if log.reward_range is None or not missing or settings.missing == "ignore":
         return reports

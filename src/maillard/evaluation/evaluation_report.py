@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from maillard.decisions.outcomes import MAX_DESIGN_EFFECT
 from maillard.errors import UnknownName
-from maillard.evaluation.diagnostics import MAX_DESIGN_EFFECT, Diagnostics, LateRewards
+from maillard.evaluation.diagnostics import Diagnostics, LateRewards
 from maillard.evaluation.estimators import all_estimators
-from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, Estimator
+from maillard.evaluation.estimators.estimator import Estimator
 
 if TYPE_CHECKING:
     from maillard.evaluation.evidence import Evidence
@@ -37,17 +38,13 @@ class Estimate:
     level: float | None = None
     "The level of clipping or shrinkage, if there is one."
     refusal: str | None = None
+    anytime_valid: bool = False
+    "Whether the interval is a confidence sequence: valid at all times simultaneously."
 
     @property
     def width(self) -> float:
         """The width of the interval."""
         return math.nan if self.lower is None or self.upper is None else self.upper - self.lower
-
-    @property
-    def anytime_valid(self) -> bool:
-        """Whether the interval is a confidence sequence: valid at every row simultaneously."""
-        estimator = all_estimators().get(self.name)
-        return self.value is not None and estimator is not None and estimator.interval == CONFIDENCE_SEQUENCE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,9 +208,11 @@ class Report(Estimates):
                 "value today"
             )
         if d.design_effect is not None and d.design_effect > MAX_DESIGN_EFFECT:
+            allowed = "so intervals allow for dependence within units"
+            ignored = "and intervals are too narrow, because cluster='row' ignores it"
             found.append(
                 f"visitors return, and their rewards are alike: the design effect is {d.design_effect:.2g}, "
-                "so intervals allow for dependence within units"
+                + (allowed if self.evidence.query.by_unit else ignored)
             )
         if d.filled:
             found.append(

@@ -14,6 +14,7 @@ from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, Estima
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.log_sums import LogSums, TargetSums
 from maillard.evaluation.query import Query
+from maillard.evaluation.unit_intervals import UnitVariance
 
 _MIN_RARE = 10  # rewards of the rarer value, from which a sum of them is close to normal
 _COCHRAN = 25.0  # a normal interval needs more rows than this times the squared skewness
@@ -114,17 +115,34 @@ class Evidence:
         drift = _CHANGED if self.changed and estimator.constant_means else ""
         return "; ".join(filter(None, [drift, caveat]))
 
-    def assumptions_of(self, estimator: Estimator, assumes: str) -> str:
+    @property
+    def anytime_by_unit(self) -> bool:
+        """Whether intervals by unit must be valid at any time."""
+        return self.query.by_unit and self.log.active
+
+    def anytime(self, estimator: Estimator) -> bool:
+        """Whether an interval of this estimator is valid at any time."""
+        if self.anytime_by_unit:
+            return not estimator.sequential
+        return estimator.interval == CONFIDENCE_SEQUENCE
+
+    def assumptions_of(self, estimator: Estimator, assumes: str, by_unit: UnitVariance | None = None) -> str:
         """Everything that an interval requires, in one line."""
-        anytime = estimator.interval == CONFIDENCE_SEQUENCE
+        visitors = "independent visitors"
+        if by_unit is not None:
+            visitors = (
+                f"independent units ({by_unit.units:,}, worth {by_unit.effective_units:,.0f} equal ones)"
+            )
+            if self.anytime_by_unit:
+                visitors += ", many of them; rewards of one unit that are not negatively correlated"
         return "; ".join(
             filter(
                 None,
                 [
-                    "" if anytime else "a number of rows that was fixed in advance",
+                    "" if self.anytime(estimator) else "a number of rows that was fixed in advance",
                     "means of the arms that do not change over time" if estimator.constant_means else "",
                     "rows in the order of the decisions" if estimator.sequential else "",
-                    "independent units" if self.query.by_unit else "independent visitors",
+                    visitors,
                     assumes,
                 ],
             )

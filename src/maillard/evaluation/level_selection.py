@@ -8,15 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from maillard.evaluation.unit_intervals import student_quantile
+
 DELTA = 0.1
 _C = math.sqrt(6.0) - 1.0
-
-
-def student_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t distribution."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, probability))
 
 
 def independent_widths(variances: Sequence[float], count: int) -> list[float]:

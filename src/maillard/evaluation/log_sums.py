@@ -42,7 +42,7 @@ class TargetSums(MergeableSums):
     terms: Floats | None = None
     "The sums of `term_sums`; None if they were not computed."
     units: UnitSums | None = None
-    "The sums by unit; None if there are no units, or moments are by unit anyway."
+    "The sums by unit; None if there are no units."
     merge_by: ClassVar = {"spread": merged, "sums": merged, "terms": _merge_terms, "units": _merge_terms}
 
 

@@ -62,17 +62,17 @@ class Moments:
     def variance(self, gradient: Floats) -> float:
         """The variance of the mean of gradient · x: Σ (gradient · (x - mean))² / n².
 
-        If there are units, it is clustered by unit.
+        Rows are independent; unit_intervals.py has the variance for rows that depend on each other.
         """
         if not self.count:
             return 0.0
-        if self.units is None:
-            variance = float(gradient @ self.scatter @ gradient) / self.count**2
-            return 0.0 if variance < 0 else variance  # max() would hide a NaN
-        sums = np.array(list(self.units.values()))
-        apart = (sums[:, 1:] - sums[:, :1] * self.mean) @ gradient
-        groups = len(sums)
-        return float((apart**2).sum()) / self.count**2 * (groups / max(groups - 1, 1))
+        variance = float(gradient @ self.scatter @ gradient) / self.count**2
+        return 0.0 if variance < 0 else variance  # max() would hide a NaN
+
+    def mean_square(self, weight: Floats) -> float:
+        """The mean of (weight · (1, x))²."""
+        own, mean = weight[1:], float(weight[0] + weight[1:] @ self.mean)
+        return float(own @ self.scatter @ own) / self.count + mean**2
 
 
 def sums_by_unit(rows: Floats, units: NDArray[np.object_]) -> dict[Any, Floats]:

@@ -53,7 +53,7 @@ class WeightedRows:
     unit: NDArray[np.object_] | None
     "The unit of each row, if the rows of a unit may depend on each other."
     named_unit: NDArray[np.object_] | None = None
-    "The unit of each row, or None, if the log has units and `unit` is not used."
+    "The unit of each row, or None for a row without one, if the log has units."
 
     def __len__(self) -> int:
         return self.arm.size
@@ -167,7 +167,7 @@ def weighted_rows(
         probabilities=probabilities,
         propensity=propensity,
         unit=_units(columns) if by_unit else None,
-        named_unit=None if by_unit else columns.unit,
+        named_unit=columns.unit,
     )
     return rows, left_out
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.stores import Store
+from maillard.decisions.stores.contract import Transaction
 from maillard.errors import InvalidValue, UnknownName
 from maillard.wire_schema.loopback import is_loopback
 
@@ -24,6 +25,7 @@ _SECRET_BYTES = 32
 _PREFIX = "mk_"
 _SECRET_LENGTH = len(_PREFIX) + _ID_LENGTH + 1 + 43  # 32 bytes are 43 characters
 _MAX_RATE = 1e9  # requests per second
+_FIRST_NAME = "first admin key"
 
 
 # A key with unknown fields is rejected: in a newer version, such a field may restrict the key.
@@ -76,22 +78,62 @@ def create(
     check_name("name", name)
     chosen, limited, own_rate = _scopes(scopes), _experiments(experiments), _rate(rate)
     with store.transaction("", lock=False) as transaction:
-        taken = transaction.documents(_DOCUMENT_KIND)
-        while (identifier := secrets.token_hex(_ID_LENGTH // 2)) in taken:
-            pass
-        secret = f"{_PREFIX}{identifier}_{secrets.token_urlsafe(_SECRET_BYTES)}"
-        key = Key(
-            id=identifier,
-            name=name,
-            scopes=chosen,
-            experiments=limited,
-            rate=own_rate,
-            created=transaction.now,
-            revoked=None,
-            digest=_digest(secret).hex(),
-        )
-        transaction.put_document(_DOCUMENT_KIND, identifier, msgspec.json.encode(key).decode())
+        key, secret = _generate(transaction, name, chosen, experiments=limited, rate=own_rate)
+        _put(transaction, key)
     return key, secret
+
+
+def create_first(store: Store, show: Callable[[str], None]) -> Key | None:
+    """Create a key with the scope admin if no key was ever created. Returns the key, or None.
+
+    `show` gets the secret before the key is stored. If it raises, no key is created. Of several processes
+    that call this at the same time, one creates a key.
+
+    >>> from maillard.decisions.stores import open_store
+    >>> store, shown = open_store(None), []
+    >>> key = create_first(store, shown.append)
+    >>> key.name, key.scopes, Keyring(store).find(shown[0]) == key
+    ('first admin key', ('admin',), True)
+    >>> create_first(store, shown.append), len(shown)
+    (None, 1)
+    """
+    with store.transaction("", lock=False, exclusive=True) as transaction:
+        if transaction.documents(_DOCUMENT_KIND):
+            return None
+        key, secret = _generate(transaction, _FIRST_NAME, ("admin",), experiments=None, rate=None)
+        show(secret)
+        _put(transaction, key)
+    return key
+
+
+def _generate(
+    transaction: Transaction,
+    name: str,
+    scopes: tuple[Scope, ...],
+    *,
+    experiments: tuple[str, ...] | None,
+    rate: float | None,
+) -> tuple[Key, str]:
+    """A new key, which is not stored yet, and its secret."""
+    taken = transaction.documents(_DOCUMENT_KIND)
+    while (identifier := secrets.token_hex(_ID_LENGTH // 2)) in taken:
+        pass
+    secret = f"{_PREFIX}{identifier}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    key = Key(
+        id=identifier,
+        name=name,
+        scopes=scopes,
+        experiments=experiments,
+        rate=rate,
+        created=transaction.now,
+        revoked=None,
+        digest=_digest(secret).hex(),
+    )
+    return key, secret
+
+
+def _put(transaction: Transaction, key: Key) -> None:
+    transaction.put_document(_DOCUMENT_KIND, key.id, msgspec.json.encode(key).decode())
 
 
 def revoke(store: Store, id: str) -> Key:
@@ -106,7 +148,7 @@ def revoke(store: Store, id: str) -> Key:
         key = kept[id]
         if key.revoked is None:
             key = msgspec.structs.replace(key, revoked=transaction.now)
-            transaction.put_document(_DOCUMENT_KIND, id, msgspec.json.encode(key).decode())
+            _put(transaction, key)
     return key
 
 
@@ -164,14 +206,19 @@ class Keyring:
         return key if hmac.compare_digest(_digest(secret), digest) else None
 
 
-def check_exposure(store: Store, host: str) -> None:
-    """Raise if other machines could reach a service that requires no keys."""
-    if not is_loopback(host) and not _documents(store):
-        allowed = (
-            "127.0.0.1 or another loopback address as long as there is no API key "
-            "(maillard keys create creates the first one)"
-        )
-        raise InvalidValue("host", host, allowed)
+def check_no_keys(store: Store, host: str) -> None:
+    """Raise if a service must not start with --no-keys: other machines could reach it, or keys exist."""
+    if not is_loopback(host):
+        raise InvalidValue("host", host, "127.0.0.1 or another loopback address with --no-keys")
+    if _documents(store):
+        raise InvalidValue("database", store.where, "a database without API keys with --no-keys")
+
+
+def check_any_made(store: Store) -> None:
+    """Raise if no key was ever created, so that nobody could use a service that requires keys."""
+    if not _documents(store):
+        allowed = "a database with an API key (maillard keys create), or no_keys=True"
+        raise InvalidValue("database", store.where, allowed)
 
 
 def _digest(secret: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Authorization of requests: API keys, scopes, loopback access without keys, and rate limits."""
+"""Authorization of requests: API keys, scopes, local access without keys (--no-keys), and rate limits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from maillard.wire_schema.loopback import is_loopback
 Scope = MutableMapping[str, Any]
 
 _HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
-# Headers that a proxy adds. Behind a proxy, a request from loopback may come from anywhere.
-_PROXY_HEADERS = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
+# Headers that proxies add. Behind a proxy, a request from loopback may come from anywhere.
+_PROXY_HEADERS = frozenset((b"forwarded", b"via", b"x-real-ip"))
+_PROXY_PREFIX = b"x-forwarded-"
 
 
 def authorize(
@@ -31,7 +32,7 @@ def authorize(
     if given is None:
         if not service.open:
             raise _unauthorized("This operation needs an API key: send Authorization: Bearer KEY.")
-        _check_local(headers)
+        _check_local(scope, headers)
         _check_rate(service, scope, None)
         return None
     scheme, _, secret = given.decode("latin-1").partition(" ")
@@ -50,16 +51,34 @@ def _unauthorized(message: str) -> HttpError:
     return HttpError(401, "unauthorized", message, None, ((b"www-authenticate", b"Bearer"),))
 
 
-def _check_local(headers: dict[bytes, bytes]) -> None:
-    """Without keys, reject requests from web pages of other origins and from proxies."""
-    same_origin = headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin")  # browsers send it
-    local = same_origin and _is_local(headers.get(b"host", b"localhost"), headers.get(b"origin"))
-    if not local or not _PROXY_HEADERS.isdisjoint(headers):
+def _check_local(scope: Scope, headers: dict[bytes, bytes]) -> None:
+    """Without keys, reject requests from web pages of other origins and, if recognised, from proxies."""
+    if _is_proxied(scope, headers):
         message = (
-            "Without API keys the service answers only its own dashboard and programs on this machine, "
-            "at a loopback address. Create a key: maillard keys create."
+            "This request came through a proxy, or it uses HTTP/1.0 as proxies do. The service was started "
+            "with --no-keys, for development on this machine only. Start it without --no-keys: then every "
+            "caller needs an API key."
         )
         raise HttpError(403, "forbidden", message)
+    same_origin = headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin")  # browsers send it
+    if not (same_origin and _is_local(headers.get(b"host", b"localhost"), headers.get(b"origin"))):
+        message = (
+            "With --no-keys the service answers only its own dashboard and programs on this machine, at a "
+            "loopback address. Start it without --no-keys: then callers with an API key can use it."
+        )
+        raise HttpError(403, "forbidden", message)
+
+
+def _is_proxied(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether a proxy is recognised. A proxy that adds no header and uses HTTP/1.1 is not.
+
+    Clients hardly ever use HTTP/1.0; nginx before version 1.30 does by default.
+    """
+    return (
+        scope.get("http_version") == "1.0"
+        or not _PROXY_HEADERS.isdisjoint(headers)
+        or any(name.startswith(_PROXY_PREFIX) for name in headers)
+    )
 
 
 @lru_cache(maxsize=1024)

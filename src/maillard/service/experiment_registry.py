@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,10 +19,10 @@ from maillard.decisions.group_commit import AsyncGroupCommit
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.ledger import Outcome
 from maillard.decisions.outcomes import Outcomes, read_outcomes
-from maillard.decisions.session import Call
+from maillard.decisions.session import Call, Session, run_together
 from maillard.decisions.state import State
 from maillard.decisions.stores import Store
-from maillard.decisions.stores.contract import Head
+from maillard.decisions.stores.contract import Head, SharedCommitStore, Visits
 from maillard.errors import InvalidValue, MaillardError
 from maillard.service.service_errors import Busy, ExperimentExists, NotFound
 
@@ -34,25 +35,37 @@ _SLOW_OUTCOMES = 0.1  # seconds
 Result = TypeVar("Result")
 
 
+# The group commit of a store in which experiments share commits.
+_Together = AsyncGroupCommit[tuple[Session, Call], Any]
+
+
 class OpenExperiment:
     """An open experiment and its group commits."""
 
-    def __init__(self, bandit: Bandit, threads: ThreadPoolExecutor, created_at: int) -> None:
-        self.bandit, self.created_at = bandit, created_at
+    def __init__(
+        self, bandit: Bandit, threads: ThreadPoolExecutor, created_at: int, together: _Together | None = None
+    ) -> None:
+        self.bandit, self.created_at, self._together = bandit, created_at, together
         self._changes = AsyncGroupCommit[Call, Any](bandit.session.run, threads)
         # Decisions change no state. If the store allows, they do not wait for rewards and changes.
         concurrent = bandit.session.store.concurrent_decisions
         self._decisions = AsyncGroupCommit(bandit.session.run, threads) if concurrent else self._changes
         self._encoded: tuple[tuple[float, ...], tuple[str, ...], Raw, Raw] | None = None
         self._outcomes: tuple[State, Outcomes, float] | None = None  # and until when to reuse them
+        self._visits: tuple[int, Visits, float] | None = None  # of an epoch, and until when to reuse them
 
     def decide(self, request: Request) -> Awaitable[list[Decision]]:
         """Make a decision and log it."""
-        return self._decisions.submit(Call("decide", request))
+        return self._submit(Call("decide", request), self._decisions)
 
     def apply_rewards(self, rows: Sequence[RewardEvent]) -> Awaitable[list[Outcome | MaillardError]]:
         """Log rewards and apply them to the tally."""
-        return self._changes.submit(Call("rewards", rows))
+        return self._submit(Call("rewards", rows), self._changes)
+
+    def _submit(self, call: Call, group: AsyncGroupCommit[Call, Any]) -> Awaitable[Any]:
+        if self._together is None:
+            return group.submit(call)
+        return self._together.submit((self.bandit.session, call))
 
     def read_outcomes(self) -> tuple[State, Outcomes]:
         """The state and the outcomes of the decisions so far.
@@ -65,11 +78,23 @@ class OpenExperiment:
             state = session.refresh()
             if state.administrative == cached[0].administrative:
                 return state, cached[1]
-        state, found = session.refresh_with(read_outcomes)
+        visits, began = self._read_visits(), time.monotonic()
+        state, found = session.refresh_with(partial(read_outcomes, visits=visits))
         taken = time.monotonic() - began
         if taken > _SLOW_OUTCOMES:
             self._outcomes = state, found, began + 20 * taken
         return state, found
+
+    def _read_visits(self) -> Visits:
+        """How often units returned; reused in the same way, because this reads all decisions of the epoch."""
+        began, cached, session = time.monotonic(), self._visits, self.bandit.session
+        if cached is not None and cached[0] == session.state.epoch and began < cached[2]:
+            return cached[1]
+        state, found = session.refresh_with(lambda transaction, state: transaction.visits(state.epoch))
+        taken = time.monotonic() - began
+        if taken > _SLOW_OUTCOMES:
+            self._visits = state.epoch, found, began + 20 * taken
+        return found
 
     def encoded_probabilities(self, row: Decision) -> tuple[Raw, Raw]:
         """The probabilities and log probabilities as JSON. Decisions from the same state share them."""
@@ -105,6 +130,9 @@ class ExperimentRegistry:
         self._older: dict[str, str] = {}
         self._lookups = AsyncGroupCommit[str, str | None](self._look_up, self._commit_threads)
         self._parking = AsyncGroupCommit[RewardEvent, Outcome](self._park, self._commit_threads)
+        self._together = None
+        if isinstance(store, SharedCommitStore):
+            self._together = _Together(partial(run_together, store), self._commit_threads)
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Run a function that reads the log in a thread."""
@@ -147,7 +175,8 @@ class ExperimentRegistry:
         bandit, created_at = await (self.change if given else self.run)(self._open_bandit, key, given)
         if given:  # forget a deleted experiment of the same name
             self._open.pop(key, None)
-        return self._open.setdefault(key, OpenExperiment(bandit, self._commit_threads, created_at))
+        made = OpenExperiment(bandit, self._commit_threads, created_at, self._together)
+        return self._open.setdefault(key, made)
 
     def _open_bandit(self, key: str, given: dict[str, Any]) -> tuple[Bandit, int]:
         with self.store.reading(key) as transaction:
@@ -170,11 +199,6 @@ class ExperimentRegistry:
             (first,) = transaction.events(0, through=1)
         return bandit, first.time
 
-    @property
-    def opened(self) -> Iterable[OpenExperiment]:
-        """All open experiments."""
-        return list(self._open.values())
-
     async def all_experiments(
         self, wanted: Callable[[str], bool]
     ) -> tuple[list[OpenExperiment], dict[str, MaillardError]]:
@@ -195,6 +219,19 @@ class ExperimentRegistry:
     def _heads(self) -> dict[str, Head]:
         with self.store.reading("") as transaction:
             return transaction.heads()
+
+    async def due(self) -> list[str]:
+        """The experiments in which reward windows are due, found with one query."""
+        return await self.run(self._due)
+
+    async def settle(self, name: str) -> None:
+        """Close due windows of an experiment, a limited number of them."""
+        experiment = await self.get(name)
+        await self.change(experiment.bandit.session.settle_batch)
+
+    def _due(self) -> list[str]:
+        with self.store.reading("") as transaction:
+            return transaction.due_experiments()
 
     # The experiment of a decision.
 

@@ -13,22 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maillard import errors, specs
+from maillard import errors
 from maillard.decisions import DecisionLog, Verification, read_log, verify, write_log
-from maillard.policies import Policy, Uniform
-from maillard.policies.base.policy import ALIASES, resolve_alias
-from maillard.policies.targets import FixedArm, FixedDistribution
+from maillard.service.job_targets import parse_target
 from maillard.service.worker_process import without_secrets
 
 if TYPE_CHECKING:
     from maillard.evaluation.bound_targets import Target
     from maillard.evaluation.evaluation_log import EvaluationLog
-    from maillard.evaluation.evaluation_report import Report
+    from maillard.evaluation.evaluation_report import Estimate, Report
     from maillard.evaluation.query import Query
     from maillard.evaluation.replays import Replay
 
-_ALLOWED = "arm:NAME, uniform, dist:NAME=PROBABILITY,... or a policy, as in ms+:booster=16"
-_MAX_LISTED = 6  # arms that a text lists
 _MAX_WITHOUT_REWARD = 0.2  # fraction of a replay's rounds for which the log has no reward
 _FLOOR = "A floor in the policy, as in floor=0.1, makes estimates from later decisions more precise."
 
@@ -51,10 +47,10 @@ def what_if(  # noqa: PLR0917  # the worker process passes arguments by position
     """
     options = {"confidence": confidence, "second_moment": second_moment}
     with _open(database, experiment) as log:
-        spec, estimand, bound = _parse_target(target, log.arms, log.reward.range if log.reward else None)
+        spec, estimand, bound = parse_target(target, log.arms, log.reward.range if log.reward else None)
         other = None
         if against is not None:
-            other_spec, other_estimand, other_bound = _parse_target(against, log.arms)
+            other_spec, other_estimand, other_bound = parse_target(against, log.arms)
             if bound is None or other_bound is None:
                 learns = target if bound is None else against
                 raise errors.InvalidValue("against", learns, "targets that do not learn, such as arm:NAME")
@@ -117,7 +113,7 @@ def export(database: str, experiment: str, path: str | Path) -> None:
         write_log(log, path, "parquet")
 
 
-# The log and the target.
+# The log.
 
 
 @contextmanager
@@ -132,70 +128,6 @@ def _open(database: str, experiment: str) -> Iterator[DecisionLog]:
     with log:
         log.source = f"experiment {experiment!r}"
         yield log
-
-
-def _parse_target(
-    target: object, arms: Sequence[str], reward_range: object = None
-) -> tuple[str, str, Target | None]:
-    """The spec of a target, what it estimates, and the target (None if it is a policy that learns).
-
-    A target must refer to arms by name and not by index.
-    """
-    if not isinstance(target, str):
-        raise errors.InvalidValue("target", target, _ALLOWED)
-    if target in arms and target not in Policy.registry:
-        raise errors.InvalidValue("target", target, f"arm:{target}, if the arm of that name is meant")
-    kind, _, name = target.partition(":")
-    # The name of an arm needs no quotes here, even if it contains special characters.
-    spec = specs.write(specs.Spec("arm", (name,), {})) if kind == "arm" and name in arms else target
-    try:
-        policy_name, values, options = specs.read(spec)
-    except errors.InvalidValue:
-        raise errors.InvalidValue("target", target, _ALLOWED) from None
-    if policy_name in ALIASES:
-        policy_name = resolve_alias(policy_name, reward_range)
-        spec = specs.write(specs.Spec(policy_name, values, options))
-    if policy_name not in Policy.registry:
-        raise errors.UnknownName("target", policy_name, sorted([*Policy.registry, *ALIASES]))
-    if not issubclass(Policy.registry[policy_name], Uniform | FixedArm | FixedDistribution):
-        return spec, f"the mean reward if the policy had been {target}", None
-    if "floor_decay" in options:
-        raise errors.InvalidValue("target", target, "a target with constant probabilities, so no floor_decay")
-    bound = _bind(spec, arms, target)
-    return spec, _estimand(bound, arms), bound
-
-
-def _bind(spec: str, arms: Sequence[str], target: str) -> Target:
-    from maillard.evaluation.bound_targets import bind, by_place
-
-    with suppress(errors.InvalidValue):  # its message is about Python classes
-        if not by_place(spec):
-            return bind(spec, arms)
-    allowed = "arm:NAME, or dist:NAME=PROBABILITY,... with probabilities >= 0 that add up to 1, of the arms"
-    raise errors.InvalidValue(
-        "target", target, f"{allowed} {', '.join(map(repr, arms[:_MAX_LISTED]))}{_more(arms)}"
-    )
-
-
-def _estimand(target: Target, arms: Sequence[str]) -> str:
-    """What an evaluation of the target estimates.
-
-    >>> from maillard.evaluation.bound_targets import bind
-    >>> _estimand(bind("dist:red=0.75,blue=0.25", ["red", "green", "blue"]), ["red", "green", "blue"])
-    "the mean reward if the arms had been shown with these probabilities: 'red' 0.75, 'blue' 0.25"
-    """
-    [probabilities] = target.probabilities.tolist()
-    possible = [(arm, p) for arm, p in zip(arms, probabilities, strict=True) if p]
-    if len(possible) == 1:
-        return f"the mean reward if everyone had been shown {possible[0][0]!r}"
-    if max(probabilities) - min(probabilities) < 1e-12:
-        return "the mean reward if all arms had been shown with equal probability"
-    listed = ", ".join(f"{arm!r} {p:.4g}" for arm, p in possible[:_MAX_LISTED])
-    return f"the mean reward if the arms had been shown with these probabilities: {listed}{_more(possible)}"
-
-
-def _more(items: Sequence[object]) -> str:
-    return f" and {len(items) - _MAX_LISTED:,} more" if len(items) > _MAX_LISTED else ""
 
 
 # Targets that do not learn.
@@ -226,8 +158,7 @@ def _evaluate(
         best = next((each for each in report.values() if each.lower is not None and not each.caveat), None)
     if best is None:
         return result | {"refusal": " ".join([_sentence(_refusal(report)), *_advice(report, log)])}
-    estimate = {name: getattr(best, name) for name in ("value", "lower", "upper", "assumes", "caveat")}
-    return result | estimate | {"estimator": best.name}
+    return result | _estimate_fields(best)
 
 
 def _compare(
@@ -246,8 +177,12 @@ def _compare(
     if best is None:
         reasons = dict.fromkeys(each.refusal or each.caveat for each in found.values())
         return result | {"refusal": _sentence("; ".join(filter(None, reasons)))}
-    estimate = {name: getattr(best, name) for name in ("value", "lower", "upper", "assumes", "caveat")}
-    return result | estimate | {"estimator": best.name, "confidence": found.confidence}
+    return result | _estimate_fields(best) | {"confidence": found.confidence}
+
+
+def _estimate_fields(best: Estimate) -> dict[str, Any]:
+    fields = ("value", "lower", "upper", "assumes", "caveat")
+    return {"estimator": best.name, **{name: getattr(best, name) for name in fields}}
 
 
 def _mean_reward(log: EvaluationLog, query: Query) -> float | None:
@@ -268,7 +203,9 @@ def _refusal(report: Report) -> str:
     if len(report.refusals) == len(report) and len(set(report.refusals.values())) == 1:
         return f"the log cannot answer: {next(iter(report.refusals.values()))}"
     # The estimate to read first if all estimators had given an interval.
-    hypothetical = {name: Estimate(name=name, value=0.0, lower=0.0, upper=0.0) for name in report}
+    blank, known = Estimate(name="", value=0.0, lower=0.0, upper=0.0), report.evidence
+    anytime = {name: known.anytime(each[0]) for name, each in known.query.estimators.items()}
+    hypothetical = {name: replace(blank, name=name, anytime_valid=anytime[name]) for name in report}
     best = replace(report, estimates=hypothetical).best
     first = report[next(iter(report)) if best is None else best.name]
     start = f"the estimate to read first would be {first.name}"

@@ -37,7 +37,8 @@ def openapi_document() -> dict[str, Any]:
         "info": {
             "title": "maillard",
             "version": maillard.__version__,
-            "description": "Bandit decisions with exact probabilities, durable before they are returned.",
+            "description": "Bandit decisions with exact probabilities, durable before they are returned. "
+            "Callers need an API key, unless the service was started with --no-keys for development.",
         },
         "paths": paths,
         "components": {
@@ -60,7 +61,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         },
     }
     if operation.scope is not None:
-        document["security"] = [{"key": []}, {}]
+        document["security"] = [{"key": []}]
         needs = "Any key." if operation.scope == "any" else f"Needs the scope `{operation.scope}`."
         document["description"] = needs
     if operation.body is not None:

@@ -205,6 +205,14 @@ OPERATIONS: tuple[Operation, ...] = (
     _change("POST", ":resume", experiments.resume),
     _change("POST", ":reset", experiments.reset),
     _change("POST", ":archive", experiments.archive),
+    Operation(
+        "POST",
+        f"{_EXPERIMENT}:erase-unit",
+        experiments.erase_unit,
+        "admin",
+        {200: (wire.Erasure, "The number of decisions that were changed.")},
+        body=wire.UnitToErase,
+    ),
     _change("POST", "/arms", experiments.add_arm, 201, body=wire.NewArm),
     _change("DELETE", "/arms/{arm:anything}", experiments.retire_arm),
     _get(

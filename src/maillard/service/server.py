@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -19,11 +20,10 @@ from maillard.decisions.log_locations import redact
 from maillard.decisions.stores import open_store
 from maillard.errors import InvalidValue, MaillardError, Unavailable
 from maillard.service.access_log import AccessLog, AccessLogHandler
-from maillard.service.api_keys import check_exposure
+from maillard.service.api_keys import check_any_made, check_no_keys, create_first
 from maillard.service.application import ASGI, application
 from maillard.service.http_protocol import LimitedHttpProtocol
 from maillard.service.service_state import METRICS_FOLDER, Service
-from maillard.wire_schema.loopback import is_loopback
 
 _CONNECTIONS = 12  # to PostgreSQL, per process
 _RETRY_INTERVAL = 1.0  # seconds between attempts to open the log
@@ -41,22 +41,31 @@ def run(
     workers: int = 1,
     rate_limit: float = 10_000.0,
     log_level: str = "info",
+    no_keys: bool = False,
+    show_first_key: Callable[[str], None] | None = None,
     on_listening: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until interrupted. Calls `on_listening` with the URL."""
-    store = open_store(database)  # so that errors appear before the service listens
-    try:
-        check_exposure(store, host)
-    finally:
-        store.close()
+    """Serve until interrupted. Calls `on_listening` with the URL.
+
+    Callers need an API key. If there is none, the service creates one with the scope admin and passes its
+    secret to `show_first_key`; without that function it does not start. With `no_keys`, callers need no key,
+    but the service listens on loopback only, and starts only if no key exists.
+    """
+    with closing(open_store(database)) as store:  # errors appear before the service listens
+        if no_keys:
+            check_no_keys(store, host)
+        elif show_first_key is None:
+            check_any_made(store)
     if not store.concurrent_decisions and workers > 1:
         allowed = f"1, for {redact(database)} is a SQLite file, which has one writer"
         raise InvalidValue("workers", workers, allowed)
     with _listen(host, port) as listening:
+        if show_first_key is not None and not no_keys:
+            with closing(open_store(database)) as store:
+                create_first(store, show_first_key)
         address = listening.getsockname()
         name = f"[{address[0]}]" if ":" in address[0] else address[0]
-        options = {"exposed": not is_loopback(host), "rate_limit": rate_limit}
-        make = partial(_application, database, log_level, **options)
+        make = partial(_application, database, log_level, no_keys=no_keys, rate_limit=rate_limit)
         config = uvicorn_config(make, workers=workers)
         if on_listening is not None:
             on_listening(f"http://{name}:{address[1]}")

@@ -38,9 +38,9 @@ class Service:
     """The shared state of all handlers. Create it inside the event loop; `async with` starts and stops it."""
 
     def __init__(
-        self, store: Store, database: str, access_log: AccessLog, *, rate_limit: float, exposed: bool
+        self, store: Store, database: str, access_log: AccessLog, *, rate_limit: float, no_keys: bool
     ) -> None:
-        self.store, self.access_log, self._exposed = store, access_log, exposed
+        self.store, self.access_log, self._no_keys = store, access_log, no_keys
         self.experiments = ExperimentRegistry(store)
         self.keyring = Keyring(store)
         self.limiter = RateLimiter(rate_limit or None)
@@ -57,8 +57,8 @@ class Service:
 
     @property
     def open(self) -> bool:
-        """Whether callers need no key: none was ever created, and the service listens on loopback only."""
-        return not self._exposed and not self.keyring.any_made
+        """Whether callers need no key: the service was started with --no-keys, and none was created since."""
+        return self._no_keys and not self.keyring.any_made
 
     async def update_monitor(self) -> None:
         """Let the monitor read new rows of the log. Concurrent callers share one update."""
@@ -115,10 +115,10 @@ class Service:
     async def _maintain_periodically(self) -> None:
         for round_number in itertools.count(1):
             await asyncio.sleep(_MAINTENANCE_INTERVAL)
-            for experiment in self.experiments.opened:
-                if experiment.bandit.state.reward.window is not None:
-                    with self._log_failure("closing windows failed"):
-                        await self.experiments.change(experiment.bandit.session.settle_batch)
+            with self._log_failure("closing windows failed"):
+                for name in await self.experiments.due():
+                    with self._log_failure(f"closing windows of {name!r} failed"):
+                        await self.experiments.settle(name)
             if round_number % _UNPARK_INTERVAL == 0:
                 with self._log_failure("applying parked rewards failed"):
                     for row in await self.experiments.apply_parked():

@@ -48,6 +48,8 @@ class Reward(_Request):
     "How several rewards of one decision are combined."
     learn: Literal["on_close", "provisional", "on_arrival"] | None = None
     "When a decision counts. By default on_close if both window and default are set, else on_arrival."
+    binary: bool = False
+    "Whether a reward is 0 or 1 and nothing else. It needs low=0 and high=1."
 
     def to_rule(self) -> RewardRule:
         """The rule as a `maillard.Reward`."""
@@ -81,6 +83,12 @@ class NewArm(_Request):
     """An arm to add, or a retired arm to use again."""
 
     arm: Name
+
+
+class UnitToErase(_Request):
+    """The unit whose name is to be erased from the log of an experiment."""
+
+    unit: Name
 
 
 class DecisionRequest(_Request):

@@ -49,6 +49,12 @@ class Health(_Response):
     status: Literal["ok", "ready"]
 
 
+class Erasure(_Response):
+    """The number of decisions in which the unit's name and idempotency keys were replaced by a token."""
+
+    decisions: int
+
+
 class Permissions(_Response):
     """What the caller may do."""
 
@@ -56,7 +62,7 @@ class Permissions(_Response):
     experiments: list[str] | None
     "The experiments to which the key is limited; null means all."
     open: bool
-    "Whether no key exists yet. Then everyone on this machine may do everything."
+    "Whether the service was started with --no-keys: every program on its machine may do everything."
     version: str
 
 
@@ -211,6 +217,8 @@ class State(_Response):
     state: int
     "The number of the last event."
     arms: list[ArmState]
+    units: int
+    "The number of different units in this epoch."
     interval: IntervalInfo
     pending: int
     "The number of decisions whose window is open."

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from maillard.decisions.files.file_formats import ENDINGS
-from maillard.decisions.log_locations import redact
+from maillard.decisions.log_locations import is_postgresql, redact
 from maillard.decisions.stores.contract import Store
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.errors import InvalidValue
@@ -31,7 +31,7 @@ def open_store(
     """
     if log is None:
         return MemoryStore(clock)
-    if isinstance(log, str) and log.startswith(("postgresql://", "postgres://")):
+    if isinstance(log, str) and is_postgresql(log):
         from maillard.decisions.stores.postgresql import PostgreSQLStore
 
         return PostgreSQLStore(log, pool_size=connections, clock=clock)

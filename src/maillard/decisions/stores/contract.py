@@ -6,9 +6,9 @@ does, which number an event gets, and which call gets an idempotency key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
@@ -60,6 +60,16 @@ class Counts(NamedTuple):
     rewards: int
     late: int
     parked: int
+
+
+class Visits(NamedTuple):
+    """How often units returned."""
+
+    decisions: int
+    units: int
+    "The number of different units. A decision without a unit has none."
+    squares: int
+    "The sum of the squared numbers of decisions of the units; a decision without a unit counts 1."
 
 
 class OpenWindow(NamedTuple):
@@ -156,6 +166,9 @@ class Transaction(Protocol):
     def decisions_of_epoch(self, epoch: int) -> dict[str, int]:
         """The number of decisions of each arm in an epoch."""
 
+    def visits(self, epoch: int) -> Visits:
+        """How often units returned in an epoch. This reads all of its decisions."""
+
     def assignment(self, epoch: int, unit: str) -> str | None:
         """The id of the decision that assigned the unit's arm (sticky assignment)."""
 
@@ -172,6 +185,9 @@ class Transaction(Protocol):
 
     def heads(self) -> dict[str, Head]:
         """The heads of all experiments."""
+
+    def due_experiments(self) -> list[str]:
+        """The names of the experiments in which some window has closed and is not settled."""
 
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         """The experiment of each of these decisions that exists."""
@@ -224,3 +240,16 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close files and connections."""
+
+
+@runtime_checkable
+class SharedCommitStore(Store, Protocol):
+    """A store in which several experiments can share a commit, because there is one writer at a time."""
+
+    def together(
+        self, keys: Mapping[str, Collection[str]]
+    ) -> AbstractContextManager[Mapping[str, Transaction]]:
+        """Begin a transaction for each experiment in `keys`; all share one durable commit, or none is kept.
+
+        `keys` has the idempotency keys that each transaction will probably look up.
+        """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
-from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, OpenWindow, Parked, Row
+from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, OpenWindow, Parked, Row, Visits
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import Unavailable
 
@@ -210,6 +210,12 @@ class MemoryTransaction:
     def decisions_of_epoch(self, epoch: int) -> dict[str, int]:
         return Counter(row.arm for row in self._data.decisions.values() if row.epoch == epoch)
 
+    def visits(self, epoch: int) -> Visits:
+        times = Counter(row.unit for row in self._data.decisions.values() if row.epoch == epoch)
+        without = times.pop(None, 0)
+        squares = sum(each**2 for each in times.values())
+        return Visits(times.total() + without, len(times), squares + without)
+
     def assignment(self, epoch: int, unit: str) -> str | None:
         return self._data.assigned.get((epoch, unit))
 
@@ -239,6 +245,13 @@ class MemoryTransaction:
 
     def heads(self) -> dict[str, Head]:
         return {name: data.head for name, data in sorted(self._all.items())}
+
+    def due_experiments(self) -> list[str]:
+        return [
+            name
+            for name, data in self._all.items()
+            if any(closes <= self.now and key in data.closing for closes, key in data.schedule)
+        ]
 
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         wanted = list(ids)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.stores import schema
-from maillard.decisions.stores.contract import Counts, Row
+from maillard.decisions.stores.contract import Counts, Row, Visits
 from maillard.decisions.stores.postgresql_connection import Connection, conninfo_to_dict, psycopg
 from maillard.decisions.stores.sql import SELECT_HEAD, SELECT_ROWS, SQLStore, SQLTransaction
 from maillard.errors import InvalidLog, InvalidValue
@@ -293,6 +293,10 @@ class _Transaction(SQLTransaction):
     def counts(self) -> Counts:
         with self._longer_timeout():
             return super().counts()
+
+    def visits(self, epoch: int) -> Visits:
+        with self._longer_timeout():
+            return super().visits(epoch)
 
     def erase_unit(self, unit: str, token: str) -> int:
         with self._longer_timeout():

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event
 from maillard.decisions.stores import sql_rows
-from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, OpenWindow, Parked, Row
+from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, OpenWindow, Parked, Row, Visits
 from maillard.decisions.stores.sql_rows import DECISION, EVENT, REWARD
 from maillard.errors import Unavailable
 
@@ -236,6 +236,17 @@ class SQLTransaction(ABC):
         sql = "SELECT arm, count(*) FROM decisions WHERE experiment = ? AND epoch = ? GROUP BY arm"
         return dict(self._fetch(sql, [self.experiment, epoch]))
 
+    def visits(self, epoch: int) -> Visits:
+        grouped = (
+            "SELECT unit, count(*) AS times FROM decisions WHERE experiment = ? AND epoch = ? GROUP BY unit"
+        )
+        squares = "CASE WHEN unit IS NULL THEN times ELSE times * times END"
+        sql = (
+            f"SELECT coalesce(sum(times), 0), count(unit), coalesce(sum({squares}), 0) FROM ({grouped}) AS t"
+        )
+        (row,) = self._fetch(sql, [self.experiment, epoch])
+        return Visits(*map(int, row))
+
     def assignment(self, epoch: int, unit: str) -> str | None:
         sql = "SELECT decision FROM assignments WHERE experiment = ? AND epoch = ? AND unit = ?"
         rows = self._fetch(sql, [self.experiment, epoch, unit])
@@ -273,6 +284,12 @@ class SQLTransaction(ABC):
     def heads(self) -> dict[str, Head]:
         rows = self._fetch("SELECT name, number, administrative, epoch FROM experiments ORDER BY name")
         return {name: Head(*head) for name, *head in rows}
+
+    def due_experiments(self) -> list[str]:
+        due = "SELECT 1 FROM pending WHERE pending.experiment = experiments.id AND closes <= ?"
+        return [
+            name for (name,) in self._fetch(f"SELECT name FROM experiments WHERE EXISTS ({due})", [self.now])
+        ]
 
     def experiments_of(self, ids: Iterable[str]) -> dict[str, str]:
         joined = "decisions JOIN experiments ON experiment = experiments.id"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -202,11 +202,26 @@ class SQLiteStore(SQLStore):
     @contextmanager
     def transaction(self, experiment: str, **_options: bool) -> Iterator[SQLTransaction]:
         """Begin a transaction, which is always exclusive: it takes the write lock at its start."""
+        with self._committed() as connection:
+            yield SQLiteTransaction(connection, experiment, self._clock())
+
+    @contextmanager
+    def together(self, keys: Mapping[str, Collection[str]]) -> Iterator[Mapping[str, SQLTransaction]]:
+        """Begin transactions of several experiments that share a commit."""
+        from maillard.decisions.stores.shared_commits import begin_parts
+
+        with self._committed() as connection:
+            parts, new = begin_parts(connection, self._clock(), keys)
+            yield parts
+            new.write()
+
+    @contextmanager
+    def _committed(self) -> Iterator[Any]:
         with self._acquired(self._lock, "other writes took more than"), self._translate_errors():
             connection = self._write_connection()
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                yield _Transaction(connection, experiment, self._clock)
+                yield connection
                 connection.execute("COMMIT")
             except BaseException:
                 self._roll_back(connection)
@@ -248,7 +263,7 @@ class SQLiteStore(SQLStore):
         """Begin a read-only transaction."""
         with self._reader() as connection:
             connection.execute("BEGIN")
-            yield _Transaction(connection, experiment, self._clock)
+            yield SQLiteTransaction(connection, experiment, self._clock())
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:
@@ -332,14 +347,19 @@ def _for_row_count(statement: str, size: int) -> str:
     return statement + f", {values}" * (size - 1)
 
 
-class _Transaction(SQLTransaction):
+class SQLiteTransaction(SQLTransaction):
+    """A transaction on a SQLite connection. `head` is the result of SELECT_HEAD, if it is known."""
+
     connection: sqlite3.Connection
     IN = "IN (SELECT value FROM json_each(?))"
 
-    def __init__(self, connection: Any, name: str, clock: Callable[[], int]) -> None:
+    def __init__(self, connection: Any, name: str, now: int, head: Sequence[Any] | None = None) -> None:
         super().__init__(name)
-        self.connection, self.now = connection, clock()
-        self.load()
+        self.connection, self.now = connection, now
+        if head is None:
+            self.load()
+        else:
+            self.set_head(head)
 
     @staticmethod
     def _list(values: Iterable[str]) -> Any:

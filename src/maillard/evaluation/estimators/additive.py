@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -9,14 +10,34 @@ import numpy as np
 from maillard.array_types import Floats
 from maillard.evaluation.estimators.estimator import NORMAL, Estimator
 from maillard.evaluation.moments import REWARD, WEIGHT, Moments, moments_of
+from maillard.evaluation.unit_intervals import UnitVariance, unit_variance
 from maillard.evaluation.weighted_rows import WeightedRows
 
 
 class Solution(NamedTuple):
-    """An estimate and its gradient with respect to the mean of the rows' vectors (see moments.py)."""
+    """Estimates and their gradient with respect to the mean of the rows' vectors (see moments.py)."""
+
+    value: Any
+    "A number; or one for each column, if there are several means."
+    gradient: Floats
+
+
+class Estimation(NamedTuple):
+    """An estimate and its variance."""
 
     value: float
-    gradient: Floats
+    variance: float
+    by_unit: UnitVariance | None = None
+    "If the rows of a unit may depend on each other."
+
+
+def estimation(moments: Moments, solve: Callable[[Floats], Solution], weight: Floats) -> Estimation:
+    """The estimate that is a function of the mean of the rows' vectors; `unit_variance` explains `weight`."""
+    value, gradient = solve(moments.mean)
+    if moments.units is None or not moments.count:
+        return Estimation(float(value), moments.variance(gradient))
+    by_unit = unit_variance(moments, lambda means: solve(means).value, gradient, weight)
+    return Estimation(float(value), by_unit.variance, by_unit)
 
 
 class AdditiveEstimator(Estimator):
@@ -28,6 +49,9 @@ class AdditiveEstimator(Estimator):
     "Whether it is a plain mean of terms, one for each row, as an empirical Bernstein interval requires."
     equivariant: ClassVar[bool] = True
     "Whether adding 1 to each reward adds 1 to the estimate."
+
+    ignores_weights: ClassVar[bool] = False
+    "Whether all rows count alike."
 
     @staticmethod
     def shrink(weight: Floats, level: float) -> Floats:  # noqa: ARG004  # subclasses use it
@@ -47,17 +71,23 @@ class AdditiveEstimator(Estimator):
         """What the rows contribute: an object with `+`."""
         return moments_of(rows, self.shrink(rows.weight, self.level or 0.0))
 
-    def estimate(self, sums: Any, *, model: bool = False, center: float = 0.0) -> tuple[float, float]:
+    def estimate(self, sums: Any, *, model: bool = False, center: float = 0.0) -> Estimation:
         """The estimate and its variance. Without a reward model, every prediction is the mean reward."""
-        constant = None if model else float(sums.mean[REWARD])
-        value, gradient = self.solve(sums, constant)
-        if self.equivariant:
-            return value + center, sums.variance(gradient)
-        gradient[WEIGHT] += center
-        return value + center * float(sums.mean[WEIGHT]), sums.variance(gradient)
 
-    def solve(self, sums: Moments, constant: float | None) -> Solution:
-        """The estimate; the model of each arm is that of the rows plus `constant`."""
+        def solve(mean: Floats) -> Solution:
+            value, gradient = self.solve(mean, None if model else mean[REWARD])
+            if self.equivariant:
+                return Solution(value + center, gradient)
+            gradient[WEIGHT] += center
+            return Solution(value + center * mean[WEIGHT], gradient)
+
+        return estimation(sums, solve, np.eye(6)[0 if self.ignores_weights else 1 + WEIGHT])
+
+    def solve(self, mean: Floats, constant: Any) -> Solution:
+        """The estimate at the mean of the rows' vectors; the model of each arm is that plus `constant`.
+
+        `mean` may have several columns, of which each gives an estimate; `constant` then has as many numbers.
+        """
         raise NotImplementedError
 
     def interval_and_assumption(self, *, model: bool) -> tuple[str, str]:  # noqa: ARG002  # subclasses use it

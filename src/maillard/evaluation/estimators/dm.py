@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
 from maillard.evaluation.estimators.estimator import NO_INTERVAL, NORMAL
-from maillard.evaluation.moments import BASE, REWARD, Moments
+from maillard.evaluation.moments import BASE, REWARD
 
 
 class DirectMethod(AdditiveEstimator):
@@ -19,12 +20,14 @@ class DirectMethod(AdditiveEstimator):
     uses_model: ClassVar[bool] = True
     sample_size: ClassVar[str] = ""
     needs_variance: ClassVar[bool] = False
+    ignores_weights: ClassVar[bool] = True
 
-    def solve(self, sums: Moments, constant: float | None) -> Solution:
+    def solve(self, mean: Floats, constant: Any) -> Solution:
         gradient = np.eye(5)[BASE]
-        if constant is not None:  # the log's mean reward has an error
-            gradient += np.eye(5)[REWARD]
-        return Solution(float(sums.mean[BASE]) + (constant or 0.0), gradient)
+        if constant is None:
+            return Solution(mean[BASE], gradient)
+        gradient += np.eye(5)[REWARD]  # the log's mean reward has an error
+        return Solution(mean[BASE] + constant, gradient)
 
     def interval_and_assumption(self, *, model: bool) -> tuple[str, str]:
         if model:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
 from maillard.evaluation.estimators.estimator import ONLY_CHOSEN_PROBABILITY
-from maillard.evaluation.moments import BASE, MODEL, PRODUCT, REWARD, WEIGHT, Moments
+from maillard.evaluation.moments import BASE, MODEL, PRODUCT, REWARD, WEIGHT
 
 
 class DoublyRobust(AdditiveEstimator):
@@ -21,11 +22,11 @@ class DoublyRobust(AdditiveEstimator):
     order: ClassVar[int] = 7
     priority: ClassVar[tuple[int, int]] = (1, 99)
 
-    def solve(self, sums: Moments, constant: float | None) -> Solution:
-        gradient = np.zeros(5)
-        gradient[[BASE, PRODUCT, MODEL, WEIGHT]] = 1.0, 1.0, -1.0, -(constant or 0.0)
-        value = float(gradient @ sums.mean) + (constant or 0.0)
+    def solve(self, mean: Floats, constant: Any) -> Solution:
+        gradient, own = np.zeros_like(mean), 0.0 if constant is None else constant
+        gradient[BASE], gradient[PRODUCT], gradient[MODEL], gradient[WEIGHT] = 1.0, 1.0, -1.0, -own
+        value = (gradient * mean).sum(axis=0) + own
         if constant is not None:
             # The log's mean reward has an error, which counts as weights fall short of 1.
-            gradient[REWARD] = 1.0 - float(sums.mean[WEIGHT])
+            gradient[REWARD] = 1.0 - mean[WEIGHT]
         return Solution(value, gradient)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from maillard.array_types import Floats
 from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
-from maillard.evaluation.moments import PRODUCT, Moments
+from maillard.evaluation.moments import PRODUCT
 
 
 class InversePropensity(AdditiveEstimator):
@@ -22,11 +22,10 @@ class InversePropensity(AdditiveEstimator):
     default_for: ClassVar[tuple[str, ...] | None] = ()
     order: ClassVar[int] = 1
 
-    def solve(self, sums: Moments, constant: float | None) -> Solution:  # noqa: ARG002  # it has no model
-        return Solution(float(sums.mean[PRODUCT]), np.eye(5)[PRODUCT])
+    def solve(self, mean: Floats, constant: Any) -> Solution:  # noqa: ARG002  # it has no model
+        return Solution(mean[PRODUCT], np.eye(5)[PRODUCT])
 
     @staticmethod
-    def difference(means: Floats) -> Solution:
-        """The difference of two targets, from the means of w and w r of either."""
-        _, first, _, second = means.tolist()
-        return Solution(first - second, np.array([0.0, 1.0, 0.0, -1.0]))
+    def difference(mean: Floats) -> Solution:
+        """The difference of two targets, from the mean of w and w r of either; or from several means."""
+        return Solution(mean[1] - mean[3], np.array([0.0, 1.0, 0.0, -1.0]))

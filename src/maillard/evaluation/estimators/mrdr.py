@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from maillard.array_types import Floats
-from maillard.evaluation.estimators.additive import AdditiveEstimator
+from maillard.evaluation.estimators.additive import AdditiveEstimator, Estimation
 from maillard.evaluation.weighted_rows import WeightedRows
 
 
@@ -61,7 +61,7 @@ class MoreRobust(AdditiveEstimator):
         mean = float(r.mean()) if len(rows) else 0.0
         return CellSums(target, np.array(sums, np.float64).reshape(len(parts), positions, arms), mean)
 
-    def estimate(self, sums: CellSums, *, center: float = 0.0, **_: Any) -> tuple[float, float]:
+    def estimate(self, sums: CellSums, *, center: float = 0.0, **_: Any) -> Estimation:
         # It fits its own model, so it ignores `model`.
         count, w, wr, ww, wwr, wwrr, fit, fitted = sums.sums
         q = np.divide(fitted, fit, out=np.full_like(fit, sums.mean), where=fit > 0)
@@ -71,4 +71,4 @@ class MoreRobust(AdditiveEstimator):
         total = n.sum()
         value = float((n * base + errors).sum() / total)
         second = float((n * base**2 + 2.0 * base * errors + squares.sum(axis=1)).sum())
-        return value + center, max(0.0, second / total - value**2) / float(total)
+        return Estimation(value + center, max(0.0, second / total - value**2) / float(total))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from maillard.array_types import Floats
 from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
-from maillard.evaluation.moments import BASE, MODEL, PRODUCT, WEIGHT, Moments
+from maillard.evaluation.moments import BASE, MODEL, PRODUCT, WEIGHT
 
 
 class SelfNormalisedDoublyRobust(AdditiveEstimator):
@@ -17,12 +18,12 @@ class SelfNormalisedDoublyRobust(AdditiveEstimator):
     formula: ClassVar[str] = "mean Σ π q + Σ w (r - q) / Σ w"
     uses_model: ClassVar[bool] = True
 
-    def solve(self, sums: Moments, constant: float | None) -> Solution:
-        gradient, total = np.eye(5)[BASE], float(sums.mean[WEIGHT])
-        if not total:
-            return Solution(np.nan, gradient)
+    @np.errstate(divide="ignore", invalid="ignore")  # without weights, there is no estimate
+    def solve(self, mean: Floats, constant: Any) -> Solution:
+        gradient, total = np.zeros_like(mean), mean[WEIGHT]
         # A constant in the model is added to all that the target would choose, and taken off all that the log
         # did.
-        ratio = float(sums.mean[PRODUCT] - sums.mean[MODEL]) / total
-        gradient[[PRODUCT, MODEL, WEIGHT]] = 1.0 / total, -1.0 / total, -ratio / total
-        return Solution(float(sums.mean[BASE]) + (constant or 0.0) + (ratio - (constant or 0.0)), gradient)
+        own, ratio = 0.0 if constant is None else constant, (mean[PRODUCT] - mean[MODEL]) / total
+        gradient[BASE], gradient[PRODUCT], gradient[MODEL] = 1.0, 1.0 / total, -1.0 / total
+        gradient[WEIGHT] = -ratio / total
+        return Solution(mean[BASE] + own + (ratio - own), gradient)

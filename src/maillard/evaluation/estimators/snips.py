@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from maillard.array_types import Floats
 from maillard.evaluation.estimators.additive import AdditiveEstimator, Solution
-from maillard.evaluation.moments import PRODUCT, WEIGHT, Moments
+from maillard.evaluation.moments import PRODUCT, WEIGHT
 
 
 class SelfNormalised(AdditiveEstimator):
@@ -21,17 +21,17 @@ class SelfNormalised(AdditiveEstimator):
     order: ClassVar[int] = 2
     priority: ClassVar[tuple[int, int]] = (0, 9)
 
-    def solve(self, sums: Moments, constant: float | None) -> Solution:  # noqa: ARG002  # it has no model
-        gradient, total = np.zeros(5), float(sums.mean[WEIGHT])
-        if not total:
-            return Solution(np.nan, gradient)
-        value = float(sums.mean[PRODUCT]) / total
-        gradient[[PRODUCT, WEIGHT]] = 1.0 / total, -value / total
+    @np.errstate(divide="ignore", invalid="ignore")  # without weights, there is no estimate
+    def solve(self, mean: Floats, constant: Any) -> Solution:  # noqa: ARG002  # it has no model
+        gradient, total = np.zeros_like(mean), mean[WEIGHT]
+        value = mean[PRODUCT] / total
+        gradient[PRODUCT], gradient[WEIGHT] = 1.0 / total, -value / total
         return Solution(value, gradient)
 
     @staticmethod
-    def difference(means: Floats) -> Solution:
-        """The difference of two targets, from the means of w and w r of either."""
-        w_a, a, w_b, b = means.tolist()
+    @np.errstate(divide="ignore", invalid="ignore")
+    def difference(mean: Floats) -> Solution:
+        """The difference of two targets, from the mean of w and w r of either; or from several means."""
+        w_a, a, w_b, b = mean
         gradient = np.array([-a / w_a**2, 1.0 / w_a, b / w_b**2, -1.0 / w_b])
         return Solution(a / w_a - b / w_b, gradient)

@@ -56,6 +56,7 @@ export class Arms {
     setText(find("arms-final"), windows ? "Final rewards" : "Rewards");
     const parts = windows ? [`${counted(state.pending, "decision is", "decisions are")} pending`] : [];
     if (state.next_close) parts.push(`the next window closes at ${moment(new Date(state.next_close), true)}`);
+    if (state.units) parts.push(`the decisions are of ${counted(state.units, "unit", "different units")}`);
     const text = parts.length ? sentence(parts.join("; ")) : "";
     setText(find("arms-pending"), [text, state.note ?? ""].filter(Boolean).join(" "));
     const { confidence, kind, refusal } = state.interval;

@@ -71,6 +71,15 @@ function decoded(name) {
   }
 }
 
+/** Takes the key from a link that ends in #key=..., and removes it from the address bar and the history. */
+function takeKeyFromUrl() {
+  const [, secret] = /^#key=(.+)$/.exec(location.hash) ?? [];
+  if (!secret) return false;
+  history.replaceState(null, "", location.pathname + location.search);
+  service.key = decoded(secret).trim();
+  return true;
+}
+
 /** Requests the permissions of the key until the service responds, then shows the view. */
 function begin() {
   me = null;
@@ -187,5 +196,6 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the URL selects the view
   find("main").focus();
 });
-addEventListener("hashchange", () => route(true));
+addEventListener("hashchange", () => (takeKeyFromUrl() ? begin() : route(true)));
+takeKeyFromUrl();
 begin();

@@ -7,6 +7,7 @@ import { sentence } from "./text.js";
 const FIELDS = {
   experiment: "new-name", arms: "new-arms", policy: "new-policy", low: "new-low", high: "new-high",
   window: "new-window", default: "new-default", combine: "new-combine", learn: "new-learn",
+  binary: "new-binary",
 };
 
 export class NewExperimentForm {
@@ -57,7 +58,7 @@ export class NewExperimentForm {
     const wrong = [];
     if (!value("experiment")) wrong.push(["experiment", "An experiment needs a name."]);
     if (!arms.length) wrong.push(["arms", "Enter at least one arm, one per line or separated by commas."]);
-    const reward = { combine: value("combine") };
+    const reward = { combine: value("combine"), binary: find(FIELDS.binary).checked };
     if (value("learn")) reward.learn = value("learn");
     const window = value("window");
     if (window) reward.window = Number.isFinite(Number(window)) ? Number(window) : window; // the service knows the units

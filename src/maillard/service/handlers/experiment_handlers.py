@@ -78,6 +78,13 @@ async def archive(context: RequestContext) -> HttpResponse:
     return await _change(context, "archive")
 
 
+async def erase_unit(context: RequestContext) -> HttpResponse:
+    """Replace a unit's name, and the idempotency keys of its decisions, by a random token."""
+    experiment = await context.experiment()
+    count = await context.service.experiments.change(experiment.bandit.erase_unit, context.body.unit)
+    return HttpResponse(200, wire.Erasure(decisions=count))
+
+
 async def add_arm(context: RequestContext) -> HttpResponse:
     """Add a new arm, or a retired arm with its earlier rewards."""
     experiment = await context.experiment()

@@ -69,6 +69,7 @@ async def read_state(context: RequestContext) -> HttpResponse:
         epoch=state.epoch,
         state=state.number,
         arms=arms,
+        units=outcomes.visits.units,
         interval=wire.IntervalInfo(confidence=_CONFIDENCE, kind=_INTERVAL, refusal=refusal),
         pending=sum(outcomes.pending.values()),
         next_close=None if next_close is None else from_microseconds(next_close),
