@@ -14,6 +14,7 @@ import pytest
 
 from maillard.decisions.columns import Columns
 from maillard.decisions.files.obp import to_obp
+from maillard.decisions.files.table_columns import places_of
 from maillard.decisions.opening import read_log, write_log
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.timestamps import from_microseconds
@@ -226,3 +227,47 @@ def test_the_error_of_an_invalid_dict_names_the_round(name, value) -> None:
     feedback[name][1] = value
     with pytest.raises(InvalidValue, match="round 1"):
         list(read_log(feedback).columns())
+
+
+def test_a_filter_keeps_the_order_of_matrices() -> None:
+    rng = np.random.default_rng(1)
+    logs = np.log(rng.dirichlet(np.ones(3), 50))
+    arm = rng.integers(0, 3, 50)
+    table = {
+        "arm": [f"a{each}" for each in arm],
+        "log_probability": logs[np.arange(50), arm],
+        "eligible": [["a0", "a1", "a2"]] * 50,
+        "log_probabilities": list(logs),
+        "unit": [None if each % 3 else f"u{each}" for each in range(50)],
+    }
+    (columns,) = read_log(pa.table(table)).columns()
+    mask = rng.random(50) < 0.5
+    chosen = columns.filter(mask)
+    for field in dataclasses.fields(Columns):
+        value, kept = getattr(columns, field.name), getattr(chosen, field.name)
+        if value is None:
+            assert kept is None
+        else:
+            np.testing.assert_array_equal(kept, value[mask], err_msg=field.name)
+    assert chosen.log_probabilities is not None
+    assert chosen.log_probabilities.flags.f_contiguous
+    np.testing.assert_allclose(chosen.probabilities, np.exp(logs[mask]))
+
+
+ARMS_BY_NUMBER = {
+    "indices": ([2, 0, 1], pa.int16(), ["0", "1", "2"], [2, 0, 1]),
+    "unknown numbers": ([2, 3, -1], pa.int64(), ["0", "1", "2"], [2, -1, -1]),
+    "nulls": ([2, None, 1], pa.int8(), ["0", "1", "2"], [2, -1, 1]),
+    "other names": ([17, 4, 4], pa.int32(), ["4", "17"], [1, 0, 0]),
+    "another order": ([1, 0, 1], pa.int32(), ["1", "0"], [0, 1, 0]),
+    "large numbers": ([0, 2**63, 1], pa.uint64(), ["0", "1"], [0, -1, 1]),
+}
+
+
+@pytest.mark.parametrize("what", ARMS_BY_NUMBER)
+def test_the_index_of_an_arm_that_is_a_number(what) -> None:
+    numbers, kind, arms, expected = ARMS_BY_NUMBER[what]
+    for times in (1, 200):  # few rows, and many
+        found = places_of(pa.array(numbers * times, kind), pa.array(arms))
+        assert found.tolist() == expected * times
+    assert places_of(pa.array([], kind), pa.array([], pa.string())).tolist() == []

@@ -18,7 +18,10 @@ from maillard.decisions.audit import Audit, time_uniform_limit
 from maillard.decisions.opening import read_log, write_log
 from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.errors import CannotAnswer, InvalidLog
-from maillard.evaluation.compiled_sums import _audit
+from maillard.evaluation.compiled_sums import _audit, accepts_columns
+from maillard.evaluation.evaluation_log import open_log
+from maillard.evaluation.log_sums import sums_of
+from maillard.evaluation.query import Query, Settings
 
 ROWS = 3000
 LOGS: dict[tuple[str, int], Any] = {}
@@ -145,6 +148,57 @@ def test_the_compiled_audit_equals_the_simple_one(times) -> None:
     assert fast.late[:3] == pytest.approx(simple.late[:3], rel=1e-9)
     assert fast.late[3] == pytest.approx(simple.late[3], abs=5)  # a term of 0 may be rounded to 1e-17
     assert bool(simple.copy_evidence) == times
+
+
+@pytest.mark.parametrize("positions", [1, 2])
+def test_the_audit_of_rows_in_memory_is_that_of_the_simple_one(positions) -> None:
+    log = logged()
+    n = len(log["arm"])
+    feedback = {
+        "action": log["arm"],
+        "reward": log["reward"],
+        "pscore": np.exp(log["log_probabilities"][np.arange(n), log["arm"]]),
+        "position": np.random.default_rng(5).integers(0, positions, n),
+    }
+    settings = Settings()
+    with open_log(feedback, settings) as opened:
+        columns = next(iter(opened.columns()))
+        query = Query.of(opened, ["arm:1"], ["ips"], settings)
+        assert accepts_columns(columns, opened, query)
+        found, simple = sums_of(columns, opened, query).pipeline, PipelineAudit()
+    simple.add_columns(columns, foreign=True)
+    for name in ("chosen_order", "copy_evidence", "weights", "is_sorted", "orderings"):
+        assert getattr(found, name) == pytest.approx(getattr(simple, name), rel=1e-9), name
+    assert found.late[:3] == pytest.approx(simple.late[:3], rel=1e-9)
+    assert found.chosen_order[3] == np.count_nonzero(np.diff(feedback["position"]) == 0)
+
+
+@pytest.mark.parametrize("unknown", [0, 40])
+def test_the_audit_of_many_rows_is_that_of_single_rows(unknown) -> None:
+    rng = np.random.default_rng(3)
+    logs = np.log(rng.dirichlet(np.full(4, 0.3), 300))
+    chosen = rng.integers(0, 4, 300)
+    logs[rng.permutation(300)[:unknown], 2] = np.nan
+    arms, known = ["a", "b", "c", "d"], ~np.isnan(logs).any(axis=1)
+    p = np.exp(logs[known])
+    for matrix in (logs, np.asfortranarray(logs)):
+        audit = Audit()
+        audit.add_batch(arms, chosen, matrix)
+        assert audit.left_out == audit.incomplete == unknown
+        for place, score in enumerate(audit.scores()):
+            assert score.observed == (chosen[known] == place).sum()
+            assert score.expected == pytest.approx(p[:, place].sum())
+            assert score.variance == pytest.approx((p[:, place] * (1 - p[:, place])).sum())
+        total = expected = variance = largest = 0.0
+        for row, arm in zip(p.tolist(), chosen[known].tolist(), strict=True):
+            heavy = [each for each in row if each >= 0.01]
+            total += 1 / row[arm] if row[arm] >= 0.01 else 0.0
+            expected += len(heavy)
+            variance += sum(1 / each for each in heavy) - len(heavy) ** 2
+            largest = max(largest, max(1 / each for each in heavy) - len(heavy), len(heavy))
+        weights = audit.weights()
+        found = [weights.observed, weights.expected, weights.variance, weights.largest]
+        assert found == pytest.approx([total, expected, variance, largest])
 
 
 def test_rows_out_of_order_of_time(tmp_path) -> None:

@@ -13,7 +13,7 @@ from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions.columns import Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.arrow import NO_FIELDS, cast, pyarrow
-from maillard.decisions.files.foreign_logs import complete_arms
+from maillard.decisions.files.foreign_logs import are_indices, complete_arms
 from maillard.decisions.files.reward_lists import fields_of_late_rewards, late_rewards, list_column
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.row_numbers import steps_of
@@ -297,12 +297,19 @@ def steps_of_batch(batch: Any, number: str, last: int | None) -> tuple[Ints | No
 
 
 def places_of(column: Any, arms: Any) -> Ints:
-    """Return the index of each row's arm; -1 for an unknown arm. Dictionary values are looked up once."""
+    """Return the index of each row's arm; -1 for an unknown arm.
+
+    Dictionary values are looked up once. Numbers of arms that are named by their index need no lookup.
+    """
     pa = pyarrow()
     if column.type == pa.string():
         found = pa.compute.index_in(column, arms).fill_null(-1)
         places: Ints = found.to_numpy(zero_copy_only=False).astype(np.int64)
         return places
+    if pa.types.is_integer(column.type) and not column.null_count and len(column) > 100 * len(arms):
+        numbers: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64)
+        if 0 <= numbers.min() <= numbers.max() < len(arms) and are_indices(arms.to_pylist()):
+            return numbers
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     places = np.append(places_of(column.dictionary.cast(pa.string()), arms), -1)
