@@ -93,7 +93,7 @@ def test_a_removal_during_a_transaction_is_not_acknowledged(tmp_path) -> None:
     bandit = Bandit(ARMS, "uniform", log=path)
 
     def write() -> None:
-        with bandit._store.transaction("") as transaction:
+        with bandit._store.transaction("", lock=False) as transaction:
             transaction.put_document("probe", "probe", "x")
             wal.unlink()
 

@@ -27,6 +27,14 @@ _DATABASE = option(
     "--database", "A SQLite file, or a postgresql:// URL.",
     default="maillard.db", envvar="MAILLARD_DATABASE", show_envvar=True, metavar="PATH|URL",
 )  # fmt: skip
+
+
+def _serve_option(name: str, help: str, **settings: Any) -> Any:
+    """Make an option of `serve`, with its environment variable: MAILLARD_RATE_LIMIT for --rate-limit."""
+    variable = "MAILLARD_" + name.removeprefix("--").replace("-", "_").upper()
+    return option(name, help, envvar=variable, show_envvar=True, **settings)
+
+
 _KEY_COLUMNS = ("id", "name", "scopes", "experiments", "rate", "created", "revoked")
 _EXAMPLE = {
     "experiment": "home",
@@ -37,14 +45,16 @@ _EXAMPLE = {
 
 @click.command()
 @_DATABASE
-@option("--host", "Address to listen on. Callers on other machines need an API key.", default="127.0.0.1")
-@option("--port", "0: any free port.", type=click.IntRange(0, 65535), default=8000)
-@option(
+@_serve_option(
+    "--host", "Address to listen on. Callers on other machines need an API key.", default="127.0.0.1"
+)
+@_serve_option("--port", "0: any free port.", type=click.IntRange(0, 65535), default=8000)
+@_serve_option(
     "--workers", "Number of processes; more than one requires PostgreSQL.",
     type=click.IntRange(min=1), default=1,
 )  # fmt: skip
-@option("--rate-limit", "Requests per second and caller; 0: no limit.", default=10_000.0)
-@option(
+@_serve_option("--rate-limit", "Requests per second and caller; 0: no limit.", default=10_000.0)
+@_serve_option(
     "--log-level", "Level of the log on stderr, one JSON object per line.",
     type=click.Choice(["debug", "info", "warning", "error"]), default="info",
 )  # fmt: skip

@@ -135,6 +135,11 @@ class _Endpoint:
             got = media_type.decode("latin-1") or "none"
             message = f"Expected a body of application/json, got {got:.100}"
             raise HttpError(415, "unsupported_media_type", message, "Content-Type")
+        encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+        if encoding != b"identity":
+            message = f"Expected a body without compression, got {encoding.decode('latin-1'):.100}"
+            accept = ((b"accept-encoding", b"identity"),)
+            raise HttpError(415, "unsupported_media_type", message, "Content-Encoding", accept)
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._max_body:
             raise self._too_large()

@@ -104,6 +104,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self._received > self.head_limit and self._head_size() > self.head_limit:
             self._rejection = self._head_too_long()
             raise ValueError(self._rejection)
+        if [name for name, _ in self.headers].count(b"host") > 1:
+            self._rejection = 400, "bad_request", "a request has one Host header"
+            raise ValueError(self._rejection)
         if len(self.pipeline) >= _MAX_PIPELINED:
             raise ValueError("too many pipelined requests")
         super().on_headers_complete()
@@ -168,6 +171,11 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _reject(self, status: int, code: str, message: str) -> None:
         """Send an error response, unless it could be taken for that of another request; then close."""
+        request_id = secrets.token_hex(8)
+        service = self.app_state.get("service")
+        if service is not None:
+            peer = self.client[0] if self.client else None
+            service.record_rejection(request_id, status, message, peer)
         cycle = self.cycle
         current = cycle is not None and cycle.scope is self.scope
         if self.pipeline or (
@@ -178,7 +186,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._timeouts.restart(self)
             return
         if not current or not cycle.response_complete:
-            error = {"code": code, "message": message, "path": None, "request_id": secrets.token_hex(8)}
+            error = {"code": code, "message": message, "path": None, "request_id": request_id}
             body = json.dumps({"error": error}).encode()
             headers = [
                 *self.server_state.default_headers,

@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -38,8 +39,17 @@ class Service:
     """The shared state of all handlers. Create it inside the event loop; `async with` starts and stops it."""
 
     def __init__(
-        self, store: Store, database: str, access_log: AccessLog, *, rate_limit: float, exposed: bool
+        self,
+        store: Store,
+        database: str,
+        access_log: AccessLog,
+        *,
+        rate_limit: float,
+        exposed: bool,
+        stopping: threading.Event,
     ) -> None:
+        self.stopping = stopping
+        "Set when the process has received a signal to stop."
         self.store, self.access_log, self._exposed = store, access_log, exposed
         self.experiments = ExperimentRegistry(store)
         self.keyring = Keyring(store)
@@ -59,6 +69,13 @@ class Service:
     def open(self) -> bool:
         """Whether callers need no key: none was ever created, and the service listens on loopback only."""
         return not self._exposed and not self.keyring.any_made
+
+    def record_rejection(self, request_id: str, status: int, message: str, peer: str | None) -> None:
+        """Count and log a request that the HTTP protocol has rejected, so that no handler has seen it."""
+        self.metrics.count_request("none", status, 0.0)
+        self.access_log.log_event(
+            "warning", "rejected", request_id=request_id, status=status, message=message, peer=peer
+        )
 
     async def update_monitor(self) -> None:
         """Let the monitor read new rows of the log. Concurrent callers share one update."""

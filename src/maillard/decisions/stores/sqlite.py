@@ -16,7 +16,7 @@ from maillard.decisions.forks import quiesce_during_fork
 from maillard.decisions.stores import schema
 from maillard.decisions.stores.contract import Row
 from maillard.decisions.stores.sql import SELECT_ROWS, SQLStore, SQLTransaction
-from maillard.decisions.stores.sqlite_files import WriteAheadLog, log_path, open_read_only
+from maillard.decisions.stores.sqlite_files import WriteAheadLog, create_private, log_path, open_read_only
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Unavailable
 
@@ -117,6 +117,8 @@ class SQLiteStore(SQLStore):
         self._readers_changed, self._forking = threading.Condition(), False
 
     def _open(self, path: str) -> sqlite3.Connection:
+        if self._create:
+            create_private(path)
         return sqlite3.connect(
             path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=256
         )

@@ -26,6 +26,13 @@ def log_path(where: str, *, create: bool) -> Path:
     return path
 
 
+def create_private(path: str) -> None:
+    """Create an empty file that only its owner can read. SQLite gives -wal and -shm the same permissions."""
+    # An existing file is not opened: closing it would drop SQLite's locks. SQLite reports other errors.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
 def open_read_only(path: Path, **options: Any) -> sqlite3.Connection:
     """Open a connection that writes nothing; mode=ro would leave lock files behind."""
     address = path.as_uri() + "?mode="
