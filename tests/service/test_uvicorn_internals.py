@@ -35,7 +35,8 @@ OVERRIDDEN = {
     "send_400_response": ["self", "msg"],
 }
 CALLED = {"_unset_keepalive_if_required": ["self"]}
-PROTOCOL_ATTRIBUTES = ["app_state", "client", "cycle", "flow"]
+PROTOCOL_ATTRIBUTES = ["app_state", "client", "connections", "cycle", "flow"]
+PROTOCOL_ATTRIBUTES += ["timeout_keep_alive", "timeout_keep_alive_task"]
 PROTOCOL_ATTRIBUTES += ["headers", "loop", "pipeline", "scope", "server_state", "transport"]
 CYCLE_PARAMETERS = ["scope", "transport", "flow", "message_event"]
 CYCLE_ATTRIBUTES = ["disconnected", "response_complete", "response_started"]

@@ -7,6 +7,7 @@ import json
 import shlex
 import tempfile
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 import maillard
-from maillard.cli.options import JSON, option, requires_extra
+from maillard.cli.options import JSON, Command, option, requires_extra
 from maillard.cli.terminal import printable, text_table
 from maillard.errors import InvalidValue
 
@@ -29,7 +30,7 @@ _DATABASE = option(
 )  # fmt: skip
 
 
-def _serve_option(name: str, help: str, **settings: Any) -> Any:
+def _serve_option(name: str, help: str, **settings: Any) -> Callable[[Command], Command]:
     """Make an option of `serve`, with its environment variable: MAILLARD_RATE_LIMIT for --rate-limit."""
     variable = "MAILLARD_" + name.removeprefix("--").replace("-", "_").upper()
     return option(name, help, envvar=variable, show_envvar=True, **settings)

@@ -20,7 +20,7 @@ from starlette.routing import Route, Router
 
 from maillard.service.access_log import RequestLine
 from maillard.service.api_keys import Key
-from maillard.service.authorization import Scope, authorize, charge_batch
+from maillard.service.authorization import Scope, authorize, charge_batch, limit_unauthorized
 from maillard.service.handlers.request_context import RequestContext
 from maillard.service.http_responses import HttpError, HttpResponse, decode_error, error_response, http_error
 from maillard.service.operations import OPERATIONS, Operation
@@ -32,6 +32,8 @@ ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MAX_BODY = 1 << 20  # bytes
 _MAX_BATCH_BODY = 4 << 20
+_MAX_BODIES = 64 << 20  # of all requests whose bodies have arrived in part
+_CLOSE = ((b"connection", b"close"),)  # so that the rest of the body need not be read
 _encode = msgspec.json.Encoder().encode
 _COMMON_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _DASHBOARD_HEADERS = {
@@ -107,8 +109,8 @@ class _Endpoint:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id, key = _request_id(headers), None
         try:
-            key = authorize(service, operation, scope, headers)
-            body = None if operation.body is None else await self._read_body(headers, receive)
+            key = _authorize(service, operation, scope, headers)
+            body = None if operation.body is None else await self._read_body(service, headers, receive)
             if operation.items:
                 charge_batch(service, scope, key, len(getattr(body, operation.items)) - 1)
             query = _query(scope) if operation.query else {}
@@ -128,7 +130,7 @@ class _Endpoint:
         await _send(response, request_id, scope, send)
         _record(service, operation.name, request_id, response, seconds=time.perf_counter() - started, key=key)
 
-    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> Any:
+    async def _read_body(self, service: Service, headers: dict[bytes, bytes], receive: Receive) -> Any:
         """The decoded body of a request. `http_protocol` handles clients that send it slowly."""
         media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if media_type != b"application/json":
@@ -145,9 +147,8 @@ class _Endpoint:
             raise self._too_large()
         part = await receive()
         body: bytes = part.get("body", b"")
-        while part.get("more_body") and len(body) <= self._max_body:
-            part = await receive()
-            body += part.get("body", b"")
+        if part.get("more_body"):
+            body, part = await self._read_rest(service, bytearray(body), receive)
         if part["type"] == "http.disconnect":
             raise HttpError(408, "timeout", "The body did not arrive in time.")
         if len(body) > self._max_body:
@@ -157,9 +158,41 @@ class _Endpoint:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise decode_error(error) from None
 
+    async def _read_rest(
+        self, service: Service, body: bytearray, receive: Receive
+    ) -> tuple[bytes, MutableMapping[str, Any]]:
+        """The whole body and its last part. All bodies that arrive in parts share a limited memory."""
+        counted = 0
+        part: MutableMapping[str, Any] = {"type": "http.request", "more_body": True}
+        try:
+            while part.get("more_body") and len(body) <= self._max_body:
+                service.body_bytes += len(body) - counted
+                counted = len(body)
+                if service.body_bytes > _MAX_BODIES:
+                    message = "Too many large requests at once; try again."
+                    headers = (*_CLOSE, (b"retry-after", b"1"))
+                    raise HttpError(503, "unavailable", message, None, headers)
+                part = await receive()
+                body += part.get("body", b"")
+        finally:
+            service.body_bytes -= counted
+        return bytes(body), part
+
     def _too_large(self) -> HttpError:
-        close = ((b"connection", b"close"),)  # so that the rest need not be read
-        return HttpError(413, "too_large", f"Expected a body of at most {self._max_body} bytes.", None, close)
+        message = f"Expected a body of at most {self._max_body} bytes."
+        return HttpError(413, "too_large", message, None, _CLOSE)
+
+
+def _authorize(
+    service: Service, operation: Operation, scope: Scope, headers: dict[bytes, bytes]
+) -> Key | None:
+    """Authorize a request; limits the number of those without a valid key."""
+    try:
+        return authorize(service, operation, scope, headers)
+    except HttpError as error:
+        if error.status == 401:
+            limit_unauthorized(service, scope)
+        raise
 
 
 def _query(scope: Scope) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import IO
 
 import msgspec
 
+from maillard.decisions.ledger import MAX_PARKED
 from maillard.decisions.stores import Store
 from maillard.service.access_log import AccessLog
 from maillard.service.api_keys import Keyring
@@ -32,6 +33,9 @@ _KEY_INTERVAL, _MAINTENANCE_INTERVAL = 0.8, 1.0  # seconds
 _UNPARK_INTERVAL = 3  # rounds of maintenance
 _MONITOR_TIME = 0.4  # seconds for which one request lets the monitor read
 _PROBE_LIFETIME = 0.5  # seconds for which the result of a write probe is reused
+_UNAUTHORIZED_SHARE = 0.1  # of the rate limit, for requests without a valid key from one address
+_DAY = 86_400.0  # seconds; a reward is parked for at most a day
+_EARLY_REWARDS = MAX_PARKED / 10  # that each key may park in a day
 _CHUNK = 1 << 18  # bytes
 
 
@@ -54,6 +58,10 @@ class Service:
         self.experiments = ExperimentRegistry(store)
         self.keyring = Keyring(store)
         self.limiter = RateLimiter(rate_limit or None)
+        self.unauthorized_limiter = RateLimiter(_UNAUTHORIZED_SHARE * rate_limit or None)
+        self.early_reward_limiter = RateLimiter(_EARLY_REWARDS / _DAY, burst=_DAY)
+        self.body_bytes = 0
+        "Bytes of request bodies that have arrived in part."
         self.metrics = Metrics(os.environ.get(METRICS_FOLDER))
         self.monitor = Monitor(store)
         self.worker = WorkerProcess(database)
