@@ -35,6 +35,8 @@ _MAX_BATCH_BODY = 4 << 20
 _MAX_BODIES = 64 << 20  # of all requests whose bodies have arrived in part
 _CLOSE = ((b"connection", b"close"),)  # so that the rest of the body need not be read
 _encode = msgspec.json.Encoder().encode
+_NO_PARAMETERS: dict[str, str] = {}
+_MAX_LOGGED_NAME = 200  # characters; a path may have thousands
 _COMMON_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _DASHBOARD_HEADERS = {
     "cache-control": "no-cache",
@@ -90,7 +92,7 @@ def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
         code = "method_not_allowed" if allowed else "not_found"
         response = error_response(HttpError(status, code, message, None, headers), request_id)
         await _send(response, request_id, scope, send)
-        _record(scope["state"]["service"], "none", request_id, response, seconds=0.0, key=None)
+        _record(scope, "none", request_id, response, seconds=0.0, key=None)
 
     return serve
 
@@ -128,7 +130,7 @@ class _Endpoint:
                 _log_error(service, request_id, error, failure.status)
             response = error_response(failure, request_id)
         await _send(response, request_id, scope, send)
-        _record(service, operation.name, request_id, response, seconds=time.perf_counter() - started, key=key)
+        _record(scope, operation.name, request_id, response, seconds=time.perf_counter() - started, key=key)
 
     async def _read_body(self, service: Service, headers: dict[bytes, bytes], receive: Receive) -> Any:
         """The decoded body of a request. `http_protocol` handles clients that send it slowly."""
@@ -247,16 +249,23 @@ async def _send(response: HttpResponse, request_id: str, scope: Scope, send: Sen
 
 
 def _record(
-    service: Service, name: str, request_id: str, response: HttpResponse, *, seconds: float, key: Key | None
+    scope: Scope, name: str, request_id: str, response: HttpResponse, *, seconds: float, key: Key | None
 ) -> None:
     """Count a request and log it."""
+    service: Service = scope["state"]["service"]
     status = response.status
     service.metrics.count_request(name, status, seconds)
     if not service.access_log.quiet or status >= 500:
         now, duration, decision = time.time(), int(1e6 * seconds), response.decision_id
         key_id = None if key is None else key.id
-        line = RequestLine(now, "info", "request", request_id, name, status, duration, decision, key_id)
-        service.access_log.log_request(line)
+        experiment = scope.get("path_params", _NO_PARAMETERS).get("experiment")
+        peer = scope["client"][0] if scope["client"] else None
+        service.access_log.log_request(
+            RequestLine(
+                now, "info", "request", request_id, name, status, duration, decision, key_id,
+                experiment and experiment[:_MAX_LOGGED_NAME], peer,
+            )
+        )  # fmt: skip
 
 
 def _log_error(service: Service, request_id: str, error: Exception, status: int) -> None:
