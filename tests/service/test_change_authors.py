@@ -7,7 +7,7 @@ import threading
 from contextlib import closing
 
 from maillard.decisions import Bandit, verify
-from maillard.decisions.events import acting_as, parse_event, payload_of
+from maillard.decisions.events import AdministrativeEvent, acting_as, parse_event, payload_of
 from maillard.decisions.stores import open_store
 from maillard.service.api_keys import create
 from tests.service.api import Api, http_client
@@ -19,7 +19,7 @@ def authors(bandit: Bandit) -> list[tuple[str, str | None]]:
     """The kind and the author of each administrative event."""
     with bandit._store.reading(bandit.experiment) as transaction:
         found = transaction.events(0)
-    return [(event.kind, event.by) for event in found if hasattr(event, "by")]
+    return [(event.kind, event.by) for event in found if isinstance(event, AdministrativeEvent)]
 
 
 def test_events_of_the_service_have_the_id_of_the_key(tmp_path) -> None:
