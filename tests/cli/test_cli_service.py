@@ -318,8 +318,8 @@ def test_the_demo_compares_estimates_with_the_true_rates(tmp_path) -> None:
         assert int(cells[6]) + int(cells[7]) == int(cells[8])
     total = sum(int(cells[8]) for cells in arms.values())
     # Whether so few decisions are enough for an audit depends on the draws.
-    recomputed = f"({total:,} of {total:,} probabilities recomputed from the log"
-    assert rows[-1].startswith((f"audit: consistent {recomputed}", f"audit: not enough data {recomputed}"))
+    counted = f"({total:,} of {total:,} probabilities recomputed from the log"
+    assert rows[-1].startswith((f"audit: consistent {counted}", f"audit: not enough data {counted}"))
     assert errors == f"The log is kept: maillard verify {log}\n"
     with contextlib.closing(sqlite3.connect(log)) as file:
         ((clicks,),) = file.execute("SELECT count(*) FROM rewards").fetchall()

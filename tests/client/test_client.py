@@ -328,9 +328,8 @@ def forward(url: str, *, lose: bool = False) -> Behaviour:
 
     def behave(handler: Handler, body: bytes) -> None:
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
-        connection.request(
-            handler.command, handler.path, body, {**handler.headers, "host": urlsplit(url).netloc}
-        )
+        headers = {name: value for name, value in handler.headers.items() if name.lower() != "host"}
+        connection.request(handler.command, handler.path, body, headers)  # adds its own Host
         received = connection.getresponse()
         content = received.read()
         connection.close()

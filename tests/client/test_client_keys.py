@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from maillard.client import Client
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import InvalidValue, MaillardError, Unavailable
 from tests.client.faulty_server import (
     DECISION_MADE,
     ID,
@@ -127,3 +127,25 @@ def test_requests_to_loopback_addresses_bypass_the_proxy(service, monkeypatch) -
         ).id
         == ID
     )
+
+
+@both_clients
+@pytest.mark.parametrize("key", [KEY, None])
+def test_a_proxy_never_gets_a_key_over_http(client_class, key, service, monkeypatch) -> None:
+    """The name does not exist, so only a proxy can answer."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, service.respond_with(DECISION_MADE).url)
+
+    def choose() -> object:
+        return call_client(
+            client_class, "http://bandits.invalid", lambda client: client.choose(),
+            key=key, insecure=True, retries=0,
+        )  # fmt: skip
+
+    if key is None:
+        choose()
+        assert service.requests
+    else:
+        with pytest.raises(Unavailable):
+            choose()
+        assert not service.requests

@@ -142,6 +142,22 @@ def test_calls_on_a_deleted_experiment_are_refused(log: Log) -> None:
             call()
 
 
+def test_the_version_of_the_tables_is_checked_after_a_reconnect(postgres) -> None:
+    """A newer release has migrated the tables while the connection was lost."""
+    bandit = Bandit(["a", "b"], "uniform", log=postgres)
+    bandit.choose()
+    with psycopg.connect(postgres, autocommit=True) as server:
+        server.execute("UPDATE maillard.version SET number = number + 1")
+        others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'maillard'"
+        server.execute(others)
+        for _ in range(2):
+            with pytest.raises(MaillardError, match="newer"):
+                bandit.choose()
+        server.execute("UPDATE maillard.version SET number = number - 1")
+    bandit.choose()
+    assert len(list(bandit._store.rows("default"))) == 2
+
+
 def test_a_log_replaced_by_an_older_copy_is_not_written(tmp_path) -> None:
     path = tmp_path / "log.db"
     with Bandit(["a", "b"], "ms", reward=UNIT, log=path) as bandit:

@@ -641,23 +641,28 @@ def test_requests_above_the_rate_get_429_with_retry_after(
 
 
 def test_a_batch_costs_as_much_as_its_items(limited: KeyedService) -> None:
-    """A batch is never rejected for its size alone; later requests wait until its cost is paid off."""
+    """A batch that is larger than the bucket needs a full one; later requests wait until it is paid off."""
     headers = {"Authorization": bearer(limited.secrets["batches"])}  # 5 per second, 10 at once
     decisions, rewards = "/v1/experiments/home/decisions:batch", "/v1/rewards:batch"
-    began = time.monotonic()
     made = limited.client.post(decisions, json={"decisions": [{}] * 8}, headers=headers)
     assert made.status_code == 200
     given = [{"decision": each["decision"]["id"], "value": 1} for each in made.json()["results"]]
-    taken = limited.client.post(rewards, json={"rewards": given * 45}, headers=headers)
+    for _ in range(10):
+        began = time.monotonic()
+        taken = limited.client.post(rewards, json={"rewards": given * 45}, headers=headers)
+        if taken.status_code != 429:
+            break
+        time.sleep(int(taken.headers["retry-after"]))
     assert [each["status"] for each in taken.json()["results"]] == [201] * 8 + [200] * 352
     response = limited.client.get("/v1/me", headers=headers)
     assert error_summary(response) == (429, "too_many_requests", None)
-    # The batches cost 368 and the bucket had 10: 72 seconds, less the time since then.
-    assert 70 - (time.monotonic() - began) <= int(response.headers["retry-after"]) <= 73
+    # The batch cost 360 and the bucket had 10. A request needs one token: 70.2 seconds, less the time since.
+    assert 70 - (time.monotonic() - began) <= int(response.headers["retry-after"]) <= 71
 
 
-def test_unauthorized_requests_and_health_checks_are_not_limited(limited: KeyedService) -> None:
+def test_unauthorized_requests_are_limited_and_health_checks_are_not(limited: KeyedService) -> None:
+    found = set()
     for _ in range(30):
-        assert limited.client.get("/v1/me").status_code == 401
+        found.add(limited.client.get("/v1/me").status_code)
         assert limited.client.get("/healthz").status_code == 200
-    error(limited.client.get("/v1/me"))
+    assert found == {401, 429}

@@ -41,9 +41,9 @@ def test_the_access_log_contains_ids_but_no_names_and_no_secrets(tmp_path: Path)
         _, secret = create(store, "PLANTED-name", ["admin"])
     with serving(log, no_keys=False) as service, http_client(service) as client:
         client.headers["Authorization"] = f"Bearer {secret}"
-        body = {"experiment": "PLANTED-key", "arms": ["PLANTED-arm", "b"], "policy": "ms+", "reward": UNIT}
+        body = {"experiment": "home", "arms": ["PLANTED-arm", "b"], "policy": "ms+", "reward": UNIT}
         assert client.post("/v1/experiments", json=body).status_code == 201
-        path = "/v1/experiments/PLANTED-key/decisions"
+        path = "/v1/experiments/home/decisions"
         headers = {"Idempotency-Key": "PLANTED-idempotency", "X-Request-Id": "mine-1", "Cookie": "PLANTED"}
         made = client.post(path, json={"unit": "PLANTED-unit"}, headers=headers).json()["id"]
         reward = f"/v1/decisions/{made}/reward"
@@ -59,7 +59,7 @@ def test_the_access_log_contains_ids_but_no_names_and_no_secrets(tmp_path: Path)
             "/PLANTED?PLANTED=PLANTED", headers={"User-Agent": "PLANTED", "Referer": "http://PLANTED/"}
         )
         client.get("/v1/me", headers={"Authorization": "Bearer mk_PLANTED"})
-        client.post("/v1/experiments/PLANTED-key/evaluations", json={"target": "arm:PLANTED"})
+        client.post("/v1/experiments/home/evaluations", json={"target": "arm:PLANTED"})
         send_raw(service, b"GET /PLANTED HTTP/1.1\r\nX-PLANTED: PLANTED\0\r\n\r\n")
         # Lines are written a few times a second.
         wait_until(lambda: service.output.count('"event":"request"') >= 8)
@@ -70,6 +70,8 @@ def test_the_access_log_contains_ids_but_no_names_and_no_secrets(tmp_path: Path)
     requests = {line["request_id"]: line for line in lines if line["event"] == "request"}
     assert requests["mine-1"]["decision_id"] == requests["mine-2"]["decision_id"] == made
     assert (requests["mine-1"]["operation"], requests["mine-1"]["status"]) == ("decide", 201)
+    assert (requests["mine-1"]["experiment"], requests["mine-2"]["experiment"]) == ("home", None)
+    assert {line["peer"] for line in requests.values()} == {"127.0.0.1"}
     assert {line["key"] for line in requests.values()} >= {secret[3:15]}
     assert len(requests) == len([line for line in lines if line["event"] == "request"]) >= 8
     for planted in ("PLANTED", secret, secret[16:], str(first)[2:], str(second)[2:]):
@@ -78,6 +80,25 @@ def test_the_access_log_contains_ids_but_no_names_and_no_secrets(tmp_path: Path)
 
 
 # Failures of the log.
+
+
+def test_a_removed_write_ahead_log_is_503_and_loses_nothing(tmp_path: Path) -> None:
+    log, wal = str(tmp_path / "log.db"), tmp_path / "log.db-wal"
+    with serving(log) as service, http_client(service) as client:
+        experiment = Api(service, client, log).create_experiment()
+        acknowledged = {experiment.decide().json()["id"] for _ in range(20)}
+        wal.unlink()
+        assert error_summary(experiment.decide()) == (503, "unavailable", None)
+        acknowledged |= {experiment.decide().json()["id"] for _ in range(20)}
+        wal.unlink()
+        wait_until(lambda: client.get("/readyz").status_code == 503)
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        acknowledged |= {experiment.decide().json()["id"] for _ in range(20)}
+        wait_until(lambda: "the write-ahead log was removed or replaced" in service.output)
+        service.restart()  # with SIGKILL
+        assert len(acknowledged) == 60
+        for each in acknowledged:
+            assert client.get(f"/v1/decisions/{each}").status_code == 200
 
 
 @pytest.mark.parametrize("level", ["warning", "info"])

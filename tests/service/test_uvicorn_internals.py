@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
+from uvicorn.supervisors import Multiprocess
 
 from maillard.service.http_protocol import LimitedHttpProtocol
 
@@ -34,7 +35,9 @@ OVERRIDDEN = {
     "send_400_response": ["self", "msg"],
 }
 CALLED = {"_unset_keepalive_if_required": ["self"]}
-PROTOCOL_ATTRIBUTES = ["cycle", "flow", "headers", "loop", "pipeline", "scope", "server_state", "transport"]
+PROTOCOL_ATTRIBUTES = ["app_state", "client", "connections", "cycle", "flow"]
+PROTOCOL_ATTRIBUTES += ["timeout_keep_alive", "timeout_keep_alive_task"]
+PROTOCOL_ATTRIBUTES += ["headers", "loop", "pipeline", "scope", "server_state", "transport"]
 CYCLE_PARAMETERS = ["scope", "transport", "flow", "message_event"]
 CYCLE_ATTRIBUTES = ["disconnected", "response_complete", "response_started"]
 
@@ -42,6 +45,11 @@ CYCLE_ATTRIBUTES = ["disconnected", "response_complete", "response_started"]
 @pytest.mark.parametrize(("name", "parameters"), [*OVERRIDDEN.items(), *CALLED.items()])
 def test_methods_have_the_signature_that_is_overridden(name: str, parameters: list[str]) -> None:
     assert list(inspect.signature(getattr(HttpToolsProtocol, name)).parameters) == parameters
+
+
+def test_the_parent_of_the_workers_has_a_handler_for_each_signal() -> None:
+    assert list(inspect.signature(Multiprocess.handle_hup).parameters) == ["self"]
+    assert list(inspect.signature(Multiprocess.handle_term).parameters) == ["self"]
 
 
 def test_all_overridden_methods_are_listed() -> None:

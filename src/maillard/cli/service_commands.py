@@ -9,6 +9,7 @@ import shlex
 import sys
 import tempfile
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 import maillard
-from maillard.cli.options import JSON, option, requires_extra
+from maillard.cli.options import JSON, Command, option, requires_extra
 from maillard.cli.terminal import printable, text_table
 from maillard.errors import InvalidValue, MaillardError
 
@@ -29,6 +30,14 @@ _DATABASE = option(
     "--database", "A SQLite file, or a postgresql:// URL.",
     default="maillard.db", envvar="MAILLARD_DATABASE", show_envvar=True, metavar="PATH|URL",
 )  # fmt: skip
+
+
+def _serve_option(name: str, help: str, **settings: Any) -> Callable[[Command], Command]:
+    """Make an option of `serve`, with its environment variable: MAILLARD_RATE_LIMIT for --rate-limit."""
+    variable = "MAILLARD_" + name.removeprefix("--").replace("-", "_").upper()
+    return option(name, help, envvar=variable, show_envvar=True, **settings)
+
+
 _KEY_COLUMNS = ("id", "name", "scopes", "experiments", "rate", "created", "revoked")
 _EXAMPLE = {
     "experiment": "home",
@@ -39,18 +48,18 @@ _EXAMPLE = {
 
 @click.command()
 @_DATABASE
-@option("--host", "Address to listen on.", default="127.0.0.1")
-@option("--port", "0: any free port.", type=click.IntRange(0, 65535), default=8000)
-@option(
+@_serve_option("--host", "Address to listen on.", default="127.0.0.1")
+@_serve_option("--port", "0: any free port.", type=click.IntRange(0, 65535), default=8000)
+@_serve_option(
     "--workers", "Number of processes; more than one requires PostgreSQL.",
     type=click.IntRange(min=1), default=1,
 )  # fmt: skip
-@option("--rate-limit", "Requests per second and caller; 0: no limit.", default=10_000.0)
-@option(
+@_serve_option("--rate-limit", "Requests per second and caller; 0: no limit.", default=10_000.0)
+@_serve_option(
     "--log-level", "Level of the log on stderr, one JSON object per line.",
     type=click.Choice(["debug", "info", "warning", "error"]), default="info",
 )  # fmt: skip
-@option(
+@_serve_option(
     "--no-keys", "For development: require no API key, and listen on this machine only.",
     is_flag=True, default=False, show_default=False,
 )  # fmt: skip

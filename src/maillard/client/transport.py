@@ -80,8 +80,9 @@ class Transport:
         return {
             "headers": httpx2.Headers(headers),
             "limits": _POOL_LIMITS,
-            # A request to this machine must not go through a proxy that an environment variable names.
-            "trust_env": not self._loopback,
+            # A proxy that an environment variable names gets no request to this machine, and no key that is
+            # not encrypted.
+            "trust_env": not self._loopback and (self._secure or self._key is None),
             "verify": self._secure,  # without TLS, loading the root certificates would only take time
         }
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from maillard.decisions.choosing import Request
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Configuration, Restore, Simulate, Start, read_tally
+from maillard.decisions.events import Configuration, Restore, Simulate, Start, current_actor, read_tally
 from maillard.decisions.identifiers import check_id, check_name, id_of_decision
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
@@ -36,7 +36,10 @@ def start_event(
     if not isinstance(sticky, bool | None):
         raise InvalidValue("sticky", sticky, "true or false")
     spec, formula = describe_policy(policy, rule, new=True)
-    return Start(number=1, arms=tuple(arms), policy=spec, formula=formula, reward=rule, sticky=bool(sticky))
+    return Start(
+        number=1, arms=tuple(arms), policy=spec, formula=formula, reward=rule, sticky=bool(sticky),
+        by=current_actor(),
+    )  # fmt: skip
 
 
 def default_policy(rule: Reward) -> str:

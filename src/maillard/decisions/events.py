@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import accumulate, compress
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
@@ -37,6 +39,24 @@ class TallyUpdate(NamedTuple):
     "The reward of the decision from now on."
     previous: float | None = None
     "The reward before a revision."
+
+
+_actor: ContextVar[str | None] = ContextVar("actor", default=None)
+
+
+@contextmanager
+def acting_as(actor: str | None) -> Iterator[None]:
+    """Within this block, this thread makes changes for the API key with this id."""
+    token = _actor.set(actor)
+    try:
+        yield
+    finally:
+        _actor.reset(token)
+
+
+def current_actor() -> str | None:
+    """The id of the API key for which this thread makes changes, or None."""
+    return _actor.get()
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +104,8 @@ class AdministrativeEvent:
     changes: ClassVar[Mapping[str, Any]] = {}
     number: int = 0
     time: int = 0
+    by: str | None = dataclasses.field(default=None, compare=False)
+    "Who made the change: the id of an API key, or None if it was made without a key."
 
     def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:
         """The configuration after this event."""
@@ -280,8 +302,9 @@ def configurations(events: Sequence[AdministrativeEvent]) -> list[Configuration]
 
 def payload_of(event: AdministrativeEvent) -> dict[str, Any]:
     """The fields of an administrative event, except its number and time, as plain data."""
-    fields = (each.name for each in dataclasses.fields(event) if each.name not in ("number", "time"))
-    return {name: _plain(getattr(event, name)) for name in fields}
+    names = [each.name for each in dataclasses.fields(event) if each.name not in ("number", "time")]
+    plain = {name: _plain(getattr(event, name)) for name in names}
+    return plain if event.by is not None else {name: plain[name] for name in names if name != "by"}
 
 
 def _plain(value: Any) -> Any:
@@ -366,5 +389,6 @@ _PARSERS: dict[str, Callable[[object], Any]] = {
     "tally": read_tally,
     "token": _of_type("token", str, "a string"),
     "seed": lambda value: None if value is None else _of_type("seed", int, "a whole number")(value),
+    "by": lambda value: None if value is None else _of_type("by", str, "the id of an API key")(value),
     "clock": _of_type("clock", bool, "true or false"),
 }

@@ -13,7 +13,7 @@ from maillard.decisions import ledger
 from maillard.decisions.choosing import DecisionBatch, RandomSource, Request
 from maillard.decisions.configuration import check_same, start_event
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import AdministrativeEvent, Configuration, Simulate, Start
+from maillard.decisions.events import AdministrativeEvent, Configuration, Simulate, Start, current_actor
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.group_commit import GroupCommit
 from maillard.decisions.ledger import Outcome
@@ -105,12 +105,13 @@ class Session:
 
         With `expected`, raise Stale unless it is the number of the last administrative event.
         """
+        actor = current_actor()  # another thread may write the event
 
         def checked(state: State) -> AdministrativeEvent:
             if expected not in (None, state.administrative):
                 last = f"its last change is event {state.administrative}, not {expected}"
                 raise Stale(f"experiment {self.experiment!r} has changed: {last}")
-            return make(state)
+            return dataclasses.replace(make(state), by=actor)
 
         self.write(lambda transaction, state: ledger.change(transaction, state, checked))
 

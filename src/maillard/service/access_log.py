@@ -42,6 +42,10 @@ class RequestLine(msgspec.Struct):
     "For a batch, the ids of all its decisions."
     key: str | None
     "The id of the caller's API key."
+    experiment: str | None
+    "The experiment in the path."
+    peer: str | None
+    "The address of the caller, or of its proxy."
 
 
 class AccessLog:

@@ -20,7 +20,7 @@ from starlette.routing import Route, Router
 
 from maillard.service.access_log import RequestLine
 from maillard.service.api_keys import Key
-from maillard.service.authorization import Scope, authorize, charge_batch
+from maillard.service.authorization import Scope, authorize, charge_batch, limit_unauthorized
 from maillard.service.handlers.request_context import RequestContext
 from maillard.service.http_responses import HttpError, HttpResponse, decode_error, error_response, http_error
 from maillard.service.operations import OPERATIONS, Operation
@@ -32,7 +32,11 @@ ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MAX_BODY = 1 << 20  # bytes
 _MAX_BATCH_BODY = 4 << 20
+_MAX_BODIES = 64 << 20  # of all requests whose bodies have arrived in part
+_CLOSE = ((b"connection", b"close"),)  # so that the rest of the body need not be read
 _encode = msgspec.json.Encoder().encode
+_NO_PARAMETERS: dict[str, str] = {}
+_MAX_LOGGED_NAME = 200  # characters; a path may have thousands
 _COMMON_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _DASHBOARD_HEADERS = {
     "cache-control": "no-cache",
@@ -88,7 +92,7 @@ def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
         code = "method_not_allowed" if allowed else "not_found"
         response = error_response(HttpError(status, code, message, None, headers), request_id)
         await _send(response, request_id, scope, send)
-        _record(scope["state"]["service"], "none", request_id, response, seconds=0.0, key=None)
+        _record(scope, "none", request_id, response, seconds=0.0, key=None)
 
     return serve
 
@@ -107,8 +111,8 @@ class _Endpoint:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id, key = _request_id(headers), None
         try:
-            key = authorize(service, operation, scope, headers)
-            body = None if operation.body is None else await self._read_body(headers, receive)
+            key = _authorize(service, operation, scope, headers)
+            body = None if operation.body is None else await self._read_body(service, headers, receive)
             if operation.items:
                 charge_batch(service, scope, key, len(getattr(body, operation.items)) - 1)
             query = _query(scope) if operation.query else {}
@@ -126,23 +130,27 @@ class _Endpoint:
                 _log_error(service, request_id, error, failure.status)
             response = error_response(failure, request_id)
         await _send(response, request_id, scope, send)
-        _record(service, operation.name, request_id, response, seconds=time.perf_counter() - started, key=key)
+        _record(scope, operation.name, request_id, response, seconds=time.perf_counter() - started, key=key)
 
-    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> Any:
+    async def _read_body(self, service: Service, headers: dict[bytes, bytes], receive: Receive) -> Any:
         """The decoded body of a request. `http_protocol` handles clients that send it slowly."""
         media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if media_type != b"application/json":
             got = media_type.decode("latin-1") or "none"
             message = f"Expected a body of application/json, got {got:.100}"
             raise HttpError(415, "unsupported_media_type", message, "Content-Type")
+        encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+        if encoding != b"identity":
+            message = f"Expected a body without compression, got {encoding.decode('latin-1'):.100}"
+            accept = ((b"accept-encoding", b"identity"),)
+            raise HttpError(415, "unsupported_media_type", message, "Content-Encoding", accept)
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._max_body:
             raise self._too_large()
         part = await receive()
         body: bytes = part.get("body", b"")
-        while part.get("more_body") and len(body) <= self._max_body:
-            part = await receive()
-            body += part.get("body", b"")
+        if part.get("more_body"):
+            body, part = await self._read_rest(service, bytearray(body), receive)
         if part["type"] == "http.disconnect":
             raise HttpError(408, "timeout", "The body did not arrive in time.")
         if len(body) > self._max_body:
@@ -152,9 +160,41 @@ class _Endpoint:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise decode_error(error) from None
 
+    async def _read_rest(
+        self, service: Service, body: bytearray, receive: Receive
+    ) -> tuple[bytes, MutableMapping[str, Any]]:
+        """The whole body and its last part. All bodies that arrive in parts share a limited memory."""
+        counted = 0
+        part: MutableMapping[str, Any] = {"type": "http.request", "more_body": True}
+        try:
+            while part.get("more_body") and len(body) <= self._max_body:
+                service.body_bytes += len(body) - counted
+                counted = len(body)
+                if service.body_bytes > _MAX_BODIES:
+                    message = "Too many large requests at once; try again."
+                    headers = (*_CLOSE, (b"retry-after", b"1"))
+                    raise HttpError(503, "unavailable", message, None, headers)
+                part = await receive()
+                body += part.get("body", b"")
+        finally:
+            service.body_bytes -= counted
+        return bytes(body), part
+
     def _too_large(self) -> HttpError:
-        close = ((b"connection", b"close"),)  # so that the rest need not be read
-        return HttpError(413, "too_large", f"Expected a body of at most {self._max_body} bytes.", None, close)
+        message = f"Expected a body of at most {self._max_body} bytes."
+        return HttpError(413, "too_large", message, None, _CLOSE)
+
+
+def _authorize(
+    service: Service, operation: Operation, scope: Scope, headers: dict[bytes, bytes]
+) -> Key | None:
+    """Authorize a request; limits the number of those without a valid key."""
+    try:
+        return authorize(service, operation, scope, headers)
+    except HttpError as error:
+        if error.status == 401:
+            limit_unauthorized(service, scope)
+        raise
 
 
 def _query(scope: Scope) -> dict[str, str]:
@@ -209,16 +249,23 @@ async def _send(response: HttpResponse, request_id: str, scope: Scope, send: Sen
 
 
 def _record(
-    service: Service, name: str, request_id: str, response: HttpResponse, *, seconds: float, key: Key | None
+    scope: Scope, name: str, request_id: str, response: HttpResponse, *, seconds: float, key: Key | None
 ) -> None:
     """Count a request and log it."""
+    service: Service = scope["state"]["service"]
     status = response.status
     service.metrics.count_request(name, status, seconds)
     if not service.access_log.quiet or status >= 500:
         now, duration, decision = time.time(), int(1e6 * seconds), response.decision_id
         key_id = None if key is None else key.id
-        line = RequestLine(now, "info", "request", request_id, name, status, duration, decision, key_id)
-        service.access_log.log_request(line)
+        experiment = scope.get("path_params", _NO_PARAMETERS).get("experiment")
+        peer = scope["client"][0] if scope["client"] else None
+        service.access_log.log_request(
+            RequestLine(
+                now, "info", "request", request_id, name, status, duration, decision, key_id,
+                experiment and experiment[:_MAX_LOGGED_NAME], peer,
+            )
+        )  # fmt: skip
 
 
 def _log_error(service: Service, request_id: str, error: Exception, status: int) -> None:

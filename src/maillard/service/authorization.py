@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from maillard.service.api_keys import Key
-from maillard.service.http_responses import HttpError
+from maillard.service.http_responses import HttpError, too_many_requests
 from maillard.service.operations import Operation
 from maillard.service.service_state import Service
 from maillard.wire_schema.loopback import is_loopback
@@ -95,15 +95,21 @@ def _check_rate(service: Service, scope: Scope, key: Key | None) -> None:
     """Raise if the caller makes too many requests."""
     wait = service.limiter.acquire(_caller(scope, key), rate=None if key is None else key.rate)
     if wait:
-        seconds = str(max(1, -int(-wait // 1))).encode()
-        message = "Too many requests; Retry-After says how many seconds to wait."
-        raise HttpError(429, "too_many_requests", message, None, ((b"retry-after", seconds),))
+        raise too_many_requests(wait)
 
 
 def charge_batch(service: Service, scope: Scope, key: Key | None, more: int) -> None:
-    """Charge a batch, which was admitted as one request, for its remaining items."""
+    """Charge a batch for its items after the first. Raise if the caller makes too many requests."""
     if more > 0:
-        service.limiter.charge(_caller(scope, key), more, None if key is None else key.rate)
+        rate = None if key is None else key.rate
+        if wait := service.limiter.acquire_more(_caller(scope, key), more, rate):
+            raise too_many_requests(wait)
+
+
+def limit_unauthorized(service: Service, scope: Scope) -> None:
+    """Raise if this address sends too many requests without a valid key."""
+    if wait := service.unauthorized_limiter.acquire(_caller(scope, None)):
+        raise too_many_requests(wait)
 
 
 def _caller(scope: Scope, key: Key | None) -> str:

@@ -15,6 +15,7 @@ from msgspec import Raw
 from maillard.decisions import Bandit, Reward, ledger
 from maillard.decisions.choosing import Request
 from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import acting_as
 from maillard.decisions.group_commit import AsyncGroupCommit
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.ledger import Outcome
@@ -138,9 +139,17 @@ class ExperimentRegistry:
         """Run a function that reads the log in a thread."""
         return await self._run_in(self._read_threads, function, *arguments)
 
-    async def change(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Run a function that changes the log, other than decisions and rewards, in a thread."""
-        return await self._run_in(self._admin_threads, function, *arguments)
+    async def change(self, function: Callable[..., Result], *arguments: Any, by: str | None = None) -> Result:
+        """Run a function that changes the log, other than decisions and rewards, in a thread.
+
+        `by` is the id of the API key that asked for the change.
+        """
+
+        def act() -> Result:
+            with acting_as(by):
+                return function(*arguments)
+
+        return await self._run_in(self._admin_threads, act)
 
     async def _run_in(
         self, threads: ThreadPoolExecutor, function: Callable[..., Result], *arguments: Any
@@ -167,12 +176,13 @@ class ExperimentRegistry:
             self._opening[key].add_done_callback(lambda _: self._opening.pop(key, None))
         return await asyncio.shield(self._opening[key])
 
-    async def create(self, key: str, **given: Any) -> OpenExperiment:
-        """Create an experiment. Raises `ExperimentExists`."""
-        return await self._start(key, given)
+    async def create(self, key: str, *, by: str | None = None, **given: Any) -> OpenExperiment:
+        """Create an experiment for the API key with the id `by`. Raises `ExperimentExists`."""
+        return await self._start(key, given, by)
 
-    async def _start(self, key: str, given: dict[str, Any]) -> OpenExperiment:
-        bandit, created_at = await (self.change if given else self.run)(self._open_bandit, key, given)
+    async def _start(self, key: str, given: dict[str, Any], by: str | None = None) -> OpenExperiment:
+        run = partial(self.change, by=by) if given else self.run
+        bandit, created_at = await run(self._open_bandit, key, given)
         if given:  # forget a deleted experiment of the same name
             self._open.pop(key, None)
         made = OpenExperiment(bandit, self._commit_threads, created_at, self._together)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import secrets
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,7 +17,18 @@ from weakref import WeakKeyDictionary
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+_MAX_CONNECTIONS = 10_000
+_RESERVED_DESCRIPTORS = 100  # for the log, jobs, and connections that are being rejected
+_MAX_REFUSED = 20  # connections above the limit that get a response; further ones are only closed
 _MAX_PIPELINED = 32  # requests before the first response; 14,000 of them would fit into one read
+
+
+def max_connections() -> int:
+    """The number of connections that leaves enough file descriptors for the log."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return _MAX_CONNECTIONS
+    return max(1, min(_MAX_CONNECTIONS, limit - min(_RESERVED_DESCRIPTORS, limit // 2)))
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
@@ -43,6 +55,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     request_limit = 16 << 20
     "Bytes of a whole request, no matter what the application reads."
 
+    max_connections = max_connections()
+    "Open connections per process. A further one replaces the connection that is idle for the longest time."
+
     receiving = False
     "Whether a request has begun and not ended."
     _chunk_size = 0  # bytes of the last read
@@ -60,6 +75,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._timeouts.start(self)
+        if len(self.connections) > self.max_connections:
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timeouts.stop(self)
@@ -104,6 +121,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self._received > self.head_limit and self._head_size() > self.head_limit:
             self._rejection = self._head_too_long()
             raise ValueError(self._rejection)
+        if [name for name, _ in self.headers].count(b"host") > 1:
+            self._rejection = 400, "bad_request", "a request has one Host header"
+            raise ValueError(self._rejection)
         if len(self.pipeline) >= _MAX_PIPELINED:
             raise ValueError("too many pipelined requests")
         super().on_headers_complete()
@@ -118,6 +138,29 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._reject(*(self._rejection or (400, "bad_request", msg)))
 
     # Limits.
+
+    def _make_room(self) -> None:
+        """Close the connection that is idle for the longest time. If none is idle, reject this one."""
+        open_connections = [each for each in self.connections if isinstance(each, LimitedHttpProtocol)]
+        idle = [each for each in open_connections if each is not self and each.idle_since is not None]
+        if idle:
+            longest = min(idle, key=lambda each: each.idle_since or 0.0)
+            longest.transport.close()
+            self._record(secrets.token_hex(8), 408, "closed an idle connection, because too many are open")
+        elif len(open_connections) > self.max_connections + _MAX_REFUSED:
+            self.transport.abort()
+        else:
+            self._reject(503, "unavailable", "too many connections are open; try again")
+
+    @property
+    def idle_since(self) -> float | None:
+        """When the connection began to wait for a request, in the loop's time; None if it has one."""
+        if self.receiving or self._ignore_input or self.pipeline or self.transport.is_closing():
+            return None
+        if self.cycle is None:
+            return self._timeouts.since.get(self)
+        timer = self.timeout_keep_alive_task
+        return None if timer is None else timer.when() - self.timeout_keep_alive
 
     @property
     def _in_head(self) -> bool:
@@ -168,6 +211,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _reject(self, status: int, code: str, message: str) -> None:
         """Send an error response, unless it could be taken for that of another request; then close."""
+        request_id = secrets.token_hex(8)
+        self._record(request_id, status, message)
         cycle = self.cycle
         current = cycle is not None and cycle.scope is self.scope
         if self.pipeline or (
@@ -178,7 +223,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._timeouts.restart(self)
             return
         if not current or not cycle.response_complete:
-            error = {"code": code, "message": message, "path": None, "request_id": secrets.token_hex(8)}
+            error = {"code": code, "message": message, "path": None, "request_id": request_id}
             body = json.dumps({"error": error}).encode()
             headers = [
                 *self.server_state.default_headers,
@@ -192,6 +237,13 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             cycle.disconnected = True  # discard the application's response
             cycle.message_event.set()
         self.linger()
+
+    def _record(self, request_id: str, status: int, message: str) -> None:
+        """Log a rejection, if this is a server of the service."""
+        service = self.app_state.get("service")
+        if service is not None:
+            peer = self.client[0] if self.client else None
+            service.record_rejection(request_id, status, message, peer)
 
     def linger(self) -> None:
         """Close for writing, and read for a while.

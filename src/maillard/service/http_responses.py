@@ -99,6 +99,13 @@ def decode_error(error: Exception) -> HttpError:
     return HttpError(400, "bad_json", str(error) if known else _NOT_JSON)
 
 
+def too_many_requests(wait: float, message: str = "Too many requests.") -> HttpError:
+    """The error for a caller that must wait for this many seconds."""
+    seconds = str(max(1, -int(-wait // 1))).encode()
+    text = f"{message} Retry-After says how many seconds to wait."
+    return HttpError(429, "too_many_requests", text, None, ((b"retry-after", seconds),))
+
+
 def error_response(error: HttpError, request_id: str) -> HttpResponse:
     """The response for a request that fails."""
     body = ErrorResponse(error=error_detail(error, error.path, request_id))

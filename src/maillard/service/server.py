@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -30,6 +33,7 @@ _RETRY_INTERVAL = 1.0  # seconds between attempts to open the log
 # Seconds after which a thread gives up the interpreter lock. With the usual 5 ms the thread that writes waits
 # too long.
 _SWITCH_INTERVAL = 0.0005
+_HANGUP = getattr(signal, "SIGHUP", None)  # not on Windows
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -74,7 +78,7 @@ def run(
             return
         with tempfile.TemporaryDirectory(prefix="maillard-metrics-") as folder:
             os.environ[METRICS_FOLDER] = folder  # before the server processes start
-            Multiprocess(config, sockets=[listening]).run()
+            _Workers(config, sockets=[listening]).run()
 
 
 def uvicorn_config(make: Callable[[], ASGI], *, workers: int = 1) -> uvicorn.Config:
@@ -102,18 +106,51 @@ def _application(database: str, log_level: str, **options: Any) -> ASGI:
     sys.setswitchinterval(_SWITCH_INTERVAL)
     access_log = AccessLog(quiet=LEVELS.index(log_level) > LEVELS.index("info"))
     logging.basicConfig(handlers=[AccessLogHandler(access_log)], level=log_level.upper(), force=True)
+    stopping = _notice_signals()
 
     async def start() -> Service:
         # `run` has opened the log before. If PostgreSQL is down now, this process waits for it.
         while True:
             try:
                 store = open_store(database, connections=_CONNECTIONS)
-                return Service(store, database, access_log, **options)
+                return Service(store, database, access_log, stopping=stopping, **options)
             except Unavailable as error:
                 access_log.log_event("warning", "the log cannot be opened", error=str(error))
                 await asyncio.sleep(_RETRY_INTERVAL)
 
     return application(start)
+
+
+def _notice_signals() -> threading.Event:
+    """Return an event that is set when the process is told to stop. SIGHUP stops it like SIGTERM."""
+    stopping = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # it cannot handle signals
+        return stopping
+    stop = signal.getsignal(signal.SIGTERM)  # uvicorn's handler, which drains the connections
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+        if callable(stop):
+            stop(signal.SIGTERM if number == _HANGUP else number, frame)
+
+    for number in (signal.SIGTERM, signal.SIGINT, _HANGUP):
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as set by nohup
+            signal.signal(number, handle)
+    return stopping
+
+
+class _Workers(Multiprocess):
+    """Uvicorn's parent of several server processes. SIGHUP stops them instead of restarting them."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        ignored = _HANGUP is not None and signal.getsignal(_HANGUP) is signal.SIG_IGN
+        super().__init__(*arguments, **options)
+        if ignored:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def handle_hup(self) -> None:
+        """Stop, as for SIGTERM."""
+        self.handle_term()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import IO
 
 import msgspec
 
+from maillard.decisions.ledger import MAX_PARKED
 from maillard.decisions.stores import Store
 from maillard.service.access_log import AccessLog
 from maillard.service.api_keys import Keyring
@@ -31,6 +33,9 @@ _KEY_INTERVAL, _MAINTENANCE_INTERVAL = 0.8, 1.0  # seconds
 _UNPARK_INTERVAL = 3  # rounds of maintenance
 _MONITOR_TIME = 0.4  # seconds for which one request lets the monitor read
 _PROBE_LIFETIME = 0.5  # seconds for which the result of a write probe is reused
+_UNAUTHORIZED_SHARE = 0.1  # of the rate limit, for requests without a valid key from one address
+_DAY = 86_400.0  # seconds; a reward is parked for at most a day
+_EARLY_REWARDS = MAX_PARKED / 10  # that each key may park in a day
 _CHUNK = 1 << 18  # bytes
 
 
@@ -38,12 +43,25 @@ class Service:
     """The shared state of all handlers. Create it inside the event loop; `async with` starts and stops it."""
 
     def __init__(
-        self, store: Store, database: str, access_log: AccessLog, *, rate_limit: float, no_keys: bool
+        self,
+        store: Store,
+        database: str,
+        access_log: AccessLog,
+        *,
+        rate_limit: float,
+        no_keys: bool,
+        stopping: threading.Event,
     ) -> None:
+        self.stopping = stopping
+        "Set when the process has received a signal to stop."
         self.store, self.access_log, self._no_keys = store, access_log, no_keys
         self.experiments = ExperimentRegistry(store)
         self.keyring = Keyring(store)
         self.limiter = RateLimiter(rate_limit or None)
+        self.unauthorized_limiter = RateLimiter(_UNAUTHORIZED_SHARE * rate_limit or None)
+        self.early_reward_limiter = RateLimiter(_EARLY_REWARDS / _DAY, burst=_DAY)
+        self.body_bytes = 0
+        "Bytes of request bodies that have arrived in part."
         self.metrics = Metrics(os.environ.get(METRICS_FOLDER))
         self.monitor = Monitor(store)
         self.worker = WorkerProcess(database)
@@ -59,6 +77,13 @@ class Service:
     def open(self) -> bool:
         """Whether callers need no key: the service was started with --no-keys, and none was created since."""
         return self._no_keys and not self.keyring.any_made
+
+    def record_rejection(self, request_id: str, status: int, message: str, peer: str | None) -> None:
+        """Count and log a request that the HTTP protocol has rejected, so that no handler has seen it."""
+        self.metrics.count_request("none", status, 0.0)
+        self.access_log.log_event(
+            "warning", "rejected", request_id=request_id, status=status, message=message, peer=peer
+        )
 
     async def update_monitor(self) -> None:
         """Let the monitor read new rows of the log. Concurrent callers share one update."""

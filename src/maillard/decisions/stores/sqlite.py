@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from maillard.decisions.forks import quiesce_during_fork
 from maillard.decisions.stores import schema
 from maillard.decisions.stores.contract import Row
 from maillard.decisions.stores.sql import SELECT_ROWS, SQLStore, SQLTransaction
+from maillard.decisions.stores.sqlite_files import WriteAheadLog, create_private, log_path, open_read_only
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Unavailable
 
@@ -59,8 +61,8 @@ class SQLiteStore(SQLStore):
             raise MaillardError(f"a log requires SQLite 3.37 or newer; this Python has {found}")
         self.where = str(path)
         self._create = create and not read_only
-        self._path = self._check_path()
-        self._wal = self._path.with_name(self._path.name + "-wal")
+        self._path = log_path(self.where, create=self._create)
+        self._name = str(self._path)
         self._commits = self._size = 0  # commits since the last checkpoint; size of the write-ahead log then
         self._timeout, self._clock = timeout, clock or system_clock
         self._connect = connect or self._open
@@ -115,27 +117,16 @@ class SQLiteStore(SQLStore):
         self._readers_changed, self._forking = threading.Condition(), False
 
     def _open(self, path: str) -> sqlite3.Connection:
+        if self._create:
+            create_private(path)
         return sqlite3.connect(
             path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=256
         )
 
-    def _check_path(self) -> Path:
-        """Return the absolute path, or raise InvalidLog unless a log exists, or can be created, there."""
-        try:
-            path = Path(self.where).absolute()  # the working directory may change
-            exists, is_folder, folder = path.exists(), path.is_dir(), path.parent.is_dir()
-        except OSError as error:
-            raise InvalidLog("log", self.where, f"a path ({error.strerror})") from None
-        if is_folder or not folder:
-            raise InvalidLog("log", self.where, "a file, in a folder that exists")
-        if not exists and not self._create:
-            raise InvalidLog("log", self.where, "a file that exists")
-        return path
-
     def _check_file(self) -> None:
         """Raise Unavailable if the file was removed or replaced: writes to it would be lost."""
         try:
-            found = self._path.stat()
+            found = os.stat(self._name)  # noqa: PTH116  # a Path takes longer
         except OSError:
             if self._create:
                 return
@@ -154,6 +145,7 @@ class SQLiteStore(SQLStore):
             connection = self._open_connection()
             try:
                 self._prepare(connection)
+                self._wal_file = WriteAheadLog(self._path)
             except BaseException:
                 connection.close()
                 raise
@@ -169,12 +161,13 @@ class SQLiteStore(SQLStore):
         connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()  # see `_checkpoint_if_due`
         # `erase_unit` must overwrite the data in the file.
         connection.execute("PRAGMA secure_delete = ON").fetchall()
-        if version == len(schema.MIGRATIONS):
-            return
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             reason = f"SQLite cannot use a write-ahead log here (journal_mode is {mode})"
             raise MaillardError(f"{self.where}: {reason}")
+        if version == len(schema.MIGRATIONS):
+            self._check_version(connection)  # if the mode has just changed, this opens the write-ahead log
+            return
         try:
             connection.execute("BEGIN IMMEDIATE")
             version = self._check_version(connection)  # another process may have migrated it
@@ -220,15 +213,31 @@ class SQLiteStore(SQLStore):
         with self._acquired(self._lock, "other writes took more than"), self._translate_errors():
             connection = self._write_connection()
             try:
-                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                finally:
+                    self._check_wal(connection)  # if it has begun, no other process can write now
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
                 self._roll_back(connection)
                 raise
-            self._checkpoint_if_due(connection)
+            self._checkpoint_if_due(connection, self._check_wal(connection))
 
-    def _checkpoint_if_due(self, connection: Any) -> None:
+    def _check_wal(self, connection: Any) -> int:
+        """Return the size of the write-ahead log. Raise Unavailable if it was removed or replaced."""
+        size = self._wal_file.size()
+        if size is not None:
+            return size
+        self._roll_back(connection)
+        problem, advice = "the write-ahead log was removed or replaced", "try again"
+        if self._wal_file.rescue(connection, self._open_connection):
+            self._writer = None  # the next transaction opens the new file
+        else:
+            advice = "try again when no other program reads the log"
+        raise self._unavailable(problem, advice)
+
+    def _checkpoint_if_due(self, connection: Any, size: int) -> None:
         """Copy the write-ahead log into the database from time to time, while no other process writes.
 
         SQLite's automatic checkpoints run concurrently with other writers. Before version 3.51.3, a
@@ -237,9 +246,8 @@ class SQLiteStore(SQLStore):
         """
         self._commits += 1
         # An error is no problem: the commit is durable, and the next checkpoint may work.
-        with suppress(sqlite3.Error, OSError, MaillardError):
-            size = self._wal.stat().st_size  # it does not shrink when SQLite restarts the log
-            grown = size >= self._size + _CHECKPOINT_BYTES
+        with suppress(sqlite3.Error, MaillardError):
+            grown = size >= self._size + _CHECKPOINT_BYTES  # it does not shrink when SQLite restarts the log
             if not grown and (self._commits < _CHECKPOINT_COMMITS or size < _CHECKPOINT_BYTES):
                 return
             self._commits, self._size = 0, size
@@ -288,24 +296,9 @@ class SQLiteStore(SQLStore):
                 "start worker processes with spawn, or fork when the log is idle",
             )
         self._check_file()  # SQLite would create a missing file
-        return self._open_read_only() if self._read_only else self._connect(str(self._path))
-
-    def _open_read_only(self) -> sqlite3.Connection:
-        """Open a connection that writes nothing; mode=ro would leave lock files behind."""
-        address = self._path.as_uri() + "?mode="
-        options: dict[str, Any] = {"uri": True, "timeout": self._timeout, "isolation_level": None}
-        connection: sqlite3.Connection = sqlite3.connect(address + "rw", **options)
-        try:
-            connection.execute("PRAGMA query_only = ON")
-            connection.execute("SELECT count(*) FROM sqlite_master")
-        except sqlite3.OperationalError as error:
-            connection.close()
-            # A read-only folder, without even lock files: open the database file alone, if there is no WAL.
-            fixed = error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY"))
-            if not fixed or (self._wal.exists() and self._wal.stat().st_size):
-                raise
-            connection = sqlite3.connect(address + "ro&immutable=1", **options)
-        return connection
+        if self._read_only:
+            return open_read_only(self._path, timeout=self._timeout, isolation_level=None)
+        return self._connect(self._name)
 
     def rows(self, experiment: str) -> Iterator[Row]:
         """Every decision with its reward events and tally updates, ordered by state and id."""

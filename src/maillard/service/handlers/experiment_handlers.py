@@ -23,7 +23,12 @@ async def create_experiment(context: RequestContext) -> HttpResponse:
     if context.key is not None and not context.key.reaches(new.experiment):
         raise HttpError(403, "forbidden", "This key does not allow access to that experiment.")
     experiment = await context.service.experiments.create(
-        new.experiment, arms=new.arms, policy=new.policy, reward=new.reward.to_rule(), sticky=new.sticky
+        new.experiment,
+        by=context.key_id,
+        arms=new.arms,
+        policy=new.policy,
+        reward=new.reward.to_rule(),
+        sticky=new.sticky,
     )
     location = (b"location", f"/v1/experiments/{new.experiment}".encode())
     return _experiment_response(experiment, 201, location)
@@ -104,7 +109,7 @@ async def _change(context: RequestContext, verb: str, *arguments: str, status: i
     if context.expected == -1:
         raise HttpError(412, "stale", "If-Match is not a version of this experiment.", "If-Match")
     change = partial(getattr(experiment.bandit, verb), *arguments, expected=context.expected)
-    await context.service.experiments.change(change)
+    await context.service.experiments.change(change, by=context.key_id)
     return _experiment_response(experiment, status)
 
 

@@ -31,6 +31,11 @@ class RequestContext(NamedTuple):
         return await self.service.experiments.get(self.parameters["experiment"])
 
     @property
+    def key_id(self) -> str | None:
+        """The id of the caller's API key, for the log of changes."""
+        return None if self.key is None else self.key.id
+
+    @property
     def expected(self) -> int | None:
         """The version in If-Match: None for `*` or no header, -1 if it is not a version."""
         given = self.headers.get(b"if-match", b"*").strip()

@@ -15,7 +15,7 @@ from maillard.decisions.reward_rule import Reward
 from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, item_error, owner_of
-from maillard.service.http_responses import HttpResponse, http_error
+from maillard.service.http_responses import HttpResponse, http_error, too_many_requests
 from maillard.service.service_errors import NotFound
 
 
@@ -73,12 +73,20 @@ async def _apply(experiment: OpenExperiment, row: RewardEvent) -> Outcome:
 
 
 async def _park(context: RequestContext, row: RewardEvent) -> Outcome:
+    limiter, key = context.service.early_reward_limiter, context.key
+    if key is not None and (wait := limiter.acquire(key.id)):
+        raise too_many_requests(wait, "This key has reported too many rewards of unknown decisions.")
+    outcome: Outcome | None = None
     try:
-        return await context.service.experiments.park(row)
+        outcome = await context.service.experiments.park(row)
     except InvalidLog:
         raise
     except InvalidValue:  # the decision is too old to be logged later
         raise NotFound("decision", row.decision) from None
+    finally:
+        if key is not None and outcome != "parked":
+            limiter.charge(key.id, -1)
+    return outcome
 
 
 def _status(outcome: str) -> int:

@@ -53,7 +53,9 @@ async def health(context: RequestContext) -> HttpResponse:  # noqa: ARG001  # al
 
 
 async def readiness(context: RequestContext) -> HttpResponse:
-    """Return 200 if the log can be written, by writing to it."""
+    """Return 200 if the log can be written, by writing to it, and the service is not stopping."""
+    if context.service.stopping.is_set():
+        raise HttpError(503, "unavailable", "The service is stopping.")
     await context.service.probe()
     return HttpResponse(200, wire.Health(status="ready"))
 
