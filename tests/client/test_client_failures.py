@@ -50,6 +50,7 @@ RULE = {
     "default": None,
     "combine": "first",
     "learn": "on_arrival",
+    "binary": False,
 }
 EXPERIMENT = {
     "experiment": "home",

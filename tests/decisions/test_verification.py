@@ -30,7 +30,7 @@ MEANS = {"red": 0.3, "blue": 0.5, "green": 0.4}
 def bandit_after(spec: str = "ms+:booster=8", rounds: int = 300, seed: int = 0, log: object = None) -> Bandit:
     """A bandit with a reward for most of its decisions, some revised."""
     rng = random.Random(seed)
-    bandit = Bandit(ARMS, spec, reward=Reward(low=0, high=1, combine="max"), log=log)
+    bandit = Bandit(ARMS, spec, reward=Reward(low=0, high=1, combine="max", binary=True), log=log)
     bandit.session._rng = np.random.default_rng(seed)
     for _ in range(rounds):
         decision = bandit.choose()
