@@ -465,8 +465,8 @@ def test_decisions_within_the_lag_are_not_read_yet(log: Log) -> None:
 def test_reading_while_others_write_misses_nothing(log: Log) -> None:
     """Every row is counted exactly once.
 
-    The lag is longer than the default of SQLite, because a busy machine may stop a thread for a second between
-    the creation of an id and its commit.
+    The lag is longer than the default of SQLite, because a busy machine may stop a thread for a second
+    between the creation of an id and its commit.
     """
     names = [EXPERIMENT, "other"]
     bandits = [
