@@ -26,7 +26,7 @@ def test_events_of_the_service_have_the_id_of_the_key(tmp_path) -> None:
     log = str(tmp_path / "log.db")
     with closing(open_store(log)) as store:
         (first, secret), (second, other) = (create(store, name, ["admin"]) for name in "ab")
-    with serving(log) as service, http_client(service) as client:
+    with serving(log, no_keys=False) as service, http_client(service) as client:
         client.headers["Authorization"] = f"Bearer {secret}"
         experiment = Api(service, client, log).create_experiment()
         experiment.request("POST", "/arms", {"arm": "new"})

@@ -590,6 +590,7 @@ def test_unknown_experiments(client, operation, key) -> None:
     path = operation.path.replace("{arm:anything}", "red").format(experiment=key)
     bodies = {"decide": {}, "decide_batch": {"decisions": [{}]}, "evaluate": {"target": "uniform"}}
     bodies |= {"add_arm": {"arm": "green"}, "change_experiment": {"policy": "ms"}}
+    bodies |= {"erase_unit": {"unit": "erica"}}
     response = client.request(operation.method, path, json=bodies.get(operation.name), headers=ANY_VERSION)
     assert error_summary(response) == (404, "not_found", None)
 

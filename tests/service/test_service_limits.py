@@ -131,7 +131,10 @@ def _answered(connection: socket.socket) -> bool:
 def test_requests_without_a_valid_key_are_limited_per_address(tmp_path) -> None:
     secret = make_key(tmp_path / "log.db", rate=1000)
     options = ["--rate-limit", "0.01"]
-    with serving(tmp_path / "log.db", options=options) as service, admin_client(service, secret) as client:
+    with (
+        serving(tmp_path / "log.db", options=options, no_keys=False) as service,
+        admin_client(service, secret) as client,
+    ):
         wrong = {"Authorization": "Bearer mk_wrong"}
         assert client.get("/v1/me", headers=wrong).status_code == 401
         response = client.get("/v1/me", headers=wrong)
@@ -143,7 +146,7 @@ def test_requests_without_a_valid_key_are_limited_per_address(tmp_path) -> None:
 def test_a_batch_needs_the_tokens_of_all_its_items(tmp_path) -> None:
     secret, other = make_key(tmp_path / "log.db", rate=10), make_key(tmp_path / "log.db")  # 20 tokens
     with (
-        serving(tmp_path / "log.db", prelude=_STOPPED_CLOCK) as service,
+        serving(tmp_path / "log.db", prelude=_STOPPED_CLOCK, no_keys=False) as service,
         admin_client(service, other) as client,
     ):
         experiment = Api(service, client, "").create_experiment()
@@ -174,7 +177,10 @@ def test_more_tokens_are_taken_as_if_at_once() -> None:
 def test_rewards_of_unknown_decisions_are_limited_per_key(tmp_path) -> None:
     secret, other = make_key(tmp_path / "log.db"), make_key(tmp_path / "log.db")
     prelude = _SETTING.format(module="service_state", name="_EARLY_REWARDS", value=3)
-    with serving(tmp_path / "log.db", prelude=prelude) as service, admin_client(service, secret) as client:
+    with (
+        serving(tmp_path / "log.db", prelude=prelude, no_keys=False) as service,
+        admin_client(service, secret) as client,
+    ):
         api = Api(service, client, "")
         ids = [new_id() for _ in range(4)]
         assert [api.reward(each, 1).status_code for each in ids[:2]] == [202] * 2

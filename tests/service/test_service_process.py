@@ -25,7 +25,10 @@ async def on_tick(self, counter):
     return False
 uvicorn.Server.on_tick = on_tick
 """
-_SETTINGS = {"host": "::1", "port": "8123", "workers": "3", "rate_limit": "7.0", "log_level": "error"}
+_SETTINGS = {
+    "host": "::1", "port": "8123", "workers": "3", "rate_limit": "7.0", "log_level": "error",
+    "no_keys": "True",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
