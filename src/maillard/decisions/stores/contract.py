@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from maillard.decisions.chain import Link
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
 
@@ -81,6 +82,17 @@ class OpenWindow(NamedTuple):
     decisions: int
     closes: int
     "When the first of these windows closes."
+
+
+class ChainRows(NamedTuple):
+    """The rows that some links name, as far as they are in the log."""
+
+    decisions: dict[str, tuple[Decision, bytes | None]]
+    "Each decision with its seal: a salt, or the commitment after erasure."
+    events: dict[int, tuple[Any, ...]]
+    "The rows of events, as SQL stores write them."
+    rewards: dict[str, list[RewardEvent]]
+    "All reward events of the decisions whose reward events the links name."
 
 
 class Transaction(Protocol):
@@ -180,6 +192,15 @@ class Transaction(Protocol):
 
     def erase_unit(self, unit: str, token: str) -> int:
         """Replace a unit's name and its idempotency keys by a token; return the number of changed rows."""
+
+    def last_link(self) -> Link | None:
+        """The last link of the chain."""
+
+    def links(self, after: int, limit: int) -> list[Link]:
+        """At most `limit` links with numbers greater than `after`, in order."""
+
+    def chain_rows(self, links: Sequence[Link]) -> ChainRows:
+        """The rows that consecutive links name."""
 
     # These methods concern the whole store. The experiment of the transaction can be "" (none).
 

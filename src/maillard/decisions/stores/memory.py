@@ -10,9 +10,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
+from maillard.decisions import chain
+from maillard.decisions.chain import Commit, Link
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
-from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, OpenWindow, Parked, Row, Visits
+from maillard.decisions.stores import vectors
+from maillard.decisions.stores.contract import (
+    ChainRows,
+    Counts,
+    DecisionSummary,
+    Head,
+    OpenWindow,
+    Parked,
+    Row,
+    Visits,
+)
+from maillard.decisions.stores.sql_chain import ids_of
+from maillard.decisions.stores.sql_rows import write_event
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import Unavailable
 
@@ -31,6 +45,8 @@ class _Experiment:
     schedule: list[tuple[int, str]] = field(default_factory=list)
     "A heap of the times at which windows close."
     assigned: dict[tuple[int, str], str] = field(default_factory=dict)
+    seals: dict[str, bytes | None] = field(default_factory=dict)
+    links: list[Link] = field(default_factory=list)
 
 
 class MemoryStore:
@@ -58,7 +74,11 @@ class MemoryStore:
             reason = "a log in memory cannot be used in another process"
             raise Unavailable(f"{reason}; give log= a path to share it")
         with self._lock:
-            yield MemoryTransaction(self, experiment, self._clock)
+            transaction = MemoryTransaction(self, experiment, self._clock)
+            try:
+                yield transaction
+            finally:
+                transaction.write_link()
 
     def reading(self, experiment: str) -> AbstractContextManager[MemoryTransaction]:
         """Begin a read-only transaction."""
@@ -96,6 +116,7 @@ class MemoryTransaction:
         self._all, self._name, self.now = store._experiments, experiment, clock()
         self._data = self._all.get(experiment) or (_Experiment() if experiment else store._unassigned)
         self._documents = store._documents
+        self._commit = Commit()
 
     @property
     def head(self) -> Head | None:
@@ -117,6 +138,7 @@ class MemoryTransaction:
         self._data.checkpoint = number, state
 
     def add_events(self, events: Sequence[Event], head: Head) -> None:
+        self._commit.add_events(map(write_event, events))
         self._data.events.extend(events)
         self._data.head = head
 
@@ -132,8 +154,10 @@ class MemoryTransaction:
         return {key: sorted(rows, key=lambda row: row.position) for key, rows in found.items() if rows}
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
-        for row in rows:
-            self._data.decisions[row.id] = row
+        for row, seal in zip(rows, chain.new_seals(rows), strict=True):
+            self._data.decisions[row.id], self._data.seals[row.id] = row, seal
+            vector = vectors.digest_of(row.eligible, row.log_probabilities)
+            self._commit.decisions.append(chain.decision_record(row, seal, vector))
             if row.idempotency_key is not None:
                 self._data.keys.setdefault(row.idempotency_key, []).append(row.id)
 
@@ -151,6 +175,7 @@ class MemoryTransaction:
         return {key: list(self._data.reward_events[key]) for key in ids if key in self._data.reward_events}
 
     def add_reward_events(self, rows: Sequence[RewardEvent]) -> None:
+        self._commit.add_rewards(rows)
         for row in rows:
             self._data.reward_events.setdefault(row.decision, []).append(row)
 
@@ -234,6 +259,8 @@ class MemoryTransaction:
         rows = [row for row in self._data.decisions.values() if row.unit == unit]
         for row in rows:
             key = row.idempotency_key
+            seal = self._data.seals.get(row.id)
+            self._data.seals[row.id] = None if seal is None else chain.commitment(seal, unit, key)
             if key is not None:
                 self._data.keys.pop(key, None)
                 key = f"{token}:{row.id}"
@@ -242,6 +269,26 @@ class MemoryTransaction:
         for epoch, name in [place for place in self._data.assigned if place[1] == unit]:
             self._data.assigned[epoch, token] = self._data.assigned.pop((epoch, name))
         return len(rows)
+
+    def write_link(self) -> None:
+        """Add the link of the rows that were added."""
+        if self._commit:
+            last = self.last_link()
+            place = (last.number, last.hash) if last else None
+            self._data.links.append(self._commit.link(place, self.now, self._data.head.number))
+
+    def last_link(self) -> Link | None:
+        return self._data.links[-1] if self._data.links else None
+
+    def links(self, after: int, limit: int) -> list[Link]:
+        return self._data.links[after : after + limit]
+
+    def chain_rows(self, links: Sequence[Link]) -> ChainRows:
+        decisions, rewards = ids_of(links)
+        found = {key: (row, self._data.seals.get(key)) for key, row in self.decisions(decisions).items()}
+        first, last = links[0].first_event, links[-1].first_event + links[-1].events
+        events = {event.number: write_event(event) for event in self.events(first - 1, last - 1)}
+        return ChainRows(found, events, self.reward_events(rewards))
 
     def heads(self) -> dict[str, Head]:
         return {name: data.head for name, data in sorted(self._all.items())}

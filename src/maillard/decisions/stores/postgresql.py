@@ -9,18 +9,22 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from maillard.decisions.chain import FIRST_HASH
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.stores import schema
 from maillard.decisions.stores.contract import Counts, Row, Visits
 from maillard.decisions.stores.postgresql_connection import Connection, conninfo_to_dict, psycopg
 from maillard.decisions.stores.sql import SELECT_HEAD, SELECT_ROWS, SQLStore, SQLTransaction
+from maillard.decisions.stores.sql_rows import LINK
 from maillard.errors import InvalidLog, InvalidValue
 
 _LOCK = 0x4D41494C  # "MAIL": the advisory lock for creating and migrating tables
+_CHAIN_LOCK = _LOCK + 1
 _COLUMN_TYPES = {
     "identity": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     "whole": "BIGINT",
     "real": "DOUBLE PRECISION",
+    "bytes": "BYTEA",
     "table": "",
 }
 _SETTINGS = """
@@ -35,6 +39,14 @@ SELECT set_config('search_path', 'maillard', false),
 _EXISTING = """
 SELECT (SELECT count(*) FROM pg_namespace WHERE nspname = 'maillard'),
     (SELECT count(*) FROM pg_tables WHERE schemaname = 'maillard' AND tablename = 'version')
+"""
+_ADD_LINK = f"""
+INSERT INTO links (experiment, {LINK})
+SELECT e.id, coalesce(l.number, 0) + 1, sha256(coalesce(l.hash, ?) || ?), ?, ?, ?, ?, ?
+FROM experiments e LEFT JOIN (
+    SELECT experiment, number, hash FROM links WHERE experiment = ? ORDER BY number DESC LIMIT 1
+) l ON l.experiment = e.id
+WHERE e.id = ?
 """
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _SCAN_TIMEOUT_FACTOR = 12  # for statements that read every row
@@ -186,7 +198,9 @@ class PostgreSQLStore(SQLStore):
                 connection.current_pipeline = pipeline
                 try:
                     connection.execute(mode.begin)
-                    yield _Transaction(connection, experiment, self._clock, mode)
+                    transaction = _Transaction(connection, experiment, self._clock, mode)
+                    yield transaction
+                    transaction.write_link()
                     end = connection.execute("COMMIT")
                     pipeline.sync()
                     connection.skip_io = True  # the end of the pipeline would cost another round trip
@@ -278,6 +292,7 @@ class _Transaction(SQLTransaction):
     ) -> None:
         super().__init__(name)
         self.connection, self._clock, self._mode = connection, clock, mode
+        self._chain_locked = False
         self.load()
 
     def load(self) -> None:
@@ -301,6 +316,18 @@ class _Transaction(SQLTransaction):
     def erase_unit(self, unit: str, token: str) -> int:
         with self._longer_timeout():
             return super().erase_unit(unit, token)
+
+    def _lock_chain(self) -> None:
+        if not self._chain_locked:
+            self._execute("SELECT pg_advisory_xact_lock(hashtextextended(?, ?))", [self.name, _CHAIN_LOCK])
+            self._chain_locked = True
+
+    def write_link(self) -> None:
+        """Add the link. The server computes the hash, so that there is no need to wait for the last one."""
+        if self.commit:
+            digest, last_event = self.commit.digest(), self.head.number if self.head else 0
+            contents = [self.now, *self.commit.contents(last_event)]
+            self._execute(_ADD_LINK, [FIRST_HASH, digest, *contents, self.experiment, self.experiment])
 
     @contextmanager
     def _longer_timeout(self) -> Iterator[None]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from maillard.errors import InvalidLog
 
-# Each database substitutes its own types: {identity}, {whole} (64-bit integer), {real} (double), {table}
-# (options).
+# Each database substitutes its own types: {identity}, {whole} (64-bit integer), {real} (double), {bytes},
+# {table} (options).
 _FIRST = """
 CREATE TABLE experiments (
     id {identity},
@@ -100,7 +100,39 @@ CREATE TABLE documents (
 ) {table};
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _DOCUMENTS)
+# Distributions in binary form, stored once for the decisions that share one; and the hash chain. Decisions
+# that were logged before have their distributions as text, and no link.
+_CHAIN = """
+CREATE TABLE arm_lists (
+    experiment {whole} NOT NULL,
+    arms {whole} NOT NULL,
+    names TEXT NOT NULL,
+    PRIMARY KEY (experiment, arms)
+) {table};
+CREATE TABLE vectors (
+    experiment {whole} NOT NULL,
+    state {whole} NOT NULL,
+    variant {whole} NOT NULL,
+    arms {whole} NOT NULL,
+    data {bytes} NOT NULL,
+    PRIMARY KEY (experiment, state, variant)
+) {table};
+CREATE TABLE links (
+    experiment {whole} NOT NULL,
+    number {whole} NOT NULL,
+    hash {bytes} NOT NULL,
+    time {whole} NOT NULL,
+    first_event {whole} NOT NULL,
+    events {whole} NOT NULL,
+    decisions {bytes} NOT NULL,
+    rewards {bytes} NOT NULL,
+    PRIMARY KEY (experiment, number)
+) {table};
+ALTER TABLE decisions ADD COLUMN variant {whole};
+ALTER TABLE decisions ADD COLUMN seal {bytes};
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _DOCUMENTS, _CHAIN)
 
 
 def check_version(version: int) -> int:

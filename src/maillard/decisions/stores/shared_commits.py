@@ -13,13 +13,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from maillard.decisions.decision import Decision
-from maillard.decisions.stores import sql_rows
-from maillard.decisions.stores.sql import ADD_DECISION
+from maillard.decisions.stores.sql_chain import ADD_ARM_LIST, ADD_DECISION, ADD_LINK, ADD_VECTOR
 from maillard.decisions.stores.sqlite import SQLiteTransaction
 
+_LAST = "SELECT max(number) FROM links WHERE experiment = e.id"
 _SELECT_HEADS = (
-    "SELECT name, id, number, administrative, epoch FROM experiments "
-    "WHERE name IN (SELECT value FROM json_each(?))"
+    "SELECT e.name, l.number, l.hash, e.id, e.number, e.administrative, e.epoch FROM experiments e "
+    f"LEFT JOIN links l ON l.experiment = e.id AND l.number = ({_LAST}) "
+    "WHERE e.name IN (SELECT value FROM json_each(?))"
 )
 _SELECT_KEYS = (
     "SELECT d.experiment, d.idempotency_key FROM json_each(?) AS wanted CROSS JOIN decisions AS d "
@@ -34,18 +35,34 @@ class _NewDecisions:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.rows: list[tuple[Any, ...]] = []
+        self.vectors: list[Sequence[Any]] = []
+        self.arm_lists: list[Sequence[Any]] = []
 
-    def write(self) -> None:
-        if self.rows:
-            rows, self.rows = self.rows, []
-            self.connection.executemany(ADD_DECISION, rows)
+    def flush(self) -> None:
+        """Write the new decisions and their distributions."""
+        for statement, rows in (
+            (ADD_ARM_LIST, self.arm_lists),
+            (ADD_VECTOR, self.vectors),
+            (ADD_DECISION, self.rows),
+        ):
+            if rows:
+                self.connection.executemany(statement, rows)
+                rows.clear()
+
+    def write(self, parts: Iterable[PartOfTransaction]) -> None:
+        """Write what is left, and the links of all parts."""
+        self.flush()
+        links = [(part.experiment, *part.next_link(part.last)) for part in parts if part.commit]
+        self.connection.executemany(ADD_LINK, links)
 
 
 class PartOfTransaction(SQLiteTransaction):
     """The part of one experiment."""
 
-    def __init__(self, new: _NewDecisions, name: str, now: int, head: Sequence[Any]) -> None:
-        self._new, self._absent_keys = new, set[str]()
+    def __init__(
+        self, new: _NewDecisions, name: str, now: int, head: Sequence[Any], last: tuple[int, bytes] | None
+    ) -> None:
+        self._new, self._absent_keys, self.last = new, set[str](), last
         super().__init__(new.connection, name, now, head)
 
     def set_absent_keys(self, keys: Collection[str]) -> None:
@@ -57,7 +74,13 @@ class PartOfTransaction(SQLiteTransaction):
         return {} if wanted <= self._absent_keys else super().decisions_by_key(wanted)
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
-        self._new.rows += [(*sql_rows.write_decision(row), self.experiment) for row in rows]
+        written, records = self._prepare_decisions(rows)
+        self._new.rows += written
+        self.commit.decisions += records
+
+    def _add_vectors(self, arm_lists: Sequence[Sequence[Any]], vectors: Sequence[Sequence[Any]]) -> None:
+        self._new.arm_lists += arm_lists
+        self._new.vectors += vectors
 
     def add_if_absent(self, rows: Sequence[Decision]) -> set[str]:
         keys = {row.idempotency_key for row in rows}
@@ -70,19 +93,19 @@ class PartOfTransaction(SQLiteTransaction):
     # Everything else sees the new decisions.
 
     def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        self._new.write()
+        self._new.flush()
         return super()._fetch(statement, parameters)
 
     def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        self._new.write()
+        self._new.flush()
         super()._execute_many(statement, rows)
 
     def _insert(self, statement: str, rows: Sequence[Sequence[Any]], clause: str) -> list[Any]:
-        self._new.write()
+        self._new.flush()
         return super()._insert(statement, rows, clause)
 
     def _execute_counted(self, statement: str, parameters: Sequence[Any]) -> int:
-        self._new.write()
+        self._new.flush()
         return super()._execute_counted(statement, parameters)
 
 
@@ -91,10 +114,12 @@ def begin_parts(
 ) -> tuple[dict[str, PartOfTransaction], _NewDecisions]:
     """The parts of several experiments, given the idempotency keys that each will look up."""
     new = _NewDecisions(connection)
-    heads = {
-        name: [head] for name, *head in connection.execute(_SELECT_HEADS, [json.dumps(list(keys))]).fetchall()
-    }
-    parts = {name: PartOfTransaction(new, name, now, heads.get(name, [])) for name in keys}
+    heads, last = dict[str, list[Any]](), dict[str, tuple[int, bytes]]()
+    for name, number, hashed, *head in connection.execute(_SELECT_HEADS, [json.dumps(list(keys))]).fetchall():
+        heads[name] = [head]
+        if number is not None:
+            last[name] = number, hashed
+    parts = {name: PartOfTransaction(new, name, now, heads.get(name, []), last.get(name)) for name in keys}
     wanted = [(part.experiment, key) for name, part in parts.items() for key in keys[name]]
     used = set(connection.execute(_SELECT_KEYS, [json.dumps(wanted)]).fetchall()) if wanted else set()
     for name, part in parts.items():

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event
 from maillard.decisions.stores import sql_rows
-from maillard.decisions.stores.contract import Counts, DecisionSummary, Head, OpenWindow, Parked, Row, Visits
-from maillard.decisions.stores.sql_rows import DECISION, EVENT, REWARD
+from maillard.decisions.stores.contract import (
+    Counts,
+    DecisionSummary,
+    Head,
+    OpenWindow,
+    Parked,
+    Row,
+    Visits,
+)
+from maillard.decisions.stores.sql_chain import IGNORE, ChainTransaction, grouped, insertion
+from maillard.decisions.stores.sql_rows import DECISION, DECISIONS, EVENT, REWARD
 from maillard.errors import Unavailable
 
 _T = TypeVar("_T")
 SELECT_HEAD = "SELECT id, number, administrative, epoch FROM experiments WHERE name = ?"
-SELECT_ROWS = f"SELECT {DECISION} FROM decisions WHERE experiment = ? ORDER BY state, id"
-
-
-@lru_cache
-def insertion(table: str, columns: str) -> str:
-    """The statement that inserts a row with these columns.
-
-    >>> insertion("pending", "decision, closes")
-    'INSERT INTO pending (decision, closes) VALUES (?, ?)'
-    """
-    return f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' for _ in columns.split(','))})"
-
-
-ADD_DECISION = insertion("decisions", f"{DECISION}, experiment")
+SELECT_ROWS = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? ORDER BY d.state, d.id"
 
 
 class SQLStore(ABC):
@@ -62,48 +57,11 @@ class SQLStore(ABC):
             lock.release()
 
 
-class SQLTransaction(ABC):
+class SQLTransaction(ChainTransaction):
     """A transaction on a connection. The store opens the connection and commits."""
 
-    connection: Any
-    now: int
-    head: Head | None
-    experiment: int
-    "The experiment's id in the database."
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    # These differ between the databases.
-
-    IN: ClassVar[str]
-    "The end of a condition that a column is one of the values in a parameter, which `_list` makes."
-
-    @staticmethod
-    @abstractmethod
-    def _list(values: Iterable[str]) -> Any:
-        """The parameter of an `IN` condition."""
-
-    @abstractmethod
-    def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """Run a statement and return its rows."""
-
-    @abstractmethod
-    def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement for each row of parameters."""
-
-    @abstractmethod
-    def _insert(self, statement: str, rows: Sequence[Sequence[Any]], clause: str) -> list[Any]:
-        """Insert several rows, with a clause after the values; return the rows of the statement."""
-
-    @abstractmethod
-    def _execute_counted(self, statement: str, parameters: Sequence[Any]) -> int:
-        """Run a statement and return how many rows it changed."""
-
-    # The store interface.
-
     def create(self) -> None:
-        sql = insertion("experiments", "name, number, administrative, epoch") + " ON CONFLICT DO NOTHING"
+        sql = insertion("experiments", "name, number, administrative, epoch") + IGNORE
         self._execute_many(sql, [[self.name, 0, 0, 0]])
         self.load()
 
@@ -137,13 +95,6 @@ class SQLTransaction(ABC):
         sql = insertion("checkpoints", "experiment, number, state") + replace
         self._execute_counted(sql, [self.experiment, number, state])
 
-    def add_events(self, events: Sequence[Event], head: Head) -> None:
-        rows = [(*sql_rows.write_event(event), self.experiment) for event in events]
-        self._execute_many(insertion("events", f"{EVENT}, experiment"), rows)
-        sql = "UPDATE experiments SET number = ?, administrative = ?, epoch = ? WHERE id = ?"
-        self._execute_many(sql, [[*head, self.experiment]])
-        self.head = head
-
     def decision_summaries(self, ids: Iterable[str]) -> dict[str, DecisionSummary]:
         sql = f"SELECT id, arm, epoch, time FROM decisions WHERE experiment = ? AND id {self.IN}"
         rows = self._fetch(sql, [self.experiment, self._list(ids)])
@@ -152,38 +103,22 @@ class SQLTransaction(ABC):
         return {key: DecisionSummary(*rest) for key, *rest in rows}
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
-        sql = f"SELECT {DECISION} FROM decisions WHERE experiment = ? AND id {self.IN}"
+        sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {self.IN}"
         rows = self._fetch(sql, [self.experiment, self._list(ids)])
         return {row[0]: sql_rows.read_decision(row, self.name) for row in rows}
 
     def decisions_by_key(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
-        among = f"experiment = ? AND idempotency_key {self.IN}"
-        sql = f"SELECT {DECISION} FROM decisions WHERE {among} ORDER BY position"
+        among = f"d.experiment = ? AND d.idempotency_key {self.IN}"
+        sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE {among} ORDER BY d.position"
         rows = self._fetch(sql, [self.experiment, self._list(keys)])
         decisions = [sql_rows.read_decision(row, self.name) for row in rows]
-        return _grouped(decisions, lambda each: each.idempotency_key or "")
-
-    def add_decisions(self, rows: Sequence[Decision]) -> None:
-        self._execute_many(ADD_DECISION, [(*sql_rows.write_decision(row), self.experiment) for row in rows])
-
-    def add_if_absent(self, rows: Sequence[Decision]) -> set[str]:
-        offered = [(*sql_rows.write_decision(row), self.experiment) for row in rows]
-        return {key for (key,) in self._insert(ADD_DECISION, offered, " ON CONFLICT DO NOTHING RETURNING id")}
-
-    def reward_events(self, ids: Iterable[str]) -> dict[str, list[RewardEvent]]:
-        sql = f"SELECT {REWARD}, late FROM rewards WHERE decision {self.IN} ORDER BY arrived, event"
-        rows = self._fetch(sql, [self._list(ids)])
-        return _grouped(map(sql_rows.read_reward, rows), lambda each: each.decision)
-
-    def add_reward_events(self, rows: Sequence[RewardEvent]) -> None:
-        written = [(*row[:5], int(row.late)) for row in rows]
-        self._execute_many(insertion("rewards", f"{REWARD}, late"), written)
+        return grouped(decisions, lambda each: each.idempotency_key or "")
 
     def parked(self, ids: Iterable[str]) -> dict[str, list[Parked]]:
         among = f"experiment = ? AND decision {self.IN}"
         sql = f"SELECT {REWARD}, expires FROM parked WHERE {among} ORDER BY arrived, event"
         rows = self._fetch(sql, [self.experiment, self._list(ids)])
-        return _grouped(map(sql_rows.read_parked, rows), lambda each: each.row.decision)
+        return grouped(map(sql_rows.read_parked, rows), lambda each: each.row.decision)
 
     def all_parked(self) -> list[Parked]:
         sql = f"SELECT {REWARD}, expires FROM parked WHERE experiment = ? ORDER BY arrived, decision, event"
@@ -253,9 +188,10 @@ class SQLTransaction(ABC):
         return rows[0][0] if rows else None
 
     def assign(self, epoch: int, unit: str, decision: str, *, instead_of: str | None) -> bool:
+        self._lock_chain()  # always before other locks
         values = [decision, self.experiment, epoch, unit]
         if instead_of is None:
-            sql = insertion("assignments", "decision, experiment, epoch, unit") + " ON CONFLICT DO NOTHING"
+            sql = insertion("assignments", "decision, experiment, epoch, unit") + IGNORE
         else:
             place = "experiment = ? AND epoch = ? AND unit = ? AND decision = ?"
             sql = f"UPDATE assignments SET decision = ? WHERE {place}"
@@ -270,14 +206,6 @@ class SQLTransaction(ABC):
         ((rewards, late),) = self._fetch(sql, mine)
         ((parked,),) = self._fetch("SELECT count(*) FROM parked WHERE experiment = ?", mine)
         return Counts(dict(arms), int(rewards), int(late), int(parked))
-
-    def erase_unit(self, unit: str, token: str) -> int:
-        key = "CASE WHEN idempotency_key IS NULL THEN NULL ELSE CAST(? AS TEXT) || id END"
-        sql = f"UPDATE decisions SET unit = ?, idempotency_key = {key} WHERE experiment = ? AND unit = ?"
-        rows = self._execute_counted(sql, [token, f"{token}:", self.experiment, unit])
-        sql = "UPDATE assignments SET unit = ? WHERE experiment = ? AND unit = ?"
-        self._execute_many(sql, [[token, self.experiment, unit]])
-        return rows
 
     # The whole store.
 
@@ -298,7 +226,8 @@ class SQLTransaction(ABC):
 
     def decisions_between(self, after: str, before: str, limit: int) -> list[Decision]:
         names = dict(self._fetch("SELECT id, name FROM experiments"))
-        sql = f"SELECT {DECISION}, experiment FROM decisions WHERE id > ? AND id < ? ORDER BY id LIMIT ?"
+        within = "d.id > ? AND d.id < ? ORDER BY d.id LIMIT ?"
+        sql = f"SELECT {DECISION}, d.experiment FROM {DECISIONS} WHERE {within}"
         rows = self._fetch(sql, [after, before, limit])
         return [sql_rows.read_decision(row, names.get(experiment, "")) for *row, experiment in rows]
 
@@ -315,14 +244,6 @@ class SQLTransaction(ABC):
         ids = [row.id for row in made]
         sql = f"SELECT {EVENT} FROM events WHERE decision {self.IN} ORDER BY number"
         found = map(sql_rows.read_update, self._fetch(sql, [self._list(ids)]))
-        updates, rewards = _grouped(found, lambda each: each.decision), self.reward_events(ids)
+        updates, rewards = grouped(found, lambda each: each.decision), self.reward_events(ids)
         for row in made:
             yield Row(row, tuple(rewards.get(row.id, ())), tuple(updates.get(row.id, ())))
-
-
-def _grouped(rows: Iterable[_T], key: Callable[[_T], str]) -> dict[str, list[_T]]:
-    """The rows of each key, in order."""
-    found: dict[str, list[_T]] = {}
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found

@@ -12,19 +12,28 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from maillard.decisions.chain import Link
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, Decision, RewardEvent
 from maillard.decisions.events import UPDATE_KINDS, AdministrativeEvent, TallyUpdate, parse_event, payload_of
-from maillard.decisions.identifiers import check_name
 from maillard.decisions.stores.contract import Parked
+from maillard.decisions.stores.vectors import Vector, read_arms, read_vector
 from maillard.decisions.timestamps import END_OF_TIME
 from maillard.errors import InvalidLog
 
 # Columns in the order of the rows.
 EVENT = "number, kind, time, decision, arm, value, previous, payload"
-DECISION = (
+_DECISION_COLUMNS = (
     "id, time, unit, arm, log_probability, eligible, log_probabilities, policy_version, formula_version, "
-    "state, epoch, cold, idempotency_key, position, origin"
+    "state, epoch, cold, idempotency_key, position, origin, seal"
 )
+DECISION = ", ".join(f"d.{column}" for column in _DECISION_COLUMNS.split(", ")) + ", l.names, v.data"
+DECISIONS = (  # the tables of these columns
+    "decisions d "
+    "LEFT JOIN vectors v ON v.experiment = d.experiment AND v.state = d.state AND v.variant = d.variant "
+    "LEFT JOIN arm_lists l ON l.experiment = v.experiment AND l.arms = v.arms"
+)
+NEW_DECISION = f"{_DECISION_COLUMNS}, variant"
+LINK = "number, hash, time, first_event, events, decisions, rewards"
 REWARD = "decision, event, value, at, arrived"  # the first fields of a RewardEvent
 
 
@@ -67,27 +76,9 @@ def read_update(row: Sequence[Any]) -> TallyUpdate:
 _numbers = json.JSONDecoder(parse_int=float)
 
 
-_write_arms = lru_cache(maxsize=256)(json.JSONEncoder(ensure_ascii=False).encode)
-
-
-@lru_cache(maxsize=256)
-def _read_arms(content: str) -> tuple[str, ...]:
-    arms = json.loads(content)
-    names = [check_name("eligible", arm) for arm in arms] if isinstance(arms, list) else []
-    if not names or len(set(names)) < len(names):
-        raise ValueError("eligible: a list of different names")
-    return tuple(names)
-
-
-@lru_cache(maxsize=256)
-def _write_logs(logs: tuple[float, ...]) -> str:
-    """Log probabilities as JSON, with null for -inf."""
-    return repr(list(logs)).replace("-inf", "null")
-
-
 @lru_cache(maxsize=256)
 def _read_logs(content: str) -> tuple[float, ...]:
-    """Parse the log probabilities that `_write_logs` wrote. Decisions of one state share them."""
+    """Parse the log probabilities of a decision that was logged as text, with null for -inf."""
     data = _numbers.decode(content)
     logs = [-math.inf if log is None else log for log in data] if isinstance(data, list) else []
     if not logs or not all(type(log) is float and log <= LOG_PROBABILITY_TOLERANCE for log in logs):
@@ -95,12 +86,12 @@ def _read_logs(content: str) -> tuple[float, ...]:
     return tuple(logs)
 
 
-def write_decision(row: Decision) -> tuple[Any, ...]:
-    """The row of a decision, without the experiment's id."""
+def write_decision(row: Decision, seal: bytes | None, vector: Vector) -> tuple[Any, ...]:
+    """The row of a decision, without the experiment's id. Its distribution is a row of another table."""
     return (
-        row.id, row.time, row.unit, row.arm, row.log_probability, _write_arms(row.eligible),
-        _write_logs(row.log_probabilities), row.policy_version, row.formula_version, row.state, row.epoch,
-        int(row.cold), row.idempotency_key, row.position, row.origin,
+        row.id, row.time, row.unit, row.arm, row.log_probability, "", "", row.policy_version,
+        row.formula_version, row.state, row.epoch, int(row.cold), row.idempotency_key, row.position,
+        row.origin, seal, vector.variant,
     )  # fmt: skip
 
 
@@ -108,11 +99,16 @@ def read_decision(row: Sequence[Any], experiment: str) -> Decision:
     """The decision of a row."""
     check_row("decisions", row[0], row, _DECISION_TYPES)
     identifier, time, unit, arm, log, eligible, logs, *rest = row
-    version, formula, state, epoch, cold, key, position, origin = rest
+    version, formula, state, epoch, cold, key, position, origin, _, names, data = rest
     try:
-        arms, log_probabilities = _read_arms(eligible), _read_logs(logs)
+        if names is not None and data is not None:
+            arms, log_probabilities = read_vector(names, data)
+        elif eligible:
+            arms, log_probabilities = read_arms(eligible), _read_logs(logs)
+        else:
+            raise ValueError("a distribution in the table vectors")  # noqa: TRY301  # like other damage
     except (ValueError, RecursionError) as error:
-        raise InvalidLog(f"decisions, row {identifier}", eligible, str(error)) from None
+        raise InvalidLog(f"decisions, row {identifier}", names or eligible, str(error)) from None
     if arm not in arms or len(arms) != len(log_probabilities):
         allowed = f"one of its {len(arms)} eligible arms, with {len(arms)} log probabilities"
         raise InvalidLog(f"decisions, row {identifier}: arm", arm, allowed)
@@ -135,9 +131,17 @@ def read_parked(row: Sequence[Any]) -> Parked:
     return Parked(RewardEvent(*reward), expires)
 
 
-_DECISION_TYPES = "text time text? text log text text whole whole whole whole truth text? whole text?"
+def read_link(row: Sequence[Any]) -> Link:
+    """The link of a row."""
+    return Link(*check_row("links", row[0], row, "whole bytes time whole whole bytes bytes"))
+
+
+_DECISION_TYPES = (
+    "text time text? text log text text whole whole whole whole truth text? whole text? bytes? text? bytes?"
+)
 _COLUMN_TYPES: dict[str, tuple[type, Any, Any]] = {
     "text": (str, None, None),
+    "bytes": (bytes, None, None),
     "whole": (int, 0, 2**62),
     "time": (int, 0, END_OF_TIME - 1),
     "truth": (int, 0, 1),

@@ -25,6 +25,7 @@ _COLUMN_TYPES = {
     "identity": "INTEGER PRIMARY KEY",
     "whole": "INTEGER",
     "real": "REAL",
+    "bytes": "BLOB",
     "table": "WITHOUT ROWID, STRICT",
 }
 _CHECKPOINT_BYTES = 4 << 20  # of the write-ahead log; SQLite's default is 1,000 pages of 4 KiB
@@ -196,7 +197,9 @@ class SQLiteStore(SQLStore):
     def transaction(self, experiment: str, **_options: bool) -> Iterator[SQLTransaction]:
         """Begin a transaction, which is always exclusive: it takes the write lock at its start."""
         with self._committed() as connection:
-            yield SQLiteTransaction(connection, experiment, self._clock())
+            transaction = SQLiteTransaction(connection, experiment, self._clock())
+            yield transaction
+            transaction.write_link()
 
     @contextmanager
     def together(self, keys: Mapping[str, Collection[str]]) -> Iterator[Mapping[str, SQLTransaction]]:
@@ -206,7 +209,7 @@ class SQLiteStore(SQLStore):
         with self._committed() as connection:
             parts, new = begin_parts(connection, self._clock(), keys)
             yield parts
-            new.write()
+            new.write(parts.values())
 
     @contextmanager
     def _committed(self) -> Iterator[Any]:
@@ -336,8 +339,9 @@ class SQLiteStore(SQLStore):
 @lru_cache(maxsize=1024)
 def _for_row_count(statement: str, size: int) -> str:
     """Turn an INSERT of one row into an INSERT of `size` rows."""
-    _, values = statement.rsplit("VALUES ", 1)
-    return statement + f", {values}" * (size - 1)
+    start, rest = statement.rsplit("VALUES ", 1)
+    values, conflict, clause = rest.partition(" ON CONFLICT")
+    return f"{start}VALUES {', '.join([values] * size)}{conflict}{clause}"
 
 
 class SQLiteTransaction(SQLTransaction):

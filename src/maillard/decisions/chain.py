@@ -1,0 +1,210 @@
+"""The hash chain of an experiment, which makes changes of its log evident.
+
+Each commit that adds decisions, events or reward events also adds a link. The hash of a link is
+
+    SHA-256(hash of the previous link || digest of the commit),    32 zero bytes before the first link,
+
+and the digest of a commit is the SHA-256 of the records of its rows: decisions sorted by id, events by
+number, rewards by decision and event. Records have a fixed size, so that many can be made at once.
+
+Erasing a unit must not break the chain. So a record does not contain the unit and the idempotency key of a
+decision, but a commitment: the SHA-256 of a random salt and both texts. The log stores the salt. Erasing
+replaces the salt by the commitment, from which nobody can guess the texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.errors import InvalidLog
+
+FIRST_HASH = bytes(32)
+ID_SIZE, REWARD_KEY_SIZE = 16, 24
+_SALT_SIZE = 16
+_ABSENT = bytes(32)
+# id, vector, commitment, origin; time, state, epoch, policy and formula version, position, arm; log p; cold
+_DECISION = struct.Struct("<16s32s32s16s7qd?")
+# number, time, value, previous, which of both are set; decision; digest of kind, arm and payload
+_EVENT = struct.Struct("<qqddB16s32s")
+# decision, digest of the event's id; value, occurred, arrived, late
+_REWARD = struct.Struct("<16s32sdqq?")
+_COUNTS = struct.Struct("<16sqqq")
+_FORMAT = b"maillard chain 1"
+
+
+class Link(NamedTuple):
+    """One link of a chain: which rows a commit added, and the hash of the log up to this commit."""
+
+    number: int
+    "1 for the first link."
+    hash: bytes
+    time: int
+    first_event: int
+    "The number of the first event of the commit, or of the next one if it has none."
+    events: int
+    "How many events the commit has."
+    decisions: bytes
+    "The ids of its decisions, 16 bytes each, sorted."
+    rewards: bytes
+    "The keys of its reward events, sorted: 16 bytes of the decision's id, 8 of the digest of the event's id."
+
+
+def digest_of(*texts: str | None) -> bytes:
+    """The SHA-256 of some texts, any of which may be None."""
+    parts = (b"\0" if text is None else b"\1%d:%b" % (len(data := text.encode()), data) for text in texts)
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def id_bytes(identifier: str) -> bytes:
+    """The 16 bytes of a decision's id."""
+    try:
+        found = bytes.fromhex(identifier.replace("-", ""))
+    except ValueError:
+        found = b""
+    if len(found) != ID_SIZE:
+        raise InvalidLog("decisions: id", identifier, "a UUID")
+    return found
+
+
+def id_text(data: bytes) -> str:
+    """The decision's id with these 16 bytes."""
+    text = data.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def id_texts(data: bytes, size: int = ID_SIZE) -> list[str]:
+    """The ids at the beginning of each `size` bytes of a link's `decisions` or `rewards`."""
+    return [id_text(data[start : start + ID_SIZE]) for start in range(0, len(data), size)]
+
+
+# Commitments.
+
+
+def new_seals(rows: Sequence[Decision]) -> list[bytes | None]:
+    """A new salt for each decision that has something to commit to."""
+    salts = os.urandom(_SALT_SIZE * len(rows))
+    return [
+        None
+        if row.unit is None and row.idempotency_key is None
+        else salts[_SALT_SIZE * place : _SALT_SIZE * (place + 1)]
+        for place, row in enumerate(rows)
+    ]
+
+
+def commitment(seal: bytes | None, unit: str | None, key: str | None) -> bytes:
+    """The commitment to a decision's unit and idempotency key, given its salt, or itself after erasure."""
+    if seal is None:
+        return _ABSENT
+    if len(seal) != _SALT_SIZE:
+        return seal
+    return hashlib.sha256(seal + digest_of(unit, key)).digest()
+
+
+def is_erased(seal: bytes | None) -> bool:
+    """Whether the salt of a decision was replaced by the commitment."""
+    return seal is not None and len(seal) != _SALT_SIZE
+
+
+# Records.
+
+
+@lru_cache(maxsize=64)
+def _vector_digest_of_arms(arms: tuple[str, ...]) -> Any:
+    return hashlib.sha256(json.dumps(arms, ensure_ascii=False).encode() + b"\0")
+
+
+def vector_digest(arms: tuple[str, ...], data: bytes) -> bytes:
+    """The digest of a distribution: the eligible arms, and log probabilities as little-endian doubles."""
+    found = _vector_digest_of_arms(arms).copy()
+    found.update(data)
+    digest: bytes = found.digest()
+    return digest
+
+
+def decision_record(row: Decision, seal: bytes | None, vector: bytes) -> bytes:
+    """The record of a decision; `vector` is the digest of its distribution."""
+    return _DECISION.pack(
+        id_bytes(row.id), vector, commitment(seal, row.unit, row.idempotency_key),
+        _ABSENT if row.origin is None else id_bytes(row.origin), row.time, row.state, row.epoch,
+        row.policy_version, row.formula_version, row.position, row.eligible.index(row.arm),
+        row.log_probability + 0.0, row.cold,
+    )  # fmt: skip
+
+
+_event_digest = lru_cache(maxsize=256)(digest_of)
+
+
+def event_record(row: Sequence[Any]) -> bytes:
+    """The record of an event, given as the row that SQL stores write: see `sql_rows.EVENT`."""
+    number, kind, time, decision, arm, value, previous, payload = row
+    present = (value is not None) + 2 * (previous is not None)
+    digest = (_event_digest if payload is None else digest_of)(kind, arm, payload)
+    identifier = _ABSENT if decision is None else id_bytes(decision)
+    # SQLite stores no negative zero.
+    value, previous = (value or 0.0) + 0.0, (previous or 0.0) + 0.0
+    return _EVENT.pack(number, time, value, previous, present, identifier, digest)
+
+
+def reward_record(row: RewardEvent) -> bytes:
+    """The record of a reward event. By default its id is that of its decision, which needs no digest."""
+    event = _ABSENT if row.event == row.decision else digest_of(row.event)
+    return _REWARD.pack(id_bytes(row.decision), event, row.value + 0.0, row.at, row.arrived, row.late)
+
+
+class Commit:
+    """The records of the rows that a transaction has added."""
+
+    __slots__ = ("decisions", "events", "first_event", "rewards")
+
+    def __init__(self) -> None:
+        self.decisions: list[bytes] = []
+        self.events: list[bytes] = []
+        self.rewards: list[bytes] = []
+        self.first_event = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.decisions or self.events or self.rewards)
+
+    def add_events(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Add events, given as rows of SQL stores."""
+        for row in rows:
+            self.first_event = self.first_event or row[0]
+            self.events.append(event_record(row))
+
+    def add_rewards(self, rows: Iterable[RewardEvent]) -> None:
+        """Add reward events."""
+        self.rewards.extend(map(reward_record, rows))
+
+    def digest(self) -> bytes:
+        """The digest of the commit."""
+        self.decisions.sort()
+        self.rewards.sort()
+        counts = _COUNTS.pack(_FORMAT, len(self.decisions), len(self.events), len(self.rewards))
+        return hashlib.sha256(b"".join([counts, *self.decisions, *self.events, *self.rewards])).digest()
+
+    def link(self, last: tuple[int, bytes] | None, time: int, last_event: int) -> Link:
+        """The link of the commit, given the number and hash of the last one, and the log's last event."""
+        number, previous = last or (0, FIRST_HASH)
+        hashed = next_hash(previous, self.digest())
+        return Link(number + 1, hashed, time, *self.contents(last_event))
+
+    def contents(self, last_event: int) -> tuple[int, int, bytes, bytes]:
+        """The other fields of the link."""
+        return (
+            self.first_event or last_event + 1,
+            len(self.events),
+            b"".join(record[:ID_SIZE] for record in self.decisions),
+            b"".join(record[:REWARD_KEY_SIZE] for record in self.rewards),
+        )
+
+
+def next_hash(previous: bytes, digest: bytes) -> bytes:
+    """The hash of a link."""
+    return hashlib.sha256(previous + digest).digest()

@@ -1,0 +1,201 @@
+"""The rows that the hash chain covers, in SQL that both SQLite and PostgreSQL understand."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, TypeVar
+
+from maillard.decisions import chain
+from maillard.decisions.chain import Commit, Link
+from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.events import Event
+from maillard.decisions.stores import sql_rows
+from maillard.decisions.stores.contract import ChainRows, Head
+from maillard.decisions.stores.sql_rows import DECISION, DECISIONS, EVENT, LINK, NEW_DECISION, REWARD
+from maillard.decisions.stores.vectors import Vector, vector_of
+
+_T = TypeVar("_T")
+SELECT_LAST_LINK = f"SELECT {LINK} FROM links WHERE experiment = ? ORDER BY number DESC LIMIT 1"
+
+
+@lru_cache
+def insertion(table: str, columns: str) -> str:
+    """The statement that inserts a row with these columns.
+
+    >>> insertion("pending", "decision, closes")
+    'INSERT INTO pending (decision, closes) VALUES (?, ?)'
+    """
+    return f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' for _ in columns.split(','))})"
+
+
+ADD_DECISION = insertion("decisions", f"{NEW_DECISION}, experiment")
+IGNORE = " ON CONFLICT DO NOTHING"
+ADD_ARM_LIST = insertion("arm_lists", "experiment, arms, names") + IGNORE
+ADD_VECTOR = insertion("vectors", "experiment, state, variant, arms, data") + IGNORE
+ADD_LINK = insertion("links", f"experiment, {LINK}")
+
+
+class ChainTransaction(ABC):
+    """A transaction that adds decisions, events and reward events, and then their link."""
+
+    connection: Any
+    now: int
+    head: Head | None
+    experiment: int
+    "The experiment's id in the database."
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.commit = Commit()
+        "The records of the chained rows that were added."
+
+    # These differ between the databases.
+
+    IN: ClassVar[str]
+    "The end of a condition that a column is one of the values in a parameter, which `_list` makes."
+
+    @staticmethod
+    @abstractmethod
+    def _list(values: Iterable[str]) -> Any:
+        """The parameter of an `IN` condition."""
+
+    @abstractmethod
+    def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Run a statement and return its rows."""
+
+    @abstractmethod
+    def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement for each row of parameters."""
+
+    @abstractmethod
+    def _insert(self, statement: str, rows: Sequence[Sequence[Any]], clause: str) -> list[Any]:
+        """Insert several rows, with a clause after the values; return the rows of the statement."""
+
+    @abstractmethod
+    def _execute_counted(self, statement: str, parameters: Sequence[Any]) -> int:
+        """Run a statement and return how many rows it changed."""
+
+    # Chained rows.
+
+    def add_events(self, events: Sequence[Event], head: Head) -> None:
+        self._lock_chain()
+        rows = [sql_rows.write_event(event) for event in events]
+        self.commit.add_events(rows)
+        written = [(*row, self.experiment) for row in rows]
+        self._execute_many(insertion("events", f"{EVENT}, experiment"), written)
+        sql = "UPDATE experiments SET number = ?, administrative = ?, epoch = ? WHERE id = ?"
+        self._execute_many(sql, [[*head, self.experiment]])
+        self.head = head
+
+    def add_decisions(self, rows: Sequence[Decision]) -> None:
+        self._lock_chain()
+        written, records = self._prepare_decisions(rows)
+        self._execute_many(ADD_DECISION, written)
+        self.commit.decisions += records
+
+    def add_if_absent(self, rows: Sequence[Decision]) -> set[str]:
+        self._lock_chain()
+        offered, records = self._prepare_decisions(rows)
+        added = {key for (key,) in self._insert(ADD_DECISION, offered, f"{IGNORE} RETURNING id")}
+        self.commit.decisions += [
+            record for row, record in zip(rows, records, strict=True) if row.id in added
+        ]
+        return added
+
+    def _prepare_decisions(self, rows: Sequence[Decision]) -> tuple[list[tuple[Any, ...]], list[bytes]]:
+        """Add the distributions of decisions; return the rows of the decisions and their records."""
+        made, records, vectors = [], [], dict[tuple[int, int], Vector]()
+        for row, seal in zip(rows, chain.new_seals(rows), strict=True):
+            vector = vector_of(row.eligible, row.log_probabilities)
+            vectors[row.state, vector.variant] = vector
+            made.append((*sql_rows.write_decision(row, seal, vector), self.experiment))
+            records.append(chain.decision_record(row, seal, vector.digest))
+        mine = self.experiment
+        lists = {each.arms: (mine, each.arms, each.names) for each in vectors.values()}
+        self._add_vectors(
+            list(lists.values()), [(mine, *place, each.arms, each.data) for place, each in vectors.items()]
+        )
+        return made, records
+
+    def _add_vectors(self, arm_lists: Sequence[Sequence[Any]], vectors: Sequence[Sequence[Any]]) -> None:
+        self._execute_many(ADD_ARM_LIST, arm_lists)
+        self._execute_many(ADD_VECTOR, vectors)
+
+    def reward_events(self, ids: Iterable[str]) -> dict[str, list[RewardEvent]]:
+        sql = f"SELECT {REWARD}, late FROM rewards WHERE decision {self.IN} ORDER BY arrived, event"
+        rows = self._fetch(sql, [self._list(ids)])
+        return grouped(map(sql_rows.read_reward, rows), lambda each: each.decision)
+
+    def add_reward_events(self, rows: Sequence[RewardEvent]) -> None:
+        self._lock_chain()
+        self.commit.add_rewards(rows)
+        written = [(*row[:5], int(row.late)) for row in rows]
+        self._execute_many(insertion("rewards", f"{REWARD}, late"), written)
+
+    def erase_unit(self, unit: str, token: str) -> int:
+        mine = [self.experiment, unit]
+        sql = "SELECT id, idempotency_key, seal FROM decisions WHERE experiment = ? AND unit = ?"
+        rows = self._fetch(sql, mine)
+        erased = [
+            (token, None if key is None else f"{token}:{identifier}",
+             None if seal is None else chain.commitment(seal, unit, key), identifier)
+            for identifier, key, seal in rows
+        ]  # fmt: skip
+        self._execute_many(
+            "UPDATE decisions SET unit = ?, idempotency_key = ?, seal = ? WHERE id = ?", erased
+        )
+        self._execute_many(
+            "UPDATE assignments SET unit = ? WHERE experiment = ? AND unit = ?", [[token, *mine]]
+        )
+        return len(rows)
+
+    # The chain.
+
+    def _lock_chain(self) -> None:  # noqa: B027  # SQLite has one writer at a time
+        """Wait until no other transaction can add a link."""
+
+    def write_link(self) -> None:
+        """Add the link of this transaction's rows, as its last statement."""
+        if self.commit:
+            last = self.last_link()
+            link = self.next_link((last.number, last.hash) if last else None)
+            self._execute_many(ADD_LINK, [(self.experiment, *link)])
+
+    def next_link(self, last: tuple[int, bytes] | None) -> Link:
+        """The link of this transaction's rows, given the number and the hash of the last link."""
+        return self.commit.link(last, self.now, self.head.number if self.head else 0)
+
+    def last_link(self) -> Link | None:
+        rows = self._fetch(SELECT_LAST_LINK, [self.experiment])
+        return sql_rows.read_link(rows[0]) if rows else None
+
+    def links(self, after: int, limit: int) -> list[Link]:
+        sql = f"SELECT {LINK} FROM links WHERE experiment = ? AND number > ? ORDER BY number LIMIT ?"
+        return [sql_rows.read_link(row) for row in self._fetch(sql, [self.experiment, after, limit])]
+
+    def chain_rows(self, links: Sequence[Link]) -> ChainRows:
+        decisions, rewards = ids_of(links)
+        sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {self.IN}"
+        rows = self._fetch(sql, [self.experiment, self._list(decisions)])
+        made = {row[0]: (sql_rows.read_decision(row, self.name), row[15]) for row in rows}
+        first, last = links[0].first_event, links[-1].first_event + links[-1].events
+        sql = f"SELECT {EVENT} FROM events WHERE experiment = ? AND number >= ? AND number < ?"
+        events = {row[0]: tuple(row) for row in self._fetch(sql, [self.experiment, first, last])}
+        return ChainRows(made, events, self.reward_events(rewards))
+
+
+def ids_of(links: Iterable[Link]) -> tuple[list[str], list[str]]:
+    """The ids of the decisions of some links, and of the decisions that their reward events belong to."""
+    decisions = [each for link in links for each in chain.id_texts(link.decisions)]
+    rewards = [each for link in links for each in chain.id_texts(link.rewards, chain.REWARD_KEY_SIZE)]
+    return decisions, rewards
+
+
+def grouped(rows: Iterable[_T], key: Callable[[_T], str]) -> dict[str, list[_T]]:
+    """The rows of each key, in order."""
+    found: dict[str, list[_T]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
