@@ -1,4 +1,4 @@
-"""Commands for decision logs: verify, export, import, erase-unit."""
+"""Commands for decision logs: verify, head, export, import, erase-unit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from maillard.cli.options import EXPERIMENT, FILE, FORMAT, option
 from maillard.cli.terminal import VERDICT_STYLES, printable, row_progress, text_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from maillard.decisions import Verification
+    from maillard.decisions.chain_verification import ChainReport
 
 # The attributes of a Verification that are printed as JSON without conversion.
 _PLAIN_FIELDS = (
@@ -40,12 +43,17 @@ class _FileFormat(click.Choice):  # type: ignore[type-arg]  # not generic in cli
 @click.command()
 @click.argument("log")
 @EXPERIMENT
+@option(
+    "--anchor", "A hash that `maillard head` printed earlier: LOG must extend the log of that time.",
+    metavar="HASH",
+)  # fmt: skip
 @FORMAT
-def verify(log: str, experiment: str | None, form: str) -> None:
+def verify(log: str, experiment: str | None, anchor: str | None, form: str) -> None:
     """Recompute every probability in LOG and test whether the choices agree with them.
 
-    LOG is a SQLite log, a postgresql:// URL, or an exported file. The verdict is "consistent", "broken" or
-    "not enough data". The exit status is 1 if the log is broken.
+    LOG is a SQLite log, a postgresql:// URL, or an exported file. A log in a database has a hash chain, which
+    shows whether rows were deleted, added or changed. The verdict is "consistent", "broken" or "not enough
+    data". The exit status is 1 if the log is broken.
 
     \b
     maillard verify decisions.db
@@ -54,13 +62,46 @@ def verify(log: str, experiment: str | None, form: str) -> None:
     from maillard.decisions import verify as run
 
     with row_progress("verified") as on_rows:
-        found = run(log, experiment, on_rows=on_rows)
+        found = run(log, experiment, anchor=anchor, on_rows=on_rows)
     if form == "json":
         click.echo(json.dumps(_to_json(found), indent=1, ensure_ascii=False))
     else:
         _print(found)
     if found.verdict == "broken":
         raise SystemExit(1)
+
+
+@click.command()
+@click.argument("log")
+@EXPERIMENT
+@FORMAT
+def head(log: str, experiment: str | None, form: str) -> None:
+    """Print the end of the hash chain of LOG, a path or a postgresql:// URL.
+
+    Store the hash in another place, which people who can change LOG cannot change. Later, `maillard verify
+    --anchor HASH LOG` tells whether LOG still contains everything that it contains now.
+
+    \b
+    maillard head decisions.db
+    maillard head postgresql://localhost/shop --experiment home --format json
+    """  # noqa: D301  # click requires this character
+    from contextlib import closing
+
+    from maillard.decisions.chain import head_of
+    from maillard.decisions.log import select_experiment
+    from maillard.decisions.stores import open_store
+    from maillard.decisions.timestamps import from_microseconds
+
+    with closing(open_store(log, create=False, read_only=True)) as store:
+        name = select_experiment(store.experiments(), experiment, store.where)
+        with store.reading(name) as transaction:
+            found = head_of(transaction.last_link())
+    time = None if found.time is None else from_microseconds(found.time).isoformat()
+    if form == "json":
+        data = {"experiment": name, "commit": found.commit, "hash": found.hash, "time": time}
+        click.echo(json.dumps(data, indent=1, ensure_ascii=False))
+    else:
+        click.echo(f"{found.hash}  {name!r}: commit {found.commit:,}, {time or 'none yet'}")
 
 
 @click.command()
@@ -136,9 +177,22 @@ def _to_json(found: Verification) -> dict[str, Any]:
     return {
         **{name: getattr(found, name) for name in _PLAIN_FIELDS},
         "not_recomputed": dict(found.not_recomputed),
+        "chain": None if found.chain is None else dataclasses.asdict(found.chain),
         "problems": [dataclasses.asdict(problem) for problem in found.problems],
         "scores": [{**dataclasses.asdict(score), "z": score.z} for score in scores],
     }
+
+
+def _print_chain(chain: ChainReport, echo: Callable[..., None]) -> None:
+    echo(f"hash chain: {chain.commits:,} commits, head {chain.head}")
+    if chain.anchor is not None:
+        echo(f"the log extends the anchor: it is the hash of commit {chain.anchor:,}", "green")
+    if chain.erased:
+        echo(
+            f"{chain.erased:,} decisions have an erased unit; the chain covers the rest of their rows", "dim"
+        )
+    if chain.unchained:
+        echo(f"{chain.unchained:,} decisions were logged before the log had a chain", "yellow")
 
 
 def _print(found: Verification) -> None:
@@ -157,6 +211,8 @@ def _print(found: Verification) -> None:
         echo(f"{found.recomputed:,} recomputed from the log; {largest}")
     for reason, count in found.not_recomputed.items():
         echo(f"{count:,} not recomputed: {reason}", "yellow")
+    if found.chain is not None:
+        _print_chain(found.chain, echo)
     if found.not_audited:
         reason = "they repeat a sticky assignment, or not all their probabilities are known"
         echo(f"{found.not_audited:,} not audited: {reason}", "dim")

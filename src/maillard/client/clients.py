@@ -109,6 +109,7 @@ class Client(BaseClient[_Connections]):
     summary = _method(read_methods.summary)
     evaluate = _method(read_methods.evaluate)
     verify = _method(read_methods.verify)
+    head = _method(read_methods.head)
     export = _method(read_methods.export)
 
     @property
@@ -233,6 +234,7 @@ class AsyncClient(BaseClient[_AsyncConnections]):
     summary = _async_method(read_methods.summary)
     evaluate = _async_method(read_methods.evaluate)
     verify = _async_method(read_methods.verify)
+    head = _async_method(read_methods.head)
     export = _async_method(read_methods.export)
 
     @property

@@ -125,6 +125,15 @@ def verify(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, An
     return to_dict((yield from fetch(call, wire.Verification)))
 
 
+def head(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, Any]]:
+    """The end of the log's hash chain: `commit`, `hash` and `time`.
+
+    Store the hash elsewhere: `maillard verify LOG --anchor HASH` tells later whether the log extends it.
+    """
+    path = api_path("experiments", scope.experiment_name(experiment), "head")
+    return to_dict((yield from fetch(ApiCall("GET", path), wire.ChainHead)))
+
+
 def export(scope: Scope, path: str | os.PathLike[str], *, experiment: str | None = None) -> Steps[Path]:
     """Write the log to a Parquet file, completely or not at all; returns the path."""
     if not isinstance(path, str | os.PathLike):

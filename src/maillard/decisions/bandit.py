@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from maillard.decisions import configuration, events, ledger
+from maillard.decisions.chain import ChainHead, head_of
 from maillard.decisions.decision import Decision
 from maillard.decisions.experiment_summary import summarize
 from maillard.decisions.frames import records_of
@@ -317,6 +318,12 @@ class Bandit:
             allowed = f"a decision of experiment {self.experiment!r} in {self._store.where}"
             raise InvalidValue("decision_id", identifier, allowed)
         return found[identifier]
+
+    def head(self) -> ChainHead:
+        """The end of the log's hash chain, for `verify(log, anchor=...)` at a later time."""
+        self.session.check_open()
+        with self._store.reading(self.experiment) as transaction:
+            return head_of(transaction.last_link())
 
     def summary(self) -> dict[str, Any]:
         """The arms, counts, policy and status of the experiment.

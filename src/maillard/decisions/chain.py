@@ -56,6 +56,24 @@ class Link(NamedTuple):
     "The keys of its reward events, sorted: 16 bytes of the decision's id, 8 of the digest of the event's id."
 
 
+class ChainHead(NamedTuple):
+    """The end of a chain. Publish the hash, and `verify` can tell later whether a log extends this one."""
+
+    commit: int
+    "The number of commits so far; 0 if the log has no chain yet."
+    hash: str
+    "64 hexadecimal digits."
+    time: int | None
+    "When the last commit was made, in microseconds since 1970."
+
+
+def head_of(last: Link | None) -> ChainHead:
+    """The head of a chain with this last link."""
+    if last is None:
+        return ChainHead(0, FIRST_HASH.hex(), None)
+    return ChainHead(last.number, last.hash.hex(), last.time)
+
+
 def digest_of(*texts: str | None) -> bytes:
     """The SHA-256 of some texts, any of which may be None."""
     parts = (b"\0" if text is None else b"\1%d:%b" % (len(data := text.encode()), data) for text in texts)

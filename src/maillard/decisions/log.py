@@ -7,6 +7,7 @@ import heapq
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -17,7 +18,7 @@ from maillard.decisions.events import AdministrativeEvent, Configuration, Event,
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.selection import Names, Numbers, Selection, Time, select_part
 from maillard.decisions.state import State, replay
-from maillard.decisions.stores.contract import Parked, Row
+from maillard.decisions.stores.contract import Parked, Row, Transaction
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, UnknownName
 
@@ -64,6 +65,8 @@ class DecisionLog:
         self.selection = Selection()
         self.active = False
         "Whether the log is in a store and its experiment is not archived, so that it may grow."
+        self.read_chain: Callable[[], AbstractContextManager[Transaction]] | None = None
+        "Begins a read-only transaction of the store; None if the log is not in a store."
         self.check_rows: Callable[[], None] = _accept
         "Raises InvalidLog if rows of an exported table were removed or edited."
 

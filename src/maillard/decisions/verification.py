@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
+from maillard.decisions.chain_verification import ChainReport, check_anchor, check_chain
 from maillard.decisions.columns import columns_of
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.events import Event, Reset, Restore, Simulate
@@ -73,6 +74,8 @@ class Verification:
     "Whether choices were made with a seed, so that anyone who knows it can predict them."
     simulated_clock: bool = False
     "Whether times come from a clock that the caller provided."
+    chain: ChainReport | None = None
+    "What the hash chain says; None if the log is not in a store."
     audit_verdict: Verdict = "not enough data"
     "Whether the choices agree with the logged probabilities."
 
@@ -89,13 +92,18 @@ class Verification:
 
 
 def verify(
-    log: Any, experiment: str | None = None, *, on_rows: Callable[[int], None] | None = None
+    log: Any,
+    experiment: str | None = None,
+    *,
+    anchor: str | None = None,
+    on_rows: Callable[[int], None] | None = None,
 ) -> Verification:
     """Recompute every logged probability, and test whether the choices agree with the probabilities.
 
     `log` is anything that `read_log` opens. Log probabilities may differ by 1e-12 max(1, |log p|), or by the
-    error bound of policies that use quadrature. `on_rows` is a callback that receives the number of decisions
-    read so far.
+    error bound of policies that use quadrature. A log in a store has a hash chain, which is checked too:
+    with `anchor`, a hash that was published earlier, the log must extend the log of that time. `on_rows` is a
+    callback that receives the number of decisions read so far.
 
     >>> from maillard.decisions import Bandit, Reward
     >>> bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
@@ -104,6 +112,7 @@ def verify(
     >>> found.recomputed, found.problem_count, found.verdict
     (200, 0, 'consistent')
     """
+    expected = None if anchor is None else check_anchor(anchor)
     try:
         opened = read_log(log, experiment)
     except InvalidLog as error:
@@ -117,6 +126,10 @@ def verify(
     found.simulated_clock = any(event.clock for event in simulations)
     audit = Audit()
     with nullcontext() if opened is log else opened:
+        if opened.read_chain is not None:
+            found.chain = check_chain(opened.read_chain, found.add_problem, expected)
+        elif expected is not None:
+            raise InvalidValue("anchor", anchor, f"a log in a store; {opened.source} has no hash chain")
         if opened.foreign or not opened.selection.selects_all:
             _audit_rows(opened, found, audit)
             reason = "the log has no events" if opened.foreign else "a part of a log does not have all events"

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from maillard import errors
 from maillard.decisions import DecisionLog, Verification, read_log, verify, write_log
+from maillard.decisions.chain_verification import ChainReport
+from maillard.decisions.timestamps import from_microseconds
 from maillard.service.job_targets import parse_target
 from maillard.service.worker_process import without_secrets
 
@@ -104,6 +106,10 @@ def check(database: str, experiment: str) -> dict[str, Any]:
     result["problems"] = [{"decision": each.decision, "what": each.what} for each in found.problems]
     result["arms"] = [{"arm": each.name, "z": each.z} for each in found.arms]
     result["weights_z"] = None if found.weights is None else found.weights.z
+    chain = found.chain or ChainReport()
+    time = None if chain.time is None else from_microseconds(chain.time).isoformat()
+    result["head"] = {"commit": chain.commits, "hash": chain.head, "time": time}
+    result["erased"], result["unchained"] = chain.erased, chain.unchained
     return _to_json(result)
 
 

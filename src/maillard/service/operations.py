@@ -176,6 +176,7 @@ OPERATIONS: tuple[Operation, ...] = (
         query=(("archived", "Whether to include archived experiments."),),
     ),
     _get(f"{_EXPERIMENT}/state", reads.read_state, wire.State, "The current state."),
+    _get(f"{_EXPERIMENT}/head", reads.read_head, wire.ChainHead, "The end of the log's hash chain."),
     _get(f"{_EXPERIMENT}/activity", reads.read_activity, wire.Activity, "As of a few seconds ago."),
     _get(
         f"{_EXPERIMENT}/export",

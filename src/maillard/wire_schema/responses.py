@@ -340,6 +340,15 @@ class ArmScore(_Response):
     z: float | None
 
 
+class ChainHead(_Response):
+    """The end of an experiment's hash chain, as `verify` accepts it for an anchor."""
+
+    commit: int
+    "The number of commits so far; 0 if the log has no chain yet."
+    hash: str
+    time: UtcTime | None
+
+
 class Verification(_Response):
     """The result of recomputing every probability and auditing the choices."""
 
@@ -352,3 +361,9 @@ class Verification(_Response):
     problem_count: int
     arms: list[ArmScore]
     weights_z: float | None
+    head: ChainHead
+    "The end of the hash chain that was checked."
+    erased: int
+    "Decisions whose unit was erased."
+    unchained: int
+    "Decisions that were logged before the log had a hash chain."

@@ -63,6 +63,7 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
         close=close,
     )
     opened.active = not opened.configurations[-1].archived
+    opened.read_chain = lambda: store.reading(name)
     return opened
 
 
@@ -164,6 +165,7 @@ def _copy(log: DecisionLog, transaction: Transaction, experiment: str, epoch: in
         _add_decisions(transaction, decisions, log.source)
         transaction.add_reward_events([each for row in rows for each in row.rewards])
         transaction.add_pending(_pending(log, rows, epoch, transaction.now))
+        transaction.write_link()
         count += len(rows)
         for row in decisions if log.sticky else ():
             if row.unit is not None and row.origin is None:

@@ -193,6 +193,9 @@ class Transaction(Protocol):
     def erase_unit(self, unit: str, token: str) -> int:
         """Replace a unit's name and its idempotency keys by a token; return the number of changed rows."""
 
+    def write_link(self) -> None:
+        """Add a link for the rows added so far. The end of a transaction does this for the rest."""
+
     def last_link(self) -> Link | None:
         """The last link of the chain."""
 

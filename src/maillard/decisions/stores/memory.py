@@ -276,6 +276,7 @@ class MemoryTransaction:
             last = self.last_link()
             place = (last.number, last.hash) if last else None
             self._data.links.append(self._commit.link(place, self.now, self._data.head.number))
+            self._commit = Commit()
 
     def last_link(self) -> Link | None:
         return self._data.links[-1] if self._data.links else None

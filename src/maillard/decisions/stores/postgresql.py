@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from maillard.decisions.chain import FIRST_HASH
+from maillard.decisions.chain import FIRST_HASH, Commit
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.stores import schema
 from maillard.decisions.stores.contract import Counts, Row, Visits
@@ -328,6 +328,7 @@ class _Transaction(SQLTransaction):
             digest, last_event = self.commit.digest(), self.head.number if self.head else 0
             contents = [self.now, *self.commit.contents(last_event)]
             self._execute(_ADD_LINK, [FIRST_HASH, digest, *contents, self.experiment, self.experiment])
+            self.commit = Commit()
 
     @contextmanager
     def _longer_timeout(self) -> Iterator[None]:

@@ -135,6 +135,20 @@ ALTER TABLE decisions ADD COLUMN seal {bytes};
 MIGRATIONS: tuple[str, ...] = (_FIRST, _DOCUMENTS, _CHAIN)
 
 
+# A read-only connection cannot migrate an older log. Temporary tables and views give it what is missing.
+_WITHOUT_CHAIN = """
+CREATE TEMP TABLE arm_lists (experiment, arms, names);
+CREATE TEMP TABLE vectors (experiment, state, variant, arms, data);
+CREATE TEMP TABLE links (experiment, number, hash, time, first_event, events, decisions, rewards);
+CREATE TEMP VIEW decisions AS SELECT *, NULL AS variant, NULL AS seal FROM main.decisions
+"""
+
+
+def missing_tables(version: int) -> str:
+    """The statements that let a read-only connection of SQLite read a log of an older version."""
+    return _WITHOUT_CHAIN if version < len(MIGRATIONS) else ""
+
+
 def check_version(version: int) -> int:
     """Return the version of a log's tables, unless it is newer than the migrations."""
     if version > len(MIGRATIONS):

@@ -157,11 +157,12 @@ class ChainTransaction(ABC):
         """Wait until no other transaction can add a link."""
 
     def write_link(self) -> None:
-        """Add the link of this transaction's rows, as its last statement."""
+        """Add a link for the rows added so far."""
         if self.commit:
             last = self.last_link()
             link = self.next_link((last.number, last.hash) if last else None)
             self._execute_many(ADD_LINK, [(self.experiment, *link)])
+            self.commit = Commit()
 
     def next_link(self, last: tuple[int, bytes] | None) -> Link:
         """The link of this transaction's rows, given the number and the hash of the last link."""

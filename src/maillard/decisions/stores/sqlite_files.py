@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from maillard.decisions.stores.schema import missing_tables
 from maillard.errors import InvalidLog
 
 
@@ -34,6 +35,21 @@ def create_private(path: str) -> None:
 
 
 def open_read_only(path: Path, **options: Any) -> sqlite3.Connection:
+    """Open a connection that writes nothing, to a log of this or an older version."""
+    connection = _connect_read_only(path, **options)
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version and (missing := missing_tables(version)):
+            connection.execute("PRAGMA query_only = OFF")
+            connection.executescript(missing)  # temporary: in memory, or in a file that has no name
+            connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_read_only(path: Path, **options: Any) -> sqlite3.Connection:
     """Open a connection that writes nothing; mode=ro would leave lock files behind."""
     address = path.as_uri() + "?mode="
     connection: sqlite3.Connection = sqlite3.connect(address + "rw", uri=True, **options)

@@ -99,6 +99,14 @@ def _bounds(rule: Reward, outcomes: Outcomes) -> tuple[Bounds, str | None]:
     return bounds, _IMPOSSIBLE_SUMS if (None, None) in bounds else None
 
 
+async def read_head(context: RequestContext) -> HttpResponse:
+    """Return the end of the hash chain. A log that extends it contains everything committed so far."""
+    experiment = await context.experiment()
+    head = await context.service.experiments.run(experiment.bandit.head)
+    time = None if head.time is None else from_microseconds(head.time)
+    return HttpResponse(200, wire.ChainHead(commit=head.commit, hash=head.hash, time=time))
+
+
 async def read_activity(context: RequestContext) -> HttpResponse:
     """Return decisions per arm, rewards over time, and the audit of the probabilities."""
     experiment = await context.experiment()

@@ -1,0 +1,180 @@
+"""Checks the hash chain of a log: whether rows were deleted, added or changed after they were committed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from maillard.decisions import chain
+from maillard.decisions.chain import FIRST_HASH, Commit, Link
+from maillard.decisions.decision import RewardEvent
+from maillard.decisions.stores.contract import ChainRows, Transaction
+from maillard.decisions.stores.vectors import digest_of
+from maillard.decisions.timestamps import from_microseconds
+from maillard.errors import InvalidLog, InvalidValue
+
+_MAX_LINKS = 256  # per transaction
+_MAX_NAMED = 3  # decisions in a message
+_HASH = re.compile("[0-9a-f]{64}")
+
+# Receives the id of a decision, or None, and a problem.
+OnProblem = Callable[[str | None, str], None]
+
+
+@dataclass(kw_only=True)
+class ChainReport:
+    """What the hash chain says about a log."""
+
+    commits: int = 0
+    "The number of links, of which each is a commit."
+    head: str = FIRST_HASH.hex()
+    "The hash of the last link, in hexadecimal digits."
+    time: int | None = None
+    "When the last link was added, in microseconds since 1970."
+    decisions: int = 0
+    "The number of decisions in the chain."
+    erased: int = 0
+    "Of these, how many had their unit erased. The chain still covers the rest of their rows."
+    unchained: int = 0
+    "Decisions that were logged before the log had a chain."
+    anchor: int | None = None
+    "The number of the commit that has the hash of the given anchor."
+
+
+def check_anchor(anchor: str) -> str:
+    """Return a hash in lower case, or raise InvalidValue."""
+    if isinstance(anchor, str) and _HASH.fullmatch(lowered := anchor.strip().lower()):
+        return lowered
+    raise InvalidValue(
+        "anchor", anchor, "the hash of a head: 64 hexadecimal digits, as `maillard head` prints"
+    )
+
+
+def check_chain(
+    read: Callable[[], AbstractContextManager[Transaction]], on_problem: OnProblem, anchor: str | None = None
+) -> ChainReport:
+    """Recompute the hashes of all links from the rows, and report every contradiction.
+
+    `read` begins a read-only transaction. The chain only grows, so it is read in several of them.
+    """
+    checker = _ChainChecker(on_problem, anchor)
+    while True:
+        with read() as transaction:
+            links = transaction.links(checker.report.commits, _MAX_LINKS)
+            if not links:
+                checker.compare_counts(transaction)
+                break
+            try:
+                rows = transaction.chain_rows(links)
+            except InvalidLog as error:
+                on_problem(None, f"the chain cannot be read after commit {checker.report.commits}: {error}")
+                return checker.report
+        for link in links:
+            checker.check(link, rows)
+    if anchor is not None and checker.report.anchor is None:
+        reason = "its end was cut off, its history was rewritten, or the anchor belongs to another log"
+        problem = f"no commit of this log has the hash {anchor}, so it does not extend the published head"
+        on_problem(None, f"{problem}: {reason}")
+    return checker.report
+
+
+class _ChainChecker:
+    """Checks links one after the other."""
+
+    def __init__(self, on_problem: OnProblem, anchor: str | None) -> None:
+        self.report, self.on_problem, self.anchor = ChainReport(), on_problem, anchor
+        self.previous, self.rewards = FIRST_HASH, 0
+        self.first_event = self.next_event = 1
+
+    def check(self, link: Link, rows: ChainRows) -> None:
+        """Check the next link."""
+        report = self.report
+        if not report.commits:
+            self.first_event = self.next_event = link.first_event
+        if link.number != report.commits + 1:
+            self.on_problem(None, f"commit {report.commits + 1} of the chain is missing")
+        if link.first_event != self.next_event:
+            first = f"begins with event {link.first_event}, not {self.next_event}"
+            self.on_problem(None, f"{_describe(link)} {first}")
+        missing = list(_missing_rows(link, rows))
+        for decision, problem in missing:
+            self.on_problem(decision, problem)
+        if not missing and chain.next_hash(self.previous, _digest(link, rows)) != link.hash:
+            self.on_problem(None, _changed(link))
+        self.previous, self.next_event = link.hash, link.first_event + link.events
+        report.commits, report.head, report.time = link.number, link.hash.hex(), link.time
+        seals = [rows.decisions[key][1] for key in chain.id_texts(link.decisions) if key in rows.decisions]
+        report.erased += sum(map(chain.is_erased, seals))
+        report.decisions += len(link.decisions) // chain.ID_SIZE
+        self.rewards += len(link.rewards) // chain.REWARD_KEY_SIZE
+        if report.head == self.anchor:
+            report.anchor = link.number
+
+    def compare_counts(self, transaction: Transaction) -> None:
+        """Compare the numbers of rows in the log and in its chain, after the last link."""
+        report, head, counts = self.report, transaction.head, transaction.counts()
+        last = self.next_event - 1
+        if head is not None and report.commits and head.number != last:
+            self.on_problem(None, f"the log has {head.number} events, but its chain ends with event {last}")
+        extra = sum(counts.decisions.values()) - report.decisions
+        if self.first_event > 1 or not report.commits:
+            report.unchained = max(extra, 0)
+            return
+        for rows, number in (("decisions", extra), ("rewards", counts.rewards - self.rewards)):
+            if number > 0:
+                self.on_problem(None, f"{number} {rows} are not in the chain: they were added from outside")
+
+
+def _describe(link: Link) -> str:
+    return f"commit {link.number} ({from_microseconds(link.time):%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def _changed(link: Link) -> str:
+    ids = chain.id_texts(link.decisions)
+    parts = [
+        f"decisions {', '.join(ids[:_MAX_NAMED])}{', ...' if len(ids) > _MAX_NAMED else ''}" if ids else "",
+        f"events {link.first_event} to {link.first_event + link.events - 1}" if link.events else "",
+        "rewards" if link.rewards else "",
+    ]
+    named = "; ".join(part for part in parts if part)
+    return f"{_describe(link)} does not have the hash of its rows: one of them was changed ({named})"
+
+
+def _missing_rows(link: Link, rows: ChainRows) -> Iterator[tuple[str | None, str]]:
+    """Yield the rows that a link names and the log does not have."""
+    for key in chain.id_texts(link.decisions):
+        if key not in rows.decisions:
+            yield key, f"was deleted: {_describe(link)} contains it"
+    for number in range(link.first_event, link.first_event + link.events):
+        if number not in rows.events:
+            yield None, f"event {number} was deleted: {_describe(link)} contains it"
+    found = {chain.reward_record(row)[: chain.REWARD_KEY_SIZE] for row in _rewards_of(link, rows)}
+    for reward in _reward_keys(link):
+        if reward not in found:
+            yield chain.id_text(reward[: chain.ID_SIZE]), f"lost a reward: {_describe(link)} contains it"
+
+
+def _reward_keys(link: Link) -> list[bytes]:
+    size = chain.REWARD_KEY_SIZE
+    return [link.rewards[start : start + size] for start in range(0, len(link.rewards), size)]
+
+
+def _rewards_of(link: Link, rows: ChainRows) -> Iterator[RewardEvent]:
+    for key in set(chain.id_texts(link.rewards, chain.REWARD_KEY_SIZE)):
+        yield from rows.rewards.get(key, ())
+
+
+def _digest(link: Link, rows: ChainRows) -> bytes:
+    """The digest of a link's rows, none of which is missing."""
+    commit = Commit()
+    for key in chain.id_texts(link.decisions):
+        decision, seal = rows.decisions[key]
+        vector = digest_of(decision.eligible, decision.log_probabilities)
+        commit.decisions.append(chain.decision_record(decision, seal, vector))
+    commit.add_events(rows.events[link.first_event + place] for place in range(link.events))
+    keys = set(_reward_keys(link))
+    records = map(chain.reward_record, _rewards_of(link, rows))
+    commit.rewards = [record for record in records if record[: chain.REWARD_KEY_SIZE] in keys]
+    return commit.digest()
