@@ -21,9 +21,10 @@ import numpy as np
 from maillard import Tally
 from maillard.decisions import Bandit, Decision, Reward
 from maillard.decisions.identifiers import new_ids
-from maillard.decisions.stores.sql import ADD_DECISION
+from maillard.decisions.stores.sql_chain import ADD_DECISION
 from maillard.decisions.stores.sql_rows import write_decision
 from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.decisions.stores.vectors import vector_of
 
 ARMS = [f"arm-{i}" for i in range(10)]
 THREADS = 16
@@ -61,11 +62,16 @@ def choose(chooser: Bandit, threads: int, each: int, pairs: bool = False) -> tup
     return threads * each / (time.perf_counter() - started), taken
 
 
+def written(row: Decision) -> tuple[Any, ...]:
+    """The row of the table of decisions, without the experiment."""
+    return write_decision(row, None, vector_of(row.eligible, row.log_probabilities))
+
+
 def raw_sqlite(store: SQLiteStore, rows: list[Decision], group: int) -> float:
     """Rows per second that plain inserts achieve, in groups, into a log that is as large as the other."""
     connection = store._write_connection()
     fresh = [row._replace(id=new) for row, new in zip(rows, new_ids(len(rows)), strict=True)]
-    prepared = [(*write_decision(row), 1) for row in fresh]
+    prepared = [(*written(row), 1) for row in fresh]
     started = time.perf_counter()
     for start in range(0, len(prepared), group):
         connection.execute("BEGIN IMMEDIATE")
@@ -167,7 +173,7 @@ def on_postgresql(table: Table) -> None:
     server = Server()
     try:
         chooser = bandit(server.url())
-        rows = [(*write_decision(row), 1) for row in chooser.choose(size=8_000)]
+        rows = [(*written(row), 1) for row in chooser.choose(size=8_000)]
         statement = ADD_DECISION.replace("?", "%s").replace("decisions", "raw")
 
         def raw(group: int, some: list[Any]) -> float:
