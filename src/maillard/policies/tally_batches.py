@@ -17,7 +17,7 @@ from maillard.errors import MaillardError
 from maillard.policies.base.policy import Policy
 from maillard.tally import Tally
 
-_MAX_BLOCK_VALUES = 1 << 17  # per temporary array: fast while it fits into the cache
+_MAX_BLOCK_VALUES = 1 << 16  # per temporary array: fast while it fits into the cache
 _TOLERANCE = 1e-13
 
 
