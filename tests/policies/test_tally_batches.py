@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +19,9 @@ TARGETS = ["arm:1", "dist:0.5,0.2,0.3,0,0,0,0,0,0,0,0,0"]
 PLAIN = [name for name in [*NAMES, *VARIANTS] if make(name).probability_kind == "quadrature"]
 POOLED = ["adaucb", "ocucb-n"]
 BATCHED = [name for name in [*NAMES, *VARIANTS] if name not in [*PLAIN, *POOLED]]
-FLOORED = [f"{name}:floor={floor}" for name in ("ms+", "kl-ms+", "ucb1", "epsilon-greedy") for floor in (0, 0.1, 1)]
+FLOORED = [
+    f"{name}:floor={floor}" for name in ("ms+", "kl-ms+", "ucb1", "epsilon-greedy") for floor in (0, 0.1, 1)
+]
 PER_ARM = (0.7, 0.2, 0.1, *[0.0] * 9)
 
 
@@ -44,14 +47,12 @@ def masks(rows: int, arms: int, seed: int) -> Any:
 def one_by_one(made: Policy, pulls: Any, sums: Any, rounds: Any, eligible: Any) -> Any:
     found = np.full(pulls.shape, np.nan)
     for row in range(len(pulls)):
-        try:
+        with contextlib.suppress(MaillardError):
             found[row] = made.log_probabilities(
                 Tally(pulls[row], sums[row]),
                 round=int(rounds[row]),
                 eligible=None if eligible is None else eligible[row],
             )
-        except MaillardError:
-            pass
     return found
 
 

@@ -2,8 +2,8 @@
 
 If all rewards are multiples of a power of two, and the sum of their absolute values is below 2^52 of these
 units, then every sum of some of them is a float without rounding. So are the cumulative sums of NumPy, in
-any order. That holds for rewards 0 and 1, for whole numbers and for quarters, for example. Other rewards, such
-as 0.1, are added one by one to a `Tally`, which rounds the exact sum once.
+any order. That holds for rewards 0 and 1, for whole numbers and for quarters, for example. Other rewards,
+such as 0.1, are added one by one to a `Tally`, which rounds the exact sum once.
 """
 
 from __future__ import annotations

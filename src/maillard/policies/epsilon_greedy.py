@@ -8,7 +8,7 @@ import numpy as np
 
 from maillard.array_types import Bools, Floats
 from maillard.policies.base import Guarantees, Indexed, ProbabilityKind, linear_regret, real
-from maillard.policies.base.policy import count_arms
+from maillard.policies.base.arm_matrices import count_arms
 from maillard.policies.floors import mix_uniform
 
 

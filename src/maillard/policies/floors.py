@@ -13,7 +13,8 @@ from maillard import specs
 from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.policies.base import Policy, linear_regret
-from maillard.policies.base.policy import count_arms, exact_sums, rounding_error
+from maillard.policies.base.arm_matrices import count_arms
+from maillard.policies.base.policy import exact_sums, rounding_error
 from maillard.tally import Tally
 
 _LINEAR = linear_regret(

@@ -55,8 +55,13 @@ def log_probabilities_of_rows(
 def _solve_block(
     policy: Policy, pulls: Ints, sums: Floats, rounds: Ints, eligible: Bools | None
 ) -> Floats | None:
-    first = _solve_one(policy, pulls, sums, rounds, eligible, 0)
-    last = _solve_one(policy, pulls, sums, rounds, eligible, -1)
+    def solve_one(row: int) -> Floats:
+        tally, mask = Tally(pulls[row], sums[row]), None if eligible is None else eligible[row]
+        try:
+            return policy.log_probabilities(tally, round=int(rounds[row]), eligible=mask)
+        except MaillardError:
+            return np.full(pulls.shape[1], np.nan)
+
     n, s = np.ascontiguousarray(pulls.T, np.float64), np.ascontiguousarray(sums.T)
     mask = None if eligible is None else np.ascontiguousarray(eligible.T)
     try:
@@ -73,17 +78,7 @@ def _solve_block(
         bad |= ~mask.any(axis=0)
     log[:, bad] = np.nan
     # A formula that is not elementwise, but uses a sum over arms, for example, is found here.
-    return log.T if _agree(log[:, 0], first) and _agree(log[:, -1], last) else None
-
-
-def _solve_one(
-    policy: Policy, pulls: Ints, sums: Floats, rounds: Ints, eligible: Bools | None, row: int
-) -> Floats:
-    mask = None if eligible is None else eligible[row]
-    try:
-        return policy.log_probabilities(Tally(pulls[row], sums[row]), round=int(rounds[row]), eligible=mask)
-    except MaillardError:
-        return np.full(pulls.shape[1], np.nan)
+    return log.T if _agree(log[:, 0], solve_one(0)) and _agree(log[:, -1], solve_one(-1)) else None
 
 
 def _agree(one: Floats, other: Floats) -> bool:

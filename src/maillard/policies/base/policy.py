@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from maillard import specs
-from maillard.array_types import Bools, Floats, Indices, Ints
+from maillard.array_types import Bools, Floats, Indices
 from maillard.errors import InvalidValue, UnknownName
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.parameters import Parameter, choice, flag, real, whole
@@ -261,7 +261,9 @@ class Policy:
                 if rule == "support":
                     low, high = self.support
                     allowed = f"rewards from {low:g} to {high:g}, so" if high < np.inf else "rewards >= 0, so"
-                    allowed += f" {low * n[arm]:g} <= sum" + (f" <= {high * n[arm]:g}" if high < np.inf else "")
+                    allowed += f" {low * n[arm]:g} <= sum" + (
+                        f" <= {high * n[arm]:g}" if high < np.inf else ""
+                    )
                     where = f"{where} over {n[arm]} pulls"
                 raise InvalidValue(where, float(s[arm]), allowed)
 
@@ -327,29 +329,6 @@ def include_cold_arms(warm: Bools, log: Floats, error: Floats | None) -> tuple[F
     full_error = np.full(k, _ROUNDING)
     full_error[warm] = error
     return full, full_error
-
-
-# For `_solve_many`.
-
-
-def as_arm_matrix(value: Any, shape: tuple[int, ...]) -> Floats | None:
-    """Return the result of a formula as a new arm x tally matrix; None if its shape does not fit."""
-    if np.shape(value) not in ((), shape[1:], shape):
-        return None
-    matrix = np.empty(shape)
-    matrix[...] = value
-    return matrix
-
-
-def warm_arms(n: Floats, eligible: Bools | None) -> Bools | None:
-    """Return which of the eligible arms have rewards, in each tally; None: all arms."""
-    warm = None if n.all() else n > 0
-    return eligible if warm is None else warm if eligible is None else warm & eligible
-
-
-def count_arms(n: Floats, eligible: Bools | None) -> int | Ints:
-    """Return the number of eligible arms: one number, or one per tally."""
-    return len(n) if eligible is None else eligible.sum(axis=0)
 
 
 # Common names of policies, and those that mean another policy for rewards from 0 to 1.
