@@ -37,7 +37,7 @@ with Bandit(log=sys.argv[1], experiment="home") as bandit:
 
 @pytest.fixture
 def log(tmp_path) -> Path:
-    path = tmp_path / "log.db"
+    path = Path(tmp_path / "log.db")
     with Bandit(["red", "blue"], "ms+:floor=0.1", reward=RULE, log=path, experiment="home") as bandit:
         for decision in bandit.choose(size=50):
             bandit.reward(decision.id, 1.0)
@@ -207,8 +207,8 @@ def test_a_postgresql_log_survives_dump_and_restore(postgres_server: Server, pos
     with fresh_database(postgres_server) as other:
         with psycopg.connect(other) as connection:
             assert not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'maillard'").fetchall()
-        restore = [programs / "pg_restore", "--exit-on-error", "--single-transaction", "--no-owner"]
-        subprocess.run([*restore, f"--dbname={other}", dump], check=True)
+        options = ["--exit-on-error", "--single-transaction", "--no-owner", f"--dbname={other}"]
+        subprocess.run([programs / "pg_restore", *options, dump], check=True)
         assert len(rewarded(other)) == check(other) == 50
         with Bandit(log=other, experiment="home") as restored:
             restored.reward(restored.choose().id, 1.0)

@@ -12,18 +12,7 @@ import pytest
 from tests.service.api import http_client, wait_until
 from tests.serving import serving
 
-HEAVY = (
-    "numba",
-    "llvmlite",
-    "matplotlib",
-    "pyarrow",
-    "scipy",
-    "jinja2",
-    "pandas",
-    "duckdb",
-    "polars",
-    "psycopg",
-)
+HEAVY = ("numba", "llvmlite", "matplotlib", "pyarrow", "jinja2", "pandas", "duckdb", "psycopg")
 
 # On a signal, writes which of these the process has imported.
 _REPORT = f"""
