@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from maillard import errors, policies, problems
 from maillard.errors import *  # noqa: F403  # every exception
 from maillard.exploration import explore
+from maillard.linear_tally import LinearTally
 from maillard.policies import *  # noqa: F403  # every policy class; the registry finds them
 from maillard.tally import Tally
 
@@ -42,6 +43,7 @@ _LAZY_MODULES = {
 _LAZY = {name: module for module, names in _LAZY_MODULES.items() for name in names}
 
 __all__ = [  # noqa: PLE0604  # assembled from the modules above
+    "LinearTally",
     "Tally",
     "explore",
     "policies",
