@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from maillard.evaluation import evaluate_each as evaluate_each
     from maillard.evaluation import plan as plan
     from maillard.evaluation import replay as replay
+    from maillard.features import Features as Features
+    from maillard.features import hashed as hashed
     from maillard.policies.exports import *  # noqa: F403  # the policy classes, for type checkers
     from maillard.simulation import Result as Result
     from maillard.simulation import Summary as Summary
@@ -38,6 +40,7 @@ _LAZY_MODULES = {
     "maillard.client": ("AsyncClient", "Client"),
     "maillard.decisions": ("Bandit", "Decision", "Reward", "read_log", "verify"),
     "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "plan", "replay"),
+    "maillard.features": ("Features", "hashed"),
     "maillard.simulation": ("Result", "Summary", "simulate", "simulate_log"),
 }
 _LAZY = {name: module for module, names in _LAZY_MODULES.items() for name in names}
