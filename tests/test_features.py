@@ -138,6 +138,8 @@ def test_crosses_multiply_rounded_columns_and_round_again() -> None:
     assert column(features, row, "b*d=(other)") == 0
     negative = features.encode({"a": 0.2, "b": 0.5, "d": "x"})  # -0.6 times 0
     assert math.copysign(1, column(features, negative, "a*b")) == 1
+    tiny = {"a": [0.5 - 2.0**-17], "b": [0.625], "d": ["x"]}  # -2**-16 times 0.25
+    assert math.copysign(1, column(features, features.encode_frame(tiny)[0], "a*b")) == 1
 
 
 def test_a_cross_of_two_categories_has_one_column_per_pair() -> None:

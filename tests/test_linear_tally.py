@@ -145,6 +145,39 @@ def test_json_pickle_and_copies_round_trip(rows, shared) -> None:
         assert twin != tally
 
 
+@pytest.mark.parametrize(
+    "derive",
+    [
+        LinearTally.copy,
+        lambda tally: tally + tally_of([]),
+        lambda tally: tally_of([]) + tally,
+        lambda tally: LinearTally.joined([tally]),
+        lambda tally: LinearTally.joined([tally.only(0), tally.only(1)]),
+    ],
+)
+def test_a_change_of_the_original_does_not_reach_what_was_derived_from_it(derive) -> None:
+    rows = [([1, 0.5, 0], 0.1, 0), ([1, 0, 0.25], 0.2, 1)]
+    tally = tally_of(rows)
+    derived = derive(tally)
+    for change in (
+        lambda: tally.add([1, 0, 0], 1.0, arm=0),
+        lambda: tally.revise([1, 0, 0.25], 0.2, 0.3, arm=1),
+        lambda: tally.remove([1, 0.5, 0], 0.1, arm=0),
+    ):
+        change()
+        assert derived == tally_of(rows)
+        assert derived.gram.tobytes() == tally_of(rows).gram.tobytes()
+
+
+@pytest.mark.parametrize("rewards", [[0.5, 0.5], [0.25] * 9 + [-0.25] * 7, [0.5, -0.5, 1.0]])
+def test_the_common_scale_keeps_every_bit(rewards) -> None:
+    """Each list has a sum or a sum of squares that needs a finer scale than the other sums."""
+    rows = [([0, 0, 0], reward, 0) for reward in rewards]
+    tally = LinearTally.from_json(tally_of(rows).to_json())
+    assert_exact(tally, rows)
+    assert tally == tally_of(rows)
+
+
 def test_two_models_of_the_same_rewards_in_other_scales_are_equal() -> None:
     coarse, fine = tally_of([([1, 0.5, 0], 1.0, 0)]), tally_of([([1, 0.5, 0], 5e-324, 0)])
     fine.revise([1, 0.5, 0], 5e-324, 1.0, arm=0)

@@ -75,7 +75,7 @@ class _Column:
         encoded = self._column
         try:
             encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
-            encoded = encoded.unify_dictionaries().combine_chunks()
+            encoded = encoded.combine_chunks()  # also unifies the dictionaries of the chunks
         except pa.ArrowNotImplementedError:
             allowed = "a column of text, numbers or flags"
             raise InvalidValue(f"frame: {self.name}", str(self._column.type), allowed) from None
