@@ -338,10 +338,11 @@ GOOD = {"device": "phone", "age": 20.0, "returning": True, "city": "Bern"}
     ],
 )
 def test_values_that_are_missing_or_of_the_wrong_type_are_refused(change, message) -> None:
-    with pytest.raises(InvalidValue, match=f"^{message}"):
-        EXAMPLE.encode({**GOOD, **change})
-    frame = pa.Table.from_pylist([{**GOOD, **change}])
     counts = Counter[tuple[str, str]]()
+    with pytest.raises(InvalidValue, match=f"^{message}"):
+        EXAMPLE.encode({**GOOD, "device": "watch", **change}, counts)
+    assert not counts
+    frame = pa.Table.from_pylist([{**GOOD, "device": "watch", **change}])
     with pytest.raises(InvalidValue, match=f"^frame: row 0: {message}"):
         EXAMPLE.encode_frame(frame, counts)
     assert not counts

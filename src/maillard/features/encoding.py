@@ -168,8 +168,6 @@ class Features:
             if type(value) not in _PLAIN_TYPES:
                 value = plain(value)
             entry = type_.encode(name, type_.default_for(name) if value is None else value)
-            if counts is not None and (remark := type_.remark(value)):
-                counts[name, remark] += 1
             entries.append(entry)
             row[start + entry[0]] = entry[1] / STEPS
         for one, two, width, start in self._crosses:
@@ -179,6 +177,9 @@ class Features:
             for name, value in context.items():
                 if name not in self.types and (column := self.rest_column(name, plain(value))) is not None:
                     row[column] = 1.0
+        if counts is not None:
+            remarks = [(name, type_.remark(plain(context.get(name)))) for name, type_, _ in self._plan]
+            counts.update((name, remark) for name, remark in remarks if remark)
         return np.array(row)
 
     def rest_column(self, name: str, value: Any) -> int | None:
