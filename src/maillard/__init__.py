@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from maillard.evaluation import plan as plan
     from maillard.evaluation import replay as replay
     from maillard.exploration import explore as explore
+    from maillard.features import Features as Features
+    from maillard.features import hashed as hashed
+    from maillard.linear_tally import LinearTally as LinearTally
     from maillard.policies import *  # noqa: F403  # every policy class
     from maillard.policies.exports import *  # noqa: F403  # the policy classes, for type checkers
     from maillard.simulation import Result as Result
@@ -41,6 +44,8 @@ _LAZY_MODULES = {
     "maillard.decisions": ("Bandit", "Decision", "Reward", "read_log", "verify"),
     "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "plan", "replay"),
     "maillard.exploration": ("explore",),
+    "maillard.features": ("Features", "hashed"),
+    "maillard.linear_tally": ("LinearTally",),
     "maillard.policies": ("choice", "flag", "names", "policy", "policy_class", "real", "whole"),
     "maillard.simulation": ("Result", "Summary", "simulate", "simulate_log"),
     "maillard.tally": ("Tally",),
