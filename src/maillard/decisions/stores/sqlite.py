@@ -222,6 +222,8 @@ class SQLiteStore(SQLStore):
                     connection.execute("BEGIN IMMEDIATE")
                 finally:
                     self._check_wal(connection)  # if it has begun, no other process can write now
+                # A newer maillard may have migrated the tables since the connection was opened.
+                schema.check_version(*connection.execute("PRAGMA user_version").fetchone())
                 yield connection
                 self._check_wal(connection)
                 connection.execute("COMMIT")
@@ -279,6 +281,7 @@ class SQLiteStore(SQLStore):
         """Begin a read-only transaction."""
         with self._reader() as connection:
             connection.execute("BEGIN")
+            schema.check_version(*connection.execute("PRAGMA user_version").fetchone())
             yield SQLiteTransaction(connection, experiment, self._clock())
 
     @contextmanager
