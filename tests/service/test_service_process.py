@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ uvicorn.Server.on_tick = on_tick
 """
 _SETTINGS = {
     "host": "::1", "port": "8123", "workers": "3", "rate_limit": "7.0", "log_level": "error",
-    "no_keys": "True",
+    "no_keys": "True", "job_timeout": "9.5", "drain_delay": "2.5",
 }  # fmt: skip
 
 
@@ -61,6 +62,36 @@ def test_a_hangup_stops_the_service_like_a_termination(tmp_path) -> None:
         wait_until(lambda: "Shutting down" in service.output)
         wait_until(lambda: service.get_status("/healthz") == 0)
         wait_until(lambda: not (tmp_path / "log.db-wal").exists())  # the log was closed
+
+
+def test_a_service_serves_for_a_while_after_it_was_told_to_stop(tmp_path) -> None:
+    """A load balancer has time to notice that it is not ready."""
+    with serving(tmp_path / "log.db", options=["--drain-delay", "3600"]) as service:
+        for _ in range(2):  # a service manager may send the signal to all processes, and the parent again
+            os.kill(service.pid, signal.SIGTERM)
+        wait_until(lambda: service.get_status("/readyz") == 503)  # each on a new connection
+        time.sleep(0.5)  # the server would have stopped listening after 0.1 seconds
+        assert service.get_status("/healthz") == 200
+        assert service.get_status("/v1/experiments") == 200
+        os.kill(service.pid, signal.SIGINT)  # at once
+        wait_until(lambda: service.get_status("/healthz") == 0)
+        wait_until(lambda: not (tmp_path / "log.db-wal").exists())
+
+
+def test_a_service_stops_when_the_delay_is_over(tmp_path) -> None:
+    with serving(tmp_path / "log.db", options=["--drain-delay", "0.3"]) as service:
+        os.kill(service.pid, signal.SIGTERM)
+        wait_until(lambda: service.get_status("/healthz") == 0)
+        wait_until(lambda: not (tmp_path / "log.db-wal").exists())
+        assert "Traceback" not in service.output
+
+
+def test_all_workers_serve_until_the_delay_is_over(postgres) -> None:
+    with serving(postgres, workers=2, options=["--drain-delay", "1.5"]) as service:
+        os.kill(service.pid, signal.SIGTERM)
+        wait_until(lambda: service.get_status("/readyz") == 503)
+        assert service.get_status("/healthz") == 200
+        wait_until(lambda: service.output.count("Shutting down") == 2)
 
 
 def test_a_hangup_stops_all_workers(postgres) -> None:

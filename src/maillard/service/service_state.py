@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import math
 import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO
 
 import msgspec
 
@@ -36,7 +36,6 @@ _PROBE_LIFETIME = 0.5  # seconds for which the result of a write probe is reused
 _UNAUTHORIZED_SHARE = 0.1  # of the rate limit, for requests without a valid key from one address
 _DAY = 86_400.0  # seconds; a reward is parked for at most a day
 _EARLY_REWARDS = MAX_PARKED / 10  # that each key may park in a day
-_CHUNK = 1 << 18  # bytes
 
 
 class Service:
@@ -51,6 +50,7 @@ class Service:
         rate_limit: float,
         no_keys: bool,
         stopping: threading.Event,
+        job_timeout: float = 120.0,
     ) -> None:
         self.stopping = stopping
         "Set when the process has received a signal to stop."
@@ -64,7 +64,10 @@ class Service:
         "Bytes of request bodies that have arrived in part."
         self.metrics = Metrics(os.environ.get(METRICS_FOLDER))
         self.monitor = Monitor(store)
-        self.worker = WorkerProcess(database)
+        limit = job_timeout or math.inf
+        self.worker = WorkerProcess(database, limit)
+        # Exports have no time limit, so evaluations must not wait for them.
+        self.exporter = WorkerProcess(database, math.inf, max_wait=limit)
         self.description = msgspec.Raw(msgspec.json.encode(openapi_document()))
         self._updating: asyncio.Future[None] | None = None
         self._monitor_used = False
@@ -117,14 +120,6 @@ class Service:
         with self.store.transaction("", lock=False) as transaction:
             transaction.put_document("probe", "probe", str(transaction.now))
 
-    async def read_chunks(self, file: IO[bytes]) -> AsyncIterator[bytes]:
-        """The content of an open file in chunks; closes the file."""
-        try:
-            while chunk := await self.experiments.run(file.read, _CHUNK):
-                yield chunk
-        finally:
-            file.close()
-
     # Periodic tasks. If one step fails, the others go on, and the next round tries again.
 
     async def _refresh_periodically(self) -> None:
@@ -169,6 +164,6 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.worker.close()
+        await asyncio.gather(self.worker.close(), self.exporter.close())
         await asyncio.get_running_loop().run_in_executor(None, self.experiments.close)
         self.access_log.close()
