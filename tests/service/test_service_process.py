@@ -7,7 +7,8 @@ import os
 import signal
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from maillard.cli.service_commands import serve
+from maillard.decisions.stores.sqlite import SQLiteStore
 from tests.service.api import http_client, wait_until
 from tests.service.raw_http import error, error_summary, send_raw
 from tests.serving import Service, serving
@@ -106,6 +108,59 @@ def test_a_service_that_ignores_hangups_goes_on(tmp_path) -> None:
     with serving(tmp_path / "log.db", prelude=prelude) as service, http_client(service) as client:
         os.kill(service.pid, signal.SIGHUP)
         assert client.get("/readyz").status_code == 200
+
+
+# The monitor.
+
+
+def change_saved_position(path: Path, change: Callable[[Any], None]) -> None:
+    """Change the position that the monitor has saved."""
+    with closing(SQLiteStore(path)) as store, store.transaction("", lock=False) as transaction:
+        saved = json.loads(transaction.documents("monitor")["position"])
+        change(saved)
+        transaction.put_document("monitor", "position", json.dumps(saved))
+
+
+@pytest.mark.parametrize("end", [Service.stop, Service.kill], ids=["stopped", "killed"])
+def test_the_monitor_continues_after_a_restart(end, tmp_path) -> None:
+    path = tmp_path / "log.db"
+    save_often = "from maillard.service import log_monitor; log_monitor._SAVE_INTERVAL = 0.1"
+    with serving(path, prelude=save_often if end is Service.kill else "") as service:
+        with http_client(service) as client:
+            body = {"experiment": "home", "arms": ["red", "blue"], "policy": "uniform"}
+            assert client.post("/v1/experiments", json=body).status_code == 201
+            decide_many(client)
+            wait_until(lambda: activity(client)["decisions"] == 100)
+        if end is Service.kill:
+            wait_until(lambda: saved_decisions(path) == 100)
+        end(service)
+
+        def add(saved: Any) -> None:
+            """Count some decisions that do not exist, to see that the log is not read again."""
+            assert sum(saved["experiments"]["home"]["decisions"].values()) == 100
+            saved["experiments"]["home"]["decisions"]["red"] += 1000
+
+        change_saved_position(path, add)
+        service.start()
+        with http_client(service) as client:
+            decide_many(client)
+            wait_until(lambda: activity(client)["decisions"] == 1200)
+
+
+def decide_many(client: Any) -> None:
+    response = client.post("/v1/experiments/home/decisions:batch", json={"decisions": [{}] * 100})
+    assert response.status_code == 200
+
+
+def activity(client: Any) -> Any:
+    return client.get("/v1/experiments/home/activity").json()
+
+
+def saved_decisions(path: Path) -> int:
+    """The number of decisions in the saved position."""
+    with closing(SQLiteStore(path)) as store, store.reading("") as transaction:
+        saved = json.loads(transaction.documents("monitor").get("position", '{"experiments": {}}'))
+    return sum(sum(each["decisions"].values()) for each in saved["experiments"].values())
 
 
 # Settings and files.

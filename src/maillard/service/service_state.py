@@ -70,7 +70,7 @@ class Service:
         self.exporter = WorkerProcess(database, math.inf, max_wait=limit)
         self.description = msgspec.Raw(msgspec.json.encode(openapi_document()))
         self._updating: asyncio.Future[None] | None = None
-        self._monitor_used = False
+        self._monitor_used = self._monitor_restored = False
         self._parent = os.getppid() if METRICS_FOLDER in os.environ else None
         self._probe_time = 0.0
         self._probing: asyncio.Future[None] | None = None
@@ -98,6 +98,9 @@ class Service:
     async def _advance_monitor(self) -> None:
         try:
             with self._log_failure("reading the log failed"):  # the monitor still has its older counts
+                if not self._monitor_restored:
+                    await self.experiments.run(self.monitor.restore)
+                    self._monitor_restored = True
                 await self.experiments.run(self.monitor.advance, _MONITOR_TIME)
         finally:
             self._updating = None
@@ -145,6 +148,12 @@ class Service:
                         self.access_log.log_event("warning", "reward out of range", decision_id=row.decision)
             if self._monitor_used and not self.monitor.complete:
                 await self.update_monitor()  # requests have not waited for all of it
+            if self._monitor_restored and self.monitor.save_is_due:
+                await self._save_monitor()
+
+    async def _save_monitor(self) -> None:
+        with self._log_failure("saving the position of the monitor failed"):
+            await self.experiments.change(self.monitor.save)
 
     @contextmanager
     def _log_failure(self, what: str) -> Iterator[None]:
@@ -165,5 +174,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(self.worker.close(), self.exporter.close())
+        if self._monitor_restored:
+            await self._save_monitor()
         await asyncio.get_running_loop().run_in_executor(None, self.experiments.close)
         self.access_log.close()
