@@ -213,6 +213,14 @@ def test_two_host_headers_are_rejected(service, path) -> None:
     assert error(response)["message"] == "a request has one Host header"
 
 
+def test_a_request_without_a_host_header_is_rejected(service) -> None:
+    """HTTP/1.1 requires it, HTTP/1.0 does not."""
+    (response,) = send_raw(service, b"GET /healthz HTTP/1.1\r\n\r\n")
+    assert error(response)["message"] == "a request has one Host header"
+    (response,) = send_raw(service, b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert response.status_code == 200
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "br", "identity, gzip", "x\xff"])
 def test_compressed_bodies_are_rejected(service, encoding) -> None:
     with http_client(service) as client:
