@@ -19,10 +19,10 @@ S / c has terms of at most 1, and each of the eight c gets an eighth of α.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -176,6 +176,23 @@ class Audit:
             both._weights = both._weights + each._weights
             both._largest = max(both._largest, each._largest)
         return both
+
+    def to_dict(self) -> dict[str, Any]:
+        """The sums, to continue the audit later."""
+        self._flush()
+        counts = {name: getattr(self, name) for name in ("left_out", "incomplete", "impossible")}
+        arms = {arm: sums.tolist() for arm, sums in self._arms.items()}
+        return {**counts, "arms": arms, "weights": self._weights.tolist(), "largest": self._largest}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Audit:
+        """Continue an audit from the result of `to_dict`."""
+        audit = cls()
+        audit.left_out, audit.incomplete = int(saved["left_out"]), int(saved["incomplete"])
+        audit.impossible, audit._largest = int(saved["impossible"]), float(saved["largest"])
+        audit._arms = {arm: np.array(sums, np.float64) for arm, sums in saved["arms"].items()}
+        audit._weights = np.array(saved["weights"], np.float64)
+        return audit
 
     def scores(self) -> list[Score]:
         """Return the score of each arm."""

@@ -48,6 +48,7 @@ FROM experiments e LEFT JOIN (
 ) l ON l.experiment = e.id
 WHERE e.id = ?
 """
+_VERSION = "SELECT number FROM maillard.version"
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _SCAN_TIMEOUT_FACTOR = 12  # for statements that read every row
 
@@ -154,7 +155,9 @@ class PostgreSQLStore(SQLStore):
             version = self._version(connection, tables > 0)
             if not schemas:
                 connection.execute("CREATE SCHEMA maillard")
-            if not tables:
+            if tables:  # wait for all transactions: those that begin later see the new version
+                connection.execute("LOCK TABLE maillard.version IN ACCESS EXCLUSIVE MODE")
+            else:
                 connection.execute("CREATE TABLE maillard.version (number BIGINT NOT NULL)")
                 connection.execute("INSERT INTO maillard.version VALUES (0)")
             for migration in schema.MIGRATIONS[version:]:
@@ -165,8 +168,7 @@ class PostgreSQLStore(SQLStore):
 
     def _version(self, connection: Connection, exists: bool) -> int:
         """The version of the log's tables; 0 if there are none."""
-        query = "SELECT number FROM maillard.version"
-        return schema.check_version(_one(connection.execute(query))[0] if exists else 0)
+        return schema.check_version(_one(connection.execute(_VERSION))[0] if exists else 0)
 
     def _connection_slot(self) -> AbstractContextManager[None]:
         """Wait for one of the pool's connections."""
@@ -297,12 +299,17 @@ class _Transaction(SQLTransaction):
         self.load()
 
     def load(self) -> None:
-        """Lock and read the experiment's head, then read the clock: waiting for the lock may take time."""
+        """Lock and read the experiment's head, then read the clock: waiting for the lock may take time.
+
+        Raise InvalidLog if a newer maillard has migrated the tables since the connection was opened.
+        """
+        version = self._execute(_VERSION)
         if self._mode.advisory:
             self._execute(f"SELECT {self._mode.advisory}(hashtextextended(?, ?))", [self.name, _LOCK])
         found = self._execute(self.SELECT_HEAD + self._mode.row, [self.name])
         # A separate statement, because PostgreSQL may evaluate a locking SELECT before it waits for the lock.
         clock = self._execute(f"SELECT {_CLOCK}") if self._clock is None else None
+        schema.check_version(_one(version)[0])
         self.set_head(found.fetchall())
         self.now = int(_one(clock)[0]) if clock is not None else self._clock()  # type: ignore[misc]
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from maillard.decisions.forks import quiesce_during_fork
-from maillard.decisions.stores import schema
+from maillard.decisions.stores import schema, sqlite_files
 from maillard.decisions.stores.contract import Row
 from maillard.decisions.stores.sql import SELECT_ROWS, SQLStore, SQLTransaction
-from maillard.decisions.stores.sqlite_files import WriteAheadLog, create_private, log_path, open_read_only
 from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
 from maillard.decisions.stores.vectors import WrittenVectors
 from maillard.decisions.timestamps import system_clock
@@ -44,6 +43,8 @@ class SQLiteStore(SQLStore):
 
     group_commits = True
     concurrent_decisions = False  # one writer at a time
+    _writer: Any
+    _wal_file: sqlite_files.WriteAheadLog | None
 
     def __init__(
         self,
@@ -61,13 +62,12 @@ class SQLiteStore(SQLStore):
             raise MaillardError(f"a log requires SQLite 3.37 or newer; this Python has {found}")
         self.where = str(path)
         self._create = create and not read_only
-        self._path = log_path(self.where, create=self._create)
+        self._path = sqlite_files.log_path(self.where, create=self._create)
         self._name = str(self._path)
         self._commits = self._size = 0  # commits since the last checkpoint; size of the write-ahead log then
         self._timeout, self._clock = timeout, clock or system_clock
         self._connect = connect or self._open
         self._synchronous, self._read_only = synchronous, read_only
-        self._writer: Any = None
         self._shared = False
         self._file: tuple[int, int] | None = None  # device and inode, once it exists
         self.renew()
@@ -112,13 +112,14 @@ class SQLiteStore(SQLStore):
         """In a child: create new locks. If the file could not be closed, the child must not use it."""
         if self._shared:
             _inherited[self._path.resolve()] = self._writer, self._readers
-        self._writer, self._lock = None, threading.RLock()
+        self._forget_writer()
+        self._lock = threading.RLock()
         self._readers: set[tuple[int, Any]] = set()  # threads and their connections
         self._readers_changed, self._forking = threading.Condition(), False
 
     def _open(self, path: str) -> sqlite3.Connection:
         if self._create:
-            create_private(path)
+            sqlite_files.create_private(path)
         return sqlite3.connect(
             path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -145,7 +146,7 @@ class SQLiteStore(SQLStore):
             connection = self._open_connection()
             try:
                 self._prepare(connection)
-                self._wal_file = WriteAheadLog(self._path)
+                self._wal_file = sqlite_files.WriteAheadLog(self._path)
             except BaseException:
                 connection.close()
                 raise
@@ -153,6 +154,10 @@ class SQLiteStore(SQLStore):
             found = self._path.stat()
             self._file, self._create = (found.st_dev, found.st_ino), False
         return self._writer
+
+    def _forget_writer(self) -> None:
+        """The next transaction opens a new connection."""
+        self._writer = self._wal_file = None
 
     def _prepare(self, connection: Any) -> None:
         """Set up the connection, and create or migrate the tables if necessary."""
@@ -222,7 +227,10 @@ class SQLiteStore(SQLStore):
                     connection.execute("BEGIN IMMEDIATE")
                 finally:
                     self._check_wal(connection)  # if it has begun, no other process can write now
+                # A newer maillard may have migrated the tables since the connection was opened.
+                schema.check_version(*connection.execute("PRAGMA user_version").fetchone())
                 yield connection
+                self._check_wal(connection)
                 connection.execute("COMMIT")
             except BaseException:
                 self._roll_back(connection)
@@ -230,14 +238,16 @@ class SQLiteStore(SQLStore):
             self._checkpoint_if_due(connection, self._check_wal(connection))
 
     def _check_wal(self, connection: Any) -> int:
-        """Return the size of the write-ahead log. Raise Unavailable if it was removed or replaced."""
+        """Return the size of the write-ahead log. Raise Unavailable if a file was removed or replaced."""
+        if self._wal_file is None:  # the transaction itself has closed the log
+            return 0
         size = self._wal_file.size()
         if size is not None:
             return size
         self._roll_back(connection)
-        problem, advice = "the write-ahead log was removed or replaced", "try again"
+        problem, advice = "the write-ahead log or its -shm file was removed or replaced", "try again"
         if self._wal_file.rescue(connection, self._open_connection):
-            self._writer = None  # the next transaction opens the new file
+            self._forget_writer()
         else:
             advice = "try again when no other program reads the log"
         raise self._unavailable(problem, advice)
@@ -267,8 +277,8 @@ class SQLiteStore(SQLStore):
         try:
             if connection.in_transaction:  # SQLite may have ended it, for example because the disk is full
                 connection.execute("ROLLBACK")
-        except Exception:  # noqa: BLE001  # the next transaction opens a new connection
-            self._writer = None
+        except Exception:  # noqa: BLE001
+            self._forget_writer()
             connection.close()
 
     @contextmanager
@@ -276,6 +286,7 @@ class SQLiteStore(SQLStore):
         """Begin a read-only transaction."""
         with self._reader() as connection:
             connection.execute("BEGIN")
+            schema.check_version(*connection.execute("PRAGMA user_version").fetchone())
             yield SQLiteTransaction(connection, experiment, self._clock(), WrittenVectors())
 
     @contextmanager
@@ -284,12 +295,16 @@ class SQLiteStore(SQLStore):
             with self._readers_changed:
                 self._readers_changed.wait_for(lambda: not self._forking)
                 connection = self._open_connection()
+                memory = sqlite_files.shared_memory(self._path)
                 reader = threading.get_ident(), connection
                 self._readers.add(reader)
             try:
                 yield connection
+                if not memory.in_place:  # other processes did not know what this one was reading
+                    raise self._unavailable("the -shm file was removed or replaced")
             finally:
                 connection.close()
+                del memory  # an error that someone keeps has references to local variables
                 with self._readers_changed:
                     self._readers.discard(reader)
                     self._readers_changed.notify_all()
@@ -302,7 +317,7 @@ class SQLiteStore(SQLStore):
             )
         self._check_file()  # SQLite would create a missing file
         if self._read_only:
-            return open_read_only(self._path, timeout=self._timeout, isolation_level=None)
+            return sqlite_files.open_read_only(self._path, timeout=self._timeout, isolation_level=None)
         return self._connect(self._name)
 
     def rows(self, experiment: str) -> Iterator[Row]:
@@ -325,7 +340,7 @@ class SQLiteStore(SQLStore):
         with self._lock:
             if self._writer is not None:
                 self._writer.close()
-                self._writer = None
+                self._forget_writer()
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
