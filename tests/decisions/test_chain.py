@@ -100,18 +100,23 @@ def _texts(*texts: str | None) -> bytes:
     return hashlib.sha256(b"".join(encoded)).digest()
 
 
+def _sealed(salt: bytes, unit: str | None, key: str | None) -> bytes:
+    texts = ["\0" if each is None else f"\1{len(each)}:{each}" for each in (unit, key)]
+    return hashlib.sha256(salt + "".join(texts).encode()).digest()
+
+
 def _decision(row: dict[Any, Any], vectors: dict[Any, Any], names: dict[Any, Any]) -> bytes:
     vector = vectors[row["state"], row["variant"]]
     arms = names[vector["arms"]]
     sealed = bytes(32)
     if row["seal"] is not None:
-        sealed = hashlib.sha256(row["seal"] + _texts(row["unit"], row["idempotency_key"])).digest()
+        sealed = _sealed(row["seal"], row["unit"], row["idempotency_key"])
     columns = ("time", "state", "epoch", "policy_version", "formula_version", "position")
     numbers = [row[name] for name in columns]
     return (
         bytes.fromhex(_hex(row["id"]))
-        + hashlib.sha256(arms.encode() + b"\0" + vector["data"]).digest()
         + sealed
+        + hashlib.sha256(arms.encode() + b"\0" + vector["data"]).digest()
         + bytes.fromhex(_hex(row["origin"] or "0" * 32))
         + struct.pack("<7q", *numbers, json.loads(arms).index(row["arm"]))
         + struct.pack("<d?", row["log_probability"], bool(row["cold"]))
@@ -176,11 +181,14 @@ def test_deleting_many_rows_and_cutting_off_the_end_are_found(tmp_path):
     head = chain_of(verify(path))
     change(path, "DELETE FROM decisions WHERE id NOT IN (SELECT decision FROM rewards)")
     assert verify(path).problem_count >= 8
-    # An attacker who also removes the last links leaves a shorter log without a contradiction ...
+    # An attacker who also removes the last links and moves the end leaves a shorter, consistent log ...
     path = new_log(tmp_path.joinpath("cut"))
     complete = chain_of(verify(path))
     change(path, "DELETE FROM decisions WHERE state = (SELECT max(state) FROM decisions)")
     change(path, "DELETE FROM links WHERE number = (SELECT max(number) FROM links)")
+    assert "the chain ends with commit" in verify(path).problems[0].what
+    last = "(SELECT number, hash FROM links ORDER BY number DESC LIMIT 1)"
+    change(path, f"UPDATE chains SET (number, hash) = {last}")
     assert verify(path).problems == []
     # ... but a published head reveals it.
     found = verify(path, anchor=complete.head)
@@ -238,8 +246,7 @@ def test_erased_rows_store_a_commitment_that_nobody_can_reverse_without_the_salt
     with closing(sqlite3.connect(path)) as connection:
         found = connection.execute("SELECT seal FROM decisions WHERE unit LIKE 'erased-%'").fetchall()
     assert sorted(found) == sorted(
-        (hashlib.sha256(salt + _texts("user-3", key)).digest(),)
-        for salt, key in zip(salts, _keys_of(path, "user-3"), strict=True)
+        (_sealed(salt, "user-3", key),) for salt, key in zip(salts, _keys_of(path, "user-3"), strict=True)
     )
 
 

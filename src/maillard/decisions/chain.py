@@ -29,8 +29,9 @@ FIRST_HASH = bytes(32)
 ID_SIZE, REWARD_KEY_SIZE = 16, 24
 _SALT_SIZE = 16
 _ABSENT = bytes(32)
-# id, vector, commitment, origin; time, state, epoch, policy and formula version, position, arm; log p; cold
-_DECISION = struct.Struct("<16s32s32s16s7qd?")
+# After the id and the commitment of a decision: vector, origin; time, state, epoch, versions of policy and
+# formula, position, arm; log p; cold
+_DECISION = struct.Struct("<32s16s7qd?")
 # number, time, value, previous, which of both are set; decision; digest of kind, arm and payload
 _EVENT = struct.Struct("<qqddB16s32s")
 # decision, digest of the event's id; value, occurred, arrived, late
@@ -74,10 +75,14 @@ def head_of(last: Link | None) -> ChainHead:
     return ChainHead(last.number, last.hash.hex(), last.time)
 
 
+def encode(text: str | None) -> bytes:
+    """A text, or None, in a form that can be joined to others without ambiguity."""
+    return b"\0" if text is None else b"\1%d:%b" % (len(data := text.encode()), data)
+
+
 def digest_of(*texts: str | None) -> bytes:
-    """The SHA-256 of some texts, any of which may be None."""
-    parts = (b"\0" if text is None else b"\1%d:%b" % (len(data := text.encode()), data) for text in texts)
-    return hashlib.sha256(b"".join(parts)).digest()
+    """The SHA-256 of some texts."""
+    return hashlib.sha256(b"".join(map(encode, texts))).digest()
 
 
 def id_bytes(identifier: str) -> bytes:
@@ -105,9 +110,14 @@ def id_texts(data: bytes, size: int = ID_SIZE) -> list[str]:
 # Commitments.
 
 
-def new_seal(row: Decision) -> bytes | None:
-    """A new salt for a decision; None if it has nothing to commit to."""
-    return None if row.unit is None and row.idempotency_key is None else os.urandom(_SALT_SIZE)
+def new_seals(rows: Sequence[Decision]) -> list[bytes | None]:
+    """A new salt for each decision; None if it has nothing to commit to."""
+    sealed = [row.unit is not None or row.idempotency_key is not None for row in rows]
+    salts = os.urandom(_SALT_SIZE * len(rows)) if any(sealed) else b""
+    return [
+        salts[_SALT_SIZE * place : _SALT_SIZE * (place + 1)] if each else None
+        for place, each in enumerate(sealed)
+    ]
 
 
 def commitment(seal: bytes | None, unit: str | None, key: str | None) -> bytes:
@@ -116,7 +126,7 @@ def commitment(seal: bytes | None, unit: str | None, key: str | None) -> bytes:
         return _ABSENT
     if len(seal) != _SALT_SIZE:
         return seal
-    return hashlib.sha256(seal + digest_of(unit, key)).digest()
+    return hashlib.sha256(seal + encode(unit) + encode(key)).digest()
 
 
 def is_erased(seal: bytes | None) -> bool:
@@ -142,9 +152,13 @@ def vector_digest(arms: tuple[str, ...], data: bytes) -> bytes:
 
 def decision_record(row: Decision, seal: bytes | None, vector: bytes) -> bytes:
     """The record of a decision; `vector` is the digest of its distribution."""
+    return id_bytes(row.id) + commitment(seal, row.unit, row.idempotency_key) + common_part(row, vector)
+
+
+def common_part(row: Decision, vector: bytes) -> bytes:
+    """The end of a decision's record, which other decisions of a batch may have in common with it."""
     return _DECISION.pack(
-        id_bytes(row.id), vector, commitment(seal, row.unit, row.idempotency_key),
-        _ABSENT if row.origin is None else id_bytes(row.origin), row.time, row.state, row.epoch,
+        vector, _ABSENT if row.origin is None else id_bytes(row.origin), row.time, row.state, row.epoch,
         row.policy_version, row.formula_version, row.position, row.eligible.index(row.arm),
         row.log_probability + 0.0, row.cold,
     )  # fmt: skip
@@ -212,8 +226,8 @@ class Commit:
         return (
             self.first_event,
             len(self.events),
-            b"".join(record[:ID_SIZE] for record in self.decisions),
-            b"".join(record[:REWARD_KEY_SIZE] for record in self.rewards),
+            b"".join([record[:ID_SIZE] for record in self.decisions]),
+            b"".join([record[:REWARD_KEY_SIZE] for record in self.rewards]),
         )
 
 

@@ -120,6 +120,11 @@ class _ChainChecker:
         last = self.next_event - 1
         if head is not None and self.next_event and report.commits and head.number != last:
             self.on_problem(None, f"the log has {head.number} events, but its chain ends with event {last}")
+        end = transaction.chain_end()
+        if (end[0] if end else 0) != report.commits or (end and end[1].hex() != report.head):
+            shown = f"commit {end[0]} with the hash {end[1].hex()}" if end else "no commit"
+            problem = f"the chain ends with commit {report.commits}, but the log was left with {shown}"
+            self.on_problem(None, problem)
         extra = sum(counts.decisions.values()) - report.decisions
         if not self.complete or not report.commits:
             report.unchained = max(extra, 0)

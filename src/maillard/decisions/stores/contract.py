@@ -196,6 +196,9 @@ class Transaction(Protocol):
     def write_link(self) -> None:
         """Add a link for the rows added so far. The end of a transaction does this for the rest."""
 
+    def chain_end(self) -> tuple[int, bytes] | None:
+        """The number and the hash of the last link, as they are stored apart from the links."""
+
     def last_link(self) -> Link | None:
         """The last link of the chain."""
 

@@ -154,8 +154,7 @@ class MemoryTransaction:
         return {key: sorted(rows, key=lambda row: row.position) for key, rows in found.items() if rows}
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
-        for row in rows:
-            seal = chain.new_seal(row)
+        for row, seal in zip(rows, chain.new_seals(rows), strict=True):
             self._data.decisions[row.id], self._data.seals[row.id] = row, seal
             vector = vectors.digest_of(row.eligible, row.log_probabilities)
             self._commit.decisions.append(chain.decision_record(row, seal, vector))
@@ -278,6 +277,10 @@ class MemoryTransaction:
             place = (last.number, last.hash) if last else None
             self._data.links.append(self._commit.link(place, self.now))
             self._commit = Commit()
+
+    def chain_end(self) -> tuple[int, bytes] | None:
+        last = self.last_link()
+        return (last.number, last.hash) if last else None
 
     def last_link(self) -> Link | None:
         return self._data.links[-1] if self._data.links else None

@@ -41,12 +41,12 @@ SELECT (SELECT count(*) FROM pg_namespace WHERE nspname = 'maillard'),
     (SELECT count(*) FROM pg_tables WHERE schemaname = 'maillard' AND tablename = 'version')
 """
 _ADD_LINK = f"""
-INSERT INTO links (experiment, {LINK})
-SELECT e.id, coalesce(l.number, 0) + 1, sha256(coalesce(l.hash, ?) || ?), ?, ?, ?, ?, ?
-FROM experiments e LEFT JOIN (
-    SELECT experiment, number, hash FROM links WHERE experiment = ? ORDER BY number DESC LIMIT 1
-) l ON l.experiment = e.id
-WHERE e.id = ?
+WITH chain AS (
+    INSERT INTO chains AS c (experiment, number, hash) VALUES (?, 1, sha256(?::bytea || ?::bytea))
+    ON CONFLICT (experiment) DO UPDATE SET number = c.number + 1, hash = sha256(c.hash || ?::bytea)
+    RETURNING experiment, number, hash
+)
+INSERT INTO links (experiment, {LINK}) SELECT experiment, number, hash, ?, ?, ?, ?, ? FROM chain
 """
 _VERSION = "SELECT number FROM maillard.version"
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -334,8 +334,8 @@ class _Transaction(SQLTransaction):
         """Add the link. The server computes the hash, so that there is no need to wait for the last one."""
         if self.commit:
             digest = self.commit.digest()  # this sorts the records
-            values = [FIRST_HASH, digest, self.now, *self.commit.contents()]
-            self._execute(_ADD_LINK, [*values, self.experiment, self.experiment])
+            chained = [self.experiment, FIRST_HASH, digest, digest]
+            self._execute(_ADD_LINK, [*chained, self.now, *self.commit.contents()])
             self.commit = Commit()
 
     @contextmanager

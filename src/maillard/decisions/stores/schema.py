@@ -101,7 +101,8 @@ CREATE TABLE documents (
 """
 
 # Distributions in binary form, stored once for the decisions that share one; and the hash chain. Decisions
-# that were logged before have their distributions as text, and no link.
+# that were logged before have their distributions as text, and no link. The links of all experiments are in
+# the order of their commits, and only every 64th is indexed: a commit of many experiments writes few pages.
 _CHAIN = """
 CREATE TABLE arm_lists (
     experiment {whole} NOT NULL,
@@ -118,6 +119,7 @@ CREATE TABLE vectors (
     PRIMARY KEY (experiment, state, variant)
 ) {table};
 CREATE TABLE links (
+    sequence {identity},
     experiment {whole} NOT NULL,
     number {whole} NOT NULL,
     hash {bytes} NOT NULL,
@@ -125,8 +127,13 @@ CREATE TABLE links (
     first_event {whole} NOT NULL,
     events {whole} NOT NULL,
     decisions {bytes} NOT NULL,
-    rewards {bytes} NOT NULL,
-    PRIMARY KEY (experiment, number)
+    rewards {bytes} NOT NULL
+);
+CREATE INDEX links_by_number ON links (experiment, number) WHERE number % 64 = 0;
+CREATE TABLE chains (
+    experiment {whole} NOT NULL PRIMARY KEY,
+    number {whole} NOT NULL,
+    hash {bytes} NOT NULL
 ) {table};
 ALTER TABLE decisions ADD COLUMN variant {whole};
 ALTER TABLE decisions ADD COLUMN seal {bytes};
@@ -139,7 +146,8 @@ MIGRATIONS: tuple[str, ...] = (_FIRST, _DOCUMENTS, _CHAIN)
 _WITHOUT_CHAIN = """
 CREATE TEMP TABLE arm_lists (experiment, arms, names);
 CREATE TEMP TABLE vectors (experiment, state, variant, arms, data);
-CREATE TEMP TABLE links (experiment, number, hash, time, first_event, events, decisions, rewards);
+CREATE TEMP TABLE links (sequence, experiment, number, hash, time, first_event, events, decisions, rewards);
+CREATE TEMP TABLE chains (experiment, number, hash);
 CREATE TEMP VIEW decisions AS SELECT *, NULL AS variant, NULL AS seal FROM main.decisions
 """
 

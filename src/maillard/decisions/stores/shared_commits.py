@@ -13,7 +13,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from maillard.decisions.decision import Decision
-from maillard.decisions.stores.sql_chain import ADD_ARM_LIST, ADD_DECISION, ADD_LINK, ADD_VECTOR
+from maillard.decisions.stores.sql_chain import (
+    ADD_ARM_LIST,
+    ADD_DECISION,
+    ADD_LINK,
+    ADD_VECTOR,
+    SET_CHAIN_END,
+)
 from maillard.decisions.stores.sqlite_transaction import SELECT_HEADS, SQLiteTransaction
 from maillard.decisions.stores.vectors import WrittenVectors
 
@@ -50,6 +56,7 @@ class _NewDecisions:
         self.flush()
         links = [(part.experiment, *part.next_link()) for part in parts if part.commit]
         self.connection.executemany(ADD_LINK, links)
+        self.connection.executemany(SET_CHAIN_END, [link[:3] for link in links])
 
 
 class PartOfTransaction(SQLiteTransaction):

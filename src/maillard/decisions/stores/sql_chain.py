@@ -17,7 +17,14 @@ from maillard.decisions.stores.sql_rows import DECISION, DECISIONS, EVENT, LINK,
 from maillard.decisions.stores.vectors import Vector, WrittenVectors, vector_of
 
 _T = TypeVar("_T")
-SELECT_LAST_LINK = f"SELECT {LINK} FROM links WHERE experiment = ? ORDER BY number DESC LIMIT 1"
+# The links after a number. Only every 64th link is indexed: begin with the last one of these before it.
+_SELECT_LINKS = f"""
+SELECT {LINK} FROM links
+WHERE experiment = ? AND number > ? AND sequence >= coalesce((
+    SELECT sequence FROM links WHERE experiment = ? AND number % 64 = 0 AND number <= ?
+    ORDER BY number DESC LIMIT 1), 0)
+ORDER BY sequence LIMIT ?
+"""
 
 
 @lru_cache
@@ -35,6 +42,9 @@ IGNORE = " ON CONFLICT DO NOTHING"
 ADD_ARM_LIST = insertion("arm_lists", "experiment, arms, names") + IGNORE
 ADD_VECTOR = insertion("vectors", "experiment, state, variant, arms, data") + IGNORE
 ADD_LINK = insertion("links", f"experiment, {LINK}")
+SET_CHAIN_END = insertion("chains", "experiment, number, hash") + (
+    " ON CONFLICT (experiment) DO UPDATE SET number = excluded.number, hash = excluded.hash"
+)
 
 
 class ChainTransaction(ABC):
@@ -111,15 +121,21 @@ class ChainTransaction(ABC):
     def _prepare_decisions(self, rows: Sequence[Decision]) -> tuple[list[tuple[Any, ...]], list[bytes]]:
         """Add the distributions of decisions; return the rows of the decisions and their records."""
         made, records, new = [], [], dict[tuple[int, int], Vector]()
-        for row in rows:
-            vector, seal = vector_of(row.eligible, row.log_probabilities), chain.new_seal(row)
+        parts: dict[tuple[Any, ...], bytes] = {}
+        for row, seal in zip(rows, chain.new_seals(rows), strict=True):
+            vector = vector_of(row.eligible, row.log_probabilities)
             place = row.state, vector.variant
             if place not in self._vectors:
                 self._vectors[place] = vector
                 if not self.written.has_vector(self.experiment, *place):
                     new[place] = vector
             made.append((*sql_rows.write_decision(row, seal, vector), self.experiment))
-            records.append(chain.decision_record(row, seal, vector.digest))
+            common = (place, row.arm, row.time, row.position, row.origin)
+            part = parts.get(common)
+            if part is None:
+                part = parts[common] = chain.common_part(row, vector.digest)
+            sealed = chain.commitment(seal, row.unit, row.idempotency_key)
+            records.append(chain.id_bytes(row.id) + sealed + part)
         if new:
             mine = self.experiment
             lists = {each.arms: (mine, each.arms, each.names) for each in new.values()}
@@ -174,7 +190,9 @@ class ChainTransaction(ABC):
     def write_link(self) -> None:
         """Add a link for the rows added so far."""
         if self.commit:
-            self._execute_many(ADD_LINK, [(self.experiment, *self.next_link())])
+            link = self.next_link()
+            self._execute_many(ADD_LINK, [(self.experiment, *link)])
+            self._execute_many(SET_CHAIN_END, [(self.experiment, link.number, link.hash)])
 
     def next_link(self) -> Link:
         """The link of the rows added since the last one."""
@@ -182,13 +200,21 @@ class ChainTransaction(ABC):
         self.commit, self.last = Commit(), (link.number, link.hash)
         return link
 
+    def chain_end(self) -> tuple[int, bytes] | None:
+        rows = self._fetch("SELECT number, hash FROM chains WHERE experiment = ?", [self.experiment])
+        for row in rows:
+            number, hashed = sql_rows.check_row("chains", self.name, row, "whole bytes")
+            return number, hashed
+        return None
+
     def last_link(self) -> Link | None:
-        rows = self._fetch(SELECT_LAST_LINK, [self.experiment])
-        return sql_rows.read_link(rows[0]) if rows else None
+        end = self.chain_end()
+        links = self.links(end[0] - 1, 1) if end else []
+        return links[0] if links else None
 
     def links(self, after: int, limit: int) -> list[Link]:
-        sql = f"SELECT {LINK} FROM links WHERE experiment = ? AND number > ? ORDER BY number LIMIT ?"
-        return [sql_rows.read_link(row) for row in self._fetch(sql, [self.experiment, after, limit])]
+        parameters = [self.experiment, after, self.experiment, after, limit]
+        return [sql_rows.read_link(row) for row in self._fetch(_SELECT_LINKS, parameters)]
 
     def chain_rows(self, links: Sequence[Link]) -> ChainRows:
         decisions, rewards = ids_of(links)

@@ -24,10 +24,8 @@ def _for_row_count(statement: str, size: int) -> str:
 
 # The heads of some experiments, with the number and the hash of the last link of each.
 SELECT_HEADS = """
-SELECT e.name, l.number, l.hash, e.id, e.number, e.administrative, e.epoch
-FROM experiments e LEFT JOIN links l
-    ON l.experiment = e.id AND l.number = (SELECT max(number) FROM links WHERE experiment = e.id)
-WHERE e.name """
+SELECT e.name, c.number, c.hash, e.id, e.number, e.administrative, e.epoch
+FROM experiments e LEFT JOIN chains c ON c.experiment = e.id WHERE e.name """
 
 
 class SQLiteTransaction(SQLTransaction):
