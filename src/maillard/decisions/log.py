@@ -109,14 +109,16 @@ class DecisionLog:
         until: Time | None = None,
         unit: Names = None,
         epoch: Numbers = None,
+        from_state: int | None = None,
+        to_state: int | None = None,
         keep: bool = False,
     ) -> DecisionLog:
-        """Return a log with only the decisions in a time interval, of some units, or of some epochs.
+        """Return a log with only the decisions in a time interval, of some units or epochs, or of some states.
 
-        Its states cannot be rebuilt, because rows are missing. With `keep`, the log's own selection applies
-        as well.
+        `until` is exclusive; `to_state` is included. States cannot be rebuilt from the result, because rows
+        are missing. With `keep`, the log's own selection applies as well.
         """
-        chosen = Selection.of(since, until, unit, epoch)
+        chosen = Selection.of(since, until, unit, epoch, from_state, to_state)
         if keep:
             chosen = replace(self.selection, epochs=chosen.epochs)
         if chosen.selects_all:

@@ -26,6 +26,8 @@ def read_log(
     until: Time | None = None,
     unit: Names = None,
     epoch: Numbers = None,
+    from_state: int | None = None,
+    to_state: int | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> DecisionLog:
     """Open the log of an experiment, or a part of it.
@@ -36,7 +38,9 @@ def read_log(
     `columns` maps column names of this package to those of the table, as in {"arm": "item_id"}.
     """
     log = _open(source, experiment, columns)
-    return log.select(since=since, until=until, unit=unit, epoch=epoch)
+    return log.select(
+        since=since, until=until, unit=unit, epoch=epoch, from_state=from_state, to_state=to_state
+    )
 
 
 def _open(  # noqa: PLR0911  # one return for each type of source

@@ -25,6 +25,7 @@ from maillard.errors import Unavailable
 
 _T = TypeVar("_T")
 SELECT_HEAD = "SELECT id, number, administrative, epoch FROM experiments WHERE name = ?"
+_MAX_FETCHED_ROWS = 1_000
 SELECT_ROWS = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? ORDER BY d.state, d.id"
 
 
@@ -37,6 +38,15 @@ class SQLStore(ABC):
     @abstractmethod
     def reading(self, experiment: str) -> AbstractContextManager[SQLTransaction]:
         """Begin a read-only transaction."""
+
+    @abstractmethod
+    def scanning(self, experiment: str) -> AbstractContextManager[SQLTransaction]:
+        """Begin a read-only transaction that may take long."""
+
+    def rows(self, experiment: str) -> Iterator[Row]:
+        """Every decision with its reward events and tally updates, ordered by state and id."""
+        with self.scanning(experiment) as transaction:
+            yield from transaction.rows()
 
     def experiments(self) -> list[str]:
         """The names of all experiments."""
@@ -106,6 +116,14 @@ class SQLTransaction(ChainTransaction):
         sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {self.IN}"
         rows = self._fetch(sql, [self.experiment, self._list(ids)])
         return {row[0]: sql_rows.read_decision(row, self.name) for row in rows}
+
+    def decisions_of_units(self, units: Iterable[str]) -> list[str]:
+        sql = f"SELECT id FROM decisions WHERE experiment = ? AND unit {self.IN}"
+        return [key for (key,) in self._fetch(sql, [self.experiment, self._list(units)])]
+
+    def rows_of(self, ids: Iterable[str]) -> list[Row]:
+        sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {self.IN}"
+        return list(self._with_rewards(self._fetch(sql, [self.experiment, self._list(ids)])))
 
     def decisions_by_key(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
         among = f"d.experiment = ? AND d.idempotency_key {self.IN}"
@@ -238,7 +256,16 @@ class SQLTransaction(ChainTransaction):
         replace = " ON CONFLICT (kind, name) DO UPDATE SET content = excluded.content"
         self._execute_counted(insertion("documents", "kind, name, content") + replace, [kind, name, content])
 
-    def with_rewards(self, rows: Iterable[Any]) -> Iterator[Row]:
+    def rows(self) -> Iterator[Row]:
+        with self._cursor(SELECT_ROWS, [self.experiment]) as cursor:
+            while chunk := cursor.fetchmany(_MAX_FETCHED_ROWS):
+                yield from self._with_rewards(chunk)
+
+    @abstractmethod
+    def _cursor(self, statement: str, parameters: Sequence[Any]) -> AbstractContextManager[Any]:
+        """Run a statement with many rows, which a cursor fetches."""
+
+    def _with_rewards(self, rows: Iterable[Any]) -> Iterator[Row]:
         """Decisions with their reward events and tally updates."""
         made = [sql_rows.read_decision(row, self.name) for row in rows]
         ids = [row.id for row in made]

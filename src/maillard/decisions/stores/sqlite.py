@@ -7,15 +7,14 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from maillard.decisions.forks import quiesce_during_fork
 from maillard.decisions.stores import schema
-from maillard.decisions.stores.contract import Row
-from maillard.decisions.stores.sql import SELECT_ROWS, SQLStore, SQLTransaction
+from maillard.decisions.stores.sql import SQLStore, SQLTransaction
 from maillard.decisions.stores.sqlite_files import WriteAheadLog, create_private, log_path, open_read_only
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Unavailable
@@ -303,12 +302,9 @@ class SQLiteStore(SQLStore):
             return open_read_only(self._path, timeout=self._timeout, isolation_level=None)
         return self._connect(self._name)
 
-    def rows(self, experiment: str) -> Iterator[Row]:
-        """Every decision with its reward events and tally updates, ordered by state and id."""
-        with self.reading(experiment) as transaction:
-            cursor = transaction.connection.execute(SELECT_ROWS, [transaction.experiment])
-            while chunk := cursor.fetchmany(1000):
-                yield from transaction.with_rewards(chunk)
+    def scanning(self, experiment: str) -> AbstractContextManager[SQLTransaction]:
+        """Begin a read-only transaction, which never holds up writers."""
+        return self.reading(experiment)
 
     def scrub(self) -> None:
         """Empty the write-ahead log, so that no erased data is left in it."""
@@ -364,6 +360,9 @@ class SQLiteTransaction(SQLTransaction):
 
     def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         return self.connection.execute(statement, parameters).fetchall()
+
+    def _cursor(self, statement: str, parameters: Sequence[Any]) -> AbstractContextManager[Any]:
+        return closing(self.connection.execute(statement, parameters))
 
     def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         # Every step of a statement releases the interpreter lock and competes with other threads to get it
