@@ -5,7 +5,7 @@ from __future__ import annotations
 from maillard.decisions.bandit import Bandit
 from maillard.decisions.decision import Decision
 from maillard.decisions.log import DecisionLog
-from maillard.decisions.opening import import_log, read_log, write_log
+from maillard.decisions.opening import export_changes, import_log, read_log, write_log
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.verification import Verification, verify
 
@@ -15,6 +15,7 @@ __all__ = [
     "DecisionLog",
     "Reward",
     "Verification",
+    "export_changes",
     "import_log",
     "read_log",
     "verify",

@@ -69,6 +69,8 @@ class DecisionLog:
         "Begins a read-only transaction of the store; None if the log is not in a store."
         self.check_rows: Callable[[], None] = _accept
         "Raises InvalidLog if rows of an exported table were removed or edited."
+        self.check_files: Callable[[], None] = _accept
+        "Raises InvalidLog if a file of an export folder does not have the hash that it was exported with."
 
     def __repr__(self) -> str:
         return f"<log of experiment {self.experiment!r}: {self.source}>"
@@ -113,12 +115,12 @@ class DecisionLog:
         to_state: int | None = None,
         keep: bool = False,
     ) -> DecisionLog:
-        """Return a log with only the decisions in a time interval, of some units or epochs, or of some states.
+        """Return a log with only the decisions of a time interval, of some units, epochs or states.
 
         `until` is exclusive; `to_state` is included. States cannot be rebuilt from the result, because rows
         are missing. With `keep`, the log's own selection applies as well.
         """
-        chosen = Selection.of(since, until, unit, epoch, from_state, to_state)
+        chosen = Selection.of(since, until, unit, epoch, from_state=from_state, to_state=to_state)
         if keep:
             chosen = replace(self.selection, epochs=chosen.epochs)
         if chosen.selects_all:
@@ -254,7 +256,7 @@ class DecisionLog:
 
 
 def _accept() -> None:
-    """Accept any rows."""
+    """Accept any rows and files."""
 
 
 def apply_events(state: State | None, events: Sequence[Event], source: str) -> State:

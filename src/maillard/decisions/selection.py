@@ -45,6 +45,7 @@ class Selection:
         until: Time | None,
         unit: Names,
         epoch: Numbers,
+        *,
         from_state: int | None = None,
         to_state: int | None = None,
     ) -> Selection:
