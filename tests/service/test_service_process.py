@@ -27,7 +27,7 @@ uvicorn.Server.on_tick = on_tick
 """
 _SETTINGS = {
     "host": "::1", "port": "8123", "workers": "3", "rate_limit": "7.0", "log_level": "error",
-    "no_keys": "True",
+    "no_keys": "True", "export_to": "exported", "export_every": "15m",
 }  # fmt: skip
 
 

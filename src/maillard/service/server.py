@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -21,6 +22,7 @@ from uvicorn.supervisors import Multiprocess
 
 from maillard.decisions.log_locations import redact
 from maillard.decisions.stores import open_store
+from maillard.decisions.timestamps import Duration, to_seconds
 from maillard.errors import InvalidValue, MaillardError, Unavailable
 from maillard.service.access_log import AccessLog, AccessLogHandler
 from maillard.service.api_keys import check_any_made, check_no_keys, create_first
@@ -29,6 +31,7 @@ from maillard.service.http_protocol import LimitedHttpProtocol
 from maillard.service.service_state import METRICS_FOLDER, Service
 
 _CONNECTIONS = 12  # to PostgreSQL, per process
+_MIN_EXPORT_INTERVAL = 1.0  # seconds; shorter ones make many small files
 _RETRY_INTERVAL = 1.0  # seconds between attempts to open the log
 # Seconds after which a thread gives up the interpreter lock. With the usual 5 ms the thread that writes waits
 # too long.
@@ -46,6 +49,8 @@ def run(
     rate_limit: float = 10_000.0,
     log_level: str = "info",
     no_keys: bool = False,
+    export_to: str | None = None,
+    export_every: Duration = 3600.0,
     show_first_key: Callable[[str], None] | None = None,
     on_listening: Callable[[str], None] | None = None,
 ) -> None:
@@ -53,8 +58,14 @@ def run(
 
     Callers need an API key. If there is none, the service creates one with the scope admin and passes its
     secret to `show_first_key`; without that function it does not start. With `no_keys`, callers need no key,
-    but the service listens on loopback only, and starts only if no key exists.
+    but the service listens on loopback only, and starts only if no key exists. With `export_to`, the changes
+    of all experiments are added to this folder after each `export_every`, such as "1h".
     """
+    interval = to_seconds("--export-every", export_every)
+    if not interval >= _MIN_EXPORT_INTERVAL:
+        raise InvalidValue("--export-every", export_every, f"at least 1s")
+    if export_to is not None:
+        _make_folder(export_to)
     with closing(open_store(database)) as store:  # errors appear before the service listens
         if no_keys:
             check_no_keys(store, host)
@@ -69,7 +80,10 @@ def run(
                 create_first(store, show_first_key)
         address = listening.getsockname()
         name = f"[{address[0]}]" if ":" in address[0] else address[0]
-        make = partial(_application, database, log_level, no_keys=no_keys, rate_limit=rate_limit)
+        make = partial(
+            _application, database, log_level, no_keys=no_keys, rate_limit=rate_limit,
+            export_to=export_to, export_every=interval,
+        )  # fmt: skip
         config = uvicorn_config(make, workers=workers)
         if on_listening is not None:
             on_listening(f"http://{name}:{address[1]}")
@@ -151,6 +165,13 @@ class _Workers(Multiprocess):
     def handle_hup(self) -> None:
         """Stop, as for SIGTERM."""
         self.handle_term()
+
+
+def _make_folder(path: str) -> None:
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidValue("--export-to", path, f"a folder ({error.strerror})") from None
 
 
 def _listen(host: str, port: int) -> socket.socket:
