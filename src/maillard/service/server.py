@@ -63,7 +63,7 @@ def run(
     """
     interval = to_seconds("--export-every", export_every)
     if not interval >= _MIN_EXPORT_INTERVAL:
-        raise InvalidValue("--export-every", export_every, f"at least 1s")
+        raise InvalidValue("--export-every", export_every, "at least 1s")
     if export_to is not None:
         _make_folder(export_to)
     with closing(open_store(database)) as store:  # errors appear before the service listens
