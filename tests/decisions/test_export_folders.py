@@ -273,9 +273,10 @@ def test_an_interrupted_increment_leaves_a_valid_folder(exported, failing, error
     def fail(*_: object) -> None:
         raise error
 
-    with monkeypatch.context() as patched, pytest.raises(type(error)):
+    with monkeypatch.context() as patched:
         patched.setattr(export_folders, failing, fail)
-        export_changes(store, folder)
+        with pytest.raises(type(error)):
+            export_changes(store, folder)
     assert (folder / EXPERIMENT / "manifest.json").read_text() == before
     assert len(list(read_log(folder).rows())) == 5
     bandit.choose(size=2)
@@ -288,9 +289,14 @@ def test_an_interrupted_increment_leaves_a_valid_folder(exported, failing, error
 def test_an_increment_that_is_interrupted_while_it_reads_leaves_no_files(exported, monkeypatch) -> None:
     _, store, folder = exported
     before = files_of(folder)
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(increments.DayFiles, "finish", lambda _: (_ for _ in ()).throw(KeyboardInterrupt()))
-        export_changes(store, folder)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(increments.DayFiles, "finish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            export_changes(store, folder)
     assert files_of(folder) == before
 
 
