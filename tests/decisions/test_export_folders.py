@@ -27,7 +27,7 @@ from maillard.decisions import (
     write_log,
 )
 from maillard.decisions.files import export_folders, increments
-from maillard.decisions.files.export_folders import folder_name, read_manifest
+from maillard.decisions.files.export_folders import Manifest, folder_name, read_manifest
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.errors import Conflict, InvalidLog, InvalidValue, Unavailable, UnknownName
@@ -91,6 +91,12 @@ def assert_equal(one: Any, other: Any, where: str = "") -> None:
         assert repr(one) == repr(other), where
 
 
+def manifest_of(folder: Path) -> Manifest:
+    found = read_manifest(folder)
+    assert found is not None
+    return found
+
+
 def files_of(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
@@ -112,7 +118,7 @@ def test_increments_add_up_to_the_log(rule, tmp_path) -> None:
         assert made.commit == visitors.bandit.head().commit
         assert made.rows >= count
         read = same(folder, store)
-        manifest = read_manifest(folder / EXPERIMENT)
+        manifest = manifest_of(folder / EXPERIMENT)
         assert before is None or set(before.files) <= set(manifest.files)
         for each in manifest.files:
             times = (
@@ -149,7 +155,7 @@ def test_increments_of_every_store(log, tmp_path) -> None:
     for tail in (folder, [folder, store]):
         assert_equal(report(tail), report(tmp_path / "whole.parquet"))
         assert_equal(report(tail, epoch="all"), report(store, epoch="all"))
-    assert bandit.head().commit == read_manifest(folder / EXPERIMENT).commit
+    assert bandit.head().commit == manifest_of(folder / EXPERIMENT).commit
     bandit.archive()
     export_changes(store, folder)
     same(folder, store)
@@ -199,7 +205,7 @@ def test_an_increment_without_changes_writes_no_file(tmp_path) -> None:
     assert files_of(tmp_path / EXPERIMENT) == {
         ".lock",
         "manifest.json",
-        next(iter(read_manifest(tmp_path / EXPERIMENT).files)).path,
+        next(iter(manifest_of(tmp_path / EXPERIMENT).files)).path,
     }
 
 
@@ -222,7 +228,7 @@ def test_the_erased_name_stays_in_old_files_and_the_log_has_the_token(tmp_path) 
     read = same(tmp_path, store)
     assert "ann" not in {row.decision.unit for row in read.rows()}
     assert verify(tmp_path).problems == []
-    first = read_manifest(tmp_path / EXPERIMENT).files[0].path
+    first = manifest_of(tmp_path / EXPERIMENT).files[0].path
     assert pq.read_table(tmp_path / EXPERIMENT / first).column("unit").to_pylist().count("ann") == 2
 
 
@@ -248,7 +254,7 @@ def test_a_log_that_began_before_the_chain_is_exported_completely(tmp_path) -> N
         bandit.reward(old, 1.0)
         assert export_changes(path, folder, "home").rows == 1
         same(folder, path, "home", any_time=True)
-    assert len(files_of(folder / "home")) == 2 + len(read_manifest(folder / "home").files)
+    assert len(files_of(folder / "home")) == 2 + len(manifest_of(folder / "home").files)
 
 
 # Failures.
@@ -282,7 +288,7 @@ def test_an_interrupted_increment_leaves_a_valid_folder(exported, failing, error
     bandit.choose(size=2)
     assert export_changes(store, folder).rows == 7
     same(folder, store)
-    named = {each.path for each in read_manifest(folder / EXPERIMENT).files}
+    named = {each.path for each in manifest_of(folder / EXPERIMENT).files}
     assert files_of(folder / EXPERIMENT) == named | {"manifest.json", ".lock"}
 
 
@@ -351,7 +357,7 @@ def test_damage_is_found(exported, damage) -> None:
     export_changes(store, folder)
     place = folder / EXPERIMENT
     manifest = place / "manifest.json"
-    file = place / read_manifest(place).files[0].path
+    file = place / manifest_of(place).files[0].path
     data = json.loads(manifest.read_text())
     if damage == "size":
         file.write_bytes(file.read_bytes() + b"x")
@@ -425,7 +431,7 @@ def test_more_days_than_open_files(tmp_path, monkeypatch) -> None:
         bandit.append([made._replace(time=log.clock.now + 86_400_000_000 * rng.randrange(6), state=1)])
     export_changes(log.open(), tmp_path)
     same(tmp_path, log.open())
-    paths = [each.path for each in read_manifest(tmp_path / EXPERIMENT).files]
+    paths = [each.path for each in manifest_of(tmp_path / EXPERIMENT).files]
     assert any(path.endswith("-2.parquet") for path in paths)
     assert len(set(paths)) == len(paths)
 

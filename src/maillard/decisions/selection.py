@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -79,9 +79,12 @@ class Selection:
     @classmethod
     def from_json(cls, given: dict[str, Any]) -> Selection:
         """Return the selection that `to_json` wrote."""
-        sets = {name: frozenset(given[name]) for name in ("units", "epochs") if name in given}
-        limits = {name: given.get(name) for name in ("since", "until", "from_state", "to_state")}
-        return cls(**limits, **sets)
+        made: dict[str, Any] = {
+            name: frozenset(given[name]) if name in ("units", "epochs") else given[name]
+            for name in (field.name for field in fields(cls))
+            if name in given
+        }
+        return cls(**made)
 
     @property
     def selects_all(self) -> bool:
