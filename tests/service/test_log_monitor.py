@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import sqlite3
+import struct
 import threading
 import time
 from collections import Counter
@@ -268,10 +269,9 @@ def test_the_audit_detects_a_changed_file(tmp_path: Path) -> None:
     bandit.choose(size=2000)
     bandit.close()
     with closing(sqlite3.connect(path)) as file:
-        file.execute(
-            "UPDATE decisions SET log_probabilities = '[-0.35667494393873245, -1.2039728043259361]', "
-            "log_probability = CASE arm WHEN 'red' THEN -0.35667494393873245 ELSE -1.2039728043259361 END"
-        )
+        red, blue = -0.35667494393873245, -1.2039728043259361
+        file.execute("UPDATE vectors SET data = ?", [struct.pack("<dd", red, blue)])
+        file.execute(f"UPDATE decisions SET log_probability = CASE arm WHEN 'red' THEN {red} ELSE {blue} END")
         file.commit()
     with closing(SQLiteStore(path)) as store:
         assert read_activity(store)["audit"]["verdict"] == "broken"
@@ -645,11 +645,17 @@ def test_memory_does_not_grow_with_the_log() -> None:
 # Invalid rows.
 
 
-def test_invalid_ids(store: Store) -> None:
+def test_invalid_ids(tmp_path: Path) -> None:
     """Decisions with invalid ids are counted, although their time is unknown."""
+    path = tmp_path / "log.db"
+    store = SQLiteStore(path)
     with write(store) as transaction:
-        transaction.add_decisions([decision(id=f"01-odd-{n}") for n in range(150)])
+        transaction.create()
+        transaction.add_decisions([decision(id=new_id(), unit="odd") for _ in range(150)])
         transaction.add_decisions([decision(id=new_id()) for _ in range(20)])
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("UPDATE decisions SET id = '01-odd-' || substr(id, 20) WHERE unit = 'odd'")
+        file.commit()
     monitor = Monitor(store, lag=0)
     while not monitor.activity(EXPERIMENT, ARMS)["complete"]:
         monitor.advance(0)
@@ -682,7 +688,7 @@ def test_an_unreadable_row_is_an_error_but_events_are_still_read(tmp_path: Path,
             file.commit()
         monitor = Monitor(store, lag=0)
         for _ in range(8):
-            with pytest.raises(MaillardError, match="Expecting value"):
+            with pytest.raises(MaillardError, match="one distribution"):
                 monitor.advance(60)
         for name in ("one", "two", "three"):
             activity = monitor.activity(name, ARMS)

@@ -13,7 +13,7 @@ from maillard.decisions.decision import RewardEvent
 from maillard.decisions.stores.contract import ChainRows, Transaction
 from maillard.decisions.stores.vectors import digest_of
 from maillard.decisions.timestamps import from_microseconds
-from maillard.errors import InvalidLog, InvalidValue
+from maillard.errors import InvalidValue, MaillardError
 
 _MAX_LINKS = 256  # per transaction
 _MAX_NAMED = 3  # decisions in a message
@@ -61,18 +61,18 @@ def check_chain(
     """
     checker = _ChainChecker(on_problem, anchor)
     while True:
-        with read() as transaction:
-            links = transaction.links(checker.report.commits, _MAX_LINKS)
-            if not links:
-                checker.compare_counts(transaction)
-                break
-            try:
+        try:
+            with read() as transaction:
+                links = transaction.links(checker.report.commits, _MAX_LINKS)
+                if not links:
+                    checker.compare_counts(transaction)
+                    break
                 rows = transaction.chain_rows(links)
-            except InvalidLog as error:
-                on_problem(None, f"the chain cannot be read after commit {checker.report.commits}: {error}")
-                return checker.report
-        for link in links:
-            checker.check(link, rows)
+            for link in links:
+                checker.check(link, rows)
+        except MaillardError as error:
+            on_problem(None, f"the chain cannot be checked after commit {checker.report.commits}: {error}")
+            return checker.report
     if anchor is not None and checker.report.anchor is None:
         reason = "its end was cut off, its history was rewritten, or the anchor belongs to another log"
         problem = f"no commit of this log has the hash {anchor}, so it does not extend the published head"
@@ -86,16 +86,17 @@ class _ChainChecker:
     def __init__(self, on_problem: OnProblem, anchor: str | None) -> None:
         self.report, self.on_problem, self.anchor = ChainReport(), on_problem, anchor
         self.previous, self.rewards = FIRST_HASH, 0
-        self.first_event = self.next_event = 1
+        self.next_event = 1
+        self.complete = True  # whether the chain begins with the log
 
     def check(self, link: Link, rows: ChainRows) -> None:
         """Check the next link."""
         report = self.report
-        if not report.commits:
-            self.first_event = self.next_event = link.first_event
+        if not report.commits and link.first_event != 1:
+            self.complete, self.next_event = False, 0
         if link.number != report.commits + 1:
             self.on_problem(None, f"commit {report.commits + 1} of the chain is missing")
-        if link.first_event != self.next_event:
+        if link.events and link.first_event != (self.next_event or link.first_event):
             first = f"begins with event {link.first_event}, not {self.next_event}"
             self.on_problem(None, f"{_describe(link)} {first}")
         missing = list(_missing_rows(link, rows))
@@ -103,7 +104,8 @@ class _ChainChecker:
             self.on_problem(decision, problem)
         if not missing and chain.next_hash(self.previous, _digest(link, rows)) != link.hash:
             self.on_problem(None, _changed(link))
-        self.previous, self.next_event = link.hash, link.first_event + link.events
+        self.previous = link.hash
+        self.next_event = link.first_event + link.events if link.events else self.next_event
         report.commits, report.head, report.time = link.number, link.hash.hex(), link.time
         seals = [rows.decisions[key][1] for key in chain.id_texts(link.decisions) if key in rows.decisions]
         report.erased += sum(map(chain.is_erased, seals))
@@ -116,10 +118,10 @@ class _ChainChecker:
         """Compare the numbers of rows in the log and in its chain, after the last link."""
         report, head, counts = self.report, transaction.head, transaction.counts()
         last = self.next_event - 1
-        if head is not None and report.commits and head.number != last:
+        if head is not None and self.next_event and report.commits and head.number != last:
             self.on_problem(None, f"the log has {head.number} events, but its chain ends with event {last}")
         extra = sum(counts.decisions.values()) - report.decisions
-        if self.first_event > 1 or not report.commits:
+        if not self.complete or not report.commits:
             report.unchained = max(extra, 0)
             return
         for rows, number in (("decisions", extra), ("rewards", counts.rewards - self.rewards)):

@@ -14,7 +14,7 @@ from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.stores import schema
 from maillard.decisions.stores.contract import Counts, Visits
 from maillard.decisions.stores.postgresql_connection import Connection, conninfo_to_dict, psycopg
-from maillard.decisions.stores.sql import SELECT_HEAD, SQLStore, SQLTransaction
+from maillard.decisions.stores.sql import SQLStore, SQLTransaction
 from maillard.decisions.stores.sql_rows import LINK
 from maillard.errors import InvalidLog, InvalidValue
 
@@ -214,6 +214,7 @@ class PostgreSQLStore(SQLStore):
         except BaseException as error:
             connection.discard(error)
             raise
+        transaction.note_commit()
         self._release_connection(connection)
 
     def _release_connection(self, connection: Connection) -> None:
@@ -286,7 +287,7 @@ class _Transaction(SQLTransaction):
     def __init__(
         self, connection: Connection, name: str, clock: Callable[[], int] | None, mode: _Mode
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, connection.written)
         self.connection, self._clock, self._mode = connection, clock, mode
         self._chain_locked = False
         self.load()
@@ -295,7 +296,7 @@ class _Transaction(SQLTransaction):
         """Lock and read the experiment's head, then read the clock: waiting for the lock may take time."""
         if self._mode.advisory:
             self._execute(f"SELECT {self._mode.advisory}(hashtextextended(?, ?))", [self.name, _LOCK])
-        found = self._execute(SELECT_HEAD + self._mode.row, [self.name])
+        found = self._execute(self.SELECT_HEAD + self._mode.row, [self.name])
         # A separate statement, because PostgreSQL may evaluate a locking SELECT before it waits for the lock.
         clock = self._execute(f"SELECT {_CLOCK}") if self._clock is None else None
         self.set_head(found.fetchall())
@@ -321,9 +322,9 @@ class _Transaction(SQLTransaction):
     def write_link(self) -> None:
         """Add the link. The server computes the hash, so that there is no need to wait for the last one."""
         if self.commit:
-            digest, last_event = self.commit.digest(), self.head.number if self.head else 0
-            contents = [self.now, *self.commit.contents(last_event)]
-            self._execute(_ADD_LINK, [FIRST_HASH, digest, *contents, self.experiment, self.experiment])
+            digest = self.commit.digest()  # this sorts the records
+            values = [FIRST_HASH, digest, self.now, *self.commit.contents()]
+            self._execute(_ADD_LINK, [*values, self.experiment, self.experiment])
             self.commit = Commit()
 
     @contextmanager

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,8 @@ from maillard.decisions.forks import quiesce_during_fork
 from maillard.decisions.stores import schema
 from maillard.decisions.stores.sql import SQLStore, SQLTransaction
 from maillard.decisions.stores.sqlite_files import WriteAheadLog, create_private, log_path, open_read_only
+from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
+from maillard.decisions.stores.vectors import WrittenVectors
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Unavailable
 
@@ -29,7 +29,6 @@ _COLUMN_TYPES = {
 }
 _CHECKPOINT_BYTES = 4 << 20  # of the write-ahead log; SQLite's default is 1,000 pages of 4 KiB
 _CHECKPOINT_COMMITS = 250
-_MAX_ROWS = 64  # in one statement
 
 
 _inherited: dict[Path, Any] = {}  # connections of the parent process; a child must not even close them
@@ -149,7 +148,7 @@ class SQLiteStore(SQLStore):
             except BaseException:
                 connection.close()
                 raise
-            self._writer = connection
+            self._writer, self._written = connection, WrittenVectors()
             found = self._path.stat()
             self._file, self._create = (found.st_dev, found.st_ino), False
         return self._writer
@@ -196,9 +195,10 @@ class SQLiteStore(SQLStore):
     def transaction(self, experiment: str, **_options: bool) -> Iterator[SQLTransaction]:
         """Begin a transaction, which is always exclusive: it takes the write lock at its start."""
         with self._committed() as connection:
-            transaction = SQLiteTransaction(connection, experiment, self._clock())
+            transaction = SQLiteTransaction(connection, experiment, self._clock(), self._written)
             yield transaction
             transaction.write_link()
+        transaction.note_commit()
 
     @contextmanager
     def together(self, keys: Mapping[str, Collection[str]]) -> Iterator[Mapping[str, SQLTransaction]]:
@@ -206,9 +206,11 @@ class SQLiteStore(SQLStore):
         from maillard.decisions.stores.shared_commits import begin_parts
 
         with self._committed() as connection:
-            parts, new = begin_parts(connection, self._clock(), keys)
+            parts, new = begin_parts(connection, self._clock(), keys, self._written)
             yield parts
             new.write(parts.values())
+        for part in parts.values():
+            part.note_commit()
 
     @contextmanager
     def _committed(self) -> Iterator[Any]:
@@ -273,7 +275,7 @@ class SQLiteStore(SQLStore):
         """Begin a read-only transaction."""
         with self._reader() as connection:
             connection.execute("BEGIN")
-            yield SQLiteTransaction(connection, experiment, self._clock())
+            yield SQLiteTransaction(connection, experiment, self._clock(), WrittenVectors())
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:
@@ -330,59 +332,3 @@ class SQLiteStore(SQLStore):
                 allowed = "a log of decisions (this file is no SQLite database)"
                 raise InvalidLog("log", self.where, allowed) from None
             raise self._unavailable(str(error), "try again when the file can be used") from error
-
-
-@lru_cache(maxsize=1024)
-def _for_row_count(statement: str, size: int) -> str:
-    """Turn an INSERT of one row into an INSERT of `size` rows."""
-    start, rest = statement.rsplit("VALUES ", 1)
-    values, conflict, clause = rest.partition(" ON CONFLICT")
-    return f"{start}VALUES {', '.join([values] * size)}{conflict}{clause}"
-
-
-class SQLiteTransaction(SQLTransaction):
-    """A transaction on a SQLite connection. `head` is the result of SELECT_HEAD, if it is known."""
-
-    connection: sqlite3.Connection
-    IN = "IN (SELECT value FROM json_each(?))"
-
-    def __init__(self, connection: Any, name: str, now: int, head: Sequence[Any] | None = None) -> None:
-        super().__init__(name)
-        self.connection, self.now = connection, now
-        if head is None:
-            self.load()
-        else:
-            self.set_head(head)
-
-    @staticmethod
-    def _list(values: Iterable[str]) -> Any:
-        return json.dumps(list(values))
-
-    def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        return self.connection.execute(statement, parameters).fetchall()
-
-    def _cursor(self, statement: str, parameters: Sequence[Any]) -> AbstractContextManager[Any]:
-        return closing(self.connection.execute(statement, parameters))
-
-    def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        # Every step of a statement releases the interpreter lock and competes with other threads to get it
-        # back. One statement with many rows has fewer steps.
-        if " VALUES " in statement:
-            self._insert(statement, rows, "")
-        else:
-            self.connection.executemany(statement, rows)
-
-    def _insert(self, statement: str, rows: Sequence[Sequence[Any]], clause: str) -> list[Any]:
-        found: list[Any] = []
-        start = 0
-        while start < len(rows):
-            # Sizes are powers of two, so that few different statements are prepared and cached.
-            chunk = rows[start : start + min(_MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1)]
-            start += len(chunk)
-            sql = _for_row_count(statement, len(chunk)) + clause
-            found += self.connection.execute(sql, [value for row in chunk for value in row]).fetchall()
-        return found
-
-    def _execute_counted(self, statement: str, parameters: Sequence[Any]) -> int:
-        self.connection.execute(statement, parameters)
-        return int(self._fetch("SELECT changes()")[0][0])
