@@ -26,7 +26,7 @@ from maillard.decisions import (
     verify,
     write_log,
 )
-from maillard.decisions.files import export_folders, increments
+from maillard.decisions.files import arrow, export_folders, increments
 from maillard.decisions.files.export_folders import Manifest, folder_name, read_manifest
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.sqlite import SQLiteStore
@@ -230,6 +230,81 @@ def test_the_erased_name_stays_in_old_files_and_the_log_has_the_token(tmp_path) 
     assert verify(tmp_path).problems == []
     first = manifest_of(tmp_path / EXPERIMENT).files[0].path
     assert pq.read_table(tmp_path / EXPERIMENT / first).column("unit").to_pylist().count("ann") == 2
+
+
+# Rows as Arrow batches.
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_batches_are_equal_to_those_of_rows(rule, kind, tmp_path, request, monkeypatch) -> None:
+    where = str(tmp_path / "log.db") if kind == "sqlite" else request.getfixturevalue("postgres")
+    log = Log(where)
+    bandit = log.bandit(reward=RULES[rule], sticky=rule == "on_close")
+    visitors = Visitors(bandit, log.clock)
+    visitors.visit(40)
+    export_changes(bandit, tmp_path)
+    bandit.add_arm("green")
+    visitors.visit(25)
+    bandit.change_policy("ts")
+    for row in bandit.choose(size=5, idempotency_key="one"):
+        bandit.reward(row.id, 1.0)
+    bandit.reset()
+    visitors.visit(20)
+    bandit.retire_arm("red")
+    visitors.visit(20)
+    for index in range(100):  # enough arms for compressed distributions
+        bandit.add_arm(f"arm {index}")
+    bandit.change_policy("uniform")
+    visitors.visit(5)
+    monkeypatch.setattr(increments, "MAX_BATCH_ROWS", 30)
+    plain_batches = arrow.batches_of
+
+    def unexpected(*_: object) -> Any:
+        raise AssertionError("a batch was not read without an object for each row")
+
+    for before in (None, manifest_of(tmp_path / EXPERIMENT)):
+        with increments.changes_since(log.open(), EXPERIMENT, before, owned=False) as changes:
+            with monkeypatch.context() as patched:
+                patched.setattr(arrow, "batches_of", unexpected)
+                fast = [row for batch in changes.batches for row in batch.to_pylist()]
+            plain = [row for batch in plain_batches(changes.log) for row in batch.to_pylist()]
+            assert len(fast) == len(plain) > 60
+            assert sorted(fast, key=_id) == sorted(plain, key=_id)
+    for store in log.opened:
+        store.close()
+
+
+def _id(row: dict[str, Any]) -> str:
+    return str(row["id"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("UPDATE decisions SET arm = 'pink' WHERE state = 1", "arm"),
+        ("UPDATE decisions SET log_probability = 0.5", "0.5"),
+        ("UPDATE decisions SET time = -1", "-1"),
+        ("UPDATE decisions SET cold = 2", "got 2"),
+        ("DELETE FROM vectors", "distribution"),
+        ("UPDATE vectors SET data = x'00'", "log_probabilities"),
+        ("UPDATE vectors SET data = x'000000000000f87f000000000000f87f'", "log_probabilities"),
+        ("UPDATE rewards SET value = 9e999", "inf"),
+        ("UPDATE rewards SET late = 3", "got 3"),
+        ("UPDATE events SET kind = 'other' WHERE decision IS NOT NULL", "other"),
+        ("UPDATE events SET previous = 0.5 WHERE decision IS NOT NULL", "previous"),
+    ],
+)
+def test_damaged_rows_are_refused(change, message, tmp_path) -> None:
+    log = Log(str(tmp_path / "log.db"))
+    bandit = log.bandit()
+    for row in bandit.choose(size=5):
+        bandit.reward(row.id, 1.0)
+    with closing(sqlite3.connect(tmp_path / "log.db")) as file, file:
+        file.execute(change)
+    with pytest.raises(InvalidLog, match=message):
+        export_changes(tmp_path / "log.db", tmp_path / "exported")
+    assert not (tmp_path / "exported" / EXPERIMENT / "manifest.json").exists()
 
 
 # Logs that began before the hash chain existed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
@@ -71,7 +71,7 @@ def schema() -> Any:
     return pa.schema(list((column_types() | {"policy": pa.dictionary(pa.int32(), pa.string())}).items()))
 
 
-def batches_of(log: DecisionLog, rows: Iterable[Row] | None = None) -> Iterator[Any]:
+def batches_of(log: DecisionLog, rows: Iterable[Row] | None = None) -> Generator[Any, None, None]:
     """Yield the table, or that of these rows of the log, in batches of bounded size."""
     pa, columns = pyarrow(), schema()
     buffer: list[tuple[Any, ...]] = []

@@ -87,7 +87,7 @@ def _read_tail(tail: Any, manifest: Manifest, path: Path) -> tuple[Header, list[
         pyarrow().parquet.ParquetWriter(path, arrow.schema(), compression="lz4") as writer,
     ):
         log = changes.log
-        for batch in arrow.batches_of(log):
+        for batch in changes.batches:
             writer.write_batch(batch)
     header = Header(log.experiment, log.number, log.events, log.parked, log.as_of, None)
     return header, [(path, manifest.increment + 1)], log.active

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +18,9 @@ import numpy as np
 
 from maillard.decisions import chain
 from maillard.decisions.bandit import Bandit
+from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
 from maillard.decisions.events import AdministrativeEvent, EraseUnit
-from maillard.decisions.files import arrow, export_folders
+from maillard.decisions.files import arrow, export_folders, sql_batches
 from maillard.decisions.files.arrow import pyarrow
 from maillard.decisions.files.export_folders import ExportedFile, Manifest
 from maillard.decisions.files.output_files import TEMPORARY, synchronize_file, synchronize_folder
@@ -27,6 +29,7 @@ from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
 from maillard.decisions.stores import Store, is_store, open_store
 from maillard.decisions.stores.contract import Row, Transaction
+from maillard.decisions.stores.sql import SQLTransaction
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import Conflict, InvalidLog, InvalidValue
 
@@ -59,6 +62,8 @@ class Changes(NamedTuple):
     hash: str
     complete: bool
     "Whether the rows are all rows of the log."
+    batches: Iterator[Any]
+    "The rows as Arrow batches, to be read once."
 
 
 def export_changes(
@@ -123,14 +128,21 @@ def changes_since(store: Store, name: str, before: Manifest | None, *, owned: bo
             _check_extends(transaction, before, store.where)
             ids = _changed_ids(transaction, before, contents.number, contents.events)
 
-        def rows() -> Iterator[Row]:
-            found = transaction.rows() if ids is None else _rows_of(transaction, ids, store.where)
-            for decision, rewards, applied in found:
-                ordered = sorted(rewards, key=lambda each: (each.arrived, each.event))
-                yield Row(decision, tuple(ordered), applied)
+        log = contents.open(partial(_rows, transaction, ids, store.where), lambda: store.reading(name))
+        with closing(_batches(transaction, log, ids, store.where)) as batches:  # before the transaction ends
+            yield Changes(log, head.commit, head.hash, complete, batches)
 
-        log = contents.open(rows, lambda: store.reading(name))
-        yield Changes(log, head.commit, head.hash, complete)
+
+def _batches(transaction: Transaction, log: DecisionLog, ids: Any, where: str) -> Generator[Any, None, None]:
+    """Yield the rows with these ids, or all rows, as Arrow batches of bounded size."""
+    if not isinstance(transaction, SQLTransaction):
+        return arrow.batches_of(log)
+    size = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(log.arms), 1)))
+    chunks = transaction.raw_decisions(size)
+    if ids is not None:
+        texts = _texts(ids, size)
+        chunks = (_complete(transaction.raw_decisions_of(each), each, where) for each in texts)
+    return sql_batches.batches_of_chunks(transaction, log, chunks)
 
 
 def _check_extends(transaction: Transaction, before: Manifest, where: str) -> None:
@@ -174,16 +186,31 @@ def _ids_in(data: bytes, size: int) -> Any:
     return np.ascontiguousarray(table).view(">u8")
 
 
-def _rows_of(transaction: Transaction, ids: Any, where: str) -> Iterator[Row]:
-    """Yield the decisions with these ids."""
-    for start in range(0, len(ids), _MAX_IDS):
-        wanted = chain.id_texts(np.ascontiguousarray(ids[start : start + _MAX_IDS], ">u8").tobytes())
-        found = transaction.rows_of(wanted)
-        if len(found) < len(wanted):
-            missing = min(set(wanted) - {row.decision.id for row in found})
-            allowed = "a decision in the log; it was removed before it was exported"
-            raise InvalidLog(f"{where}: decision", missing, allowed)
-        yield from found
+def _rows(transaction: Transaction, ids: Any, where: str) -> Iterator[Row]:
+    """Yield the rows with these ids, or all rows; the plain version of `_batches`."""
+    found: Iterable[Row] = transaction.rows()
+    if ids is not None:
+        texts = _texts(ids, _MAX_IDS)
+        chunks = (_complete(transaction.rows_of(each), each, where) for each in texts)
+        found = itertools.chain.from_iterable(chunks)
+    for decision, rewards, applied in found:
+        ordered = sorted(rewards, key=lambda each: (each.arrived, each.event))
+        yield Row(decision, tuple(ordered), applied)
+
+
+def _texts(ids: Any, size: int) -> Iterator[list[str]]:
+    """Yield ids as text, in lists of at most `size`."""
+    for start in range(0, len(ids), size):
+        yield chain.id_texts(np.ascontiguousarray(ids[start : start + size], ">u8").tobytes())
+
+
+def _complete(rows: list[Any], ids: list[str], where: str) -> list[Any]:
+    """Return rows of decisions if none of these ids is missing."""
+    if len(rows) < len(ids):
+        found = {row.decision.id if isinstance(row, Row) else row[0] for row in rows}
+        allowed = "a decision in the log; it was removed before it was exported"
+        raise InvalidLog(f"{where}: decision", min(set(ids) - found), allowed)
+    return rows
 
 
 # Writing.
@@ -197,7 +224,7 @@ def _write(target: Path, before: Manifest | None, changes: Changes, on_rows: OnR
     first, increment = (1 if changes.complete else last.commit + 1), last.increment + 1
     names = _FileNames(target, f"commits-{first}-{changes.commit}")
     with DayFiles(target, names, increment) as writer:
-        for batch in arrow.batches_of(log):
+        for batch in changes.batches:
             writer.write(batch)
             if on_rows is not None:
                 on_rows(writer.rows)
