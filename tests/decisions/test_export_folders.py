@@ -440,7 +440,7 @@ def test_damage_is_found(exported, damage) -> None:
         content = file.read_bytes()
         file.write_bytes(content.replace(b"parquet-cpp-arrow", b"parquet-cpp-ARROW"))
         assert file.read_bytes() != content
-        assert "another SHA-256" in verify(folder).problems[0].what
+        assert "does not have the SHA-256 in the manifest" in verify(folder).problems[0].what
         return
     elif damage == "missing":
         file.unlink()

@@ -69,8 +69,8 @@ class DecisionLog:
         "Begins a read-only transaction of the store; None if the log is not in a store."
         self.check_rows: Callable[[], None] = _accept
         "Raises InvalidLog if rows of an exported table were removed or edited."
-        self.check_files: Callable[[], None] = _accept
-        "Raises InvalidLog if a file of an export folder does not have the hash that it was exported with."
+        self.changed_files: Callable[[], Iterable[str]] = tuple
+        "Describes each file of an export folder that does not have the hash that it was exported with."
 
     def __repr__(self) -> str:
         return f"<log of experiment {self.experiment!r}: {self.source}>"
@@ -256,7 +256,7 @@ class DecisionLog:
 
 
 def _accept() -> None:
-    """Accept any rows and files."""
+    """Accept any rows."""
 
 
 def apply_events(state: State | None, events: Sequence[Event], source: str) -> State:

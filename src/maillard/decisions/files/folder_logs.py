@@ -65,13 +65,13 @@ def open_folder(folder: Path, experiment: str | None = None, tail: Any = None) -
         folder_of_copy.cleanup()
         raise
     log.active = active
-    log.check_files = partial(_check_files, path, manifest.files)
+    log.changed_files = partial(_describe_changes, path, manifest.files)
     return log
 
 
-def _check_files(folder: Path, files: Sequence[ExportedFile]) -> None:
+def _describe_changes(folder: Path, files: Sequence[ExportedFile]) -> Iterator[str]:
     for path in export_folders.changed_files(folder, files):
-        raise InvalidLog(str(folder / path), "another SHA-256", "the content that was exported")
+        yield f"{folder / path} was changed: it does not have the SHA-256 in the manifest"
 
 
 def _located(folder: Path, files: Sequence[ExportedFile]) -> list[tuple[Path, int]]:
